@@ -1,0 +1,1 @@
+"""netsim: a discrete-event simulator of collectives on GPU clusters."""

@@ -1,0 +1,277 @@
+"""The Builder: writes a Schedule down, many rows at a time.
+
+It interns what repeats (styles, pieces, lags, groups) and refuses a dependency on a row that does
+not come earlier. It knows nothing of collectives.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from netsim.schedule.rows import (
+    COMPUTE,
+    IN_ORDER,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    Lag,
+    Pieces,
+    Schedule,
+    Style,
+)
+
+After = tuple[ArrayLike, Lag]
+Joins = tuple[ArrayLike, ArrayLike, Lag]
+Rows = NDArray[np.int32]
+
+MAX_ROWS = 2**31 - 1  # row numbers are int32
+
+
+class Builder:
+    """Collects rows for `ranks` ranks and finishes them as a Schedule.
+
+    b = Builder(4, element_bytes=4)
+    halves = b.pieces(count=[2, 2], src_offset=[0, 2])
+    first = b.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
+    b.rows(Style(op=REDUCE), src=[1, 0], dst=[2, 3], piece=halves, after=[(first, ARRIVED)])
+    schedule = b.finish()
+    """
+
+    def __init__(
+        self, ranks: int, element_bytes: float = 1.0, collectives: Sequence[str] = ("",)
+    ) -> None:
+        if ranks < 1:
+            raise ValueError(f"ranks: expected at least 1, got {ranks}")
+        self.ranks = ranks
+        self.element_bytes = element_bytes
+        self.collectives = tuple(collectives)
+        self._styles: dict[Style, int] = {}
+        self._lags: dict[Lag, int] = {}
+        self._groups: dict[tuple[int, ...], int] = {}
+        self._pieces: list[tuple[NDArray[np.int64], ...]] = []
+        self._amounts: list[NDArray[np.float64]] = []
+        self._piece_count = 0
+        self._no_piece: int | None = None
+        self._columns: list[tuple[NDArray[np.int32], ...]] = []
+        self._deps: list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]] = []
+        self._releases: list[tuple[NDArray[np.int32], NDArray[np.float64]]] = []
+        self._rows = 0
+        self._edges = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def style(self, style: Style) -> int:
+        """The number of a style."""
+        if not 0 <= style.collective < len(self.collectives):
+            raise ValueError(f"collective: expected 0..{len(self.collectives) - 1}, got {style}")
+        return self._styles.setdefault(style, len(self._styles))
+
+    def lag(self, lag: Lag) -> int:
+        """The number of a lag."""
+        return self._lags.setdefault(lag, len(self._lags))
+
+    def group(self, ranks: Sequence[int]) -> int:
+        """The number of a group of ranks, for a multicast or an in-switch reduction."""
+        members = tuple(int(rank) for rank in ranks)
+        if not members or len(set(members)) < len(members):
+            raise ValueError(f"group: expected different ranks, got {members}")
+        if min(members) < 0 or max(members) >= self.ranks:
+            raise ValueError(f"group: expected ranks in 0..{self.ranks - 1}, got {members}")
+        return self._groups.setdefault(members, len(self._groups))
+
+    def pieces(
+        self,
+        count: ArrayLike,
+        src_offset: ArrayLike = 0,
+        dst_offset: ArrayLike | None = None,
+        own_offset: ArrayLike | None = None,
+    ) -> Rows:
+        """Numbers of new pieces of data, in elements; offsets default to `src_offset`.
+
+        `own_offset` is where the receiver's own input lies for a fused receive-reduce.
+        """
+        dst = src_offset if dst_offset is None else dst_offset
+        own = dst if own_offset is None else own_offset
+        given = [np.atleast_1d(np.asarray(x, np.int64)) for x in (src_offset, dst, own, count)]
+        table = tuple(np.broadcast_arrays(*given))
+        if any((column < 0).any() for column in table):
+            raise ValueError("pieces: offsets and counts must not be negative")
+        return self._add_pieces(table, table[3] * float(self.element_bytes))
+
+    def work(self, seconds: ArrayLike) -> Rows:
+        """Numbers of new pieces of work, in seconds, for compute rows."""
+        amounts = np.atleast_1d(np.asarray(seconds, np.float64))
+        if not ((amounts >= 0) & np.isfinite(amounts)).all():
+            raise ValueError("work: expected finite seconds from 0 up")
+        zero = np.zeros(len(amounts), np.int64)
+        return self._add_pieces((zero, zero, zero, zero), amounts)
+
+    def _add_pieces(
+        self, table: tuple[NDArray[np.int64], ...], amounts: NDArray[np.float64]
+    ) -> Rows:
+        first = self._piece_count
+        self._pieces.append(table)
+        self._amounts.append(amounts)
+        self._piece_count += len(amounts)
+        return np.arange(first, self._piece_count, dtype=np.int32)
+
+    def rows(
+        self,
+        style: Style | ArrayLike,
+        src: ArrayLike,
+        dst: ArrayLike,
+        piece: ArrayLike,
+        *,
+        step: ArrayLike = 0,
+        after: Sequence[After] = (),
+        joins: Joins | None = None,
+    ) -> Rows:
+        """Append rows (arrays broadcast against each other) and return their numbers.
+
+        `style` is a Style or numbers from `style()`. Each entry of `after` holds one earlier row
+        for every new row (-1: none) and the lag. `joins` gives any number of them instead, as
+        (pointers, rows, lag) in CSR form.
+        """
+        number = self.style(style) if isinstance(style, Style) else style
+        given = [np.asarray(x, np.int32) for x in (number, src, dst, piece, step)]
+        shape = np.broadcast_shapes((1,), *(x.shape for x in given))
+        block = tuple(np.ascontiguousarray(np.broadcast_to(x, shape)) for x in given)
+        first, size = self._rows, shape[0]
+        if first + size > MAX_ROWS:
+            raise ValueError(f"a schedule has at most {MAX_ROWS} rows, got {first + size}")
+        self._check(block)
+        deps = self._after(after, size) if joins is None else self._joins(joins, size)
+        self._check_order(deps, first)
+        self._columns.append(block)
+        self._deps.append(deps)
+        self._rows += size
+        self._edges += len(deps[1])
+        return np.arange(first, first + size, dtype=np.int32)
+
+    def marks(
+        self,
+        rank: ArrayLike,
+        *,
+        step: ArrayLike = 0,
+        after: Sequence[After] = (),
+        joins: Joins | None = None,
+        style: Style = Style(kind=MARK),  # noqa: B008  (a frozen value)
+    ) -> Rows:
+        """Append rows without work: starts, arrivals, joins."""
+        if self._no_piece is None:
+            self._no_piece = int(self.pieces(0)[0])
+        return self.rows(style, rank, rank, self._no_piece, step=step, after=after, joins=joins)
+
+    def release(self, rows: ArrayLike, seconds: ArrayLike) -> None:
+        """Let rows start no earlier than given times."""
+        which, when = np.broadcast_arrays(
+            np.atleast_1d(np.asarray(rows, np.int32)), np.asarray(seconds, np.float64)
+        )
+        if not ((when >= 0) & np.isfinite(when)).all():
+            raise ValueError("release: expected finite seconds from 0 up")
+        if which.size and not 0 <= which.min() <= which.max() < self._rows:
+            raise ValueError("release: unknown row")
+        self._releases.append((which.copy(), when.astype(np.float64)))
+
+    def finish(self) -> Schedule:
+        """The Schedule of everything that was appended."""
+        columns = [_join([block[k] for block in self._columns], np.int32) for k in range(5)]
+        self._columns.clear()
+        counts = _join([deps[0] for deps in self._deps], np.int32)
+        ptr = np.zeros(self._rows + 1, np.int32)
+        np.cumsum(counts, out=ptr[1:])
+        src, dst, own, count = (_join([p[k] for p in self._pieces], np.int64) for k in range(4))
+        row, time = self._finished_releases()
+        return Schedule(
+            ranks=self.ranks,
+            styles=tuple(self._styles),
+            pieces=Pieces(src, dst, own, count, _join(self._amounts, np.float64)),
+            lags=tuple(self._lags) or (IN_ORDER,),
+            groups=tuple(self._groups),
+            style=columns[0],
+            src=columns[1],
+            dst=columns[2],
+            piece=columns[3],
+            step=columns[4],
+            dep_ptr=ptr,
+            dep_row=_join([deps[1] for deps in self._deps], np.int32),
+            dep_lag=_join([deps[2] for deps in self._deps], np.int16),
+            release_row=row,
+            release_time=time,
+            collectives=self.collectives,
+        )
+
+    def _finished_releases(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        rows = _join([r for r, _ in self._releases], np.int32)
+        times = _join([t for _, t in self._releases], np.float64)
+        which, place = np.unique(rows, return_inverse=True)
+        latest = np.zeros(len(which))
+        np.maximum.at(latest, place, times)
+        return which, latest
+
+    def _after(
+        self, after: Sequence[After], size: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
+        if not after:
+            return np.zeros(size, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int16)
+        rows = np.empty((size, len(after)), np.int32)
+        lags = np.empty((size, len(after)), np.int16)
+        for k, (earlier, lag) in enumerate(after):
+            rows[:, k] = earlier
+            lags[:, k] = self.lag(lag)
+        if rows.min(initial=0) >= 0:
+            return np.full(size, len(after), np.int32), rows.reshape(-1), lags.reshape(-1)
+        given = rows >= 0
+        return given.sum(axis=1, dtype=np.int32), rows[given], lags[given]
+
+    def _joins(
+        self, joins: Joins, size: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
+        ptr, rows = np.asarray(joins[0], np.int64), np.asarray(joins[1], np.int32)
+        if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
+            raise ValueError(f"joins: pointers do not fit {size} rows and {len(rows)} dependencies")
+        lags = np.full(len(rows), self.lag(joins[2]), np.int16)
+        return np.diff(ptr).astype(np.int32), rows, lags
+
+    def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:
+        style, src, dst, piece, _ = block
+        limits = (len(self._styles), self.ranks, self.ranks, self._piece_count)
+        kinds = {s.kind for s in self._styles}
+        if kinds & {MULTICAST, SWITCH_REDUCE}:
+            widest = max(self.ranks, len(self._groups))
+            limits = (limits[0], widest, widest, limits[3])
+        names = ("style", "src", "dst", "piece")
+        for name, column, limit in zip(names, (style, src, dst, piece), limits, strict=True):
+            if column.size and not 0 <= column.min() <= column.max() < limit:
+                raise ValueError(f"{name}: expected numbers in 0..{limit - 1}")
+
+    @staticmethod
+    def _check_order(
+        deps: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]], first: int
+    ) -> None:
+        counts, rows, _ = deps
+        if not rows.size:
+            return
+        if rows.min() < 0:
+            raise ValueError("a dependency on a row that does not exist")
+        if rows.max() < first:
+            return
+        owner = np.repeat(np.arange(first, first + len(counts), dtype=np.int32), counts)
+        wrong = np.flatnonzero(rows >= owner)
+        if wrong.size:
+            late, early = int(owner[wrong[0]]), int(rows[wrong[0]])
+            raise ValueError(f"row {late} depends on row {early}, which does not come earlier")
+
+
+def compute_style(**given: object) -> Style:
+    """The style of a compute row: work-seconds on the SMs of one GPU, at most one a second."""
+    return Style(kind=COMPUTE, cap=1.0, **given)  # type: ignore[arg-type]
+
+
+def _join(blocks: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    if len(blocks) == 1:
+        return np.ascontiguousarray(blocks[0])
+    return np.concatenate([np.zeros(0, dtype), *blocks])
