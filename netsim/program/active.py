@@ -1,0 +1,76 @@
+"""Which entries of the paths can ever limit a row.
+
+A resource of infinite capacity never does. Neither does one whose every user also draws on another
+resource that is at least as tight for each of them: that one saturates first, so the rates are the
+same without it.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def active_entries(
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    changes: tuple[tuple[float, int, float], ...] = (),
+) -> NDArray[np.bool_]:
+    """True for every path entry that engines have to look at."""
+    least, most = capacity.copy(), capacity.copy()
+    for _, where, value in changes:
+        least[where], most[where] = min(least[where], value), max(most[where], value)
+    active = np.isfinite(most)[link]
+    for position in range(int(np.diff(ptr).max(initial=0))):
+        dominated = _dominated(ptr, link, weight, least, most, active, position)
+        active &= ~dominated[link]
+    return active
+
+
+def _dominated(
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    least: NDArray[np.float64],
+    most: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    position: int,
+) -> NDArray[np.bool_]:
+    """Resources for which the one at `position` of their first path is tighter everywhere."""
+    owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    rival = _rivals(ptr, link, owner, len(least), position)
+    entries = np.flatnonzero(rival[link] >= 0)  # few, or none: most have no rival
+    here, way = link[entries], owner[entries]
+    covered = np.zeros(len(entries), bool)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        demand = weight[entries] / least[here]  # at its tightest
+        for step in range(int(np.diff(ptr)[way].max(initial=0))):
+            valid = step < (ptr[way + 1] - ptr[way])
+            other = np.where(valid, ptr[way] + step, 0)
+            same = valid & active[other] & (link[other] == rival[here])
+            covered |= same & (weight[other] / most[link[other]] >= demand)
+    everywhere = np.bincount(here[covered], minlength=len(least))
+    uses = np.bincount(here, minlength=len(least))
+    return np.logical_and(rival >= 0, everywhere == uses)
+
+
+def _rivals(
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    owner: NDArray[np.int64],
+    links: int,
+    position: int,
+) -> NDArray[np.int64]:
+    """A candidate for every resource: on its first path at `position`, and on its last path too."""
+    first, last = np.full(links, -1), np.full(links, -1)
+    first[link[::-1]] = owner[::-1]
+    last[link] = owner
+    at = np.where(first >= 0, ptr[first] + position, 0)
+    has = (first >= 0) & (at < ptr[first + 1])
+    rival = np.where(has, link[np.where(has, at, 0)] if len(link) else -1, -1)
+    rival[rival == np.arange(links)] = -1
+    shared = np.zeros(links, bool)
+    for step in range(int(np.diff(ptr)[last[rival >= 0]].max(initial=0))):
+        on = (rival >= 0) & (step < ptr[last + 1] - ptr[last])
+        shared |= on & (link[np.where(on, ptr[last] + step, 0)] == rival)
+    return np.where(shared, rival, -1)

@@ -1,0 +1,107 @@
+"""Which rows of a schedule go the same way: the same ends, with the same weights.
+
+Millions of rows usually take a few thousand ways; everything that costs is done once for each.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, Schedule, Style, Use
+
+_DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
+_CHUNK = 1 << 22  # rows treated at a time, to bound temporary memory
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What the rows of one class have in common, apart from their ends."""
+
+    kind: int
+    wire: float
+    multiplicity: int
+    uses: tuple[Use, ...]
+    route: str
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The number of the way of every row (-1: none), and class, source and destination of each."""
+
+    path: NDArray[np.int32]
+    classes: tuple[Way, ...]
+    klass: NDArray[np.int64]
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+
+
+def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
+    """Find the distinct (class, source, destination) of all rows; marks go nowhere."""
+    classes: dict[Way, int] = {}
+    of_style = np.array(
+        [
+            -1 if s.kind == MARK else classes.setdefault(_way(s, per_channel), len(classes))
+            for s in schedule.styles
+        ],
+        np.int64,
+    )
+    width = max(schedule.ranks, len(schedule.groups))
+    keys = _Keys(schedule, of_style, width)
+    size = len(classes) * width * width
+    path, ways = _by_table(keys, size) if size <= _DENSE else _by_sorting(keys)
+    return Distinct(
+        path, tuple(classes), ways // (width * width), ways // width % width, ways % width
+    )
+
+
+def _way(style: Style, per_channel: bool) -> Way:
+    uses = style.uses
+    if style.kind == COMPUTE:
+        uses = (*uses, Use("sms", "src", 1.0))
+    if style.kind == LOCAL_COPY and not any(use.resource == "hbm" for use in uses):
+        uses = (*uses, Use("hbm", "src", 2.0 if style.op == 0 else 3.0))
+    channel = style.channel if per_channel else 0
+    return Way(style.kind, style.wire, style.multiplicity, uses, style.route, channel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The key of every row, computed a chunk at a time; -1 for marks."""
+
+    schedule: Schedule
+    of_style: NDArray[np.int64]
+    width: int
+
+    def chunk(self, first: int) -> NDArray[np.int64]:
+        rows = slice(first, first + _CHUNK)
+        klass = self.of_style[self.schedule.style[rows]]
+        key = (klass * self.width + self.schedule.src[rows]) * self.width + self.schedule.dst[rows]
+        return np.where(klass < 0, -1, key)
+
+
+def _by_table(keys: _Keys, size: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    rows = len(keys.schedule)
+    number = np.full(size + 1, -1, np.int32)  # the last cell, index -1, stays for marks
+    for first in range(0, rows, _CHUNK):
+        number[keys.chunk(first)] = 0
+    number[-1] = -1
+    ways = np.flatnonzero(number == 0)
+    number[ways] = np.arange(len(ways), dtype=np.int32)
+    path = np.empty(rows, np.int32)
+    for first in range(0, rows, _CHUNK):
+        path[first : first + _CHUNK] = number[keys.chunk(first)]
+    return path, ways
+
+
+def _by_sorting(keys: _Keys) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    rows = len(keys.schedule)
+    parts = [np.unique(keys.chunk(first)) for first in range(0, rows, _CHUNK)]
+    ways = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
+    ways = ways[ways >= 0]
+    path = np.empty(rows, np.int32)
+    for first in range(0, rows, _CHUNK):
+        key = keys.chunk(first)
+        path[first : first + _CHUNK] = np.where(key < 0, -1, np.searchsorted(ways, key))
+    return path, ways

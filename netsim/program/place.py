@@ -1,0 +1,99 @@
+"""place: a Schedule on a Topology becomes a Program.
+
+Rows that go the same way with the same weights share one path; what can never limit anything is
+marked so that engines skip it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.program.active import active_entries
+from netsim.program.distinct import Distinct, distinct_ways
+from netsim.program.rows import LinkTable, Paths, Program
+from netsim.program.ways import PlacementError, Resources, Ways
+from netsim.schedule import Schedule
+from netsim.topology import LINK_KINDS, Topology
+
+
+def place(
+    schedule: Schedule,
+    topology: Topology,
+    gpus: Sequence[int] | None = None,
+    *,
+    processes: Sequence[int] | None = None,
+) -> Program:
+    """Give every row its path: rank i runs on device `gpus[i]` (default i), in process
+    `processes[i]` (default: one process for each rank).
+    """
+    device = _devices(schedule, topology, gpus)
+    process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
+    resources = Resources(len(topology.links), topology)
+    found = distinct_ways(schedule, per_channel=topology.router.per_channel)
+    ways = Ways(schedule, topology, device, process.astype(np.int32), resources)
+    ptr, link, weight, latency = ways.paths(found)
+    _refuse_unbounded(schedule, found, ptr)
+    capacity = np.concatenate([_wire_capacity(topology), resources.capacity()])
+    changes = tuple(sorted(topology.changes))
+    active = active_entries(ptr, link, weight, capacity, changes)
+    return Program(
+        schedule=schedule,
+        path=found.path,
+        paths=Paths(ptr, link, weight, active, latency),
+        links=_link_table(topology, resources, capacity, changes),
+        gpus=tuple(str(topology.gpus[int(d)]) for d in device),
+    )
+
+
+def _devices(
+    schedule: Schedule, topology: Topology, gpus: Sequence[int] | None
+) -> NDArray[np.int32]:
+    device = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
+    if len(device) != schedule.ranks:
+        raise PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
+    if len(np.unique(device)) < len(device):
+        raise PlacementError("two ranks cannot share a GPU")
+    if device.min() < 0 or device.max() >= len(topology):
+        raise PlacementError(
+            f"{topology.name} has {len(topology)} GPUs, but rank {int(device.argmax())} is "
+            f"placed on GPU {int(device.max())}"
+        )
+    return device.astype(np.int32)
+
+
+def _wire_capacity(topology: Topology) -> NDArray[np.float64]:
+    """Capacity of every wire; of a half-duplex pair, the first one's counts for both."""
+    return topology.links.bandwidth[topology.links.resource]
+
+
+def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64]) -> None:
+    """A row with bytes but neither link nor cap would end at once: nobody means that."""
+    bare = np.append(np.diff(ptr) == 0, True)[found.path]
+    uncapped = np.isinf(np.array([style.cap for style in schedule.styles]))[schedule.style]
+    wrong = np.flatnonzero(bare & uncapped & (schedule.amount > 0))
+    if wrong.size:
+        raise PlacementError(
+            f"{schedule.describe(int(wrong[0]))} moves {schedule.amount[wrong[0]]:g} bytes over "
+            "no link and has no cap of its own"
+        )
+
+
+def _link_table(
+    topology: Topology,
+    resources: Resources,
+    capacity: NDArray[np.float64],
+    changes: tuple[tuple[float, int, float], ...],
+) -> LinkTable:
+    wires = len(topology.links)
+
+    def name(number: int) -> str:
+        return topology.link_name(number) if number < wires else resources.name(number)
+
+    def kind(number: int) -> str:
+        if number < wires:
+            return LINK_KINDS[int(topology.links.kind[number])]
+        return resources.kind(number)
+
+    latency = np.concatenate([topology.links.latency, np.zeros(len(capacity) - wires)])
+    return LinkTable(name, kind, capacity, latency, changes)

@@ -1,0 +1,117 @@
+"""The Program: a schedule placed on a topology, as arrays that engines read; and the Timeline.
+
+Links are meant in the wide sense: wires, and whatever else has a rate that rows share. A Program
+knows neither collectives nor scenarios, and holds no state of a run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.schedule import COMPUTE, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The distinct sets of resources that rows draw on, in CSR form.
+
+    `link` and `weight` (resource units per byte or work-second) hold everything a path draws on;
+    `active` marks the entries that can ever limit it. `latency` is that of one traversal.
+    """
+
+    ptr: NDArray[np.int64]
+    link: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    active: NDArray[np.bool_]
+    latency: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.latency)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTable:
+    """Every resource of a Program: what it is, where, and its capacity.
+
+    `name` and `kind` answer by number, so that nothing is spelled out for links nobody looks at; a
+    kind is that of a wire, or the name of a resource. `changes` are (time, link, capacity), in
+    order of time.
+    """
+
+    name: Callable[[int], str]
+    kind: Callable[[int], str]
+    capacity: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    changes: tuple[tuple[float, int, float], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A placed schedule.
+
+    `path` gives every row its entry of `paths`; -1 where it draws on nothing. Styles, pieces,
+    dependencies and tags are the schedule's own columns. `gpus` names the device of every rank.
+    """
+
+    schedule: Schedule
+    path: NDArray[np.int32]
+    paths: Paths
+    links: LinkTable
+    gpus: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        self.path.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.path)
+
+    def style_values(self, name: str) -> NDArray[np.float64]:
+        """One attribute of every style as numbers: latency, cap, share."""
+        return np.array([getattr(s, name) for s in self.schedule.styles], np.float64)
+
+    @property
+    def caps(self) -> NDArray[np.float64]:
+        """The highest rate of the rows of every style; a GPU does one work-second a second."""
+        styles = self.schedule.styles
+        return np.array([min(s.cap, 1.0 if s.kind == COMPUTE else inf) for s in styles], np.float64)
+
+    @property
+    def lag_seconds(self) -> NDArray[np.float64]:
+        """Seconds of every lag, without path latencies."""
+        return np.array([lag.seconds for lag in self.schedule.lags], np.float64)
+
+    @property
+    def lag_arrival(self) -> NDArray[np.bool_]:
+        """Whether the latency of the earlier row's path adds to the lag."""
+        return np.array([lag.arrival for lag in self.schedule.lags], bool)
+
+    @property
+    def path_latency(self) -> NDArray[np.float64]:
+        """Path latency by path number, with 0 appended for rows without a path (-1)."""
+        return np.append(self.paths.latency, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Start and end of every row, in seconds."""
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        self.start.setflags(write=False)
+        self.end.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    @property
+    def makespan(self) -> float:
+        """The end of the last row."""
+        return float(self.end.max(initial=0.0))

@@ -1,0 +1,202 @@
+"""The links and other resources that each distinct way draws on, with their weights."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.program.distinct import Distinct, Way
+from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule, Use
+from netsim.topology import Topology
+
+_UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
+Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]  # way, link, weight
+
+
+class PlacementError(ValueError):
+    """A schedule that cannot run on a topology; the message names ranks and rows."""
+
+
+@dataclass
+class Resources:
+    """Numbers for resources other than wires, in order of first use."""
+
+    first: int
+    topology: Topology
+    keys: list[tuple[str, int, int]] = field(default_factory=list)
+    _tables: dict[tuple[str, int], NDArray[np.int64]] = field(default_factory=dict)
+
+    def numbers(self, resource: str, index: int, owners: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of one resource of each owner (a GPU, NIC node or process)."""
+        size = int(owners.max(initial=0)) + 1
+        table = self._tables.get((resource, index), np.zeros(0, np.int64))
+        if len(table) < size:
+            table = np.append(table, np.full(size - len(table), -1))
+        new = np.unique(owners[table[owners] < 0])
+        table[new] = self.first + len(self.keys) + np.arange(len(new))
+        self.keys.extend((resource, int(owner), index) for owner in new)
+        self._tables[resource, index] = table
+        return table[owners]
+
+    def capacity(self) -> NDArray[np.float64]:
+        """What each of them gives a second; a resource the topology does not state never limits."""
+        given = self.topology.capacities
+        free = {name: 1.0 if name in _UNIT else np.inf for name, _, _ in self.keys}
+        return np.array(
+            [given[n][owner] if n in given else free[n] for n, owner, _ in self.keys], np.float64
+        )
+
+    def kind(self, number: int) -> str:
+        """The name of the resource with a number."""
+        return self.keys[number - self.first][0]
+
+    def name(self, number: int) -> str:
+        """A resource in words, such as `hbm(node0.gpu3)` or `sm(node0.gpu3, 5)`."""
+        resource, owner, index = self.keys[number - self.first]
+        place: object = f"process {owner}"
+        if resource == "nic_msg":
+            place = self.topology.nodes[owner]
+        elif resource != "host":
+            place = self.topology.gpus[owner]
+        return f"{resource}({place}, {index})" if resource == "sm" else f"{resource}({place})"
+
+
+@dataclass
+class Ways:
+    """Turns distinct ways into paths on one topology."""
+
+    schedule: Schedule
+    topology: Topology
+    device: NDArray[np.int32]
+    process: NDArray[np.int32]
+    resources: Resources
+
+    def paths(
+        self, found: Distinct
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+        """Pointers, links, weights and latencies of all ways, in CSR form."""
+        latency = np.zeros(len(found.klass))
+        entries: list[Entries] = []
+        for number, way in enumerate(found.classes):
+            mine = np.flatnonzero(found.klass == number)
+            src, dst = found.src[mine], found.dst[mine]
+            wires = self._wires(way, mine, src, dst, latency)
+            entries.append((wires[0], wires[1], wires[2] * way.wire * way.multiplicity))
+            entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
+        return (*_pack(entries, len(latency)), latency)
+
+    def _wires(
+        self,
+        way: Way,
+        mine: NDArray[np.int64],
+        src: NDArray[np.int64],
+        dst: NDArray[np.int64],
+        latency: NDArray[np.float64],
+    ) -> Entries:
+        if way.kind in (MULTICAST, SWITCH_REDUCE):
+            return self._trees(way, mine, src, dst, latency)
+        if way.kind != TRANSFER:
+            none = np.zeros(0, np.int64)
+            return none, none, np.zeros(0)
+        channel = np.full(len(mine), way.channel, np.int32)
+        routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
+        latency[mine] = routes.latency
+        owner = np.repeat(mine, np.diff(routes.ptr))
+        return owner, self.topology.links.resource[routes.link].astype(np.int64), routes.fraction
+
+    def _trees(
+        self,
+        way: Way,
+        mine: NDArray[np.int64],
+        src: NDArray[np.int64],
+        dst: NDArray[np.int64],
+        latency: NDArray[np.float64],
+    ) -> Entries:
+        """Each link of the tree between a GPU and a group carries the data once."""
+        parts: list[Entries] = []
+        for number, a, b in zip(mine, src, dst, strict=True):
+            down = way.kind == MULTICAST
+            root, group = (a, self.schedule.groups[b]) if down else (b, self.schedule.groups[a])
+            links, delay = self._tree(int(root), group, down=down, way=way)
+            latency[number] = delay
+            parts.append((np.full(len(links), number), links, np.ones(len(links))))
+        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+
+    def _tree(
+        self, root: int, group: tuple[int, ...], *, down: bool, way: Way
+    ) -> tuple[NDArray[np.int64], float]:
+        others = np.array([rank for rank in group if rank != root], np.int64)
+        if not len(others):
+            raise PlacementError(f"rank {root}: a group of its own needs no switch")
+        here = np.full(len(others), root)
+        ends = (here, others) if down else (others, here)
+        links, delay = self._routes(ends, way)
+        if root in group:  # the switch gives to, or takes from, the root like any other member
+            back, _ = self._routes((ends[1][:1], ends[0][:1]), way)
+            links = np.append(links, back[-1:] if down else back[:1])
+        return np.unique(links), delay
+
+    def _routes(
+        self, ends: tuple[NDArray[np.int64], NDArray[np.int64]], way: Way
+    ) -> tuple[NDArray[np.int64], float]:
+        src, dst = ends
+        channel = np.full(len(src), way.channel, np.int32)
+        routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
+        links = self.topology.links.resource[routes.link].astype(np.int64)
+        return links, float(routes.latency.max(initial=0.0))
+
+    def _use(
+        self,
+        way: Way,
+        use: Use,
+        mine: NDArray[np.int64],
+        src: NDArray[np.int64],
+        dst: NDArray[np.int64],
+        wires: Entries,
+    ) -> Entries:
+        rank = src if use.end == "src" or way.kind not in (TRANSFER, SWITCH_REDUCE) else dst
+        if use.resource == "nic_msg":
+            who, owners = self._nics(use, wires)
+        elif use.resource == "host":
+            who, owners = mine, self.process[rank].astype(np.int64)
+        else:
+            who, owners = mine, self.device[rank].astype(np.int64)
+        # One of `multiplicity` equal channels has an SM of its own; everything else they share.
+        times = 1 if use.resource == "sm" else way.multiplicity
+        links = self.resources.numbers(use.resource, use.index, owners)
+        return who, links, np.full(len(links), use.weight * times)
+
+    def _nics(self, use: Use, wires: Entries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first NIC (sending end) or the last one (receiving end) of every way that has one."""
+        nodes = self.topology.graph.nodes(data=True)
+        is_nic = np.array([given.get("kind") == "nic" for _, given in nodes], np.bool_)
+        owner, link, _ = wires
+        at = self.topology.links.head if use.end == "src" else self.topology.links.tail
+        on_nic = is_nic[at[link]]
+        ways, nics = owner[on_nic], at[link[on_nic]].astype(np.int64)
+        if use.end == "dst":
+            ways, nics = ways[::-1], nics[::-1]
+        who, place = np.unique(ways, return_index=True)
+        return who, nics[place]
+
+
+def _pack(
+    entries: list[Entries], ways: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    """CSR form; several entries of one way on one link (half duplex, both ends) are added up."""
+    none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    owner, link, weight = (np.concatenate(c) for c in zip(none, *entries, strict=True))
+    order = np.argsort(owner, kind="stable")
+    owner, link, weight = owner[order], link[order], weight[order]
+    key = owner * (int(link.max(initial=0)) + 1) + link
+    distinct, place = np.unique(key, return_inverse=True)
+    if len(distinct) < len(key):
+        first = np.full(len(distinct), len(key))
+        np.minimum.at(first, place, np.arange(len(key)))
+        total = np.bincount(place, weight)
+        keep = np.sort(first)
+        weight = total[place[keep]]
+        owner, link = owner[keep], link[keep]
+    ptr = np.zeros(ways + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=ways), out=ptr[1:])
+    return ptr, link.astype(np.int32), weight

@@ -1,0 +1,28 @@
+"""Topologies: graphs of GPUs, switches, NICs and links, and the routes through them."""
+
+from netsim.topology.generators import full_mesh, ring, switch, torus
+from netsim.topology.graph import (
+    LINK_KINDS,
+    NODE_KINDS,
+    Links,
+    Router,
+    Routes,
+    Topology,
+    TopologyError,
+)
+from netsim.topology.routing import StaticRouter
+
+__all__ = [
+    "LINK_KINDS",
+    "NODE_KINDS",
+    "Links",
+    "Router",
+    "Routes",
+    "StaticRouter",
+    "Topology",
+    "TopologyError",
+    "full_mesh",
+    "ring",
+    "switch",
+    "torus",
+]
