@@ -1,0 +1,129 @@
+"""What netsim raises when it cannot go on: every error is one clear text and an exit code.
+
+Only the command line prints errors and only it exits; it needs `str(error)` and
+`error.exit_code`. Nothing here knows how files are read or how simulations run.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+SHOWN_ERRORS = 20
+SHOWN_CHARACTERS = 60
+
+
+class NetsimError(Exception):
+    """The root of all errors that netsim raises on purpose."""
+
+    exit_code = 2
+
+
+class InputError(NetsimError):
+    """Input that cannot be used; `message` says what is wrong, `hint` how to repair it."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ScenarioError(InputError):
+    """One mistake in a file, with its place: source, line and column (from 1), dotted field."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        source: str = "",
+        line: int | None = None,
+        column: int | None = None,
+        field: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.source = source
+        self.line = line
+        self.column = column
+        self.field = field
+
+    @property
+    def errors(self) -> tuple["ScenarioError", ...]:
+        """The single mistakes behind this error: here the error itself."""
+        return (self,)
+
+    def __str__(self) -> str:
+        numbers = [str(number) for number in (self.line, self.column) if number is not None]
+        place = ":".join([self.source, *numbers] if self.source else numbers)
+        return ": ".join(part for part in (place, self.field, super().__str__()) if part)
+
+
+class ScenarioErrors(ScenarioError):
+    """Several mistakes at once, printed one a line; its own place is that of the first."""
+
+    def __init__(self, errors: Sequence[ScenarioError]) -> None:
+        first = errors[0]
+        super().__init__(
+            first.message,
+            source=first.source,
+            line=first.line,
+            column=first.column,
+            field=first.field,
+            hint=first.hint,
+        )
+        self.args = (tuple(errors),)
+
+    @property
+    def errors(self) -> tuple[ScenarioError, ...]:
+        """The single mistakes, in the order of the file."""
+        found: tuple[ScenarioError, ...] = self.args[0]
+        return found
+
+    def __str__(self) -> str:
+        lines = [str(error) for error in self.errors[:SHOWN_ERRORS]]
+        left_out = len(self.errors) - len(lines)
+        return "\n".join([*lines, f"... and {left_out} more errors"] if left_out else lines)
+
+
+class StalledError(NetsimError):
+    """A simulation that cannot finish; the message names the ranks, rows and links that wait."""
+
+    exit_code = 3
+
+
+def suggest(word: str, choices: Iterable[str]) -> str:
+    """` (did you mean X?)` for the choice nearest to `word`, or nothing where none is near."""
+    near = nearest(word, choices)
+    return "" if near is None else f" (did you mean {near}?)"
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice most like `word`: equal but for case and separators first, else similar."""
+    folded: dict[str, str] = {}
+    for choice in choices:
+        folded.setdefault(_fold(choice), choice)
+    if _fold(word) in folded:
+        return folded[_fold(word)]
+    close = difflib.get_close_matches(_fold(word), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else None
+
+
+def shown(value: object) -> str:
+    """A value of a file as an error message shows it: 'text', 12, true, a list, nothing."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        cut = value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + "..."
+        return repr(cut)
+    if isinstance(value, int | float):
+        return str(getattr(value, "text", value))
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list | tuple) else repr(value)
+
+
+def _fold(word: str) -> str:
+    return word.casefold().replace("_", "-").replace(" ", "-")
