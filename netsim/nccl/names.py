@@ -1,0 +1,62 @@
+"""The words of NCCL, in NCCL's order: functions, algorithms, protocols and path types.
+
+The order decides ties between equal times, so these tuples are facts and not just lists.
+"""
+
+from typing import Literal
+
+from netsim.errors import InputError, suggest
+
+Function = Literal["Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"]
+Algorithm = Literal["Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"]
+Protocol = Literal["LL", "LL128", "Simple"]
+PathType = Literal[
+    "LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS"
+]
+
+FUNCTIONS: tuple[Function, ...] = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
+ALGORITHMS: tuple[Algorithm, ...] = (
+    "Tree",
+    "Ring",
+    "CollNetDirect",
+    "CollNetChain",
+    "NVLS",
+    "NVLSTree",
+    "PAT",
+)
+PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+
+# NCCL's functions by the names of nccl-tests; the others of nccl-tests run as sends and receives.
+COLLECTIVES: dict[str, Function] = {
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "all_reduce": "AllReduce",
+}
+
+DATA_TYPES: dict[str, int] = {
+    "int8": 1,
+    "uint8": 1,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "half": 2,
+    "float": 4,
+    "double": 8,
+    "bfloat16": 2,
+    "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+}
+REDUCTIONS = ("sum", "prod", "min", "max", "avg", "mulsum", "none")
+
+
+def function_of(collective: str) -> Function:
+    """The NCCL function behind a collective's name, `all_reduce` or `AllReduce`."""
+    by_name = dict(COLLECTIVES)
+    by_name.update((name, name) for name in FUNCTIONS)
+    if collective not in by_name:
+        hint = suggest(collective, by_name)
+        raise InputError(f"NCCL has no algorithm choice for {collective!r}{hint}")
+    return by_name[collective]
