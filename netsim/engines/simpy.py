@@ -1,0 +1,293 @@
+"""The living definition of the model: a discrete-event run of a Program on SimPy.
+
+A process for every GPU starts rows as they become ready, one for every link in use applies capacity
+changes and integrates what passes, one fabric divides the links at the end of an instant, and a
+clock lets everything that belongs to one instant happen at it. Plain code, no shortcuts: the
+compiled engine is checked against this one.
+"""
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+import numpy as np
+import simpy
+
+from netsim.engines.fairness import Demand, fair_rates
+from netsim.engines.stalled import stalled
+from netsim.program import Program, Timeline
+from netsim.schedule import SWITCH_REDUCE
+
+TOLERANCE = 1e-14  # what lies within this of the earliest event belongs to its instant
+READY, JOIN, LEAVE, CAPACITY, LOAD = range(5)
+
+FABRIC = ("fabric", 0)
+
+Process = Generator[simpy.Event, Any, None]
+Address = tuple[str, int]
+Letter = tuple[int, int, float, float]  # row or link, what happened, detail, when
+Observer = Callable[[float, Mapping[int, float], Mapping[int, float]], None]
+Progress = Callable[[int, int, float], None]
+
+
+def run(
+    program: Program, *, observer: Observer | None = None, progress: Progress | None = None
+) -> Timeline:
+    """Simulate a program.
+
+    After every instant `observer(now, rates by row, capacities by link)` sees the allocation, and
+    `progress(rows done, rows, now)` may report.
+    """
+    return Simulation(program, observer, progress).timeline()
+
+
+@dataclass(slots=True)
+class _Flow:
+    """A row whose bytes are moving: `left` of them at time `since`, at a rate."""
+
+    demand: Demand
+    left: float
+    since: float
+    rate: float = 0.0
+    version: int = 0
+
+
+@dataclass
+class Simulation:
+    """The state of one run; `carried` integrates what passed over every link."""
+
+    program: Program
+    observer: Observer | None = None
+    progress: Progress | None = None
+    now: float = 0.0
+    horizon: float = 0.0  # what is due up to here belongs to this instant
+    done: int = 0
+    agenda: list[tuple[float, int, int, float]] = field(default_factory=list)
+    flows: dict[int, _Flow] = field(default_factory=dict)
+    users: dict[int, set[int]] = field(default_factory=dict)
+    touched: set[int] = field(default_factory=set)  # links with a change in this instant
+    loners: set[int] = field(default_factory=set)  # new flows that draw on no link
+    carried: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        program, schedule = self.program, self.program.schedule
+        self.env = simpy.Environment()
+        self.mail: dict[Address, list[Letter]] = {}
+        self.beds: dict[Address, simpy.Event] = {}
+        self.style, self.amount = schedule.style.tolist(), schedule.amount.tolist()
+        reduces = schedule.kind == SWITCH_REDUCE
+        self.owner = np.where(reduces, schedule.dst, schedule.src).tolist()
+        self.caps, self.shares = program.caps.tolist(), program.style_values("share").tolist()
+        self.latency = program.style_values("latency").tolist()
+        self.capacity = dict(enumerate(program.links.capacity.tolist()))
+        self.draws: dict[int, tuple[tuple[int, float], ...]] = {-1: ()}
+        self.start, self.end = [inf] * len(program), [inf] * len(program)
+        self.ready = [0.0] * len(program)
+        for row, when in zip(schedule.release_row, schedule.release_time, strict=True):
+            self.ready[row] = float(when)
+        self.waiting = np.diff(schedule.dep_ptr).tolist()
+        self.after = _dependants(program)
+
+    def timeline(self) -> Timeline:
+        """Run to the end."""
+        for row, count in enumerate(self.waiting):
+            if count == 0:
+                heappush(self.agenda, (self.ready[row], row, READY, 0.0))
+        for time, link, value in self.program.links.changes:
+            heappush(self.agenda, (time, link, CAPACITY, value))
+        self.env.process(self._fabric())
+        self.env.process(self._clock())
+        self.env.run()
+        if self.done < len(self.program):
+            raise stalled(self.program, self.start, self.end, self.now)
+        return Timeline(np.array(self.start), np.array(self.end))
+
+    # **** Processes ****
+
+    def _clock(self) -> Process:
+        """Let instant after instant happen, each wave by wave until nothing of it is left."""
+        while self.agenda and self.done < len(self.program):
+            self.now = self.agenda[0][0]
+            if self.now > self.env.now:
+                yield self.env.timeout(self.now - self.env.now)
+            self.horizon = self.now * (1 + TOLERANCE)
+            while self._deliver():
+                yield self.env.timeout(0)  # all who were woken act before the clock goes on
+            if self.observer is not None:
+                rates = {row: flow.rate for row, flow in self.flows.items()}
+                self.observer(self.now, rates, self.capacity)
+            if self.progress is not None:
+                self.progress(self.done, len(self.program), self.now)
+
+    def _gpu(self, rank: int) -> Process:
+        """Start the rows of one GPU as they become ready, and send off their bytes."""
+        while True:
+            for row, what, _, _ in self._letters("gpu", rank):
+                latency = self.latency[self.style[row]]
+                if what == READY:
+                    self.start[row] = self.now
+                if what == READY and latency > 0:
+                    heappush(self.agenda, (self.now + latency, row, JOIN, 0.0))
+                elif self.amount[row] > 0:
+                    self._join(row)
+                else:
+                    self._finish(row)
+            yield self._sleep("gpu", rank)
+
+    def _link(self, link: int) -> Process:
+        """Apply the capacity changes of one link and integrate what passes over it."""
+        load, since = 0.0, 0.0
+        self.carried[link] = 0.0
+        while True:
+            for _, what, value, when in self._letters("link", link):
+                if what == CAPACITY:
+                    self.capacity[link] = value
+                    self.touched.add(link)
+                else:
+                    self.carried[link] += load * (when - since)
+                    load, since = value, when
+            yield self._sleep("link", link)
+
+    def _fabric(self) -> Process:
+        """Take out flows that have ended; at the end of an instant, divide the links anew."""
+        while True:
+            yield self._sleep(*FABRIC)
+            for row, _, _, _ in self._letters(*FABRIC):
+                self._leave(row)
+            over = not self.agenda or self.agenda[0][0] > self.horizon
+            if over and (self.touched or self.loners):
+                self._solve()
+
+    # **** Mail between processes ****
+
+    def _letters(self, who: str, number: int) -> list[Letter]:
+        return self.mail.pop((who, number), [])
+
+    def _sleep(self, who: str, number: int) -> simpy.Event:
+        bed = self.beds[who, number] = self.env.event()
+        return bed
+
+    def _rouse(self, who: str, number: int) -> None:
+        """Wake a process, or create it when it is first needed."""
+        bed = self.beds.get((who, number))
+        if bed is None:
+            self.env.process({"gpu": self._gpu, "link": self._link}[who](number))
+        elif not bed.triggered:
+            bed.succeed()
+
+    def _deliver(self) -> bool:
+        """Hand everything that is due to its process, in row order; the fabric acts last."""
+        due: list[Letter] = []
+        while self.agenda and self.agenda[0][0] <= self.horizon:
+            _, number, what, detail = heappop(self.agenda)
+            if what != LEAVE or self._is_current(number, detail):
+                due.append((number, what, detail, self.now))
+        for letter in sorted(due):
+            address = self._addressee(letter[0], letter[1])
+            self.mail.setdefault(address, []).append(letter)
+            if address != FABRIC:
+                self._rouse(*address)
+        if due:
+            self._rouse(*FABRIC)
+        return bool(due)
+
+    def _addressee(self, number: int, what: int) -> Address:
+        if what == CAPACITY:
+            return "link", number
+        return FABRIC if what == LEAVE else ("gpu", self.owner[number])
+
+    def _is_current(self, row: int, version: float) -> bool:
+        return row in self.flows and self.flows[row].version == version
+
+    # **** Rows and flows ****
+
+    def _join(self, row: int) -> None:
+        draws, style = self._draws(row), self.style[row]
+        demand = Demand(draws, self.caps[style], self.shares[style])
+        self.flows[row] = _Flow(demand, self.amount[row], self.now)
+        for link, _ in draws:
+            self.users.setdefault(link, set()).add(row)
+            self.touched.add(link)
+        if not draws:
+            self.loners.add(row)
+
+    def _draws(self, row: int) -> tuple[tuple[int, float], ...]:
+        """What can limit a row: resources with their weights."""
+        path, paths = int(self.program.path[row]), self.program.paths
+        if path not in self.draws:
+            span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
+            links, weights, active = paths.link[span], paths.weight[span], paths.active[span]
+            pairs = zip(links[active].tolist(), weights[active].tolist(), strict=True)
+            self.draws[path] = tuple(pairs)
+        return self.draws[path]
+
+    def _leave(self, row: int) -> None:
+        for link, _ in self.flows.pop(row).demand.draws:
+            self.users[link].discard(row)
+            self.touched.add(link)
+        self._finish(row)
+
+    def _finish(self, row: int) -> None:
+        self.end[row] = self.now
+        self.done += 1
+        for dependant, lag in self.after[row]:
+            self.ready[dependant] = max(self.ready[dependant], self.now + lag)
+            self.waiting[dependant] -= 1
+            if self.waiting[dependant] == 0:
+                heappush(self.agenda, (self.ready[dependant], dependant, READY, 0.0))
+
+    def _solve(self) -> None:
+        """Fair rates for all flows that share links, directly or not, with one that changed."""
+        links, rows = self._connected()
+        self.touched.clear()
+        self.loners.clear()
+        flows = [self.flows[row] for row in rows]
+        rates = fair_rates([flow.demand for flow in flows], self.capacity)
+        for row, flow, rate in zip(rows, flows, rates, strict=True):
+            if rate != flow.rate:
+                self._change_rate(row, flow, rate)
+        self._report_loads(links)
+
+    def _change_rate(self, row: int, flow: _Flow, rate: float) -> None:
+        if flow.rate > 0:
+            flow.left = max(0.0, flow.left - flow.rate * (self.now - flow.since))
+        flow.since, flow.rate = self.now, rate
+        flow.version += 1
+        if rate > 0:
+            heappush(self.agenda, (self.now + flow.left / rate, row, LEAVE, flow.version))
+
+    def _connected(self) -> tuple[list[int], list[int]]:
+        links, rows = set(self.touched), set(self.loners)
+        fresh = list(self.touched)
+        while fresh:
+            for row in self.users.get(fresh.pop(), ()):
+                if row not in rows:
+                    rows.add(row)
+                    new = [link for link, _ in self.flows[row].demand.draws if link not in links]
+                    links.update(new)
+                    fresh.extend(new)
+        return sorted(links), sorted(rows)
+
+    def _report_loads(self, links: list[int]) -> None:
+        for link in links:
+            flows = [self.flows[row] for row in sorted(self.users.get(link, ()))]
+            load = sum(flow.rate * dict(flow.demand.draws)[link] for flow in flows)
+            if load < inf:  # an infinite rate lasts no time
+                self.mail.setdefault(("link", link), []).append((link, LOAD, load, self.now))
+                self._rouse("link", link)
+
+
+def _dependants(program: Program) -> list[list[tuple[int, float]]]:
+    """For every row, those that wait for it, with the whole lag in seconds."""
+    schedule = program.schedule
+    owners = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
+    arrival = program.path_latency[program.path[schedule.dep_row]]
+    lag = program.lag_seconds[schedule.dep_lag]
+    lag = lag + np.where(program.lag_arrival[schedule.dep_lag], arrival, 0.0)
+    after: list[list[tuple[int, float]]] = [[] for _ in range(len(program))]
+    edges = zip(owners.tolist(), schedule.dep_row.tolist(), lag.tolist(), strict=True)
+    for row, earlier, seconds in edges:
+        after[earlier].append((row, seconds))
+    return after
