@@ -1,0 +1,120 @@
+import pytest
+from nccl_oracles import DATA
+
+from netsim.errors import ScenarioError
+from netsim.topology.nccl_xml import (
+    C2c,
+    Cpu,
+    Gpu,
+    Net,
+    Nic,
+    NvLink,
+    Pci,
+    PciLink,
+    System,
+    parse_system,
+    read_system,
+    write_system,
+)
+
+FILES = sorted((DATA / "topo").glob("*.xml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_is_written_reads_back_equal(path):
+    system = read_system(path)
+    assert parse_system(write_system(system)) == system
+
+
+def test_every_attribute_survives_a_round_trip():
+    net = Net("mlx5_0", 3, 400000, 1.5, 1, "0x1f", 131072, True, True, False, 1, 0, 2, 1)
+    links = (NvLink("0000:08:00.0", 18, "0x030200"), NvLink("fffffff:ffff:ff", 1, "0x068000"))
+    gpu = Gpu(1, 90, 4, True, 2, links, (C2c(45000, 10),))
+    device = Pci("0000:07:00.0", "0x030200", "0x10de", gpu=gpu, link_speed="32 GT/s", link_width=16)
+    bridge = Pci(
+        "0000:01:00.0", "0x060400", "0x1", "0x2", "0x3", "0x4",
+        pcis=(device,), nics=(Nic((net,)),), pci_links=(PciLink("0000:02:00.0"),),
+    )  # fmt: skip
+    cpus = (
+        Cpu(0, "0xa1", "ff,00", "arm64", "", 1, 2, (bridge,)),
+        Cpu(1, nics=(Nic((Net("eth0", 4),)),)),
+    )
+    system = System(cpus, 'a "name" & <more>')
+    assert parse_system(write_system(system)) == system
+    assert [net.name for net in system.nets()] == ["mlx5_0", "eth0"]
+
+
+def test_counts_of_a_known_file():
+    system = read_system(DATA / "topo" / "h100_8nic.xml")
+    assert [gpu.sm for gpu in system.gpus()] == [90] * 8
+    assert {net.speed for net in system.nets()} == {400000}
+    assert [cpu.modelid for cpu in system.cpus] == [143, 143]
+
+
+PCI = '<system version="1">\n <cpu numaid="0">\n  {}\n </cpu>\n</system>'
+BUS = 'busid="0000:07:00.0"'
+
+REFUSED = {
+    "": "x.xml:1:1: not XML: no element found",
+    "<a>": "x.xml:1:4: not XML: no element found",
+    "<a/>": "x.xml:1:1: a: expected a system element at the top, got a",
+    '<system version="2"/>': "x.xml:1:1: system.version: expected version 1, got '2'",
+    "<system/>": "x.xml:1:1: system.version: missing attribute",
+    '<system version="1"/>': "x.xml:1:1: system: no cpu element",
+    '<system version="1"><cpus numaid="0"/></system>': (
+        "x.xml:1:21: cpus: unknown element in system (did you mean cpu?)"
+    ),
+    '<!DOCTYPE s [<!ENTITY e "e">]><system version="1">&e;</system>': (
+        "x.xml:1: a document type, entity or external reference is not allowed"
+    ),
+    PCI.format('<pci busid="7"/>'): (
+        "x.xml:3:3: pci.busid: expected a bus id such as 0000:07:00.0, got '7'"
+    ),
+    PCI.format(f'<pci {BUS} link_sped="1"/>'): (
+        "x.xml:3:3: pci.link_sped: unknown attribute (did you mean link_speed?)"
+    ),
+    PCI.format(f'<pci {BUS} link_speed="fast"/>'): (
+        "x.xml:3:3: pci.link_speed: expected a speed such as '16.0 GT/s PCIe', got 'fast'"
+    ),
+    PCI.format(f'<pci {BUS}><gpu dev="0"/></pci>'): "x.xml:3:29: gpu.sm: missing attribute",
+    PCI.format(f'<pci {BUS}><gpu dev="-1" sm="90"/></pci>'): (
+        "x.xml:3:29: gpu.dev: expected a whole number from 0 to 2147483648, got '-1'"
+    ),
+    PCI.format(f'<pci {BUS}>\n<nic><net dev="0" latency="nan"/></nic></pci>'): (
+        "x.xml:4:6: net.latency: expected a number of at least 0, got 'nan'"
+    ),
+    PCI.format(f"<pci {BUS}/>\n<pci {BUS}/>"): (
+        "x.xml:4:1: pci.busid: busid 0000:07:00.0 is already used in line 3"
+    ),
+    PCI.format('<nic><net dev="0"/></nic><nic><net dev="0" gdr="2"/></nic>'): (
+        "x.xml:3:33: net.dev: dev 0 is already used in line 3"
+    ),
+    PCI.format('<nic><net dev="0" gdr="2"/></nic>'): (
+        "x.xml:3:8: net.gdr: expected a whole number from 0 to 1, got '2'"
+    ),
+    PCI.format("<pci>" * 40): "x.xml:3:153: pci: nested deeper than 32 elements",
+    PCI.format(f'<pci {BUS} vendor="{"a" * 5000}"/>'): (
+        "x.xml:3:3: pci.vendor: longer than 4096 characters"
+    ),
+}
+
+
+@pytest.mark.parametrize("xml", REFUSED)
+def test_malformed_files_name_place_and_reason(xml):
+    with pytest.raises(ScenarioError) as error:
+        parse_system(xml, "x.xml")
+    assert str(error.value) == REFUSED[xml]
+
+
+def test_unknown_attributes_of_newer_releases_are_let_through():
+    parse_system('<system version="1"><cpu numaid="0" zzz="1"><other/></cpu></system>')
+
+
+def test_a_file_that_is_not_there_is_an_error_of_the_user(tmp_path):
+    with pytest.raises(ScenarioError, match=r"none\.xml: No such file"):
+        read_system(tmp_path / "none.xml")
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with pytest.raises(ScenarioError, match="not XML"):
+        parse_system(b"\xff\xfe\x00<system", "x.xml")
