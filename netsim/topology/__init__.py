@@ -1,20 +1,14 @@
 """Topologies: graphs of GPUs, switches, NICs and links, and the routes through them."""
 
 from netsim.topology.generators import full_mesh, ring, switch, torus
-from netsim.topology.graph import (
-    LINK_KINDS,
-    NODE_KINDS,
-    Links,
-    Router,
-    Routes,
-    Topology,
-    TopologyError,
-)
+from netsim.topology.graph import Router, Routes, Topology
+from netsim.topology.layout import LINK_KINDS, NODE_KINDS, Layout, Links, TopologyError
 from netsim.topology.routing import StaticRouter
 
 __all__ = [
     "LINK_KINDS",
     "NODE_KINDS",
+    "Layout",
     "Links",
     "Router",
     "Routes",

@@ -11,7 +11,8 @@ from typing import Any
 
 import networkx as nx
 
-from netsim.topology.graph import Topology, TopologyError
+from netsim.topology.graph import Topology
+from netsim.topology.layout import TopologyError
 from netsim.topology.routing import StaticRouter
 
 

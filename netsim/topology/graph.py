@@ -7,48 +7,13 @@ lives on it. This module knows neither schedules nor scenarios.
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isnan
 from typing import Any, Protocol
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-NODE_KINDS = ("gpu", "nvswitch", "pcie", "cpu", "nic", "switch")
-LINK_KINDS = ("nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric")
-
-# Preference in routing: NVLink before anything else, then PCIe, as NCCL's path types rank them.
-HOP_COST = {
-    "nvlink": 1,
-    "xgmi": 1,
-    "c2c": 2,
-    "pcie": 4,
-    "nic": 4,
-    "fabric": 4,
-    "hostmem": 8,
-    "upi": 16,
-}
-
-
-class TopologyError(ValueError):
-    """A graph that is not a usable topology; the message names the node or link."""
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """Every directed link as columns; `resource` is shared by the two directions of a half-duplex
-    pair, which draw on one capacity.
-    """
-
-    tail: NDArray[np.int32]
-    head: NDArray[np.int32]
-    bandwidth: NDArray[np.float64]
-    latency: NDArray[np.float64]
-    kind: NDArray[np.int8]
-    resource: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.tail)
+from netsim.topology.layout import Layout, Links, TopologyError, freeze_graph, lanes, thaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +50,14 @@ class Router(Protocol):
 
 @dataclass(frozen=True)
 class Topology:
-    """Devices joined by links.
+    """Devices joined by links, described by a networkx graph or laid out as arrays.
 
-    `gpus` lists the graph's nodes of kind gpu in device order. `capacities` holds, by resource name
+    `gpus` lists the nodes of kind gpu in device order. `capacities` holds, by resource name
     (`sm`, `hbm`, `nvls`, …), what one GPU has of it; what is absent never limits.
     """
 
     name: str
-    graph: "nx.DiGraph[Any]"
+    description: "nx.DiGraph[Any] | Layout"
     gpus: tuple[Hashable, ...]
     router: Router
     capacities: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
@@ -106,9 +71,32 @@ class Topology:
         return len(self.gpus)
 
     @cached_property
+    def layout(self) -> Layout:
+        """Nodes and links as arrays, links in the order of the graph's edges."""
+        if isinstance(self.description, Layout):
+            return self.description
+        return freeze_graph(self.name, self.description)
+
+    @cached_property
+    def graph(self) -> "nx.DiGraph[Any]":
+        """The networkx graph; parallel links of a layout are one edge here."""
+        given = self.description
+        return thaw(given) if isinstance(given, Layout) else given
+
+    @property
     def nodes(self) -> tuple[Hashable, ...]:
         """The names of all nodes, in the order of their numbers."""
-        return tuple(self.graph.nodes)
+        return self.layout.nodes
+
+    @property
+    def node_kinds(self) -> NDArray[np.int8]:
+        """The kind of every node, as an index of NODE_KINDS."""
+        return self.layout.kinds
+
+    @property
+    def links(self) -> Links:
+        """The links as arrays."""
+        return self.layout.links
 
     @cached_property
     def node_number(self) -> Mapping[Hashable, int]:
@@ -120,15 +108,15 @@ class Topology:
         """The node number of every device."""
         return np.array([self.node_number[gpu] for gpu in self.gpus], np.int32)
 
-    @cached_property
-    def links(self) -> Links:
-        """The links as arrays, in the order of the graph's edges."""
-        return freeze_links(self)
-
     def link_name(self, link: int) -> str:
-        """A link as `tail->head`."""
+        """A link as `tail->head`, the second and further ones between the same ends with `#n`."""
         tail, head = int(self.links.tail[link]), int(self.links.head[link])
-        return f"{self.nodes[tail]}->{self.nodes[head]}"
+        lane = int(self._lanes[link])
+        return f"{self.nodes[tail]}->{self.nodes[head]}" + (f"#{lane}" if lane else "")
+
+    @cached_property
+    def _lanes(self) -> NDArray[np.int32]:
+        return lanes(self.links)
 
     def routes(
         self,
@@ -139,49 +127,3 @@ class Topology:
     ) -> Routes:
         """Routes between devices, see Router."""
         return self.router.routes(self, src, dst, channel, way)
-
-
-def freeze_links(topology: Topology) -> Links:
-    """Read the edges of the graph into columns, refusing what no simulation could use."""
-    number = topology.node_number
-    edges = list(topology.graph.edges(data=True))
-    for tail, head, given in edges:
-        _check_edge(topology.name, f"{tail}->{head}", given)
-    tails = np.array([number[t] for t, _, _ in edges], np.int32)
-    heads = np.array([number[h] for _, h, _ in edges], np.int32)
-    half = np.array([d.get("duplex", "full") == "half" for _, _, d in edges], bool)
-    links = Links(
-        tail=tails,
-        head=heads,
-        bandwidth=np.array([d["bandwidth"] for _, _, d in edges], np.float64),
-        latency=np.array([d.get("latency", 0.0) for _, _, d in edges], np.float64),
-        kind=np.array([LINK_KINDS.index(d.get("kind", "fabric")) for _, _, d in edges], np.int8),
-        resource=_resources(tails, heads, half),
-    )
-    for name in Links.__slots__:
-        getattr(links, name).setflags(write=False)
-    return links
-
-
-def _check_edge(name: str, link: str, given: Mapping[str, Any]) -> None:
-    bandwidth, latency = given.get("bandwidth"), given.get("latency", 0.0)
-    if bandwidth is None:
-        raise TopologyError(f"{name}: link {link} has no bandwidth")
-    if isnan(bandwidth) or bandwidth < 0:
-        raise TopologyError(f"{name}: link {link} has bandwidth {bandwidth}, expected 0 or more")
-    if not 0 <= latency < float("inf"):
-        raise TopologyError(f"{name}: link {link} has latency {latency}, expected 0 s or more")
-    if given.get("kind", "fabric") not in LINK_KINDS:
-        raise TopologyError(f"{name}: link {link} is of unknown kind {given['kind']!r}")
-
-
-def _resources(
-    tail: NDArray[np.int32], head: NDArray[np.int32], half: NDArray[np.bool_]
-) -> NDArray[np.int32]:
-    """A number for the capacity that each link draws on: its own, or the pair's if half duplex."""
-    resource = np.arange(len(tail), dtype=np.int32)
-    first: dict[tuple[int, int], int] = {}
-    for link in np.flatnonzero(half):
-        ends = sorted((int(tail[link]), int(head[link])))
-        resource[link] = first.setdefault((ends[0], ends[1]), int(link))
-    return resource

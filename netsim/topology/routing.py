@@ -9,8 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.topology.graph import HOP_COST, LINK_KINDS, Routes, Topology, TopologyError
+from netsim.topology.graph import Routes, Topology
+from netsim.topology.layout import LINK_KINDS, TopologyError
 
+# Preference: NVLink before anything else, then PCIe, as NCCL's path types rank them.
+HOP_COST = {
+    "nvlink": 1,
+    "xgmi": 1,
+    "c2c": 2,
+    "pcie": 4,
+    "nic": 4,
+    "fabric": 4,
+    "hostmem": 8,
+    "upi": 16,
+}
 _FAR = np.int32(2**30)
 _CELLS = 4_000_000  # size of one relaxation's working array, in (link, destination) cells
 
@@ -69,7 +81,7 @@ def next_links(topology: Topology, targets: NDArray[np.int32]) -> NDArray[np.int
     tails, heads = links.tail[order], links.head[order]
     first = np.flatnonzero(np.r_[True, tails[1:] != tails[:-1]]) if len(order) else order
     cost = np.array([HOP_COST[kind] for kind in LINK_KINDS], np.int32)[links.kind[order]]
-    passes = _passing(topology)
+    passes = topology.layout.passes
     distance = np.full((nodes, count), _FAR, np.int32)
     distance[targets, np.arange(count)] = 0
     while len(order):
@@ -96,12 +108,6 @@ def pack_routes(topology: Topology, hops: NDArray[np.int32]) -> Routes:
     np.cumsum(used.sum(axis=1), out=ptr[1:])
     latency = np.where(used, topology.links.latency[hops], 0.0).sum(axis=1)
     return Routes(ptr, hops[used], np.ones(int(ptr[-1])), latency)
-
-
-def _passing(topology: Topology) -> NDArray[np.bool_]:
-    """Which nodes carry traffic of others."""
-    nodes = topology.graph.nodes(data=True)
-    return np.array([d.get("kind") != "gpu" or d.get("forwards", False) for _, d in nodes], bool)
 
 
 def _follow(
