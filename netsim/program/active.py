@@ -51,7 +51,8 @@ def _dominated(
             covered |= same & (weight[other] / most[link[other]] >= demand)
     everywhere = np.bincount(here[covered], minlength=len(least))
     uses = np.bincount(here, minlength=len(least))
-    return np.logical_and(rival >= 0, everywhere == uses)
+    dominated: NDArray[np.bool_] = (rival >= 0) & (everywhere == uses)
+    return dominated
 
 
 def _rivals(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.errors import InputError
 from netsim.program.distinct import Distinct, Way
 from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule, Use
 from netsim.topology import Topology
@@ -13,7 +14,7 @@ _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a 
 Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]  # way, link, weight
 
 
-class PlacementError(ValueError):
+class PlacementError(InputError):
     """A schedule that cannot run on a topology; the message names ranks and rows."""
 
 

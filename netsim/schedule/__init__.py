@@ -1,6 +1,8 @@
 """Schedules: what moves and computes, in what order, without links and without times."""
 
 from netsim.schedule.builder import Builder, compute_style
+from netsim.schedule.combine import combine
+from netsim.schedule.repeat import Launch, Repeated, repeat
 from netsim.schedule.rows import (
     ARRIVED,
     BUFFER_NAMES,
@@ -47,10 +49,14 @@ __all__ = [
     "TRANSFER",
     "Builder",
     "Lag",
+    "Launch",
     "Pieces",
+    "Repeated",
     "Schedule",
     "Style",
     "Use",
+    "combine",
     "compute_style",
+    "repeat",
     "split_evenly",
 ]

@@ -1,0 +1,219 @@
+"""Operations back to back, as a benchmark issues them: each rank's kernels serial on its stream.
+
+A rank's operation begins when its previous one is over and the host has launched it, and is over
+when all that the rank sends has left and all that it receives has arrived.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.schedule.rows import (
+    ARRIVED,
+    IN_ORDER,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    Lag,
+    Pieces,
+    Schedule,
+    Style,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What it takes to begin an operation.
+
+    `host` seconds of a process for each launch, one after the other over the GPUs it drives
+    (`gpus_per_process`), and `kernel` seconds on the GPU before the first byte moves.
+    """
+
+    host: float = 0.0
+    kernel: float = 0.0
+    gpus_per_process: int = 1
+
+    @property
+    def period(self) -> float:
+        """The least time from one operation to the next that the host allows."""
+        return self.host * self.gpus_per_process
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A schedule of several operations; `ends[i, r]` is the row that ends operation i on rank r."""
+
+    schedule: Schedule
+    ends: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Dependencies as (row, earlier row, number of the lag)."""
+
+    row: NDArray[np.int64]
+    earlier: NDArray[np.int64]
+    lag: NDArray[np.int64]
+
+
+def repeat(schedule: Schedule, times: int, launch: Launch = Launch()) -> Repeated:
+    """`times` operations of a schedule, one after the other on every rank."""
+    ranks, rows = schedule.ranks, len(schedule)
+    lags, (arrived, in_order) = _numbered(schedule.lags, (ARRIVED, IN_ORDER))
+    block = _block(schedule, arrived, in_order)
+    size = rows + 2 * ranks
+    starts = np.arange(ranks)
+    again = _Edges(starts, starts - ranks, np.full(ranks, in_order))  # the end marks just before
+    parts = [_shift(block if i == 0 else _merge(again, block), i * size) for i in range(times)]
+    edges = _merge(*parts)
+    order = np.argsort(edges.row, kind="stable")
+    ptr = np.zeros(times * size + 1, np.int32)
+    np.cumsum(np.bincount(edges.row, minlength=times * size), out=ptr[1:])
+    begin, end = len(schedule.styles), len(schedule.styles) + 1
+    release_row, release_time = _releases(schedule, times, size, launch)
+    repeated = Schedule(
+        ranks=ranks,
+        styles=(*schedule.styles, Style(MARK, stream="launch", latency=launch.kernel), Style(MARK)),
+        pieces=_with_nothing(schedule.pieces),
+        lags=lags,
+        groups=schedule.groups,
+        style=np.tile(_framed(schedule.style, ranks, begin, end), times),
+        src=np.tile(_framed(schedule.src, ranks, starts, starts), times),
+        dst=np.tile(_framed(schedule.dst, ranks, starts, starts), times),
+        piece=np.tile(_framed(schedule.piece, ranks, *2 * [len(schedule.pieces.count)]), times),
+        step=np.tile(_framed(schedule.step, ranks, 0, 0), times),
+        dep_ptr=ptr,
+        dep_row=edges.earlier[order].astype(np.int32),
+        dep_lag=edges.lag[order].astype(np.int16),
+        release_row=release_row,
+        release_time=release_time,
+        collectives=schedule.collectives,
+    )
+    first = np.arange(times)[:, None] * size
+    return Repeated(repeated, first + ranks + rows + np.arange(ranks)[None, :])
+
+
+def _block(schedule: Schedule, arrived: int, in_order: int) -> _Edges:
+    """Edges of one operation: start marks 0…n-1, then the rows, then end marks."""
+    ranks, rows = schedule.ranks, len(schedule)
+    owner = np.repeat(np.arange(rows), np.diff(schedule.dep_ptr)).astype(np.int64)
+    inner = _Edges(owner, schedule.dep_row.astype(np.int64), schedule.dep_lag.astype(np.int64))
+    row, rank, receives = _touches(schedule)
+    first = ~_follows(schedule, inner, row, rank)
+    last = ~_is_followed(schedule, inner, row, rank, receives)
+    gates = _Edges(row[first] + ranks, rank[first], np.full(int(first.sum()), in_order))
+    closing = np.where(receives[last], arrived, in_order)
+    ends = _Edges(rank[last] + ranks + rows, row[last] + ranks, closing)
+    idle = np.arange(ranks)  # a rank that takes part in nothing still begins and ends
+    bridge = _Edges(idle + ranks + rows, idle, np.full(ranks, in_order))
+    return _merge(gates, _Edges(inner.row + ranks, inner.earlier + ranks, inner.lag), ends, bridge)
+
+
+def _touches(
+    schedule: Schedule,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Every (row, rank) pair that takes part, and whether the rank receives."""
+    kinds = schedule.kind
+    grouped = np.isin(kinds, (MULTICAST, SWITCH_REDUCE))
+    plain = np.flatnonzero(~grouped)
+    src, dst = schedule.src[plain], schedule.dst[plain]
+    apart = src != dst
+    rows, ranks = [plain, plain[apart]], [src, dst[apart]]
+    receives = [np.zeros(len(plain), bool), np.ones(int(apart.sum()), bool)]
+    for row in np.flatnonzero(grouped):
+        sources, targets = schedule.members(int(row))
+        members = sorted({*sources, *targets})
+        rows.append(np.full(len(members), row))
+        ranks.append(np.array(members, np.int32))
+        receives.append(np.isin(members, targets))
+    return (
+        np.concatenate(rows).astype(np.int64),
+        np.concatenate(ranks).astype(np.int64),
+        np.concatenate(receives),
+    )
+
+
+def _follows(
+    schedule: Schedule, edges: _Edges, row: NDArray[np.int64], rank: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which (row, rank) pairs depend on an earlier row of the same rank."""
+    return _known(schedule, edges.row, edges.earlier, np.ones(len(edges.row), bool), row, rank)
+
+
+def _is_followed(
+    schedule: Schedule,
+    edges: _Edges,
+    row: NDArray[np.int64],
+    rank: NDArray[np.int64],
+    receives: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """Which (row, rank) pairs some later row of the same rank waits for: where the rank receives,
+    for the arrival.
+    """
+    arrival = np.array([lag.arrival for lag in schedule.lags])[edges.lag]
+    anyhow = _known(schedule, edges.earlier, edges.row, np.ones(len(arrival), bool), row, rank)
+    arrived = _known(schedule, edges.earlier, edges.row, arrival, row, rank)
+    return np.where(receives, arrived, anyhow)
+
+
+def _known(
+    schedule: Schedule,
+    here: NDArray[np.int64],
+    there: NDArray[np.int64],
+    counts: NDArray[np.bool_],
+    row: NDArray[np.int64],
+    rank: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Which (row, rank) pairs have an edge from `here` = row to a plain row `there` of the rank."""
+    plain = ~np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
+    use = counts & plain[there]
+    here, there = here[use], there[use]
+    keys = [here * schedule.ranks + end[there] for end in (schedule.src, schedule.dst)]
+    return np.isin(row * schedule.ranks + rank, np.concatenate(keys))
+
+
+def _releases(
+    schedule: Schedule, times: int, size: int, launch: Launch
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Launches of the host, one after the other, and the schedule's own releases (first time)."""
+    ranks = np.arange(schedule.ranks)
+    turn = ranks % launch.gpus_per_process + 1
+    operation = np.arange(times)[:, None]
+    when = (operation * launch.gpus_per_process + turn) * launch.host
+    rows = operation * size + ranks
+    own = schedule.release_row.astype(np.int64) + schedule.ranks
+    row = np.concatenate([rows.ravel(), own])
+    time = np.concatenate([when.ravel(), schedule.release_time])
+    order = np.argsort(row, kind="stable")
+    return row[order].astype(np.int32), time[order]
+
+
+def _numbered(known: tuple[Lag, ...], wanted: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], list[int]]:
+    lags = list(dict.fromkeys([*known, *wanted]))
+    return tuple(lags), [lags.index(lag) for lag in wanted]
+
+
+def _framed(
+    column: NDArray[np.int32], ranks: int, before: object, after: object
+) -> NDArray[np.int32]:
+    ends = (np.broadcast_to(np.asarray(x, np.int32), ranks) for x in (before, after))
+    first, last = ends
+    return np.concatenate([first, column, last])
+
+
+def _with_nothing(pieces: Pieces) -> Pieces:
+    columns = (getattr(pieces, name) for name in Pieces.__slots__)
+    return Pieces(*(np.append(column, np.zeros(1, column.dtype)) for column in columns))
+
+
+def _shift(edges: _Edges, rows: int) -> _Edges:
+    return _Edges(edges.row + rows, edges.earlier + rows, edges.lag)
+
+
+def _merge(*parts: _Edges) -> _Edges:
+    return _Edges(
+        np.concatenate([part.row for part in parts]),
+        np.concatenate([part.earlier for part in parts]),
+        np.concatenate([part.lag for part in parts]),
+    )
