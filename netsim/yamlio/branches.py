@@ -1,0 +1,127 @@
+"""Which place of the data an error of pydantic's is about, and which branch of a union was meant.
+
+pydantic's locations mix keys of the data with labels of union branches; only the types of the
+model tell them apart, so this walks both together.
+"""
+
+import re
+import types
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import pydantic
+from pydantic_core import ErrorDetails
+
+from netsim.yamlio.findings import Finding, merged, translated
+from netsim.yamlio.source import KeyPath
+
+Location = tuple[str | int, ...]
+Issue = tuple[Location, ErrorDetails]
+
+
+def all_findings(error: pydantic.ValidationError, model: Any, path: KeyPath) -> list[Finding]:
+    """Every mistake once; a missing key is not told beside the misspelt one that explains it."""
+    issues = [(details["loc"], details) for details in error.errors(include_url=False)]
+    findings = _findings(issues, model, path, ())
+    explained = {
+        (finding.path[:-1], key)
+        for finding in findings
+        if finding.unknown_key
+        for key in re.findall(r"\(did you mean (.+)\?\)$", finding.message)
+    }
+    return [one for one in findings if (one.path, one.missing_key) not in explained]
+
+
+def _findings(
+    issues: Sequence[Issue], kind: Any, path: KeyPath, siblings: Sequence[str]
+) -> list[Finding]:
+    deeper = [issue for issue in issues if issue[0]]
+    found = [
+        translated(details, path, siblings)
+        for rest, details in issues
+        # pydantic calls a list too short when its entries are wrong
+        if not rest and not (deeper and details["type"] == "too_short")
+    ]
+    options = _options(kind)
+    keys = [] if len(options) > 1 else _keys(options[0])
+    branches: list[list[Finding]] = []
+    for head, inner in _by_head(deeper).items():
+        if len(options) > 1:
+            branches.append(_findings(inner, _labelled(str(head), options), path, siblings))
+        elif all(rest == ("[key]",) for rest, _ in inner):
+            wrong = [translated(details, (*path, head), ()) for _, details in inner]
+            found += [replace(finding, at_key=True) for finding in wrong]
+        else:
+            found += _findings(inner, _below(options[0], head), (*path, head), keys)
+    return found + (_told_once(branches, path) if branches else [])
+
+
+def _told_once(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding]:
+    """The findings of the branch that was meant, or one that names what all branches expect."""
+    fitting = [
+        branch
+        for branch in branches
+        if not any(one.expected and one.path == path for one in branch)
+    ]
+    if fitting:
+        return min(fitting, key=len)
+    return [merged([one for branch in branches for one in branch if one.path == path])]
+
+
+def _by_head(issues: Iterable[Issue]) -> dict[str | int, list[Issue]]:
+    groups: dict[str | int, list[Issue]] = {}
+    for location, details in issues:
+        groups.setdefault(location[0], []).append((location[1:], details))
+    return groups
+
+
+def _bare(kind: Any) -> Any:
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return kind
+
+
+def _options(kind: Any) -> list[Any]:
+    """The branches of a union, without `None`, for which pydantic sets no label."""
+    bare = _bare(kind)
+    if get_origin(bare) not in (Union, types.UnionType):
+        return [kind]
+    options = [option for option in get_args(bare) if option is not type(None)]
+    return _options(options[0]) if len(options) == 1 else options
+
+
+def _labelled(label: str, options: Sequence[Any]) -> Any:
+    """The branch with that label: a tag, the name of a model, or a text that contains it."""
+    for option in options:
+        tags = [meta.tag for meta in get_args(option) if isinstance(meta, pydantic.Tag)]
+        if label in tags or label in _literal_values(_bare(option)):
+            return option
+    for option in options:
+        bare = _bare(option)
+        name = getattr(get_origin(bare) or bare, "__name__", "")
+        if re.search(rf"\b{re.escape(name)}\b", label):
+            return option
+    return Any
+
+
+def _literal_values(model: Any) -> set[Any]:
+    fields = getattr(model, "model_fields", {})
+    return {value for field in fields.values() for value in get_args(_bare(field.annotation))}
+
+
+def _keys(kind: Any) -> list[str]:
+    fields = getattr(_bare(kind), "model_fields", {})
+    return [field.alias or name for name, field in fields.items()]
+
+
+def _below(kind: Any, key: str | int) -> Any:
+    """The type of the value under a key or index."""
+    bare = _bare(kind)
+    for name, field in getattr(bare, "model_fields", {}).items():
+        if key in (name, field.alias):
+            return field.annotation
+    arguments = [one for one in get_args(bare) if one is not Ellipsis]
+    if isinstance(key, int) and len(arguments) > key and get_origin(bare) is tuple:
+        return arguments[key]
+    return arguments[-1] if arguments else Any
