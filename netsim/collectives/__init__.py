@@ -1,0 +1,93 @@
+"""Collectives and the algorithms that implement them, as checkable schedules.
+
+One row of the table below is one algorithm: a function of a Collective and of keyword parameters
+that returns a Schedule. Nothing here knows links or times.
+"""
+
+from collections.abc import Callable
+from inspect import signature
+
+from netsim.collectives import binomial, chain, direct, ring
+from netsim.collectives.collective import NAMES, Collective, CollectiveError
+from netsim.collectives.memory import VerificationError
+from netsim.collectives.races import RaceError, check_races
+from netsim.collectives.ranges import Expectation
+from netsim.collectives.sizes import collective_of
+from netsim.collectives.verify import verify
+from netsim.errors import suggest
+from netsim.schedule import Schedule
+
+Algorithm = Callable[..., Schedule]
+
+ALGORITHMS: dict[str, dict[str, Algorithm]] = {
+    "all_reduce": {
+        "ring": ring.all_reduce,
+        "tree": binomial.all_reduce,
+        "direct": direct.all_reduce,
+    },
+    "all_gather": {
+        "ring": ring.all_gather,
+        "direct": direct.all_gather,
+    },
+    "reduce_scatter": {
+        "ring": ring.reduce_scatter,
+        "direct": direct.reduce_scatter,
+    },
+    "broadcast": {
+        "ring": chain.broadcast,
+        "binomial": binomial.broadcast,
+    },
+    "reduce": {
+        "ring": chain.reduce,
+        "binomial": binomial.reduce,
+    },
+}
+
+
+class AlgorithmError(CollectiveError):
+    """An algorithm that does not exist, does not fit, or has no such parameter."""
+
+
+def build(collective: Collective, algorithm: str, **parameters: object) -> Schedule:
+    """The schedule of an algorithm for a collective.
+
+    >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
+    45
+    """
+    table = ALGORITHMS[collective.name]
+    if algorithm not in table:
+        raise AlgorithmError("algorithm", _unknown_algorithm(collective.name, algorithm))
+    function = table[algorithm]
+    known = list(signature(function).parameters)[1:]
+    for name in parameters:
+        if name not in known:
+            choice = f"one of {', '.join(known)}" if known else "no parameter"
+            message = f"{algorithm} {collective.name} has {choice}, got {name!r}"
+            raise AlgorithmError(name, message + suggest(name, known))
+    return function(collective, **parameters)
+
+
+def _unknown_algorithm(collective: str, algorithm: str) -> str:
+    choices = list(ALGORITHMS[collective])
+    others = [name for name, table in ALGORITHMS.items() if algorithm in table]
+    message = f"expected one of {', '.join(choices)} for {collective}, got {algorithm!r}"
+    if others:
+        return f"{message} (it exists for {', '.join(others)})"
+    return message + suggest(algorithm, choices)
+
+
+__all__ = [
+    "ALGORITHMS",
+    "NAMES",
+    "Algorithm",
+    "AlgorithmError",
+    "Collective",
+    "CollectiveError",
+    "Expectation",
+    "RaceError",
+    "VerificationError",
+    "build",
+    "check_races",
+    "collective_of",
+    "verify",
+]

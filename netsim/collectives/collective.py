@@ -1,0 +1,273 @@
+"""The Collective: what every rank must hold before and after a collective operation.
+
+Counts and offsets are in elements, sizes in bytes. It follows nccl-tests in what a count means and
+in how input and output alias in place. It knows no algorithm and no schedule.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives.ranges import Blocks, Expectation, Kept
+from netsim.errors import InputError, suggest
+from netsim.schedule import IN, OUT, SCRATCH
+
+NAMES = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
+    "gather", "scatter", "sendrecv", "p2p", "barrier",
+)  # fmt: skip
+REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+# nccl-tests measures the others "in place" as well, but neither verifies nor means it.
+HAS_IN_PLACE = REDUCING | ROOTED | {"all_gather"}
+
+
+class CollectiveError(InputError, ValueError):
+    """A collective that cannot exist; `field` is the argument at fault."""
+
+    def __init__(self, field: str, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{field}: {message}", hint=hint)
+        self.field = field
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective operation over ranks 0 … n-1.
+
+    `count` is nccl-tests' count argument: elements a rank for all_gather, reduce_scatter, gather
+    and scatter, a peer for alltoall, a pair for p2p, in all for the others. `matrix[s][d]` are the
+    elements that s has for d in an alltoallv, packed in rank order on both sides. `pairs` are the
+    (source, destination) of a p2p; each rank's blocks lie in the order of its pairs.
+    """
+
+    name: str
+    ranks: int
+    count: int = 0
+    element_bytes: int = 4
+    root: int = 0
+    in_place: bool = False
+    matrix: tuple[tuple[int, ...], ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "matrix", tuple(tuple(map(int, row)) for row in self.matrix))
+        object.__setattr__(self, "pairs", tuple((int(s), int(d)) for s, d in self.pairs))
+        _check(self)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size as nccl-tests prints it: the larger of what one rank sends and receives."""
+        ends = range(self.ranks)
+        largest = max(max(self.input_count(r), self.output_count(r)) for r in ends)
+        return largest * self.element_bytes
+
+    @property
+    def bus_factor(self) -> float:
+        """What turns the algorithm bandwidth into the bus bandwidth (nccl-tests)."""
+        if self.name == "all_reduce":
+            return 2 * (self.ranks - 1) / self.ranks
+        if self.name in ("broadcast", "reduce", "sendrecv", "p2p"):
+            return 1.0
+        return 0.0 if self.name == "barrier" else (self.ranks - 1) / self.ranks
+
+    @property
+    def reducing(self) -> bool:
+        """Whether contributions are added up."""
+        return self.name in REDUCING
+
+    def input_count(self, rank: int) -> int:
+        """Elements in the input of a rank."""
+        return INPUT[self.name](self, rank)
+
+    def output_count(self, rank: int) -> int:
+        """Elements in the output of a rank."""
+        return OUTPUT[self.name](self, rank)
+
+    def location(self, rank: int, buffer: int) -> tuple[int, int]:
+        """The physical buffer (by the number of the larger one) and where in it one begins."""
+        if not self.in_place or buffer == SCRATCH:
+            return buffer, 0
+        if self.name in ("all_gather", "gather"):
+            return OUT, rank * self.count if buffer == IN else 0
+        if self.name in ("reduce_scatter", "scatter"):
+            return IN, rank * self.count if buffer == OUT else 0
+        return OUT, 0
+
+    def expectations(self, rank: int) -> list[Expectation]:
+        """What the output of a rank must hold."""
+        return EXPECTATIONS[self.name](self, rank)
+
+    def blocks(self) -> Blocks:
+        """Counts and offsets of what each rank has for each in alltoall and alltoallv."""
+        if self.name == "alltoall":
+            count = np.full((self.ranks, self.ranks), self.count, np.int64)
+        else:
+            count = np.array(self.matrix, np.int64).reshape(self.ranks, self.ranks)
+        return Blocks(count, np.cumsum(count, 1) - count, np.cumsum(count, 0) - count)
+
+    def pair_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the data of each p2p pair lies in the source's input and the other's output."""
+        return tuple(_occurrence([p[end] for p in self.pairs]) * self.count for end in (0, 1))  # type: ignore[return-value]
+
+    def kept(self) -> Kept:
+        """The data that stays on its rank, without the empty ranges."""
+        if self.name in ("alltoall", "alltoallv"):
+            given = self.blocks()
+            columns = [np.diagonal(x) for x in (given.in_offset, given.out_offset, given.count)]
+            table = np.stack([np.arange(self.ranks, dtype=np.int64), *columns])
+        elif self.name == "p2p":
+            own = [k for k, (s, d) in enumerate(self.pairs) if s == d]
+            source, target = self.pair_offsets()
+            ranks = np.array([self.pairs[k][0] for k in own], np.int64)
+            table = np.stack([ranks, source[own], target[own], np.full_like(ranks, self.count)])
+        else:
+            found = [(r, *KEPT[self.name](self, r)) for r in range(self.ranks)]
+            table = np.array(found, np.int64).T
+        return Kept(*table[:, table[3] > 0])
+
+
+def _check(c: Collective) -> None:
+    if c.name not in NAMES:
+        raise CollectiveError(
+            "collective",
+            f"expected one of {', '.join(NAMES)}, got {c.name!r}{suggest(c.name, NAMES)}",
+        )
+    for name, least in (("ranks", 1), ("count", 0), ("element_bytes", 1)):
+        if getattr(c, name) < least:
+            raise CollectiveError(name, f"expected at least {least}, got {getattr(c, name)}")
+    if not 0 <= c.root < c.ranks:
+        raise CollectiveError("root", f"expected a rank in 0..{c.ranks - 1}, got {c.root}")
+    if c.in_place and c.name not in HAS_IN_PLACE:
+        raise CollectiveError("in_place", f"{c.name} does not exist in place")
+    _check_matrix(c)
+    if c.pairs and c.name != "p2p":
+        raise CollectiveError("pairs", f"only p2p has pairs, not {c.name}")
+    if any(not 0 <= rank < c.ranks for pair in c.pairs for rank in pair):
+        raise CollectiveError("pairs", f"expected ranks in 0..{c.ranks - 1}, got {c.pairs}")
+
+
+def _check_matrix(c: Collective) -> None:
+    if c.name != "alltoallv":
+        if c.matrix:
+            raise CollectiveError("matrix", f"only alltoallv has a matrix, not {c.name}")
+        return
+    if len(c.matrix) != c.ranks or any(len(row) != c.ranks for row in c.matrix):
+        raise CollectiveError("matrix", f"expected {c.ranks} rows of {c.ranks} counts")
+    if any(count < 0 for row in c.matrix for count in row):
+        raise CollectiveError("matrix", "counts must not be negative")
+
+
+def _occurrence(values: Sequence[int]) -> NDArray[np.int64]:
+    """How often each value has come before."""
+    seen: dict[int, int] = {}
+    places = []
+    for value in values:
+        places.append(seen.get(value, 0))
+        seen[value] = places[-1] + 1
+    return np.array(places, np.int64)
+
+
+Extent = Callable[[Collective, int], int]
+
+
+def _count(c: Collective, rank: int) -> int:
+    return c.count
+
+
+def _all_counts(c: Collective, rank: int) -> int:
+    return c.ranks * c.count
+
+
+def _at_root(extent: Extent) -> Extent:
+    return lambda c, rank: extent(c, rank) if rank == c.root else 0
+
+
+INPUT: dict[str, Extent] = {
+    "all_reduce": _count,
+    "all_gather": _count,
+    "reduce_scatter": _all_counts,
+    "broadcast": _at_root(_count),
+    "reduce": _count,
+    "alltoall": _all_counts,
+    "alltoallv": lambda c, rank: sum(c.matrix[rank]),
+    "gather": _count,
+    "scatter": _at_root(_all_counts),
+    "sendrecv": _count,
+    "p2p": lambda c, rank: c.count * sum(s == rank for s, _ in c.pairs),
+    "barrier": lambda c, rank: 0,
+}
+OUTPUT: dict[str, Extent] = {
+    "all_reduce": _count,
+    "all_gather": _all_counts,
+    "reduce_scatter": _count,
+    "broadcast": _count,
+    "reduce": _at_root(_count),
+    "alltoall": _all_counts,
+    "alltoallv": lambda c, rank: sum(row[rank] for row in c.matrix),
+    "gather": _at_root(_all_counts),
+    "scatter": _count,
+    "sendrecv": _count,
+    "p2p": lambda c, rank: c.count * sum(d == rank for _, d in c.pairs),
+    "barrier": lambda c, rank: 0,
+}
+
+
+def _everyone(c: Collective, origin_offset: int = 0) -> list[Expectation]:
+    return [Expectation(0, c.count, tuple(range(c.ranks)), origin_offset)]
+
+
+def _each_block(c: Collective) -> list[Expectation]:
+    return [Expectation(r * c.count, c.count, (r,), 0) for r in range(c.ranks)]
+
+
+def _exchanged(c: Collective, rank: int) -> list[Expectation]:
+    blocks = c.blocks()
+    columns = (blocks.out_offset, blocks.count, blocks.in_offset)
+    offset, count, origin = (table[:, rank].tolist() for table in columns)
+    return [Expectation(offset[s], count[s], (s,), origin[s]) for s in range(c.ranks)]
+
+
+def _paired(c: Collective, rank: int) -> list[Expectation]:
+    source, target = c.pair_offsets()
+    return [
+        Expectation(int(target[k]), c.count, (s,), int(source[k]))
+        for k, (s, d) in enumerate(c.pairs)
+        if d == rank
+    ]
+
+
+EXPECTATIONS: dict[str, Callable[[Collective, int], list[Expectation]]] = {
+    "all_reduce": lambda c, rank: _everyone(c),
+    "all_gather": lambda c, rank: _each_block(c),
+    "reduce_scatter": lambda c, rank: _everyone(c, rank * c.count),
+    "broadcast": lambda c, rank: [Expectation(0, c.count, (c.root,), 0)],
+    "reduce": lambda c, rank: _everyone(c) if rank == c.root else [],
+    "alltoall": _exchanged,
+    "alltoallv": _exchanged,
+    "gather": lambda c, rank: _each_block(c) if rank == c.root else [],
+    "scatter": lambda c, rank: [Expectation(0, c.count, (c.root,), rank * c.count)],
+    "sendrecv": lambda c, rank: [Expectation(0, c.count, ((rank - 1) % c.ranks,), 0)],
+    "p2p": _paired,
+    "barrier": lambda c, rank: [],
+}
+
+
+def _lone(c: Collective, rank: int) -> tuple[int, int, int]:
+    """What stays where it is only if there is nobody else."""
+    return 0, 0, c.count if c.ranks == 1 else 0
+
+
+# (input offset, output offset, count) of what stays on a rank.
+KEPT: dict[str, Callable[[Collective, int], tuple[int, int, int]]] = {
+    "all_reduce": _lone,
+    "all_gather": lambda c, rank: (0, rank * c.count, c.count),
+    "reduce_scatter": _lone,
+    "broadcast": lambda c, rank: (0, 0, c.count if rank == c.root else 0),
+    "reduce": _lone,
+    "gather": lambda c, rank: (0, rank * c.count, c.count if rank == c.root else 0),
+    "scatter": lambda c, rank: (rank * c.count, 0, c.count if rank == c.root else 0),
+    "sendrecv": _lone,
+    "barrier": lambda c, rank: (0, 0, 0),
+}

@@ -1,0 +1,139 @@
+"""Lanes: what every rank has sent last and what it still waits for, while an algorithm is written.
+
+It turns "send this next" into rows with the right dependencies: a rank sends after its last send
+and after everything that has arrived at it since, and it is finished after all of that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives.collective import Collective
+from netsim.schedule import ARRIVED, IN, IN_ORDER, LOCAL_COPY, OUT, Builder, Lag, Schedule, Style
+
+Rows = NDArray[np.int32]
+Ints = NDArray[np.int64] | NDArray[np.int32]
+KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One contiguous part of a message of some of its senders (`which`; None: of all)."""
+
+    style: Style | Rows
+    piece: Rows
+    which: Ints | None = None
+
+
+class Lanes:
+    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals."""
+
+    def __init__(self, collective: Collective, channels: int = 1) -> None:
+        n = collective.ranks
+        self.collective = collective
+        self.ranks = n
+        self.channels = channels
+        self.builder = Builder(n, collective.element_bytes, (collective.name,))
+        self.last = np.full(channels * n, -1, np.int32)
+        self._open: list[tuple[Rows, Lag]] = []
+        self._final: list[tuple[Rows, Lag]] = []
+        self._step = 0
+
+    def keep(self) -> Rows:
+        """Copy the data that stays on its rank to the output, unless it is there already.
+
+        Returns for every rank the row of its (last) copy, or -1.
+        """
+        copies = np.full(self.ranks, -1, np.int32)
+        kept = self.collective.kept()
+        if not self.collective.in_place and len(kept.rank):
+            piece = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset)
+            rows = self.builder.rows(KEEP, kept.rank, kept.rank, piece)
+            copies[kept.rank] = rows
+            self._final += self._columns(kept.rank, rows, IN_ORDER)
+        return copies
+
+    def send(
+        self,
+        src: Ints,
+        dst: Ints,
+        parts: Sequence[Part],
+        step: int,
+        *,
+        channel: Ints | int = 0,
+        ready: bool = False,
+        blocking: bool = False,
+    ) -> Rows:
+        """Append a message from each of `src` to each of `dst`; returns its last rows (-1: none).
+
+        `ready`: not before the receiver has received what was sent to it before (it reduces into
+        the same place). `blocking`: not before the sender's last message has arrived.
+        """
+        base = np.asarray(channel) * self.ranks
+        sender, receiver = base + src, base + dst
+        after = [(column[sender], lag) for column, lag in self._open]
+        after.append((self.last[sender], ARRIVED if blocking else IN_ORDER))
+        if ready:
+            after += [(column[receiver], lag) for column, lag in self._open]
+        ends = np.full(len(src), -1, np.int32)
+        for part in parts:
+            self._append(src, dst, part, step, after, ends)
+        sent = np.flatnonzero(ends >= 0)
+        self.passed(sender[sent], ends[sent], step)
+        self.wait(receiver[sent], ends[sent])
+        return ends
+
+    def _append(
+        self,
+        src: Ints,
+        dst: Ints,
+        part: Part,
+        step: int,
+        after: list[tuple[Rows, Lag]],
+        ends: Rows,
+    ) -> None:
+        some = slice(None) if part.which is None else part.which
+        before = ends[some]
+        deps = [(np.where(before < 0, rows[some], -1), lag) for rows, lag in after]
+        deps = [
+            (rows, lag) for rows, lag in [*deps, (before, IN_ORDER)] if rows.max(initial=-1) >= 0
+        ]
+        ends[some] = self.builder.rows(
+            part.style, src[some], dst[some], part.piece, step=step, after=deps
+        )
+
+    def passed(self, lanes: Ints, rows: Rows, step: int = 0) -> None:
+        """Note the last rows of some lanes; they came after all that was open there."""
+        for column, _ in self._open:
+            column[lanes] = -1
+        self._open = [entry for entry in self._open if entry[0].max() >= 0]
+        self.last[lanes] = rows
+        self._step = max(self._step, step)
+
+    def wait(self, lanes: Ints, rows: Rows, lag: Lag = ARRIVED, step: int = 0) -> None:
+        """Let what comes next on some lanes wait for rows; a lane may occur several times."""
+        self._open += self._columns(lanes, rows, lag)
+        self._step = max(self._step, step)
+
+    def close(self) -> Schedule:
+        """The finished Schedule; its last rows are one mark a rank, in order: the rank is done."""
+        n = self.ranks
+        own = [(column, lag) for column, lag in [*self._open, (self.last, IN_ORDER)]]
+        split = [
+            (column[k * n : (k + 1) * n], lag) for column, lag in own for k in range(self.channels)
+        ]
+        after = [(rows, lag) for rows, lag in split + self._final if rows.max() >= 0]
+        self.builder.marks(np.arange(n), step=self._step, after=after)
+        return self.builder.finish()
+
+    def _columns(self, lanes: Ints, rows: Rows, lag: Lag) -> list[tuple[Rows, Lag]]:
+        """One column for each time that a lane occurs."""
+        order = np.argsort(lanes, kind="stable")
+        ordered = lanes[order]
+        first = np.searchsorted(ordered, ordered)
+        place = np.arange(len(ordered)) - first
+        columns = np.full((int(place.max(initial=-1)) + 1, len(self.last)), -1, np.int32)
+        columns[place, ordered] = rows[order]
+        return [(column, lag) for column in columns]
