@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import pydantic
 from pydantic_core import ErrorDetails
 
-from netsim.yamlio.findings import Finding, merged, translated
+from netsim.yamlio.findings import Finding, merged, merged_choices, translated
 from netsim.yamlio.source import KeyPath
 
 Location = tuple[str | int, ...]
@@ -65,8 +65,17 @@ def _told_once(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding
         if not any(one.expected and one.path == path for one in branch)
     ]
     if fitting:
-        return min(fitting, key=len)
+        return _without_wrong_kinds(fitting)
     return [merged([one for branch in branches for one in branch if one.path == path])]
+
+
+def _without_wrong_kinds(branches: Sequence[list[Finding]]) -> list[Finding]:
+    """The branch with the fewest mistakes whose `kind: ...` is right, or what the kinds are."""
+    kinds = [[one for one in branch if one.choices] for branch in branches]
+    right = [branch for branch, wrong in zip(branches, kinds, strict=True) if not wrong]
+    if not right and len({wrong[0].path for wrong in kinds}) == 1 and len(branches) > 1:
+        return [merged_choices([wrong[0] for wrong in kinds])]
+    return min(right or branches, key=len)
 
 
 def _by_head(issues: Iterable[Issue]) -> dict[str | int, list[Issue]]:
@@ -97,12 +106,20 @@ def _labelled(label: str, options: Sequence[Any]) -> Any:
         tags = [meta.tag for meta in get_args(option) if isinstance(meta, pydantic.Tag)]
         if label in tags or label in _literal_values(_bare(option)):
             return option
-    for option in options:
-        bare = _bare(option)
-        name = getattr(get_origin(bare) or bare, "__name__", "")
-        if re.search(rf"\b{re.escape(name)}\b", label):
-            return option
-    return Any
+    found = [(min(_positions(label, option), default=len(label)), option) for option in options]
+    return min(found, key=lambda one: one[0])[1]
+
+
+def _positions(label: str, kind: Any) -> list[int]:
+    """Where a label such as `tuple[tagged-union[Ring,Tree], ...]` names a type."""
+    patterns = [rf"\b{re.escape(name)}\b" for name in _names(kind)]
+    return [match.start() for pattern in patterns if (match := re.search(pattern, label))]
+
+
+def _names(kind: Any) -> list[str]:
+    """What labels of pydantic's may call a type: the names of its models, list, dict, str."""
+    bare = [_bare(option) for option in _options(kind)]
+    return [getattr(get_origin(one) or one, "__name__", str(one)) for one in bare]
 
 
 def _literal_values(model: Any) -> set[Any]:

@@ -6,7 +6,7 @@ the branches of a union can be told in one sentence.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import ErrorDetails
@@ -51,6 +51,7 @@ class Finding:
     expected: str = ""
     got: str = ""
     hint: str = ""
+    choices: tuple[str, ...] = ()
     at_key: bool = False
     unknown_key: str = ""
     missing_key: str = ""
@@ -70,8 +71,11 @@ def translated(details: ErrorDetails, path: KeyPath, known_keys: Sequence[str]) 
         return _unknown(path, known_keys)
     if kind in ("value_error", "assertion_error"):
         return _from_validator(context["error"], path, details["input"])
-    if kind == "union_tag_not_found" and (keys := _quoted(context["discriminator"])):
-        return missing(path, keys[0])
+    if kind == "union_tag_not_found":
+        keys = _quoted(context["discriminator"])
+        return (
+            missing(path, keys[0]) if keys else Finding(path, "no key says of which kind this is")
+        )
     if kind == "union_tag_invalid":
         tag_path = (*path, *_quoted(context["discriminator"]))
         return _choice(tag_path, context["tag"], _quoted(context["expected_tags"]))
@@ -99,6 +103,13 @@ def merged(findings: Sequence[Finding]) -> Finding:
     return Finding(first.path, expected=expected, got=first.got, hint=hint, at_key=first.at_key)
 
 
+def merged_choices(findings: Sequence[Finding]) -> Finding:
+    """One finding with the choices of all branches for the same key."""
+    choices = tuple(dict.fromkeys(choice for finding in findings for choice in finding.choices))
+    hint = suggest(findings[0].got.strip("'"), choices)
+    return replace(findings[0], expected=f"one of {', '.join(choices)}", hint=hint)
+
+
 def _unknown(path: KeyPath, known_keys: Sequence[str]) -> Finding:
     key = str(path[-1])
     hint = suggest(key, known_keys) or f" (known: {', '.join(known_keys) or 'none'})"
@@ -117,7 +128,7 @@ def _from_validator(error: Exception, path: KeyPath, value: object) -> Finding:
 def _choice(path: KeyPath, value: object, choices: Sequence[str]) -> Finding:
     expected = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
     hint = suggest(value, choices) if isinstance(value, str) else ""
-    return Finding(path, expected=expected, got=shown(value), hint=hint)
+    return Finding(path, expected=expected, got=shown(value), hint=hint, choices=tuple(choices))
 
 
 def _type_or_range(
@@ -130,7 +141,10 @@ def _type_or_range(
         return Finding(path, expected=expected, got=shown(value))
     expected = TYPES.get(kind.split("_", maxsplit=1)[0], "")
     if not expected:
-        return Finding(path, f"{shown(value)} does not fit: {details['msg']}")
+        wanted = details["msg"].removeprefix("Input should be ")
+        if wanted == details["msg"]:
+            return Finding(path, wanted)
+        return Finding(path, expected=wanted, got=shown(value))
     return Finding(path, expected=expected, got=shown(value), hint=_type_hint(expected, value))
 
 

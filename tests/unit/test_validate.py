@@ -1,6 +1,6 @@
 """Models against files: every mistake once, at its place, in plain words."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 import pytest
@@ -9,7 +9,6 @@ from netsim.errors import ScenarioError
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import (
     Bandwidth,
-    Bytes,
     Count,
     Flops,
     Index,
@@ -34,37 +33,8 @@ class Machine(Model):
     peak: Flops = 1e12
 
 
-class Sizes(Model):
-    first: Bytes = pydantic.Field(alias="from")
-    last: Bytes = pydantic.Field(alias="to")
-
-
-class Ring(Model):
-    kind: Literal["ring"]
-    channels: Count = 1
-
-
-class Tree(Model):
-    kind: Literal["tree"]
-    arity: Count = 2
-
-
-class Collective(Model):
-    collective: str
-    sizes: Sizes | ListOf[Bytes] = (8,)
-
-
-class Pair(Model):
-    p2p: ListOf[Index]
-
-
-def work_kind(value: Any) -> str | None:
-    return next((key for key in ("collective", "p2p") if key in value), None)
-
-
 class Cluster(Model):
     nodes: Count
-    machine: Literal["dgx-a100", "dgx-h100"] | Machine = "dgx-h100"
     fabric: Fabric = Fabric()
 
 
@@ -72,17 +42,7 @@ class Scenario(Model):
     name: str
     cluster: Cluster
     seed: Index = 0
-    algorithm: Annotated[Ring | Tree, pydantic.Field(discriminator="kind")] | None = None
-    workload: (
-        Annotated[
-            Annotated[Collective, pydantic.Tag("collective")]
-            | Annotated[Pair, pydantic.Tag("p2p")],
-            pydantic.Discriminator(work_kind),
-        ]
-        | None
-    ) = None
-    size: Bytes | Literal["auto"] = "auto"
-    left: RatioOrZero | Bandwidth = 1.0
+    left: RatioOrZero = 1.0
     groups: Annotated[ListOf[Machine], pydantic.Field(min_length=1)] = ()
     version: Written = "2.27"
     env: dict[str, Written] = pydantic.Field(default_factory=dict)
@@ -118,16 +78,14 @@ def refusal(text: str) -> str:
 def test_a_valid_file_is_a_model_in_si_units():
     text = VALID + (
         "  fabric: {kind: rail-optimized, nic: 400Gbps, latency: 600ns, oversubscription: 2:1}\n"
-        "  machine: {gpus: 8, peak: 989TFLOPS}\n"
-        "workload: {collective: all_reduce, sizes: [8, 64MiB]}\n"
-        "algorithm: {kind: tree}\nleft: 0%\nversion: 2.30\nenv: {A: 16, B: no, C: true}\n"
+        "groups: [{gpus: 8, peak: 989TFLOPS}]\n"
+        "left: 0%\nversion: 2.30\nenv: {A: 16, B: no, C: true}\n"
     )
     scenario = validate(Scenario, parse_source(text, "x.yaml"))
     assert scenario.cluster.fabric == Fabric.model_construct(
         kind="rail-optimized", nic=50e9, latency=6e-7, oversubscription=2.0
     )
-    assert scenario.cluster.machine == Machine.model_construct(gpus=8, peak=989e12)
-    assert scenario.workload.sizes == (8, 2**26)
+    assert scenario.groups == (Machine.model_construct(gpus=8, peak=989e12),)
     assert (scenario.version, scenario.left) == ("2.30", 0.0)
     assert scenario.env == {"A": "16", "B": "no", "C": "true"}
 
@@ -137,8 +95,8 @@ def test_a_valid_file_is_a_model_in_si_units():
     [
         ("sede: 1", "4:1: sede: unknown key 'sede' (did you mean seed?)"),
         (
-            "algorithm: {kind: ring, zzz: 1}",
-            "4:25: algorithm.zzz: unknown key 'zzz' (known: kind, channels)",
+            "groups: [{gpus: 1, zzz: 1}]",
+            "4:20: groups.0.zzz: unknown key 'zzz' (known: gpus, peak)",
         ),
         ("  fabrik: {}", "4:3: cluster.fabrik: unknown key 'fabrik' (did you mean fabric?)"),
         ("groups: [{gpu: 1}]", "4:11: groups.0.gpu: unknown key 'gpu' (did you mean gpus?)"),
@@ -191,63 +149,8 @@ def test_one_mistake_one_line(lines, message):
     assert refusal(VALID + lines) == f"x.yaml:{message}"
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (
-            "algorithm: {kind: rng}",
-            "4:19: algorithm.kind: expected one of ring, tree, got 'rng' (did you mean ring?)",
-        ),
-        ("algorithm: {channels: 2}", "4:1: algorithm: missing key 'kind'"),
-        ("algorithm: ring", "4:12: algorithm: expected a mapping of keys and values, got 'ring'"),
-        (
-            "algorithm: {kind: tree, arity: two}",
-            "4:32: algorithm.arity: expected a whole number, got 'two'",
-        ),
-        (
-            "workload: {collective: all_reduce, sizes: [8, 64M]}",
-            "4:47: workload.sizes.1: expected a size such as 64MiB, 64MB or 8B, got '64M' "
-            "(did you mean 64MiB?)",
-        ),
-        (
-            "workload: {collective: all_reduce, sizes: {from: 8, too: 9}}",
-            "4:53: workload.sizes.too: unknown key 'too' (did you mean to?)",
-        ),
-        (
-            "workload: {collective: all_reduce, sizes: big}",
-            "4:43: workload.sizes: expected a mapping of keys and values or a list, got 'big'",
-        ),
-        (
-            "workload: {p2p: [0, -1]}",
-            "4:21: workload.p2p.1: expected at least 0, got -1",
-        ),
-        (
-            "size: 64M",
-            "4:7: size: expected a size such as 64MiB, 64MB or 8B or auto, got '64M' "
-            "(did you mean 64MiB?)",
-        ),
-        (
-            "left: often",
-            "4:7: left: expected a ratio such as 2, 2:1 or 50% or "
-            "a bandwidth such as 400Gbps or 50GB/s, got 'often'",
-        ),
-        (
-            "  machine: dgx-h10",
-            "4:12: cluster.machine: expected one of dgx-a100, dgx-h100 or "
-            "a mapping of keys and values, got 'dgx-h10' (did you mean dgx-h100?)",
-        ),
-        (
-            "  machine: {gpus: 0}",
-            "4:19: cluster.machine.gpus: expected at least 1, got 0",
-        ),
-    ],
-)
-def test_unions_give_one_clear_message(lines, message):
-    assert refusal(VALID + lines) == f"x.yaml:{message}"
-
-
 def test_a_missing_key_is_told_at_its_parent():
-    assert refusal("name: x\ncluster:\n  machine: dgx-h100") == (
+    assert refusal("name: x\ncluster:\n  fabric: {}") == (
         "x.yaml:2:1: cluster: missing key 'nodes'"
     )
     assert refusal("# nothing\nseed: 1\ncluster: {nodes: 1}") == "x.yaml:2:1: missing key 'name'"

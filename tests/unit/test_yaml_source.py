@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netsim.errors import ScenarioError
+from netsim.yamlio.reader import compose, construct
 from netsim.yamlio.scalars import text_of
 from netsim.yamlio.source import Place, parse_source, read_source
 
@@ -262,6 +263,24 @@ def test_any_bytes_are_a_mapping_or_a_scenario_error(tmp_path_factory, content):
     file.write_bytes(content)
     with contextlib.suppress(ScenarioError):
         assert isinstance(read_source(file).data, dict)
+
+
+@given(YAML_CHARACTERS)
+@example("a: x\ty\nb: 'it''s'\n")
+@example("a:\n- b: |\n   x\n- >-\n  y\n\u00b5: ''\n")
+def test_both_parsers_of_pyyaml_read_the_same(text):
+    with contextlib.suppress(ScenarioError):
+        fast, plain = compose(text, "x.yaml"), compose(text, "x.yaml", fast=False)
+        if fast and plain:
+            assert construct(fast, "x.yaml") == construct(plain, "x.yaml")
+            assert lines_of(fast) == lines_of(plain)
+
+
+def lines_of(node) -> list[tuple[int, int]]:
+    place = (node.start_mark.line, node.start_mark.column)
+    children = node.value if isinstance(node.value, list) else []
+    inner = [one for child in children for one in (child if isinstance(child, tuple) else [child])]
+    return [place, *(place for child in inner for place in lines_of(child))]
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text("ab:1.e-# ")
