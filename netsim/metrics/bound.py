@@ -1,0 +1,87 @@
+"""What bounds a run, in a few words: `NIC ingress node1.nic0 97 %`, `latency 83 %`, `launch 71 %`.
+
+A first answer: the busiest link if it is busy most of the time, else the largest part of the
+critical path. Knows Program and Timeline only.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from netsim.metrics.critical import CriticalPath, critical_path, narrowest
+from netsim.metrics.links import LinkUse, link_use
+from netsim.program import LinkTable, Program, Timeline
+
+BUSY = 0.6  # utilisation from which a link is what bounds a run
+_ALIKE = 0.02  # links within this of the busiest are as busy
+
+_KINDS = {
+    "nvlink": "NVLink",
+    "xgmi": "xGMI",
+    "c2c": "C2C",
+    "pcie": "PCIe",
+    "upi": "UPI",
+    "hostmem": "host memory",
+    "nic": "NIC",
+    "fabric": "fabric",
+    "sm": "SM",
+    "sms": "compute",
+    "hbm": "memory",
+    "proxy": "proxy",
+    "nic_msg": "NIC messages",
+    "nvls": "NVLS",
+    "host": "launch",
+}
+
+
+def bound_by(program: Program, timeline: Timeline) -> str:
+    """What a run would have to get more of to be faster."""
+    if timeline.makespan <= 0:
+        return "nothing"
+    use = link_use(program, timeline)
+    most = float(use.utilisation.max(initial=0.0))
+    path = critical_path(program, timeline)
+    shares = path.shares()
+    cause = max(shares, key=lambda name: shares[name])
+    if most >= BUSY or (cause == "transfer" and most >= shares[cause] * BUSY):
+        return _busiest(program.links, use)
+    what = _serial(program, path) if cause == "transfer" else cause
+    return f"{what} {shares[cause]:.0%}".replace("%", " %")
+
+
+def link_label(table: LinkTable, link: int) -> tuple[str, str]:
+    """A link's class and place in words: ("NIC ingress", "node1.nic0"), ("memory", "gpu3")."""
+    name, kind = table.name(link), table.kind(link)
+    spoken = _KINDS.get(kind, kind)
+    if "->" not in name:
+        return spoken, name.partition("(")[2].rstrip(")") or name
+    tail, _, head = name.partition("->")
+    ends = [end for end in (tail, head) if _is_device(end)]
+    if len(ends) != 1:
+        return spoken, name
+    return f"{spoken} {'egress' if ends[0] == tail else 'ingress'}", ends[0]
+
+
+def _is_device(node: str) -> bool:
+    """Whether a node is one end of a link (a GPU or NIC) rather than a switch in the middle."""
+    return node.rpartition(".")[2].startswith(("gpu", "nic"))
+
+
+def _busiest(table: LinkTable, use: LinkUse) -> str:
+    """The class of the busiest link, and its place unless most of that class are as busy."""
+    most = float(use.utilisation.max())
+    hot = use.link[use.utilisation >= most - _ALIKE].tolist()
+    label, place = link_label(table, int(use.link[np.argmax(use.utilisation)]))
+    same = [link for link in use.link.tolist() if link_label(table, link)[0] == label]
+    alike = sum(link_label(table, link)[0] == label for link in hot)
+    where = f" {place}" if alike * 2 < len(same) or len(same) == 1 else ""
+    return f"{label}{where} {min(most, 1.0):.0%}".replace("%", " %")
+
+
+def _serial(program: Program, path: CriticalPath) -> str:
+    """Transfers one after another: each fills its link, but no link is in use all the time."""
+    kinds = Counter(
+        link_label(program.links, link)[0] if link >= 0 else "own rate"
+        for link in (narrowest(program, row) for row in path.rows.tolist())
+    )
+    return f"serial transfers ({kinds.most_common(1)[0][0]})"

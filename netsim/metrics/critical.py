@@ -1,0 +1,102 @@
+"""The critical path of a run: from the row that ends last, back through what each row waited for.
+
+Every second of the makespan falls to one cause. Knows Program and Timeline only.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.program import Program, Timeline
+from netsim.schedule import COMPUTE, MARK
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """Rows from first to last, and the seconds of each part of the makespan.
+
+    `latency` is waiting for arrivals and start-up before bytes move; `launch` is a host's and a
+    kernel's start, `transfer` and `compute` are flows; `release` is waiting for a given time.
+    """
+
+    rows: NDArray[np.int64]
+    latency: float
+    launch: float
+    transfer: float
+    compute: float
+    release: float
+
+    def shares(self) -> dict[str, float]:
+        """Each cause's part of the whole, 0…1."""
+        causes = ("latency", "launch", "transfer", "compute", "release")
+        seconds = {cause: float(getattr(self, cause)) for cause in causes}
+        total = sum(seconds.values())
+        return {cause: value / total if total > 0 else 0.0 for cause, value in seconds.items()}
+
+
+def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
+    """Walk back from the last row to end, always to the dependency that was ready last."""
+    if not len(program):
+        return CriticalPath(np.zeros(0, np.int64), 0.0, 0.0, 0.0, 0.0, 0.0)
+    rows, lags, release = _walk(program, timeline)
+    startup = program.style_values("latency")[program.schedule.style[rows]]
+    spent = timeline.end[rows] - timeline.start[rows]
+    startup = np.minimum(startup, spent)
+    flow = spent - startup
+    kind = program.schedule.kind[rows]
+    compute, mark = kind == COMPUTE, kind == MARK  # a mark with a start-up is a kernel's launch
+    launch = _launches(program, rows) & ~compute
+    issued = release if mark[0] and startup[0] > 0 else 0.0
+    return CriticalPath(
+        rows=rows,
+        latency=lags + float(startup[~mark].sum()),
+        launch=float(flow[launch].sum() + startup[mark].sum()) + issued,
+        transfer=float(flow[~launch & ~compute].sum()),
+        compute=float(flow[compute].sum()),
+        release=release - issued,
+    )
+
+
+def _walk(program: Program, timeline: Timeline) -> tuple[NDArray[np.int64], float, float]:
+    """Rows of the path, the sum of the lags between them, and the release time of the first."""
+    schedule, start, end = program.schedule, timeline.start, timeline.end
+    seconds, arrival, latency = program.lag_seconds, program.lag_arrival, program.path_latency
+    row, lags, rows = int(np.argmax(end)), 0.0, []
+    while True:
+        rows.append(row)
+        span = slice(int(schedule.dep_ptr[row]), int(schedule.dep_ptr[row + 1]))
+        earlier, lag = schedule.dep_row[span], schedule.dep_lag[span]
+        wait = seconds[lag] + np.where(arrival[lag], latency[program.path[earlier]], 0.0)
+        ready = end[earlier] + wait
+        best = int(np.argmax(ready)) if len(ready) else -1
+        if best < 0 or ready[best] < start[row] * (1 - 1e-12):  # it waited for its release
+            return np.array(rows[::-1], np.int64), lags, float(start[row])
+        lags += float(start[row] - end[earlier[best]])
+        row = int(earlier[best])
+
+
+def _launches(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows draw on a host's launches."""
+    paths, kind = program.paths, program.links.kind
+    launching = {-1: False}
+    for path in np.unique(program.path[rows]).tolist():
+        if path >= 0:
+            links = paths.link[paths.ptr[path] : paths.ptr[path + 1]].tolist()
+            launching[path] = any(kind(link) == "host" for link in links)
+    return np.array([launching[path] for path in program.path[rows].tolist()], bool)
+
+
+def narrowest(program: Program, row: int) -> int:
+    """The link that alone would slow a row most; -1 if its own cap, or nothing, does."""
+    schedule, paths, path = program.schedule, program.paths, int(program.path[row])
+    if path < 0:
+        return -1
+    span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
+    capacity, weight = program.links.capacity[paths.link[span]], paths.weight[span]
+    rates = np.divide(capacity, weight, out=np.full(len(weight), inf), where=capacity < inf)
+    cap = float(program.caps[schedule.style[row]])
+    if not len(rates) or rates.min() > cap or rates.min() == inf:
+        return -1
+    return int(paths.link[span][np.argmin(rates)])

@@ -1,0 +1,40 @@
+"""Who takes part in the rows of a schedule, as flat arrays: groups of multicasts and in-switch
+reductions are spelled out member by member. Knows no links and no times.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, MULTICAST, SWITCH_REDUCE, Schedule
+
+Ends = tuple[NDArray[np.int64], NDArray[np.int32]]  # rows, and a rank of each
+
+
+def senders(schedule: Schedule, rows: NDArray[np.int64]) -> Ends:
+    """Every (row, rank that it reads from or works on)."""
+    return _spelled_out(schedule, rows, schedule.src[rows], SWITCH_REDUCE)
+
+
+def receivers(schedule: Schedule, rows: NDArray[np.int64]) -> Ends:
+    """Every (row, rank that data arrives at from elsewhere)."""
+    kind = schedule.kind[rows]
+    rows = rows[(kind != COMPUTE) & (kind != MARK) & (kind != LOCAL_COPY)]
+    return _spelled_out(schedule, rows, schedule.dst[rows], MULTICAST)
+
+
+def _spelled_out(
+    schedule: Schedule, rows: NDArray[np.int64], end: NDArray[np.int32], group_kind: int
+) -> Ends:
+    grouped = schedule.kind[rows] == group_kind
+    if not grouped.any():
+        return rows, end
+    sizes = np.array([len(group) for group in schedule.groups], np.int64)
+    flat = np.array([rank for group in schedule.groups for rank in group], np.int32)
+    first = np.cumsum(sizes) - sizes
+    group = np.where(grouped, end, 0)
+    times = np.where(grouped, sizes[group], 1)
+    within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+    member = flat[np.repeat(first[group], times) + np.where(np.repeat(grouped, times), within, 0)]
+    return np.repeat(rows, times), np.where(
+        np.repeat(grouped, times), member, np.repeat(end, times)
+    ).astype(np.int32)

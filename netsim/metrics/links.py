@@ -1,0 +1,83 @@
+"""What passed over the links of a Program during a run: amounts and average utilisation.
+
+Amounts are in the unit of the resource: bytes on wires and memories, seconds on what gives one
+second a second (SMs as compute, proxies, messages, launches). Knows Program and Timeline only.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.program import LinkTable, Program, Timeline
+
+IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """The links that carried anything, each with its amount and its average utilisation (0…1)."""
+
+    link: NDArray[np.int64]
+    amount: NDArray[np.float64]
+    utilisation: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.link)
+
+    def top(self, count: int) -> NDArray[np.int64]:
+        """Positions of the most utilised links, the busiest first, equal ones in link order."""
+        return np.argsort(-self.utilisation, kind="stable")[:count]
+
+
+def link_amounts(program: Program) -> NDArray[np.float64]:
+    """What all rows together draw on every link of the program."""
+    paths = program.paths
+    placed = program.path >= 0
+    amount = program.schedule.amount[placed]
+    by_path = np.bincount(program.path[placed], amount, minlength=len(paths))
+    drawn = np.repeat(by_path, np.diff(paths.ptr)) * paths.weight
+    amounts = np.zeros(len(program.links))
+    np.add.at(amounts, paths.link, drawn)
+    return amounts
+
+
+def link_use(program: Program, timeline: Timeline) -> LinkUse:
+    """Amount and utilisation, averaged over the makespan, of every link in use."""
+    amounts = link_amounts(program)
+    link = np.flatnonzero(amounts > 0)
+    room = capacity_room(program.links, link, np.array([0.0, timeline.makespan]))[:, 0]
+    return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
+
+
+def utilisation_of(amount: NDArray[np.float64], room: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Amount ÷ room; 0 where there is no room, or no end to it."""
+    bounded = np.isfinite(room) & (room > 0)
+    return np.divide(amount, room, out=np.zeros_like(amount), where=bounded)
+
+
+def capacity_room(
+    table: LinkTable, links: NDArray[np.int64], edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What each link could carry between consecutive edges, with its capacity changes."""
+    widths = np.diff(edges)
+    with np.errstate(invalid="ignore"):
+        room = table.capacity[links][:, None] * widths
+    room[:, widths <= 0] = 0.0
+    changed = {link for _, link, _ in table.changes}
+    for position, link in enumerate(links.tolist()):
+        if link in changed:
+            room[position] = _changing_room(table, link, edges)
+    return room
+
+
+def _changing_room(table: LinkTable, link: int, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    steps = [(0.0, float(table.capacity[link]))]
+    steps += [(when, value) for when, where, value in table.changes if where == link]
+    ends = [when for when, _ in steps[1:]] + [np.inf]
+    room = np.zeros(len(edges) - 1)
+    for (begin, capacity), end in zip(steps, ends, strict=True):
+        overlap = np.minimum(edges[1:], end) - np.maximum(edges[:-1], begin)
+        inside = overlap > 0
+        room[inside] += capacity * overlap[inside]
+    return room
