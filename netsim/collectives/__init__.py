@@ -7,13 +7,29 @@ that returns a Schedule. Nothing here knows links or times.
 from collections.abc import Callable
 from inspect import signature
 
-from netsim.collectives import binomial, chain, direct, ring
+from netsim.collectives import (
+    binomial,
+    bruck,
+    chain,
+    composed,
+    direct,
+    double_tree,
+    exchange,
+    exchange_groups,
+    halving,
+    hierarchical,
+    point,
+    ring,
+    server,
+    spread,
+)
 from netsim.collectives.collective import NAMES, Collective, CollectiveError
 from netsim.collectives.memory import VerificationError
 from netsim.collectives.races import RaceError, check_races
 from netsim.collectives.ranges import Expectation
 from netsim.collectives.sizes import collective_of
 from netsim.collectives.verify import verify
+from netsim.collectives.volumes import volumes
 from netsim.errors import suggest
 from netsim.schedule import Schedule
 
@@ -23,24 +39,50 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
         "ring": ring.all_reduce,
         "tree": binomial.all_reduce,
+        "double-binary-tree": double_tree.all_reduce,
+        "halving-doubling": halving.all_reduce,
         "direct": direct.all_reduce,
+        "hierarchical": hierarchical.all_reduce,
+        "parameter-server": server.all_reduce,
     },
     "all_gather": {
         "ring": ring.all_gather,
+        "recursive-doubling": halving.all_gather,
+        "bruck": bruck.all_gather,
         "direct": direct.all_gather,
     },
     "reduce_scatter": {
         "ring": ring.reduce_scatter,
+        "recursive-halving": halving.reduce_scatter,
         "direct": direct.reduce_scatter,
     },
     "broadcast": {
         "ring": chain.broadcast,
         "binomial": binomial.broadcast,
+        "scatter-allgather": composed.broadcast,
     },
     "reduce": {
         "ring": chain.reduce,
         "binomial": binomial.reduce,
+        "reduce-scatter-gather": composed.reduce,
     },
+    "gather": {"linear": spread.linear_gather, "binomial": spread.binomial_gather},
+    "scatter": {"linear": spread.linear_scatter, "binomial": spread.binomial_scatter},
+    "alltoall": {
+        "linear-shift": exchange.linear_shift,
+        "pairwise": exchange.pairwise,
+        "bruck": bruck.alltoall,
+        "hierarchical": exchange_groups.hierarchical,
+    },
+    "alltoallv": {
+        "linear-shift": exchange.linear_shift,
+        "pairwise": exchange.pairwise,
+        "bruck": bruck.alltoall,
+        "hierarchical": exchange_groups.hierarchical,
+    },
+    "sendrecv": {"ring": point.sendrecv},
+    "p2p": {"direct": point.pairs},
+    "barrier": {"dissemination": point.barrier},
 }
 
 
@@ -90,4 +132,5 @@ __all__ = [
     "check_races",
     "collective_of",
     "verify",
+    "volumes",
 ]

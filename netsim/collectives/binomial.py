@@ -6,12 +6,11 @@ with blocking sends, so that each of the ceil(log2 n) rounds takes α + S/B.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.collectives.chunks import ceil_log2
 from netsim.collectives.collective import Collective
 from netsim.collectives.lanes import Lanes, Part
-from netsim.schedule import COPY, IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule, Style
+from netsim.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
 
 def broadcast(collective: Collective) -> Schedule:
@@ -39,13 +38,11 @@ def all_reduce(collective: Collective, *, root: int = 0) -> Schedule:
 
 
 def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
-    n, builder = lanes.ranks, lanes.builder
-    piece = builder.pieces(lanes.collective.count)
-    first, later = (builder.style(Style(src_buffer=b, op=COPY)) for b in (from_buffer, OUT))
+    n = lanes.ranks
+    piece = lanes.builder.pieces(lanes.collective.count)
     for s in range(ceil_log2(n)):
         v = np.arange(min(1 << s, n - (1 << s)))
-        style = np.where(v == 0, first, later).astype(np.int32)
-        part = Part(style, np.repeat(piece, len(v)))
+        part = Part(lanes.styles(np.where(v == 0, from_buffer, OUT), OUT), np.repeat(piece, len(v)))
         source, target = (v + root) % n, (v + (1 << s) + root) % n
         lanes.send(source, target, [part], step + s, blocking=True)
     return step + ceil_log2(n)
@@ -60,21 +57,10 @@ def _collect(lanes: Lanes, root: int, elsewhere: int) -> int:
     for step, s in enumerate(reversed(range(rounds))):
         v = np.arange(min(1 << s, n - (1 << s)))
         w = v + (1 << s)
-        style = _styles(lanes, np.where(summed[w], buffer[w], IN), buffer[v], summed[v])
+        style = lanes.styles(
+            np.where(summed[w], buffer[w], IN), buffer[v], np.where(summed[v], REDUCE, REDUCE_INPUT)
+        )
         part = Part(style, np.repeat(piece, len(v)))
         lanes.send((w + root) % n, (v + root) % n, [part], step, ready=True)
         summed[v] = True
     return rounds
-
-
-def _styles(
-    lanes: Lanes, source: NDArray[np.int64], target: NDArray[np.int64], summed: NDArray[np.bool_]
-) -> NDArray[np.int32]:
-    """Style numbers of rows that add to a sum, or start one from the receiver's own input."""
-    ops = np.where(summed, REDUCE, REDUCE_INPUT)
-    keys = list(zip(source.tolist(), target.tolist(), ops.tolist(), strict=True))
-    table = {
-        key: lanes.builder.style(Style(src_buffer=key[0], dst_buffer=key[1], op=key[2]))
-        for key in dict.fromkeys(keys)
-    }
-    return np.array([table[key] for key in keys], np.int32)

@@ -8,10 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from netsim.collectives.collective import Collective
-from netsim.schedule import ARRIVED, IN, IN_ORDER, LOCAL_COPY, OUT, Builder, Lag, Schedule, Style
+from netsim.schedule import (
+    ARRIVED,
+    COPY,
+    IN,
+    IN_ORDER,
+    LOCAL_COPY,
+    OUT,
+    Builder,
+    Lag,
+    Schedule,
+    Style,
+)
 
 Rows = NDArray[np.int32]
 Ints = NDArray[np.int64] | NDArray[np.int32]
@@ -54,6 +65,25 @@ class Lanes:
             copies[kept.rank] = rows
             self._final += self._columns(kept.rank, rows, IN_ORDER)
         return copies
+
+    def style(self, src_buffer: int, dst_buffer: int, op: int = COPY, channel: int = 0) -> int:
+        """The number of the style of a plain transfer."""
+        return self.builder.style(
+            Style(src_buffer=src_buffer, dst_buffer=dst_buffer, op=op, channel=channel)
+        )
+
+    def styles(self, src_buffer: ArrayLike, dst_buffer: ArrayLike, op: ArrayLike = COPY) -> Rows:
+        """The numbers of the styles of many plain transfers."""
+        table = np.broadcast_arrays(*np.atleast_1d(src_buffer, dst_buffer, op))
+        code = table[0] + 8 * table[1] + 64 * table[2]
+        numbers = {c: self.style(c % 8, c // 8 % 8, c // 64) for c in np.unique(code).tolist()}
+        return np.array([numbers[c] for c in code.tolist()], np.int32)
+
+    def settle(self, rows: Rows, ranks: Ints | None = None) -> None:
+        """Let what comes next on some ranks (default: all) wait for their rows, -1 for none."""
+        some: Ints = np.arange(self.ranks) if ranks is None else ranks
+        some = some[rows[some] >= 0]
+        self.wait(some, rows[some], IN_ORDER)
 
     def send(
         self,
@@ -120,11 +150,9 @@ class Lanes:
     def close(self) -> Schedule:
         """The finished Schedule; its last rows are one mark a rank, in order: the rank is done."""
         n = self.ranks
-        own = [(column, lag) for column, lag in [*self._open, (self.last, IN_ORDER)]]
-        split = [
-            (column[k * n : (k + 1) * n], lag) for column, lag in own for k in range(self.channels)
-        ]
-        after = [(rows, lag) for rows, lag in split + self._final if rows.max() >= 0]
+        columns = [*self._open, (self.last, IN_ORDER), *self._final]
+        by_rank = [(part, lag) for column, lag in columns for part in column.reshape(-1, n)]
+        after = [(rows, lag) for rows, lag in by_rank if rows.max() >= 0]
         self.builder.marks(np.arange(n), step=self._step, after=after)
         return self.builder.finish()
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netsim.collectives.chunks import edges, positive
 from netsim.collectives.collective import Collective
 from netsim.collectives.lanes import Ints, Lanes, Part, Rows
-from netsim.schedule import ARRIVED, COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule, Style
+from netsim.schedule import ARRIVED, COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 
 def all_reduce(collective: Collective, *, channels: int = 1) -> Schedule:
@@ -24,8 +24,8 @@ def all_reduce(collective: Collective, *, channels: int = 1) -> Schedule:
     first = lanes.builder.pieces(np.diff(bounds), bounds[:-1])[0]
     phases = [(IN, OUT, REDUCE_INPUT), *[(OUT, OUT, REDUCE_INPUT)] * (n - 2)]
     phases += [(OUT, OUT, COPY)] * (n - 1)
-    styles = ring_styles(lanes, phases[: 2 * (n - 1)], range(k))
-    pass_around(lanes, np.arange(n), styles, np.full(len(styles), first), 0)
+    styles = channel_styles(lanes, phases[: 2 * (n - 1)], k)
+    pass_around(lanes, np.arange(n), styles, np.full(len(styles), first), 0, channels=k)
     return lanes.close()
 
 
@@ -38,8 +38,8 @@ def all_gather(collective: Collective, *, channels: int = 1) -> Schedule:
     first = lanes.builder.pieces(count, part, whole)[0]
     later = lanes.builder.pieces(count, whole)[0]
     phases = [(IN, OUT, COPY), *[(OUT, OUT, COPY)] * (n - 2)]
-    styles = ring_styles(lanes, phases[: n - 1], range(k))
-    pass_around(lanes, np.arange(n), styles, np.array([first] + [later] * (n - 2)), 0)
+    styles = channel_styles(lanes, phases[: n - 1], k)
+    pass_around(lanes, np.arange(n), styles, np.array([first] + [later] * (n - 2)), 0, channels=k)
     return lanes.close()
 
 
@@ -53,8 +53,9 @@ def reduce_scatter(collective: Collective, *, channels: int = 1) -> Schedule:
     final = lanes.builder.pieces(count, whole, part, whole)[0]
     buffers = [IN] + [SCRATCH] * (n - 2) + [OUT]
     phases = [(src, dst, REDUCE_INPUT) for src, dst in pairwise(buffers)]
-    styles = ring_styles(lanes, phases[: n - 1], range(k))
-    pass_around(lanes, np.arange(n), styles, np.array([inner] * (n - 2) + [final]), -1)
+    styles = channel_styles(lanes, phases[: n - 1], k)
+    first = np.array([inner] * (n - 2) + [final])
+    pass_around(lanes, np.arange(n), styles, first, -1, channels=k)
     return lanes.close()
 
 
@@ -66,22 +67,10 @@ def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
     return part.ravel(), (part + block).ravel(), count
 
 
-def ring_styles(
-    lanes: Lanes, phases: list[tuple[int, int, int]], channels: range, rings: int = 1
-) -> Rows:
-    """The style of each step (source buffer, destination buffer, operation) on each ring."""
-    numbers = {
-        phase: [
-            lanes.builder.style(
-                Style(src_buffer=phase[0], dst_buffer=phase[1], op=phase[2], channel=channel)
-            )
-            for channel in channels
-        ]
-        * rings
-        for phase in dict.fromkeys(phases)
-    }
-    table = [numbers[phase] for phase in phases]
-    return np.array(table, np.int32).reshape(len(phases), len(channels) * rings)
+def channel_styles(lanes: Lanes, phases: list[tuple[int, int, int]], channels: int) -> Rows:
+    """The style of each step (source buffer, destination buffer, operation) on each channel."""
+    table = [[lanes.style(*phase, channel) for channel in range(channels)] for phase in phases]
+    return np.array(table, np.int32).reshape(len(phases), channels)
 
 
 def pass_around(
@@ -92,24 +81,23 @@ def pass_around(
     start: int,
     *,
     step: int = 0,
+    channels: int = 1,
     ready: bool = False,
 ) -> int:
-    """Append the steps of one or several rings of length L; returns the step after the last.
+    """Append the steps of several rings of length L at once; returns the step after the last.
 
     At step t the p-th member of ring i sends chunk c = (p + start - t) mod L, which is piece
-    `first_piece[t]` + i·L + c, in the style `styles[t, i]`. One row of `members` serves all rings,
-    one on each channel; several rows are rings of their own.
+    `first_piece[t]` + i·L + c, in the style `styles[t, i]`, or `styles[t, i·L + p]` if there are
+    as many. With `channels`, the ranks of a single ring are in one ring on each channel.
     """
-    steps, rings = int(styles.shape[0]), int(styles.shape[1])
-    ring = np.atleast_2d(np.asarray(members, np.int32))
-    length = ring.shape[1]
+    ring = np.tile(np.atleast_2d(np.asarray(members, np.int32)), (channels, 1))
+    steps, (rings, length) = len(styles), ring.shape
     if steps == 0 or length == 1:
         return step
-    channel = np.repeat(np.arange(rings if len(ring) == 1 else 1), length)
-    src = np.broadcast_to(ring, (rings, length)).ravel()
-    dst = np.broadcast_to(np.roll(ring, -1, 1), (rings, length)).ravel()
+    each = styles if styles.shape[1] == rings * length else np.repeat(styles, length, axis=1)
+    channel = np.arange(rings * length) // length if channels > 1 else np.zeros(rings * length, int)
+    src, dst = ring.ravel(), np.roll(ring, -1, 1).ravel()
     pieces = _ring_pieces(np.asarray(first_piece, np.int32), rings, length, start)
-    each = np.repeat(styles, length, axis=1)
     head = lanes.send(src, dst, [Part(each[0], pieces[0])], step, channel=channel, ready=ready)
     tail = _ring_rows(lanes, src, dst, each[1:], pieces[1:], head, length, step + 1)
     if steps > 1:

@@ -1,0 +1,161 @@
+"""Recursive halving and doubling with partners at distances that are powers of two.
+
+All-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner, 2004). Among
+n ranks the largest power of two form the core; each of the others (the odd ones of the first
+pairs) first hands its data to its even neighbour, and gets its result from there in the end.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives.blocks import around, range_parts
+from netsim.collectives.chunks import edges
+from netsim.collectives.collective import Collective
+from netsim.collectives.lanes import Ints, Lanes, Part
+from netsim.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The ranks of the core, the outsiders, and the first block of each member (and the end)."""
+
+    members: Ints
+    extras: Ints
+    first: Ints
+
+    @property
+    def folded(self) -> NDArray[np.bool_]:
+        """Whether a member also stands for an outsider."""
+        return np.diff(self.first) > 1
+
+
+def core_of(n: int) -> Core:
+    """The core of n ranks: a member and its outsider own neighbouring blocks."""
+    size = 1 << (n.bit_length() - 1)
+    extras = n - size
+    first = np.arange(size + 1) + np.minimum(np.arange(size + 1), extras)
+    return Core(first[:size], first[:extras] + 1, first)
+
+
+def all_reduce(collective: Collective) -> Schedule:
+    """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
+    lanes, core = Lanes(collective), core_of(collective.ranks)
+    lanes.keep()
+    size, odd = len(core.members), len(core.extras)
+    bounds = edges(collective.count, size)
+    whole = np.repeat(lanes.builder.pieces(collective.count), odd)
+    fold = Part(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), whole)
+    lanes.send(core.extras, core.members[:odd], [fold], 0)
+    step = 1 if odd else 0
+    distances = [size >> k for k in range(1, size.bit_length())]
+    for distance in distances:
+        first = distance == size // 2
+        own, partner, low = _partners(size, distance)
+        op = np.where(core.folded[partner] | (not first), REDUCE, REDUCE_INPUT)
+        styles = lanes.styles(np.where(core.folded | (not first), OUT, IN), OUT, op)
+        piece = lanes.builder.pieces(bounds[low + distance] - bounds[low], bounds[low])
+        parts = [Part(styles, piece)]
+        lanes.send(core.members[own], core.members[partner], parts, step, ready=True)
+        step += 1
+    step = _double(lanes, core, bounds, distances[::-1], step)
+    lanes.send(
+        core.members[:odd], core.extras, [Part(lanes.styles(np.full(odd, OUT), OUT), whole)], step
+    )
+    return lanes.close()
+
+
+def all_gather(collective: Collective) -> Schedule:
+    """Partners exchange all they have (recursive doubling): log2(n) steps."""
+    lanes, core = Lanes(collective), core_of(collective.ranks)
+    copies = lanes.keep()
+    n, block, odd = collective.ranks, collective.count, len(core.extras)
+    bounds = np.arange(n + 1) * block
+    own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
+    fold = Part(lanes.styles(np.full(odd, IN), OUT), own_block[core.extras])
+    lanes.send(core.extras, core.members[:odd], [fold], 0)
+    step = 1 if odd else 0
+    lanes.settle(copies, core.members[:odd])
+    size = len(core.members)
+    if size > 1:
+        own, partner, _ = _partners(size, 1)
+        both = lanes.builder.pieces(np.diff(bounds[core.first]), bounds[core.first[:-1]])
+        piece = np.where(core.folded, both, own_block[core.members])
+        parts = [Part(lanes.styles(np.where(core.folded, OUT, IN), OUT), piece)]
+        lanes.send(core.members[own], core.members[partner], parts, step)
+    lanes.settle(copies)
+    step = _double(
+        lanes, core, bounds[core.first], [2 << k for k in range(size.bit_length() - 2)], step + 1
+    )
+    low, high = np.zeros(odd, np.int64), np.full(odd, n)
+    styles = lanes.styles(np.full(odd, OUT), OUT)
+    parts = range_parts(lanes, around(low, high, core.extras), bounds, styles)
+    lanes.send(core.members[:odd], core.extras, parts, step)
+    return lanes.close()
+
+
+def reduce_scatter(collective: Collective) -> Schedule:
+    """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
+    lanes, core = Lanes(collective), core_of(collective.ranks)
+    lanes.keep()
+    n, odd, size = collective.ranks, len(core.extras), len(core.members)
+    everything = (np.zeros(odd, np.int64), np.full(odd, n))
+    inputs = np.full(odd, IN)
+    parts = _summands(lanes, core.members[:odd], *everything, inputs, np.full(odd, REDUCE_INPUT))
+    lanes.send(core.extras, core.members[:odd], parts, 0)
+    step = 1 if odd else 0
+    for distance in [size >> k for k in range(1, size.bit_length())]:
+        first = distance == size // 2
+        own, partner, low = _partners(size, distance)
+        blocks = (core.first[low], core.first[low + distance])
+        op = np.where(core.folded[partner] | (not first), REDUCE, REDUCE_INPUT)
+        source = np.where(core.folded | (not first), SCRATCH, IN)
+        parts = _summands(lanes, core.members[partner], *blocks, source, op)
+        lanes.send(core.members[own], core.members[partner], parts, step, ready=True)
+        step += 1
+    block = lanes.builder.pieces(np.full(odd, collective.count), core.extras * collective.count, 0)
+    lanes.send(
+        core.members[:odd],
+        core.extras,
+        [Part(lanes.styles(np.full(odd, SCRATCH), OUT), block)],
+        step,
+    )
+    return lanes.close()
+
+
+def _partners(size: int, distance: int) -> tuple[Ints, Ints, Ints]:
+    """Members, their partners, and the first member of the partner's half in a halving step."""
+    own = np.arange(size)
+    partner = own ^ distance
+    return own, partner, partner & -distance
+
+
+def _double(
+    lanes: Lanes, core: Core, bounds: NDArray[np.int64], distances: list[int], step: int
+) -> int:
+    """Partners at growing distances copy to each other all that they have, in OUT."""
+    size = len(core.members)
+    style = lanes.styles(np.full(size, OUT), OUT)
+    for distance in distances:
+        own, partner, _ = _partners(size, distance)
+        low = own & -distance
+        piece = lanes.builder.pieces(bounds[low + distance] - bounds[low], bounds[low])
+        lanes.send(core.members[own], core.members[partner], [Part(style, piece)], step)
+        step += 1
+    return step
+
+
+def _summands(
+    lanes: Lanes, receiver: Ints, low: Ints, high: Ints, source: Ints, op: Ints
+) -> list[Part]:
+    """Blocks low … high-1: the receiver's own is summed up in OUT, the rest in SCRATCH."""
+    block = lanes.collective.count
+    bounds = np.arange(lanes.ranks + 1) * block
+    rest = range_parts(
+        lanes, around(low, high, receiver), bounds, lanes.styles(source, SCRATCH, op)
+    )
+    piece = lanes.builder.pieces(
+        np.full(len(receiver), block), bounds[receiver], 0, bounds[receiver]
+    )
+    return [*rest, Part(lanes.styles(source, OUT, op), piece)]
