@@ -13,11 +13,13 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.errors import InputError
+
 NODE_KINDS = ("gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory")
 LINK_KINDS = ("nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric")
 
 
-class TopologyError(ValueError):
+class TopologyError(InputError, ValueError):
     """A graph that is not a usable topology; the message names the node or link."""
 
 

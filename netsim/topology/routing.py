@@ -24,6 +24,7 @@ HOP_COST = {
     "upi": 16,
 }
 _FAR = np.int32(2**30)
+_DEAD = 2**20  # a link without capacity: last resort
 _CELLS = 4_000_000  # size of one relaxation's working array, in (link, destination) cells
 
 
@@ -81,6 +82,7 @@ def next_links(topology: Topology, targets: NDArray[np.int32]) -> NDArray[np.int
     tails, heads = links.tail[order], links.head[order]
     first = np.flatnonzero(np.r_[True, tails[1:] != tails[:-1]]) if len(order) else order
     cost = np.array([HOP_COST[kind] for kind in LINK_KINDS], np.int32)[links.kind[order]]
+    cost[links.bandwidth[order] == 0] = _DEAD
     passes = topology.layout.passes
     distance = np.full((nodes, count), _FAR, np.int32)
     distance[targets, np.arange(count)] = 0

@@ -1,0 +1,99 @@
+"""The inside of one host as a graph, from its Machine: names are local (`gpu0`, `pcie1`, `nic3`).
+
+Nodes: GPUs, one `nvswitch0` for all NVSwitch chips, PCIe switches, CPUs (NUMA domains), their
+memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations, permutations
+from typing import Any
+
+import networkx as nx
+
+from netsim.topology.machine import LinkKind, Machine, ScaleUp
+
+# Seconds of one traversal, with the forwarding of the node it enters. Estimates from public
+# figures; protocol and driver costs are not in here. `latencies` of a machine replaces them.
+LATENCY: dict[LinkKind, float] = {
+    "nvlink": 200e-9,  # a remote load over NVSwitch returns after 0.7-0.9 µs, i.e. 4 traversals
+    "xgmi": 250e-9,  # as NVLink, with a SerDes of longer reach
+    "c2c": 150e-9,  # GH200: CPU to GPU memory about 0.5-0.7 µs there and back, memory included
+    "pcie": 150e-9,  # cut-through of a switch (105-150 ns, PEX88000/89000 data sheets)
+    "upi": 70e-9,  # remote minus local memory latency on two-socket servers (Intel MLC)
+    "hostmem": 90e-9,  # DRAM access under little load (Intel MLC)
+    "nic": 250e-9,  # one adapter: about half of the 0.5-0.6 µs that two NICs add to a cable
+}
+
+
+def host_graph(machine: Machine) -> "nx.DiGraph[Any]":
+    """The graph of one host; every node has a kind, every edge bandwidth, latency, kind, duplex."""
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    for number in range(machine.gpu.count):
+        graph.add_node(f"gpu{number}", kind="gpu", forwards=False)
+    if machine.scale_up is not None and machine.scale_up.switches is not None:
+        graph.add_node("nvswitch0", kind="nvswitch")
+    for number in range(len(machine.pcie.switches)):
+        graph.add_node(f"pcie{number}", kind="pcie")
+    for number in range(machine.cpu.domains):
+        graph.add_node(f"cpu{number}", kind="cpu")
+        graph.add_node(f"mem{number}", kind="memory", forwards=False)
+    for number in range(machine.nics.count if machine.nics else 0):
+        graph.add_node(f"nic{number}", kind="nic", forwards=False)
+    for a, b, kind, bandwidth in _joints(machine):
+        _join(graph, machine, a, b, kind, bandwidth)
+    return graph
+
+
+def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
+    """Every pair of neighbours once: ends, kind and bandwidth in one direction."""
+    if machine.scale_up is not None and machine.scale_up.fitted:
+        yield from _scale_up(machine.scale_up, machine.gpu.count)
+    for number, parent in enumerate(machine.pcie.switches):
+        yield f"pcie{number}", parent, "pcie", machine.pcie.usable
+    for number in range(machine.gpu.count):
+        place, link = machine.gpu_at(number), machine.gpu.pcie or machine.pcie
+        if machine.c2c is None or place.startswith("pcie"):
+            yield f"gpu{number}", place, "pcie", link.usable
+        if machine.c2c is not None:
+            yield f"gpu{number}", cpu_above(machine, place), "c2c", machine.c2c.bandwidth
+    for number in range(machine.nics.count if machine.nics else 0):
+        own = machine.nics.pcie if machine.nics else None
+        yield f"nic{number}", machine.nic_at(number), "pcie", (own or machine.pcie).usable
+    for number in range(machine.cpu.domains):
+        yield f"cpu{number}", f"mem{number}", "hostmem", machine.cpu.memory_bandwidth
+    for a, b in combinations(range(machine.cpu.domains), 2):
+        yield f"cpu{a}", f"cpu{b}", "upi", machine.cpu.link or 0.0
+
+
+def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind, float]]:
+    """Links of one pair of GPUs, or of a GPU and the switch, count as one with their sum."""
+    rate, links = scale_up.link_bandwidth, scale_up.links or 0
+    if scale_up.switches is not None:
+        for gpu in range(gpus):
+            yield f"gpu{gpu}", "nvswitch0", scale_up.kind, links * rate
+        return
+    mesh = [(a, b, links) for a, b in combinations(range(gpus), 2)]
+    for a, b, count in scale_up.peers or mesh:
+        yield f"gpu{a}", f"gpu{b}", scale_up.kind, count * rate
+
+
+def _join(
+    graph: "nx.DiGraph[Any]", machine: Machine, a: str, b: str, kind: LinkKind, bandwidth: float
+) -> None:
+    own = {kind: machine.latencies.get(kind, usual) for kind, usual in LATENCY.items()}
+    for tail, head in permutations((a, b)):
+        graph.add_edge(
+            tail,
+            head,
+            kind=kind,
+            bandwidth=bandwidth,
+            latency=own[kind] + (own["nic"] if head.startswith("nic") else 0.0),
+            duplex="half" if kind == "hostmem" else "full",
+        )
+
+
+def cpu_above(machine: Machine, place: str) -> str:
+    """The CPU that a place of the PCIe tree hangs on."""
+    while place.startswith("pcie"):
+        place = machine.pcie.switches[int(place.removeprefix("pcie"))]
+    return place

@@ -1,0 +1,205 @@
+"""The Machine: one host as a file describes it, part by part, every figure in SI units.
+
+Devices sit `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains, each with its root
+ports) or `pcie0`, `pcie1`, … (switches). What becomes of a machine in a cluster is not known here.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict, model_validator
+
+from netsim.errors import suggest
+from netsim.yamlio.model import FieldError, ListOf, Model
+from netsim.yamlio.quantities import Bandwidth, Bytes, Count, Flops, Index, Seconds
+
+DTYPES = ("double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8")
+Dtype = Literal["double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8"]
+LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic"]
+PeerLinks = Annotated[tuple[Index, Index, Count], Strict(False)]
+
+# Raw rate of one lane in one direction after line coding, bytes/s (PCI-SIG base specifications).
+PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+# What is left for data after packet headers: 25.8 GB/s of 31.5 between two GPUs on gen4 x16
+# (p2pBandwidthLatencyTest, measured/index.yaml, rtx4090_8_8_all_reduce_2).
+PCIE_EFFICIENCY = 25.8 / 31.5
+
+
+class PcieLink(Model):
+    """A PCIe link: generation and width, or a usable bandwidth that was measured."""
+
+    generation: Annotated[int, Field(ge=1, le=6)]
+    width: Literal[1, 2, 4, 8, 16, 32] = 16
+    bandwidth: Bandwidth | None = None
+
+    @property
+    def usable(self) -> float:
+        """Bytes/s of data in one direction."""
+        return self.bandwidth or PCIE_LANE[self.generation] * self.width * PCIE_EFFICIENCY
+
+
+class Pcie(PcieLink):
+    """The PCIe tree: what each switch hangs on, and the link that holds unless told otherwise.
+
+    `bridged`: NCCL sees every device behind a bridge of its own, so GPU and NIC of one switch are
+    PXB and not PIX.
+    """
+
+    switches: ListOf[str] = ()
+    bridged: bool = False
+
+
+class Gpu(Model):
+    """The GPUs of a machine, all alike; `flops` are dense peaks."""
+
+    model: str
+    count: Count
+    arch: str
+    sms: Count
+    memory: Bytes
+    memory_bandwidth: Bandwidth
+    flops: dict[Dtype, Flops]
+    at: ListOf[str]
+    pcie: PcieLink | None = None
+
+    @property
+    def sm(self) -> int:
+        """The compute capability as NCCL writes it (90 for 9.0); 0 for GPUs of other makers."""
+        digits = self.arch.removeprefix("sm_").rstrip("af")
+        return int(digits) if self.arch.startswith("sm_") and digits.isdigit() else 0
+
+
+class ScaleUp(Model):
+    """NVLink or xGMI: every GPU with `links` to a switch, `links` to every peer, or `peers`.
+
+    `link_bandwidth` is what one link carries in one direction after protocol overhead. `hosts` is
+    how many hosts share the switches. `fitted: false`: the machine has the ports, but no bridge.
+    """
+
+    kind: Literal["nvlink", "xgmi"]
+    link_bandwidth: Bandwidth
+    links: Count | None = None
+    switches: Count | None = None
+    peers: ListOf[PeerLinks] = ()
+    hosts: Count = 1
+    multicast: bool = False
+    fitted: bool = True
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> "ScaleUp":
+        if (self.links is None) == (not self.peers):
+            raise FieldError(
+                "expected either links (to the switch, or to every peer) or peers, a list such as "
+                "[[0, 1, 4]] for 4 links between GPU 0 and GPU 1"
+            )
+        if self.switches is None and (self.multicast or self.hosts > 1):
+            raise FieldError("multicast and several hosts need switches")
+        if self.switches is not None and self.peers:
+            raise FieldError("GPUs on switches have links, not peers", "peers")
+        return self
+
+
+class C2c(Model):
+    """The coherent link of a GPU with its CPU (NVLink-C2C), one direction."""
+
+    bandwidth: Bandwidth
+
+
+class Cpu(Model):
+    """The CPUs: one domain for each NUMA domain with devices.
+
+    `memory_bandwidth` is that of one domain, reading and writing together; `link` is what two
+    domains exchange in one direction.
+    """
+
+    vendor: str
+    model: str
+    arch: Literal["x86_64", "arm64", "ppc64"] = "x86_64"
+    family: Index = 0
+    model_id: Index = 0
+    domains: Count
+    memory: Bytes | None = None
+    memory_bandwidth: Bandwidth
+    link: Bandwidth | None = None
+
+    @model_validator(mode="after")
+    def _linked(self) -> "Cpu":
+        if self.domains > 1 and self.link is None:
+            raise FieldError("two domains need a link: the bandwidth between them in one direction")
+        return self
+
+
+class Nics(Model):
+    """The NICs of a machine, all alike; `gpudirect`: they reach GPU memory without the host's."""
+
+    model: str
+    count: Count
+    rate: Bandwidth
+    at: ListOf[str]
+    gpudirect: bool = True
+    pcie: PcieLink | None = None
+
+
+class Machine(Model):
+    """One host. `p2p`: whether GPUs may reach each other's memory over PCIe."""
+
+    description: str
+    purpose: str = ""
+    gpu: Gpu
+    scale_up: ScaleUp | None = None
+    c2c: C2c | None = None
+    pcie: Pcie
+    cpu: Cpu
+    nics: Nics | None = None
+    p2p: bool = True
+    transport: str = "infiniband"
+    latencies: dict[LinkKind, Seconds] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _places(self) -> "Machine":
+        cpus = [f"cpu{i}" for i in range(self.cpu.domains)]
+        places = list(cpus)
+        for number, parent in enumerate(self.pcie.switches):
+            _check_place(parent, places, "pcie", "switches", number)
+            places.append(f"pcie{number}")
+        for part, name in ((self.gpu, "gpu"), (self.nics, "nics")):
+            if part is not None:
+                _check_at(part, name, places)
+        if self.scale_up is not None:
+            _check_peers(self.scale_up, self.gpu.count)
+        return self
+
+    def gpu_at(self, gpu: int) -> str:
+        """The place of a GPU."""
+        return self.gpu.at[gpu if len(self.gpu.at) > 1 else 0]
+
+    def nic_at(self, nic: int) -> str:
+        """The place of a NIC; empty without NICs."""
+        at = self.nics.at if self.nics else ("",)
+        return at[nic if len(at) > 1 else 0]
+
+
+def _check_place(place: str, places: list[str], *path: str | int) -> None:
+    if place not in places:
+        known = f"{suggest(place, places)}; known: {', '.join(places)}"
+        raise FieldError(f"expected a CPU or a PCIe switch above, got '{place}'{known}", *path)
+
+
+def _check_at(part: Gpu | Nics, name: str, places: list[str]) -> None:
+    if len(part.at) not in (1, part.count):
+        raise FieldError(
+            f"expected one place, or one for each of {part.count}, got {len(part.at)}", name, "at"
+        )
+    for number, place in enumerate(part.at):
+        _check_place(place, places, name, "at", number)
+
+
+def _check_peers(scale_up: ScaleUp, gpus: int) -> None:
+    seen: set[frozenset[int]] = set()
+    for number, (a, b, _) in enumerate(scale_up.peers):
+        if a == b or max(a, b) >= gpus:
+            raise FieldError(
+                f"expected two of GPU 0 to {gpus - 1}, got {a} and {b}", "scale_up", "peers", number
+            )
+        if frozenset((a, b)) in seen:
+            raise FieldError(f"GPU {a} and {b} twice", "scale_up", "peers", number)
+        seen.add(frozenset((a, b)))

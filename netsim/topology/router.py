@@ -1,0 +1,215 @@
+"""The router of clusters: tables inside hosts, formulas between them, all pairs at once.
+
+Same host: the class's table. Same NVLink domain: egress and ingress. Else: GPU to NIC, the fabric's
+path from port to port, NIC to GPU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.topology.fabrics.fabric import Ints, Wiring
+from netsim.topology.fabrics.select import Policy, select_paths
+from netsim.topology.graph import Routes, Topology
+from netsim.topology.host import Host
+from netsim.topology.layout import TopologyError
+from netsim.topology.ways import Way, parse_way
+
+Paths = tuple[Ints, NDArray[np.float64]]  # links padded with -1, and the part of the bytes on each
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where everything is: hosts by class, domain, first link and port; GPUs by host and slot."""
+
+    host_class: Ints
+    domain: Ints
+    first_link: Ints
+    first_port: Ints
+    gpu_host: Ints
+    gpu_slot: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of all classes of hosts on top of each other, see Host."""
+
+    peer: Ints
+    staged: Ints
+    out: Ints
+    into: Ints
+    relay: Ints
+    local: Ints
+    egress: Ints
+    ingress: Ints
+    nics: Ints
+
+
+@dataclass(frozen=True)
+class ClusterRouter:
+    """Routes of a cluster whose fabric's links start at `fabric_links`."""
+
+    places: Places
+    tables: Tables
+    wiring: Wiring | None
+    policy: Policy
+    fabric_links: int
+    rail: bool = False
+
+    @property
+    def per_channel(self) -> bool:
+        """Channels part where hashes choose, or where a GPU has several NICs."""
+        return self.policy.routing == "ecmp" or self.tables.local.shape[2] > 1
+
+    def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
+        """Routes from device to device."""
+        asked = parse_way(way)
+        if self.rail and not way:
+            asked = Way(relay=True)
+        at = self.places
+        here, there = at.gpu_host[src], at.gpu_host[dst]
+        inside = (here == there) & (not asked.network)
+        shared = ~inside & (at.domain[here] == at.domain[there]) & (not asked.network)
+        shared &= (self._link(self.tables.egress, src) >= 0) & (here != there)
+        parts: list[tuple[NDArray[np.int64], Paths]] = []
+        for mask, find in (
+            (inside, self._inside),
+            (shared, self._shared),
+            (~inside & ~shared, None),
+        ):
+            rows = np.flatnonzero(mask)
+            if not len(rows):
+                continue
+            ends = (src[rows], dst[rows])
+            found = (
+                find(*ends, asked) if find else self._outside(topology, ends, channel[rows], asked)
+            )
+            parts.append((rows, found))
+        return _pack(topology, len(src), parts)
+
+    def _inside(self, src: Ints, dst: Ints, asked: Way) -> Paths:
+        at, tables = self.places, self.tables
+        host = at.gpu_host[src]
+        table = tables.staged if asked.staged else tables.peer
+        hops = table[at.host_class[host], at.gpu_slot[src], at.gpu_slot[dst]]
+        return _whole(_moved(hops, at.first_link[host]))
+
+    def _shared(self, src: Ints, dst: Ints, asked: Way) -> Paths:
+        """Over the NVSwitches that several hosts have in common."""
+        ends = (self._link(self.tables.egress, src), self._link(self.tables.ingress, dst))
+        return _whole(np.stack(ends, axis=1))
+
+    def _link(self, table: Ints, gpu: Ints) -> Ints:
+        at = self.places
+        host = at.gpu_host[gpu]
+        local = table[at.host_class[host], at.gpu_slot[gpu]]
+        return np.where(local >= 0, local + at.first_link[host], -1)
+
+    def _outside(
+        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
+    ) -> Paths:
+        if self.wiring is None:
+            raise TopologyError(
+                f"{topology.name}: {_between(topology, ends)}: no fabric joins them"
+            )
+        src, dst = ends
+        at = self.places
+        here, there = at.gpu_host[src], at.gpu_host[dst]
+        leave, arrive = self._nics(topology, ends, channel, asked)
+        ports = at.first_port[here] + leave, at.first_port[there] + arrive
+        apart = self.wiring.choices(*ports) == 0
+        relayed = apart | asked.relay
+        leave = np.where(relayed & (arrive < self.tables.nics[at.host_class[here]]), arrive, leave)
+        ports = at.first_port[here] + leave, ports[1]
+        if (self.wiring.choices(*ports) == 0).any():
+            wrong = np.flatnonzero(self.wiring.choices(*ports) == 0)[:1]
+            pair = _between(topology, (src[wrong], dst[wrong]))
+            raise TopologyError(f"{topology.name}: {pair}: the fabric does not join their NICs")
+        middle, part = select_paths(self.wiring, self.policy, *ports, channel)
+        middle = np.where(middle >= 0, middle + self.fabric_links, -1)
+        table = np.where(relayed[:, None], self._row(self.tables.relay, src, leave), -1)
+        direct = self._row(self.tables.out, src, leave)
+        up = np.where(relayed[:, None], table, _widened(direct, table.shape[1]))
+        into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[dst]]
+        cable = (
+            self.fabric_links + 2 * ports[0][:, None],
+            self.fabric_links + 2 * ports[1][:, None] + 1,
+        )
+        first, last = _moved(up, at.first_link[here]), _moved(into, at.first_link[there])
+        hops = np.concatenate([first, cable[0], middle, cable[1], last], axis=1)
+        fraction = np.ones(hops.shape)
+        fraction[:, first.shape[1] + 1 :][:, : middle.shape[1]] = part
+        return hops.astype(np.int32), fraction
+
+    def _row(self, table: Ints, gpu: Ints, nic: Ints) -> Ints:
+        at = self.places
+        return table[at.host_class[at.gpu_host[gpu]], at.gpu_slot[gpu], nic]
+
+    def _nics(
+        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
+    ) -> tuple[Ints, Ints]:
+        """The NIC by which each pair leaves and arrives."""
+        at, tables = self.places, self.tables
+        result = []
+        for gpu, given in zip(ends, (asked.leave, asked.arrive), strict=True):
+            kind = at.host_class[at.gpu_host[gpu]]
+            if (tables.nics[kind] <= max(given, 0)).any():
+                wrong = gpu[np.flatnonzero(tables.nics[kind] <= max(given, 0))[0]]
+                host = str(topology.gpus[int(wrong)]).partition(".")[0]
+                what = f"no NIC {given}" if given > 0 else "no NIC"
+                raise TopologyError(f"{topology.name}: {host} has {what}")
+            own = tables.local[kind, at.gpu_slot[gpu], channel % tables.local.shape[2]]
+            result.append(own if given < 0 else np.full(len(gpu), given, np.int32))
+        return result[0], result[1]
+
+
+def stack(hosts: Sequence[Host]) -> Tables:
+    """The tables of several classes of hosts, padded to the largest."""
+    columns = {}
+    for name in ("peer", "staged", "out", "into", "relay", "local", "egress", "ingress"):
+        parts = [getattr(host, name) for host in hosts]
+        shape = tuple(max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True))
+        whole = np.full((len(parts), *shape), -1, np.int32)
+        for number, part in enumerate(parts):
+            corner = tuple(slice(size) for size in part.shape)
+            whole[number][corner] = part
+        columns[name] = whole
+    for number, host in enumerate(hosts):  # a GPU with fewer NICs than another takes turns as well
+        have, want = host.local.shape[1], columns["local"].shape[2]
+        if 0 < have < want:
+            columns["local"][number, : len(host.gpus)] = host.local[:, np.arange(want) % have]
+    return Tables(**columns, nics=np.array([host.nics for host in hosts], np.int32))
+
+
+def _whole(hops: Ints) -> Paths:
+    return hops, np.ones(hops.shape)
+
+
+def _moved(hops: Ints, first: Ints) -> Ints:
+    """Local link numbers as those of the cluster."""
+    return np.where(hops >= 0, hops + first[:, None], -1)
+
+
+def _widened(hops: Ints, width: int) -> Ints:
+    return np.pad(hops, [(0, 0), (0, width - hops.shape[1])], constant_values=-1)
+
+
+def _between(topology: Topology, ends: tuple[Ints, Ints]) -> str:
+    return " to ".join(str(topology.gpus[int(end[0])]) for end in ends)
+
+
+def _pack(topology: Topology, count: int, parts: list[tuple[NDArray[np.int64], Paths]]) -> Routes:
+    """All parts as one set of routes, in the order of the pairs."""
+    width = max((hops.shape[1] for _, (hops, _) in parts), default=0)
+    links = np.full((count, width), -1, np.int32)
+    fractions = np.zeros((count, width))
+    for rows, (hops, fraction) in parts:
+        links[rows, : hops.shape[1]] = hops
+        fractions[rows, : hops.shape[1]] = fraction
+    used = links >= 0
+    ptr = np.zeros(count + 1, np.int64)
+    np.cumsum(used.sum(axis=1), out=ptr[1:])
+    latency = (np.where(used, topology.links.latency[links], 0.0) * fractions).sum(axis=1)
+    return Routes(ptr, links[used], fractions[used], latency)
