@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from netsim.engines.dependants import dependants
 from netsim.engines.fairness import Demand, fair_rates
 from netsim.engines.stalled import stalled
 from netsim.program import Program, Timeline
@@ -88,7 +89,7 @@ class Simulation:
         for row, when in zip(schedule.release_row, schedule.release_time, strict=True):
             self.ready[row] = float(when)
         self.waiting = np.diff(schedule.dep_ptr).tolist()
-        self.after = _dependants(program)
+        self.after = dependants(program)
 
     def timeline(self) -> Timeline:
         """Run to the end."""
@@ -108,7 +109,7 @@ class Simulation:
 
     def _clock(self) -> Process:
         """Let instant after instant happen, each wave by wave until nothing of it is left."""
-        while self.agenda and self.done < len(self.program):
+        while self._next_is_due() and self.done < len(self.program):
             self.now = self.agenda[0][0]
             if self.now > self.env.now:
                 yield self.env.timeout(self.now - self.env.now)
@@ -192,6 +193,15 @@ class Simulation:
         if due:
             self._rouse(*FABRIC)
         return bool(due)
+
+    def _next_is_due(self) -> bool:
+        """Drop ends that were foretold for other rates; whether anything is left to happen."""
+        while self.agenda:
+            _, number, what, detail = self.agenda[0]
+            if what != LEAVE or self._is_current(number, detail):
+                return True
+            heappop(self.agenda)
+        return False
 
     def _addressee(self, number: int, what: int) -> Address:
         if what == CAPACITY:
@@ -277,17 +287,3 @@ class Simulation:
             if load < inf:  # an infinite rate lasts no time
                 self.mail.setdefault(("link", link), []).append((link, LOAD, load, self.now))
                 self._rouse("link", link)
-
-
-def _dependants(program: Program) -> list[list[tuple[int, float]]]:
-    """For every row, those that wait for it, with the whole lag in seconds."""
-    schedule = program.schedule
-    owners = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
-    arrival = program.path_latency[program.path[schedule.dep_row]]
-    lag = program.lag_seconds[schedule.dep_lag]
-    lag = lag + np.where(program.lag_arrival[schedule.dep_lag], arrival, 0.0)
-    after: list[list[tuple[int, float]]] = [[] for _ in range(len(program))]
-    edges = zip(owners.tolist(), schedule.dep_row.tolist(), lag.tolist(), strict=True)
-    for row, earlier, seconds in edges:
-        after[earlier].append((row, seconds))
-    return after

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from netsim.errors import InputError
 from netsim.program.distinct import Distinct, Way
 from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule, Use
-from netsim.topology import Topology
+from netsim.topology import NODE_KINDS, Topology
 
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
 Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]  # way, link, weight
 
 
-class PlacementError(InputError):
+class PlacementError(InputError, ValueError):
     """A schedule that cannot run on a topology; the message names ranks and rows."""
 
 
@@ -169,8 +169,7 @@ class Ways:
 
     def _nics(self, use: Use, wires: Entries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The first NIC (sending end) or the last one (receiving end) of every way that has one."""
-        nodes = self.topology.graph.nodes(data=True)
-        is_nic = np.array([given.get("kind") == "nic" for _, given in nodes], np.bool_)
+        is_nic = self.topology.node_kinds == NODE_KINDS.index("nic")
         owner, link, _ = wires
         at = self.topology.links.head if use.end == "src" else self.topology.links.tail
         on_nic = is_nic[at[link]]

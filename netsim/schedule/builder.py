@@ -27,6 +27,7 @@ Joins = tuple[ArrayLike, ArrayLike, Lag]
 Rows = NDArray[np.int32]
 
 MAX_ROWS = 2**31 - 1  # row numbers are int32
+COMPUTE_SHARE = 1e-15  # work-seconds a second stand beside bytes a second in one fair division
 
 
 class Builder:
@@ -266,9 +267,13 @@ class Builder:
             raise ValueError(f"row {late} depends on row {early}, which does not come earlier")
 
 
-def compute_style(**given: object) -> Style:
-    """The style of a compute row: work-seconds on the SMs of one GPU, at most one a second."""
-    return Style(kind=COMPUTE, cap=1.0, **given)  # type: ignore[arg-type]
+def compute_style(share: float = COMPUTE_SHARE, **given: Any) -> Style:
+    """The style of a compute row: work-seconds on the SMs of one GPU, at most one a second.
+
+    By its tiny share it yields to communication: what channels hold of the SMs is theirs, and
+    compute has the rest.
+    """
+    return Style(kind=COMPUTE, cap=1.0, share=share, **given)
 
 
 def _join(blocks: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:

@@ -1,0 +1,123 @@
+"""The command line: a table of verbs, and the only place that prints.
+
+A verb's module is imported when the verb is used, so that `--help` answers at once. Results go to
+standard output, diagnostics to standard error.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from netsim.errors import NetsimError, nearest
+from netsim.version import __version__
+
+# Verb: module, what it does.
+VERBS = {
+    "run": ("netsim.cli.run", "Simulate all cells of a scenario."),
+    "explain": ("netsim.cli.explain", "Show how a collective works, step by step."),
+    "topo": ("netsim.cli.topo", "List and show machines and topologies."),
+    "check": ("netsim.cli.check", "Validate scenarios and topologies without running them."),
+    "schema": ("netsim.cli.schema", "Print the JSON Schema of scenario or topology files."),
+    "plot": ("netsim.cli.plot", "Redraw plots from results alone."),
+    "doctor": ("netsim.cli.doctor", "Show versions, extras and folders."),
+}
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code, which is also how the process ends."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    asked = next((word for word in arguments if not word.startswith("-")), "")
+    if asked and asked not in VERBS:
+        near = nearest(asked, VERBS)
+        hint = f" (did you mean {near}?)" if near else ""
+        typer.echo(f"netsim: expected one of {', '.join(VERBS)}, got {asked!r}{hint}", err=True)
+        raise SystemExit(2)
+    _app(asked)(arguments, prog_name="netsim")
+    return 0
+
+
+def _app(asked: str) -> typer.Typer:
+    """The application, with the module of the verb that is asked for and no other."""
+    app = typer.Typer(
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="A discrete-event simulator of collectives on GPU clusters.",
+    )
+    app.callback()(_version)
+    for verb, (module, text) in VERBS.items():
+        if verb != asked:
+            app.command(verb, help=text)(_unused)
+            continue
+        loaded = import_module(module)
+        if hasattr(loaded, "VERBS"):
+            group = typer.Typer(no_args_is_help=True, help=text)
+            for name, function in loaded.VERBS.items():
+                group.command(name)(guarded(function))
+            app.add_typer(group, name=verb)
+        else:
+            app.command(verb, help=text)(guarded(loaded.command))
+    return app
+
+
+def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A verb whose errors become one message and an exit code."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except NetsimError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted; what was finished is kept", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for the interpreter's end)
+            raise typer.Exit(0) from None
+        except MemoryError:
+            typer.echo("netsim: out of memory; fewer ranks, sizes or chunks need less", err=True)
+            raise typer.Exit(2) from None
+        except typer.Exit:
+            raise
+        except Exception as error:
+            raise typer.Exit(_bug(error)) from None
+
+    return run
+
+
+def _bug(error: Exception) -> int:
+    """What a user sees of a mistake of ours: one line, and how to get the rest."""
+    if os.environ.get("NETSIM_DEBUG"):
+        traceback.print_exc()
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    typer.echo(
+        f"netsim: a bug in netsim, not in your input: {type(error).__name__}: {error} "
+        f"({os.path.basename(where.filename)}:{where.lineno}); please report it "
+        "(NETSIM_DEBUG=1 shows where it comes from)",
+        err=True,
+    )
+    return 2
+
+
+def _unused() -> None:
+    """A verb that is not the one asked for."""
+
+
+def _version(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    del context
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit()

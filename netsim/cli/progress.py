@@ -1,0 +1,72 @@
+"""The progress bar of long runs: cells done, simulated time, time left. Only on a terminal."""
+
+import sys
+from types import TracebackType
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from netsim.sweep import Task
+from netsim.timing import Progress as Report
+from netsim.units import format_size, format_time
+
+
+class Bar:
+    """A bar over all tasks, and one over the rows of the task at hand.
+
+    with Bar(31, quiet=False) as bar: ...
+    """
+
+    def __init__(self, tasks: int, quiet: bool) -> None:
+        self.console = Console(stderr=True)
+        self.shown = self.console.is_terminal and not quiet
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.shown,
+        )
+        self.all = self.progress.add_task("sizes", total=tasks)
+        self.one = self.progress.add_task("rows", total=None, visible=False)
+
+    def __enter__(self) -> "Bar":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+
+    def task(self, task: Task) -> Report | None:
+        """What the engine reports to while it simulates one task."""
+        if not self.shown:
+            return None
+        name = format_size(task.size)
+
+        def report(done: int, rows: int, now: float) -> None:
+            if done % 64 == 0 or done == rows:
+                text = f"{name}: {format_time(now)} simulated"
+                self.progress.update(
+                    self.one, completed=done, total=rows, description=text, visible=rows > 5000
+                )
+
+        return report
+
+    def advance(self) -> None:
+        """One task is done."""
+        self.progress.advance(self.all)
+
+    def print(self, text: str) -> None:
+        """A line of results, on standard output, above the bar."""
+        if self.shown and sys.stdout.isatty():
+            self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        else:
+            typer.echo(text)

@@ -1,0 +1,127 @@
+"""`netsim run`: simulate all cells of a scenario and write what was asked for."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from netsim.cli.files import checked_cells, find_scenario, named
+from netsim.cli.outputs import write_outputs
+from netsim.cli.progress import Bar
+from netsim.cli.tables import footer, header, line
+from netsim.errors import NetsimError
+from netsim.results import Row, csv_text, open_folder
+from netsim.scenario.cells import Cell
+from netsim.scenario.clusters import cluster_label, node_count
+from netsim.sweep import run_tasks, tasks_of
+from netsim.yamlio.overrides import apply_overrides
+from netsim.yamlio.source import read_source
+
+Format = Literal["table", "nccl-tests", "csv", "json"]
+
+
+def command(
+    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a preset.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for results.", metavar="DIR")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE"),
+    ] = None,
+    engine: Annotated[
+        Literal["auto", "simpy", "compiled"], typer.Option(help="Engine; the answer is the same.")
+    ] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False,
+) -> None:
+    """Simulate all cells of SCENARIO and write results, plots and a trace."""
+    found = find_scenario(scenario)
+    changes = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
+    source = apply_overrides(named(read_source(found.path), found.path), changes)
+    cells = checked_cells(source)
+    tell = _silent if quiet else _tell
+    if found.note:
+        tell(found.note)
+    name = cells[0].scenario.name or found.path.stem
+    folder = output or Path("reports") / name
+    rows, failure = _simulate(cells, folder, name, engine, form, resume=resume, quiet=quiet)
+    if failure is None or len(cells) > 1:
+        for path in write_outputs(cells, rows, folder, engine):
+            tell(f"wrote {path}")
+    if verbose:
+        tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
+    if failure is not None:
+        raise failure
+
+
+def _simulate(
+    cells: list[Cell],
+    folder: Path,
+    name: str,
+    engine: str,
+    form: Format,
+    *,
+    resume: bool,
+    quiet: bool,
+) -> tuple[list[Row], NetsimError | None]:
+    """Simulate, printing rows as they are finished; the first failure is told at the end."""
+    axes = list(cells[0].axes)
+    tasks = tasks_of(cells)
+    rows: list[Row] = []
+    failure = None
+    tables = form in ("table", "nccl-tests")
+    if tables:
+        typer.echo(_title(cells, plain=form == "nccl-tests"))
+        typer.echo(header(axes, plain=form == "nccl-tests"))
+    with open_folder(folder, name, resume=resume) as results, Bar(len(tasks), quiet) as bar:
+        try:
+            for _, row, error in run_tasks(tasks, results, engine=engine, progress=bar.task):
+                rows.append(row)
+                failure = failure or error
+                bar.advance()
+                if tables:
+                    bar.print(line(row, axes, plain=form == "nccl-tests"))
+        finally:
+            results.write_results(rows, axes)
+    _print_whole(rows, axes, form)
+    return rows, failure
+
+
+def _print_whole(rows: list[Row], axes: list[str], form: Format) -> None:
+    if form == "csv":
+        typer.echo(csv_text(rows, axes), nl=False)
+    elif form == "json":
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
+    else:
+        typer.echo(footer(rows))
+
+
+def _title(cells: list[Cell], *, plain: bool) -> str:
+    """What is being run, as comment lines."""
+    scenario = cells[0].scenario
+    work, sizes = scenario.workload, scenario.workload.size_list()
+    test = f"# Collective test starting: {work.collective}_perf"
+    if not plain:
+        several = f", {len(cells)} cells" if len(cells) > 1 else ""
+        return (
+            f"# {work.collective} on {node_count(scenario.cluster)} x "
+            f"{cluster_label(scenario.cluster)}, {work.algorithm}{several}"
+        )
+    return (
+        f"{test}\n# nThread 1 nGpus 1 minBytes {min(sizes)} maxBytes {max(sizes)} "
+        "step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 validation: 0 graph: 0\n#"
+    )
+
+
+def _tell(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""

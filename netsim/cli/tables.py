@@ -1,0 +1,81 @@
+"""Rows as text: the table that nccl-tests users know, exactly or with what netsim adds."""
+
+from collections.abc import Sequence
+
+from netsim.results import Row
+
+_REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+_HEADER = (
+    "#                                                              out-of-place"
+    "                       in-place",
+    "#       size         count      type   redop    root"
+    "     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong",
+    "#        (B)    (elements)                          "
+    "     (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)",
+)
+
+
+def header(axes: Sequence[str] = (), *, plain: bool = False) -> str:
+    """The lines above the rows; `plain` is nccl-tests' own layout, without our columns."""
+    above, names, units = _HEADER
+    return "\n".join([above, names if plain else names + _names(axes), units])
+
+
+def line(row: Row, axes: Sequence[str] = (), *, plain: bool = False) -> str:
+    """One row in the columns of the header."""
+    if row.status != "ok":
+        return f"# {row.size_bytes} B{_values(row, axes)}: {row.error}"
+    redop = "sum" if row.collective in _REDUCING else "none"
+    root = "0" if row.collective in _ROOTED else "-1"
+    fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}  {redop:>6}  {root:>6}"
+    text = fixed + _half(row, row.time_us) + _half(row, row.inplace_time_us)
+    return text if plain else text + _ours(row, axes)
+
+
+def footer(rows: Sequence[Row]) -> str:
+    """nccl-tests' closing lines: the mean of every bus bandwidth printed."""
+    good = [row for row in rows if row.status == "ok"]
+    printed = [_bandwidths(row, time)[1] for row in good for time in _times(row)]
+    mean = sum(printed) / len(printed) if printed else 0.0
+    return f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {mean:g}\n#"
+
+
+def _times(row: Row) -> list[float]:
+    return [time for time in (row.time_us, row.inplace_time_us) if time is not None]
+
+
+def _half(row: Row, time: float | None) -> str:
+    if time is None:
+        return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
+    algbw, busbw = _bandwidths(row, time)
+    return f"  {microseconds(time):>7}  {algbw:>6.2f}  {busbw:>6.2f}  {'N/A':>6}"
+
+
+def _bandwidths(row: Row, time: float) -> tuple[float, float]:
+    if time <= 0 or not row.time_us or not row.algbw_GBps or row.busbw_GBps is None:
+        return 0.0, 0.0
+    return row.algbw_GBps * row.time_us / time, row.busbw_GBps * row.time_us / time
+
+
+def microseconds(time: float) -> str:
+    """A time as nccl-tests prints it: as many decimals, at most two, as fit seven characters."""
+    for decimals in (2, 1):
+        text = f"{time:.{decimals}f}"
+        if len(text) <= 7:
+            return text
+    return f"{time:.0f}"
+
+
+def _names(axes: Sequence[str]) -> str:
+    return f"  {'algorithm':>18}  {'bound by':<28}" + "".join(f"  {axis}" for axis in axes)
+
+
+def _ours(row: Row, axes: Sequence[str]) -> str:
+    return f"  {row.algorithm:>18}  {row.bound_by:<28}{_values(row, axes)}".rstrip()
+
+
+def _values(row: Row, axes: Sequence[str]) -> str:
+    return "".join(f"  {row.axes.get(axis)!s:<{len(axis)}}" for axis in axes)

@@ -1,0 +1,15 @@
+"""Results: rows with fixed columns, and the folder that keeps them through any interruption."""
+
+from netsim.results.folder import Folder, open_folder, write_bytes, write_text
+from netsim.results.row import AXIS, COLUMNS, Row, csv_text
+
+__all__ = [
+    "AXIS",
+    "COLUMNS",
+    "Folder",
+    "Row",
+    "csv_text",
+    "open_folder",
+    "write_bytes",
+    "write_text",
+]

@@ -1,0 +1,150 @@
+"""The folder of a run: a journal that survives anything, and the results written from it.
+
+Every finished row goes to `journal.jsonl` and is synced to disk. `results.csv` is that journal in
+the order of the cells, replaced as a whole, so that an interrupted and resumed run ends with the
+same bytes as an uninterrupted one.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from netsim.errors import InputError
+from netsim.results.row import Row, csv_text, row_from
+
+MANIFEST = "run.json"
+JOURNAL = "journal.jsonl"
+RESULTS = "results.csv"
+TIMINGS = "timings.csv"
+
+Key = tuple[str, int]  # cell, size
+
+
+@dataclass
+class Folder:
+    """An open results folder; `finished` holds the rows it has, by cell and size asked."""
+
+    path: Path
+    journal: IO[str]
+    finished: dict[Key, Row] = field(default_factory=dict)
+    timings: dict[Key, dict[str, Any]] = field(default_factory=dict)
+
+    def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
+        """Keep one finished row, whatever happens next."""
+        line = {"cell": key[0], "size": key[1], "row": asdict(row), "timing": timing}
+        self.journal.write(json.dumps(line) + "\n")
+        self.journal.flush()
+        os.fsync(self.journal.fileno())
+        self.finished[key] = row
+        self.timings[key] = timing
+
+    def write_results(self, rows: Sequence[Row], axes: Sequence[str]) -> Path:
+        """Write results.csv: finished rows, in the order of the cells."""
+        self._write_timings()
+        return write_text(self.path / RESULTS, csv_text(rows, axes))
+
+    def _write_timings(self) -> None:
+        """What differs from run to run, apart from the results: wall times and hosts."""
+        lines = ["cell,size_bytes,wall_s,host"]
+        for (cell, size), timing in self.timings.items():
+            lines.append(f"{cell},{size},{timing.get('wall_s', '')},{timing.get('host', '')}")
+        write_text(self.path / TIMINGS, "\n".join(lines) + "\n")
+
+
+@contextmanager
+def open_folder(path: Path, scenario: str, *, resume: bool) -> Iterator[Folder]:
+    """Open a folder for the results of a scenario, alone.
+
+    What the same scenario left there is replaced, or with `resume` continued; a folder that holds
+    anything else is refused.
+    """
+    _make(path)
+    _refuse_others(path, scenario)
+    with (path / JOURNAL).open("a+", encoding="utf-8") as journal:
+        _lock(journal, path)
+        folder = Folder(path, journal)
+        if resume:
+            _read(folder)
+        else:
+            journal.truncate(0)
+        write_text(path / MANIFEST, json.dumps({"scenario": scenario}) + "\n")
+        yield folder
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Replace a file as a whole: it is never half written."""
+    return write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Replace a file as a whole: it is never half written."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    return path
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{path}: expected a folder for results, got a file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made: {error.strerror}") from None
+    if not os.access(path, os.W_OK):
+        raise InputError(f"{path}: cannot be written to", hint="choose another folder with -o")
+
+
+def _refuse_others(path: Path, scenario: str) -> None:
+    hint = "choose another folder with -o"
+    try:
+        owner = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["scenario"]
+    except FileNotFoundError:
+        if any(entry.name != JOURNAL for entry in path.iterdir()):
+            raise InputError(f"{path}: holds files that are no results", hint=hint) from None
+        return
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{path / MANIFEST}: not written by netsim", hint=hint) from None
+    if owner != scenario:
+        raise InputError(f"{path}: holds the results of scenario {owner!r}", hint=hint)
+
+
+def _lock(journal: IO[str], path: Path) -> None:
+    try:
+        fcntl.flock(journal.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise InputError(f"{path}: another run is writing here") from None
+
+
+def _read(folder: Folder) -> None:
+    """Take up the rows of the journal; a last line that was cut off is dropped, on disk too."""
+    journal, good = folder.journal, 0
+    journal.seek(0)
+    for number, line in enumerate(iter(journal.readline, ""), 1):
+        if not line.endswith("\n"):
+            break
+        try:
+            entry = json.loads(line)
+            key = (entry["cell"], entry["size"])
+            folder.finished[key] = row_from(entry["row"])
+            folder.timings[key] = dict(entry["timing"])
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{folder.path / JOURNAL}:{number}: not a line of a journal",
+                hint="run without --resume",
+            ) from None
+        good = journal.tell()
+    journal.seek(good)
+    journal.truncate(good)

@@ -1,0 +1,1 @@
+"""Scenarios: a YAML file becomes checked values, and a sweep becomes cells."""

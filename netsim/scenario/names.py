@@ -1,0 +1,43 @@
+"""Names that people write in scenarios: collectives with their aliases, data types."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from netsim.collectives import NAMES
+from netsim.errors import shown, suggest
+
+# Bytes of an element, by the names of nccl-tests.
+DTYPES = {
+    "int8": 1,
+    "uint8": 1,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "half": 2,
+    "float": 4,
+    "double": 8,
+    "bfloat16": 2,
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+}
+
+_SHORT = {"ar": "all_reduce", "ag": "all_gather", "rs": "reduce_scatter", "a2a": "alltoall"}
+_FOLDED = {name.replace("_", ""): name for name in NAMES} | _SHORT
+
+
+def collective_name(value: object) -> str:
+    """The name of a collective as nccl-tests writes it, from any spelling people use."""
+    if isinstance(value, str):
+        found = _FOLDED.get(value.lower().replace("_", "").replace("-", "").removesuffix("perf"))
+        if found:
+            return found
+    known = ", ".join(NAMES)
+    hint = suggest(value, NAMES) if isinstance(value, str) else ""
+    raise ValueError(f"expected one of {known}, got {shown(value)}{hint}")
+
+
+CollectiveName = Annotated[
+    str, BeforeValidator(collective_name), WithJsonSchema({"type": "string", "enum": list(NAMES)})
+]
