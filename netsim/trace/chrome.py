@@ -1,0 +1,125 @@
+"""trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto profiles.
+
+A process a rank, a thread a stream or channel, arrows from sends to receives, a collective slice a
+rank with Kineto's arguments, and counters for links. The same run gives the same bytes.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from netsim.program import Program, Timeline
+from netsim.trace.counters import Event, busiest_load, counter_events, process_names
+from netsim.trace.kernels import kernel_slices
+from netsim.trace.names import Names, named_operations
+from netsim.trace.operation import Operation, distributed_info
+from netsim.trace.rows import row_slices
+from netsim.trace.selection import Selection, Written, first_rows
+from netsim.trace.slices import Slice, Track, lanes, threads, track_name
+
+MOST_ROWS = 50_000  # about 40 MB of JSON, which viewers still open
+MOST_LINKS = 64
+BINS = 200
+
+_ORDER = {"s": 1, "f": 2}  # at one instant, slices come before the arrows that they hold
+Threads = dict[tuple[int, Track, int], int]
+
+
+def write_trace(
+    path: Path,
+    program: Program,
+    timeline: Timeline,
+    operations: Sequence[Operation] = (),
+    *,
+    rows: int = MOST_ROWS,
+    links: int = MOST_LINKS,
+) -> Written:
+    """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown."""
+    selection = first_rows(timeline, rows)
+    text = "".join(_lines(program, timeline, tuple(operations), selection, links)).encode()
+    if path.suffix == ".gz":
+        text = gzip.compress(text, compresslevel=6, mtime=0)
+    path.write_bytes(text)
+    return Written(path, selection.note())
+
+
+def trace_events(
+    program: Program,
+    timeline: Timeline,
+    operations: Sequence[Operation],
+    selection: Selection,
+    links: int = MOST_LINKS,
+) -> list[Event]:
+    """All trace events: names first, then everything in order of time."""
+    named = named_operations(program, tuple(operations))
+    slices = row_slices(program, timeline, Names(program, named), selection)
+    placed = lanes(slices + kernel_slices(program, timeline, named))
+    tids = threads(placed)
+    load = busiest_load(program, timeline, links, BINS)
+    counter_names, counters = counter_events(program, load)
+    timed = [event for item, lane in placed for event in _slice_events(item, lane, tids)]
+    timed += counters
+    timed.sort(key=lambda event: (float(event["ts"]), _ORDER.get(event["ph"], 0)))
+    return [*_rank_names(program, tids), *counter_names, *timed]
+
+
+def _lines(
+    program: Program,
+    timeline: Timeline,
+    operations: tuple[Operation, ...],
+    selection: Selection,
+    links: int,
+) -> Iterator[str]:
+    events = trace_events(program, timeline, operations, selection, links)
+    named = named_operations(program, operations)
+    header = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ns",
+        "distributedInfo": distributed_info(program.schedule.ranks, named),
+        "otherData": _about(program, timeline, selection),
+    }
+    yield _json(header)[:-1] + ',"traceEvents":[\n'
+    yield ",\n".join(map(_json, events))
+    yield "\n]}\n"
+
+
+def _about(program: Program, timeline: Timeline, selection: Selection) -> dict[str, object]:
+    about: dict[str, object] = {
+        "simulator": "netsim",
+        "ranks": program.schedule.ranks,
+        "rows": selection.total,
+        "makespan_us": timeline.makespan * 1e6,
+    }
+    if not selection.whole:
+        about["left_out"] = f"this trace {selection.note()}"
+    return about
+
+
+def _slice_events(item: Slice, lane: int, tids: Threads) -> Iterator[Event]:
+    where = {"pid": item.rank, "tid": tids[item.rank, item.track, lane]}
+    ts = item.begin / 1000
+    yield {
+        "ph": "X", "cat": item.category, "name": item.name, **where,
+        "ts": ts, "dur": (item.end - item.begin) / 1000, "args": item.args,
+    }  # fmt: skip
+    arrow = {"cat": "transfer", "name": "transfer", **where, "ts": ts}
+    for number in item.leaving:
+        yield {"ph": "s", "id": number, **arrow}
+    for number in item.reaching:
+        yield {"ph": "f", "bp": "e", "id": number, **arrow}
+
+
+def _rank_names(program: Program, tids: Threads) -> Iterator[Event]:
+    """Names of ranks and of their threads, each with its place from top to bottom."""
+    for rank, gpu in enumerate(program.gpus):
+        yield from process_names(rank, f"rank {rank} ({gpu})")
+    for (rank, track, lane), tid in tids.items():
+        thread: dict[str, Any] = {"ph": "M", "pid": rank, "tid": tid}
+        yield {**thread, "name": "thread_name", "args": {"name": track_name(track, lane)}}
+        yield {**thread, "name": "thread_sort_index", "args": {"sort_index": tid}}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
