@@ -124,7 +124,7 @@ def test_repeated_operations_are_kernels_of_their_own(tmp_path: Path) -> None:
         (Operation("all_gather", "Ring", "LL128"), "ncclDevKernel_AllGather_RING_LL128"),
         (Operation("reduce", "Ring", "LL", "half"), "ncclDevKernel_Reduce_Sum_f16_RING_LL"),
         (Operation("alltoall", "pairwise"), "ncclDevKernel_SendRecv"),
-        (Operation("all_gather", "recursive-doubling"), "ncclDevKernel_AllGather_RECURSIVE_DOUBLING"),
+        (Operation("all_gather", "Ring", "Simple"), "ncclDevKernel_AllGather_RING_SIMPLE"),
         (Operation("backward"), "backward"),
         (Operation(""), "operation"),
     ],
