@@ -28,6 +28,7 @@ from netsim.collectives.memory import VerificationError
 from netsim.collectives.races import RaceError, check_races
 from netsim.collectives.ranges import Expectation
 from netsim.collectives.sizes import collective_of
+from netsim.collectives.state import States, render_text, states
 from netsim.collectives.verify import verify
 from netsim.collectives.volumes import volumes
 from netsim.errors import suggest
@@ -127,10 +128,13 @@ __all__ = [
     "CollectiveError",
     "Expectation",
     "RaceError",
+    "States",
     "VerificationError",
     "build",
     "check_races",
     "collective_of",
+    "render_text",
+    "states",
     "verify",
     "volumes",
 ]

@@ -11,6 +11,7 @@ from netsim.collectives.blocks import range_parts, wrapped
 from netsim.collectives.chunks import ceil_log2
 from netsim.collectives.collective import Collective
 from netsim.collectives.lanes import Lanes, Part
+from netsim.collectives.ranges import Blocks
 from netsim.schedule import IN, OUT, SCRATCH, Schedule
 
 
@@ -38,17 +39,17 @@ def alltoall(collective: Collective) -> Schedule:
     lanes = Lanes(collective)
     lanes.keep()
     n = collective.ranks
-    ranks = np.arange(n)
+    ranks, blocks = np.arange(n), collective.blocks()
     for s in range(ceil_log2(n)):
         moving = [j for j in range(1, n) if j >> s & 1]
-        parts = [_moved(lanes, j, s) for j in moving]
+        parts = [_moved(lanes, blocks, j, s) for j in moving]
         lanes.send(ranks, (ranks + (1 << s)) % n, parts, s)
     return lanes.close()
 
 
-def _moved(lanes: Lanes, j: int, s: int) -> Part:
+def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> Part:
     """The blocks that must go j ranks on, moving by 2^s; in between they lie in scratch slots."""
-    n, blocks = lanes.ranks, lanes.collective.blocks()
+    n = lanes.ranks
     done = j & ((1 << s) - 1)
     origin = (np.arange(n) - done) % n
     final = (origin + j) % n
