@@ -1,0 +1,275 @@
+"""The best path between every two ends of NCCL's graph, and where NCCL takes another one.
+
+First the widest of the shortest paths; then pairs without peer-to-peer access go through a CPU,
+ports go through the GPU beside them (PXN), and ports without GPUDirect through a CPU.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from netsim.nccl.names import PathType
+from netsim.nccl.settings import NO_SETTINGS, Settings
+from netsim.nccl.system import LOCAL, NodeKind, SystemGraph, cpu_vendor
+
+ENDS: tuple[NodeKind, ...] = ("CPU", "GPU", "NET", "NVS")
+LINK_PATH = {"LOC": "LOC", "NVL": "NVL", "C2C": "C2C", "PCI": "PIX", "SYS": "SYS", "NET": "LOC"}
+
+
+class Path(NamedTuple):
+    """Type as its rank in the order of preference, GB/s of the narrowest link, links in order."""
+
+    type: int
+    bandwidth: float
+    links: tuple[int, ...]
+
+
+Paths = dict[tuple[int, int], Path]
+
+
+@dataclass(frozen=True)
+class PathTable:
+    """All paths of one system: by (from, to) node, where one exists."""
+
+    graph: SystemGraph
+    paths: Paths
+    gpus: tuple[int, ...]
+    nets: tuple[int, ...]
+    # The GPU beside each port, or -1.
+    gpu_of_net: tuple[int, ...] = ()
+
+    def type_of(self, source: int, target: int) -> PathType:
+        """The type of the path between two nodes; DIS where there is none."""
+        found = self.paths.get((source, target))
+        return self.graph.facts.path_types[found.type] if found else "DIS"
+
+
+def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTable:
+    """All best paths of a system as NCCL uses them under these settings."""
+    paths: Paths = {}
+    for kind in ENDS:
+        for node in graph.of_kind(kind):
+            _paths_to(graph, node, paths, nvb=not settings.nvb_disabled)
+    gpus, nets = tuple(graph.of_kind("GPU")), tuple(graph.of_kind("NET"))
+    table = PathTable(graph, paths, gpus, nets)
+    _without_p2p(table, settings)
+    _to_nets(table, settings)
+    beside = tuple(local_gpu(table, net, settings) for net in nets)
+    return PathTable(graph, paths, gpus, nets, beside)
+
+
+def _paths_to(graph: SystemGraph, base: int, paths: Paths, *, nvb: bool) -> None:
+    """Breadth first from `base` outwards; a path found later must be shorter or wider to win."""
+    local, nvlink, through_gpu = (graph.facts.rank(name) for name in ("LOC", "NVL", "NVB"))
+    paths[base, base] = Path(local, LOCAL, ())
+    level = [base]
+    while level:
+        following: dict[int, None] = {}
+        for node in level:
+            known = paths[node, base]
+            for index in graph.links_out[node]:
+                link = graph.links[index]
+                peer = link.target
+                if node != base and graph.nodes[node].kind == "GPU":
+                    hop = link.kind == "NVL" and graph.nodes[peer].kind == "GPU"
+                    if not (nvb and hop) or len(known.links) > 1:
+                        continue
+                bandwidth = min(known.bandwidth, link.bandwidth)
+                old = paths.get((peer, base))
+                if old and (len(old.links) <= len(known.links) or old.bandwidth >= bandwidth):
+                    continue
+                kind = _hop_type(graph, index)
+                if graph.nodes[node].kind == "GPU" and known.type == kind == nvlink and known.links:
+                    kind = through_gpu
+                back = _reverse(graph, index)
+                if back >= 0:
+                    links = (back, *known.links)
+                    paths[peer, base] = Path(max(known.type, kind), bandwidth, links)
+                    following[peer] = None
+        level = list(following)
+
+
+def _hop_type(graph: SystemGraph, index: int) -> int:
+    link, rank = graph.links[index], graph.facts.rank
+    ends = {graph.nodes[link.source].kind, graph.nodes[link.target].kind}
+    if ends == {"PCI"}:
+        return rank("PXB")
+    if link.kind == "PCI" and "CPU" in ends:
+        return rank("PHB")
+    name = LINK_PATH[link.kind]
+    return rank(name) if name in graph.facts.path_types else rank("NVL")
+
+
+def _reverse(graph: SystemGraph, index: int) -> int:
+    """The link that goes the other way, or -1."""
+    link = graph.links[index]
+    for candidate in graph.links_out[link.target]:
+        back = graph.links[candidate]
+        if back.target == link.source and back.kind == link.kind:
+            return candidate
+    return -1
+
+
+def _via(table: PathTable, middle: int, source: int, target: int, least_type: int = 0) -> None:
+    first, second = table.paths.get((source, middle)), table.paths.get((middle, target))
+    if first is None or second is None:
+        return
+    kind = least_type or max(first.type, second.type)
+    bandwidth = min(first.bandwidth, second.bandwidth)
+    table.paths[source, target] = Path(kind, bandwidth, first.links + second.links)
+
+
+def local_cpu(table: PathTable, gpu: int) -> int:
+    """The CPU with the fewest hops from a GPU."""
+    cpus = [cpu for cpu in table.graph.of_kind("CPU") if (gpu, cpu) in table.paths]
+    return min(cpus, key=lambda cpu: len(table.paths[gpu, cpu].links))
+
+
+def p2p_level(graph: SystemGraph, settings: Settings) -> PathType:
+    """The farthest path type over which GPUs address each other's memory."""
+    if settings.p2p_disabled:
+        return "LOC"
+    if settings.p2p_level is not None:
+        return settings.p2p_level
+    cpu = graph.cpu(graph.of_kind("CPU")[0])
+    vendor = cpu_vendor(cpu)
+    if graph.facts.p2p_narrow:
+        few = len(graph.of_kind("GPU")) <= 2
+        return "SYS" if cpu.arch == "x86_64" and vendor == "AMD" and few else "PXB"
+    return "PXB" if cpu.arch == "arm64" or vendor in ("Intel", "Zhaoxin") else "SYS"
+
+
+def _without_p2p(table: PathTable, settings: Settings) -> None:
+    """GPU pairs that cannot reach each other's memory stage through the receiver's CPU."""
+    limit = table.graph.facts.rank(p2p_level(table.graph, settings))
+    for target in table.gpus:
+        for source in table.gpus:
+            found = table.paths.get((source, target))
+            if source != target and (found is None or found.type > limit):
+                _via(table, local_cpu(table, target), source, target)
+
+
+def _to_nets(table: PathTable, settings: Settings) -> None:
+    for net in table.nets:
+        beside = local_gpu(table, net, settings)
+        for gpu in table.gpus:
+            _over_chip_link(table, gpu, net)
+            if not settings.pxn_disabled and beside not in (gpu, -1):
+                _through_neighbour(table, gpu, net, beside, settings)
+            if (gpu, net) not in table.paths:
+                continue
+            if not _within_gdr(table, gpu, net, beside, settings):
+                cpu = local_cpu(table, gpu)
+                _via(table, cpu, net, gpu)
+                _via(table, cpu, gpu, net)
+
+
+def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
+    """P2C: a GPU with a chip-to-chip link to its CPU reaches the ports of that CPU by it."""
+    facts, cpu = table.graph.facts, local_cpu(table, gpu)
+    if "P2C" not in facts.path_types or table.type_of(gpu, cpu) != "C2C":
+        return
+    if table.paths[cpu, net].type <= facts.rank("PHB"):
+        _via(table, cpu, gpu, net, facts.rank("P2C"))
+        _via(table, cpu, net, gpu, facts.rank("P2C"))
+
+
+def _through_neighbour(
+    table: PathTable, gpu: int, net: int, beside: int, settings: Settings
+) -> None:
+    """PXN: send by the port's own GPU where that is wider or avoids the CPU."""
+    facts, paths = table.graph.facts, table.paths
+    near, across, direct = paths[beside, net], paths.get((gpu, beside)), paths.get((gpu, net))
+    pxn = facts.rank("PXN")
+    c2c = "P2C" in facts.path_types and settings.gdr_c2c
+    limit = facts.rank("P2C" if c2c else "PXB")
+    same_host = table.graph.nodes[beside].host == table.graph.nodes[gpu].host
+    if across is None or across.type > facts.rank("NVL") or not same_host or near.type > limit:
+        return
+    if not (table.graph.net(net).gdr and table.graph.gpu(beside).gdr):
+        return
+    if direct is None or near.bandwidth > direct.bandwidth or direct.type > pxn:
+        _via(table, beside, gpu, net, pxn)
+
+
+def _within_gdr(table: PathTable, gpu: int, net: int, beside: int, settings: Settings) -> bool:
+    facts = table.graph.facts
+    if not (table.graph.net(net).gdr and table.graph.gpu(gpu).gdr):
+        return False
+    c2c = "P2C" in facts.path_types and settings.gdr_c2c
+    limit = facts.rank(settings.gdr_level or ("P2C" if c2c else "PXB"))
+    distance = table.paths[gpu, net].type
+    if distance == facts.rank("PXN"):
+        distance = table.paths[beside, net].type
+    return distance <= limit
+
+
+def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -> bool:
+    """Whether the port reads and writes this GPU's memory itself (GPUDirect RDMA)."""
+    beside = table.gpu_of_net[table.nets.index(net)]
+    return _within_gdr(table, gpu, net, beside, settings)
+
+
+def reads_directly(table: PathTable, gpu: int, net: int, settings: Settings) -> bool:
+    """Whether sends leave from GPU memory: old GPUs only do where NVLink keeps PCIe free."""
+    if not reaches_directly(table, gpu, net, settings):
+        return False
+    if settings.gdr_read is not None:
+        return settings.gdr_read
+    nvlinked = any(table.type_of(gpu, peer) == "NVL" for peer in table.gpus if peer != gpu)
+    return table.graph.gpu(gpu).sm >= 80 or len(table.gpus) == 1 or nvlinked
+
+
+def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[int]:
+    """The candidates with the widest path from `node` and, of those, the nearest type."""
+    best, found = (0.0, 0), list[int]()
+    for candidate in candidates:
+        path = table.paths.get((node, candidate))
+        if path is None:
+            continue
+        score = (path.bandwidth, -path.type)
+        if score > best or not found:
+            best, found = score, []
+        if score == best:
+            found.append(candidate)
+    return found
+
+
+def ports_of(table: PathTable, gpu: int, settings: Settings) -> list[int]:
+    """The ports that a GPU takes in turn, channel by channel, where it is free to choose."""
+    ports = nearest(table, gpu, table.nets)
+    if not ports:
+        return []
+    sharers = nearest(table, ports[0], table.gpus)
+    count, start = len(ports), table.graph.gpu(gpu).dev
+    if count & (count - 1) == 0:
+        start = _mirrored(start, count)
+    used = _ports_per_gpu(count, len(sharers), settings)
+    return [ports[(start + turn) % count] for turn in range(used)]
+
+
+def _ports_per_gpu(ports: int, sharers: int, settings: Settings) -> int:
+    if settings.nics_policy == "ALL":
+        return ports
+    if settings.nics_policy == "MAX":
+        return max(1, min(settings.nics_at_most, ports))
+    return -(-ports // max(1, sharers))
+
+
+def _mirrored(number: int, power_of_two: int) -> int:
+    """The bits of `number` below a power of two in reverse order."""
+    mirrored, low, high = 0, 1, power_of_two >> 1
+    while high:
+        if number & low:
+            mirrored |= high
+        low, high = low << 1, high >> 1
+    return mirrored
+
+
+def local_gpu(table: PathTable, net: int, settings: Settings) -> int:
+    """The GPU that uses this port first of all those next to it, or -1."""
+    near = [(gpu, ports_of(table, gpu, settings)) for gpu in nearest(table, net, table.gpus)]
+    for channel in range(max((len(ports) for _, ports in near), default=0)):
+        for gpu, ports in near:
+            if ports and ports[channel % len(ports)] == net:
+                return gpu
+    return -1

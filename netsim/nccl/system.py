@@ -1,0 +1,263 @@
+"""The graph that NCCL builds of one node: GPUs, PCIe switches, CPUs, NVSwitches, NICs and ports.
+
+Made from the values of a topology file. The order of nodes and links decides ties later, so it
+follows NCCL's: faster links first, the way up the PCIe tree last. Paths are found in `paths`.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from netsim.errors import InputError
+from netsim.nccl.facts import Facts, step_value
+from netsim.topology.nccl_xml import Cpu, Gpu, Net, Pci, System
+
+NodeKind = Literal["GPU", "PCI", "NVS", "CPU", "NIC", "NET"]
+LinkKind = Literal["LOC", "NVL", "C2C", "PCI", "SYS", "NET"]
+
+LOCAL = 5000.0  # GB/s that stand for "no limit"
+SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
+LANE_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}  # 100 Mb/s by GT/s
+VENDORS = {
+    "GenuineIntel": "Intel",
+    "AuthenticAMD": "AMD",
+    "CentaurHauls": "Zhaoxin",
+    "  Shanghai  ": "Zhaoxin",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One vertex; `value` is the GPU, port or CPU of the file, `host` the host it is in."""
+
+    kind: NodeKind
+    host: str
+    value: Gpu | Net | Cpu | None = None
+
+
+@dataclass
+class Link:
+    """One directed link in GB/s; links of one kind between two nodes are summed into one."""
+
+    kind: LinkKind
+    source: int
+    target: int
+    bandwidth: float
+
+
+@dataclass
+class SystemGraph:
+    """Nodes, links and, for every node, its links out in NCCL's order. Not changed once built."""
+
+    facts: Facts
+    nodes: list[Node] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    links_out: list[list[int]] = field(default_factory=list)
+
+    def of_kind(self, kind: NodeKind) -> list[int]:
+        """The nodes of one kind in the order in which they were found."""
+        return [index for index, node in enumerate(self.nodes) if node.kind == kind]
+
+    def gpu(self, node: int) -> Gpu:
+        """The GPU at a node."""
+        value = self.nodes[node].value
+        assert isinstance(value, Gpu)
+        return value
+
+    def net(self, node: int) -> Net:
+        """The network port at a node."""
+        value = self.nodes[node].value
+        assert isinstance(value, Net)
+        return value
+
+    def cpu(self, node: int) -> Cpu:
+        """The CPU at a node."""
+        value = self.nodes[node].value
+        assert isinstance(value, Cpu)
+        return value
+
+    def add(self, kind: NodeKind, host: str, value: Gpu | Net | Cpu | None = None) -> int:
+        """Add a node and return its number."""
+        self.nodes.append(Node(kind, host, value))
+        self.links_out.append([])
+        return len(self.nodes) - 1
+
+    def connect(self, kind: LinkKind, source: int, target: int, bandwidth: float) -> None:
+        """Add bandwidth from source to target."""
+        for index in self.links_out[source]:
+            link = self.links[index]
+            if link.target == target and link.kind == kind:
+                link.bandwidth += bandwidth
+                return
+        self.links_out[source].append(len(self.links))
+        self.links.append(Link(kind, source, target, bandwidth))
+
+    def connect_both(self, kind: LinkKind, one: int, other: int, bandwidth: float) -> None:
+        """Add the same bandwidth in both directions."""
+        self.connect(kind, one, other, bandwidth)
+        self.connect(kind, other, one, bandwidth)
+
+
+def system_graph(
+    system: System, facts: Facts, *, networked: bool, devices: Collection[int] | None = None
+) -> SystemGraph:
+    """NCCL's graph of a node; without `networked` it has no ports, as for a single node.
+
+    `devices` are the CUDA devices in use; where the file gives ranks, GPUs without one are out.
+    """
+    builder = _Builder(SystemGraph(facts), networked, _used_gpus(system, devices))
+    for cpu in system.cpus:
+        node = builder.graph.add("CPU", cpu.host_hash, cpu)
+        for pci in cpu.pcis:
+            builder.pci(pci, node, node)
+        for nic in cpu.nics:
+            builder.nic(nic.nets, node, LOCAL, f"{cpu.host_hash} {node}")
+    builder.nvlinks()
+    _connect_cpus(builder.graph)
+    _sort_links(builder.graph)
+    if not builder.graph.of_kind("GPU"):
+        raise InputError("the topology has no GPU elements, or none of the devices in use")
+    return builder.graph
+
+
+def cpu_vendor(cpu: Cpu) -> str:
+    """The vendor of a CPU in short."""
+    return VENDORS.get(cpu.vendor, "")
+
+
+def nvlink_bandwidth(sm: int, facts: Facts) -> float:
+    """What NCCL counts for one NVLink of a GPU with this compute capability, in GB/s."""
+    return step_value(facts.nvlink, sm)
+
+
+def pci_bandwidth(pci: Pci) -> float:
+    """What NCCL counts for a PCIe link, in GB/s; an unknown speed is taken as gen 3."""
+    speed = pci.link_speed.split(" ")[0].removesuffix(".0")
+    return (pci.link_width or 16) * LANE_SPEED.get(speed, 60) / 80
+
+
+def net_bandwidth(net: Net) -> float:
+    """What NCCL counts for a port, in GB/s; an unknown speed is taken as 10 Gb/s."""
+    return (net.speed if net.speed > 0 else 10000) / 8000
+
+
+def socket_bandwidth(cpu: Cpu, facts: Facts) -> float:
+    """What NCCL counts between two CPUs of one host, in GB/s."""
+    if cpu.arch == "ppc64":
+        return 32.0
+    if cpu.arch == "arm64":
+        return 6.0
+    vendor = cpu_vendor(cpu)
+    if vendor == "Intel":
+        return step_value(facts.intel_sockets, cpu.modelid)
+    if vendor == "AMD":
+        return facts.amd_sockets
+    return 9.0 if vendor == "Zhaoxin" and cpu.modelid == 0x5B else 6.0
+
+
+def _used_gpus(system: System, devices: Collection[int] | None) -> dict[tuple[int, int], int]:
+    """Rank by (device, place) of every GPU in use; GPUs without any rank count in file order."""
+    gpus = list(system.gpus())
+    if devices is not None:
+        chosen = [(place, gpu) for place, gpu in enumerate(gpus) if gpu.dev in devices]
+        return {(gpu.dev, place): rank for rank, (place, gpu) in enumerate(chosen)}
+    if all(gpu.rank is None for gpu in gpus):
+        return {(gpu.dev, place): place for place, gpu in enumerate(gpus)}
+    return {(gpu.dev, place): gpu.rank for place, gpu in enumerate(gpus) if gpu.rank is not None}
+
+
+@dataclass
+class _Builder:
+    """Walks the file once; remembers bus ids for the links that name them."""
+
+    graph: SystemGraph
+    networked: bool
+    ranks: dict[tuple[int, int], int]
+    by_bus: dict[tuple[str, str], int] = field(default_factory=dict)
+    cards: dict[str, int] = field(default_factory=dict)
+    gpus: list[tuple[int, int, Gpu]] = field(default_factory=list)
+    switch_links: list[tuple[int, str]] = field(default_factory=list)
+    seen_gpus: int = 0
+
+    def pci(self, pci: Pci, parent: int, cpu: int) -> None:
+        host, bandwidth = self.graph.nodes[cpu].host, pci_bandwidth(pci)
+        if pci.gpu is not None:
+            self.gpu(pci.gpu, pci.busid, parent, cpu, bandwidth)
+        elif pci.nics:
+            nets = tuple(net for nic in pci.nics for net in nic.nets)
+            self.nic(nets, parent, bandwidth, f"{host} {pci.busid.split('.')[0]}")
+        elif pci.pcis or pci.pci_links:
+            node = self.graph.add("PCI", host)
+            self.by_bus[host, pci.busid.lower()] = node
+            self.switch_links += [(node, link.target) for link in pci.pci_links]
+            for below in pci.pcis:
+                self.pci(below, node, cpu)
+            self.graph.connect_both("PCI", node, parent, bandwidth)
+
+    def gpu(self, gpu: Gpu, busid: str, parent: int, cpu: int, bandwidth: float) -> None:
+        place = self.seen_gpus
+        self.seen_gpus += 1
+        if (gpu.dev, place) not in self.ranks:
+            return
+        host = self.graph.nodes[cpu].host
+        node = self.graph.add("GPU", host, gpu)
+        self.by_bus[host, busid.lower()] = node
+        self.gpus.append((node, cpu, gpu))
+        self.graph.connect_both("PCI", node, parent, bandwidth)
+
+    def nic(self, nets: tuple[Net, ...], parent: int, bandwidth: float, card: str) -> None:
+        if not self.networked or not any(net.net for net in nets):
+            return
+        host = self.graph.nodes[parent].host
+        known = self.cards.get(card)
+        node = self.graph.add("NIC", host) if known is None else known
+        self.cards[card] = node
+        for net in nets:
+            port = self.graph.add("NET", host, net)
+            self.graph.connect_both("NET", node, port, net_bandwidth(net))
+        if known is None:
+            self.graph.connect_both("PCI", node, parent, bandwidth)
+
+    def nvlinks(self) -> None:
+        graph, switch = self.graph, -1
+        for node, cpu, gpu in self.gpus:
+            host, one = graph.nodes[node].host, nvlink_bandwidth(gpu.sm, graph.facts)
+            for link in gpu.nvlinks:
+                if link.tclass == SWITCH_CLASS:
+                    switch = graph.add("NVS", "") if switch < 0 else switch
+                    graph.connect_both("NVL", node, switch, link.count * one)
+                elif link.tclass == CPU_CLASS:
+                    graph.connect_both("NVL", node, cpu, link.count * one)
+                elif (host, link.target.lower()) in self.by_bus:
+                    peer = self.by_bus[host, link.target.lower()]
+                    graph.connect("NVL", node, peer, link.count * one)
+            for c2c in gpu.c2c:
+                graph.connect_both("C2C", node, cpu, c2c.count * c2c.bandwidth / 1000)
+        for node, target in self.switch_links:
+            peer = self.by_bus.get((graph.nodes[node].host, target.lower()), -1)
+            if peer >= 0:
+                graph.connect_both("LOC", node, peer, LOCAL)
+
+
+def _connect_cpus(graph: SystemGraph) -> None:
+    cpus = graph.of_kind("CPU")
+    for one in cpus:
+        for other in cpus:
+            if one != other and graph.nodes[one].host == graph.nodes[other].host:
+                bandwidth = socket_bandwidth(graph.cpu(one), graph.facts)
+                graph.connect("SYS", one, other, bandwidth)
+
+
+def _sort_links(graph: SystemGraph) -> None:
+    """Faster links first; then, down from each CPU, the link to the parent goes last."""
+    for links in graph.links_out:
+        links.sort(key=lambda index: -graph.links[index].bandwidth)
+    stack = [(cpu, -1) for cpu in graph.of_kind("CPU")]
+    while stack:
+        node, parent = stack.pop()
+        links = graph.links_out[node]
+        links.sort(key=lambda index, up=parent: graph.links[index].target == up)  # type: ignore[misc]
+        for index in links:
+            link = graph.links[index]
+            if link.kind == "PCI" and link.target != parent:
+                stack.append((link.target, node))
