@@ -114,7 +114,8 @@ class Ways:
         latency: NDArray[np.float64],
     ) -> Entries:
         """Each link of the tree between a GPU and a group carries the data once."""
-        parts: list[Entries] = []
+        none = np.zeros(0, np.int64)
+        parts: list[Entries] = [(none, none, np.zeros(0))]  # no row may be of this class
         for number, a, b in zip(mine, src, dst, strict=True):
             down = way.kind == MULTICAST
             root, group = (a, self.schedule.groups[b]) if down else (b, self.schedule.groups[a])

@@ -1,0 +1,8 @@
+"""The compiled engine: the event loop of the definition, as machine code over the arrays.
+
+It shares no solving code with the engine that defines the model, and is checked against it.
+"""
+
+from netsim.engines.compiled.run import run
+
+__all__ = ["run"]

@@ -1,0 +1,65 @@
+"""Agendas: who is next, as a tournament over a fixed number of places.
+
+`tree[1]` is the earliest time of all, `tree[n + i]` the time of place i, and every node between
+holds the earlier of its two children. A change stops climbing where it decides nothing, so that a
+batch of equal times costs a few steps each, however large the tournament.
+"""
+
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.engines.compiled.jit import inner
+
+Agenda = NDArray[np.float64]
+
+
+def empty_agenda(places: int) -> Agenda:
+    """An agenda with at least so many places, all without a time."""
+    leaves = 1 << max(0, places - 1).bit_length()
+    return np.full(2 * leaves, inf)
+
+
+@inner
+def put(tree: Agenda, place: int, when: float) -> None:
+    """Give a place a time; infinity takes it out."""
+    node = (len(tree) >> 1) + place
+    tree[node] = when
+    node >>= 1
+    while node > 0:
+        left, right = tree[2 * node], tree[2 * node + 1]
+        earlier = left if left < right else right
+        if tree[node] == earlier:
+            break
+        tree[node] = earlier
+        node >>= 1
+
+
+@inner
+def first(tree: Agenda) -> int:
+    """The place with the earliest time."""
+    node, leaves = 1, len(tree) >> 1
+    while node < leaves:
+        left = 2 * node
+        node = left if tree[left] == tree[node] else left + 1
+    return node - leaves
+
+
+@inner
+def when_of(tree: Agenda, place: int) -> float:
+    """The time of a place."""
+    return float(tree[(len(tree) >> 1) + place])
+
+
+def grown(tree: Agenda) -> Agenda:
+    """The same agenda with twice the places."""
+    leaves = len(tree) >> 1
+    wide = np.full(4 * leaves, inf)
+    wide[2 * leaves : 3 * leaves] = tree[leaves:]
+    level = leaves
+    while level:
+        below = wide[2 * level : 4 * level]
+        np.minimum(below[0::2], below[1::2], out=wide[level : 2 * level])
+        level >>= 1
+    return wide

@@ -1,0 +1,171 @@
+"""Groups of rows that are equal to the solver: the same links, weights, share and cap."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.engines.compiled.jit import entry, inner
+from netsim.engines.compiled.state import DRAW, GROUP, LINK, MEMBER, Records
+from netsim.program import Paths, Program
+
+_CHUNK = 1 << 22  # rows treated at a time, to bound temporary memory
+_TABLE = 1 << 20  # a table by (path, kind) may always have so many cells
+
+
+class Grouping(NamedTuple):
+    """Groups, what they draw on and the links they use, numbered in order of first use.
+
+    `group` holds the number of every (path, kind), or of every row if `kinds` is 0; -1 where
+    nothing is drawn on. `number` is that of every link of the program, -1 if nobody uses it.
+    """
+
+    groups: Records
+    draws: Records
+    links: Records
+    members: Records
+    number: NDArray[np.int32]
+    group: NDArray[np.int32]
+    kind: NDArray[np.int32]
+    kinds: int
+
+
+def group_rows(program: Program) -> Grouping:
+    """Find the groups of a program."""
+    limits = np.stack([program.style_values("share"), program.caps], axis=1).reshape(-1, 2)
+    distinct, place = np.unique(limits, axis=0, return_inverse=True)
+    kind = place.reshape(-1).astype(np.int32)
+    keys, table, kinds = _keys(program, kind, len(distinct))
+    groups = np.empty(len(keys) + 1, GROUP)
+    draws = np.empty(_most_draws(program.paths, keys // len(distinct) - 1), DRAW)
+    number = np.full(len(program.links), -1, np.int32)
+    of_key = np.empty(len(keys), np.int32)
+    hashes = np.zeros(1 << (2 * len(keys) + 1).bit_length(), np.int32)
+    paths = program.paths
+    found, size, used = form_groups(
+        keys, distinct, paths.ptr, paths.link, paths.weight, paths.active,
+        hashes, groups, draws, number, of_key,
+    )  # fmt: skip
+    group = _spread(table, keys, of_key, kinds)
+    links = _links(program, number, draws[:size], used)
+    members = np.empty(size, MEMBER)
+    return Grouping(groups[: found + 1], draws[:size], links, members, number, group, kind, kinds)
+
+
+def _most_draws(paths: Paths, path: NDArray[np.int64]) -> int:
+    """How many active entries the paths of all keys have; -1 has none."""
+    total = np.zeros(len(paths.active) + 1, np.int64)
+    np.cumsum(paths.active, out=total[1:])
+    each = np.append(np.diff(total[paths.ptr]), 0)
+    return int(each[path].sum())
+
+
+def _keys(
+    program: Program, kind: NDArray[np.int32], kinds: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+    """The distinct values of (path + 1) · kinds + kind. With them a table by such values, and
+    `kinds`; or, where that would be large, the place among the values by row, and 0.
+    """
+    cells = (len(program.paths) + 1) * kinds
+    if kinds == 1:
+        return np.arange(cells), np.empty(cells, np.int32), 1
+    if cells <= max(_TABLE, 4 * len(program)):
+        seen = np.zeros(cells, bool)
+        for first in range(0, len(program), _CHUNK):
+            seen[_chunk(program, kind, kinds, first)] = True
+        return np.flatnonzero(seen), np.full(cells, -1, np.int32), kinds
+    keys, place = np.unique(_chunk(program, kind, kinds, 0, len(program)), return_inverse=True)
+    return keys, place.astype(np.int32), 0
+
+
+def _chunk(
+    program: Program, kind: NDArray[np.int32], kinds: int, first: int, size: int = _CHUNK
+) -> NDArray[np.int64]:
+    rows = slice(first, first + size)
+    path = program.path[rows].astype(np.int64) + 1
+    return path * kinds + kind[program.schedule.style[rows]]
+
+
+def _spread(
+    table: NDArray[np.int32], keys: NDArray[np.int64], of_key: NDArray[np.int32], kinds: int
+) -> NDArray[np.int32]:
+    if kinds == 0:
+        return of_key[table]
+    table[keys] = of_key
+    return table
+
+
+def _links(program: Program, number: NDArray[np.int32], draws: Records, used: int) -> Records:
+    links = np.zeros(used, LINK)
+    mine = np.flatnonzero(number >= 0)
+    links["capacity"][number[mine]] = program.links.capacity[mine]
+    links["level"] = np.inf
+    count = np.bincount(draws["link"], minlength=used)
+    links["first"] = np.cumsum(count) - count
+    return links
+
+
+@inner
+def _same(
+    groups: Records, draws: Records, group: int, start: int, end: int, share: float, cap: float
+) -> bool:
+    """Whether a group is what the draws from `start` to `end`, share and cap describe."""
+    there = groups[group]
+    if there.share != share or there.cap != cap / share:
+        return False
+    if groups[group + 1].first - there.first != end - start:
+        return False
+    for k in range(end - start):
+        a, b = draws[there.first + k], draws[start + k]
+        if a.link != b.link or a.weight != b.weight:
+            return False
+    return True
+
+
+@entry
+def form_groups(
+    keys: NDArray[np.int64],
+    limits: NDArray[np.float64],
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    seen: NDArray[np.int32],
+    groups: Records,
+    draws: Records,
+    number: NDArray[np.int32],
+    of_key: NDArray[np.int32],
+) -> tuple[int, int, int]:
+    """Write down the group of every key once; how many groups, draws and links there are.
+
+    `seen` is a hash table of group numbers + 1 (open addressing).
+    """
+    found, size, used = 0, 0, 0
+    groups[0].first = 0
+    for i in range(len(keys)):
+        path, kind = keys[i] // len(limits) - 1, keys[i] % len(limits)
+        of_key[i] = -1
+        if path < 0:
+            continue
+        share, cap = limits[kind, 0], limits[kind, 1]
+        end, code = size, kind
+        for k in range(ptr[path], ptr[path + 1]):
+            if active[k]:
+                if number[link[k]] < 0:
+                    number[link[k]] = used
+                    used += 1
+                draws[end].link, draws[end].weight = number[link[k]], weight[k] * share
+                code = (code * 1000003) ^ (np.int64(weight[k] * 1024.0) * 31 + link[k])
+                end += 1
+        if end == size:
+            continue
+        slot = (code ^ (code >> 17)) & (len(seen) - 1)
+        while seen[slot] > 0 and not _same(groups, draws, seen[slot] - 1, size, end, share, cap):
+            slot = (slot + 1) & (len(seen) - 1)
+        if seen[slot] == 0:
+            groups[found].share, groups[found].cap, groups[found].seat = share, cap / share, -1
+            found, size = found + 1, end
+            groups[found].first = size
+            seen[slot] = found
+        of_key[i] = seen[slot] - 1
+    return found, size, used

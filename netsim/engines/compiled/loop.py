@@ -1,0 +1,144 @@
+"""The compiled event loop: from instant to instant until every row has ended."""
+
+from math import inf
+from typing import Any
+
+from netsim.engines.compiled.agenda import Agenda, first, put
+from netsim.engines.compiled.fair import look_at
+from netsim.engines.compiled.flows import join, leave, next_end
+from netsim.engines.compiled.jit import entry, inner
+from netsim.engines.compiled.seats import mark_dirty, seat_for, settle
+from netsim.engines.compiled.state import Future, Net, Records, Rows
+
+INSTANT = 1e-14  # what lies within this of the earliest event belongs to its instant
+DONE, STALLED, PAUSED, MORE_SEATS, MORE_ALARMS = range(5)
+
+
+@entry
+def advance_rows(rows: Rows, net: Net, future: Future, budget: int) -> int:
+    """Simulate on until about `budget` more rows have ended; why it stopped.
+
+    All state lies in the arguments: a call takes up exactly where the last one left off.
+    """
+    core = net.core[0]
+    until = core.done + budget
+    while True:
+        while core.over >= 0 or core.ready >= 0:
+            if core.over >= 0:
+                _end(rows, core)
+            elif core.free_seat < 0 and core.seats == len(future.ends) >> 1:
+                return MORE_SEATS
+            elif core.free_alarm < 0 and core.alarms == len(future.alarms) >> 1:
+                return MORE_ALARMS
+            else:
+                _begin(rows, net, future)
+        settle(net, future.flows, future.ends)
+        if core.done == len(rows.start):
+            return DONE
+        if core.done >= until:
+            return PAUSED
+        if not _next_instant(rows, net, future):
+            return STALLED
+
+
+@inner
+def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
+    """Go to the earliest of all events, and collect what belongs to its instant."""
+    core = net.core[0]
+    ends, alarms, changes = future.ends, future.alarms, future.changes
+    now = min(ends[1], alarms[1], changes[core.change].time)
+    if now == inf:
+        return False
+    core.now, core.horizon = now, now * (1 + INSTANT)
+    while changes[core.change].time <= core.horizon:
+        change = changes[core.change]
+        net.links[change.link].capacity = change.capacity
+        look_at(net, change.link, 0.0)
+        core.change += 1
+    while alarms[1] <= core.horizon:
+        _ring(rows, core, alarms, future.alarm_row)
+    while ends[1] <= core.horizon:
+        place = first(ends)
+        seat = net.seats[place]
+        while seat.flows > 0 and next_end(future.flows, seat) <= core.horizon:
+            _finish(rows, core, leave(core, future.flows, seat))
+        put(ends, place, inf)
+        mark_dirty(net, place)
+    return True
+
+
+@inner
+def _begin(rows: Rows, net: Net, future: Future) -> None:
+    """Take the next row that is ready: start it, or set its alarm for when it can."""
+    core = net.core[0]
+    row = core.ready
+    core.ready = rows.waits[row]
+    style = rows.styles[rows.style[row]]
+    if core.now < rows.start[row] <= core.horizon:
+        rows.start[row] = core.now
+    moves = rows.start[row] + style.latency
+    if moves > core.horizon:
+        _set_alarm(core, future.alarms, future.alarm_row, row, moves)
+        return
+    amount = rows.amount[rows.piece[row]]
+    group = row if core.kinds == 0 else (rows.path[row] + 1) * core.kinds + style.kind
+    group = rows.group[group]
+    if amount <= 0.0 or (group < 0 and style.cap == inf):
+        _finish(rows, core, row)
+    elif group < 0:
+        rows.end[row] = core.now + amount / style.cap
+        _set_alarm(core, future.alarms, future.alarm_row, row, rows.end[row])
+    else:
+        seat = net.seats[seat_for(net, group)]
+        join(core, future.flows, seat, row, amount / net.groups[group].share)
+
+
+@inner
+def _finish(rows: Rows, core: Records, row: int) -> None:
+    rows.end[row] = core.now
+    rows.waits[row] = core.over
+    core.over = row
+
+
+@inner
+def _end(rows: Rows, core: Records) -> None:
+    """Take the next row that is over, and tell those that wait for it."""
+    row = core.over
+    core.over = rows.waits[row]
+    core.done += 1
+    end, way = rows.end[row], rows.path_latency[rows.path[row]]
+    for k in range(rows.next_ptr[row], rows.next_ptr[row + 1]):
+        after, lag = rows.next_row[k], rows.lags[rows.next_lag[k]]
+        start = end + (lag.seconds + way if lag.arrival else lag.seconds)
+        rows.start[after] = max(rows.start[after], start)
+        rows.waits[after] -= 1
+        if rows.waits[after] == 0:
+            rows.waits[after] = core.ready
+            core.ready = after
+
+
+@inner
+def _set_alarm(core: Records, alarms: Agenda, alarm_row: Any, row: int, when: float) -> None:
+    place = core.free_alarm
+    if place >= 0:
+        core.free_alarm = alarm_row[place]
+    else:
+        place = core.alarms
+        core.alarms += 1
+    alarm_row[place] = row
+    put(alarms, place, when)
+
+
+@inner
+def _ring(rows: Rows, core: Records, alarms: Agenda, alarm_row: Any) -> None:
+    """The earliest alarm: a row begins to move its bytes, or ends."""
+    place = first(alarms)
+    row = alarm_row[place]
+    put(alarms, place, inf)
+    alarm_row[place] = core.free_alarm
+    core.free_alarm = place
+    if rows.end[row] >= 0.0:
+        _finish(rows, core, row)
+    else:
+        rows.waits[row] = core.ready
+        core.ready = row

@@ -1,0 +1,131 @@
+"""Running a Program on the compiled engine: set up its arrays, let it run, report on it."""
+
+from collections.abc import Callable
+from math import inf
+
+import numpy as np
+
+from netsim.engines.compiled.agenda import empty_agenda, grown
+from netsim.engines.compiled.followers import followers_of
+from netsim.engines.compiled.groups import Grouping, group_rows
+from netsim.engines.compiled.loop import DONE, MORE_ALARMS, MORE_SEATS, STALLED, advance_rows
+from netsim.engines.compiled.state import (
+    CHANGE,
+    CORE,
+    FLOW,
+    LAG,
+    NOBODY,
+    SEAT,
+    STYLE,
+    Future,
+    Net,
+    Rows,
+)
+from netsim.engines.stalled import stalled
+from netsim.program import Program, Timeline
+
+Progress = Callable[[int, int, float], None]
+
+_BATCH = 1 << 20  # rows between two looks at the outside world (interrupts, progress)
+_PLACES = 1 << 10  # seats and alarms to begin with
+
+
+def run(program: Program, *, progress: Progress | None = None) -> Timeline:
+    """Simulate a program; `progress(rows done, rows, now)` is told how far it is now and then."""
+    found = group_rows(program)
+    rows, net, future = _rows(program, found), _net(found), _future(program, found)
+    core = net.core[0]
+    core["ready"] = _list_free_rows(rows)
+    while (state := advance_rows(rows, net, future, _BATCH)) not in (DONE, STALLED):
+        if state == MORE_SEATS:
+            net = net._replace(looks=grown(net.looks)) if _has_caps(found) else net
+            future = future._replace(ends=grown(future.ends))
+        elif state == MORE_ALARMS:
+            future = future._replace(alarms=grown(future.alarms))
+        elif progress is not None:
+            progress(int(core["done"]), len(program), float(core["now"]))
+    if state == STALLED:
+        raise _stalled(program, rows, float(core["now"]))
+    return Timeline(rows.start, rows.end)
+
+
+def _rows(program: Program, found: Grouping) -> Rows:
+    schedule = program.schedule
+    followers = followers_of(schedule)
+    start = np.zeros(len(program))
+    start[schedule.release_row] = schedule.release_time
+    styles = np.zeros(len(schedule.styles), STYLE)
+    styles["latency"], styles["cap"] = program.style_values("latency"), program.caps
+    styles["kind"] = found.kind
+    lags = np.zeros(len(schedule.lags), LAG)
+    lags["seconds"], lags["arrival"] = program.lag_seconds, program.lag_arrival
+    return Rows(
+        style=schedule.style,
+        piece=schedule.piece,
+        path=program.path,
+        start=start,
+        end=np.full(len(program), -1.0),
+        waits=np.diff(schedule.dep_ptr),
+        next_ptr=followers.ptr,
+        next_row=followers.row,
+        next_lag=followers.lag,
+        styles=styles,
+        lags=lags,
+        amount=schedule.pieces.amount,
+        path_latency=program.path_latency,
+        group=found.group,
+    )
+
+
+def _net(found: Grouping) -> Net:
+    """All at rest. What is not touched of the seats takes no memory."""
+    core = np.zeros(1, CORE)
+    for name in ("ready", "over", "free_seat", "free_flow", "free_alarm", "dirty", "moved"):
+        core[name] = NOBODY
+    core["kinds"] = found.kinds
+    return Net(
+        core=core,
+        links=found.links,
+        groups=found.groups,
+        draws=found.draws,
+        members=found.members,
+        seats=np.empty(len(found.groups) - 1, SEAT),
+        looks=empty_agenda(len(found.links) + _has_caps(found) * _PLACES),
+    )
+
+
+def _has_caps(found: Grouping) -> bool:
+    return bool(np.isfinite(found.groups["cap"][:-1]).any())
+
+
+def _future(program: Program, found: Grouping) -> Future:
+    """Nothing but the changes of capacity, closed by one that never comes."""
+    known = [
+        (time, capacity, found.number[link])
+        for time, link, capacity in program.links.changes
+        if found.number[link] >= 0
+    ]
+    return Future(
+        flows=np.empty(len(program) if len(found.groups) > 1 else 0, FLOW),
+        ends=empty_agenda(_PLACES),
+        alarms=empty_agenda(_PLACES),
+        alarm_row=np.empty(len(program), np.int32),
+        changes=np.array([*known, (inf, 0.0, 0)], CHANGE),
+    )
+
+
+def _list_free_rows(rows: Rows) -> int:
+    """Link the rows that wait for nothing, in row order; the first of them."""
+    free = np.flatnonzero(rows.waits == 0).astype(np.int32)
+    rows.waits[free] = np.append(free[1:], np.int32(NOBODY))
+    return int(free[0]) if len(free) else NOBODY
+
+
+def _stalled(program: Program, rows: Rows, now: float) -> Exception:
+    """Rows that never ended, and of those the ones that wait for another such."""
+    schedule = program.schedule
+    end = np.where(rows.end < 0, inf, rows.end)
+    edge = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
+    start = rows.start.copy()
+    start[edge[end[schedule.dep_row] == inf]] = inf
+    return stalled(program, start.tolist(), end.tolist(), now)

@@ -1,0 +1,159 @@
+"""What the compiled engine keeps: one record for every link, group, seat and flow.
+
+Flows of one *group* share links, weights, share and cap, so they always have the same rate and are
+solved as one. A group with flows under way takes a *seat*; a seat is free again when the last one
+has ended, so that the state grows with what happens at once and not with the program.
+
+A *level* is rate ÷ share, what max-min fairness equalises. The *clock* of a seat is the integral of
+its level: a flow that joins when the clock shows c ends when it shows c + amount ÷ share, however
+the rate changes meanwhile.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Records = Any  # a structured array; numba knows its fields, the type checker does not
+
+LINK = np.dtype(
+    [
+        ("capacity", "f8"),
+        ("used", "f8"),  # by seats that are not rising
+        ("rising", "f8"),  # what the rising seats draw per unit of level
+        (
+            "level",
+            "f8",
+        ),  # at which it is full, the highest on it; infinite if it is not
+        ("first", "i4"),  # of its entries in `members`
+        ("count", "i4"),  # of seats on it
+        ("risers", "i4"),  # of seats rising on it
+        ("exact", "i1"),  # whether its time in the agenda is no longer just a lower bound
+    ],
+    align=True,
+)
+GROUP = np.dtype(
+    [
+        ("share", "f8"),
+        ("cap", "f8"),  # as a level
+        ("first", "i4"),  # of its draws
+        ("seat", "i4"),  # -1 if none of its flows is under way
+    ],
+    align=True,
+)
+DRAW = np.dtype(
+    [
+        ("weight", "f8"),  # on the link, per unit of level
+        ("link", "i4"),
+        ("place", "i4"),  # where the link lists the seat
+    ],
+    align=True,
+)
+MEMBER = np.dtype([("seat", "i4"), ("draw", "i4")], align=True)
+SEAT = np.dtype(
+    [
+        ("level", "f8"),
+        ("clock", "f8"),  # at time `since`
+        ("since", "f8"),
+        ("group", "i4"),
+        ("flows", "i4"),  # under way
+        ("counted", "i4"),  # of them in the present levels
+        ("root", "i4"),  # the flow that ends first; in a free seat, the next free one
+        (
+            "next_dirty",
+            "i4",
+        ),  # in the list of seats whose flows have changed
+        ("next_moved", "i4"),  # in the list of seats whose level may have changed
+        ("state", "i1"),
+    ],
+    align=True,
+)
+FLOW = np.dtype(
+    [
+        ("finish", "f8"),  # on the clock of its seat
+        ("row", "i4"),
+        ("child", "i4"),
+        ("sibling", "i4"),  # in a free place, the next free one
+    ],
+    align=True,
+)
+STYLE = np.dtype([("latency", "f8"), ("cap", "f8"), ("kind", "i4")], align=True)
+LAG = np.dtype([("seconds", "f8"), ("arrival", "i1")], align=True)
+CHANGE = np.dtype([("time", "f8"), ("capacity", "f8"), ("link", "i4")], align=True)
+CORE = np.dtype(
+    [
+        ("now", "f8"),
+        ("horizon", "f8"),  # what is due up to here belongs to the present instant
+        ("level", "f8"),  # that the present solution has reached
+        ("done", "i8"),
+        ("ready", "i4"),  # heads of lists of rows, linked through `waits`
+        ("over", "i4"),
+        ("change", "i4"),  # the next change of a capacity
+        ("free_seat", "i4"),
+        ("seats", "i4"),
+        ("free_flow", "i4"),
+        ("flows", "i4"),
+        ("free_alarm", "i4"),
+        ("alarms", "i4"),
+        ("dirty", "i4"),  # heads of lists of seats
+        ("moved", "i4"),
+        ("kinds", "i4"),  # how many (share, cap) there are; 0 if `Rows.group` goes by row
+    ],
+    align=True,
+)
+
+NOBODY, UNLISTED = -1, -2  # the end of a list, and what is in none
+
+# States of a seat while rates are solved.
+SETTLED, RISING, STOPPED = range(3)
+
+
+class Rows(NamedTuple):
+    """The program by row, style, piece and lag, and the timeline as it is filled in.
+
+    `start` is the latest readiness known so far; `end` is -1 until a row begins to move bytes at a
+    fixed rate or ends. `waits` counts what a row waits for, then links it into lists.
+    """
+
+    style: NDArray[np.int32]
+    piece: NDArray[np.int32]
+    path: NDArray[np.int32]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    waits: NDArray[np.int32]
+    next_ptr: NDArray[np.int32]
+    next_row: NDArray[np.int32]
+    next_lag: NDArray[np.int16]
+    styles: Records
+    lags: Records
+    amount: NDArray[np.float64]
+    path_latency: NDArray[np.float64]
+    group: NDArray[np.int32]  # by path and kind, or by row
+
+
+class Net(NamedTuple):
+    """Links, groups and seats: all that solving needs.
+
+    `looks` is an agenda of levels: those at which links have to be looked at and, after them, the
+    caps of rising seats.
+    """
+
+    core: Records
+    links: Records
+    groups: Records
+    draws: Records
+    members: Records
+    seats: Records
+    looks: NDArray[np.float64]
+
+
+class Future(NamedTuple):
+    """What is to come: flows under way, and agendas of the next end of every seat, of rows that
+    begin or end at a known time (alarms), and of changes of capacity.
+    """
+
+    flows: Records
+    ends: NDArray[np.float64]
+    alarms: NDArray[np.float64]
+    alarm_row: NDArray[np.int32]
+    changes: Records
