@@ -42,6 +42,7 @@ class Arena:
         ]
         self.pci_of_gpu = [self._pci_bandwidth(gpu) for gpu in self.gpus]
         self.ports_by_type = [self._ports_by_type(gpu) for gpu in self.gpus]
+        self.switched: dict[tuple[int, int], list[int]] = {}
         self.scores: dict[
             tuple[int, int], list[tuple[float, float, int, float, int, int, int]]
         ] = {}
@@ -61,6 +62,16 @@ class Arena:
         """The narrowest link between two nodes, GB/s."""
         path = self.table.paths.get((source, target))
         return path.bandwidth if path else 0.0
+
+    def left_of_gpu(self, gpu: int, type_intra: int) -> list[int]:
+        """What is left of every link out of a GPU that paths up to this type may use."""
+        graph, nvlinks = self.table.graph, type_intra < self.facts.rank("PIX")
+        out = graph.links_out[self.gpus[gpu]]
+        return [self.left[link] for link in out if not nvlinks or graph.links[link].kind != "PCI"]
+
+    def left_of_port(self, net: int) -> int:
+        """What is left of the link by which a port sends into the node."""
+        return sum(self.left[index] for index in self.table.graph.links_out[self.nets[net]])
 
     def take(self, needs: Needs) -> bool:
         """Take what a hop needs from every link of it, or nothing at all."""

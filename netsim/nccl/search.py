@@ -7,6 +7,8 @@ then doubles them or speeds them up. Cost depends on one node only, never on how
 from dataclasses import dataclass, replace
 
 from netsim.nccl.arena import Arena, total_bandwidth, widest_path
+from netsim.nccl.attempt import Attempt, Budget, Found
+from netsim.nccl.bounds import hopeless
 from netsim.nccl.channels import (
     BALANCED_TREE,
     COLLNET_DIRECT,
@@ -18,7 +20,7 @@ from netsim.nccl.channels import (
 )
 from netsim.nccl.facts import architecture
 from netsim.nccl.settings import NO_SETTINGS, Settings
-from netsim.nccl.walk import Attempt, Budget, Found, Walker
+from netsim.nccl.walk import Walker
 
 ALL_VISITS = 1 << 19
 VISITS = 1 << 14
@@ -88,6 +90,7 @@ class _Ladder:
         self.now = self.start
         self.found = Found(replace(self.start, bw_intra=0.0, bw_inter=0.0))
         self.effort = ALL_VISITS
+        self.deferred: list[Attempt] = []
         self.walked: dict[Attempt, int] = {}
         self.kinds = _kinds(arena)
 
@@ -113,15 +116,40 @@ class _Ladder:
             self.now = following
 
     def _try(self) -> Budget:
-        budget = Budget(VISITS_SAME if self.now.same_channels else VISITS)
-        self.effort -= budget.left
+        """Walk the present attempt, or put it off where it cannot improve on what was found."""
+        full = VISITS_SAME if self.now.same_channels else VISITS
+        if hopeless(self.arena, self.now, self.found):
+            self.deferred.append(self.now)
+            self.effort -= full
+            return Budget(0)
+        if self.deferred and self.effort < 0 and self.found.n_channels:
+            self._settle()
+            if self.effort < 0:
+                return Budget(-1)
+        self.effort -= full
+        return self._walk(self.now)
+
+    def _walk(self, attempt: Attempt) -> Budget:
         # Limits between which no path lies make the same walk, which cannot do better again.
-        alike = self._in_effect(self.now)
+        alike = self._in_effect(attempt)
         if alike in self.walked:
             return Budget(self.walked[alike])
-        self.found = Walker(self.arena, self.now, self.found).run(budget)
+        budget = Budget(VISITS_SAME if attempt.same_channels else VISITS)
+        self.found = Walker(self.arena, attempt, self.found).run(budget)
         self.walked[alike] = budget.left
         return budget
+
+    def _settle(self) -> None:
+        """Count what the attempts put off would have left of the effort, by walking them."""
+        for attempt in self.deferred:
+            left = self._walk(attempt).left
+            if not attempt.same_channels or self._keeps_channels(attempt):
+                self.effort += left
+        self.deferred.clear()
+
+    def _keeps_channels(self, attempt: Attempt) -> bool:
+        sockets = attempt.type_intra == self.arena.facts.rank("SYS")
+        return self.arena.cpu == ("x86_64", "AMD") and sockets
 
     def _in_effect(self, attempt: Attempt) -> Attempt:
         intra = max((kind for kind in self.kinds[0] if kind <= attempt.type_intra), default=0)
@@ -134,12 +162,11 @@ class _Ladder:
     def _relaxed(self, budget: Budget) -> Attempt | None:
         """The next attempt, wish by wish like the digits of a counter, or nothing at the end."""
         now, start = self.now, self.start
-        amd_sockets = self._through_amd() and now.type_intra == self.arena.facts.rank("SYS")
-        if now.same_channels and not amd_sockets:
+        if now.same_channels and not self._keeps_channels(now):
             return replace(now, same_channels=False)
         now = replace(now, same_channels=start.same_channels)
         self.effort += budget.left
-        if self.effort < 0 and self.found.n_channels:
+        if self.effort < 0 and self.found.n_channels and not self.deferred:
             return None
         if self.arena.min_cc >= 90 and now.pattern == BALANCED_TREE:
             return replace(now, pattern=TREE)
@@ -154,9 +181,6 @@ class _Ladder:
         if rails and self.request.pattern in (RING, BALANCED_TREE):
             return replace(now, cross_nic=2)
         return self._slower(replace(now, cross_nic=start.cross_nic))
-
-    def _through_amd(self) -> bool:
-        return self.arena.cpu == ("x86_64", "AMD")
 
     def _widest_intra(self, now: Attempt) -> int:
         return now.type_inter if self.arena.nets else self.types[1]
@@ -208,7 +232,7 @@ class _Ladder:
                 return
             self.now = following
             self.rung -= 1
-            budget = self._try()
+            budget = self._walk(self.now)
 
     def _faster(self, speed: float) -> Attempt | None:
         now, best = self.now, self.found.attempt

@@ -5,10 +5,10 @@ costs one unit of a budget. The walk runs on an explicit stack, so that its dept
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from netsim.nccl.arena import NO_TYPE, TREES, Arena, Needs
+from netsim.nccl.attempt import Attempt, Budget, Found
 from netsim.nccl.channels import (
     BALANCED_TREE,
     COLLNET_DIRECT,
@@ -23,49 +23,6 @@ from netsim.nccl.neighbours import nets_of, next_gpus
 Walk = Iterator["Walk"]
 FREE, IN_ORDER, REPLAY = 0, 1, 2
 REFERENCE_VISITS = 1 << 10
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What one attempt looks for: the pattern, GB/s a channel, the worst types it may use."""
-
-    pattern: int
-    bw_intra: float
-    bw_inter: float
-    type_intra: int
-    type_inter: int
-    same_channels: bool
-    cross_nic: int
-    min_channels: int
-    max_channels: int
-    collnet: bool = False
-
-
-@dataclass(frozen=True)
-class Found:
-    """The best solution so far: the attempt that found it and its channels."""
-
-    attempt: Attempt
-    channels: tuple[Channel, ...] = ()
-    n_hops: int = 0
-    latency_inter: float = 0.0
-
-    @property
-    def n_channels(self) -> int:
-        """Channels found; 0 before anything is."""
-        return len(self.channels)
-
-
-@dataclass
-class Budget:
-    """Visits that are left; -1 once nothing better can be found."""
-
-    left: int
-
-    @property
-    def complete(self) -> bool:
-        """Whether the walk ended with the best there is."""
-        return self.left == -1
 
 
 class Hop(NamedTuple):
@@ -97,8 +54,10 @@ class Walker:
         self.intra = round(attempt.bw_intra * 1000)
         self.inter = round(attempt.bw_inter * 1000)
         self.whole = int(attempt.bw_inter)  # GB/s that a channel takes from its port
+        self.headed = attempt.pattern in (NVLS, COLLNET_DIRECT)
         self.exit_step = self._exit_step()
         self.hops: dict[tuple[int, int, int, int], Hop | None] = {}
+        self.heads: dict[int, Needs | None] = {}
         self.nets = [nets_of(arena, attempt.type_inter, (gpu,)) for gpu in range(self.n_gpus)]
         self.all_nets = nets_of(arena, attempt.type_inter, range(self.n_gpus))
 
@@ -198,30 +157,25 @@ class Walker:
         path = self.orders[-1]
         del path[step:]
         path.append(gpu)
-        if step == leave:
+        if step != leave and step < self.n_gpus - 1 and not self.headed:
+            used, arena, source = self.used, self.arena, self.arena.gpus[gpu]
+            for following in self._following(gpu, step, leave, order):
+                hop = self._hop(source, following, self.intra)
+                if hop is None or budget.left <= 0 or not arena.take(hop.needs):
+                    continue
+                self.n_hops += hop.links
+                used[-1] ^= 1 << following
+                yield self._visit(following, step + 1, leave, budget, order)
+                used[-1] ^= 1 << following
+                self.n_hops -= hop.links
+                arena.give_back(hop.needs)
+        elif step == leave:
             yield self._leave(gpu, step, budget, order)
-        elif self.attempt.pattern in (NVLS, COLLNET_DIRECT):
+        elif self.headed:
             yield self._head(gpu, budget)
-        elif step == self.n_gpus - 1:
+        else:
             close = self.attempt.pattern == RING and not self.arena.nets
             yield self._close(gpu, budget) if close else self._finish(budget)
-        else:
-            yield self._onwards(gpu, step, leave, budget, order)
-
-    def _onwards(self, gpu: int, step: int, leave: int, budget: Budget, order: int) -> Walk:
-        used, arena, source = self.used, self.arena, self.arena.gpus[gpu]
-        for following in self._following(gpu, step, leave, order):
-            if budget.left <= 0:
-                return
-            hop = self._hop(source, following, self.intra)
-            if hop is None or not arena.take(hop.needs):
-                continue
-            self.n_hops += hop.links
-            used[-1] ^= 1 << following
-            yield self._visit(following, step + 1, leave, budget, order)
-            used[-1] ^= 1 << following
-            self.n_hops -= hop.links
-            arena.give_back(hop.needs)
 
     def _following(self, gpu: int, step: int, leave: int, order: int) -> list[int]:
         if order == IN_ORDER:
@@ -270,15 +224,20 @@ class Walker:
 
     def _head(self, gpu: int, budget: Budget) -> Walk:
         """A head of NVLS or CollNet: traffic between it and all GPUs of the node must fit."""
-        nvls, limit = self.attempt.pattern == NVLS, self.attempt.type_intra
-        flows = self.arena.nvls_flows(gpu, self.intra, limit) if nvls else None
-        needs = flows if nvls else self.arena.direct_flows(gpu, self.intra)
+        if gpu not in self.heads:
+            self.heads[gpu] = self._head_needs(gpu)
+        needs = self.heads[gpu]
         if needs is None or not self.arena.take(needs):
             return
         self.n_hops += len(needs)
         yield self._finish(budget)
         self.n_hops -= len(needs)
         self.arena.give_back(needs)
+
+    def _head_needs(self, gpu: int) -> Needs | None:
+        if self.attempt.pattern == NVLS:
+            return self.arena.nvls_flows(gpu, self.intra, self.attempt.type_intra)
+        return self.arena.direct_flows(gpu, self.intra)
 
     def _hop(self, source: int, end: int, amount: int, way: int = 0) -> Hop | None:
         """The hop to GPU `end` (way 1: from a port) or to port `end` (way 2), if it is allowed."""
