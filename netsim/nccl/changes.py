@@ -80,7 +80,6 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
             "search_channels": 16,
             "max_channels": 32,
             "nvls_heads": 8,
-            "sized_nvls_channels": False,
             "intra_speeds": {"Ampere": (44, 30, 22, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)},
             "inter_speeds": {
                 "Ampere": (48, 30, 24, 22, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)
@@ -297,5 +296,4 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
         Version(2, 29),
         {"channel_max": {"Ring LL128": {"Blackwell": (40.0,) * 3}}, "nvls_tree_corrected": True},
     ),
-    (Version(2, 30), {"sized_nvls_channels": True}),
 )

@@ -44,7 +44,6 @@ class Facts:
     search_channels: int
     max_channels: int
     nvls_heads: int
-    sized_nvls_channels: bool
     intra_speeds: Mapping[str, tuple[float, ...]]
     inter_speeds: Mapping[str, tuple[float, ...]]
     nvlink: Mapping[int, float]  # one link, by compute capability and above

@@ -53,6 +53,8 @@ class SystemGraph:
     nodes: list[Node] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
     links_out: list[list[int]] = field(default_factory=list)
+    # The rank of every GPU within the node, in the order of `of_kind("GPU")`.
+    local_ranks: tuple[int, ...] = ()
 
     def of_kind(self, kind: NodeKind) -> list[int]:
         """The nodes of one kind in the order in which they were found."""
@@ -115,6 +117,8 @@ def system_graph(
     builder.nvlinks()
     _connect_cpus(builder.graph)
     _sort_links(builder.graph)
+    ranks = sorted(rank for _, rank in builder.gpu_ranks)
+    builder.graph.local_ranks = tuple(ranks.index(rank) for _, rank in builder.gpu_ranks)
     if not builder.graph.of_kind("GPU"):
         raise InputError("the topology has no GPU elements, or none of the devices in use")
     return builder.graph
@@ -177,6 +181,7 @@ class _Builder:
     cards: dict[str, int] = field(default_factory=dict)
     gpus: list[tuple[int, int, Gpu]] = field(default_factory=list)
     switch_links: list[tuple[int, str]] = field(default_factory=list)
+    gpu_ranks: list[tuple[int, int]] = field(default_factory=list)
     seen_gpus: int = 0
 
     def pci(self, pci: Pci, parent: int, cpu: int) -> None:
@@ -203,6 +208,7 @@ class _Builder:
         node = self.graph.add("GPU", host, gpu)
         self.by_bus[host, busid.lower()] = node
         self.gpus.append((node, cpu, gpu))
+        self.gpu_ranks.append((node, self.ranks[gpu.dev, place]))
         self.graph.connect_both("PCI", node, parent, bandwidth)
 
     def nic(self, nets: tuple[Net, ...], parent: int, bandwidth: float, card: str) -> None:

@@ -283,7 +283,9 @@ class Walker:
         return gain > 0 or (gain == 0 and same and self.n_hops < best.n_hops)
 
     def _channels(self) -> tuple[Channel, ...]:
-        pairs = zip(self.orders, self.doors, strict=True)
+        local = self.arena.table.graph.local_ranks
+        orders = (tuple(local[gpu] for gpu in order) for order in self.orders)
         if not self.arena.nets:
-            return tuple(Channel(tuple(order)) for order in self.orders)
-        return tuple(Channel(tuple(order), (doors[0], doors[1])) for order, doors in pairs)
+            return tuple(Channel(order) for order in orders)
+        pairs = zip(orders, self.doors, strict=True)
+        return tuple(Channel(order, (doors[0], doors[1])) for order, doors in pairs)

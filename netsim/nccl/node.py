@@ -1,0 +1,123 @@
+"""NCCL's view of one node and of a communicator over many such nodes, from a topology file.
+
+Runs the searches that NCCL runs at initialisation, in its order. All nodes are alike, so the
+work does not depend on how many there are.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from netsim.nccl.arena import Arena
+from netsim.nccl.channels import BALANCED_TREE, COLLNET_DIRECT, NVLS, RING, TREE, ChannelGraph
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.executed import executed_channels
+from netsim.nccl.facts import Facts, facts_of
+from netsim.nccl.paths import PathTable, path_table
+from netsim.nccl.search import Request, search
+from netsim.nccl.settings import NO_SETTINGS, Settings
+from netsim.nccl.system import cpu_vendor, system_graph
+from netsim.nccl.version import NEWEST, Version
+from netsim.topology.nccl_xml import System
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """One node as NCCL sees it: its paths and the graphs that the searches found."""
+
+    table: PathTable
+    ring: ChannelGraph
+    tree: ChannelGraph
+    nvls: ChannelGraph | None = None
+    collnet_chain: ChannelGraph | None = None
+    collnet_direct: ChannelGraph | None = None
+
+    @property
+    def local_ranks(self) -> int:
+        """GPUs of the node that take part."""
+        return len(self.table.gpus)
+
+
+def search_node(
+    system: System,
+    *,
+    networked: bool,
+    version: Version = NEWEST,
+    settings: Settings = NO_SETTINGS,
+    devices: Collection[int] | None = None,
+) -> NodeView:
+    """All graphs of one node, alone or (`networked`) as one of several."""
+    facts = facts_of(version)
+    graph = system_graph(system, facts, networked=networked, devices=devices)
+    arena = Arena(path_table(graph, settings), settings)
+    ring = search(arena, Request(RING, 1, facts.search_channels), settings)
+    count = ring.n_channels
+    tree = search(arena, Request(BALANCED_TREE, count, count), settings)
+    nvls = chain = direct = None
+    if settings.collnet and networked:
+        chain = search(arena, Request(TREE, count, count, collnet=True), settings)
+        most = facts.max_channels
+        direct = search(arena, Request(COLLNET_DIRECT, 1, most, collnet=True), settings)
+    if "NVLS" in facts.algorithms and settings.nvls and can_multicast(arena):
+        nvls = search(arena, Request(NVLS, 1, facts.max_channels), settings)
+    return NodeView(arena.table, ring, tree, nvls, chain, direct)
+
+
+def can_multicast(arena: Arena) -> bool:
+    """Whether the switch can reduce and multicast: Hopper or newer behind an NVSwitch."""
+    return bool(arena.switches) and arena.min_cc >= 90 and len(arena.gpus) > 1
+
+
+def communicator(
+    node: NodeView,
+    n_nodes: int = 1,
+    *,
+    version: Version = NEWEST,
+    settings: Settings = NO_SETTINGS,
+    network_collectives: bool = False,
+) -> Communicator:
+    """The communicator over `n_nodes` such nodes; searched alone if there is one."""
+    graph, facts = node.table.graph, facts_of(version)
+    capabilities = [graph.gpu(gpu).sm for gpu in node.table.gpus]
+    cpus = [graph.cpu(cpu) for cpu in graph.of_kind("CPU")]
+    vendors = {cpu_vendor(cpu) for cpu in cpus}
+    heads = node.nvls or node.collnet_direct
+    return Communicator(
+        n_ranks=n_nodes * node.local_ranks,
+        n_nodes=n_nodes,
+        ring=node.ring,
+        tree=node.tree,
+        n_channels=executed_channels(
+            node.ring,
+            node.tree,
+            n_nodes=n_nodes,
+            local_ranks=node.local_ranks,
+            min_cc=min(capabilities),
+            facts=facts,
+            settings=settings,
+            collnet=node.collnet_chain,
+        ),
+        min_cc=min(capabilities),
+        max_cc=max(capabilities),
+        cpu_arch=cpus[0].arch,
+        cpu_vendor=vendors.pop() if len(vendors) == 1 else "mixed",
+        nvls=node.nvls,
+        collnet_direct=node.collnet_direct,
+        collnet_chain=node.collnet_chain,
+        nvls_channels=nvls_channels(min(capabilities), n_nodes, facts, settings),
+        n_heads=len({channel.gpus[0] for channel in heads.channels}) if heads else 0,
+        nvswitch=bool(graph.of_kind("NVS")),
+        multicast=node.nvls is not None,
+        network_collectives=network_collectives,
+        version=version,
+        settings=settings,
+    )
+
+
+def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -> int:
+    """Channels (SMs) of NVLS: 16 on Hopper, on Blackwell 24 in one node and 32 in several."""
+    if settings.nvls_channels is not None:
+        return settings.nvls_channels
+    count = 16 if min_cc < 100 or facts.max_channels < 64 else 24 if n_nodes == 1 else 32
+    if settings.max_channels is not None:
+        count = min(count, settings.max_channels)
+    return count if settings.min_channels is None else max(count, settings.min_channels)

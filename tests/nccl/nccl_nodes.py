@@ -1,0 +1,24 @@
+"""Searched nodes of the oracle systems, each searched once for all tests."""
+
+from functools import lru_cache
+
+from nccl_oracles import DATA
+
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.node import NodeView, communicator, search_node
+from netsim.nccl.version import NEWEST
+from netsim.topology.nccl_xml import System, read_system
+
+
+@lru_cache
+def system_of(config: str) -> System:
+    return read_system(DATA / "topo" / f"{config}.xml")
+
+
+@lru_cache
+def node_of(config: str, *, networked: bool) -> NodeView:
+    return search_node(system_of(config), networked=networked)
+
+
+def searched_communicator(config: str, nodes: int) -> Communicator:
+    return communicator(node_of(config, networked=nodes > 1), nodes, version=NEWEST)
