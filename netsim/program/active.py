@@ -20,7 +20,7 @@ def active_entries(
     least, most = capacity.copy(), capacity.copy()
     for _, where, value in changes:
         least[where], most[where] = min(least[where], value), max(most[where], value)
-    active = np.isfinite(most)[link]
+    active = np.isfinite(least)[link]
     for position in range(int(np.diff(ptr).max(initial=0))):
         dominated = _dominated(ptr, link, weight, least, most, active, position)
         active &= ~dominated[link]
