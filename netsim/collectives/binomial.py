@@ -7,7 +7,7 @@ with blocking sends, so that each of the ceil(log2 n) rounds takes α + S/B.
 
 import numpy as np
 
-from netsim.collectives.chunks import ceil_log2
+from netsim.collectives.chunks import ceil_log2, rank_of
 from netsim.collectives.collective import Collective
 from netsim.collectives.lanes import Lanes, Part
 from netsim.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
@@ -31,7 +31,7 @@ def reduce(collective: Collective) -> Schedule:
 
 def all_reduce(collective: Collective, *, root: int = 0) -> Schedule:
     """A reduce to one root, then a broadcast from there."""
-    lanes = Lanes(collective)
+    lanes, root = Lanes(collective), rank_of("root", root, collective.ranks)
     lanes.keep()
     _spread(lanes, root, OUT, _collect(lanes, root, OUT))
     return lanes.close()

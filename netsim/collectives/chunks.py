@@ -17,6 +17,13 @@ def positive(name: str, value: int) -> int:
     return int(value)
 
 
+def rank_of(name: str, value: int, ranks: int) -> int:
+    """A parameter that must be one of the ranks."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < ranks:
+        raise CollectiveError(name, f"expected a rank in 0..{ranks - 1}, got {value!r}")
+    return int(value)
+
+
 def piece_count(
     count: int, element_bytes: float, chunks: int | None, chunk_bytes: int | None
 ) -> int:

@@ -27,9 +27,13 @@ HAS_IN_PLACE = REDUCING | ROOTED | {"all_gather"}
 class CollectiveError(InputError, ValueError):
     """A collective that cannot exist; `field` is the argument at fault."""
 
-    def __init__(self, field: str, message: str, *, hint: str = "") -> None:
-        super().__init__(f"{field}: {message}", hint=hint)
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.args = (field, message)
         self.field = field
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Collective:
     @property
     def size_bytes(self) -> int:
         """The size as nccl-tests prints it: the larger of what one rank sends and receives."""
-        ends = range(self.ranks)
+        uneven = self.name in ("alltoallv", "p2p")  # otherwise nobody has more than the root
+        ends = range(self.ranks) if uneven else [self.root]
         largest = max(max(self.input_count(r), self.output_count(r)) for r in ends)
         return largest * self.element_bytes
 

@@ -6,8 +6,8 @@ With one server its link carries everything, which is what rings and trees were 
 
 import numpy as np
 
-from netsim.collectives.chunks import edges
-from netsim.collectives.collective import Collective, CollectiveError
+from netsim.collectives.chunks import edges, rank_of
+from netsim.collectives.collective import Collective
 from netsim.collectives.direct import exchange_and_add, send_to_all
 from netsim.collectives.lanes import Lanes
 from netsim.schedule import (
@@ -26,9 +26,7 @@ from netsim.schedule import (
 
 def all_reduce(collective: Collective, *, root: int = 0, sharded: bool = False) -> Schedule:
     """Push to the server `root`, or with `sharded` to all ranks as servers; then pull."""
-    if not 0 <= root < collective.ranks:
-        raise CollectiveError("root", f"expected a rank in 0..{collective.ranks - 1}, got {root}")
-    lanes = Lanes(collective)
+    lanes, root = Lanes(collective), rank_of("root", root, collective.ranks)
     lanes.keep()
     if sharded:
         _sharded(lanes)
