@@ -1,18 +1,30 @@
 """From the `cluster` section of a scenario to a Cluster and its Topology."""
 
-from dataclasses import replace
-from math import ceil
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from netsim.topology.adjust import with_figures, with_nics
 from netsim.topology.cluster import Cluster, Plan, join
 from netsim.topology.config import ClusterConfig, Group
-from netsim.topology.fabrics.config import SingleSwitch, build_fabric, policy_of, transport_of
-from netsim.topology.fabrics.fabric import Ints
+from netsim.topology.fabrics.config import (
+    NvlinkDomain,
+    RailOptimized,
+    SingleSwitch,
+    build_fabric,
+    policy_of,
+)
+from netsim.topology.fabrics.fabric import Fabric, Ints
+from netsim.topology.fabrics.select import Policy
+from netsim.topology.faults import dead_inside, missing_nics, with_faults
 from netsim.topology.graph import Topology
 from netsim.topology.host import Host, make_host
+from netsim.topology.layout import TopologyError
 from netsim.topology.machine import Machine
-from netsim.topology.transports import Transport
+from netsim.topology.transports import TRANSPORTS, Transport
+from netsim.yamlio.model import FieldError
+from netsim.yamlio.source import KeyPath, Source
 
 
 def build_topology(config: ClusterConfig) -> Topology:
@@ -20,88 +32,181 @@ def build_topology(config: ClusterConfig) -> Topology:
     return config.graph.build() if config.graph else build_cluster(config).topology
 
 
+def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)) -> Topology:
+    """As `build_topology`; what cannot be built is told with its place in the source."""
+    try:
+        return build_topology(config)
+    except FieldError as error:
+        raise source.error((*path, *error.path), error.message) from None
+    except TopologyError as error:
+        field, _, message = error.message.partition(": ")
+        raise source.error((*path, *_keys(field)), message or field) from None
+
+
 def build_cluster(config: ClusterConfig) -> Cluster:
     """The cluster of a section that names machines."""
-    fabric = config.fabric or SingleSwitch(kind="single-switch")
     members = config.members
-    transport = transport_of(fabric, members[0].loaded.machine.transport)
-    hosts = tuple(_host(group, transport, fabric.nic) for group in members)
-    counts = [group.nodes for group in members]
-    host_class = np.repeat(np.arange(len(members), dtype=np.int32), counts)
+    transport = _transport(config)
+    hosts, host_class = _Classes(config, transport).of_all()
     total = len(host_class)
     plan = Plan(
-        _name(members),
+        " + ".join(f"{group.nodes} x {group.loaded.name}" for group in members),
         hosts,
         host_class,
         _domains(hosts, host_class),
         tuple(f"node{number}" for number in range(total)),
+        placed(config, total),
     )
-    joined = total > 1 and bool(len(plan.ports))
-    made = build_fabric(fabric, plan.ports, transport) if joined else None
+    fabric = config.fabric or _usual(plan)
+    made = None
+    if total > 1 and len(plan.ports):
+        size = max(fabric.nodes or total, total)
+        made = _fabric(fabric, plan, size, transport)
+    policy = _policy(config, fabric, transport, plan, made)
+    cluster = join(plan, made, policy, rail=fabric.routing == "rail")
     notes = tuple(dict.fromkeys(note for group in members if (note := group.loaded.note)))
-    rail = fabric.routing == "rail"
-    cluster = join(plan, made, policy_of(fabric, transport), rail=rail)
-    return replace(cluster, notes=notes)
+    topology = with_faults(cluster.topology, config.faults) if config.faults else cluster.topology
+    return replace(cluster, topology=topology, notes=notes, transport=transport)
 
 
-def _name(members: tuple[Group, ...]) -> str:
-    return " + ".join(f"{group.nodes} x {group.loaded.name}" for group in members)
+def _fabric(config: Any, plan: Plan, size: int, transport: Transport) -> Fabric:
+    try:
+        return build_fabric(config, plan.ports, size, transport)
+    except TopologyError as error:
+        raise TopologyError(f"fabric.{error.message}") from None
+
+
+def _keys(field: str) -> list[str | int]:
+    return [int(key) if key.isdigit() else key for key in field.split(".")] if field else []
+
+
+def _transport(config: ClusterConfig) -> Transport:
+    named = config.fabric.transport if config.fabric else None
+    usual = config.members[0].loaded.machine.transport
+    return TRANSPORTS[named or usual]
+
+
+def _usual(plan: Plan) -> Any:
+    """Rail-optimized and non-blocking where hosts have several NICs, else a single switch."""
+    if plan.ports.rail.max(initial=0) > 0:
+        return RailOptimized(kind="rail-optimized")
+    return SingleSwitch(kind="single-switch")
+
+
+def placed(config: ClusterConfig, total: int) -> Ints:
+    """The host of the fabric that each host of the job is."""
+    size = max((config.fabric.nodes if config.fabric else None) or total, total)
+    chosen = config.placement
+    if chosen == "spread":
+        return (np.arange(total) * size // total).astype(np.int32)
+    if chosen == "random":
+        return np.random.default_rng(config.seed).permutation(size)[:total].astype(np.int32)
+    if chosen == "contiguous":
+        return np.arange(total, dtype=np.int32)
+    if len(chosen) != total or len(set(chosen)) < total or max(chosen) >= size:
+        raise FieldError(
+            f"expected {total} different hosts of the fabric's {size} (0 to {size - 1}), "
+            f"got {list(chosen)}",
+            "placement",
+        )
+    return np.array(chosen, np.int32)
+
+
+def _policy(
+    config: ClusterConfig, fabric: Any, transport: Transport, plan: Plan, made: Fabric | None
+) -> Policy:
+    """The policy, with the links of the fabric that faults leave nothing of."""
+    policy = policy_of(fabric, transport)
+    if made is None or not any(fault.dead for fault in config.faults):
+        return policy
+    healthy = join(plan, made, policy).topology
+    broken = with_faults(healthy, [fault for fault in config.faults if fault.dead])
+    return replace(policy, dead=(broken.links.bandwidth == 0)[-len(made.tail) :])
 
 
 def _domains(hosts: tuple[Host, ...], host_class: Ints) -> Ints:
-    """A number for every NVLink domain: hosts in order fill one after the other."""
-    sizes = [h.machine.scale_up.hosts if h.machine.scale_up else 1 for h in hosts]
+    """A number for every NVLink domain: neighbouring hosts of equal machines fill one by one."""
+    sizes = np.array([h.machine.scale_up.hosts if h.machine.scale_up else 1 for h in hosts])
     domain = np.zeros(len(host_class), np.int32)
-    following = 0
-    for kind, size in enumerate(sizes):
-        mine = np.flatnonzero(host_class == kind)
-        domain[mine] = following + np.arange(len(mine)) // size
-        following += ceil(len(mine) / size)
+    number, left, last = -1, 0, 0
+    for host, size in enumerate(sizes[host_class].tolist()):
+        if not left or size != last:
+            number, left, last = number + 1, size, size
+        domain[host] = number
+        left -= 1
     return domain
 
 
-def _host(group: Group, transport: Transport, rate: float | None) -> Host:
-    machine = group.loaded.machine
-    gpus = group.gpus or tuple(range(group.gpus_per_node or machine.gpu.count))
-    if group.p2p is not None:
-        machine = machine.model_copy(update={"p2p": group.p2p})
-    machine = with_nics(machine, group.nics_per_node, group.nic or rate, gpus, transport)
-    return make_host(machine, gpus)
+@dataclass
+class _Classes:
+    """The classes of hosts of a cluster, made as they are met."""
+
+    config: ClusterConfig
+    transport: Transport
+
+    def of_all(self) -> tuple[tuple[Host, ...], Ints]:
+        """All classes, and the class of every host."""
+        known: dict[Any, int] = {}
+        classes: list[Host] = []
+        result: list[int] = []
+        for member, group in enumerate(self.config.members):
+            for _ in range(group.nodes):
+                key = (member, *self._peculiar(len(result)))
+                if key not in known:
+                    known[key] = len(classes)
+                    classes.append(self._host(group, *key[1:]))
+                result.append(known[key])
+        self._check_hosts(len(result))
+        return tuple(classes), np.array(result, np.int32)
+
+    def _peculiar(self, host: int) -> tuple[Any, ...]:
+        """What sets a host apart from others of its group: overrides, dead links, missing NICs."""
+        if not self.config.overrides and not self.config.faults:
+            return (), (), frozenset()
+        numbers = [n for n, one in enumerate(self.config.overrides) if one.applies(host)]
+        name = f"node{host}"
+        dead = dead_inside(self.config.faults, name)
+        return tuple(numbers), dead, frozenset(missing_nics(self.config.faults, name))
+
+    def _check_hosts(self, total: int) -> None:
+        for number, one in enumerate(self.config.overrides):
+            for host in one.hosts:
+                if host >= total:
+                    message = f"the cluster has hosts 0 to {total - 1}, got {host}"
+                    raise FieldError(message, "overrides", number, "node")
+
+    def _host(
+        self, group: Group, overrides: tuple[int, ...], dead: tuple[str, ...], gone: frozenset[int]
+    ) -> Host:
+        machine = group.loaded.machine
+        gpus = group.gpus or tuple(range(group.gpus_per_node or machine.gpu.count))
+        rate = group.nic or (self.config.fabric.nic if self.config.fabric else None)
+        if group.p2p is not None:
+            machine = machine.model_copy(update={"p2p": group.p2p})
+        if isinstance(self.config.fabric, NvlinkDomain):
+            machine = _in_domain(machine, self.config.fabric.hosts)
+        nics: tuple[int, ...] | None = None
+        for number in overrides:
+            one = self.config.overrides[number]
+            machine = with_figures(machine, one.machine, "overrides", number, "machine")
+            nics = one.nics if one.nics is not None else nics
+        machine = with_nics(machine, group.nics_per_node, rate, gpus, self.transport)
+        have = range(machine.nics.count if machine.nics else 0)
+        for number in overrides:
+            _check_nics(self.config.overrides[number].nics or (), len(have), number)
+        left = [nic for nic in (have if nics is None else nics) if nic not in gone]
+        return make_host(machine, gpus, dead, left)
 
 
-def with_nics(
-    machine: Machine,
-    per_node: int | None,
-    rate: float | None,
-    gpus: tuple[int, ...],
-    transport: Transport,
-) -> Machine:
-    """The machine with that many NICs of that rate, near the GPUs in use."""
-    nics = machine.nics
-    if nics is None:
-        return machine
-    count = nics.count if per_node is None else per_node
-    if count == 0:
-        return machine.model_copy(update={"nics": None})
-    rate = rate or nics.rate
-    if transport.groups and count > machine.gpu.count:
-        rate, count = rate * count / machine.gpu.count, machine.gpu.count
-    chosen = list(range(nics.count))
-    if count < nics.count:
-        near = sorted(set(make_host(machine, gpus).local.ravel().tolist()))
-        others = [nic for nic in chosen if nic not in near]
-        chosen = _evenly(near, min(count, len(near))) + others[: max(0, count - len(near))]
-        chosen.sort()
-    elif count > nics.count:
-        chosen = [nic * nics.count // count for nic in range(count)]
-    changed = {
-        "count": count,
-        "rate": min(rate, transport.nic_cap / transport.usable),
-        "at": tuple(machine.nic_at(nic) for nic in chosen),
-        "gpudirect": nics.gpudirect and transport.gpudirect,
-    }
-    return machine.model_copy(update={"nics": nics.model_copy(update=changed)})
+def _in_domain(machine: Machine, hosts: int) -> Machine:
+    if machine.scale_up is None or machine.scale_up.switches is None:
+        raise FieldError("an NVLink domain needs a machine with NVSwitches", "fabric", "kind")
+    scale_up = machine.scale_up.model_copy(update={"hosts": hosts})
+    return machine.model_copy(update={"scale_up": scale_up})
 
 
-def _evenly(items: list[int], count: int) -> list[int]:
-    return [items[index * len(items) // count] for index in range(count)]
+def _check_nics(nics: tuple[int, ...], count: int, override: int) -> None:
+    for place, nic in enumerate(nics):
+        if nic >= count:
+            message = f"the host has NICs 0 to {count - 1}, got {nic}"
+            raise FieldError(message, "overrides", override, "nics", place)

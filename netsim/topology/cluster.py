@@ -17,6 +17,7 @@ from netsim.topology.host import Host
 from netsim.topology.layout import LINK_KINDS, NODE_KINDS, Layout, Links
 from netsim.topology.machine import Machine
 from netsim.topology.router import ClusterRouter, Places, stack
+from netsim.topology.transports import Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Cluster:
     gpu_host: NDArray[np.int32]
     ports: Ports
     fabric: Fabric | None = None
+    transport: Transport | None = None
     notes: tuple[str, ...] = ()
 
     def machine_of(self, host: int) -> Machine:
@@ -40,7 +42,7 @@ class Cluster:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The hosts of a cluster before it is laid out: classes, the class and NVLink domain of each
-    host, and their names.
+    host, their names, and where in the fabric they are.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Plan:
     host_class: NDArray[np.int32]
     domain: NDArray[np.int32]
     names: tuple[str, ...]
+    position: NDArray[np.int32]
 
     def per_host(self, counts: Sequence[int]) -> NDArray[np.int32]:
         """A figure of every host, from that of its class."""
@@ -58,9 +61,9 @@ class Plan:
         """The NIC ports of all hosts."""
         nics = self.per_host([host.nics for host in self.hosts])
         host = np.repeat(np.arange(len(nics), dtype=np.int32), nics)
-        rail = np.arange(len(host), dtype=np.int32) - np.repeat(_starts(nics), nics)
+        rail = _tiled(self, [host.rail for host in self.hosts])
         rates = np.array([h.machine.nics.rate if h.machine.nics else 0.0 for h in self.hosts])
-        return Ports(host, rail, rates[self.host_class[host]])
+        return Ports(self.position[host], rail, rates[self.host_class[host]], host)
 
 
 def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = False) -> Cluster:
@@ -116,9 +119,9 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> Layout:
     columns = _host_links(plan, first_node)
     if fabric is not None:
         nics = [plan.hosts[k].nic_node for k in plan.host_class.tolist()]
-        port_node = np.concatenate(nics) + first_node[ports.host]
+        port_node = np.concatenate(nics) + first_node[ports.owner]
         ends = np.concatenate([port_node, len(names) + np.arange(len(fabric.switches))])
-        columns = _with_fabric(columns, fabric, ends.astype(np.int32), len(ports))
+        columns = _with_fabric(columns, fabric, ends.astype(np.int32))
         names.extend(fabric.switches)
         switch = NODE_KINDS.index("switch")
         kinds.append(np.full(len(fabric.switches), switch, np.int8))
@@ -147,11 +150,12 @@ def _host_links(plan: Plan, first_node: NDArray[np.int32]) -> dict[str, NDArray[
 
 
 def _with_fabric(
-    columns: dict[str, NDArray[Any]], fabric: Fabric, ends: NDArray[np.int32], ports: int
+    columns: dict[str, NDArray[Any]], fabric: Fabric, ends: NDArray[np.int32]
 ) -> dict[str, NDArray[Any]]:
     count, before = len(fabric.tail), len(columns["tail"])
     kind = np.full(count, LINK_KINDS.index("fabric"), np.int8)
-    kind[: 2 * ports] = LINK_KINDS.index("nic")
+    outside = np.minimum(fabric.tail, fabric.head) < fabric.ports
+    kind[outside] = LINK_KINDS.index("nic")
     added = {
         "tail": ends[fabric.tail],
         "head": ends[fabric.head],

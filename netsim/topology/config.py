@@ -1,11 +1,12 @@
 """The topology of a scenario: the models of its `cluster` section."""
 
-from typing import Annotated, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, Field, model_validator
 
 from netsim.errors import InputError, ScenarioError
 from netsim.topology.fabrics.config import FabricConfig
+from netsim.topology.faults import Fault
 from netsim.topology.inline import GraphConfig
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine
@@ -52,6 +53,25 @@ class Group(Model):
         return loaded(self.machine)
 
 
+class Override(Model):
+    """Other figures for one host, some, or (without `node`) all; `nics`: only these are there."""
+
+    node: Index | ListOf[Index] | None = None
+    nics: ListOf[Index] | None = None
+    machine: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The hosts that are named."""
+        if self.node is None:
+            return ()
+        return (self.node,) if isinstance(self.node, int) else self.node
+
+    def applies(self, host: int) -> bool:
+        """Whether it is about a host."""
+        return self.node is None or host in self.hosts
+
+
 class ClusterConfig(Model):
     """Hosts of a machine joined by a fabric, or a graph of GPUs."""
 
@@ -65,7 +85,10 @@ class ClusterConfig(Model):
     nic: Bandwidth | None = None
     p2p: bool | None = None
     fabric: FabricConfig | None = None
-    placement: Literal["contiguous"] = "contiguous"
+    placement: Literal["contiguous", "spread", "random"] | ListOf[Index] = "contiguous"
+    seed: Index = 0
+    overrides: ListOf[Override] = ()
+    faults: ListOf[Fault] = ()
 
     @model_validator(mode="after")
     def _one_kind(self) -> "ClusterConfig":

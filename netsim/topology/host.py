@@ -23,7 +23,7 @@ Table = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of which `gpus` are used, in device order.
+    """A machine of which `gpus` are used, in device order, and NICs with the numbers `rail`.
 
     Tables by GPU (and GPU or NIC) of links: `peer` the way between two GPUs, `staged` the way
     through the host's memory, `out` and `into` between GPU and NIC, `relay` the way to a NIC over
@@ -34,6 +34,7 @@ class Host:
     machine: Machine
     gpus: tuple[int, ...]
     layout: Layout
+    rail: Table
     gpu_node: Table
     nic_node: Table
     peer: Table
@@ -51,15 +52,23 @@ class Host:
         return len(self.nic_node)
 
 
-def make_host(machine: Machine, gpus: Sequence[int], dead: Sequence[str] = ()) -> Host:
-    """The routes of a machine with some of its GPUs; `dead` names links without capacity."""
+def make_host(
+    machine: Machine,
+    gpus: Sequence[int],
+    dead: Sequence[str] = (),
+    nics: Sequence[int] | None = None,
+) -> Host:
+    """The routes of a machine with some of its GPUs and NICs; `dead` links have no capacity."""
     graph = host_graph(machine)
-    unused = set(range(machine.gpu.count)) - set(gpus)
-    graph.remove_nodes_from([f"gpu{number}" for number in unused])
+    every = range(machine.nics.count if machine.nics else 0)
+    rails = tuple(every if nics is None else nics)
+    graph.remove_nodes_from(f"gpu{n}" for n in set(range(machine.gpu.count)) - set(gpus))
+    graph.remove_nodes_from(f"nic{n}" for n in set(every) - set(rails))
     for link in dead:
         tail, _, head = link.partition("->")
-        graph.edges[tail, head]["bandwidth"] = 0.0
-    search = _Search(machine, graph, tuple(gpus))
+        if graph.has_edge(tail, head):
+            graph.edges[tail, head]["bandwidth"] = 0.0
+    search = _Search(machine, graph, tuple(gpus), rails)
     out, into = search.to_nics()
     peer, staged = search.between_gpus()
     local = nics_of_gpus(search.topology.layout, out, tuple(gpus))
@@ -67,6 +76,7 @@ def make_host(machine: Machine, gpus: Sequence[int], dead: Sequence[str] = ()) -
         machine,
         tuple(gpus),
         search.topology.layout,
+        np.array(rails, np.int32),
         search.gpu_node,
         search.nic_node,
         peer,
@@ -83,14 +93,19 @@ def make_host(machine: Machine, gpus: Sequence[int], dead: Sequence[str] = ()) -
 class _Search:
     """Cheapest paths in the graph of one host."""
 
-    def __init__(self, machine: Machine, graph: "nx.DiGraph[Any]", gpus: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        graph: "nx.DiGraph[Any]",
+        gpus: tuple[int, ...],
+        rails: tuple[int, ...],
+    ) -> None:
         self.machine = machine
         names = tuple(f"gpu{number}" for number in gpus)
         self.topology = Topology("host", graph, names, StaticRouter())
         number = self.topology.node_number
         self.gpu_node = self.topology.gpu_nodes
-        nics = machine.nics.count if machine.nics else 0
-        self.nic_node = np.array([number[f"nic{k}"] for k in range(nics)], np.int32)
+        self.nic_node = np.array([number[f"nic{k}"] for k in rails], np.int32)
         homes = [cpu_above(machine, machine.gpu_at(g)).replace("cpu", "mem") for g in gpus]
         self.memory = np.array([number[home] for home in homes], np.int32)
 

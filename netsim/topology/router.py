@@ -34,7 +34,9 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of all classes of hosts on top of each other, see Host."""
+    """The tables of all classes of hosts on top of each other, see Host; `rail` and `slot` turn
+    the place of a NIC among those of its host into its number, and back (-1: not there).
+    """
 
     peer: Ints
     staged: Ints
@@ -44,7 +46,8 @@ class Tables:
     local: Ints
     egress: Ints
     ingress: Ints
-    nics: Ints
+    rail: Ints
+    slot: Ints
 
 
 @dataclass(frozen=True)
@@ -110,38 +113,48 @@ class ClusterRouter:
     def _outside(
         self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
     ) -> Paths:
+        """GPU to NIC, through the fabric, NIC to GPU."""
         if self.wiring is None:
             raise TopologyError(
                 f"{topology.name}: {_between(topology, ends)}: no fabric joins them"
             )
-        src, dst = ends
         at = self.places
-        here, there = at.gpu_host[src], at.gpu_host[dst]
+        here, there = at.gpu_host[ends[0]], at.gpu_host[ends[1]]
         leave, arrive = self._nics(topology, ends, channel, asked)
+        leave, relayed = self._onto_rail(here, there, leave, arrive, asked)
         ports = at.first_port[here] + leave, at.first_port[there] + arrive
-        apart = self.wiring.choices(*ports) == 0
-        relayed = apart | asked.relay
-        leave = np.where(relayed & (arrive < self.tables.nics[at.host_class[here]]), arrive, leave)
-        ports = at.first_port[here] + leave, ports[1]
-        if (self.wiring.choices(*ports) == 0).any():
-            wrong = np.flatnonzero(self.wiring.choices(*ports) == 0)[:1]
-            pair = _between(topology, (src[wrong], dst[wrong]))
+        if (unjoined := self.wiring.choices(*ports) == 0).any():
+            pair = _between(topology, (ends[0][unjoined], ends[1][unjoined]))
             raise TopologyError(f"{topology.name}: {pair}: the fabric does not join their NICs")
+        relay = self._row(self.tables.relay, ends[0], leave)
+        direct = _widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
+        out = _moved(np.where(relayed[:, None], relay, direct), at.first_link[here])
         middle, part = select_paths(self.wiring, self.policy, *ports, channel)
         middle = np.where(middle >= 0, middle + self.fabric_links, -1)
-        table = np.where(relayed[:, None], self._row(self.tables.relay, src, leave), -1)
-        direct = self._row(self.tables.out, src, leave)
-        up = np.where(relayed[:, None], table, _widened(direct, table.shape[1]))
-        into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[dst]]
-        cable = (
-            self.fabric_links + 2 * ports[0][:, None],
-            self.fabric_links + 2 * ports[1][:, None] + 1,
-        )
-        first, last = _moved(up, at.first_link[here]), _moved(into, at.first_link[there])
-        hops = np.concatenate([first, cable[0], middle, cable[1], last], axis=1)
+        into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[ends[1]]]
+        hops = np.concatenate([out, middle, _moved(into, at.first_link[there])], axis=1)
         fraction = np.ones(hops.shape)
-        fraction[:, first.shape[1] + 1 :][:, : middle.shape[1]] = part
+        fraction[:, out.shape[1] : out.shape[1] + middle.shape[1]] = part
         return hops.astype(np.int32), fraction
+
+    def _onto_rail(
+        self, here: Ints, there: Ints, leave: Ints, arrive: Ints, asked: Way
+    ) -> tuple[Ints, NDArray[np.bool_]]:
+        """The NIC to leave by, and whether the way to it is over NVLink: where that was asked for,
+        and where the fabric does not join the two NICs.
+        """
+        at = self.places
+        assert self.wiring is not None
+        apart = self.wiring.choices(at.first_port[here] + leave, at.first_port[there] + arrive) == 0
+        relayed = apart | asked.relay
+        same_rail = self._slot(here, self.tables.rail[at.host_class[there], arrive])
+        return np.where(relayed & (same_rail >= 0), same_rail, leave), relayed
+
+    def _slot(self, host: Ints, rail: Ints | int) -> Ints:
+        """The place of the NIC with a number among those of its host; -1 if it is not there."""
+        table = self.tables.slot
+        inside = np.minimum(rail, table.shape[1] - 1)
+        return np.where(rail == inside, table[self.places.host_class[host], inside], -1)
 
     def _row(self, table: Ints, gpu: Ints, nic: Ints) -> Ints:
         at = self.places
@@ -154,21 +167,22 @@ class ClusterRouter:
         at, tables = self.places, self.tables
         result = []
         for gpu, given in zip(ends, (asked.leave, asked.arrive), strict=True):
-            kind = at.host_class[at.gpu_host[gpu]]
-            if (tables.nics[kind] <= max(given, 0)).any():
-                wrong = gpu[np.flatnonzero(tables.nics[kind] <= max(given, 0))[0]]
-                host = str(topology.gpus[int(wrong)]).partition(".")[0]
-                what = f"no NIC {given}" if given > 0 else "no NIC"
-                raise TopologyError(f"{topology.name}: {host} has {what}")
-            own = tables.local[kind, at.gpu_slot[gpu], channel % tables.local.shape[2]]
-            result.append(own if given < 0 else np.full(len(gpu), given, np.int32))
+            host = at.gpu_host[gpu]
+            own = tables.local[at.host_class[host], at.gpu_slot[gpu]]
+            slot = own[np.arange(len(gpu)), channel % own.shape[1]] if own.size else host * 0 - 1
+            slot = slot if given < 0 else self._slot(host, given)
+            if (slot < 0).any():
+                name = str(topology.gpus[int(gpu[np.flatnonzero(slot < 0)[0]])]).partition(".")[0]
+                what = f"no NIC {given}" if given >= 0 else "no NIC"
+                raise TopologyError(f"{topology.name}: {name} has {what}")
+            result.append(slot)
         return result[0], result[1]
 
 
 def stack(hosts: Sequence[Host]) -> Tables:
     """The tables of several classes of hosts, padded to the largest."""
     columns = {}
-    for name in ("peer", "staged", "out", "into", "relay", "local", "egress", "ingress"):
+    for name in ("peer", "staged", "out", "into", "relay", "local", "egress", "ingress", "rail"):
         parts = [getattr(host, name) for host in hosts]
         shape = tuple(max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True))
         whole = np.full((len(parts), *shape), -1, np.int32)
@@ -180,7 +194,10 @@ def stack(hosts: Sequence[Host]) -> Tables:
         have, want = host.local.shape[1], columns["local"].shape[2]
         if 0 < have < want:
             columns["local"][number, : len(host.gpus)] = host.local[:, np.arange(want) % have]
-    return Tables(**columns, nics=np.array([host.nics for host in hosts], np.int32))
+    slot = np.full((len(hosts), int(columns["rail"].max(initial=0)) + 1), -1, np.int32)
+    for number, host in enumerate(hosts):
+        slot[number, host.rail] = np.arange(host.nics)
+    return Tables(**columns, slot=slot)
 
 
 def _whole(hops: Ints) -> Paths:

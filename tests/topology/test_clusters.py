@@ -6,7 +6,7 @@ from topology_tools import check_routes, cluster, route, routes, topology
 
 from netsim.topology import LINK_KINDS, TopologyError
 
-H100 = "machine: dgx-h100\nnodes: 4\n"
+H100 = "machine: dgx-h100\nnodes: 4\nfabric: {kind: single-switch}\n"
 
 
 def test_names_and_hosts():

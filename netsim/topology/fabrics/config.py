@@ -1,23 +1,42 @@
 """The `fabric` part of a cluster: the kind, its few numbers, and what all kinds take."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from netsim.errors import suggest
+from netsim.topology.fabrics.custom import custom
+from netsim.topology.fabrics.dragonfly import dragonfly
 from netsim.topology.fabrics.fabric import Fabric, Ports, Terms
 from netsim.topology.fabrics.select import Policy
 from netsim.topology.fabrics.single_switch import single_switch
-from netsim.topology.transports import TRANSPORTS, Transport
-from netsim.yamlio.model import Model
-from netsim.yamlio.quantities import Bandwidth, Count, Index, Seconds
+from netsim.topology.fabrics.tiered import (
+    dual_plane,
+    fat_tree,
+    leaf_spine,
+    rail_only,
+    rail_optimized,
+)
+from netsim.topology.fabrics.torus import torus
+from netsim.topology.layout import TopologyError
+from netsim.topology.transports import Transport
+from netsim.yamlio.model import ListOf, Model
+from netsim.yamlio.quantities import Bandwidth, Count, Index, Ratio, Seconds
 
 TransportName = Literal["infiniband", "roce", "efa", "tcpxo", "slingshot", "tcp", "nvlink"]
+Radix = Annotated[int, Field(ge=2, le=4096)]
 SECONDS_A_METRE = 5e-9  # light in fibre and signals in copper: about 0.2 m a nanosecond
+NIC_SECONDS = 250e-9  # entering a NIC, see host_graph.LATENCY
 
 
 class _Fabric(Model):
-    """What every fabric takes; `latency` is one switch hop, `link` a cable between switches."""
+    """What every fabric takes.
+
+    `nic`: line rate of the NICs; `link`: of a cable between switches (default: as a NIC);
+    `latency`: one switch hop; `nodes`: hosts that it joins, if more than the job has.
+    """
 
     nic: Bandwidth | None = None
     link: Bandwidth | None = None
@@ -25,8 +44,9 @@ class _Fabric(Model):
     cable_metres: Annotated[float, Field(ge=0, le=100_000)] = 0.0
     transport: TransportName | None = None
     routing: Literal["static", "ecmp", "spray", "rail"] | None = None
-    qps: Count = 1
+    qps: Annotated[int, Field(ge=1, le=128)] = 1
     seed: Index = 0
+    nodes: Count | None = None
 
 
 class SingleSwitch(_Fabric):
@@ -35,26 +55,176 @@ class SingleSwitch(_Fabric):
     kind: Literal["single-switch"]
 
 
-FabricConfig = SingleSwitch
-BUILDERS: dict[str, Callable[[FabricConfig, Ports, Terms], Fabric]] = {
-    "single-switch": lambda _, ports, terms: single_switch(ports, terms),
+class _Tiered(_Fabric):
+    """Leaves and spines of switches with `ports` ports; oversubscription is down : up of a leaf."""
+
+    ports: Radix = 64
+    oversubscription: Ratio = 1.0
+
+
+class LeafSpine(_Tiered):
+    """All NICs of a host on one leaf."""
+
+    kind: Literal["leaf-spine"]
+    nodes_per_leaf: Count | None = None
+    spines: Count | None = None
+
+
+class RailOptimized(_Tiered):
+    """A leaf a rail in each scalable unit of hosts; spines between."""
+
+    kind: Literal["rail-optimized"]
+    nodes_per_unit: Count | None = None
+    spines: Count | None = None
+
+
+class RailOnly(_Tiered):
+    """A network of its own for each rail."""
+
+    kind: Literal["rail-only"]
+    nodes_per_unit: Count | None = None
+
+
+class DualPlane(_Tiered):
+    """NICs with a port in each of two rail-optimized networks."""
+
+    kind: Literal["dual-plane"]
+    nodes_per_unit: Count | None = None
+
+
+class FatTree(_Fabric):
+    """The k-ary fat tree of two or three levels; without k the smallest that has enough ports."""
+
+    kind: Literal["fat-tree"]
+    k: Annotated[int, Field(ge=2, le=1024)] | None = None
+    levels: Literal[2, 3] = 3
+
+
+class DragonflyFabric(_Fabric):
+    """Groups of routers that are fully joined, and global links between all groups."""
+
+    kind: Literal["dragonfly"]
+    ports: Radix = 64
+    routers: Count = 8
+    ports_per_router: Count = 16
+    global_links: Count = 4
+    groups: Count | None = None
+    routing: Literal["static", "ecmp", "spray", "minimal", "valiant"] | None = None  # type: ignore[assignment]
+
+
+class TorusFabric(_Fabric):
+    """A router for each host, joined to its neighbours in every dimension."""
+
+    kind: Literal["torus"]
+    dims: Annotated[ListOf[Count], Field(min_length=1, max_length=4)]
+
+
+class RingFabric(_Fabric):
+    """A router for each host, joined to the next."""
+
+    kind: Literal["ring"]
+
+
+class NvlinkDomain(_Fabric):
+    """NVLink that joins `hosts` hosts each; domains are joined by the single switch."""
+
+    kind: Literal["nvlink-domain"]
+    hosts: Count
+
+
+class Cable(Model):
+    """A cable; ends are switches, or NICs as `node0.nic0` (with `*` for any)."""
+
+    tail: Annotated[str, Field(alias="from")]
+    head: Annotated[str, Field(alias="to")]
+    bandwidth: Bandwidth | None = None
+    latency: Seconds | None = None
+
+
+class CustomFabric(_Fabric):
+    """Switches and cables written out; routes are the shortest."""
+
+    kind: Literal["custom"]
+    switches: Annotated[ListOf[str], Field(min_length=1)]
+    links: ListOf[Cable]
+
+
+FabricConfig = Annotated[
+    SingleSwitch
+    | LeafSpine
+    | RailOptimized
+    | RailOnly
+    | DualPlane
+    | FatTree
+    | DragonflyFabric
+    | TorusFabric
+    | RingFabric
+    | NvlinkDomain
+    | CustomFabric,
+    Field(discriminator="kind"),
+]
+_OWN = set(_Fabric.model_fields) | {"kind"}
+Builder = Callable[..., Fabric]
+BUILDERS: dict[str, Builder] = {
+    "leaf-spine": leaf_spine,
+    "rail-optimized": rail_optimized,
+    "rail-only": rail_only,
+    "dual-plane": dual_plane,
+    "fat-tree": fat_tree,
+    "dragonfly": dragonfly,
+    "torus": torus,
 }
 
 
-def transport_of(config: FabricConfig, machine_default: str) -> Transport:
-    """The transport of a fabric: its own, or what the machine usually has."""
-    return TRANSPORTS[config.transport or machine_default]
-
-
-def build_fabric(config: FabricConfig, ports: Ports, transport: Transport) -> Fabric:
-    """The fabric that joins the ports."""
+def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
+    """The fabric that joins the ports of `hosts` hosts."""
     hop = transport.hop if config.latency is None else config.latency
     link = config.link or float(ports.rate.max(initial=0.0))
-    terms = Terms(link, hop + config.cable_metres * SECONDS_A_METRE, 250e-9, transport.usable)
-    return BUILDERS[config.kind](config, ports, terms)
+    hop += config.cable_metres * SECONDS_A_METRE
+    terms = Terms(link, hop, NIC_SECONDS, transport.usable)
+    if config.kind in ("single-switch", "nvlink-domain"):
+        return single_switch(ports, terms)
+    if config.kind == "custom":
+        return custom(ports, terms, config.switches, _cables(config, ports))
+    if config.kind == "ring":
+        return torus(ports, terms, hosts, kind="ring", free=config.routing not in (None, "static"))
+    given = {name: getattr(config, name) for name in type(config).model_fields if name not in _OWN}
+    if "ports" in given:
+        given["radix"] = given.pop("ports")
+    if config.kind == "torus":
+        given["free"] = config.routing not in (None, "static")
+    if config.kind == "dragonfly":
+        given["valiant"] = config.routing == "valiant"
+    return BUILDERS[config.kind](ports, terms, hosts, **given)
 
 
-def policy_of(config: FabricConfig, transport: Transport) -> Policy:
+def policy_of(config: Any, transport: Transport) -> Policy:
     """How connections choose among equal paths."""
-    routing = config.routing or transport.routing
-    return Policy("static" if routing == "rail" else routing, config.seed, config.qps)
+    usual = {"dual-plane": "spray", "torus": "static", "ring": "static"}
+    routing = config.routing or usual.get(config.kind, transport.routing)
+    plain = {"rail": "static", "minimal": "ecmp", "valiant": "ecmp"}
+    return Policy(plain.get(routing, routing), config.seed, config.qps)
+
+
+def _cables(
+    config: CustomFabric, ports: Ports
+) -> list[tuple[int, int, float | None, float | None]]:
+    """The cables by number of their ends."""
+    names = [
+        f"node{host}.nic{rail}"
+        for host, rail in zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
+    ]
+    number = {name: len(names) + n for n, name in enumerate(config.switches)}
+    found = []
+    for place, cable in enumerate(config.links):
+        ends = []
+        for end in (cable.tail, cable.head):
+            ports_here = [n for n, name in enumerate(names) if fnmatchcase(name, end)]
+            if not ports_here and end not in number:
+                hint = suggest(end, [*config.switches, *names[:64]])
+                raise TopologyError(f"links.{place}: there is no switch or NIC '{end}'{hint}")
+            ends.append([number[end]] if end in number else ports_here)
+        found += [
+            (min(a, b), max(a, b), cable.bandwidth, cable.latency) for a in ends[0] for b in ends[1]
+        ]
+    return found

@@ -1,7 +1,7 @@
 """What every fabric is: switches, cables between them and the NIC ports, and its equal-cost paths.
 
-Ends are numbered: ports of NICs first, then switches. Port p is joined by links 2p (to its switch)
-and 2p + 1 (from it); every further cable takes two links as well, up and down. Hosts are unknown.
+Ends are numbered: ports of NICs first, then switches. Every cable takes two links, up (from its
+first end) and down; those of the ports come first, so port p has links 2p and 2p + 1.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,14 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The NIC ports that a fabric joins: host, rail (number of the NIC in its host), bytes/s."""
+    """The NIC ports that a fabric joins: host of the fabric, rail (number of the NIC in its host),
+    bytes/s, and the host of the job that it belongs to.
+    """
 
     host: Ints
     rail: Ints
     rate: NDArray[np.float64]
+    owner: Ints
 
     def __len__(self) -> int:
         return len(self.host)
@@ -38,23 +41,30 @@ class Terms:
 
 
 class Wiring(Protocol):
-    """The paths between ports, by formula; each is a list of links between their switches."""
+    """The paths between ports, by formula."""
 
     def choices(self, src: Ints, dst: Ints) -> Ints:
         """How many equal-cost paths there are for every pair of ports; 0: not connected."""
         ...
 
     def hops(self, src: Ints, dst: Ints, choice: Ints) -> Ints:
-        """The links of one path for every pair, padded with -1."""
+        """The links of one path for every pair, port to port, padded with -1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A fabric as columns; `tail` and `head` number ports, then switches from len(ports) on."""
+    """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on.
+
+    The first `access` links join ports to switches; `tiers` names the switches' levels from the
+    NICs up, with the number of the first switch of each.
+    """
 
     kind: str
+    ports: int
     switches: tuple[str, ...]
+    tiers: tuple[tuple[str, int], ...]
+    access: int
     tail: Ints
     head: Ints
     bandwidth: NDArray[np.float64]
@@ -62,28 +72,56 @@ class Fabric:
     wiring: Wiring
 
 
+@dataclass(frozen=True, slots=True)
+class Cables:
+    """Cables between two switches each, by number of the switch."""
+
+    low: Ints
+    high: Ints
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+
 def fabric(
     kind: str,
-    switches: tuple[str, ...],
+    tiers: tuple[tuple[str, tuple[str, ...]], ...],
     ports: Ports,
     terms: Terms,
     leaf: Ints,
-    cables: tuple[Ints, Ints],
+    cables: Cables,
     wiring: Wiring,
 ) -> Fabric:
-    """A fabric whose port p is on switch `leaf[p]`, with cables between pairs of switches."""
-    count = len(ports)
-    low = np.concatenate([np.arange(count), count + cables[0]]).astype(np.int32)
-    high = np.concatenate([count + leaf, count + cables[1]]).astype(np.int32)
-    rate = np.concatenate([ports.rate, np.full(len(cables[0]), terms.link)]) * terms.usable
+    """A fabric whose port p is on switch `leaf[p]`; NICs with several ports have one after another,
+    each with its part of the rate. `tiers` are levels with the names of their switches.
+    """
+    count, planes = len(ports), len(leaf) // max(1, len(ports))
+    low = np.concatenate([np.tile(np.arange(count), planes), count + cables.low]).astype(np.int32)
+    high = np.concatenate([count + leaf, count + cables.high]).astype(np.int32)
+    access = np.tile(ports.rate / max(1, planes), planes)
+    rate = np.concatenate([access, np.full(len(cables), terms.link)]) * terms.usable
     down = np.full(len(low), terms.hop)
-    down[:count] = terms.nic
+    down[: len(leaf)] = terms.nic
+    firsts = np.cumsum([0, *(len(names) for _, names in tiers)])
     return Fabric(
         kind,
-        switches,
+        count,
+        tuple(name for _, names in tiers for name in names),
+        tuple((level, int(first)) for (level, _), first in zip(tiers, firsts, strict=False)),
+        2 * len(leaf),
         np.stack([low, high], axis=1).ravel(),
         np.stack([high, low], axis=1).ravel(),
         np.repeat(rate, 2),
         np.stack([np.full(len(low), terms.hop), down], axis=1).ravel(),
         wiring,
     )
+
+
+def columns(*parts: Ints) -> Ints:
+    """Links of many paths, one column a hop."""
+    return np.stack(parts, axis=1).astype(np.int32)
+
+
+def numbered(name: str, count: int) -> tuple[str, ...]:
+    """`name0`, `name1`, …"""
+    return tuple(f"{name}{number}" for number in range(count))

@@ -1,0 +1,75 @@
+"""A fabric that a scenario writes out: switches, and cables between them and the NICs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from netsim.topology.fabrics.fabric import Fabric, Ints, Ports, Terms
+from netsim.topology.graph import Topology
+from netsim.topology.layout import TopologyError
+from netsim.topology.routing import StaticRouter, walk
+
+
+@dataclass(frozen=True)
+class Searched:
+    """Cheapest paths in a graph whose first nodes are the ports."""
+
+    topology: Topology
+
+    def choices(self, src: Ints, dst: Ints) -> Ints:
+        """One path, wherever there is one."""
+        if walk(self.topology, src, dst) is not None:
+            return np.ones(len(src), np.int32)
+        pairs = zip(src[:, None], dst[:, None], strict=True)
+        return np.array([walk(self.topology, *pair) is not None for pair in pairs], np.int32)
+
+    def hops(self, src: Ints, dst: Ints, choice: Ints) -> Ints:
+        """The cheapest path."""
+        found = walk(self.topology, src, dst)
+        assert found is not None  # pairs without a choice are not asked for
+        return found
+
+
+def custom(
+    ports: Ports,
+    terms: Terms,
+    switches: tuple[str, ...],
+    cables: list[tuple[int, int, float | None, float | None]],
+) -> Fabric:
+    """Cables are (end, end, bytes/s, seconds), ports numbered first, then switches."""
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph.add_nodes_from(range(len(ports)), kind="nic", forwards=False)
+    graph.add_nodes_from(range(len(ports), len(ports) + len(switches)), kind="switch")
+    joined = {end for cable in cables for end in cable[:2]}
+    missing = next((port for port in range(len(ports)) if port not in joined), None)
+    if missing is not None:
+        name = f"node{ports.owner[missing]}.nic{ports.rail[missing]}"
+        raise TopologyError(f"links: {name} is on no switch")
+    for low, high, rate, latency in sorted(cables, key=lambda cable: cable[:2]):
+        for tail, head in ((low, high), (high, low)):
+            port = next((end for end in (low, high) if end < len(ports)), None)
+            usual = terms.link if port is None else float(ports.rate[port])
+            hop = terms.nic if head < len(ports) else terms.hop
+            graph.add_edge(
+                tail,
+                head,
+                bandwidth=(rate or usual) * terms.usable,
+                latency=hop if latency is None else latency,
+                kind="fabric",
+            )
+    topology = Topology("custom", graph, (0,), StaticRouter())
+    links = topology.links
+    return Fabric(
+        "custom",
+        len(ports),
+        switches,
+        (("switch", 0),),
+        0,
+        links.tail,
+        links.head,
+        links.bandwidth,
+        links.latency,
+        Searched(topology),
+    )

@@ -1,0 +1,148 @@
+"""What is wrong with a cluster: links with less bandwidth or none, slow GPUs, missing NICs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from netsim.errors import suggest
+from netsim.topology.graph import Topology
+from netsim.topology.layout import Layout, TopologyError
+from netsim.units import parse_bandwidth, parse_ratio
+from netsim.yamlio.model import FieldError, Model
+from netsim.yamlio.quantities import Seconds
+
+
+def _left(value: object) -> tuple[str, float]:
+    """What is left of a link: a part of its bandwidth, or so many bytes/s."""
+    if isinstance(value, str) and value.strip().endswith(("/s", "ps")):
+        return "rate", parse_bandwidth(value, allow_zero=True)
+    return "part", parse_ratio(value, allow_zero=True)
+
+
+Left = Annotated[
+    tuple[str, float],
+    BeforeValidator(_left),
+    WithJsonSchema({"type": "string", "examples": ["0%", "50%", "100Gbps"]}),
+]
+
+
+class Fault(Model):
+    """One of: a link (`leaf0-spine3` for both directions, `leaf0->spine3` for one) with what is
+    left of its bandwidth, or more latency; a GPU that is slower; a NIC that is missing.
+    """
+
+    link: str | None = None
+    bandwidth: Left | None = None
+    latency: Seconds | None = None
+    gpu: str | None = None
+    slowdown: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    nic: str | None = None
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> "Fault":
+        given = [name for name in ("link", "gpu", "nic") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise FieldError(
+                f"expected one of link, gpu or nic, got {' and '.join(given) or 'none'}"
+            )
+        if self.link is not None and self.bandwidth is None and self.latency is None:
+            raise FieldError("a link needs what is left of it: bandwidth (0%, 50%) or latency")
+        if self.gpu is not None and self.slowdown is None:
+            raise FieldError("a GPU needs a slowdown such as 1.3")
+        wrong = [
+            name
+            for name, owner in (("bandwidth", "link"), ("latency", "link"), ("slowdown", "gpu"))
+            if getattr(self, name) is not None and owner not in given
+        ]
+        if wrong:
+            raise FieldError(f"has no meaning for a {given[0]}", wrong[0])
+        return self
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing is left of the link."""
+        return self.bandwidth is not None and self.bandwidth[1] == 0
+
+    @property
+    def ends(self) -> list[tuple[str, str]]:
+        """Every way in which the name of the link can be taken apart, as (tail, head)."""
+        text = self.link or ""
+        if "->" in text:
+            return [(text.partition("->")[0], text.partition("->")[2])]
+        return [(text[:n], text[n + 1 :]) for n, sign in enumerate(text) if sign == "-"]
+
+
+def dead_inside(faults: Sequence[Fault], host: str) -> tuple[str, ...]:
+    """Links without capacity inside a host, by local names as `gpu0->pcie0`."""
+    found = []
+    for fault in faults:
+        for tail, head in fault.ends if fault.dead else []:
+            if tail.startswith(f"{host}.") and head.startswith(f"{host}."):
+                a, b = tail.removeprefix(f"{host}."), head.removeprefix(f"{host}.")
+                found += [f"{a}->{b}"] if "->" in str(fault.link) else [f"{a}->{b}", f"{b}->{a}"]
+    return tuple(found)
+
+
+def missing_nics(faults: Sequence[Fault], host: str) -> set[int]:
+    """The numbers of the NICs of a host that are missing."""
+    names = [fault.nic.removeprefix(f"{host}.nic") for fault in faults if fault.nic]
+    return {int(name) for name in names if name.isdigit()}
+
+
+def with_faults(topology: Topology, faults: Sequence[Fault]) -> Topology:
+    """The topology with its links and GPUs as the faults leave them."""
+    layout, links = topology.layout, topology.layout.links
+    bandwidth, latency = links.bandwidth.copy(), links.latency.copy()
+    slow = np.ones(len(topology))
+    for number, fault in enumerate(faults):
+        if fault.gpu is not None:
+            slow[_gpu(topology, fault.gpu, number)] = fault.slowdown or 1.0
+        if fault.link is not None:
+            hit = _links(topology, fault, number)
+            kind, left = fault.bandwidth or ("part", 1.0)
+            bandwidth[hit] = bandwidth[hit] * left if kind == "part" else left
+            latency[hit] = latency[hit] if fault.latency is None else fault.latency
+    changed = Layout(
+        layout.nodes,
+        layout.kinds,
+        layout.passes,
+        replace(links, bandwidth=bandwidth, latency=latency),
+    )
+    capacities: dict[str, NDArray[Any]] = dict(topology.capacities)
+    if (slow > 1).any():
+        capacities = {name: given / slow for name, given in capacities.items()}
+        capacities["sms"] = 1 / slow
+    return replace(topology, description=changed, capacities=capacities)
+
+
+def _gpu(topology: Topology, name: str, fault: int) -> int:
+    if name not in topology.gpus:
+        hint = suggest(name, [str(gpu) for gpu in topology.gpus[:1024]])
+        raise TopologyError(f"faults.{fault}.gpu: there is no GPU '{name}'{hint}")
+    return topology.gpus.index(name)
+
+
+def _links(topology: Topology, fault: Fault, number: int) -> NDArray[np.int64]:
+    """The links that a fault is about."""
+    nodes, links = topology.node_number, topology.links
+    known = [(a, b) for a, b in fault.ends if a in nodes and b in nodes]
+    for a, b in known:
+        tail, head = nodes[a], nodes[b]
+        hit = (links.tail == tail) & (links.head == head)
+        if "->" not in str(fault.link):
+            hit |= (links.tail == head) & (links.head == tail)
+        if hit.any():
+            return np.flatnonzero(hit)
+    if known:
+        joined = np.flatnonzero(links.tail == nodes[known[0][0]])[:8]
+        near = ", ".join(str(topology.nodes[int(n)]) for n in links.head[joined])
+        reason = f"'{known[0][0]}' has links to {near}"
+    else:
+        ends = fault.ends or [(str(fault.link), "")]
+        unknown = next((e for pair in ends[:1] for e in pair if e not in nodes), str(fault.link))
+        reason = f"there is no '{unknown}'{suggest(unknown, list(map(str, topology.nodes[:4096])))}"
+    raise TopologyError(f"faults.{number}.link: no link '{fault.link}': {reason}")

@@ -1,0 +1,203 @@
+"""Fabrics: counting laws, arithmetic of bandwidths, valid and symmetric routes."""
+
+import numpy as np
+import pytest
+from topology_tools import check_routes, cluster, routes, topology
+
+from netsim.topology import TopologyError
+from netsim.topology.figures import fabric_figures, gpu_bandwidth, route_statistics
+
+FABRICS = [
+    "{kind: single-switch}",
+    "{kind: leaf-spine, oversubscription: 2}",
+    "{kind: leaf-spine, ports: 32, nodes_per_leaf: 1}",
+    "{kind: rail-optimized}",
+    "{kind: rail-optimized, ports: 16, nodes_per_unit: 2}",
+    "{kind: rail-optimized, ports: 12, nodes_per_unit: 2}",
+    "{kind: rail-only}",
+    "{kind: rail-only, nodes_per_unit: 2}",
+    "{kind: dual-plane}",
+    "{kind: fat-tree}",
+    "{kind: fat-tree, levels: 2}",
+    "{kind: dragonfly, routers: 4, ports_per_router: 4, global_links: 2}",
+    "{kind: torus, dims: [2, 2, 3]}",
+    "{kind: torus, dims: [3, 4]}",
+    "{kind: ring}",
+    "{kind: nvlink-domain, hosts: 4}",
+    "{kind: custom, switches: [a, b], links: [{from: 'node?.nic*', to: a}, "
+    "{from: 'node1?.nic*', to: b}, {from: a, to: b, bandwidth: 1600Gbps}]}",
+]
+
+
+def hosts(count, fabric, machine="dgx-a100", more=""):
+    return f"machine: {machine}\nnodes: {count}\nfabric: {fabric}\n{more}"
+
+
+@pytest.mark.parametrize("routing", ["static", "ecmp", "spray"])
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_routes_of_random_pairs_are_valid(fabric, routing):
+    t = topology(hosts(12, f"{fabric[:-1]}, routing: {routing}}}"))
+    rng = np.random.default_rng(1)
+    src, dst = rng.integers(0, 96, (2, 300))
+    apart = src != dst
+    found = routes(t, src[apart], dst[apart], channel=3)
+    check_routes(t, found, src[apart], dst[apart])
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_ways_there_and_back_are_equally_long(fabric):
+    t = topology(hosts(12, f"{fabric[:-1]}, routing: static}}"))
+    src, dst = np.arange(8), np.arange(8) + 56
+    there, back = routes(t, src, dst), routes(t, dst, src)
+    assert np.diff(there.ptr).tolist() == np.diff(back.ptr).tolist()
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
+def test_a_k_ary_fat_tree(k):
+    count = max(2, k**3 // 4)
+    text = hosts(
+        min(count, k**3 // 4), f"{{kind: fat-tree, k: {k}}}", "dgx-h100", "nics_per_node: 1\n"
+    )
+    figures = fabric_figures(cluster(text))
+    assert sum(figures.switches.values()) == 5 * k**2 // 4
+    assert figures.cables == k**3 // 2
+    assert figures.access == k**3 // 4
+    assert figures.oversubscription == pytest.approx(1, rel=1e-4)
+    assert figures.diameter == 5
+
+
+def test_a_two_level_fat_tree():
+    figures = fabric_figures(cluster(hosts(4, "{kind: fat-tree, levels: 2, k: 8}")))
+    assert figures.switches == {"leaf": 8, "spine": 4}
+    assert figures.cables == 32
+    assert figures.oversubscription == pytest.approx(1, rel=1e-4)
+    assert figures.diameter == 3
+
+
+@pytest.mark.parametrize("dims", [(4,), (3, 5), (4, 4), (2, 3, 4), (2, 2, 2)])
+def test_a_torus_is_vertex_transitive(dims):
+    nodes = int(np.prod(dims))
+    text = hosts(nodes, f"{{kind: torus, dims: {list(dims)}}}", "dgx-h100", "nics_per_node: 1\n")
+    made = cluster(text)
+    figures = fabric_figures(made)
+    assert figures.cables == sum(nodes if d > 2 else nodes // 2 for d in dims)
+    assert figures.diameter == 1 + sum(d // 2 for d in dims)
+    src, dst = (side.ravel() for side in np.indices((nodes, nodes)))
+    length = (made.fabric.wiring.hops(src, dst, 0 * src) >= 0).sum(axis=1).reshape(nodes, nodes)
+    assert len({tuple(sorted(row)) for row in length.tolist()}) == 1
+
+
+@pytest.mark.parametrize(("down", "line"), [("1", 1.0), ("2", 0.5), ("'4:1'", 0.25)])
+@pytest.mark.parametrize("kind", ["leaf-spine", "rail-optimized"])
+def test_oversubscription_divides_the_bisection(kind, down, line):
+    made = cluster(hosts(8, f"{{kind: {kind}, oversubscription: {down}}}", "dgx-h100"))
+    figures = fabric_figures(made)
+    per_gpu = figures.bisection / 32
+    if kind == "leaf-spine":
+        assert per_gpu == pytest.approx(50e9 * 0.982 * line, rel=1e-3)
+    else:  # a rail's two halves share a leaf
+        assert per_gpu == pytest.approx(50e9 * 0.982, rel=1e-3)
+
+
+def test_one_400g_nic_a_gpu_and_full_bisection_give_50_gigabytes_between_leaves():
+    t = topology(hosts(8, "{kind: leaf-spine}", "dgx-h100"))
+    gpus = np.arange(32)
+    stats = route_statistics(t, gpus, gpus + 32)
+    assert not len(stats.collisions)
+    assert stats.flows.max() == 1
+
+
+def test_hashes_collide_and_depend_on_seed_and_channel_only():
+    text = hosts(8, "{kind: leaf-spine, routing: ecmp, seed: %d}", "dgx-h100")
+    gpus = np.arange(32)
+    first, again, other = (topology(text % seed) for seed in (1, 1, 2))
+    flows = [route_statistics(t, gpus, gpus + 32).flows for t in (first, again, other)]
+    assert flows[0].tolist() == flows[1].tolist() != flows[2].tolist()
+    assert len(route_statistics(first, gpus, gpus + 32).collisions) > 0
+    assert route_statistics(first, gpus, gpus + 32, channel=1).flows.tolist() != flows[0].tolist()
+    assert first.router.per_channel
+
+
+def test_spray_uses_every_path_equally():
+    t = topology(hosts(8, "{kind: leaf-spine, routing: spray}", "dgx-h100"))
+    gpus = np.arange(32)
+    stats = route_statistics(t, gpus, gpus + 32)
+    assert not len(stats.collisions)
+    assert stats.flows[stats.flows > 0] == pytest.approx(1.0)
+
+
+def test_rails_that_never_meet_are_reached_over_nvlink():
+    t = topology(hosts(4, "{kind: rail-only}", "dgx-h100"))
+    names = [t.link_name(int(link)) for link in routes(t, 0, 13).link]
+    assert names[1] == "node0.nvswitch0->node0.gpu5"
+    assert "node0.nic5->leaf5" in names
+    alone = topology(hosts(4, "{kind: rail-only}", "l40s-pcie-x8"))
+    assert "node0.nic1->leaf1" in [alone.link_name(int(x)) for x in routes(alone, 0, 13).link]
+
+
+def test_rail_routing_takes_the_rail_of_the_receiver():
+    t = topology(hosts(4, "{kind: rail-optimized, routing: rail}", "dgx-h100"))
+    assert len(routes(t, 0, 13).link) == len(routes(t, 5, 13).link) + 2
+
+
+def test_dual_plane_splits_every_nic():
+    made = cluster(hosts(4, "{kind: dual-plane}", "dgx-h100"))
+    t = made.topology
+    found = routes(t, 0, 13)
+    ports = t.links.kind[found.link] == 6
+    assert found.fraction[ports].tolist() == [0.5] * 4
+    assert t.links.bandwidth[found.link[ports]] == pytest.approx(np.full(4, 25e9 * 0.982))
+
+
+@pytest.mark.parametrize("routing", ["minimal", "valiant"])
+def test_dragonfly_paths(routing):
+    fabric = "{kind: dragonfly, routers: 4, ports_per_router: 2, global_links: 2, routing: %s}"
+    text = hosts(24, fabric % routing, "dgx-h100", "nics_per_node: 2\n")
+    made = cluster(text)
+    figures = fabric_figures(made)
+    groups = 6
+    assert figures.switches == {"router": 4 * groups}
+    assert figures.cables == groups * 6 + groups * (groups - 1) // 2 * (8 // (groups - 1))
+    assert figures.diameter <= (4 if routing == "minimal" else 6)
+
+
+def test_several_units_need_three_levels():
+    made = cluster(hosts(64, "{kind: rail-optimized, ports: 16}", "dgx-h100"))
+    figures = fabric_figures(made)
+    assert figures.switches == {"leaf": 64, "spine": 64, "core": 64}
+    assert figures.diameter == 5
+    assert figures.oversubscription == pytest.approx(1, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "message"),
+    [
+        ("{kind: fat-tree, k: 5}", "k: a fat tree needs an even k, got 5"),
+        ("{kind: fat-tree, k: 4}", "with k = 4 has 16 ports, but 12 hosts need 96"),
+        ("{kind: leaf-spine, ports: 8, nodes_per_leaf: 1}", "a leaf with 8 ports down and 8 up"),
+        ("{kind: leaf-spine, ports: 4}", "a host with 8 NICs does not fit a leaf of 4 ports"),
+        ("{kind: leaf-spine, spines: 5}", "32 uplinks a leaf do not spread over 5"),
+        ("{kind: torus, dims: [3, 3]}", "a torus of 3 x 3 has 9 routers, but there are 12 hosts"),
+        ("{kind: dragonfly, routers: 1, ports_per_router: 8}", "12 groups need 11 global links"),
+        ("{kind: dragonfly, groups: 1, routers: 2}", "12 hosts of 8 NICs need 3, got 1"),
+        ("{kind: dragonfly, ports: 8}", "a router needs 27 ports, but a switch has 8"),
+        ("{kind: custom, switches: [a], links: []}", "links: node0.nic0 is on no switch"),
+        ("{kind: custom, switches: [a], links: [{from: x, to: a}]}", "no switch or NIC 'x'"),
+    ],
+)
+def test_impossible_shapes_are_refused_with_the_reason(fabric, message):
+    with pytest.raises(TopologyError) as caught:
+        topology(hosts(12, fabric))
+    assert message in str(caught.value)
+
+
+def test_what_gpus_can_send():
+    up, out = gpu_bandwidth(cluster(hosts(2, "{kind: single-switch}", "dgx-h100")))
+    assert up == pytest.approx(np.full(16, 370.8e9))
+    assert out.tolist() == [50e9] * 16
+
+
+def test_65536_gpus():
+    made = cluster(hosts(8192, "{kind: rail-optimized}", "dgx-h100"))
+    assert len(made.topology) == 65536
+    assert len(made.fabric.switches) == 2048 + 2048 + 1024
