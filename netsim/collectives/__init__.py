@@ -101,13 +101,19 @@ def build(collective: Collective, algorithm: str, **parameters: object) -> Sched
     if algorithm not in table:
         raise AlgorithmError("algorithm", _unknown_algorithm(collective.name, algorithm))
     function = table[algorithm]
-    known = list(signature(function).parameters)[1:]
+    known = parameters_of(collective.name, algorithm)
     for name in parameters:
         if name not in known:
             choice = f"one of {', '.join(known)}" if known else "no parameter"
             message = f"{algorithm} {collective.name} has {choice}, got {name!r}"
             raise AlgorithmError(name, message + suggest(name, known))
     return function(collective, **parameters)
+
+
+def parameters_of(collective: str, algorithm: str) -> list[str]:
+    """The names of an algorithm's parameters; none for an algorithm that does not exist."""
+    function = ALGORITHMS[collective].get(algorithm)
+    return [] if function is None else list(signature(function).parameters)[1:]
 
 
 def _unknown_algorithm(collective: str, algorithm: str) -> str:
@@ -133,6 +139,7 @@ __all__ = [
     "build",
     "check_races",
     "collective_of",
+    "parameters_of",
     "render_text",
     "states",
     "verify",

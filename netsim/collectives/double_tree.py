@@ -96,7 +96,7 @@ class _Writer:
 def all_reduce(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | None = None
 ) -> Schedule:
-    """Sums go up both trees and results come down, in `chunks` pieces or in `chunk_bytes` each."""
+    """Sums go up and results come down, in `chunks` pieces a tree or in `chunk_bytes` each."""
     lanes = Lanes(collective, channels=2)
     lanes.keep()
     half, trees = (collective.count + 1) // 2, trees_of(collective.ranks)
@@ -105,6 +105,7 @@ def all_reduce(
     levels = int(trees.depth.max())
     for depth in range(levels, 0, -1):
         _up(writer, np.flatnonzero(trees.depth == depth), levels - depth)
+    # Only the roots have something to hand down.
     writer.ready[:, trees.depth > 0] = -1
     for depth in range(1, levels + 1):
         _down(writer, np.flatnonzero(trees.depth == depth), levels + depth - 1)
@@ -129,8 +130,6 @@ def _up(writer: _Writer, child: Ints, step: int) -> None:
     if len(twice):
         styles = _adds(writer, twice // n)
         ready[:, twice] = writer.add(styles, twice, twice, step, [ready[:, twice], rows[:, second]])
-    roots = twice if (trees.parent[parent] < 0).all() else parent[:0]
-    writer.lanes.wait(roots, ready[-1, roots])
 
 
 def _down(writer: _Writer, child: Ints, step: int) -> None:

@@ -73,6 +73,9 @@ def _accesses(schedule: Schedule, row: int, number: dict[int, int]) -> Iterator[
     piece, pieces = int(schedule.piece[row]), schedule.pieces
     late = style.kind != LOCAL_COPY
     sources, targets = schedule.members(row)
+    outside = [member for member in (*sources, *targets) if member not in number]
+    if outside:
+        raise RaceError(f"{schedule.describe(row)} is outside the collective")
     for source in sources:
         yield Access(number[source], style.src_buffer, int(pieces.src_offset[piece]), False, False)
     for target in targets:

@@ -79,23 +79,22 @@ def pass_around(
     styles: Rows,
     first_piece: Ints,
     start: int,
-    *,
     step: int = 0,
     channels: int = 1,
     ready: bool = False,
 ) -> int:
     """Append the steps of several rings of length L at once; returns the step after the last.
 
-    At step t the p-th member of ring i sends chunk c = (p + start - t) mod L, which is piece
-    `first_piece[t]` + i·L + c, in the style `styles[t, i]`, or `styles[t, i·L + p]` if there are
-    as many. With `channels`, the ranks of a single ring are in one ring on each channel.
+    At step t the p-th member of ring i sends chunk c = (p + start - t) mod L, piece
+    `first_piece[t]` + i·L + c, in style `styles[t, i]`, or `styles[t, i·L + p]` if there are so
+    many. With `channels`, the ranks of a single ring are in one ring on each channel.
     """
-    ring = np.tile(np.atleast_2d(np.asarray(members, np.int32)), (channels, 1))
+    ring = np.tile(np.asarray(members, np.int32), (channels, 1))
     steps, (rings, length) = len(styles), ring.shape
     if steps == 0 or length == 1:
         return step
     each = styles if styles.shape[1] == rings * length else np.repeat(styles, length, axis=1)
-    channel = np.arange(rings * length) // length if channels > 1 else np.zeros(rings * length, int)
+    channel = np.repeat(np.arange(rings) * (channels > 1), length)
     src, dst = ring.ravel(), np.roll(ring, -1, 1).ravel()
     pieces = _ring_pieces(np.asarray(first_piece, np.int32), rings, length, start)
     head = lanes.send(src, dst, [Part(each[0], pieces[0])], step, channel=channel, ready=ready)

@@ -26,27 +26,18 @@ def collective_of(
     receives the size.
     """
     if size_bytes < 0 or element_bytes < 1 or ranks < 1:
-        raise CollectiveError(
-            "size",
-            f"expected bytes, element bytes and ranks, got {size_bytes, element_bytes, ranks}",
-        )
+        got = (size_bytes, element_bytes, ranks)
+        raise CollectiveError("size", f"expected bytes, element bytes and ranks, got {got}")
     count = size_bytes // element_bytes
     if name in DIVIDED:
         step = max(1, ALIGNMENT // element_bytes)
         count = count // ranks // step * step
-    counts: Sequence[Sequence[int]] = matrix
     if name == "alltoallv":
-        counts = scaled(matrix or [[1] * ranks] * ranks, count)
-    return Collective(
-        name,
-        ranks,
-        count=0 if name in ("alltoallv", "barrier") else count,
-        element_bytes=element_bytes,
-        root=root,
-        in_place=in_place,
-        matrix=tuple(tuple(row) for row in counts),
-        pairs=tuple((s, d) for s, d in pairs),
-    )
+        matrix, count = scaled(matrix or [[1] * ranks] * ranks, count), 0
+    if name == "barrier":
+        count = 0
+    blocks, ends = tuple(map(tuple, matrix)), tuple((s, d) for s, d in pairs)
+    return Collective(name, ranks, count, element_bytes, root, in_place, blocks, ends)
 
 
 def scaled(weights: Sequence[Sequence[int]], count: int) -> tuple[tuple[int, ...], ...]:

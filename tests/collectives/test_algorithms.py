@@ -1,11 +1,16 @@
 """Every algorithm does what its collective demands, without races, at every number of ranks."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from collective_cases import SIZES, TABLE, cases, make
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numeric_run import Numbers
 
-from netsim.collectives import Collective, build, check_races, verify, volumes
+from netsim.collectives import ALGORITHMS, Collective, build, check_races, verify, volumes
+from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.schedule import MARK, Schedule
 
 PARAMETERS = [
@@ -53,6 +58,26 @@ def test_parameters(name: str, algorithm: str, parameters: dict[str, object]) ->
     for n in (12,) if "node_size" in parameters else (2, 5, 12):
         for collective in cases(name, n):
             check(build(collective, algorithm, **parameters), collective)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_any_case(data: st.DataObject) -> None:
+    name, algorithm = data.draw(st.sampled_from(TABLE))
+    n = data.draw(st.integers(1, 20))
+    count, root = data.draw(st.integers(0, 50)), data.draw(st.integers(0, n - 1))
+    in_place = name in HAS_IN_PLACE and data.draw(st.booleans())
+    parameters: dict[str, object] = {}
+    for parameter in list(signature(ALGORITHMS[name][algorithm]).parameters)[1:]:
+        if parameter in ("channels", "chunks"):
+            parameters[parameter] = data.draw(st.integers(1, 6))
+        elif parameter == "node_size":
+            divisors = [size for size in range(1, n + 1) if n % size == 0]
+            parameters[parameter] = data.draw(st.sampled_from(divisors))
+        elif parameter == "sharded":
+            parameters[parameter] = data.draw(st.booleans())
+    collective = make(name, n, count, root, in_place)
+    check(build(collective, algorithm, **parameters), collective)
 
 
 def test_groups_in_any_order() -> None:

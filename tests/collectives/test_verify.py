@@ -12,6 +12,7 @@ from mutations import (
     with_piece,
     with_row_twice,
     with_style,
+    without_dependency,
     without_row,
 )
 from numeric_run import Numbers
@@ -133,6 +134,19 @@ def test_rows_must_stay_inside_the_collective() -> None:
 def test_unknown_collective_number() -> None:
     with pytest.raises(ValueError, match=r"which: expected 0\.\.0, got 1"):
         verify(build(RING, "ring"), RING, 1)
+
+
+def test_a_barrier_waits_for_everyone() -> None:
+    barrier = make("barrier", 4)
+    schedule = build(barrier, "dissemination")
+    verify(schedule, barrier)
+    lags = [schedule.lags[k].arrival for k in schedule.dep_lag.tolist()]
+    for edge in np.flatnonzero(lags).tolist():
+        text = message(without_dependency(schedule, edge), barrier)
+        assert "leaves the barrier without rank" in text
+    assert message(with_end(schedule, 0, dst=2), barrier) == (
+        "rank 1 leaves the barrier without rank 0"
+    )
 
 
 def nvls(n: int, count: int, *, skip: bool = False) -> Schedule:
