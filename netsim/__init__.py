@@ -1,1 +1,92 @@
-"""netsim: a discrete-event simulator of collectives on GPU clusters."""
+"""netsim: a discrete-event simulator of collectives on GPU clusters.
+
+    import netsim
+    rows = netsim.run("quickstart", ["workload.sizes=64MiB"])
+    rows[0].busbw_GBps
+
+The names below are the public interface; they are imported when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from netsim.version import __version__
+
+if TYPE_CHECKING:
+    from netsim.collectives import (
+        ALGORITHMS,
+        Collective,
+        build,
+        check_races,
+        collective_of,
+        verify,
+        volumes,
+    )
+    from netsim.engines import simulate
+    from netsim.errors import InputError, NetsimError, ScenarioError, StalledError
+    from netsim.program import Program, Timeline, place
+    from netsim.results import Row
+    from netsim.runs import run
+    from netsim.schedule import Builder, Lag, Launch, Schedule, Style, Use, repeat
+    from netsim.topology import Topology, build_topology, load_machine
+
+_HOMES = {
+    "netsim.collectives": (
+        "ALGORITHMS",
+        "Collective",
+        "build",
+        "check_races",
+        "collective_of",
+        "verify",
+        "volumes",
+    ),
+    "netsim.engines": ("simulate",),
+    "netsim.errors": ("InputError", "NetsimError", "ScenarioError", "StalledError"),
+    "netsim.program": ("Program", "Timeline", "place"),
+    "netsim.results": ("Row",),
+    "netsim.runs": ("run",),
+    "netsim.schedule": ("Builder", "Lag", "Launch", "Schedule", "Style", "Use", "repeat"),
+    "netsim.topology": ("Topology", "build_topology", "load_machine"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ALGORITHMS",
+    "Builder",
+    "Collective",
+    "InputError",
+    "Lag",
+    "Launch",
+    "NetsimError",
+    "Program",
+    "Row",
+    "ScenarioError",
+    "Schedule",
+    "StalledError",
+    "Style",
+    "Timeline",
+    "Topology",
+    "Use",
+    "__version__",
+    "build",
+    "build_topology",
+    "check_races",
+    "collective_of",
+    "load_machine",
+    "place",
+    "repeat",
+    "run",
+    "simulate",
+    "verify",
+    "volumes",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'netsim' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -2,11 +2,19 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.collectives import Collective, CollectiveError, build, collective_of
+from netsim.collectives import (
+    ALGORITHMS,
+    Collective,
+    CollectiveError,
+    build,
+    collective_of,
+    parameters_of,
+)
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.communicators import split_ranks
 from netsim.metrics import bound_by
@@ -47,6 +55,16 @@ class Prepared:
         """GPUs of a host; of the first, where they differ."""
         return len(self.topology) // node_count(self.cell.scenario.cluster)
 
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the algorithm; what is left open follows from the cluster."""
+        work = self.cell.scenario.workload
+        takes = parameters_of(work.collective, work.algorithm)
+        whole = work.ranks is None and len(self.groups) == 1
+        if "node_size" in takes and whole and not {"node_size", "groups"} & set(work.parameters):
+            return {**work.parameters, "node_size": self.gpus_per_node}
+        return work.parameters
+
     def collective(self, size: int, *, in_place: bool = False) -> Collective:
         """The collective of one communicator at a size."""
         work = self.cell.scenario.workload
@@ -65,7 +83,7 @@ class Prepared:
         """What all communicators do at a size, side by side."""
         work = self.cell.scenario.workload
         collective = self.collective(size, in_place=in_place)
-        one = build(collective, work.algorithm, **work.parameters)
+        one = build(collective, work.algorithm, **self.parameters)
         if len(self.groups) == 1:
             return one
         return combine([one] * len(self.groups), self.groups, len(self.gpus))
@@ -97,9 +115,13 @@ def prepare(cell: Cell) -> Prepared:
 def _check_algorithm(prepared: Prepared) -> None:
     """Build the smallest schedule, so that what does not fit is said before anything runs."""
     source, work = prepared.cell.source, prepared.cell.scenario.workload
+    if work.algorithm == "auto":
+        known = ", ".join(ALGORITHMS[work.collective])
+        message = f"NCCL's own choice (auto) is not built yet; choose one of {known}"
+        raise source.error(("workload", "algorithm"), message)
     try:
         collective = prepared.collective(min(work.size_list()))
-        build(collective, work.algorithm, **work.parameters)
+        build(collective, work.algorithm, **prepared.parameters)
     except CollectiveError as error:
         path: tuple[str, ...] = ("workload", _FIELDS.get(error.field, "algorithm"))
         if error.field in work.parameters:

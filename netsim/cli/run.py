@@ -7,17 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from netsim.cli.files import checked_cells, find_scenario, named
 from netsim.cli.outputs import write_outputs
 from netsim.cli.progress import Bar
 from netsim.cli.tables import footer, header, line
 from netsim.errors import NetsimError
 from netsim.results import Row, csv_text, open_folder
+from netsim.runs import checked_cells, find_scenario, load_source
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.sweep import run_tasks, tasks_of
-from netsim.yamlio.overrides import apply_overrides
-from netsim.yamlio.source import read_source
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
 
@@ -43,8 +41,7 @@ def command(
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
     found = find_scenario(scenario)
     changes = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
-    source = apply_overrides(named(read_source(found.path), found.path), changes)
-    cells = checked_cells(source)
+    cells = checked_cells(load_source(found.path, changes))
     tell = _silent if quiet else _tell
     if found.note:
         tell(found.note)

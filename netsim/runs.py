@@ -1,0 +1,56 @@
+"""A scenario from its name to its rows: what `netsim run` and the Python API have in common."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from netsim.presets import Preset, find_preset, is_path, preset_folder
+from netsim.results import Row
+from netsim.scenario.cells import Cell, expand
+from netsim.simulate import prepare, simulate_size
+from netsim.yamlio.overrides import apply_overrides
+from netsim.yamlio.source import Source, read_source
+
+
+def find_scenario(name: str) -> Preset:
+    """The file of a scenario: a path, or the name of a preset with or without its folder.
+
+    `scenarios/quickstart.yaml` finds the preset from any directory; a file that exists wins.
+    """
+    path = Path(name)
+    if is_path(name) and not path.exists() and path.parent.name in ("", "scenarios"):
+        preset = preset_folder("scenarios") / path.name
+        if preset.is_file():
+            return Preset(path.stem, preset)
+    return find_preset("scenarios", name, "scenario")
+
+
+def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
+    """A scenario file with `KEY=VALUE` settings applied, named after its file if it has no name."""
+    source = apply_overrides(read_source(path), settings)
+    if source.data.get("name") is not None:
+        return source
+    return replace(source, data={"name": path.stem, **source.data})
+
+
+def checked_cells(source: Source) -> list[Cell]:
+    """All cells of a scenario, each known to fit together; what is wrong is raised at once."""
+    cells = expand(source)
+    for cell in cells:
+        prepare(cell)
+    return cells
+
+
+def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "auto") -> list[Row]:
+    """Simulate all cells of a scenario and return their rows; nothing is written.
+
+    `settings` replace single values, as `netsim run --set` does:
+    `run("quickstart", ["workload.sizes=64MiB"])`.
+    """
+    cells = checked_cells(load_source(find_scenario(str(scenario)).path, settings))
+    rows = []
+    for cell in cells:
+        prepared = prepare(cell)
+        sizes = cell.scenario.workload.size_list()
+        rows += [simulate_size(prepared, size, engine=engine)[0] for size in sizes]
+    return rows

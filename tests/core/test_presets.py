@@ -1,0 +1,36 @@
+"""Every file that ships loads and runs its smallest cell."""
+
+from pathlib import Path
+
+import pytest
+
+from netsim.runs import checked_cells, load_source
+from netsim.simulate import prepare, simulate_size
+from netsim.topology import load_machine
+
+ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
+MACHINES = sorted((ROOT / "topologies").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_smallest_cell_of_a_scenario_runs(path: Path) -> None:
+    cells = checked_cells(load_source(path))
+    prepared = min((prepare(cell) for cell in cells), key=lambda p: len(p.gpus))
+    sizes = prepared.cell.scenario.workload.size_list()
+    row, _ = simulate_size(prepared, min(sizes))
+    assert row.status == "ok"
+    assert row.time_us is not None
+    assert row.time_us > 0
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_scenario_begins_with_its_question(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert first.startswith("# ")
+    assert first.endswith("?")
+
+
+@pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
+def test_a_machine_loads(path: Path) -> None:
+    assert load_machine(path).gpu.count >= 1
