@@ -168,7 +168,8 @@ def _over_chip_link(table: PathTable, gpu: int, net: int) -> None:
     facts, cpu = table.graph.facts, local_cpu(table, gpu)
     if "P2C" not in facts.path_types or table.type_of(gpu, cpu) != "C2C":
         return
-    if table.paths[cpu, net].type <= facts.rank("PHB"):
+    to_port = table.paths.get((cpu, net))
+    if to_port is not None and to_port.type <= facts.rank("PHB"):
         _via(table, cpu, gpu, net, facts.rank("P2C"))
         _via(table, cpu, net, gpu, facts.rank("P2C"))
 

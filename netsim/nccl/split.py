@@ -1,0 +1,151 @@
+"""How NCCL cuts collectives over channels, and a channel's share into loops of chunks.
+
+Since 2.22 the buffer is cut once into consecutive parts; before, every loop over the buffer was
+shared equally by all channels. Offsets and counts are in bytes here unless they say elements.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netsim.nccl.names import Function, Protocol
+
+LEAST_TRAFFIC = 32768  # bytes of traffic that make a channel worth having
+ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Share:
+    """A collective to split: elements as NCCL's call counts them (per rank for AllGather)."""
+
+    function: Function
+    count: int
+    element_bytes: int
+    protocol: Protocol
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one channel does of one collective of a group: elements from `offset` on."""
+
+    collective: int
+    channel: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop over a buffer, in bytes: where it starts and how long its chunks are."""
+
+    offset: int
+    chunk: int
+
+
+def traffic_per_byte(function: Function, n_ranks: int, protocol: Protocol) -> int:
+    """Bytes that cross a rank's links per byte of the call; LL counts four times as much."""
+    factor = {"AllReduce": 2, "AllGather": n_ranks, "ReduceScatter": n_ranks}.get(function, 1)
+    return factor * (4 if protocol == "LL" else 1)
+
+
+def split_over_channels(shares: Sequence[Share], n_channels: int, n_ranks: int) -> tuple[Part, ...]:
+    """The parts of a group of collectives, laid one after the other over the channels (2.22+)."""
+    total = sum(_traffic(share, n_ranks) for share in shares)
+    per_channel = _up(-(-total // n_channels), ALIGNMENT)
+    parts: list[Part] = []
+    channel, used = 0, 0
+    for number, share in enumerate(shares):
+        cells = _Cells(share, n_ranks)
+        room = _ceil(per_channel - used, cells.traffic) if channel + 1 < n_channels else cells.total
+        counts = cells.counts(min(cells.total, room), channel, n_channels, per_channel)
+        offset = 0
+        for place, count in enumerate(counts):
+            if count:
+                parts.append(Part(number, channel + place, offset, count))
+            offset += count
+        last = counts[-1] * share.element_bytes * cells.factor
+        used = last if len(counts) > 1 else used + last
+        channel += len(counts) - 1
+        if used >= per_channel and channel + 1 < n_channels:
+            channel, used = channel + 1, 0
+    return tuple(parts)
+
+
+def split_evenly(nbytes: int, n_channels: int) -> tuple[tuple[int, int], ...]:
+    """(offset, bytes) of every channel for CollNet, which uses all its channels alike."""
+    size = _up(_ceil(nbytes, n_channels), ALIGNMENT)
+    starts = (min(channel * size, nbytes) for channel in range(n_channels))
+    return tuple((start, min(size, nbytes - start)) for start in starts)
+
+
+class _Cells:
+    """One collective in cells, the unit in which channels get work."""
+
+    def __init__(self, share: Share, n_ranks: int) -> None:
+        self.share = share
+        self.factor = traffic_per_byte(share.function, n_ranks, share.protocol)
+        self.nbytes = _up(_ceil(LEAST_TRAFFIC, self.factor), ALIGNMENT)
+        self.total = _ceil(share.count * share.element_bytes, self.nbytes)
+        self.traffic = self.nbytes * self.factor
+
+    def counts(self, low: int, channel: int, n_channels: int, per_channel: int) -> list[int]:
+        """Elements of consecutive channels from `channel` on, the first with `low` cells."""
+        each = max(1, min(self.total, _ceil(per_channel, self.traffic)))
+        middle, high = divmod(self.total - low, each)
+        if (low > 0) + middle + (high > 0) > n_channels - channel:
+            middle = n_channels - channel - 2
+            each = (self.total - low) // (middle + 1)
+            high = each + (self.total - low) % (middle + 1)
+        if high == 0 and middle:
+            high, middle = each, middle - 1
+        cells = [low, *[each] * middle, *([high] if high else [])]
+        elements = self.nbytes // self.share.element_bytes
+        counts = [count * elements for count in cells]
+        counts[-1] -= self.total * elements - self.share.count
+        return counts
+
+
+def loops_of_part(
+    nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT
+) -> tuple[Loop, ...]:
+    """The loops of one channel's share: each covers `spread` chunks, the last smaller ones.
+
+    `spread` is the number of ranks for a ring AllReduce, of heads for NVLS, else 1.
+    """
+    loops, offset = list[Loop](), 0
+    while offset < nbytes:
+        left = nbytes - offset
+        size = chunk if left >= spread * chunk else min(chunk, _up(_ceil(left, spread), alignment))
+        loops.append(Loop(offset, size))
+        offset += spread * size
+    return tuple(loops)
+
+
+def shared_loops(
+    nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int = 1
+) -> tuple[Loop, ...]:
+    """The loops before 2.22: each is cut into `n_channels` × `spread` chunks of equal size.
+
+    Channel c takes the chunks from c × `spread` on; `spread` is the ranks of a ring AllReduce.
+    """
+    grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
+    alignment = grain.get(protocol, (n_threads - 32) * 8)
+    loops, offset = list[Loop](), 0
+    while offset < nbytes:
+        fair = _up(_ceil(nbytes - offset, n_channels * spread), alignment)
+        size = min(chunk, fair)
+        loops.append(Loop(offset, size))
+        offset += n_channels * spread * size
+    return tuple(loops)
+
+
+def _traffic(share: Share, n_ranks: int) -> int:
+    factor = traffic_per_byte(share.function, n_ranks, share.protocol)
+    return max(LEAST_TRAFFIC, share.count * share.element_bytes * factor)
+
+
+def _ceil(number: int, divisor: int) -> int:
+    return -(-number // divisor)
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

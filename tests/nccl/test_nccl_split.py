@@ -1,0 +1,132 @@
+"""Channels, threads, parts and chunks of calls, with the worked examples of the fact sheet."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nccl_nodes import searched_communicator
+
+from netsim.nccl.chunks import chunk_bytes, slices_of, slot_bytes, steps_of
+from netsim.nccl.settings import NO_SETTINGS
+from netsim.nccl.split import (
+    Share,
+    loops_of_part,
+    shared_loops,
+    split_evenly,
+    split_over_channels,
+)
+from netsim.nccl.threads import launch
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+# system, nodes, bytes, algorithm, protocol: channels × threads, bytes of the parts, chunk
+EXAMPLES = [
+    (("h100_8nic", 1, KIB, "Ring", "LL"), (1, 96), [1024], 32 * KIB),
+    (("h100_8nic", 1, 256 * KIB, "Ring", "LL"), (8, 512), [32768] * 8, 32 * KIB),
+    (("h100_8nic", 1, MIB, "Ring", "LL"), (24, 512), [45056] * 23 + [12288], 32 * KIB),
+    (("h100_8nic", 1, 2 * MIB, "NVLS", "Simple"), (16, 640), [131072] * 16, 16 * KIB),
+    (("h100_8nic", 1, 32 * MIB, "NVLS", "Simple"), (16, 640), [2 * MIB] * 16, 32 * KIB),
+    (("h100_8nic", 1, GIB, "NVLS", "Simple"), (16, 640), [64 * MIB] * 16, 128 * KIB),
+    (("a100_8nic", 1, 4 * MIB, "Ring", "LL128"), (24, 640), [180224] * 23 + [49152], 576000),
+    (("a100_8nic", 1, GIB, "Ring", "Simple"), (24, 544), [44744704] * 23 + [44613632], 2 * MIB),
+    (("dgxa100", 4, 256 * KIB, "Tree", "LL128"), (16, 640), [16384] * 16, 17280),
+    (("dgxa100", 4, 8 * MIB, "Tree", "LL128"), (16, 640), [524288] * 16, 34560),
+]
+
+
+@pytest.mark.parametrize(("call", "blocks", "parts", "chunk"), EXAMPLES)
+def test_worked_examples(call, blocks, parts, chunk):
+    config, nodes, nbytes, algorithm, protocol = call
+    comm = searched_communicator(config, nodes)
+    found = launch(comm, nbytes, algorithm, protocol)
+    assert (found.n_channels, found.n_threads) == blocks
+    share = Share("AllReduce", nbytes // 4, 4, protocol)
+    cut = split_over_channels([share], found.n_channels, comm.n_ranks)
+    assert [part.count * 4 for part in cut] == parts
+    assert [part.channel for part in cut] == list(range(len(parts)))
+    steps = {chunk_bytes(comm, "AllReduce", algorithm, protocol, size) for size in parts[:1]}
+    assert steps == {chunk}
+
+
+@given(
+    counts=st.lists(st.integers(1, 2**22), min_size=1, max_size=5),
+    channels=st.integers(1, 64),
+    ranks=st.integers(2, 512),
+    function=st.sampled_from(["AllReduce", "AllGather", "ReduceScatter", "Broadcast"]),
+    protocol=st.sampled_from(["LL", "LL128", "Simple"]),
+    element=st.sampled_from([1, 2, 4, 8]),
+)
+def test_parts_cover_every_element_once(counts, channels, ranks, function, protocol, element):
+    shares = [Share(function, count, element, protocol) for count in counts]
+    parts = split_over_channels(shares, channels, ranks)
+    for number, count in enumerate(counts):
+        own = [part for part in parts if part.collective == number]
+        assert own[0].offset == 0
+        assert all(part.count > 0 for part in own)
+        assert sum(part.count for part in own) == count
+        ends = [part.offset + part.count for part in own]
+        assert [part.offset for part in own[1:]] == ends[:-1]
+        used = [part.channel for part in own]
+        assert used == list(range(used[0], used[0] + len(used)))
+        assert used[-1] < channels
+
+
+def test_a_group_is_laid_end_to_end_over_the_channels():
+    shares = [Share("Broadcast", 3 * MIB, 1, "Simple"), Share("Broadcast", MIB, 1, "Simple")]
+    parts = split_over_channels(shares, 4, 8)
+    assert [(p.collective, p.channel, p.count) for p in parts] == [
+        (0, 0, MIB),
+        (0, 1, MIB),
+        (0, 2, MIB),
+        (1, 3, MIB),
+    ]
+    shares = [Share("Broadcast", 3 * MIB // 2, 1, "Simple")] * 2
+    parts = split_over_channels(shares, 3, 8)
+    assert [(p.collective, p.channel) for p in parts] == [(0, 0), (0, 1), (1, 1), (1, 2)]
+
+
+def test_loops_of_a_part():
+    assert [loop.chunk for loop in loops_of_part(1024, 32768, spread=8)] == [128]
+    loops = loops_of_part(5 * MIB, 512 * KIB, spread=4)
+    assert [(loop.offset, loop.chunk) for loop in loops] == [
+        (0, 512 * KIB),
+        (2 * MIB, 512 * KIB),
+        (4 * MIB, 256 * KIB),
+    ]
+    assert [loop.chunk for loop in loops_of_part(300, 128)] == [128, 128, 48]
+    assert loops_of_part(0, 128) == ()
+
+
+def test_loops_before_2_22_share_every_loop_among_all_channels():
+    loops = shared_loops(64 * MIB, 2 * MIB, 2, 512, "Simple", spread=8)
+    assert [(loop.offset, loop.chunk) for loop in loops] == [(0, 2 * MIB), (32 * MIB, 2 * MIB)]
+    short = shared_loops(100_000, 2 * MIB, 2, 512, "Simple", spread=8)
+    assert [(loop.offset, loop.chunk) for loop in short] == [(0, 7680)]
+    assert shared_loops(4096, 32768, 1, 96, "LL", spread=8)[0].chunk == 768
+
+
+def test_collnet_uses_all_channels_alike():
+    assert split_evenly(1000, 3) == ((0, 336), (336, 336), (672, 328))
+    assert split_evenly(16, 3) == ((0, 16), (16, 0), (16, 0))
+
+
+def test_slots_and_slices():
+    assert [slot_bytes(p, NO_SETTINGS) for p in ("LL", "LL128", "Simple")] == [
+        32768,
+        576000,
+        524288,
+    ]
+    ring = steps_of("AllReduce", "Ring", "Simple")
+    slot = slot_bytes("Simple", NO_SETTINGS)
+    assert slices_of(2 * MIB, 4, ring, slot) == (MIB, MIB)
+    assert slices_of(32 * KIB, 4, ring, slot) == (32 * KIB,)
+    assert slices_of(96 * KIB, 4, ring, slot) == (48 * KIB, 48 * KIB)
+    assert slices_of(0, 4, ring, slot) == ()
+    assert slices_of(MIB, 4, steps_of("AllReduce", "Tree", "Simple"), slot) == (MIB,)
+
+
+def test_pat_chunks_shrink_with_the_share():
+    comm = searched_communicator("h100_1nic", 2)
+    assert chunk_bytes(comm, "AllGather", "PAT", "Simple", 64 * MIB) == 512 * KIB
+    assert chunk_bytes(comm, "AllGather", "PAT", "Simple", 4 * MIB) == 128 * KIB
+    assert chunk_bytes(comm, "ReduceScatter", "PAT", "Simple", 4 * MIB) == 256 * KIB
+    assert chunk_bytes(comm, "AllGather", "PAT", "Simple", 64) == 64 * KIB
