@@ -123,7 +123,7 @@ def choose(comm: Communicator, call: Call) -> Choice:
         time_us, cost = min(able, key=lambda pair: pair[0])
         return Choice(cost.algorithm, cost.protocol, time_us)
     if comm.facts.bad_choice == "refuse":
-        raise InputError(f"no algorithm available for {call.function}", hint=_reasons(timed))
+        raise InputError(f"no algorithm available for {call.function}", hint=_reasons(comm, timed))
     # Before 2.24 a choice that could not run fell back to rings, in whatever protocol is left.
     admitted = comm.settings.protocols.get(call.function, PROTOCOLS)
     protocol: Protocol = next((name for name in reversed(PROTOCOLS) if name in admitted), "Simple")
@@ -173,6 +173,15 @@ def _on_plateau(comm: Communicator, call: Call, cost: Cost) -> bool:
     return call.nbytes >= comm.n_ranks / 16 * 65536
 
 
-def _reasons(timed: tuple[TimedCost, ...]) -> str:
-    reasons = dict.fromkeys(entry.disabled for entry in timed if entry.cost.bandwidth)
-    return "; ".join(reasons) if reasons else "nothing is left to choose from"
+def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
+    """The rules that forbid what the user admits; what exists on no machine only if it is all."""
+    settings, reasons = comm.settings, dict[str, bool]()
+    for entry in timed:
+        cost = entry.cost
+        algorithms = settings.algorithms.get(cost.function, ALGORITHMS)
+        protocols = settings.protocols.get(cost.function, PROTOCOLS)
+        if cost.algorithm in algorithms and cost.protocol in protocols:
+            made = not not_made(comm, cost.function, cost.algorithm, cost.protocol)
+            reasons[entry.disabled] = made
+    rules = [reason for reason, made in reasons.items() if made] or list(reasons)
+    return "; ".join(rules) if rules else "nothing is left to choose from"
