@@ -38,9 +38,13 @@ def command(
         raise InputError("explain: expected --state", hint="other explanations are still to come")
     source = load_source(find_scenario(scenario).path, settings or [])
     prepared = prepare(checked_cells(source)[0])
-    typer.echo(render_text(value := _states(prepared, size)), nl=False)
+    value = _states(prepared, size)
+    typer.echo(render_text(value), nl=False)
     if output is not None:
-        for path in plot_states(value, output):
+        work = prepared.cell.scenario.workload
+        title = f"{work.algorithm} {work.collective}, {len(prepared.groups[0])} ranks"
+        labels = [chunk.label for chunk in value.chunks]
+        for path in plot_states(value.states, labels, output / "state", title=title):
             typer.echo(f"wrote {path}", err=True)
 
 

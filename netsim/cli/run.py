@@ -49,8 +49,8 @@ def command(
     folder = output or Path("reports") / name
     rows, failure = _simulate(cells, folder, name, engine, form, resume=resume, quiet=quiet)
     if failure is None or len(cells) > 1:
-        for path in write_outputs(cells, rows, folder, engine):
-            tell(f"wrote {path}")
+        for file in write_outputs(cells, folder, engine):
+            tell(f"wrote {file}")
     if verbose:
         tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:

@@ -26,3 +26,22 @@ def question(config: ClusterConfig) -> dict[str, Any]:
         for group in config.members
     ]
     return asked
+
+
+def line_rate(config: ClusterConfig) -> float | None:
+    """GB/s that a bus bandwidth is read against: a GPU's scale-up rate, or the NICs of a host."""
+    if config.graph is not None:
+        rate = getattr(config.graph, "bandwidth", None)
+        return None if rate is None else rate / 1e9
+    group = config.members[0]
+    machine = group.loaded.machine
+    if node_count(config) > 1:
+        nics = machine.nics
+        if nics is None or len(config.members) > 1:
+            return None
+        count = nics.count if config.nics_per_node is None else config.nics_per_node
+        return count * (config.nic or nics.rate) / 1e9
+    up = machine.scale_up
+    if up is None or up.links is None:
+        return None
+    return up.links * up.link_bandwidth / 1e9 if up.switches else None

@@ -1,0 +1,22 @@
+"""The pictures of a run, drawn from the files that it wrote."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from netsim.cli.traces import LOAD, ROWS
+from netsim.plots import plot_links, plot_results, plot_timeline
+from netsim.results.folder import RESULTS
+from netsim.scenario.cells import Cell
+from netsim.scenario.clusters import line_rate
+
+
+def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """Draw results, and timeline and links where there is a trace."""
+    del engine
+    rates = {line_rate(cell.scenario.cluster) for cell in cells}
+    rate = rates.pop() if len(rates) == 1 else None
+    files = plot_results([folder / RESULTS], folder, line_rate=rate)
+    if (folder / ROWS).exists():
+        files += plot_timeline(folder / ROWS, folder)
+        files += plot_links(folder / LOAD, folder)
+    return [str(path) for path in files]

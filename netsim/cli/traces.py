@@ -1,0 +1,66 @@
+"""The trace of a run: one operation of the first cell at its largest size, row by row."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from netsim.engines import simulate
+from netsim.metrics import gpu_time
+from netsim.program import Program, Timeline, place
+from netsim.results import write_text
+from netsim.scenario.cells import Cell
+from netsim.simulate import Prepared, prepare
+from netsim.trace import Operation, write_links, write_links_over_time, write_rows, write_trace
+
+TRACE = "trace.json.gz"
+ROWS = "trace.csv"
+LINKS = "links.csv"
+LOAD = "links_over_time.csv"
+BREAKDOWN = "breakdown.csv"
+
+
+def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """Simulate the operation once, from standstill, and write its trace and its links."""
+    prepared = prepare(cells[0])
+    size = max(cells[0].scenario.workload.size_list())
+    program = place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
+    timeline = simulate(program, engine)
+    operations = _operations(prepared, size)
+    files = [
+        write_trace(folder / TRACE, program, timeline, operations),
+        write_rows(folder / ROWS, program, timeline, operations),
+        write_links(folder / LINKS, program, timeline),
+        write_links_over_time(folder / LOAD, program, timeline),
+    ]
+    _write_breakdown(folder / BREAKDOWN, cells[0].id, size, program, timeline)
+    notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
+    return [*notes, str(folder / BREAKDOWN)]
+
+
+def _operations(prepared: Prepared, size: int) -> list[Operation]:
+    """What the trace says about the collective of each communicator."""
+    work, collective = prepared.cell.scenario.workload, prepared.collective(size)
+    return [
+        Operation(
+            collective=work.collective,
+            algorithm=work.algorithm,
+            dtype=work.dtype,
+            in_elements=collective.input_count(work.root),
+            out_elements=collective.output_count(work.root),
+            ranks=group,
+            group=str(number),
+        )
+        for number, group in enumerate(prepared.groups)
+    ]
+
+
+def _write_breakdown(
+    path: Path, cell: str, size: int, program: Program, timeline: Timeline
+) -> None:
+    """Where the time of every GPU goes, in µs."""
+    spent = gpu_time(program, timeline)
+    lines = ["cell,size_bytes,rank,gpu,communicating_us,computing_us,busy_us,waiting_us"]
+    columns = (spent.communicating, spent.computing, spent.busy, spent.waiting)
+    for rank, gpu in enumerate(program.gpus):
+        times = ",".join(repr(float(column[rank]) * 1e6) for column in columns)
+        lines.append(f"{cell},{size},{rank},{gpu},{times}")
+    write_text(path, "\n".join(lines) + "\n")
