@@ -1,0 +1,26 @@
+"""Pictures of results and traces, drawn from their CSV files alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from netsim.plots.links import plot_links
+from netsim.plots.results import plot_results
+from netsim.plots.states import plot_states
+from netsim.plots.style import FORMATS
+from netsim.plots.timeline import plot_timeline
+
+
+def plot_trace(
+    folder: Path, out_dir: Path | None = None, formats: Sequence[str] = FORMATS
+) -> list[Path]:
+    """Draw the timeline and the links of a folder with trace.csv and links_over_time.csv, or what
+    it has of these; into the folder itself unless another is given.
+    """
+    drawn: list[Path] = []
+    for name, plot in (("trace.csv", plot_timeline), ("links_over_time.csv", plot_links)):
+        if (folder / name).exists():
+            drawn += plot(folder / name, out_dir or folder, formats)
+    return drawn
+
+
+__all__ = ["FORMATS", "plot_links", "plot_results", "plot_states", "plot_timeline", "plot_trace"]

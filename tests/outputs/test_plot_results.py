@@ -1,0 +1,141 @@
+"""Pictures of results.csv: what is drawn, how it is labelled, and that files are the same again."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from result_files import SIZES, row, sweep, write
+
+from netsim.plots import plot_results
+from netsim.plots.lines import lines_of, read_results
+from netsim.plots.looks import looks_of
+from netsim.plots.sizes import sizes_figure
+
+
+def figure_of(path: Path, **options) -> Figure:
+    return sizes_figure(lines_of(read_results([path])), "title", **options)
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def labels(folder: Path, rows: list) -> list[str]:
+    return [line.label for line in lines_of(read_results([write(folder, rows)])).lines]
+
+
+def test_files_are_written_in_both_formats_and_the_same_each_time(tmp_path: Path) -> None:
+    path = write(tmp_path, sweep(("workload.algorithm", ["ring", "tree"]), sizes=SIZES[::4]))
+    first = plot_results([path], tmp_path / "a")
+    second = plot_results([path], tmp_path / "b")
+    assert [p.name for p in first] == ["busbw.svg", "busbw.png"]
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+
+
+def test_axes_have_names_units_and_round_sizes(tmp_path: Path) -> None:
+    figure = figure_of(write(tmp_path, sweep()))
+    bandwidth, time = figure.axes
+    assert bandwidth.get_ylabel() == "bus bandwidth (GB/s)"
+    assert time.get_ylabel() == "time of one operation"
+    assert time.get_xlabel() == "message size"
+    assert time.get_xscale() == time.get_yscale() == "log"
+    figure.canvas.draw()
+    ticks = [label.get_text() for label in time.get_xticklabels()]
+    assert ticks[:3] == ["8 B", "64 B", "512 B"]
+    assert ticks[-2:] == ["1 GiB", "8 GiB"]
+    assert "1 ms" in [label.get_text() for label in time.get_yticklabels()]
+
+
+def test_lines_are_named_by_what_differs_and_by_nothing_else(tmp_path: Path) -> None:
+    one = sweep(("cluster.nodes", [1, 2, 16]))
+    assert labels(tmp_path / "a", one) == ["1 node", "2 nodes", "16 nodes"]
+    two = sweep(("cluster.nodes", [1, 2]), ("cluster.fabric.oversubscription", [1, 4]))
+    assert labels(tmp_path / "b", two) == [
+        "1 node, oversubscription 1",
+        "1 node, oversubscription 4",
+        "2 nodes, oversubscription 1",
+        "2 nodes, oversubscription 4",
+    ]
+    algorithms = [row(s, 9, 99, cell=a, algorithm=a) for a in ("ring", "tree") for s in SIZES]
+    assert labels(tmp_path / "c", algorithms) == ["ring", "tree"]
+    assert labels(tmp_path / "d", sweep()) == ["ring"]
+
+
+def test_files_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, sweep()) for name in ("before", "after")]
+    lines = lines_of(read_results(paths)).lines
+    assert [line.label for line in lines] == ["file before", "file after"]
+
+
+def test_legend_follows_the_order_at_the_right_and_holds_the_line_rate(tmp_path: Path) -> None:
+    cells = (("slow", 100), ("fast", 300))
+    rows = [row(s, 9, bw, cell=a, algorithm=a) for a, bw in cells for s in SIZES]
+    figure = figure_of(write(tmp_path, rows), line_rate=400)
+    assert legend(figure) == ["fast", "slow", "line rate 400 GB/s"]
+    assert figure.axes[0].get_ylim()[1] > 400
+
+
+def test_measured_points_are_drawn_on_top(tmp_path: Path) -> None:
+    rows = sweep()
+    for given in rows[::2]:
+        given["measured_time_us"] = given["time_us"] * 1.25
+    figure = figure_of(write(tmp_path, rows))
+    assert legend(figure) == ["simulated", "measured"]
+    simulated, measured = figure.axes[0].lines
+    assert measured.get_linestyle() == "None"
+    assert measured.get_ydata()[0] == pytest.approx(simulated.get_ydata()[0] / 1.25)
+
+
+def test_a_strip_says_what_was_chosen_where_it_changes(tmp_path: Path) -> None:
+    rows = sweep()
+    for given in rows[:8]:
+        given |= {"algorithm": "Tree", "protocol": "LL"}
+    strip = figure_of(write(tmp_path, rows)).axes[2]
+    assert [text.get_text() for text in strip.texts] == ["Tree LL", "ring Simple"]
+    assert len(figure_of(write(tmp_path, sweep())).axes) == 2
+
+
+def test_every_two_lines_differ_in_colour_or_marker(tmp_path: Path) -> None:
+    for axes in (
+        [("n", list(range(7)))],
+        [("n", list(range(12)))],
+        [("n", [1, 2, 3, 4]), ("o", [1, 2, 3])],
+    ):
+        looks = looks_of(lines_of(read_results([write(tmp_path, sweep(*axes, sizes=SIZES[:2]))])))
+        assert len({(look.colour, look.marker) for look in looks}) == len(looks)
+
+
+def test_many_lines_are_spread_over_figures(tmp_path: Path) -> None:
+    axes = (("cluster.nodes", [1, 2, 4, 8, 16, 32, 64]), ("cluster.fabric.kind", ["a", "b/c"]))
+    path = write(tmp_path, sweep(*axes, sizes=SIZES[:2]))
+    names = [p.name for p in plot_results([path], tmp_path, ["svg"])]
+    assert names == ["busbw-kind-a.svg", "busbw-kind-b-c.svg"]
+
+
+@pytest.mark.parametrize("cells", [1, 5, 70])
+def test_one_size_is_drawn_as_bars(tmp_path: Path, cells: int) -> None:
+    path = write(tmp_path, sweep(("cluster.nodes", list(range(cells))), sizes=[1 << 20]))
+    assert [p.name for p in plot_results([path], tmp_path, ["png"])] == ["busbw.png"]
+
+
+def test_training_steps_are_drawn_as_bars(tmp_path: Path) -> None:
+    blank = {"size_bytes": "", "time_us": "", "busbw_GBps": ""}
+    rows = [
+        row(8, 1, 1, **blank | {"cell": str(k), "seed": k, "step_time_us": 1e6 / k}) for k in (1, 2)
+    ]
+    path = write(tmp_path, rows)
+    assert [p.name for p in plot_results([path], tmp_path, ["svg"])] == ["step_time.svg"]
+
+
+def test_rows_without_an_answer_are_left_out(tmp_path: Path) -> None:
+    rows = sweep(sizes=SIZES[:3])
+    rows[1] |= {"status": "error", "time_us": "", "busbw_GBps": ""}
+    assert len(read_results([write(tmp_path, rows)])) == 2
+    failed = [given | {"status": "error"} for given in rows]
+    assert plot_results([write(tmp_path, failed)], tmp_path) == []
+
+
+def test_unknown_formats_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, sweep(sizes=SIZES[:2]))
+    with pytest.raises(ValueError, match="formats: expected svg or png, got 'gif'"):
+        plot_results([path], tmp_path, ["gif"])

@@ -1,0 +1,72 @@
+"""CSV files that are none of ours, or broken: every refusal names file, line and column."""
+
+from pathlib import Path
+
+import pytest
+from result_files import SIZES, sweep, write
+
+from netsim.errors import InputError
+from netsim.plots import plot_links, plot_results, plot_timeline
+
+RESULTS = "expected the columns of results.csv"
+
+
+def refused(path: Path, plot=lambda path: plot_results([path], path.parent)) -> str:
+    with pytest.raises(InputError) as caught:
+        plot(path)
+    return str(caught.value).replace(f"{path.parent}/", "")
+
+
+def written(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "x.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", f"x.csv: empty, {RESULTS}"),
+        (b"\x89PNG\r\n\x1a\n\xff\xfe", f"x.csv: not a text file, {RESULTS}"),
+        ("a,b\n1,2\n", f"x.csv:1: column scenario is missing, {RESULTS}"),
+        (
+            "scenario,cell,size_bytes,time_ms,busbw_GBps\n",
+            f"x.csv:1: column time_us is missing, {RESULTS} (did you mean time_ms?)",
+        ),
+        (
+            "scenario,cell,size_bytes,time_us,busbw_GBps\ns,c,8,1.0,2,3,4\n",
+            "x.csv:2: expected 5 fields as in the header, got 7",
+        ),
+        (
+            "scenario,cell,size_bytes,time_us,busbw_GBps\ns,c,8,1.0,2\ns,c,16,fast,2\n",
+            "x.csv:3: time_us: expected a number, got 'fast'",
+        ),
+    ],
+)
+def test_foreign_results_are_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+    assert refused(written(tmp_path, text)) == message
+
+
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path / "no.csv") == f"no.csv: no such file ({RESULTS})"
+    (tmp_path / "dir.csv").mkdir()
+    assert refused(tmp_path / "dir.csv") == f"dir.csv: a directory, {RESULTS}"
+
+
+def test_foreign_traces_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, sweep(sizes=SIZES[:2]))
+    message = refused(path, lambda path: plot_timeline(path, path.parent))
+    assert message.startswith("results.csv:1: column row is missing, expected the columns of trace")
+    message = refused(path, lambda path: plot_links(path, path.parent))
+    assert message.startswith("results.csv:1: column link is missing")
+    path = written(tmp_path, "link,t_us,GBps,utilisation\na,0.0,1.0,\n")
+    message = refused(path, lambda path: plot_links(path, path.parent))
+    assert message == "x.csv:2: utilisation: expected a number, got nothing"
+
+
+def test_a_header_alone_is_nothing_to_draw(tmp_path: Path) -> None:
+    header = "row,kind,channel,step,stream,src,dst,start_us,end_us\n"
+    assert plot_timeline(written(tmp_path, header), tmp_path) == []
+    assert plot_links(written(tmp_path, "link,t_us,GBps,utilisation\n"), tmp_path) == []
+    results = "scenario,cell,size_bytes,time_us,busbw_GBps\n"
+    assert plot_results([written(tmp_path, results)], tmp_path) == []

@@ -1,0 +1,156 @@
+"""Pictures of a trace: timeline, links over time, states; each drawn from files or plain values."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from output_runs import Run, chain_run, launched_run, mixed_run, ring_run
+
+from netsim.plots import plot_states, plot_trace
+from netsim.plots.gantt import read_gantt
+from netsim.plots.links import heat_figure, lines_figure, read_load
+from netsim.plots.states import MOST_STATES, states_figure
+from netsim.plots.timeline import timeline_figure
+from netsim.trace import Operation, write_links_over_time, write_rows
+
+
+def folder_of(run: Run, folder: Path) -> Path:
+    program, timeline, _ = run
+    operations = [Operation(name or "copy", "ring") for name in program.schedule.collectives]
+    write_rows(folder / "trace.csv", program, timeline, operations)
+    write_links_over_time(folder / "links_over_time.csv", program, timeline, bins=20)
+    return folder
+
+
+def test_a_folder_gives_timeline_links_and_heat_map(tmp_path: Path) -> None:
+    folder = folder_of(ring_run(), tmp_path)
+    first = plot_trace(folder, tmp_path / "a")
+    second = plot_trace(folder, tmp_path / "b")
+    assert [p.name for p in first] == [
+        "timeline.svg", "timeline.png", "links.svg", "links.png", "links-heatmap.svg",
+        "links-heatmap.png",
+    ]  # fmt: skip
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+    assert plot_trace(tmp_path / "a") == []
+
+
+@pytest.mark.parametrize("make", [chain_run, launched_run, mixed_run])
+def test_all_kinds_of_rows_can_be_drawn(make, tmp_path: Path) -> None:
+    assert plot_trace(folder_of(make(), tmp_path), formats=["png"])
+
+
+def test_bars_of_senders_and_receivers(tmp_path: Path) -> None:
+    bars = read_gantt(folder_of(ring_run(), tmp_path) / "trace.csv").bars
+    assert len(bars) == 2 * 24
+    first = bars[(bars["step"] == 0) & (bars["rank"] == 1)]
+    assert first["what"].tolist() == ["send (to be reduced)", "receive and reduce"]
+    assert first["begin"].tolist() == pytest.approx([0.0, 1.0])  # the switch takes 1 µs
+    assert set(bars[bars["step"] > 2]["what"]) == {"send (copy)", "receive (copy)"}
+
+
+def test_timeline_names_ranks_lanes_units_and_kinds(tmp_path: Path) -> None:
+    gantt = read_gantt(folder_of(mixed_run(), tmp_path) / "trace.csv")
+    assert gantt.lanes == ("gemm", "ch0", "copy ch0")
+    figure = timeline_figure(gantt)
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"rank {r}" for r in range(4)]
+    assert axes.get_xlabel() == "time (µs)"
+    assert axes.get_title(loc="left") == "ring step, 4 ranks"
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "compute" in names
+    assert "receive and reduce" in names
+
+
+def test_bars_that_overlap_share_a_lane(tmp_path: Path) -> None:
+    bars = read_gantt(folder_of(mixed_run(), tmp_path) / "trace.csv").bars
+    both = bars[(bars["lane"] == "copy ch0") & (bars["rank"] == 0)]
+    assert sorted(both["track"]) == [0, 1]
+    assert set(both["tracks"]) == {2}
+
+
+def test_many_ranks_and_channels_are_cut_and_said(tmp_path: Path) -> None:
+    program, timeline, _ = ring_run(70, 700)
+    write_rows(tmp_path / "trace.csv", program, timeline)
+    gantt = read_gantt(tmp_path / "trace.csv")
+    assert len(gantt.ranks) == 64
+    assert gantt.left_out == "64 of 70 ranks"
+
+
+def test_links_that_do_the_same_share_a_panel(tmp_path: Path) -> None:
+    load = read_load(folder_of(ring_run(), tmp_path) / "links_over_time.csv")
+    assert len(load.links) == 8
+    panels = lines_figure(load).axes
+    assert [axes.get_title(loc="left") for axes in panels] == [
+        "gpu0->switch0 and 7 alike, mean 57 %"
+    ]
+    apart = read_load(folder_of(chain_run(), tmp_path) / "links_over_time.csv")
+    assert len(lines_figure(apart).axes) == 5
+
+
+def test_heat_map_has_a_row_a_link_and_a_scale_in_percent(tmp_path: Path) -> None:
+    load = read_load(folder_of(ring_run(), tmp_path) / "links_over_time.csv")
+    axes, bar = heat_figure(load).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(load.links)
+    assert bar.get_ylabel() == "utilisation (%)"
+    assert axes.collections[0].get_clim() == (0, 100)
+
+
+@dataclass(frozen=True)
+class Holding:
+    origins: tuple[int, ...]
+    complete: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    step: int
+    held: list[list[Holding]]
+
+
+def two_ranks() -> list[State]:
+    mine = [[Holding((0,)), Holding((0,))], [Holding((1,)), Holding((1,))]]
+    half = [[Holding((0,)), Holding((0, 1), True)], [Holding((0, 1), True), Holding((1,))]]
+    both = [[Holding((0, 1), True)] * 2] * 2
+    return [State(-1, mine), State(0, half), State(1, both)]
+
+
+def test_states_show_contributions_and_mark_what_is_complete(tmp_path: Path) -> None:
+    figure = states_figure(two_ranks(), ["a", "b"], "ring")
+    panels = figure.axes
+    titles = [axes.get_title(loc="left") for axes in panels]
+    assert titles == ["at the start", "after step 0", "after step 1"]
+    assert [text.get_text() for text in panels[1].texts] == ["a0", "b0+b1", "a0+a1", "b1"]
+    assert [text.get_weight() for text in panels[1].texts] == ["normal", "bold", "bold", "normal"]
+    assert len(plot_states(two_ranks(), ["a", "b"], tmp_path / "x" / "state")) == 2
+
+
+def test_long_sums_and_many_states_are_shortened() -> None:
+    ranks = 40
+    held = [[Holding(tuple(range(ranks)), True)] * ranks for _ in range(ranks)]
+    figure = states_figure([State(k, held) for k in range(50)], ["a"] * ranks, "big")
+    assert len(figure.axes) == MOST_STATES
+    assert figure.get_suptitle() == "big, 16 of 50 states"
+    few = states_figure([State(0, [[Holding((0, 1, 2, 3, 4, 5, 6, 9))]])], ["a"])
+    assert few.axes[0].texts[0].get_text() == "a[0-6,9]"
+
+
+def test_no_picture_needs_pyplot() -> None:
+    code = "import sys, netsim.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_metrics_and_traces_load_without_pandas_and_matplotlib() -> None:
+    code = (
+        "import sys, netsim.metrics, netsim.trace;"
+        "sys.exit(bool({'pandas', 'matplotlib'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_whole_run_is_on_the_axis(tmp_path: Path) -> None:
+    load = read_load(folder_of(ring_run(), tmp_path) / "links_over_time.csv")
+    assert load.edges[-1] == pytest.approx(ring_run()[1].makespan * 1e6)
+    assert np.all(np.diff(load.edges) > 0)
