@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.engines.compiled.jit import inner
+from netsim.engines.compiled.jit import Inner
 
 Agenda = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ def empty_agenda(places: int) -> Agenda:
     return np.full(2 * leaves, inf)
 
 
-@inner
+@Inner
 def put(tree: Agenda, place: int, when: float) -> None:
     """Give a place a time; infinity takes it out."""
     node = (len(tree) >> 1) + place
@@ -36,7 +36,7 @@ def put(tree: Agenda, place: int, when: float) -> None:
         node >>= 1
 
 
-@inner
+@Inner
 def first(tree: Agenda) -> int:
     """The place with the earliest time."""
     node, leaves = 1, len(tree) >> 1
@@ -46,7 +46,26 @@ def first(tree: Agenda) -> int:
     return node - leaves
 
 
-@inner
+@Inner
+def next_due(tree: Agenda, node: int, horizon: float) -> int:
+    """The next node at the bottom whose time is not after the horizon, or 0 if there is none.
+
+    A walk over all that is due: begin at node 1, take the time of every node found out, and go on
+    from it. The tree is in order again at the end of the walk.
+    """
+    leaves = len(tree) >> 1
+    while tree[node] > horizon:
+        node >>= 1
+        if node == 0:
+            return 0
+        left, right = tree[2 * node], tree[2 * node + 1]
+        tree[node] = left if left < right else right
+    while node < leaves:
+        node = 2 * node if tree[2 * node] <= horizon else 2 * node + 1
+    return node
+
+
+@Inner
 def when_of(tree: Agenda, place: int) -> float:
     """The time of a place."""
     return float(tree[(len(tree) >> 1) + place])

@@ -19,7 +19,7 @@ from math import inf
 
 from netsim.engines.compiled.agenda import first, put, when_of
 from netsim.engines.compiled.flows import advance
-from netsim.engines.compiled.jit import inner
+from netsim.engines.compiled.jit import Inner
 from netsim.engines.compiled.state import RISING, SETTLED, STOPPED, UNLISTED, Net
 
 EQUAL = 1e-12  # levels this close are the same
@@ -27,7 +27,7 @@ TIED = 1e-14  # so close that one instant should see the ends of what they carry
 CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 
 
-@inner
+@Inner
 def sweep(net: Net) -> None:
     """Follow all changes that were noted since the last solution."""
     while net.looks[1] < inf:
@@ -42,7 +42,7 @@ def sweep(net: Net) -> None:
             _stop(net, place, net.groups[net.seats[place].group].cap)
 
 
-@inner
+@Inner
 def look_at(net: Net, link: int, level: float) -> None:
     """See to it that a link is looked at when the sweep comes to a level, or before."""
     net.links[link].exact = 0
@@ -50,7 +50,7 @@ def look_at(net: Net, link: int, level: float) -> None:
         put(net.looks, link, level)
 
 
-@inner
+@Inner
 def rise(net: Net, place: int) -> None:
     """Take back what a seat was given, and let it rise until something stops it."""
     seat, core = net.seats[place], net.core[0]
@@ -69,7 +69,7 @@ def rise(net: Net, place: int) -> None:
         put(net.looks, len(net.links) + place, max(group.cap, core.level))
 
 
-@inner
+@Inner
 def move(net: Net, place: int) -> None:
     """Bring a seat up to date before its level changes, and list it as moved."""
     seat, core = net.seats[place], net.core[0]
@@ -79,7 +79,7 @@ def move(net: Net, place: int) -> None:
         core.moved = place
 
 
-@inner
+@Inner
 def _visit(net: Net, number: int, now: float) -> None:
     """Decide what happens on a link when the sweep comes to a level."""
     link = net.links[number]
@@ -108,7 +108,7 @@ def _visit(net: Net, number: int, now: float) -> None:
     _fill(net, number, reached if level <= reached * (1 + TIED) else level)
 
 
-@inner
+@Inner
 def _water_level(net: Net, number: int, low: float, slack: float) -> float:
     """The level, at least `low`, at which a link is full once all above are lowered to it."""
     link, reached = net.links[number], net.core[0].level
@@ -138,7 +138,7 @@ def _water_level(net: Net, number: int, low: float, slack: float) -> float:
         level = up
 
 
-@inner
+@Inner
 def _fill(net: Net, number: int, level: float) -> None:
     """A link is full at a level: stop who rises on it, lower who is above."""
     link = net.links[number]
@@ -156,7 +156,7 @@ def _fill(net: Net, number: int, level: float) -> None:
     link.used = used  # afresh, so that rounding cannot add up
 
 
-@inner
+@Inner
 def _open(net: Net, number: int) -> None:
     """A link is full no more: let those rise that it held back."""
     link = net.links[number]
@@ -173,7 +173,7 @@ def _open(net: Net, number: int) -> None:
             rise(net, place)
 
 
-@inner
+@Inner
 def _stop(net: Net, place: int, level: float) -> None:
     """A rising seat has reached its level."""
     seat = net.seats[place]
@@ -189,7 +189,7 @@ def _stop(net: Net, place: int, level: float) -> None:
             link.used += weight * level
 
 
-@inner
+@Inner
 def _lower(net: Net, place: int, number: int, level: float) -> None:
     """A settled seat has to give way; that may leave room on other links that were full."""
     seat = net.seats[place]
@@ -204,7 +204,7 @@ def _lower(net: Net, place: int, number: int, level: float) -> None:
     seat.level, seat.state = level, STOPPED
 
 
-@inner
+@Inner
 def finish_sweep(net: Net, place: int) -> None:
     """Settle a seat that moved; whoever nothing has stopped is without limit."""
     seat = net.seats[place]

@@ -6,11 +6,11 @@ costs the logarithm of their number.
 
 from math import inf
 
-from netsim.engines.compiled.jit import inner
+from netsim.engines.compiled.jit import Inner
 from netsim.engines.compiled.state import Records
 
 
-@inner
+@Inner
 def join(core: Records, flows: Records, seat: Records, row: int, work: float) -> None:
     """Let a row start its work (amount ÷ share) in a seat whose clock shows the present."""
     new = core.free_flow
@@ -26,7 +26,7 @@ def join(core: Records, flows: Records, seat: Records, row: int, work: float) ->
     seat.flows += 1
 
 
-@inner
+@Inner
 def leave(core: Records, flows: Records, seat: Records) -> int:
     """Take out the flow of a seat that ends first; its row."""
     old = seat.root
@@ -38,7 +38,7 @@ def leave(core: Records, flows: Records, seat: Records) -> int:
     return int(row)
 
 
-@inner
+@Inner
 def next_end(flows: Records, seat: Records) -> float:
     """The time at which the next flow of a seat ends, at its present level."""
     left = flows[seat.root].finish - seat.clock
@@ -47,7 +47,7 @@ def next_end(flows: Records, seat: Records) -> float:
     return float(seat.since + left / seat.level) if seat.level > 0.0 else inf
 
 
-@inner
+@Inner
 def advance(seat: Records, now: float) -> None:
     """Set the clock of a seat to the present."""
     if now > seat.since and seat.level < inf:
@@ -55,7 +55,7 @@ def advance(seat: Records, now: float) -> None:
     seat.since = now
 
 
-@inner
+@Inner
 def _meld(flows: Records, a: int, b: int) -> int:
     if flows[b].finish < flows[a].finish:
         a, b = b, a
@@ -64,7 +64,7 @@ def _meld(flows: Records, a: int, b: int) -> int:
     return a
 
 
-@inner
+@Inner
 def _without_root(flows: Records, root: int) -> int:
     """Meld the children in pairs, then the pairs from the last to the first."""
     pairs, child = -1, flows[root].child

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.engines.compiled.jit import entry
+from netsim.engines.compiled.jit import Entry
 from netsim.schedule import Schedule
 
 
@@ -27,7 +27,7 @@ def followers_of(schedule: Schedule) -> Followers:
     return found
 
 
-@entry
+@Entry
 def turn_around(
     dep_ptr: NDArray[np.int32],
     dep_row: NDArray[np.int32],
@@ -35,7 +35,7 @@ def turn_around(
     ptr: NDArray[np.int32],
     row: NDArray[np.int32],
     lag: NDArray[np.int16],
-) -> None:
+) -> int:
     """Count, add up, fill in: while rows are filled in, ptr[i + 1] is where row i goes on."""
     for k in range(len(dep_row)):
         ptr[dep_row[k] + 2] += 1
@@ -46,3 +46,4 @@ def turn_around(
             place = ptr[dep_row[k] + 1]
             row[place], lag[place] = i, dep_lag[k]
             ptr[dep_row[k] + 1] += 1
+    return 0

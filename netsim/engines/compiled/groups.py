@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.engines.compiled.jit import entry, inner
+from netsim.engines.compiled.jit import Entry, Inner
 from netsim.engines.compiled.state import DRAW, GROUP, LINK, MEMBER, Records
 from netsim.program import Paths, Program
 
@@ -42,10 +42,12 @@ def group_rows(program: Program) -> Grouping:
     of_key = np.empty(len(keys), np.int32)
     hashes = np.zeros(1 << (2 * len(keys) + 1).bit_length(), np.int32)
     paths = program.paths
-    found, size, used = form_groups(
+    sizes = np.zeros(3, np.int64)
+    form_groups(
         keys, distinct, paths.ptr, paths.link, paths.weight, paths.active,
-        hashes, groups, draws, number, of_key,
+        hashes, groups, draws, number, of_key, sizes,
     )  # fmt: skip
+    found, size, used = sizes.tolist()
     group = _spread(table, keys, of_key, kinds)
     links = _links(program, number, draws[:size], used)
     members = np.empty(size, MEMBER)
@@ -105,7 +107,7 @@ def _links(program: Program, number: NDArray[np.int32], draws: Records, used: in
     return links
 
 
-@inner
+@Inner
 def _same(
     groups: Records, draws: Records, group: int, start: int, end: int, share: float, cap: float
 ) -> bool:
@@ -122,7 +124,7 @@ def _same(
     return True
 
 
-@entry
+@Entry
 def form_groups(
     keys: NDArray[np.int64],
     limits: NDArray[np.float64],
@@ -135,8 +137,9 @@ def form_groups(
     draws: Records,
     number: NDArray[np.int32],
     of_key: NDArray[np.int32],
-) -> tuple[int, int, int]:
-    """Write down the group of every key once; how many groups, draws and links there are.
+    sizes: NDArray[np.int64],
+) -> int:
+    """Write down the group of every key once; `sizes` are those of groups, draws and links.
 
     `seen` is a hash table of group numbers + 1 (open addressing).
     """
@@ -168,4 +171,5 @@ def form_groups(
             groups[found].first = size
             seen[slot] = found
         of_key[i] = seen[slot] - 1
-    return found, size, used
+    sizes[0], sizes[1], sizes[2] = found, size, used
+    return 0

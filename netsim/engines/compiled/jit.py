@@ -1,94 +1,113 @@
-"""Compiling, and where compiled code is kept from one run to the next.
+"""From functions to machine code, compiled on first use and kept for later runs.
 
-The folder is chosen here and not left to numba: it carries a digest of this package's sources, so
-that no run ever uses code of another version, and there is one even where neither the package nor
-the home can be written.
+numba turns the functions into LLVM's language; from there on only LLVM is needed. So a run that
+finds its code ready imports no compiler, which would take longer than simulating a million rows.
+Nothing is allocated in compiled code.
 """
 
-import os
-import sys
-import tempfile
+import ctypes
 from collections.abc import Callable, Iterator
-from functools import cache
-from hashlib import blake2b
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Generic, ParamSpec, TypeVar
 
-import numba
+import numpy as np
 
-Function = TypeVar("Function", bound=Callable[..., object])
+from netsim.engines.compiled.store import SYMBOL, load_code, machine_code
 
-_PRIVATE = 0o700
+P = ParamSpec("P")
+R = TypeVar("R")
 
-# Nothing is allocated in compiled code, so nothing has to be counted: counting references would
-# take most of the time of short functions.
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
-
-
-def inner(function: Function) -> Function:
-    """Compile a function that only compiled code calls."""
-    return cast(Function, numba.njit(function, **_OPTIONS))
+# Counting references would take most of the time of short functions, and nobody needs it here.
+_OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True}
 
 
-def entry(function: Function) -> Function:
-    """Compile a function that Python calls, and keep the result for the next run."""
-    folder, config = cache_folder(), cast(Any, numba.config)
-    before, config.CACHE_DIR = config.CACHE_DIR, str(folder or "")
-    try:
-        return cast(Function, numba.njit(function, cache=folder is not None, **_OPTIONS))
-    finally:
-        config.CACHE_DIR = before
+class Inner(Generic[P, R]):
+    """Decorates a function that compiled code calls; called from Python it runs as written."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function as Python."""
+        return self.function(*args, **kwargs)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return import_module("numba").njit(self.function, no_cfunc_wrapper=True, **_OPTIONS)
+
+    @property
+    def _numba_type_(self) -> object:
+        """What numba sees where compiled code refers to this function."""
+        return self._compiled._numba_type_
 
 
-@cache
-def cache_folder() -> Path | None:
-    """The first folder that can be written; None if there is none, then nothing is kept."""
-    return next((folder for folder in _candidates() if _usable(folder)), None)
+class Entry(Generic[P]):
+    """Decorates a function to call from Python, with integers, arrays and named tuples of arrays;
+    it returns an integer.
+    """
+
+    def __init__(self, function: Callable[P, int]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+        self._ready: dict[str, Callable[..., int]] = {}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """Run the function as machine code."""
+        assert not kwargs
+        result, error = ctypes.c_int64(), ctypes.c_void_p()
+        words = list(_words(args))
+        call = self._code(args, len(words))
+        if status := call(ctypes.byref(result), ctypes.byref(error), *words):
+            raise RuntimeError(f"{self.function.__name__}: compiled code failed ({status})")
+        return result.value
+
+    def _code(self, args: tuple[Any, ...], words: int) -> Callable[..., int]:
+        kind = repr(tuple(map(_kind, args)))
+        if kind not in self._ready:
+            name = f"{self.function.__module__}.{self.function.__name__}"
+            code = machine_code(name, kind, lambda: self._translate(args))
+            pointers = [ctypes.c_void_p] * 2
+            prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *pointers, *[ctypes.c_int64] * words)
+            self._ready[kind] = prototype(load_code(code))
+        return self._ready[kind]
+
+    def _translate(self, args: tuple[Any, ...]) -> str:
+        """The function in LLVM's language."""
+        numba = import_module("numba")
+        function = numba.njit(self.function, no_cfunc_wrapper=True, **_OPTIONS)
+        signature = tuple(_numba_type(numba, arg) for arg in args)
+        function.compile(signature)
+        found = function.overloads[signature]
+        text: str = found.library.get_llvm_str()
+        return text.replace(found.fndesc.llvm_func_name, SYMBOL)
 
 
-def _candidates() -> Iterator[Path]:
-    name = f"netsim-{sources_digest()}"
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    if given:
-        yield Path(given) / name
-    yield Path(__file__).parent / "__pycache__" / name
-    yield _user_cache() / "netsim" / name
-    yield Path(tempfile.gettempdir()) / f"netsim-{_user()}" / name
+def _kind(arg: Any) -> object:
+    """What the machine code for an argument depends on."""
+    if isinstance(arg, tuple):
+        return tuple(map(_kind, arg))
+    return (arg.ndim, arg.dtype.descr) if isinstance(arg, np.ndarray) else "int"
 
 
-def sources_digest() -> str:
-    """A digest of the sources that are compiled."""
-    digest = blake2b(digest_size=8)
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()
+def _numba_type(numba: Any, arg: Any) -> Any:
+    if isinstance(arg, tuple):
+        return numba.types.NamedTuple([_numba_type(numba, item) for item in arg], type(arg))
+    if isinstance(arg, np.ndarray):
+        return numba.types.Array(numba.from_dtype(arg.dtype), arg.ndim, "C")
+    return numba.types.int64
 
 
-def _user_cache() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or "~\\AppData\\Local").expanduser()
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches").expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-
-
-def _user() -> int:
-    return os.getuid() if hasattr(os, "getuid") else 0
-
-
-def _usable(folder: Path) -> bool:
-    """Whether we can write there and nobody else could have: loading runs what lies in it."""
-    try:
-        folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
-        for level in (folder, folder.parent):
-            owner = level.lstat()
-            if hasattr(os, "getuid") and (owner.st_mode & 0o002 or owner.st_uid not in _trusted()):
-                return False
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
-def _trusted() -> tuple[int, int]:
-    return 0, _user()
+def _words(arg: Any) -> Iterator[int]:
+    """An argument as compiled code takes it: an array is its owner and parent (not needed), size,
+    size of an item, address, shape and strides.
+    """
+    if isinstance(arg, tuple):
+        for item in arg:
+            yield from _words(item)
+    elif isinstance(arg, np.ndarray):
+        assert arg.flags.c_contiguous
+        yield from (0, 0, arg.size, arg.itemsize, arg.ctypes.data, *arg.shape, *arg.strides)
+    else:
+        yield int(arg)

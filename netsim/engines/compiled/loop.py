@@ -3,10 +3,10 @@
 from math import inf
 from typing import Any
 
-from netsim.engines.compiled.agenda import Agenda, first, put
+from netsim.engines.compiled.agenda import Agenda, next_due, put
 from netsim.engines.compiled.fair import look_at
 from netsim.engines.compiled.flows import join, leave, next_end
-from netsim.engines.compiled.jit import entry, inner
+from netsim.engines.compiled.jit import Entry, Inner
 from netsim.engines.compiled.seats import mark_dirty, seat_for, settle
 from netsim.engines.compiled.state import Future, Net, Records, Rows
 
@@ -14,7 +14,7 @@ INSTANT = 1e-14  # what lies within this of the earliest event belongs to its in
 DONE, STALLED, PAUSED, MORE_SEATS, MORE_ALARMS = range(5)
 
 
-@entry
+@Entry
 def advance_rows(rows: Rows, net: Net, future: Future, budget: int) -> int:
     """Simulate on until about `budget` more rows have ended; why it stopped.
 
@@ -41,7 +41,7 @@ def advance_rows(rows: Rows, net: Net, future: Future, budget: int) -> int:
             return STALLED
 
 
-@inner
+@Inner
 def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
     """Go to the earliest of all events, and collect what belongs to its instant."""
     core = net.core[0]
@@ -55,19 +55,24 @@ def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
         net.links[change.link].capacity = change.capacity
         look_at(net, change.link, 0.0)
         core.change += 1
-    while alarms[1] <= core.horizon:
-        _ring(rows, core, alarms, future.alarm_row)
-    while ends[1] <= core.horizon:
-        place = first(ends)
+    node = next_due(alarms, 1, core.horizon)
+    while node > 0:
+        alarms[node] = inf
+        _ring(rows, core, future.alarm_row, node - (len(alarms) >> 1))
+        node = next_due(alarms, node, core.horizon)
+    node = next_due(ends, 1, core.horizon)
+    while node > 0:
+        ends[node] = inf
+        place = node - (len(ends) >> 1)
         seat = net.seats[place]
         while seat.flows > 0 and next_end(future.flows, seat) <= core.horizon:
             _finish(rows, core, leave(core, future.flows, seat))
-        put(ends, place, inf)
         mark_dirty(net, place)
+        node = next_due(ends, node, core.horizon)
     return True
 
 
-@inner
+@Inner
 def _begin(rows: Rows, net: Net, future: Future) -> None:
     """Take the next row that is ready: start it, or set its alarm for when it can."""
     core = net.core[0]
@@ -93,14 +98,14 @@ def _begin(rows: Rows, net: Net, future: Future) -> None:
         join(core, future.flows, seat, row, amount / net.groups[group].share)
 
 
-@inner
+@Inner
 def _finish(rows: Rows, core: Records, row: int) -> None:
     rows.end[row] = core.now
     rows.waits[row] = core.over
     core.over = row
 
 
-@inner
+@Inner
 def _end(rows: Rows, core: Records) -> None:
     """Take the next row that is over, and tell those that wait for it."""
     row = core.over
@@ -117,7 +122,7 @@ def _end(rows: Rows, core: Records) -> None:
             core.ready = after
 
 
-@inner
+@Inner
 def _set_alarm(core: Records, alarms: Agenda, alarm_row: Any, row: int, when: float) -> None:
     place = core.free_alarm
     if place >= 0:
@@ -129,12 +134,10 @@ def _set_alarm(core: Records, alarms: Agenda, alarm_row: Any, row: int, when: fl
     put(alarms, place, when)
 
 
-@inner
-def _ring(rows: Rows, core: Records, alarms: Agenda, alarm_row: Any) -> None:
-    """The earliest alarm: a row begins to move its bytes, or ends."""
-    place = first(alarms)
+@Inner
+def _ring(rows: Rows, core: Records, alarm_row: Any, place: int) -> None:
+    """The alarm of a row: it begins to move its bytes, or ends."""
     row = alarm_row[place]
-    put(alarms, place, inf)
     alarm_row[place] = core.free_alarm
     core.free_alarm = place
     if rows.end[row] >= 0.0:

@@ -3,13 +3,13 @@
 from math import inf
 
 from netsim.engines.compiled.agenda import Agenda, put, when_of
-from netsim.engines.compiled.fair import EQUAL, finish_sweep, look_at, move, rise, sweep
+from netsim.engines.compiled.fair import EQUAL, finish_sweep, look_at, rise, sweep
 from netsim.engines.compiled.flows import advance, next_end
-from netsim.engines.compiled.jit import inner
+from netsim.engines.compiled.jit import Inner
 from netsim.engines.compiled.state import NOBODY, SETTLED, UNLISTED, Net, Records
 
 
-@inner
+@Inner
 def seat_for(net: Net, group: int) -> int:
     """The seat of a group, up to date for one more flow."""
     place = net.groups[group].seat
@@ -23,7 +23,7 @@ def seat_for(net: Net, group: int) -> int:
     return int(place)
 
 
-@inner
+@Inner
 def mark_dirty(net: Net, place: int) -> None:
     """List a seat whose flows change in this instant."""
     seat, core = net.seats[place], net.core[0]
@@ -32,7 +32,7 @@ def mark_dirty(net: Net, place: int) -> None:
         core.dirty = place
 
 
-@inner
+@Inner
 def settle(net: Net, flows: Records, ends: Agenda) -> None:
     """At the end of an instant: solve for the new levels, and note when flows will end."""
     core = net.core[0]
@@ -45,7 +45,10 @@ def settle(net: Net, flows: Records, ends: Agenda) -> None:
             _enter_links(net, place)
         place = seat.next_dirty
     while core.dirty >= 0:
-        _seek_level(net, core.dirty)
+        place = core.dirty
+        _seek_level(net, place)
+        if net.seats[place].state == SETTLED and net.seats[place].flows > 0:
+            put(ends, place, next_end(flows, net.seats[place]))
     sweep(net)
     while core.moved >= 0:
         place = core.moved
@@ -55,7 +58,7 @@ def settle(net: Net, flows: Records, ends: Agenda) -> None:
     core.level = 0.0
 
 
-@inner
+@Inner
 def _seek_level(net: Net, place: int) -> None:
     """Do what a change in the number of flows calls for."""
     seat, core = net.seats[place], net.core[0]
@@ -64,13 +67,11 @@ def _seek_level(net: Net, place: int) -> None:
         net.groups[seat.group].seat = NOBODY
         seat.root = core.free_seat
         core.free_seat = place
-    elif seat.flows == seat.counted:
-        move(net, place)  # as many as before: the level stays
-    elif not _settle_alone(net, place):
-        rise(net, place)
+    elif seat.flows != seat.counted and not _settle_alone(net, place):
+        rise(net, place)  # with as many flows as before, the level stays
 
 
-@inner
+@Inner
 def _settle_alone(net: Net, place: int) -> bool:
     """The level of a seat that shares no link with others, if that is so."""
     seat = net.seats[place]
@@ -81,7 +82,7 @@ def _settle_alone(net: Net, place: int) -> bool:
         if link.count > 1:
             return False
         level = min(level, link.capacity / (seat.flows * net.draws[k].weight))
-    move(net, place)
+    advance(seat, net.core[0].now)
     seat.level, seat.counted, seat.state = level, seat.flows, SETTLED
     for k in draws:
         number = net.draws[k].link
@@ -95,7 +96,7 @@ def _settle_alone(net: Net, place: int) -> bool:
     return True
 
 
-@inner
+@Inner
 def _take_seat(net: Net, group: int) -> int:
     core = net.core[0]
     place = core.free_seat
@@ -112,7 +113,7 @@ def _take_seat(net: Net, group: int) -> int:
     return int(place)
 
 
-@inner
+@Inner
 def _enter_links(net: Net, place: int) -> None:
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
@@ -123,14 +124,14 @@ def _enter_links(net: Net, place: int) -> None:
         link.count += 1
 
 
-@inner
+@Inner
 def _leave_links(net: Net, place: int) -> None:
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
         _leave_link(net, place, k)
 
 
-@inner
+@Inner
 def _leave_link(net: Net, place: int, k: int) -> None:
     """Take a seat off one of its links; the last member moves to the place that is free now."""
     seat, number = net.seats[place], net.draws[k].link

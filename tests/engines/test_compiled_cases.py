@@ -1,0 +1,169 @@
+"""Cases with known answers, and those that the compiled engine treats in a way of its own."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from netsim.engines import compiled, simpy
+from netsim.errors import StalledError
+from netsim.program import LinkTable, Paths, Program, Timeline
+from netsim.schedule import ARRIVED, COMPUTE, LOCAL_COPY, Builder, Style
+
+Ends = list[tuple[int, ...]]
+PLAIN = Style()
+
+
+def program(
+    builder: Builder,
+    capacity: list[float],
+    paths: Ends,
+    path: list[int],
+    changes: tuple[tuple[float, int, float], ...] = (),
+    weight: float = 1.0,
+) -> Program:
+    """Rows on paths that are given as links; every use counts."""
+    links = np.array([link for one in paths for link in one], np.int32)
+    ptr = np.cumsum([0, *map(len, paths)])
+    weights, active = np.full(len(links), weight), np.ones(len(links), bool)
+    table = LinkTable("L{}".format, str, np.array(capacity), np.zeros(len(capacity)), changes)
+    return Program(
+        builder.finish(),
+        np.array(path, np.int32),
+        Paths(ptr, links, weights, active, np.zeros(len(paths))),
+        table,
+        tuple(map(str, range(builder.ranks))),
+    )
+
+
+def flows(
+    paths: Ends,
+    amounts: list[float],
+    capacity: list[float],
+    style: Style = PLAIN,
+    **given: object,
+) -> Timeline:
+    """All flows at once, one on each path."""
+    builder = Builder(2)
+    builder.rows(style, 0, 1, builder.work(amounts))
+    return compiled.run(program(builder, capacity, paths, list(range(len(paths))), **given))
+
+
+def test_one_flow_takes_amount_by_capacity() -> None:
+    assert flows([(0,)], [6.0], [2.0]).end.tolist() == [3.0]
+
+
+def test_a_flow_that_ends_leaves_its_rate_to_the_other() -> None:
+    assert flows([(0,), (0,)], [1.0, 3.0], [2.0]).end.tolist() == [1.0, 2.0]
+
+
+def test_the_textbook_line_network() -> None:
+    """Flow 0 crosses both links; flow 1 shares the narrow one, flow 2 gets the rest of the wide."""
+    ends = flows([(0, 1), (0,), (1,)], [1.0, 1.0, 9.0], [2.0, 10.0]).end
+    np.testing.assert_allclose(ends, [1.0, 1.0, 1.0])
+
+
+def test_weights_are_units_of_the_resource_per_byte() -> None:
+    assert flows([(0,)], [6.0], [2.0], weight=0.5).end.tolist() == [1.5]
+
+
+def test_without_any_limit_a_flow_ends_at_once() -> None:
+    assert flows([(0,)], [6.0], [inf]).end.tolist() == [0.0]
+
+
+def test_a_cap_limits_where_no_link_does() -> None:
+    assert flows([()], [6.0], [], Style(kind=LOCAL_COPY, cap=3.0)).end.tolist() == [2.0]
+
+
+def test_a_gpu_computes_one_second_a_second() -> None:
+    assert flows([()], [6.0], [], Style(kind=COMPUTE)).end.tolist() == [6.0]
+
+
+def test_capacity_that_comes_back_lets_a_flow_go_on() -> None:
+    changes = ((1.0, 0, 0.0), (5.0, 0, 4.0))
+    assert flows([(0,)], [6.0], [2.0], changes=changes).end.tolist() == [6.0]
+
+
+def test_an_empty_program() -> None:
+    assert len(compiled.run(program(Builder(1), [], [], []))) == 0
+
+
+def test_a_stall_names_ranks_rows_and_links() -> None:
+    builder = Builder(3)
+    first = builder.rows(Style(), 0, 1, builder.work(8.0))
+    builder.rows(Style(), 1, 2, builder.work(8.0), after=[(first, ARRIVED)])
+    stuck = program(builder, [2.0, 2.0], [(0,), (1,)], [0, 1], ((1.0, 0, 0.0),))
+    messages = []
+    for engine in (simpy, compiled):
+        with pytest.raises(StalledError) as caught:
+            engine.run(stuck)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert "1 rows stand still and 1 more wait" in messages[1]
+    assert "L0" in messages[1]
+
+
+@pytest.mark.parametrize("release", [0.0, 1.0])
+def test_more_at_once_than_there_are_places_at_first(release: float) -> None:
+    """Each of 3,000 flows has a link, a cap and an alarm of its own; the agendas have to grow."""
+    count = 3000
+    builder = Builder(2)
+    styles = [builder.style(Style(cap=cap)) for cap in (1.0, 2.0, inf)]
+    rows = builder.rows(np.array(styles)[np.arange(count) % 3], 0, 1, builder.work(np.ones(count)))
+    builder.release(rows, release * (1 + np.arange(count)))
+    links = [(i,) for i in range(count)]
+    got = compiled.run(program(builder, [4.0] * count, links, list(range(count))))
+    rate = np.array([1.0, 2.0, 4.0])[np.arange(count) % 3]
+    np.testing.assert_allclose(got.end, release * (1 + np.arange(count)) + 1 / rate)
+
+
+def test_many_kinds_of_rows_on_many_paths() -> None:
+    """So many (share, cap) pairs that groups are looked up by row."""
+    count = 1200
+    builder = Builder(2)
+    styles = [builder.style(Style(cap=1.0 + i)) for i in range(count)]
+    builder.rows(styles, 0, 1, builder.work(np.ones(count)))
+    links = [(i,) for i in range(count)]
+    got = compiled.run(program(builder, [inf] * count, links, list(range(count))))
+    np.testing.assert_allclose(got.end, 1 / (1.0 + np.arange(count)))
+
+
+def all_to_all(ranks: int) -> Program:
+    builder = Builder(ranks)
+    src, dst = (x.ravel() for x in np.meshgrid(*2 * [np.arange(ranks)], indexing="ij"))
+    src, dst = src[src != dst], dst[src != dst]
+    builder.rows(Style(), src, dst, builder.work(7.0))
+    paths = [(int(s), ranks + int(d)) for s, d in zip(src, dst, strict=True)]
+    return program(builder, [3.0] * 2 * ranks, paths, list(range(len(paths))))
+
+
+def test_symmetric_flows_end_in_one_instant_to_the_last_bit() -> None:
+    ends = compiled.run(all_to_all(60)).end
+    assert len(np.unique(ends)) == 1
+    np.testing.assert_allclose(ends, 7.0 * 59 / 3)
+
+
+def test_equal_input_gives_equal_bytes() -> None:
+    one, other = (compiled.run(all_to_all(20)) for _ in range(2))
+    assert one.end.tobytes() == other.end.tobytes()
+
+
+def test_progress_is_reported_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netsim.engines.compiled.engine._BATCH", 100)
+    builder = Builder(2)
+    row = builder.rows(Style(), 0, 1, builder.work(1.0))
+    for _ in range(400):
+        row = builder.rows(Style(), 0, 1, 0, after=[(row, ARRIVED)])
+    seen: list[tuple[int, int, float]] = []
+    chain = program(builder, [1.0], [(0,)], [0] * 401)
+    compiled.run(chain, progress=lambda *now: seen.append(now))
+    assert seen == [(100, 401, 100.0), (200, 401, 200.0), (300, 401, 300.0), (400, 401, 400.0)]
+
+
+def test_flows_of_one_group_end_in_the_order_of_their_amounts() -> None:
+    amounts = np.random.default_rng(5).permutation(np.arange(1.0, 201.0))
+    builder = Builder(2)
+    builder.rows(Style(), 0, 1, builder.work(amounts))
+    alike = program(builder, [1.0], [(0,)], [0] * 200)
+    got, expected = compiled.run(alike), simpy.run(alike)
+    np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)

@@ -1,0 +1,95 @@
+"""Where machine code is kept, and that a run needs no compiler once it is there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netsim.engines.compiled import store
+from netsim.engines.compiled.jit import Entry, Inner
+
+RUN = """
+import sys
+from netsim.engines.compiled.followers import turn_around
+import numpy as np
+ptr, row, lag = np.zeros(4, np.int32), np.empty(1, np.int32), np.empty(1, np.int16)
+dep = np.array([0, 0, 1], np.int32), np.array([0], np.int32), np.array([3], np.int16)
+turn_around(*dep, ptr, row, lag)
+assert ptr.tolist() == [0, 1, 1, 1] and row.tolist() == [1] and lag.tolist() == [3]
+print("numba" in sys.modules)
+"""
+
+
+def run(folder: Path | str) -> str:
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-W", "error", "-c", RUN]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_kept_code_runs_without_the_compiler(tmp_path: Path) -> None:
+    assert run(tmp_path) == "True"
+    assert run(tmp_path) == "False"
+
+
+def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
+    run(tmp_path)
+    (file,) = tmp_path.rglob("*turn_around*.code")
+    file.write_bytes(file.read_bytes()[:-100])
+    assert run(tmp_path) == "True"
+    assert run(tmp_path) == "False"
+
+
+@pytest.fixture
+def fresh():
+    store.cache_folder.cache_clear()
+    yield
+    store.cache_folder.cache_clear()
+
+
+def len_of(array: np.ndarray) -> int:
+    return len(array)
+
+
+def usable(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    monkeypatch.setattr(store, "_candidates", lambda: iter(folders))
+
+
+def test_the_first_folder_that_can_be_written_is_taken(fresh, monkeypatch, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    usable(monkeypatch, tmp_path / "file" / "below", tmp_path / "good", tmp_path / "other")
+    assert store.cache_folder() == tmp_path / "good"
+    assert (tmp_path / "good").stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_that_others_can_write_is_not_trusted(fresh, monkeypatch, tmp_path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    usable(monkeypatch, tmp_path / "open")
+    assert store.cache_folder() is None
+
+
+def test_without_any_folder_code_is_compiled_and_not_kept(fresh, monkeypatch, tmp_path) -> None:
+    usable(monkeypatch)
+    assert Entry(len_of)(np.zeros(7)) == 7
+
+
+def test_the_package_the_user_and_the_temporary_folder_are_tried(monkeypatch) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
+    package, user, temporary = store._candidates()
+    assert package.parent == Path(store.__file__).parent
+    assert str(user).startswith("/some/where") or sys.platform in ("win32", "darwin")
+    assert temporary.name.startswith("netsim-")
+
+
+def test_code_that_calls_what_no_process_has_is_refused() -> None:
+    with pytest.raises(AssertionError, match="must stand alone, but it calls"):
+        store._assemble("declare i32 @strange()\ndefine i32 @f() {\n ret i32 0\n}")
+
+
+def test_a_function_of_compiled_code_is_also_one_of_python() -> None:
+    assert Inner(lambda a: a + 1)(2) == 3
