@@ -65,13 +65,15 @@ def with_nics(
     count = count if count is not None or nics is None else nics.count
     if nics is None or count is None or count == 0:
         return machine.model_copy(update={"nics": None})
-    rate = rate or nics.rate
+    share = 1.0
     if transport.groups and count > machine.gpu.count:
-        rate, count = rate * count / machine.gpu.count, machine.gpu.count
+        share, count = count / machine.gpu.count, machine.gpu.count
     chosen = _chosen(machine, nics, count, gpus)
+    most = transport.nic_cap / transport.usable
     changed = {
         "count": count,
-        "rate": min(rate, transport.nic_cap / transport.usable),
+        "rate": tuple(min((rate or nics.rates[nic]) * share, most) for nic in chosen),
+        "pcie": tuple(machine.link_of(nics, nic) for nic in chosen),
         "at": tuple(machine.nic_at(nic) for nic in chosen),
         "gpudirect": nics.gpudirect and transport.gpudirect,
     }

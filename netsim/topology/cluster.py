@@ -62,8 +62,9 @@ class Plan:
         nics = self.per_host([host.nics for host in self.hosts])
         host = np.repeat(np.arange(len(nics), dtype=np.int32), nics)
         rail = _tiled(self, [host.rail for host in self.hosts])
-        rates = np.array([h.machine.nics.rate if h.machine.nics else 0.0 for h in self.hosts])
-        return Ports(self.position[host], rail, rates[self.host_class[host]], host)
+        rates = [np.array(h.machine.nics.rates if h.machine.nics else ()) for h in self.hosts]
+        rate = _tiled(self, [given[h.rail] for given, h in zip(rates, self.hosts, strict=True)])
+        return Ports(self.position[host], rail, rate, host)
 
 
 def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = False) -> Cluster:

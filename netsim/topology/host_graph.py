@@ -51,14 +51,15 @@ def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
     for number, parent in enumerate(machine.pcie.switches):
         yield f"pcie{number}", parent, "pcie", machine.pcie.usable
     for number in range(machine.gpu.count):
-        place, link = machine.gpu_at(number), machine.gpu.pcie or machine.pcie
+        place, link = machine.gpu_at(number), machine.link_of(machine.gpu, number)
         if machine.c2c is None or place.startswith("pcie"):
             yield f"gpu{number}", place, "pcie", link.usable
         if machine.c2c is not None:
             yield f"gpu{number}", cpu_above(machine, place), "c2c", machine.c2c.bandwidth
-    for number in range(machine.nics.count if machine.nics else 0):
-        own = machine.nics.pcie if machine.nics else None
-        yield f"nic{number}", machine.nic_at(number), "pcie", (own or machine.pcie).usable
+    if machine.nics is not None:
+        for number in range(machine.nics.count):
+            usable = machine.link_of(machine.nics, number).usable
+            yield f"nic{number}", machine.nic_at(number), "pcie", usable
     for number in range(machine.cpu.domains):
         yield f"cpu{number}", f"mem{number}", "hostmem", machine.cpu.memory_bandwidth
     for a, b in combinations(range(machine.cpu.domains), 2):

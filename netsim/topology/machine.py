@@ -59,7 +59,7 @@ class Gpu(Model):
     memory_bandwidth: Bandwidth
     flops: dict[Dtype, Flops]
     at: ListOf[str]
-    pcie: PcieLink | None = None
+    pcie: PcieLink | ListOf[PcieLink] | None = None
 
     @property
     def sm(self) -> int:
@@ -129,14 +129,19 @@ class Cpu(Model):
 
 
 class Nics(Model):
-    """The NICs of a machine, all alike; `gpudirect`: they reach GPU memory without the host's."""
+    """The NICs of a machine; `gpudirect`: they reach GPU memory without the host's."""
 
     model: str
     count: Count
-    rate: Bandwidth
+    rate: Bandwidth | ListOf[Bandwidth]
     at: ListOf[str]
     gpudirect: bool = True
-    pcie: PcieLink | None = None
+    pcie: PcieLink | ListOf[PcieLink] | None = None
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The rate of every NIC."""
+        return self.rate if isinstance(self.rate, tuple) else (self.rate,) * self.count
 
 
 class Machine(Model):
@@ -177,6 +182,11 @@ class Machine(Model):
         at = self.nics.at if self.nics else ("",)
         return at[nic if len(at) > 1 else 0]
 
+    def link_of(self, part: Gpu | Nics, number: int) -> PcieLink:
+        """The PCIe link of a GPU or NIC."""
+        own = part.pcie
+        return (own[number] if isinstance(own, tuple) else own) or self.pcie
+
 
 def _check_place(place: str, places: list[str], *path: str | int) -> None:
     if place not in places:
@@ -189,6 +199,9 @@ def _check_at(part: Gpu | Nics, name: str, places: list[str]) -> None:
         raise FieldError(
             f"expected one place, or one for each of {part.count}, got {len(part.at)}", name, "at"
         )
+    for key, given in (("pcie", part.pcie), ("rate", getattr(part, "rate", None))):
+        if isinstance(given, tuple) and len(given) != part.count:
+            raise FieldError(f"expected one for each of {part.count}, got {len(given)}", name, key)
     for number, place in enumerate(part.at):
         _check_place(place, places, name, "at", number)
 

@@ -27,7 +27,7 @@ def test_dgx_internals(name, egress, nic, sm):
     machine = load_machine(name)
     graph = host_graph(machine)
     assert machine.gpu.sm == sm
-    assert machine.nics.rate == nic
+    assert machine.nics.rates == (nic,) * 8
     assert graph.edges["gpu3", "nvswitch0"]["bandwidth"] == pytest.approx(egress)
     assert graph.edges["nvswitch0", "gpu3"]["bandwidth"] == pytest.approx(egress)
     assert graph.edges["cpu0", "mem0"]["duplex"] == "half"

@@ -117,6 +117,16 @@ def fabric(
     )
 
 
+def turns(made: Fabric) -> Ints:
+    """The place of every port among those of its (first) switch."""
+    leaf = made.head[: 2 * made.ports : 2]
+    order = np.argsort(leaf, kind="stable")
+    first = np.searchsorted(leaf[order], leaf)
+    place = np.empty(made.ports, np.int32)
+    place[order] = np.arange(made.ports)
+    return (place - first).astype(np.int32)
+
+
 def columns(*parts: Ints) -> Ints:
     """Links of many paths, one column a hop."""
     return np.stack(parts, axis=1).astype(np.int32)

@@ -1,0 +1,172 @@
+"""What NCCL sees of a host: the machine as values of NCCL's topology XML.
+
+Bus ids are made up (switches 10, 11, …, NICs 40 on, GPUs 80 on, in PCI domain 0; bridges in domain
+1). GPUs of other makers than NVIDIA are shown as NVIDIA's nearest: an assumption.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from netsim.topology.cluster import Cluster
+from netsim.topology.host import Host
+from netsim.topology.machine import Machine, PcieLink
+from netsim.topology.nccl_xml import C2c, Cpu, Gpu, Net, Nic, NvLink, Pci, System
+
+SPEEDS = {
+    1: "2.5 GT/s PCIe",
+    2: "5.0 GT/s PCIe",
+    3: "8.0 GT/s PCIe",
+    4: "16.0 GT/s PCIe",
+    5: "32.0 GT/s PCIe",
+    6: "64.0 GT/s PCIe",
+}
+VENDORS = {"intel": "GenuineIntel", "amd": "AuthenticAMD", "arm": "ARM", "zhaoxin": "  Shanghai  "}
+SWITCH_TARGET = "fffffff:ffff:ff"
+BRIDGE_CLASS, GPU_CLASS, NIC_CLASS = "0x060400", "0x030200", "0x020700"
+NVSWITCH_CLASS, PEER_CLASS = "0x068000", "0x030200"
+ASSUMED_SM = 90  # for GPUs that NCCL does not know
+ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (nccl-model.md §4.1)
+
+
+def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> System:
+    """One host as NCCL sees it; GPUs have ranks in device order."""
+    cpus = tuple(
+        _cpu(host, number, host_number, first_rank) for number in range(host.machine.cpu.domains)
+    )
+    return System(cpus)
+
+
+def node_system(cluster: Cluster, node: int) -> System:
+    """A node of NCCL's: the hosts of one NVLink domain, which usually is a single host."""
+    hosts = [number for number, domain in enumerate(cluster.domain.tolist()) if domain == node]
+    cpus: list[Cpu] = []
+    rank = 0
+    for place, number in enumerate(hosts):
+        host = cluster.hosts[int(cluster.host_class[number])]
+        cpus += host_system(host, place, rank).cpus
+        rank += len(host.gpus)
+    return System(tuple(cpus))
+
+
+def machine_system(machine: Machine, gpus: Sequence[int], nics: Sequence[int]) -> System:
+    """A machine as NCCL sees it, with some of its GPUs and NICs."""
+    cpus = (_cpu_of(machine, gpus, nics, n, 0, 0) for n in range(machine.cpu.domains))
+    return System(tuple(cpus))
+
+
+def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> Cpu:
+    nics = host.rail.tolist()
+    return _cpu_of(host.machine, host.gpus, nics, domain, host_number, first_rank)
+
+
+def _cpu_of(
+    machine: Machine,
+    gpus: Sequence[int],
+    nics: Sequence[int],
+    domain: int,
+    host_number: int,
+    first_rank: int,
+) -> Cpu:
+    cpu = machine.cpu
+    return Cpu(
+        numaid=domain,
+        host_hash=f"{host_number:#x}",
+        affinity="ffffffff",
+        arch=cpu.arch,
+        vendor=VENDORS.get(cpu.vendor, cpu.vendor),
+        familyid=cpu.family,
+        modelid=cpu.model_id,
+        pcis=_below(machine, f"cpu{domain}", gpus, nics, first_rank),
+    )
+
+
+def _below(
+    machine: Machine, place: str, gpus: Sequence[int], nics: Sequence[int], first_rank: int
+) -> tuple[Pci, ...]:
+    """All that hangs on a CPU or switch: GPU, then NIC, then further switches."""
+    found: list[Pci] = []
+    for slot, gpu in enumerate(gpus):
+        if machine.gpu_at(gpu) == place:
+            found.append(_gpu(machine, gpu, first_rank + slot, gpus))
+    found += [_nic(machine, nic) for nic in nics if machine.nic_at(nic) == place]
+    if machine.pcie.bridged and place.startswith("pcie"):
+        found = [_bridged(pci) for pci in found]
+    for number, parent in enumerate(machine.pcie.switches):
+        if parent == place:
+            below = _below(machine, f"pcie{number}", gpus, nics, first_rank)
+            found.append(_pci(f"0000:{0x10 + number:02x}:00.0", BRIDGE_CLASS, machine.pcie, below))
+    return tuple(found)
+
+
+def _pci(busid: str, code: str, link: PcieLink, below: tuple[Pci, ...] = ()) -> Pci:
+    return Pci(
+        busid,
+        class_code=code,
+        vendor="0x0",
+        device="0x0",
+        subsystem_vendor="0x0",
+        subsystem_device="0x0",
+        link_speed=SPEEDS[link.generation],
+        link_width=link.width,
+        pcis=below,
+    )
+
+
+def _bridged(pci: Pci) -> Pci:
+    """A device behind a bridge of its own."""
+    return replace(
+        pci,
+        busid=pci.busid.replace("0000:", "0001:", 1),
+        class_code=BRIDGE_CLASS,
+        gpu=None,
+        nics=(),
+        pcis=(pci,),
+    )
+
+
+def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> Pci:
+    value = Gpu(
+        dev=gpu,
+        sm=machine.gpu.sm or ASSUMED_SM,
+        rank=rank,
+        gdr=machine.nics.gpudirect if machine.nics else True,
+        nvlinks=_nvlinks(machine, gpu, gpus),
+        c2c=(C2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
+    )
+    link = machine.link_of(machine.gpu, gpu)
+    return replace(_pci(_gpu_bus(gpu), GPU_CLASS, link), gpu=value)
+
+
+def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[NvLink, ...]:
+    scale_up = machine.scale_up
+    if scale_up is None or not scale_up.fitted:
+        return ()
+    if scale_up.switches is not None:
+        return (NvLink(SWITCH_TARGET, scale_up.links or 0, NVSWITCH_CLASS),)
+    times = max(1, round(scale_up.link_bandwidth / ASSUMED_LINK)) if not machine.gpu.sm else 1
+    pairs = {frozenset((a, b)): count for a, b, count in scale_up.peers}
+    found = []
+    for peer in gpus:
+        count = pairs.get(frozenset((gpu, peer)), 0) if pairs else (scale_up.links or 0)
+        if count and peer != gpu:
+            found.append(NvLink(_gpu_bus(peer), count * times, PEER_CLASS))
+    return tuple(found)
+
+
+def _nic(machine: Machine, nic: int) -> Pci:
+    assert machine.nics is not None
+    net = Net(
+        name=f"mlx5_{nic}",
+        dev=nic,
+        speed=round(machine.nics.rates[nic] * 8 / 1e6),
+        port=1,
+        guid=f"{0x1000 + nic:#x}",
+        maxconn=131072,
+        gdr=machine.nics.gpudirect,
+    )
+    link = machine.link_of(machine.nics, nic)
+    return replace(_pci(f"0000:{0x40 + nic:02x}:00.0", NIC_CLASS, link), nics=(Nic((net,)),))
+
+
+def _gpu_bus(gpu: int) -> str:
+    return f"0000:{0x80 + gpu:02x}:00.0"
