@@ -51,4 +51,5 @@ def test_a_rank_that_takes_no_part_begins_and_ends() -> None:
     schedule = build(Collective("p2p", 3, 1000, pairs=((0, 1),)), "direct")
     finished = ends(schedule, 2)
     assert finished[1, 2] == 0.0
-    assert finished[1, 1] == pytest.approx(2 * 4000 / BANDWIDTH + ALPHA)
+    # The second transfer begins when the receiver is ready for it, its first one having arrived.
+    assert finished[1, 1] == pytest.approx(2 * (4000 / BANDWIDTH + ALPHA))
