@@ -51,6 +51,7 @@ COLOURS = {
     LAUNCH: tint(AMBER, 0.6),
 }
 _WIDTH = 11.0
+_THIN = 0.0008  # of the whole, below which a bar could not be seen
 _GAP = 0.35  # between bands, in lanes
 _MOST_BARS = 5_000  # drawn as shapes; more become an image within the SVG
 _MOST_LABELS = 600
@@ -105,6 +106,7 @@ def _boxes(gantt: Gantt, factor: float) -> np.ndarray:
     share = height / bars["tracks"].to_numpy()
     top = top + bars["track"].to_numpy() * share
     left, right = bars["begin"].to_numpy() / factor, bars["end"].to_numpy() / factor
+    right = np.maximum(right, left + _THIN * right.max())
     return np.column_stack([left, right, top, top + share])
 
 

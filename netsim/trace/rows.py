@@ -59,29 +59,19 @@ def _sent(
     """A slice for each sender and, later by the latency of the path, for each receiver."""
     sources, targets = program.schedule.members(row)
     pairs = {(a, b): next(arrows) for a in sources for b in targets if a != b}
-    args = _details(program, names, row, style, flow)
+    leaving = {rank: tuple(pairs[a, b] for a, b in pairs if a == rank) for rank in sources}
+    reaching = {rank: tuple(pairs[a, b] for a, b in pairs if b == rank) for rank in targets}
+    begin, end = span(*when)
+    track = (CHANNELS, style.stream, style.channel)
+    name, args = names.row(row), _details(program, names, row, style, flow)
     sends = [
-        Slice(
-            rank,
-            (CHANNELS, style.stream, style.channel, SEND),
-            *span(*when),
-            names.row(row),
-            "send",
-            args,
-            leaving=tuple(arrow for (a, _), arrow in pairs.items() if a == rank),
-        )
+        Slice(rank, (*track, SEND), begin, end, name, "send", args, leaving=leaving[rank])
         for rank in sources
     ]
+    begin, end = span(flow[0] + delay, flow[1] + delay)
+    name, args = names.row(row, receiving=True), {"row": row}
     return sends + [
-        Slice(
-            rank,
-            (CHANNELS, style.stream, style.channel, RECEIVE),
-            *span(flow[0] + delay, flow[1] + delay),
-            names.row(row, receiving=True),
-            "recv",
-            {"row": row},
-            reaching=tuple(arrow for (_, b), arrow in pairs.items() if b == rank),
-        )
+        Slice(rank, (*track, RECEIVE), begin, end, name, "recv", args, reaching=reaching[rank])
         for rank in targets
     ]
 
