@@ -49,7 +49,7 @@ def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
     if machine.scale_up is not None and machine.scale_up.fitted:
         yield from _scale_up(machine.scale_up, machine.gpu.count)
     for number, parent in enumerate(machine.pcie.switches):
-        yield f"pcie{number}", parent, "pcie", machine.pcie.usable
+        yield f"pcie{number}", parent, "pcie", machine.pcie.uplink(number).usable
     for number in range(machine.gpu.count):
         place, link = machine.gpu_at(number), machine.link_of(machine.gpu, number)
         if machine.c2c is None or place.startswith("pcie"):

@@ -40,12 +40,17 @@ class PcieLink(Model):
 class Pcie(PcieLink):
     """The PCIe tree: what each switch hangs on, and the link that holds unless told otherwise.
 
-    `bridged`: NCCL sees every device behind a bridge of its own, so GPU and NIC of one switch are
-    PXB and not PIX.
+    `uplinks` are those of the switches where they differ. `bridged`: NCCL sees every device behind
+    a bridge of its own, so GPU and NIC of one switch are PXB and not PIX.
     """
 
     switches: ListOf[str] = ()
+    uplinks: ListOf[PcieLink] | None = None
     bridged: bool = False
+
+    def uplink(self, switch: int) -> PcieLink:
+        """The link of a switch to what it hangs on."""
+        return self.uplinks[switch] if self.uplinks else self
 
 
 class Gpu(Model):
@@ -166,6 +171,9 @@ class Machine(Model):
         for number, parent in enumerate(self.pcie.switches):
             _check_place(parent, places, "pcie", "switches", number)
             places.append(f"pcie{number}")
+        if self.pcie.uplinks and len(self.pcie.uplinks) != len(self.pcie.switches):
+            message = f"expected one for each of {len(self.pcie.switches)} switches"
+            raise FieldError(message, "pcie", "uplinks")
         for part, name in ((self.gpu, "gpu"), (self.nics, "nics")):
             if part is not None:
                 _check_at(part, name, places)

@@ -94,7 +94,8 @@ def _below(
     for number, parent in enumerate(machine.pcie.switches):
         if parent == place:
             below = _below(machine, f"pcie{number}", gpus, nics, first_rank)
-            found.append(_pci(f"0000:{0x10 + number:02x}:00.0", BRIDGE_CLASS, machine.pcie, below))
+            link = machine.pcie.uplink(number)
+            found.append(_pci(f"0000:{0x10 + number:02x}:00.0", BRIDGE_CLASS, link, below))
     return tuple(found)
 
 
@@ -129,7 +130,7 @@ def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> Pci:
         dev=gpu,
         sm=machine.gpu.sm or ASSUMED_SM,
         rank=rank,
-        gdr=machine.nics.gpudirect if machine.nics else True,
+        gdr=machine.p2p,  # drivers that refuse one refuse the other
         nvlinks=_nvlinks(machine, gpu, gpus),
         c2c=(C2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
     )
