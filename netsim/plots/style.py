@@ -60,6 +60,10 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write a figure as `stem` with each suffix; the same figure gives the same bytes."""
+    engine = figure.get_layout_engine()
+    if engine is not None:  # once for all formats: finding room takes longer than drawing
+        engine.execute(figure)
+        figure.set_layout_engine(None)
     made_by = {"svg": {"Date": None, "Creator": "netsim"}, "png": {"Software": "netsim"}}
     paths = []
     for kind in formats:
