@@ -42,7 +42,8 @@ class Arena:
         ]
         self.pci_of_gpu = [self._pci_bandwidth(gpu) for gpu in self.gpus]
         self.ports_by_type = [self._ports_by_type(gpu) for gpu in self.gpus]
-        self.switched: dict[tuple[int, int], list[int]] = {}
+        # By pattern: where to go from a GPU, given those used, the port and when it comes.
+        self.onwards: dict[int, dict[tuple[int, int, int, int], list[int]]] = {}
         self.scores: dict[
             tuple[int, int], list[tuple[float, float, int, float, int, int, int]]
         ] = {}
@@ -76,11 +77,10 @@ class Arena:
     def take(self, needs: Needs) -> bool:
         """Take what a hop needs from every link of it, or nothing at all."""
         left = self.left
-        for done, (link, amount) in enumerate(needs):
+        for link, amount in needs:
             if left[link] < amount:
-                for taken, back in needs[:done]:
-                    left[taken] += back
                 return False
+        for link, amount in needs:
             left[link] -= amount
         return True
 
@@ -108,7 +108,7 @@ class Arena:
                 if kind == NO_TYPE or (kind > limit and times == 1):
                     return None
                 flows += self.needs(*ends, amount * times)
-        return tuple(flows)
+        return _summed(flows)
 
     def direct_flows(self, head: int, amount: int) -> Needs | None:
         """What one CollNet head takes: its share from and to every other GPU of the node."""
@@ -119,7 +119,7 @@ class Arena:
             if self.type_of(*ends) == NO_TYPE:
                 return None
             flows += self.needs(*ends, share)
-        return tuple(flows)
+        return _summed(flows)
 
     def _ports_by_type(self, gpu: int) -> dict[int, list[int]]:
         by_type: dict[int, list[int]] = {}
@@ -143,7 +143,7 @@ class Arena:
                 taken.append((self._reverse(index), -(-forward // 8)))
             if end.kind == "CPU" and link.kind == "NVL" and graph.cpu(link.target).arch == "ppc64":
                 taken.append((self._reverse(index), forward))
-        return tuple(taken)
+        return _summed(taken)
 
     def _crosses_intel(self, links: tuple[int, ...]) -> bool:
         graph = self.table.graph
@@ -184,6 +184,14 @@ class Arena:
         graph = self.table.graph
         links = (graph.links[index] for index in graph.links_out[gpu])
         return max((link.bandwidth for link in links if link.kind == "PCI"), default=0.0)
+
+
+def _summed(needs: list[tuple[int, int]]) -> Needs:
+    """Needs with every link once, so that checking them one by one is checking them all."""
+    total: dict[int, int] = {}
+    for link, amount in needs:
+        total[link] = total.get(link, 0) + amount
+    return tuple(total.items())
 
 
 def widest_path(arena: Arena) -> float:

@@ -29,9 +29,7 @@ def next_gpus(arena: Arena, pattern: int, gpu: int, used: int, door: int, sort: 
     from the port go first, so that the channel ends near it.
     """
     if arena.switches:
-        if (gpu, pattern) not in arena.switched:
-            arena.switched[gpu, pattern] = _switch_neighbours(arena, pattern, gpu)
-        return [peer for peer in arena.switched[gpu, pattern] if not used >> peer & 1]
+        return [peer for peer in _switch_neighbours(arena, pattern, gpu) if not used >> peer & 1]
     scores = [score for score in _sorted_scores(arena, gpu, door) if not used >> score[-1] & 1]
     order = [score[-1] for score in scores]
     if sort == -1 and len({score[3:5] for score in scores}) == 1:

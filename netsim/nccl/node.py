@@ -76,41 +76,53 @@ def communicator(
     network_collectives: bool = False,
 ) -> Communicator:
     """The communicator over `n_nodes` such nodes; searched alone if there is one."""
-    graph, facts = node.table.graph, facts_of(version)
+    graph = node.table.graph
     capabilities = [graph.gpu(gpu).sm for gpu in node.table.gpus]
-    cpus = [graph.cpu(cpu) for cpu in graph.of_kind("CPU")]
-    vendors = {cpu_vendor(cpu) for cpu in cpus}
-    heads = node.nvls or node.collnet_direct
     return Communicator(
         n_ranks=n_nodes * node.local_ranks,
         n_nodes=n_nodes,
         ring=node.ring,
         tree=node.tree,
-        n_channels=executed_channels(
-            node.ring,
-            node.tree,
-            n_nodes=n_nodes,
-            local_ranks=node.local_ranks,
-            min_cc=min(capabilities),
-            facts=facts,
-            settings=settings,
-            collnet=node.collnet_chain,
-        ),
+        n_channels=_channels(node, n_nodes, facts_of(version), settings),
         min_cc=min(capabilities),
         max_cc=max(capabilities),
-        cpu_arch=cpus[0].arch,
-        cpu_vendor=vendors.pop() if len(vendors) == 1 else "mixed",
+        cpu_arch=graph.cpu(graph.of_kind("CPU")[0]).arch,
+        cpu_vendor=_vendor(node),
         nvls=node.nvls,
         collnet_direct=node.collnet_direct,
         collnet_chain=node.collnet_chain,
-        nvls_channels=nvls_channels(min(capabilities), n_nodes, facts, settings),
-        n_heads=len({channel.gpus[0] for channel in heads.channels}) if heads else 0,
+        nvls_channels=nvls_channels(min(capabilities), n_nodes, facts_of(version), settings),
+        n_heads=_heads(node),
         nvswitch=bool(graph.of_kind("NVS")),
         multicast=node.nvls is not None,
         network_collectives=network_collectives,
         version=version,
         settings=settings,
     )
+
+
+def _channels(node: NodeView, n_nodes: int, facts: Facts, settings: Settings) -> int:
+    return executed_channels(
+        node.ring,
+        node.tree,
+        n_nodes=n_nodes,
+        local_ranks=node.local_ranks,
+        min_cc=min(node.table.graph.gpu(gpu).sm for gpu in node.table.gpus),
+        facts=facts,
+        settings=settings,
+        collnet=node.collnet_chain,
+    )
+
+
+def _heads(node: NodeView) -> int:
+    graph = node.nvls or node.collnet_direct
+    return len({channel.gpus[0] for channel in graph.channels}) if graph else 0
+
+
+def _vendor(node: NodeView) -> str:
+    graph = node.table.graph
+    vendors = {cpu_vendor(graph.cpu(cpu)) for cpu in graph.of_kind("CPU")}
+    return vendors.pop() if len(vendors) == 1 else "mixed"
 
 
 def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -> int:

@@ -57,6 +57,8 @@ class Walker:
         self.headed = attempt.pattern in (NVLS, COLLNET_DIRECT)
         self.exit_step = self._exit_step()
         self.hops: dict[tuple[int, int, int, int], Hop | None] = {}
+        self.inside: list[dict[int, Hop | None]] = [{} for _ in range(self.n_gpus)]
+        self.onwards = arena.onwards.setdefault(attempt.pattern, {})
         self.heads: dict[int, Needs | None] = {}
         self.nets = [nets_of(arena, attempt.type_inter, (gpu,)) for gpu in range(self.n_gpus)]
         self.all_nets = nets_of(arena, attempt.type_inter, range(self.n_gpus))
@@ -158,9 +160,11 @@ class Walker:
         del path[step:]
         path.append(gpu)
         if step != leave and step < self.n_gpus - 1 and not self.headed:
-            used, arena, source = self.used, self.arena, self.arena.gpus[gpu]
+            used, arena, hops = self.used, self.arena, self.inside[gpu]
             for following in self._following(gpu, step, leave, order):
-                hop = self._hop(source, following, self.intra)
+                if following not in hops:
+                    hops[following] = self._hop(arena.gpus[gpu], following, self.intra)
+                hop = hops[following]
                 if hop is None or budget.left <= 0 or not arena.take(hop.needs):
                     continue
                 self.n_hops += hop.links
@@ -183,8 +187,10 @@ class Walker:
         if order == REPLAY:
             return [self.orders[-2][step + 1]]
         sort = 0 if leave < 0 else 1 if leave == step + 1 else -1
-        door = self.doors[-1][0] if sort else -1
-        return next_gpus(self.arena, self.attempt.pattern, gpu, self.used[-1], door, sort)
+        key = (gpu, self.used[-1], self.doors[-1][0] if sort else -1, sort)
+        if key not in self.onwards:
+            self.onwards[key] = next_gpus(self.arena, self.attempt.pattern, *key)
+        return self.onwards[key]
 
     def _close(self, gpu: int, budget: Budget) -> Walk:
         """The last GPU of a ring inside one node sends to the first."""
