@@ -3,7 +3,7 @@
 from netsim.errors import InputError, suggest
 from netsim.presets import preset_names
 from netsim.topology.load import FOLDER, load_machine
-from netsim.topology.machine import Gpu
+from netsim.topology.machine import Gpu, Machine
 
 # The preset whose GPU stands for a compute capability where no model is named.
 BY_SM = {
@@ -30,16 +30,21 @@ CPUS: dict[str, dict[int, tuple[float, float]]] = {
 }
 
 
-def gpu_named(model: str) -> Gpu:
-    """The GPU of the presets whose model has this name in it, such as `H100` or `RTX 4090`."""
+def machine_with(model: str) -> Machine:
+    """The preset whose GPU has this name in its model, such as `H100` or `RTX 4090`."""
     wanted = _plain(model)
-    known = {name: load_machine(name).gpu for name in preset_names(FOLDER)}
-    fitting = [gpu for gpu in known.values() if _plain(gpu.model).startswith(wanted)]
-    fitting += [gpu for gpu in known.values() if wanted in _plain(gpu.model)]
+    known = [load_machine(name) for name in preset_names(FOLDER)]
+    fitting = [one for one in known if _plain(one.gpu.model).startswith(wanted)]
+    fitting += [one for one in known if wanted in _plain(one.gpu.model)]
     if wanted and fitting:
         return fitting[0]
-    models = sorted({gpu.model for gpu in known.values()})
+    models = sorted({one.gpu.model for one in known})
     raise InputError(f"unknown GPU '{model}'{suggest(model, models)}; known: {', '.join(models)}")
+
+
+def gpu_named(model: str) -> Gpu:
+    """The GPU with this name in its model."""
+    return machine_with(model).gpu
 
 
 def gpu_of_sm(sm: int) -> Gpu:
