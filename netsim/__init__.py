@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         verify,
         volumes,
     )
-    from netsim.engines import simulate
     from netsim.errors import InputError, NetsimError, ScenarioError, StalledError
     from netsim.program import Program, Timeline, place
     from netsim.results import Row
@@ -40,7 +39,6 @@ _HOMES = {
         "verify",
         "volumes",
     ),
-    "netsim.engines": ("simulate",),
     "netsim.errors": ("InputError", "NetsimError", "ScenarioError", "StalledError"),
     "netsim.program": ("Program", "Timeline", "place"),
     "netsim.results": ("Row",),
@@ -76,7 +74,6 @@ __all__ = [
     "place",
     "repeat",
     "run",
-    "simulate",
     "verify",
     "volumes",
 ]

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from netsim.errors import InputError
-from netsim.runs import checked_cells, load_source
+from netsim.runs import checked_cells, find_scenario, load_source
 from netsim.topology.load import load_machine
 
 
 def check_file(path: Path) -> str:
     """Validate one file as whatever it is; the text says what was found."""
+    path = find_scenario(path.as_posix()).path
     source = load_source(path)
     if "workload" in source.data or "cluster" in source.data:
         cells = checked_cells(source)

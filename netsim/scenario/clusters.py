@@ -31,8 +31,8 @@ def question(config: ClusterConfig) -> dict[str, Any]:
 def line_rate(config: ClusterConfig) -> float | None:
     """GB/s that a bus bandwidth is read against: a GPU's scale-up rate, or the NICs of a host."""
     if config.graph is not None:
-        rate = getattr(config.graph, "bandwidth", None)
-        return None if rate is None else rate / 1e9
+        switched = getattr(config.graph, "kind", "") == "switch"
+        return config.graph.bandwidth / 1e9 if switched else None
     group = config.members[0]
     machine = group.loaded.machine
     if node_count(config) > 1:

@@ -15,7 +15,7 @@ LAYERS = [
     {"topology", "collectives"},
     {"nccl", "workloads", "program"},
     {"engines", "metrics", "trace", "explain"},
-    {"scenario", "communicators", "timing", "simulate", "sweep", "measured", "results"},
+    {"scenario", "communicators", "timing", "simulate", "sweep", "runs", "measured", "results"},
     {"plots", "report", "cli", "__main__"},
 ]
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
@@ -32,6 +32,7 @@ SAME_LAYER = {
     "timing": {"results"},
     "simulate": {"scenario", "communicators", "timing", "results"},
     "sweep": {"scenario", "simulate", "timing", "results"},
+    "runs": {"scenario", "simulate", "results"},
     "measured": {"scenario", "simulate", "sweep", "timing", "results"},
     "report": {"plots"},
     "cli": {"plots", "report"},

@@ -1,0 +1,73 @@
+"""What README and docs show is true: commands run, examples work."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from netsim.collectives import Collective, check_races, verify
+from netsim.engines import simulate
+from netsim.program import place
+from netsim.topology import switch
+from tests.cli.command import netsim
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+COMMANDS = [
+    part.strip()
+    for block in blocks(README, "sh")
+    for line in block.splitlines()
+    for part in line.split("&&")
+    if part.strip().startswith("netsim ")
+]
+
+
+def test_the_readme_shows_commands() -> None:
+    assert len(COMMANDS) >= 6
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_readme_runs(command: str, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = netsim(capsys, *shlex.split(command)[1:])
+    assert outcome.code == 0, outcome.err
+    assert outcome.out
+
+
+def test_the_scenario_of_the_readme_is_the_one_that_ships() -> None:
+    shown = yaml.safe_load(blocks(README, "yaml")[0])
+    assert shown == yaml.safe_load((ROOT / "scenarios" / f"{shown['name']}.yaml").read_text())
+
+
+def test_pictures_and_pages_that_are_linked_exist() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("example", blocks((ROOT / "docs" / "api.md").read_text(), "python"))
+def test_examples_of_the_api_run(example: str, capsys) -> None:
+    exec(compile(example, "api.md", "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_what_extending_shows_works_as_shown() -> None:
+    algorithm, topology, engine = blocks((ROOT / "docs" / "extending.md").read_text(), "python")
+    names: dict[str, object] = {}
+    for example in (algorithm, topology, engine):
+        exec(compile(example, "extending.md", "exec"), names)
+    collective = Collective("broadcast", 5, 100, root=2, in_place=True)
+    schedule = names["broadcast"](collective)
+    verify(schedule, collective)
+    check_races(schedule, collective)
+    star = simulate(place(schedule, names["star"](5)))
+    assert star.makespan == pytest.approx(simulate(place(schedule, switch(5, 50e9, 1e-6))).makespan)
+    assert names["run"](place(schedule, switch(5, 50e9))).makespan == 0

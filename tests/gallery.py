@@ -1,0 +1,41 @@
+"""Re-creates `reports/gallery/` from the scenarios: `python -m tests.gallery`."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from netsim.cli import main
+
+ROOT = Path(__file__).parents[1]
+GALLERY = ROOT / "reports" / "gallery"
+
+# Picture in the gallery: command, file that it writes.
+PICTURES = {
+    "quickstart-busbw": (["run", "quickstart"], "busbw"),
+    "quickstart-timeline": (["run", "quickstart", "--set", "sweep={}", "--set",
+                             "workload.algorithm=ring"], "timeline"),
+    "ring-of-five": (["explain", "ring-of-five", "--state"], "state"),
+    "two-hosts-busbw": (["run", "two-hosts"], "busbw"),
+    "two-hosts-links": (["run", "two-hosts", "--set", "sweep={}", "--set",
+                         "workload.algorithm=hierarchical"], "links-heatmap"),
+    "torus-alltoall": (["run", "torus-alltoall"], "busbw"),
+}  # fmt: skip
+
+
+def make(folder: Path) -> None:
+    """Run every command and keep its picture, as SVG and PNG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        for name, (command, picture) in PICTURES.items():
+            output = Path(work) / name
+            try:
+                main([*command, "-o", str(output)])
+            except SystemExit as end:
+                if end.code:
+                    raise
+            for suffix in (".svg", ".png"):
+                shutil.copyfile(output / (picture + suffix), folder / (name + suffix))
+
+
+if __name__ == "__main__":
+    make(GALLERY)
