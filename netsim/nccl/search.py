@@ -19,6 +19,7 @@ from netsim.nccl.channels import (
     ChannelGraph,
 )
 from netsim.nccl.facts import architecture
+from netsim.nccl.likeness import Likeness, kinds_of, likeness
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.walk import Walker
 
@@ -91,8 +92,8 @@ class _Ladder:
         self.found = Found(replace(self.start, bw_intra=0.0, bw_inter=0.0))
         self.effort = ALL_VISITS
         self.deferred: list[Attempt] = []
-        self.walked: dict[Attempt, int] = {}
-        self.kinds = _kinds(arena)
+        self.walked: dict[Likeness, int] = {}
+        self.kinds = kinds_of(arena)
 
     def _first_rung(self) -> int:
         """The first speed that one path and one GPU could carry at all."""
@@ -130,8 +131,8 @@ class _Ladder:
         return self._walk(self.now)
 
     def _walk(self, attempt: Attempt) -> Budget:
-        # Limits between which no path lies make the same walk, which cannot do better again.
-        alike = self._in_effect(attempt)
+        # The same walk again could not do better than it did.
+        alike = likeness(self.arena, self.kinds, attempt)
         if alike in self.walked:
             return Budget(self.walked[alike])
         budget = Budget(VISITS_SAME if attempt.same_channels else VISITS)
@@ -150,11 +151,6 @@ class _Ladder:
     def _keeps_channels(self, attempt: Attempt) -> bool:
         sockets = attempt.type_intra == self.arena.facts.rank("SYS")
         return self.arena.cpu == ("x86_64", "AMD") and sockets
-
-    def _in_effect(self, attempt: Attempt) -> Attempt:
-        intra = max((kind for kind in self.kinds[0] if kind <= attempt.type_intra), default=0)
-        inter = max((kind for kind in self.kinds[1] if kind <= attempt.type_inter), default=0)
-        return replace(attempt, type_intra=intra, type_inter=inter)
 
     def _saturated(self) -> bool:
         return self.found.n_channels * self.found.attempt.bw_inter >= self.total
@@ -206,13 +202,13 @@ class _Ladder:
 
     def double(self) -> None:
         """Split wide channels in two, so that more SMs share the work."""
-        found, gpus = self.found, self.found.n_channels
+        found, count = self.found, self.found.n_channels
         intra, most = found.attempt.bw_intra, self.request.max_channels
-        hopper_full = self.arena.min_cc > 80 and intra < 50 and gpus > 4
-        if not gpus or self.request.pattern == NVLS or intra < 25 or hopper_full:
+        hopper_full = self.arena.min_cc > 80 and intra < 50 and count > 4
+        if not count or self.request.pattern == NVLS or intra < 25 or hopper_full:
             return
         doubled = (found.channels * 2)[:most]
-        parts = -(-len(doubled) // gpus)
+        parts = -(-len(doubled) // count)
         inter = found.attempt.bw_inter / parts
         attempt = replace(found.attempt, bw_intra=intra / parts, bw_inter=inter)
         self.found = replace(found, channels=doubled, attempt=attempt)
@@ -244,14 +240,6 @@ class _Ladder:
         if now.bw_intra == best.bw_intra < now.bw_inter * 2:
             return replace(now, bw_intra=speed)
         return None
-
-
-def _kinds(arena: Arena) -> tuple[set[int], set[int]]:
-    """The path types that occur among GPUs and switches, and between GPUs and ports."""
-    inner, doors = (*arena.gpus, *arena.switches), arena.nets
-    inside = {arena.type_of(one, two) for one in inner for two in inner}
-    outside = {arena.type_of(gpu, net) for gpu in arena.gpus for net in doors}
-    return inside, outside | {arena.type_of(net, gpu) for gpu in arena.gpus for net in doors}
 
 
 def _type_limits(arena: Arena) -> tuple[int, int, int, int]:
