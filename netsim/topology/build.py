@@ -15,7 +15,7 @@ from netsim.topology.fabrics.config import (
     build_fabric,
     policy_of,
 )
-from netsim.topology.fabrics.fabric import Fabric, Ints, turns
+from netsim.topology.fabrics.fabric import Fabric, Ints
 from netsim.topology.fabrics.select import Policy
 from netsim.topology.faults import dead_inside, missing_nics, with_faults
 from netsim.topology.graph import Topology
@@ -117,8 +117,6 @@ def _policy(
 ) -> Policy:
     """The policy, with the links of the fabric that faults leave nothing of."""
     policy = policy_of(fabric, transport)
-    if made is not None:
-        policy = replace(policy, turns=turns(made))
     if made is None or not any(fault.dead for fault in config.faults):
         return policy
     healthy = join(plan, made, policy).topology

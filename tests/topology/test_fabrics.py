@@ -201,3 +201,19 @@ def test_65536_gpus():
     made = cluster(hosts(8192, "{kind: rail-optimized}", "dgx-h100"))
     assert len(made.topology) == 65536
     assert len(made.fabric.switches) == 2048 + 2048 + 1024
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        "{kind: leaf-spine, routing: static}",
+        "{kind: rail-optimized, nodes_per_unit: 4, routing: static}",
+        "{kind: rail-optimized, nodes_per_unit: 4, ports: 16, routing: static}",
+        "{kind: fat-tree, routing: static}",
+    ],
+)
+@pytest.mark.parametrize("step", [8, 32, 40])
+def test_static_routes_of_shifts_never_collide(fabric, step):
+    t = topology(hosts(16, fabric, "dgx-h100"))
+    gpus = np.arange(128)
+    assert not len(route_statistics(t, gpus, (gpus + step) % 128).collisions)

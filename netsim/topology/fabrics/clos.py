@@ -13,13 +13,15 @@ from netsim.topology.fabrics.fabric import Cables, Ints, columns
 
 @dataclass(frozen=True, slots=True)
 class Clos:
-    """Paths by formula: `leaf` of every port, `pod` of every leaf, `uplinks` of a leaf and
-    `core_links` of a spine (0: pods never meet); `first` is the number of the first cable between
-    switches, `first_core` that of the first one to a core.
+    """Paths by formula: `leaf` of every port and its `slot` there, `pod` of every leaf, `uplinks`
+    of a leaf and `core_links` of a spine (0: pods never meet); `first` is the number of the first
+    cable between switches, `first_core` that of the first one to a core.
     """
 
     leaf: Ints
+    slot: Ints
     pod: Ints
+    pod_leaves: int
     spines: int
     uplinks: int
     core_links: int
@@ -52,6 +54,14 @@ class Clos:
             np.where(away, 2 * climb[1] + 1, -1),
             2 * dst + 1,
         )
+
+    def order(self, dst: Ints) -> Ints:
+        """Every port of a leaf has an uplink of its own, every leaf of a pod a core (D-mod-k), as
+        subnet managers lay static routes out.
+        """
+        uplinks = max(1, self.uplinks)
+        number = self.slot[dst] % uplinks + uplinks * (self.leaf[dst] % self.pod_leaves)
+        return number.astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +102,14 @@ def cables_of(shape: Shape) -> Cables:
 def wiring_of(shape: Shape, leaf: Ints) -> Clos:
     """The paths of a Clos network with ports on `leaf`."""
     first = len(leaf)
+    order = np.argsort(leaf, kind="stable")
+    slot = np.empty(first, np.int32)
+    slot[order] = np.arange(first) - np.searchsorted(leaf[order], leaf[order])
     return Clos(
         leaf,
+        slot,
         (np.arange(shape.leaves) // shape.pod_leaves).astype(np.int32),
+        shape.pod_leaves,
         shape.spines,
         shape.uplinks,
         shape.core_links,

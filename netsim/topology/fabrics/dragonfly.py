@@ -61,6 +61,10 @@ class Dragonfly:
         legs += [*second, self._local(start, end), 2 * dst + 1]
         return columns(*legs)
 
+    def order(self, dst: Ints) -> Ints:
+        """By destination port."""
+        return dst
+
     def _cross(
         self, start: Ints, here: Ints, there: Ints, lane: Ints, apart: NDArray[np.bool_]
     ) -> tuple[list[Ints], Ints]:

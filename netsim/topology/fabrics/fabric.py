@@ -51,6 +51,10 @@ class Wiring(Protocol):
         """The links of one path for every pair, port to port, padded with -1."""
         ...
 
+    def order(self, dst: Ints) -> Ints:
+        """The number by which static routing picks a path to each port, modulo the choices."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
@@ -115,16 +119,6 @@ def fabric(
         np.stack([np.full(len(low), terms.hop), down], axis=1).ravel(),
         wiring,
     )
-
-
-def turns(made: Fabric) -> Ints:
-    """The place of every port among those of its (first) switch."""
-    leaf = made.head[: 2 * made.ports : 2]
-    order = np.argsort(leaf, kind="stable")
-    first = np.searchsorted(leaf[order], leaf)
-    place = np.empty(made.ports, np.int32)
-    place[order] = np.arange(made.ports)
-    return (place - first).astype(np.int32)
 
 
 def columns(*parts: Ints) -> Ints:

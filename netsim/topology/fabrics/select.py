@@ -20,15 +20,13 @@ class Policy:
     """How paths are chosen: `static` by destination, `ecmp` by hash, `spray` over all equally.
 
     With ecmp a connection has `qps` queue pairs, each with a hash of its own. `dead` marks links
-    of the fabric that carry nothing. `turns` numbers the ports of each switch: static routes to
-    them take the ways up in turn, as subnet managers lay them out.
+    of the fabric that carry nothing.
     """
 
     routing: str
     seed: int = 0
     qps: int = 1
     dead: NDArray[np.bool_] | None = None
-    turns: Ints | None = None
 
 
 def mix(*values: NDArray[Any] | int) -> NDArray[np.uint64]:
@@ -53,9 +51,8 @@ def select_paths(
     draws = range(policy.qps if policy.routing == "ecmp" else 1)
     parts = []
     for qp in draws:
-        number = mix(policy.seed, src, dst, channel, qp)
-        if policy.routing == "static":
-            number = (dst if policy.turns is None else policy.turns[dst]).astype(np.uint64)
+        static = policy.routing == "static"
+        number = wiring.order(dst) if static else mix(policy.seed, src, dst, channel, qp)
         choice = (number % np.maximum(counts, 1).astype(number.dtype)).astype(np.int32)
         hops = wiring.hops(src, dst, choice)
         parts.append(_around_dead(wiring, policy, (src, dst, counts), hops, number))

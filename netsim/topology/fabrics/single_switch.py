@@ -19,6 +19,10 @@ class OneSwitch:
         """Up and down."""
         return columns(2 * src, 2 * dst + 1)
 
+    def order(self, dst: Ints) -> Ints:
+        """By destination port."""
+        return dst
+
 
 def single_switch(ports: Ports, terms: Terms) -> Fabric:
     """All ports on `switch0`."""

@@ -108,6 +108,10 @@ class TwoPlanes:
         port = choice % 2 * self.ports
         return self.inner.hops(src + port, dst + port, choice // 2)
 
+    def order(self, dst: Ints) -> Ints:
+        """Planes in turn by destination."""
+        return 2 * self.inner.order(dst) + dst % 2
+
 
 def dual_plane(
     ports: Ports,

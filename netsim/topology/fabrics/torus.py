@@ -38,6 +38,10 @@ class Torus:
             legs += self._along(order[:, turn], here, there, choice)
         return np.stack([*legs, 2 * dst + 1], axis=1).astype(np.int32)
 
+    def order(self, dst: Ints) -> Ints:
+        """By destination port."""
+        return dst
+
     def _along(self, axis: Ints, here: Ints, there: Ints, choice: Ints) -> list[Ints]:
         """All steps in one dimension, which may differ by pair; moves `here`."""
         extent = np.array(self.dims)[axis]
