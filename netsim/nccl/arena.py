@@ -66,9 +66,12 @@ class Arena:
 
     def left_of_gpu(self, gpu: int, type_intra: int) -> list[int]:
         """What is left of every link out of a GPU that paths up to this type may use."""
-        graph, nvlinks = self.table.graph, type_intra < self.facts.rank("PIX")
+        graph, rank = self.table.graph, self.facts.rank
+        usable = {"NVL", "C2C", "PCI", "LOC"} if type_intra >= rank("PIX") else {"NVL", "C2C"}
+        if type_intra <= rank("NVB"):
+            usable = {"NVL"}
         out = graph.links_out[self.gpus[gpu]]
-        return [self.left[link] for link in out if not nvlinks or graph.links[link].kind != "PCI"]
+        return [self.left[link] for link in out if graph.links[link].kind in usable]
 
     def left_of_port(self, net: int) -> int:
         """What is left of the link by which a port sends into the node."""
