@@ -52,7 +52,7 @@ def _app(asked: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         help="A discrete-event simulator of collectives on GPU clusters.",
     )
-    app.callback()(_version)
+    app.callback()(_options)
     for verb, (module, text) in VERBS.items():
         if verb != asked:
             app.command(verb, help=text)(_unused)
@@ -113,11 +113,19 @@ def _unused() -> None:
     """A verb that is not the one asked for."""
 
 
-def _version(
-    context: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
-) -> None:
-    del context
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(__version__)
         raise typer.Exit()
+
+
+def _options(
+    version: bool = typer.Option(
+        False,
+        "--version",
+        help="Print the version and exit.",
+        is_eager=True,
+        callback=_print_version,
+    ),
+) -> None:
+    del version

@@ -1,0 +1,279 @@
+"""`netsim run` as people and scripts use it: tables, files, settings, interruption, resumption."""
+
+import csv
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from netsim.errors import StalledError
+from netsim.results import COLUMNS
+from netsim.simulate import simulate_size
+from tests.cli.command import netsim
+
+SWEEP = """\
+name: sweep
+cluster:
+  graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}
+workload:
+  collective: all_reduce
+  algorithm: ring
+  sizes: [64KiB, 1MiB, 16MiB]
+sweep:
+  cluster.graph.gpus: [2, 3, 4, 8]
+  workload.algorithm: [ring, tree]
+outputs: [csv]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sweep.yaml").write_text(SWEEP)
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_results_have_the_columns_that_scripts_rely_on(capsys) -> None:
+    assert netsim(capsys, "run", "sweep.yaml", "-q").code == 0
+    found = rows("reports/sweep/results.csv")
+    axes = ["axis:cluster.graph.gpus", "axis:workload.algorithm"]
+    assert list(found[0]) == [*COLUMNS, *axes]
+    assert len(found) == 4 * 2 * 3
+    first = found[0]
+    assert (first["ranks"], first["algorithm"], first["size_bytes"]) == ("2", "ring", "65536")
+    expected = 2 * (1e-6 + 65536 / 2 / 50e9)
+    assert float(first["time_us"]) == pytest.approx(expected * 1e6, rel=1e-9)
+    assert float(first["busbw_GBps"]) == pytest.approx(65536 / expected / 1e9, rel=1e-9)
+    assert first["validated"] == "not validated"
+    assert [row[axes[0]] for row in found[::6]] == ["2", "3", "4", "8"]
+
+
+def test_formats(capsys) -> None:
+    common = ["run", "sweep.yaml", "-q", "--set", "sweep={}"]
+    as_csv = netsim(capsys, *common, "--format", "csv")
+    assert as_csv.out == Path("reports/sweep/results.csv").read_text()
+    as_json = netsim(capsys, *common, "--format", "json")
+    assert [row["size_bytes"] for row in json.loads(as_json.out)] == [65536, 2**20, 2**24]
+    plain = netsim(capsys, *common, "--format", "nccl-tests").out
+    data = [line.split() for line in plain.splitlines() if not line.startswith("#")]
+    assert [len(line) for line in data] == [13, 13, 13]
+    assert data[1][:5] == ["1048576", "262144", "float", "sum", "-1"]
+    assert re.search(r"^# Avg bus bandwidth    : [0-9.]+$", plain, re.MULTILINE)
+    size, time_us, algbw = float(data[2][0]), float(data[2][5]), float(data[2][6])
+    assert algbw == pytest.approx(size / time_us / 1e3, abs=0.01)
+
+
+def test_the_header_is_that_of_nccl_tests(capsys) -> None:
+    out = netsim(capsys, "run", "sweep.yaml", "-q", "--format", "nccl-tests").out
+    assert (
+        "#                                                              out-of-place"
+        "                       in-place\n"
+        "#       size         count      type   redop    root     time   algbw   busbw  #wrong"
+        "     time   algbw   busbw  #wrong\n"
+        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)        "
+        "     (us)  (GB/s)  (GB/s)"
+    ) in out
+
+
+def test_same_question_same_bytes_and_ids_that_ignore_names(capsys) -> None:
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "a")
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "b", "--engine", "simpy")
+    assert Path("a/results.csv").read_bytes() == Path("b/results.csv").read_bytes()
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "c", "--set", "name=other")
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "d", "--seed", "7")
+    ids = {folder: {row["cell"] for row in rows(f"{folder}/results.csv")} for folder in "acd"}
+    assert ids["a"] == ids["c"]
+    assert not ids["a"] & ids["d"]
+    assert len(ids["a"]) == 8
+
+
+def test_a_journal_cut_anywhere_resumes_to_the_same_bytes(capsys) -> None:
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "whole")
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "cut")
+    journal = Path("cut/journal.jsonl").read_bytes()
+    for length in (0, 1, len(journal) // 3, len(journal) // 2, len(journal) - 1):
+        Path("cut/journal.jsonl").write_bytes(journal[:length])
+        Path("cut/results.csv").unlink()
+        assert netsim(capsys, "run", "sweep.yaml", "-q", "-o", "cut", "--resume").code == 0
+        assert Path("cut/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
+
+
+def test_a_journal_of_something_else_is_refused(capsys) -> None:
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
+    Path("out/journal.jsonl").write_text('{"what": 1}\n')
+    outcome = netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--resume")
+    message = "out/journal.jsonl:1: not a line of a journal (run without --resume)\n"
+    assert (outcome.code, outcome.err) == (2, message)
+
+
+def started(*arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "netsim", "run", "sweep.yaml", "-o", "out", *arguments]
+    # More ranks, so that there is time to interrupt.
+    settings = ["--set", "sweep={cluster.graph.gpus: [20, 22, 24, 26, 28, 30]}"]
+    return subprocess.Popen(
+        [*command, *settings, "--engine", "simpy"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"NETSIM_DEBUG": "1"},
+    )
+
+
+def finished(process: subprocess.Popen[bytes]) -> int:
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+def wait_for_rows(count: int) -> None:
+    journal = Path("out/journal.jsonl")
+    for _ in range(600):
+        if journal.exists() and journal.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.05)
+    raise AssertionError("no rows within 30 s")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_keeps_its_rows_and_resumes_to_the_same_bytes(how) -> None:
+    process = started()
+    wait_for_rows(2)
+    process.send_signal(how)
+    _, err = process.communicate(timeout=30)
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert err.decode().strip() == "interrupted; what was finished is kept"
+        assert len(rows("out/results.csv")) >= 2
+    assert finished(started("--resume")) == 0
+    resumed = Path("out/results.csv").read_bytes()
+    assert finished(started()) == 0
+    assert Path("out/results.csv").read_bytes() == resumed
+
+
+def test_two_runs_cannot_write_into_one_folder(capsys) -> None:
+    process = started()
+    try:
+        wait_for_rows(1)
+        outcome = netsim(capsys, "run", "sweep.yaml", "-o", "out", "-q")
+        assert (outcome.code, outcome.err) == (2, "out: another run is writing here\n")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_cell_that_fails_is_a_row_and_does_not_stop_the_rest(capsys, monkeypatch) -> None:
+    def fails_once(prepared, size, **options):
+        if size == 2**20 and len(prepared.gpus) == 3:
+            raise StalledError("the simulation cannot finish: ranks 0, 1")
+        return simulate_size(prepared, size, **options)
+
+    monkeypatch.setattr("netsim.sweep.simulate_size", fails_once)
+    outcome = netsim(capsys, "run", "sweep.yaml", "-q")
+    message = "the simulation cannot finish: ranks 0, 1"
+    assert (outcome.code, outcome.err) == (3, message + "\n")
+    found = rows("reports/sweep/results.csv")
+    assert len(found) == 24
+    failed = [row for row in found if row["status"] == "error"]
+    assert {(row["error"], row["size_bytes"]) for row in failed} == {(message, "1048576")}
+
+
+def test_a_dead_link_is_routed_around_where_there_is_another_way(capsys) -> None:
+    Path("fault.yaml").write_text("""\
+cluster:
+  machine: dgx-h100
+  faults: [{link: node0.gpu3->node0.nvswitch0, bandwidth: 50%}]
+workload: {collective: all_reduce, algorithm: ring, sizes: [64MiB]}
+sweep:
+  cluster.faults.0.bandwidth: [0%, 50%, 100%]
+outputs: [csv]
+""")
+    assert netsim(capsys, "run", "fault.yaml", "-q").code == 0
+    dead, half, whole = (float(row["time_us"]) for row in rows("reports/fault/results.csv"))
+    assert dead > half > 1.2 * whole
+
+
+def test_outputs(capsys) -> None:
+    settings = ["--set", "sweep={}", "--set", "outputs=[csv, plots, trace]"]
+    outcome = netsim(capsys, "run", "sweep.yaml", *settings)
+    assert outcome.code == 0
+    for name in re.findall(r"^wrote (\S+)", outcome.err, re.MULTILINE):
+        assert Path(name).stat().st_size > 0
+    folder = Path("reports/sweep")
+    assert {p.name for p in folder.iterdir()} >= {
+        "results.csv", "journal.jsonl", "timings.csv", "trace.json.gz", "trace.csv", "links.csv",
+        "links_over_time.csv", "breakdown.csv", "busbw.svg", "busbw.png", "timeline.svg",
+        "timeline.png", "links-heatmap.svg",
+    }  # fmt: skip
+    trace = json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))
+    assert {event["ph"] for event in trace["traceEvents"]} >= {"X", "s", "f", "C", "M"}
+    before = (folder / "busbw.svg").read_bytes()
+    (folder / "busbw.svg").unlink()
+    assert netsim(capsys, "plot", folder).code == 0
+    assert (folder / "busbw.svg").exists()
+    del before
+
+
+def test_splits_run_side_by_side(capsys) -> None:
+    text = SWEEP.replace("gpus: 4", "gpus: 8").replace(
+        "  algorithm: ring", "  algorithm: ring\n  split: MOD 2"
+    )
+    Path("sweep.yaml").write_text(text.split("sweep:")[0] + "outputs: [csv]\n")
+    assert netsim(capsys, "run", "sweep.yaml", "-q").code == 0
+    found = rows("reports/sweep/results.csv")
+    assert {row["ranks"] for row in found} == {"4"}
+    expected = 6 * (1e-6 + 65536 / 4 / 50e9)
+    assert float(found[0]["time_us"]) == pytest.approx(expected * 1e6, rel=1e-9)
+
+
+def test_a_communicator_of_chosen_gpus_in_a_chosen_order(capsys) -> None:
+    text = """\
+cluster: {graph: {kind: ring, gpus: 8, bandwidth: 50GB/s, latency: 1us}}
+workload: {collective: sendrecv, algorithm: ring, sizes: [1MB], ranks: %s}
+outputs: [csv]
+"""
+    times = []
+    for ranks in ("[0, 1, 2, 3, 4, 5, 6, 7]", "[0, 2, 4, 6, 1, 3, 5, 7]"):
+        Path("x.yaml").write_text(text % ranks)
+        assert netsim(capsys, "run", "x.yaml", "-q", "-o", f"out{len(times)}").code == 0
+        times.append(float(rows(f"out{len(times)}/results.csv")[0]["time_us"]))
+    assert times[0] == pytest.approx(1e6 / 50e9 * 1e6 + 1)
+    assert times[1] > 1.9 * times[0]
+
+
+def test_other_verbs_answer(capsys) -> None:
+    schema = json.loads(netsim(capsys, "schema").out)
+    assert set(schema["properties"]) >= {"cluster", "workload", "sweep"}
+    assert json.loads(netsim(capsys, "schema", "machine").out)["properties"]["gpu"]
+    assert "Python" in netsim(capsys, "doctor").out
+    assert "dgx-h100" in netsim(capsys, "topo", "list").out
+    shown = netsim(capsys, "topo", "show", "dgx-h100").out
+    assert re.search(r"^GPU3 +NVL +NVL +NVL +X", shown, re.MULTILINE)
+    checked = netsim(capsys, "check", "sweep.yaml")
+    assert checked.out == "sweep.yaml: a scenario of 8 cells, 24 sizes in all\n"
+    assert netsim(capsys, "--version").out == "0.1.0\n"
+
+
+def test_explain_state_of_the_ring_of_five(capsys) -> None:
+    outcome = netsim(capsys, "explain", "ring-of-five", "--state", "-o", "pictures")
+    assert outcome.code == 0
+    # Half way, every GPU has one complete chunk; at the end, all.
+    half, end = outcome.out.split("after step 3")[1].split("after step 4")[0], outcome.out
+    for rank, chunk in enumerate("bcdea"):
+        line = next(x for x in half.splitlines() if x.startswith(f"rank {rank}"))
+        whole = "+".join(f"{chunk}{k}" for k in range(5)) + "*"
+        assert line.count("*") == 1
+        assert whole in line
+    last = end.split("after step 7")[1]
+    assert last.count("*") == 25
+    assert Path("pictures/state.svg").exists()
+    assert netsim(capsys, "explain", "ring-of-five").code == 2
+    assert netsim(capsys, "explain", "ring-of-five", "--state", "--size", "1Q").code == 2
