@@ -35,22 +35,6 @@ COLLECTIVES: dict[str, Function] = {
     "all_reduce": "AllReduce",
 }
 
-DATA_TYPES: dict[str, int] = {
-    "int8": 1,
-    "uint8": 1,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "half": 2,
-    "float": 4,
-    "double": 8,
-    "bfloat16": 2,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-}
-REDUCTIONS = ("sum", "prod", "min", "max", "avg", "mulsum", "none")
-
 
 def function_of(collective: str) -> Function:
     """The NCCL function behind a collective's name, `all_reduce` or `AllReduce`."""

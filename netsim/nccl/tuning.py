@@ -36,6 +36,7 @@ TREE_CORRECTION: dict[Protocol, tuple[float, ...]] = {
     ),
 }
 FP8_RING_PENALTY = 1024.0
+FP8_TYPES = ("f8e4m3", "f8e5m2")  # as nccl-tests names them
 BATCH = 8  # collectives in one work batch of a block
 
 
@@ -138,8 +139,10 @@ def time_us(comm: Communicator, call: Call, cost: Cost) -> float:
         latency *= 1.4 if comm.facts.plateau_by_channel and comm.min_cc >= 80 else 1.9
     ops = call.n_pipe_ops if cost.algorithm == "Ring" else -(-call.n_pipe_ops // BATCH)
     expected = latency * ops + call.nbytes / (1000 * bandwidth)
-    slow = call.data_type.startswith("fp8") and cost.algorithm == "Ring" and comm.n_ranks > 8
-    return expected * FP8_RING_PENALTY if slow and call.function != "AllGather" else expected
+    reduces = call.function in ("AllReduce", "ReduceScatter", "Reduce")
+    fp8 = call.data_type in FP8_TYPES and reduces
+    slow = fp8 and cost.algorithm == "Ring" and comm.n_ranks > 8
+    return expected * FP8_RING_PENALTY if slow else expected
 
 
 def _timed(comm: Communicator, call: Call, cost: Cost) -> TimedCost:

@@ -1,0 +1,78 @@
+"""Corrections of the choice: pipelined operations, plateaus, tree factors, FP8, names."""
+
+from dataclasses import replace
+
+import pytest
+from nccl_nodes import searched_communicator
+
+from netsim.errors import InputError
+from netsim.nccl.names import function_of
+from netsim.nccl.tuning import Call, choose, cost_entry, time_us, timed_costs
+from netsim.nccl.version import Version
+
+MIB = 2**20
+
+
+def timed(comm, call, algorithm, protocol):
+    return time_us(comm, call, cost_entry(comm, call.function, algorithm, protocol))
+
+
+def test_several_operations_of_a_group_share_a_launch_except_on_rings():
+    comm = searched_communicator("dgxa100", 4)
+    one, nine = Call("AllReduce", 64), Call("AllReduce", 64, n_pipe_ops=9)
+    ring, tree = (cost_entry(comm, "AllReduce", name, "LL") for name in ("Ring", "Tree"))
+    assert time_us(comm, nine, ring) - time_us(comm, one, ring) == pytest.approx(
+        8 * ring.latency_us
+    )
+    assert time_us(comm, nine, tree) - time_us(comm, one, tree) == pytest.approx(tree.latency_us)
+
+
+def test_simple_rings_over_a_network_meet_a_plateau():
+    comm = searched_communicator("dgxa100", 4)
+    cost = cost_entry(comm, "AllReduce", "Ring", "Simple")
+    edge = 64 * comm.n_channels * comm.n_ranks
+    below, above = (time_us(comm, Call("AllReduce", size), cost) for size in (edge - 1, edge))
+    assert above - below == pytest.approx(0.4 * cost.latency_us, abs=0.01)
+    volta = searched_communicator("dgx1v_4nic", 4)
+    slow = cost_entry(volta, "AllReduce", "Ring", "Simple")
+    expected = 1.9 * slow.latency_us + MIB / (1000 * slow.bandwidth)
+    assert time_us(volta, Call("AllReduce", MIB), slow) == pytest.approx(expected)
+
+
+def test_trees_are_marked_down_at_middle_sizes():
+    comm = searched_communicator("dgxa100", 4)
+    cost = cost_entry(comm, "AllReduce", "Tree", "LL")
+    expected = cost.latency_us + 2**18 / (1000 * 0.4 * cost.bandwidth)
+    assert time_us(comm, Call("AllReduce", 2**18), cost) == pytest.approx(expected)
+    assert time_us(comm, Call("AllReduce", 8), cost) == pytest.approx(
+        cost.latency_us + 8 / (1000 * cost.bandwidth)
+    )
+
+
+def test_nvls_trees_are_marked_down_on_blackwell_since_2_29():
+    comm = searched_communicator("b200_8nic", 4)
+    old = replace(comm, version=Version(2, 28))
+    call = Call("AllReduce", 2**18)
+    assert timed(comm, call, "NVLSTree", "Simple") > timed(old, call, "NVLSTree", "Simple")
+
+
+def test_fp8_reductions_keep_off_long_rings():
+    comm = searched_communicator("h100_8nic", 4)
+    usual, fp8 = Call("AllReduce", 2**33), Call("AllReduce", 2**33, "f8e4m3")
+    assert choose(comm, usual).algorithm == "Ring"
+    assert choose(comm, fp8).algorithm == "Tree"
+    assert choose(comm, Call("AllGather", 2**33, "f8e4m3")).algorithm == "Ring"
+
+
+def test_the_table_of_a_call_holds_every_algorithm_and_protocol():
+    comm = searched_communicator("h100_8nic", 1)
+    entries = timed_costs(comm, Call("AllReduce", MIB))
+    assert len(entries) == 21
+    best = min(entry.time_us for entry in entries if entry.time_us is not None)
+    assert choose(comm, Call("AllReduce", MIB)).time_us == best
+
+
+def test_names_of_functions():
+    assert function_of("all_reduce") == function_of("AllReduce") == "AllReduce"
+    with pytest.raises(InputError, match=r"no algorithm choice for 'all_redce' \(did you mean"):
+        function_of("all_redce")
