@@ -59,15 +59,8 @@ def make_host(
     nics: Sequence[int] | None = None,
 ) -> Host:
     """The routes of a machine with some of its GPUs and NICs; `dead` links have no capacity."""
-    graph = host_graph(machine)
-    every = range(machine.nics.count if machine.nics else 0)
-    rails = tuple(every if nics is None else nics)
-    graph.remove_nodes_from(f"gpu{n}" for n in set(range(machine.gpu.count)) - set(gpus))
-    graph.remove_nodes_from(f"nic{n}" for n in set(every) - set(rails))
-    for link in dead:
-        tail, _, head = link.partition("->")
-        if graph.has_edge(tail, head):
-            graph.edges[tail, head]["bandwidth"] = 0.0
+    rails = tuple(range(machine.nics.count if machine.nics else 0) if nics is None else nics)
+    graph = _part_in_use(machine, gpus, rails, dead)
     search = _Search(machine, graph, tuple(gpus), rails)
     out, into = search.to_nics()
     peer, staged = search.between_gpus()
@@ -88,6 +81,21 @@ def make_host(
         search.switch_links(out=True),
         search.switch_links(out=False),
     )
+
+
+def _part_in_use(
+    machine: Machine, gpus: Sequence[int], nics: Sequence[int], dead: Sequence[str]
+) -> "nx.DiGraph[Any]":
+    """The graph of a machine without the GPUs and NICs that nobody uses."""
+    graph = host_graph(machine)
+    every = range(machine.nics.count if machine.nics else 0)
+    graph.remove_nodes_from(f"gpu{n}" for n in set(range(machine.gpu.count)) - set(gpus))
+    graph.remove_nodes_from(f"nic{n}" for n in set(every) - set(nics))
+    for link in dead:
+        tail, _, head = link.partition("->")
+        if graph.has_edge(tail, head):
+            graph.edges[tail, head]["bandwidth"] = 0.0
+    return graph
 
 
 class _Search:

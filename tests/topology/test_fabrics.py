@@ -177,7 +177,7 @@ def test_several_units_need_three_levels():
         ("{kind: leaf-spine, ports: 8, nodes_per_leaf: 1}", "a leaf with 8 ports down and 8 up"),
         ("{kind: leaf-spine, ports: 4}", "a host with 8 NICs does not fit a leaf of 4 ports"),
         ("{kind: leaf-spine, spines: 5}", "32 uplinks a leaf do not spread over 5"),
-        ("{kind: torus, dims: [3, 3]}", "a torus of 3 x 3 has 9 routers, but there are 12 hosts"),
+        ("{kind: torus, dims: [3, 3]}", "a torus of 3 x 3 has 9 routers, not 12 for the hosts"),
         ("{kind: dragonfly, routers: 1, ports_per_router: 8}", "12 groups need 11 global links"),
         ("{kind: dragonfly, groups: 1, routers: 2}", "12 hosts of 8 NICs need 3, got 1"),
         ("{kind: dragonfly, ports: 8}", "a router needs 27 ports, but a switch has 8"),

@@ -11,6 +11,8 @@ from netsim.topology.graph import Topology
 from netsim.topology.layout import TopologyError
 from netsim.topology.routing import StaticRouter, walk
 
+Cable = tuple[int, int, float | None, float | None]  # ends, bytes/s, seconds
+
 
 @dataclass(frozen=True)
 class Searched:
@@ -40,29 +42,15 @@ def custom(
     ports: Ports,
     terms: Terms,
     switches: tuple[str, ...],
-    cables: list[tuple[int, int, float | None, float | None]],
+    cables: list[Cable],
 ) -> Fabric:
-    """Cables are (end, end, bytes/s, seconds), ports numbered first, then switches."""
-    graph: nx.DiGraph[Any] = nx.DiGraph()
-    graph.add_nodes_from(range(len(ports)), kind="nic", forwards=False)
-    graph.add_nodes_from(range(len(ports), len(ports) + len(switches)), kind="switch")
+    """Ends of cables are numbered: ports first, then switches."""
     joined = {end for cable in cables for end in cable[:2]}
     missing = next((port for port in range(len(ports)) if port not in joined), None)
     if missing is not None:
         name = f"node{ports.owner[missing]}.nic{ports.rail[missing]}"
         raise TopologyError(f"links: {name} is on no switch")
-    for low, high, rate, latency in sorted(cables, key=lambda cable: cable[:2]):
-        for tail, head in ((low, high), (high, low)):
-            port = next((end for end in (low, high) if end < len(ports)), None)
-            usual = terms.link if port is None else float(ports.rate[port])
-            hop = terms.nic if head < len(ports) else terms.hop
-            graph.add_edge(
-                tail,
-                head,
-                bandwidth=(rate or usual) * terms.usable,
-                latency=hop if latency is None else latency,
-                kind="fabric",
-            )
+    graph = _graph(ports, terms, len(switches), cables)
     topology = Topology("custom", graph, (0,), StaticRouter())
     links = topology.links
     return Fabric(
@@ -77,3 +65,23 @@ def custom(
         links.latency,
         Searched(topology),
     )
+
+
+def _graph(ports: Ports, terms: Terms, switches: int, cables: list[Cable]) -> "nx.DiGraph[Any]":
+    """Ports and switches by number, and every cable in both directions."""
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph.add_nodes_from(range(len(ports)), kind="nic", forwards=False)
+    graph.add_nodes_from(range(len(ports), len(ports) + switches), kind="switch")
+    for low, high, rate, latency in sorted(cables, key=lambda cable: cable[:2]):
+        port = next((end for end in (low, high) if end < len(ports)), None)
+        usual = terms.link if port is None else float(ports.rate[port])
+        for tail, head in ((low, high), (high, low)):
+            hop = terms.nic if head < len(ports) else terms.hop
+            graph.add_edge(
+                tail,
+                head,
+                bandwidth=(rate or usual) * terms.usable,
+                latency=hop if latency is None else latency,
+                kind="fabric",
+            )
+    return graph

@@ -96,22 +96,21 @@ def fabric(
     cables: Cables,
     wiring: Wiring,
 ) -> Fabric:
-    """A fabric whose port p is on switch `leaf[p]`; NICs with several ports have one after another,
-    each with its part of the rate. `tiers` are levels with the names of their switches.
+    """A fabric with port p on switch `leaf[p]` (given twice: two ports a NIC, each of half its
+    rate). `tiers` are levels with the names of their switches.
     """
     count, planes = len(ports), len(leaf) // max(1, len(ports))
-    low = np.concatenate([np.tile(np.arange(count), planes), count + cables.low]).astype(np.int32)
-    high = np.concatenate([count + leaf, count + cables.high]).astype(np.int32)
+    low = np.r_[np.tile(np.arange(count), planes), count + cables.low].astype(np.int32)
+    high = np.r_[count + leaf, count + cables.high].astype(np.int32)
     access = np.tile(ports.rate / max(1, planes), planes)
-    rate = np.concatenate([access, np.full(len(cables), terms.link)]) * terms.usable
-    down = np.full(len(low), terms.hop)
-    down[: len(leaf)] = terms.nic
-    firsts = np.cumsum([0, *(len(names) for _, names in tiers)])
+    rate = np.r_[access, np.full(len(cables), terms.link)] * terms.usable
+    down = np.where(np.arange(len(low)) < len(leaf), terms.nic, terms.hop)
+    firsts = np.cumsum([0, *(len(names) for _, names in tiers)]).tolist()
     return Fabric(
         kind,
         count,
         tuple(name for _, names in tiers for name in names),
-        tuple((level, int(first)) for (level, _), first in zip(tiers, firsts, strict=False)),
+        tuple((level, first) for (level, _), first in zip(tiers, firsts, strict=False)),
         2 * len(leaf),
         np.stack([low, high], axis=1).ravel(),
         np.stack([high, low], axis=1).ravel(),

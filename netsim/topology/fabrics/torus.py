@@ -77,11 +77,19 @@ def torus(
     shape = dims or (hosts,)
     count = prod(shape)
     if count < hosts:
-        text = " x ".join(map(str, shape))
+        grid = " x ".join(map(str, shape))
         raise TopologyError(
-            f"dims: a torus of {text} has {count} routers, but there are {hosts} hosts"
+            f"dims: a torus of {grid} has {count} routers, not {hosts} for the hosts"
         )
-    number = np.full((count, len(shape)), -1, np.int32)
+    cables, number = _grid(shape, len(ports))
+    router = ports.host.astype(np.int32)
+    tiers = (("router", numbered("router", count)),)
+    return fabric(kind, tiers, ports, terms, router, cables, Torus(router, shape, number, free))
+
+
+def _grid(shape: tuple[int, ...], first: int) -> tuple[Cables, Ints]:
+    """The cables of a torus, and the number of the one from each router on in each dimension."""
+    number = np.full((prod(shape), len(shape)), -1, np.int32)
     low: list[Ints] = []
     high: list[Ints] = []
     place = np.indices(shape).reshape(len(shape), -1)
@@ -90,10 +98,7 @@ def torus(
         starts = np.flatnonzero(place[axis] < onward).astype(np.int32)
         ends = place[:, starts].copy()
         ends[axis] = (ends[axis] + 1) % extent
-        number[starts, axis] = len(ports) + sum(len(one) for one in low) + np.arange(len(starts))
+        number[starts, axis] = first + sum(len(one) for one in low) + np.arange(len(starts))
         low.append(starts)
         high.append(np.ravel_multi_index(tuple(ends), shape).astype(np.int32))
-    router = ports.host.astype(np.int32)
-    tiers = (("router", numbered("router", count)),)
-    cables = Cables(np.concatenate(low), np.concatenate(high))
-    return fabric(kind, tiers, ports, terms, router, cables, Torus(router, shape, number, free))
+    return Cables(np.concatenate(low), np.concatenate(high)), number

@@ -7,6 +7,8 @@ from netsim.topology.importers.known import machine_with
 from netsim.topology.importers.matrix import Matrix, parse_matrix
 from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 
+SOCKETS = 16e9  # bytes/s between two domains where the preset has only one
+USUAL_RATE = 12.5e9  # bytes/s of a NIC where the preset has none
 MOST_LINKS = {60: 4, 70: 6, 80: 12, 86: 4, 90: 18, 100: 18}  # NVLinks of one GPU
 
 
@@ -15,33 +17,34 @@ def read_smi(text: str, source: str, gpu: str, nic_rate: float | None = None) ->
     matrix, like = parse_matrix(text, source), machine_with(gpu)
     domain = _domains(matrix)
     switches, place = _switches(matrix, domain)
-    gpus, nics = matrix.gpus, matrix.nics
-    rate = nic_rate or (like.nics.rates[0] if like.nics else 12.5e9)
-    names = dict(matrix.legend)
-    model = names.get(matrix.devices[nics[0]], matrix.devices[nics[0]]) if nics else ""
     domains = max(domain, default=0) + 1
-    cpu = like.cpu.model_copy(
-        update={"domains": domains, "link": like.cpu.link or 16e9 if domains > 1 else like.cpu.link}
-    )
+    link = like.cpu.link or (SOCKETS if domains > 1 else None)
+    gpus = tuple(place[n] for n in matrix.gpus)
     return Machine(
         description=f"imported from {source} (nvidia-smi topo -m)",
-        gpu=like.gpu.model_copy(
-            update={"count": len(gpus), "at": tuple(place[n] for n in gpus), "pcie": None}
-        ),
+        gpu=like.gpu.model_copy(update={"count": len(gpus), "at": gpus, "pcie": None}),
         scale_up=_scale_up(matrix, like),
         pcie=Pcie(generation=like.pcie.generation, switches=tuple(switches)),
-        cpu=cpu,
-        nics=Nics.model_construct(
-            model=model.rstrip("0123456789").rstrip("_") or "NIC",
-            count=len(nics),
-            rate=rate,
-            at=tuple(place[n] for n in nics),
-            gpudirect=like.nics.gpudirect if like.nics else False,
-        )
-        if nics
-        else None,
+        cpu=like.cpu.model_copy(update={"domains": domains, "link": link}),
+        nics=_nics(matrix, [place[n] for n in matrix.nics], like, nic_rate),
         p2p=like.p2p,
         transport=like.transport,
+    )
+
+
+def _nics(
+    matrix: Matrix, places: Sequence[str], like: Machine, nic_rate: float | None
+) -> Nics | None:
+    """The NICs of the matrix; rate and GPUDirect as told, or as in the preset."""
+    if not places:
+        return None
+    first = matrix.devices[matrix.nics[0]]
+    return Nics.model_construct(
+        model=dict(matrix.legend).get(first, first).rstrip("0123456789").rstrip("_") or "NIC",
+        count=len(places),
+        rate=nic_rate or (like.nics.rates[0] if like.nics else USUAL_RATE),
+        at=tuple(places),
+        gpudirect=like.nics.gpudirect if like.nics else False,
     )
 
 
