@@ -3,6 +3,8 @@
 from typing import Any
 
 from netsim.topology.config import ClusterConfig
+from netsim.topology.inline import SwitchGraph
+from netsim.topology.machine import Machine
 
 
 def cluster_label(config: ClusterConfig) -> str:
@@ -31,17 +33,21 @@ def question(config: ClusterConfig) -> dict[str, Any]:
 def line_rate(config: ClusterConfig) -> float | None:
     """GB/s that a bus bandwidth is read against: a GPU's scale-up rate, or the NICs of a host."""
     if config.graph is not None:
-        switched = getattr(config.graph, "kind", "") == "switch"
-        return config.graph.bandwidth / 1e9 if switched else None
-    group = config.members[0]
-    machine = group.loaded.machine
+        return config.graph.bandwidth / 1e9 if isinstance(config.graph, SwitchGraph) else None
+    machine = config.members[0].loaded.machine
     if node_count(config) > 1:
-        nics = machine.nics
-        if nics is None or len(config.members) > 1:
-            return None
-        count = nics.count if config.nics_per_node is None else config.nics_per_node
-        return count * (config.nic or nics.rate) / 1e9
+        return None if len(config.members) > 1 else _nic_sum(config, machine)
     up = machine.scale_up
-    if up is None or up.links is None:
+    if up is None or up.links is None or not up.switches:
         return None
-    return up.links * up.link_bandwidth / 1e9 if up.switches else None
+    return up.links * up.link_bandwidth / 1e9
+
+
+def _nic_sum(config: ClusterConfig, machine: Machine) -> float | None:
+    nics = machine.nics
+    if nics is None:
+        return None
+    rates = (
+        [config.nic] * nics.count if config.nic else list(np.broadcast_to(nics.rate, nics.count))
+    )
+    return float(sum(rates[: config.nics_per_node])) / 1e9
