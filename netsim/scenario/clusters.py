@@ -47,7 +47,5 @@ def _nic_sum(config: ClusterConfig, machine: Machine) -> float | None:
     nics = machine.nics
     if nics is None:
         return None
-    rates = (
-        [config.nic] * nics.count if config.nic else list(np.broadcast_to(nics.rate, nics.count))
-    )
-    return float(sum(rates[: config.nics_per_node])) / 1e9
+    rates = (config.nic,) * nics.count if config.nic else nics.rates
+    return sum(rates[: config.nics_per_node]) / 1e9
