@@ -12,7 +12,6 @@ from netsim.engines.compiled.loop import DONE, MORE_ALARMS, MORE_SEATS, STALLED,
 from netsim.engines.compiled.state import (
     CHANGE,
     CORE,
-    FLOW,
     LAG,
     NOBODY,
     SEAT,
@@ -66,6 +65,7 @@ def _rows(program: Program, found: Grouping) -> Rows:
         start=start,
         end=np.full(len(program), -1.0),
         waits=np.diff(schedule.dep_ptr),
+        child=np.zeros(len(program), np.int32),
         next_ptr=followers.ptr,
         next_row=followers.row,
         next_lag=followers.lag,
@@ -80,12 +80,13 @@ def _rows(program: Program, found: Grouping) -> Rows:
 def _net(found: Grouping) -> Net:
     """All at rest. What is not touched of the seats takes no memory."""
     core = np.zeros(1, CORE)
-    for name in ("ready", "over", "free_seat", "free_flow", "free_alarm", "dirty", "moved"):
+    for name in ("ready", "over", "free_seat", "free_alarm", "dirty", "moved"):
         core[name] = NOBODY
     core["kinds"] = found.kinds
     return Net(
         core=core,
         links=found.links,
+        kinds=found.limits,
         groups=found.groups,
         draws=found.draws,
         members=found.members,
@@ -95,7 +96,7 @@ def _net(found: Grouping) -> Net:
 
 
 def _has_caps(found: Grouping) -> bool:
-    return bool(np.isfinite(found.groups["cap"][:-1]).any())
+    return bool(np.isfinite(found.limits["cap"]).any())
 
 
 def _future(program: Program, found: Grouping) -> Future:
@@ -106,7 +107,6 @@ def _future(program: Program, found: Grouping) -> Future:
         if found.number[link] >= 0
     ]
     return Future(
-        flows=np.empty(len(program) if len(found.groups) > 1 else 0, FLOW),
         ends=empty_agenda(_PLACES),
         alarms=empty_agenda(_PLACES),
         alarm_row=np.empty(len(program), np.int32),

@@ -39,7 +39,7 @@ def sweep(net: Net) -> None:
         place = number - len(net.links)
         if net.seats[place].state == RISING:
             net.core[0].level = level
-            _stop(net, place, net.groups[net.seats[place].group].cap)
+            _stop(net, place, net.kinds[net.groups[net.seats[place].group].kind].cap)
 
 
 @Inner
@@ -65,8 +65,9 @@ def rise(net: Net, place: int) -> None:
         link.risers += 1
         look_at(net, draw.link, core.level)
     seat.counted, seat.state = seat.flows, RISING
-    if group.cap < inf:
-        put(net.looks, len(net.links) + place, max(group.cap, core.level))
+    cap = net.kinds[group.kind].cap
+    if cap < inf:
+        put(net.looks, len(net.links) + place, max(cap, core.level))
 
 
 @Inner
@@ -74,8 +75,8 @@ def move(net: Net, place: int) -> None:
     """Bring a seat up to date before its level changes, and list it as moved."""
     seat, core = net.seats[place], net.core[0]
     advance(seat, core.now)
-    if seat.next_moved == UNLISTED:
-        seat.next_moved = core.moved
+    if seat.next == UNLISTED:
+        seat.next = core.moved
         core.moved = place
 
 
@@ -210,4 +211,4 @@ def finish_sweep(net: Net, place: int) -> None:
     seat = net.seats[place]
     if seat.state == RISING:
         _stop(net, place, inf)
-    seat.state, seat.next_moved = SETTLED, UNLISTED
+    seat.state, seat.next = SETTLED, UNLISTED

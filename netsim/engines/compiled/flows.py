@@ -1,47 +1,39 @@
-"""The flows of a seat, ordered by their end on its clock: a pairing heap in the flow records.
+"""The flows of a seat, ordered by their end on its clock: a pairing heap in the columns of rows.
 
 Flows of equal length join in the order in which they end, which costs nothing here; any other order
-costs the logarithm of their number.
+costs the logarithm of their number. A row's columns serve while it is under way: `end` holds its
+finish, `waits` its next sibling and `child` its first child. So what happens at once takes no
+memory of its own.
 """
 
 from math import inf
 
 from netsim.engines.compiled.jit import Inner
-from netsim.engines.compiled.state import Records
+from netsim.engines.compiled.state import NOBODY, Records, Rows
 
 
 @Inner
-def join(core: Records, flows: Records, seat: Records, row: int, work: float) -> None:
+def join(rows: Rows, seat: Records, row: int, work: float) -> None:
     """Let a row start its work (amount ÷ share) in a seat whose clock shows the present."""
-    new = core.free_flow
-    if new >= 0:
-        core.free_flow = flows[new].sibling
-    else:
-        new = core.flows
-        core.flows += 1
-    flow = flows[new]
-    flow.row, flow.child = row, -1
-    flow.finish = seat.clock + work
-    seat.root = new if seat.flows == 0 else _meld(flows, seat.root, new)
+    rows.end[row] = -(seat.clock + work)
+    rows.waits[row] = NOBODY
+    seat.root = row if seat.flows == 0 else _meld(rows, seat.root, row)
     seat.flows += 1
 
 
 @Inner
-def leave(core: Records, flows: Records, seat: Records) -> int:
+def leave(rows: Rows, seat: Records) -> int:
     """Take out the flow of a seat that ends first; its row."""
-    old = seat.root
-    row = flows[old].row
-    seat.root = _without_root(flows, old)
+    row = seat.root
+    seat.root = _without_root(rows, row)
     seat.flows -= 1
-    flows[old].sibling = core.free_flow
-    core.free_flow = old
     return int(row)
 
 
 @Inner
-def next_end(flows: Records, seat: Records) -> float:
+def next_end(rows: Rows, seat: Records) -> float:
     """The time at which the next flow of a seat ends, at its present level."""
-    left = flows[seat.root].finish - seat.clock
+    left = -rows.end[seat.root] - seat.clock
     if seat.level == inf or left <= 0.0:
         return float(seat.since)
     return float(seat.since + left / seat.level) if seat.level > 0.0 else inf
@@ -56,28 +48,28 @@ def advance(seat: Records, now: float) -> None:
 
 
 @Inner
-def _meld(flows: Records, a: int, b: int) -> int:
-    if flows[b].finish < flows[a].finish:
+def _meld(rows: Rows, a: int, b: int) -> int:
+    if rows.end[b] > rows.end[a]:  # negative: b finishes first
         a, b = b, a
-    flows[b].sibling = flows[a].child
-    flows[a].child = b
+    rows.waits[b] = rows.child[a] - 1
+    rows.child[a] = b + 1
     return a
 
 
 @Inner
-def _without_root(flows: Records, root: int) -> int:
+def _without_root(rows: Rows, root: int) -> int:
     """Meld the children in pairs, then the pairs from the last to the first."""
-    pairs, child = -1, flows[root].child
+    pairs, child = NOBODY, rows.child[root] - 1
     while child >= 0:
-        a, b = child, flows[child].sibling
-        child = -1
+        a, b = child, rows.waits[child]
+        child = NOBODY
         if b >= 0:
-            child = flows[b].sibling
-            a = _meld(flows, a, b)
-        flows[a].sibling = pairs
+            child = rows.waits[b]
+            a = _meld(rows, a, b)
+        rows.waits[a] = pairs
         pairs = a
-    heap = -1
+    heap = NOBODY
     while pairs >= 0:
-        pair, pairs = pairs, flows[pairs].sibling
-        heap = pair if heap < 0 else _meld(flows, heap, pair)
+        pair, pairs = pairs, rows.waits[pairs]
+        heap = pair if heap < 0 else _meld(rows, heap, pair)
     return heap

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.engines.compiled.jit import Entry, Inner
-from netsim.engines.compiled.state import DRAW, GROUP, LINK, MEMBER, Records
+from netsim.engines.compiled.state import DRAW, GROUP, KIND, LINK, MEMBER, NOBODY, Records
 from netsim.program import Paths, Program
 
 _CHUNK = 1 << 22  # rows treated at a time, to bound temporary memory
@@ -16,10 +16,12 @@ _TABLE = 1 << 20  # a table by (path, kind) may always have so many cells
 class Grouping(NamedTuple):
     """Groups, what they draw on and the links they use, numbered in order of first use.
 
-    `group` holds the number of every (path, kind), or of every row if `kinds` is 0; -1 where
-    nothing is drawn on. `number` is that of every link of the program, -1 if nobody uses it.
+    `limits` are the distinct (share, cap), `kind` which of them a style has. `group` holds the
+    number of every (path, kind), or of every row if `kinds` is 0; NOBODY where nothing is drawn on.
+    `number` is that of every link of the program, NOBODY if it is not used.
     """
 
+    limits: Records
     groups: Records
     draws: Records
     links: Records
@@ -32,34 +34,47 @@ class Grouping(NamedTuple):
 
 def group_rows(program: Program) -> Grouping:
     """Find the groups of a program."""
-    limits = np.stack([program.style_values("share"), program.caps], axis=1).reshape(-1, 2)
-    distinct, place = np.unique(limits, axis=0, return_inverse=True)
-    kind = place.reshape(-1).astype(np.int32)
-    keys, table, kinds = _keys(program, kind, len(distinct))
-    groups = np.empty(len(keys) + 1, GROUP)
-    draws = np.empty(_most_draws(program.paths, keys // len(distinct) - 1), DRAW)
-    number = np.full(len(program.links), -1, np.int32)
-    of_key = np.empty(len(keys), np.int32)
-    hashes = np.zeros(1 << (2 * len(keys) + 1).bit_length(), np.int32)
+    limits, kind = _kinds(program)
+    keys, table, kinds = _keys(program, kind, len(limits))
     paths = program.paths
+    groups = np.empty(len(keys) + 1, GROUP)
+    draws = np.empty(_most_draws(paths, keys, len(limits)), DRAW)
+    number = np.full(len(program.links), NOBODY, np.int32)
+    count = np.zeros(len(program.links), np.int32)
+    of_key = np.empty(len(keys), np.int32)
+    hashes = np.zeros(1 << (4 * len(keys) // 3).bit_length(), np.int32)
     sizes = np.zeros(3, np.int64)
     form_groups(
-        keys, distinct, paths.ptr, paths.link, paths.weight, paths.active,
-        hashes, groups, draws, number, of_key, sizes,
+        keys, limits, paths.ptr, paths.link, paths.weight, paths.active,
+        hashes, groups, draws, number, count, of_key, sizes,
     )  # fmt: skip
     found, size, used = sizes.tolist()
-    group = _spread(table, keys, of_key, kinds)
-    links = _links(program, number, draws[:size], used)
-    members = np.empty(size, MEMBER)
-    return Grouping(groups[: found + 1], draws[:size], links, members, number, group, kind, kinds)
+    return Grouping(
+        limits=limits,
+        groups=groups[: found + 1],
+        draws=draws[:size],
+        links=_links(program, number, count[:used]),
+        members=np.empty(size, MEMBER),
+        number=number,
+        group=_spread(table, keys, of_key, kinds),
+        kind=kind,
+        kinds=kinds,
+    )
 
 
-def _most_draws(paths: Paths, path: NDArray[np.int64]) -> int:
-    """How many active entries the paths of all keys have; -1 has none."""
-    total = np.zeros(len(paths.active) + 1, np.int64)
-    np.cumsum(paths.active, out=total[1:])
-    each = np.append(np.diff(total[paths.ptr]), 0)
-    return int(each[path].sum())
+def _kinds(program: Program) -> tuple[Records, NDArray[np.int32]]:
+    pairs = np.stack([program.style_values("share"), program.caps], axis=1).reshape(-1, 2)
+    distinct, place = np.unique(pairs, axis=0, return_inverse=True)
+    limits = np.zeros(len(distinct), KIND)
+    limits["share"], limits["cap"] = distinct[:, 0], distinct[:, 1] / distinct[:, 0]
+    return limits, place.reshape(-1).astype(np.int32)
+
+
+def _most_draws(paths: Paths, keys: NDArray[np.int64], kinds: int) -> int:
+    """How many draws the groups of all keys can have together."""
+    if kinds == 1:
+        return len(paths.link)
+    return int(np.append(np.diff(paths.ptr), 0)[keys // kinds - 1].sum())
 
 
 def _keys(
@@ -97,25 +112,27 @@ def _spread(
     return table
 
 
-def _links(program: Program, number: NDArray[np.int32], draws: Records, used: int) -> Records:
-    links = np.zeros(used, LINK)
+def _links(program: Program, number: NDArray[np.int32], count: NDArray[np.int32]) -> Records:
+    links = np.zeros(len(count), LINK)
     mine = np.flatnonzero(number >= 0)
     links["capacity"][number[mine]] = program.links.capacity[mine]
     links["level"] = np.inf
-    count = np.bincount(draws["link"], minlength=used)
     links["first"] = np.cumsum(count) - count
     return links
 
 
 @Inner
-def _same(
-    groups: Records, draws: Records, group: int, start: int, end: int, share: float, cap: float
-) -> bool:
-    """Whether a group is what the draws from `start` to `end`, share and cap describe."""
+def _mixed(code: int, more: int) -> int:
+    """A hash of two numbers in which every bit of them counts."""
+    code = (code ^ more) * 0x1F58_D5CB_4E6D_9B35
+    return code ^ (code >> 29)
+
+
+@Inner
+def _same(groups: Records, draws: Records, group: int, start: int, end: int, kind: int) -> bool:
+    """Whether a group is of a kind, with the draws from `start` to `end`."""
     there = groups[group]
-    if there.share != share or there.cap != cap / share:
-        return False
-    if groups[group + 1].first - there.first != end - start:
+    if there.kind != kind or groups[group + 1].first - there.first != end - start:
         return False
     for k in range(end - start):
         a, b = draws[there.first + k], draws[start + k]
@@ -127,7 +144,7 @@ def _same(
 @Entry
 def form_groups(
     keys: NDArray[np.int64],
-    limits: NDArray[np.float64],
+    limits: Records,
     ptr: NDArray[np.int64],
     link: NDArray[np.int32],
     weight: NDArray[np.float64],
@@ -136,37 +153,41 @@ def form_groups(
     groups: Records,
     draws: Records,
     number: NDArray[np.int32],
+    count: NDArray[np.int32],
     of_key: NDArray[np.int32],
     sizes: NDArray[np.int64],
 ) -> int:
     """Write down the group of every key once; `sizes` are those of groups, draws and links.
 
-    `seen` is a hash table of group numbers + 1 (open addressing).
+    `seen` is a hash table of group numbers + 1 (open addressing), `count` becomes the groups of
+    every link.
     """
     found, size, used = 0, 0, 0
     groups[0].first = 0
     for i in range(len(keys)):
         path, kind = keys[i] // len(limits) - 1, keys[i] % len(limits)
-        of_key[i] = -1
+        of_key[i] = NOBODY
         if path < 0:
             continue
-        share, cap = limits[kind, 0], limits[kind, 1]
         end, code = size, kind
         for k in range(ptr[path], ptr[path + 1]):
             if active[k]:
                 if number[link[k]] < 0:
                     number[link[k]] = used
                     used += 1
-                draws[end].link, draws[end].weight = number[link[k]], weight[k] * share
-                code = (code * 1000003) ^ (np.int64(weight[k] * 1024.0) * 31 + link[k])
+                draws[end].link = number[link[k]]
+                draws[end].weight = weight[k] * limits[kind].share
+                code = _mixed(code + link[k], int(weight[k] * 1024.0))
                 end += 1
         if end == size:
             continue
-        slot = (code ^ (code >> 17)) & (len(seen) - 1)
-        while seen[slot] > 0 and not _same(groups, draws, seen[slot] - 1, size, end, share, cap):
+        slot = code & (len(seen) - 1)
+        while seen[slot] > 0 and not _same(groups, draws, seen[slot] - 1, size, end, kind):
             slot = (slot + 1) & (len(seen) - 1)
         if seen[slot] == 0:
-            groups[found].share, groups[found].cap, groups[found].seat = share, cap / share, -1
+            for k in range(size, end):
+                count[draws[k].link] += 1
+            groups[found].kind, groups[found].seat = kind, NOBODY
             found, size = found + 1, end
             groups[found].first = size
             seen[slot] = found

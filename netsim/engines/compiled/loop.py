@@ -32,7 +32,7 @@ def advance_rows(rows: Rows, net: Net, future: Future, budget: int) -> int:
                 return MORE_ALARMS
             else:
                 _begin(rows, net, future)
-        settle(net, future.flows, future.ends)
+        settle(rows, net, future.ends)
         if core.done == len(rows.start):
             return DONE
         if core.done >= until:
@@ -65,8 +65,8 @@ def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
         ends[node] = inf
         place = node - (len(ends) >> 1)
         seat = net.seats[place]
-        while seat.flows > 0 and next_end(future.flows, seat) <= core.horizon:
-            _finish(rows, core, leave(core, future.flows, seat))
+        while seat.flows > 0 and next_end(rows, seat) <= core.horizon:
+            _finish(rows, core, leave(rows, seat))
         mark_dirty(net, place)
         node = next_due(ends, node, core.horizon)
     return True
@@ -95,7 +95,7 @@ def _begin(rows: Rows, net: Net, future: Future) -> None:
         _set_alarm(core, future.alarms, future.alarm_row, row, rows.end[row])
     else:
         seat = net.seats[seat_for(net, group)]
-        join(core, future.flows, seat, row, amount / net.groups[group].share)
+        join(rows, seat, row, amount / net.kinds[net.groups[group].kind].share)
 
 
 @Inner

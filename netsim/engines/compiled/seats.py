@@ -6,7 +6,7 @@ from netsim.engines.compiled.agenda import Agenda, put, when_of
 from netsim.engines.compiled.fair import EQUAL, finish_sweep, look_at, rise, sweep
 from netsim.engines.compiled.flows import advance, next_end
 from netsim.engines.compiled.jit import Inner
-from netsim.engines.compiled.state import NOBODY, SETTLED, UNLISTED, Net, Records
+from netsim.engines.compiled.state import NOBODY, SETTLED, UNLISTED, Net, Rows
 
 
 @Inner
@@ -27,13 +27,13 @@ def seat_for(net: Net, group: int) -> int:
 def mark_dirty(net: Net, place: int) -> None:
     """List a seat whose flows change in this instant."""
     seat, core = net.seats[place], net.core[0]
-    if seat.next_dirty == UNLISTED:
-        seat.next_dirty = core.dirty
+    if seat.next == UNLISTED:
+        seat.next = core.dirty
         core.dirty = place
 
 
 @Inner
-def settle(net: Net, flows: Records, ends: Agenda) -> None:
+def settle(rows: Rows, net: Net, ends: Agenda) -> None:
     """At the end of an instant: solve for the new levels, and note when flows will end."""
     core = net.core[0]
     place = core.dirty
@@ -43,18 +43,18 @@ def settle(net: Net, flows: Records, ends: Agenda) -> None:
             _leave_links(net, place)
         elif seat.counted == 0:
             _enter_links(net, place)
-        place = seat.next_dirty
+        place = seat.next
     while core.dirty >= 0:
         place = core.dirty
         _seek_level(net, place)
         if net.seats[place].state == SETTLED and net.seats[place].flows > 0:
-            put(ends, place, next_end(flows, net.seats[place]))
+            put(ends, place, next_end(rows, net.seats[place]))
     sweep(net)
     while core.moved >= 0:
         place = core.moved
-        core.moved = net.seats[place].next_moved
+        core.moved = net.seats[place].next
         finish_sweep(net, place)
-        put(ends, place, next_end(flows, net.seats[place]))
+        put(ends, place, next_end(rows, net.seats[place]))
     core.level = 0.0
 
 
@@ -62,7 +62,7 @@ def settle(net: Net, flows: Records, ends: Agenda) -> None:
 def _seek_level(net: Net, place: int) -> None:
     """Do what a change in the number of flows calls for."""
     seat, core = net.seats[place], net.core[0]
-    core.dirty, seat.next_dirty = seat.next_dirty, UNLISTED
+    core.dirty, seat.next = seat.next, UNLISTED
     if seat.flows == 0:
         net.groups[seat.group].seat = NOBODY
         seat.root = core.free_seat
@@ -76,7 +76,7 @@ def _settle_alone(net: Net, place: int) -> bool:
     """The level of a seat that shares no link with others, if that is so."""
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
-    level = net.groups[seat.group].cap
+    level = net.kinds[net.groups[seat.group].kind].cap
     for k in draws:
         link = net.links[net.draws[k].link]
         if link.count > 1:
@@ -107,9 +107,9 @@ def _take_seat(net: Net, group: int) -> int:
         core.seats += 1
     net.groups[group].seat = place
     seat = net.seats[place]
-    seat.group, seat.root, seat.flows, seat.counted = group, -1, 0, 0
+    seat.group, seat.root, seat.flows, seat.counted = group, NOBODY, 0, 0
     seat.level, seat.since, seat.clock = 0.0, core.now, 0.0
-    seat.state, seat.next_dirty, seat.next_moved = SETTLED, UNLISTED, UNLISTED
+    seat.state, seat.next = SETTLED, UNLISTED
     return int(place)
 
 

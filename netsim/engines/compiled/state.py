@@ -1,4 +1,4 @@
-"""What the compiled engine keeps: one record for every link, group, seat and flow.
+"""What the compiled engine keeps: a record for every link, group and seat, columns for rows.
 
 Flows of one *group* share links, weights, share and cap, so they always have the same rate and are
 solved as one. A group with flows under way takes a *seat*; a seat is free again when the last one
@@ -32,12 +32,12 @@ LINK = np.dtype(
     ],
     align=True,
 )
+KIND = np.dtype([("share", "f8"), ("cap", "f8")], align=True)  # the cap as a level
 GROUP = np.dtype(
     [
-        ("share", "f8"),
-        ("cap", "f8"),  # as a level
+        ("kind", "i4"),
         ("first", "i4"),  # of its draws
-        ("seat", "i4"),  # -1 if none of its flows is under way
+        ("seat", "i4"),  # NOBODY if none of its flows is under way
     ],
     align=True,
 )
@@ -58,22 +58,9 @@ SEAT = np.dtype(
         ("group", "i4"),
         ("flows", "i4"),  # under way
         ("counted", "i4"),  # of them in the present levels
-        ("root", "i4"),  # the flow that ends first; in a free seat, the next free one
-        (
-            "next_dirty",
-            "i4",
-        ),  # in the list of seats whose flows have changed
-        ("next_moved", "i4"),  # in the list of seats whose level may have changed
+        ("root", "i4"),  # the row that ends first; in a free seat, the next free one
+        ("next", "i4"),  # in the list of seats whose flows, or whose level, may have changed
         ("state", "i1"),
-    ],
-    align=True,
-)
-FLOW = np.dtype(
-    [
-        ("finish", "f8"),  # on the clock of its seat
-        ("row", "i4"),
-        ("child", "i4"),
-        ("sibling", "i4"),  # in a free place, the next free one
     ],
     align=True,
 )
@@ -91,8 +78,6 @@ CORE = np.dtype(
         ("change", "i4"),  # the next change of a capacity
         ("free_seat", "i4"),
         ("seats", "i4"),
-        ("free_flow", "i4"),
-        ("flows", "i4"),
         ("free_alarm", "i4"),
         ("alarms", "i4"),
         ("dirty", "i4"),  # heads of lists of seats
@@ -111,8 +96,10 @@ SETTLED, RISING, STOPPED = range(3)
 class Rows(NamedTuple):
     """The program by row, style, piece and lag, and the timeline as it is filled in.
 
-    `start` is the latest readiness known so far; `end` is -1 until a row begins to move bytes at a
-    fixed rate or ends. `waits` counts what a row waits for, then links it into lists.
+    `start` is the latest readiness known so far. `end` is negative while a row is not over: -1, or
+    while it shares links, the negative of its finish on the clock of its seat; a row of known rate
+    has its end at once. `waits` counts what a row waits for, then links it into lists. `child` is
+    that of the heap of a seat, plus 1.
     """
 
     style: NDArray[np.int32]
@@ -121,6 +108,7 @@ class Rows(NamedTuple):
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     waits: NDArray[np.int32]
+    child: NDArray[np.int32]
     next_ptr: NDArray[np.int32]
     next_row: NDArray[np.int32]
     next_lag: NDArray[np.int16]
@@ -140,6 +128,7 @@ class Net(NamedTuple):
 
     core: Records
     links: Records
+    kinds: Records
     groups: Records
     draws: Records
     members: Records
@@ -148,11 +137,10 @@ class Net(NamedTuple):
 
 
 class Future(NamedTuple):
-    """What is to come: flows under way, and agendas of the next end of every seat, of rows that
-    begin or end at a known time (alarms), and of changes of capacity.
+    """What is to come: agendas of the next end of every seat and of rows that begin or end at a
+    known time (alarms), and changes of capacity.
     """
 
-    flows: Records
     ends: NDArray[np.float64]
     alarms: NDArray[np.float64]
     alarm_row: NDArray[np.int32]

@@ -1,0 +1,75 @@
+"""Measuring one case: in a process of its own, so that memory and start-up are its own."""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one case took: seconds of its parts and of the whole process, and memory in MB."""
+
+    case: str
+    ranks: int
+    rows: int
+    import_s: float
+    build_s: float
+    place_s: float
+    run_s: float
+    rows_per_s: float
+    total_s: float
+    peak_mb: float
+    makespan_s: float
+
+
+def measure_here(name: str, began: float, engine: str) -> Figures:
+    """Run a case in this process, which began at a time of the monotonic clock."""
+    from netsim.engines import simulate
+    from netsim.program import place
+    from tests.bench.cases import parse_case
+
+    case = parse_case(name)
+    ticks = [time.perf_counter()]
+    schedule = case.schedule()
+    ticks.append(time.perf_counter())
+    program = place(schedule, case.topology())
+    ticks.append(time.perf_counter())
+    timeline = simulate(program, engine)
+    ticks.append(time.perf_counter())
+    build, placing, run = (later - earlier for earlier, later in pairwise(ticks))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    return Figures(
+        name, case.ranks, len(program), ticks[0] - began, build, placing, run,
+        len(program) / run, 0.0, peak, timeline.makespan,
+    )  # fmt: skip
+
+
+def measure(name: str, runs: int, engine: str) -> Figures:
+    """The medians over several processes, after one that is not counted."""
+    results = [_process(name, engine) for _ in range(runs + 1)][1:]
+    values = {
+        field.name: statistics.median(getattr(result, field.name) for result in results)
+        for field in fields(Figures)
+        if field.name != "case"
+    }
+    return Figures(**{"case": name, **values, "rows": results[0].rows, "ranks": results[0].ranks})
+
+
+def _process(name: str, engine: str) -> Figures:
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "tests.bench", "--one", name, "--engine", engine]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    total = time.perf_counter() - began
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr.strip() or done.returncode}")
+    return Figures(**{**json.loads(done.stdout), "total_s": total})
+
+
+def as_json(figures: list[Figures]) -> str:
+    """The figures as the file that later runs compare with."""
+    return json.dumps({"cases": [asdict(one) for one in figures]}, indent=1) + "\n"
