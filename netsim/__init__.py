@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from netsim.results import Row
     from netsim.runs import run
     from netsim.schedule import Builder, Lag, Launch, Schedule, Style, Use, repeat
-    from netsim.topology import Topology, build_topology, load_machine
+    from netsim.topology import Topology
+    from netsim.topology.build import build_topology
+    from netsim.topology.load import load_machine
 
 _HOMES = {
     "netsim.collectives": (
@@ -44,7 +46,9 @@ _HOMES = {
     "netsim.results": ("Row",),
     "netsim.runs": ("run",),
     "netsim.schedule": ("Builder", "Lag", "Launch", "Schedule", "Style", "Use", "repeat"),
-    "netsim.topology": ("Topology", "build_topology", "load_machine"),
+    "netsim.topology": ("Topology",),
+    "netsim.topology.build": ("build_topology",),
+    "netsim.topology.load": ("load_machine",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -6,7 +6,7 @@ import pytest
 
 from netsim.runs import checked_cells, load_source
 from netsim.simulate import prepare, simulate_size
-from netsim.topology import load_machine
+from netsim.topology.load import load_machine
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
