@@ -164,7 +164,7 @@ def test_dragonfly_paths(routing):
 def test_several_units_need_three_levels():
     made = cluster(hosts(64, "{kind: rail-optimized, ports: 16}", "dgx-h100"))
     figures = fabric_figures(made)
-    assert figures.switches == {"leaf": 64, "spine": 64, "core": 64}
+    assert figures.switches == {"leaf": 64, "spine": 64, "core": 32}
     assert figures.diameter == 5
     assert figures.oversubscription == pytest.approx(1, rel=1e-4)
 
@@ -189,6 +189,22 @@ def test_impossible_shapes_are_refused_with_the_reason(fabric, message):
     with pytest.raises(TopologyError) as caught:
         topology(hosts(12, fabric))
     assert message in str(caught.value)
+
+
+def test_a_fabric_without_a_kind_is_rail_optimized():
+    made = cluster("machine: dgx-h100\nnodes: 2\nfabric: {transport: roce, latency: 1us}\n")
+    assert made.fabric.kind == "rail-optimized"
+    assert made.transport.name == "roce"
+    assert made.topology.router.per_channel
+    usual = cluster("machine: rtx4090-x8\nnodes: 2\n")
+    assert usual.fabric.kind == "single-switch"
+
+
+def test_cables_cost_five_nanoseconds_a_metre():
+    base = "machine: dgx-h100\nnodes: 2\nfabric: {latency: 300ns%s}\n"
+    short, long = (topology(base % more) for more in ("", ", cable_metres: 100"))
+    slower = routes(long, 0, 8).latency - routes(short, 0, 8).latency
+    assert slower[0] == pytest.approx(500e-9)
 
 
 def test_what_gpus_can_send():

@@ -1,6 +1,7 @@
 """Folded Clos networks of two or three levels: the wiring of leaves, spines and cores.
 
-Leaf l's uplink u leads to spine u mod S of its pod; spine a's uplink v leads to core v of group a.
+Leaf l's uplink u leads to spine u mod S of its pod; spine a's uplink v leads to core v mod G
+of group a.
 A path is chosen by (u, v) and comes down by the same numbers, so every path is up/down symmetric.
 """
 
@@ -67,7 +68,7 @@ class Clos:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The numbers of a Clos network: `leaves`, pods of `pod_leaves` of them (in order), `spines`
-    a pod, `uplinks` a leaf, `core_links` a spine.
+    a pod, `uplinks` a leaf, `core_links` a spine, to `group_cores` cores.
     """
 
     leaves: int
@@ -75,6 +76,7 @@ class Shape:
     spines: int
     uplinks: int
     core_links: int = 0
+    group_cores: int = 0
 
     @property
     def pods(self) -> int:
@@ -84,7 +86,7 @@ class Shape:
     @property
     def cores(self) -> int:
         """The number of cores: a group of them for each spine of a pod."""
-        return self.spines * self.core_links
+        return self.spines * self.group_cores
 
 
 def cables_of(shape: Shape) -> Cables:
@@ -95,7 +97,9 @@ def cables_of(shape: Shape) -> Cables:
     first_spine = shape.leaves
     first_core = first_spine + shape.pods * shape.spines
     low = np.concatenate([leaf, first_spine + pod * shape.spines + a])
-    high = np.concatenate([first_spine + spine, first_core + a * shape.core_links + v])
+    high = np.concatenate(
+        [first_spine + spine, first_core + a * shape.group_cores + v % max(1, shape.group_cores)]
+    )
     return Cables(low.astype(np.int32), high.astype(np.int32))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from netsim.errors import suggest
 from netsim.topology.fabrics.custom import custom
@@ -132,6 +132,13 @@ class NvlinkDomain(_Fabric):
     hosts: Count
 
 
+def _with_kind(value: object) -> object:
+    """A fabric without a kind is rail-optimized (for one NIC a host: leaves and spines)."""
+    if isinstance(value, dict) and "kind" not in value:
+        return {**value, "kind": "rail-optimized"}
+    return value
+
+
 class Cable(Model):
     """A cable; ends are switches, or NICs as `node0.nic0` (with `*` for any)."""
 
@@ -162,6 +169,7 @@ FabricConfig = Annotated[
     | NvlinkDomain
     | CustomFabric,
     Field(discriminator="kind"),
+    BeforeValidator(_with_kind),
 ]
 _OWN = set(_Fabric.model_fields) | {"kind"}
 Builder = Callable[..., Fabric]

@@ -39,7 +39,7 @@ def clos_shape(
         _fits("a spine", leaves * uplinks // spines, 0, radix)
         return Shape(leaves, leaves, spines, uplinks)
     for count in range(1, uplinks + 1):
-        if uplinks % count == 0 and leaves * (uplinks // count) <= radix:
+        if _spreads(uplinks, count, leaves, radix):
             return Shape(leaves, leaves, count, uplinks)
     if not unit:
         raise TopologyError(
@@ -58,7 +58,13 @@ def _three_levels(leaves: int, uplinks: int, radix: int, unit: int) -> Shape:
             f"ports: {leaves} leaves in {pods} pods need cores of {pods} ports, but a switch has "
             f"{radix}; three levels reach no further"
         )
-    return Shape(leaves, pod_leaves, uplinks, uplinks, pod_leaves)
+    cores = next(n for n in range(1, pod_leaves + 1) if _spreads(pod_leaves, n, pods, radix))
+    return Shape(leaves, pod_leaves, uplinks, uplinks, pod_leaves, cores)
+
+
+def _spreads(links: int, switches: int, below: int, radix: int) -> bool:
+    """Whether so many links from each of those below spread evenly over switches with the ports."""
+    return links % switches == 0 and below * (links // switches) <= radix
 
 
 def _fits(switch: str, down: int, up: int, radix: int) -> None:

@@ -88,7 +88,9 @@ def fat_tree(
             f"need {need}"
         )
     half = k // 2
-    shape = Shape(k, k, half, half) if levels == 2 else Shape(k * half, half, half, half, half)
+    shape = (
+        Shape(k, k, half, half) if levels == 2 else Shape(k * half, half, half, half, half, half)
+    )
     return _clos("fat-tree", ports, terms, shape, (ports.host * _nics(ports) + ports.rail) // half)
 
 
