@@ -1,5 +1,7 @@
 """Channels, threads, parts and chunks of calls, with the worked examples of the fact sheet."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from netsim.nccl.split import (
     split_over_channels,
 )
 from netsim.nccl.threads import launch
+from netsim.nccl.version import Version
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -130,3 +133,47 @@ def test_pat_chunks_shrink_with_the_share():
     assert chunk_bytes(comm, "AllGather", "PAT", "Simple", 4 * MIB) == 128 * KIB
     assert chunk_bytes(comm, "ReduceScatter", "PAT", "Simple", 4 * MIB) == 256 * KIB
     assert chunk_bytes(comm, "AllGather", "PAT", "Simple", 64) == 64 * KIB
+
+
+def test_chunks_of_nvls_trees_and_collnet():
+    comm = searched_communicator("h100_8nic", 4)
+    sizes = (64 * MIB, MIB, 64 * KIB)
+    found = [chunk_bytes(comm, "AllReduce", "NVLSTree", "Simple", size) for size in sizes]
+    assert found == [64 * KIB, 64 * KIB, 32 * KIB]
+    two = searched_communicator("h100_8nic", 2)
+    assert chunk_bytes(two, "AllReduce", "NVLSTree", "Simple", GIB) == 128 * KIB
+    found = [
+        chunk_bytes(comm, "AllReduce", "CollNetChain", "Simple", size, n_channels=16)
+        for size in (16 * GIB, 64 * MIB, MIB)
+    ]
+    assert found == [256 * KIB, 64 * KIB, 32 * KIB]
+    found = [
+        chunk_bytes(comm, "AllReduce", "CollNetDirect", "Simple", size, n_channels=16)
+        for size in (16 * GIB, 64 * MIB, MIB)
+    ]
+    assert found == [512 * KIB, 32 * KIB, 32 * KIB]
+
+
+def test_trees_shrank_their_chunks_with_depth_before_2_22():
+    new = searched_communicator("dgxa100", 4)
+    old = replace(new, version=Version(2, 19))
+    call = ("AllReduce", "Tree", "Simple", 64 * MIB)
+    assert chunk_bytes(new, *call) == 512 * KIB
+    assert chunk_bytes(old, *call, n_channels=16) == 64 * KIB
+
+
+def test_collnet_gives_up_channels_in_bands():
+    comm = searched_communicator("h100_8nic", 4)
+    counts = [
+        launch(comm, size, "CollNetDirect", "Simple").n_channels
+        for size in (GIB, 16 * MIB, 4 * MIB, 64 * KIB)
+    ]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == comm.n_channels
+    assert counts[-1] == 1
+
+
+def test_slow_rings_run_half_the_threads():
+    comm = searched_communicator("v100pcie4sw", 1)
+    assert launch(comm, GIB, "Ring", "Simple").n_threads == 256 + 32
+    assert launch(comm, GIB, "Ring", "LL").n_threads == 512
