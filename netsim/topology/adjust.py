@@ -69,10 +69,11 @@ def with_nics(
     if transport.groups and count > machine.gpu.count:
         share, count = count / machine.gpu.count, machine.gpu.count
     chosen = _chosen(machine, nics, count, gpus)
-    most = transport.nic_cap / transport.usable
+    rates = tuple((rate or nics.rates[nic]) * share for nic in chosen)
     changed = {
         "count": count,
-        "rate": tuple(min((rate or nics.rates[nic]) * share, most) for nic in chosen),
+        "rate": rates[0],
+        "rate_each": rates,
         "pcie": tuple(machine.link_of(nics, nic) for nic in chosen),
         "at": tuple(machine.nic_at(nic) for nic in chosen),
         "gpudirect": nics.gpudirect and transport.gpudirect,

@@ -134,11 +134,14 @@ class Cpu(Model):
 
 
 class Nics(Model):
-    """The NICs of a machine; `gpudirect`: they reach GPU memory without the host's."""
+    """The NICs of a machine; `gpudirect`: they reach GPU memory without the host's. `rate_each`
+    is for NICs that are not all alike.
+    """
 
     model: str
     count: Count
-    rate: Bandwidth | ListOf[Bandwidth]
+    rate: Bandwidth
+    rate_each: ListOf[Bandwidth] | None = None
     at: ListOf[str]
     gpudirect: bool = True
     pcie: PcieLink | ListOf[PcieLink] | None = None
@@ -146,7 +149,7 @@ class Nics(Model):
     @property
     def rates(self) -> tuple[float, ...]:
         """The rate of every NIC."""
-        return self.rate if isinstance(self.rate, tuple) else (self.rate,) * self.count
+        return self.rate_each or (self.rate,) * self.count
 
 
 class Machine(Model):
@@ -207,7 +210,7 @@ def _check_at(part: Gpu | Nics, name: str, places: list[str]) -> None:
         raise FieldError(
             f"expected one place, or one for each of {part.count}, got {len(part.at)}", name, "at"
         )
-    for key, given in (("pcie", part.pcie), ("rate", getattr(part, "rate", None))):
+    for key, given in (("pcie", part.pcie), ("rate_each", getattr(part, "rate_each", None))):
         if isinstance(given, tuple) and len(given) != part.count:
             raise FieldError(f"expected one for each of {part.count}, got {len(given)}", name, key)
     for number, place in enumerate(part.at):

@@ -58,14 +58,17 @@ def walk(
 ) -> NDArray[np.int32] | None:
     """Links of the cheapest path of every pair, padded with -1; None if a pair is not connected."""
     targets, column = np.unique(end, return_inverse=True)
-    width = max(1, _CELLS // max(1, len(topology.links)))
+    arcs = _arcs(topology)
+    width = max(1, _CELLS // max(1, len(arcs.core) + len(arcs.nodes)))
     blocks = []
     for first in range(0, len(targets), width):
         mine = np.flatnonzero((column >= first) & (column < first + width))
-        table = next_links(topology, targets[first : first + width])
-        hops = _follow(topology, table, start[mine], end[mine], column[mine] - first)
+        tables = _Tables(arcs, targets[first : first + width])
+        hops = _follow(tables, start[mine], (column[mine] - first).astype(np.int32))
         if hops is None:
             return None
+        if len(mine) == len(start):
+            return hops
         blocks.append((mine, hops))
     longest = max((hops.shape[1] for _, hops in blocks), default=0)
     result = np.full((len(start), longest), -1, np.int32)
@@ -74,33 +77,116 @@ def walk(
     return result
 
 
-def next_links(topology: Topology, targets: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The link to take at each node (row) towards each target (column); -1 where there is none."""
-    links = topology.links
-    nodes, count = len(topology.nodes), len(targets)
-    order = np.argsort(links.tail, kind="stable")
-    tails, heads = links.tail[order], links.head[order]
-    first = np.flatnonzero(np.r_[True, tails[1:] != tails[:-1]]) if len(order) else order
-    cost = np.array([HOP_COST[kind] for kind in LINK_KINDS], np.int32)[links.kind[order]]
-    cost[links.bandwidth[order] == 0] = _DEAD
-    passes = topology.layout.passes
-    distance = np.full((nodes, count), _FAR, np.int32)
-    distance[targets, np.arange(count)] = 0
-    while len(order):
-        onward = np.where(passes[heads][:, None] | (distance[heads] == 0), distance[heads], _FAR)
-        best = np.minimum.reduceat(onward + cost[:, None], first, axis=0)
-        improved = best < distance[tails[first]]
-        if not improved.any():
-            break
-        distance[tails[first]] = np.minimum(best, distance[tails[first]])
-    table = np.full((nodes, count), -1, np.int32)
-    if len(order):
-        onward = np.where(passes[heads][:, None] | (distance[heads] == 0), distance[heads], _FAR)
-        fits = onward + cost[:, None] == distance[tails]
-        chosen = np.where(fits & (distance[tails] < _FAR), order[:, None], len(order))
-        lowest = np.minimum.reduceat(chosen, first, axis=0).astype(np.int32)
-        table[tails[first]] = np.where(lowest == len(order), -1, lowest)
-    return table
+@dataclass(frozen=True, slots=True)
+class _Arcs:
+    """The links of a topology as routing sees them: `nodes` are those that pass on traffic, `core`
+    the links between such, ordered by tail. `place` numbers the nodes, -1 for the others. `out` has
+    all links ordered by tail; `cost` and `head` go by link.
+    """
+
+    nodes: NDArray[np.int64]
+    place: NDArray[np.int64]
+    core: NDArray[np.int64]
+    out: NDArray[np.int64]
+    out_ptr: NDArray[np.int64]
+    cost: NDArray[np.int32]
+    tail: NDArray[np.int32]
+    head: NDArray[np.int32]
+
+
+def _arcs(topology: Topology) -> _Arcs:
+    links, passes = topology.links, topology.layout.passes
+    nodes = np.flatnonzero(passes)
+    place = np.full(len(topology.nodes), -1)
+    place[nodes] = np.arange(len(nodes))
+    out = np.argsort(links.tail, kind="stable")
+    cost = np.array([HOP_COST[kind] for kind in LINK_KINDS], np.int32)[links.kind]
+    cost[links.bandwidth == 0] = _DEAD
+    out_ptr = np.searchsorted(links.tail[out], np.arange(len(topology.nodes) + 1))
+    core = out[passes[links.tail[out]] & passes[links.head[out]]]
+    return _Arcs(nodes, place, core, out, out_ptr, cost, links.tail, links.head)
+
+
+class _Tables:
+    """For some targets (columns): how far every passing node (row) is, and its link there."""
+
+    def __init__(self, arcs: _Arcs, targets: NDArray[np.int32]) -> None:
+        self.arcs, self.targets = arcs, targets
+        self.column = np.full(len(arcs.place), -1, np.int32)  # of every node that is a target
+        self.column[targets] = np.arange(len(targets))
+        self.distance = np.full((len(arcs.nodes), len(targets)), _FAR, np.int32)
+        passing = np.flatnonzero(arcs.place[targets] >= 0)
+        self.distance[arcs.place[targets[passing]], passing] = 0
+        # The last hop to a target that passes on nothing.
+        last = (self.column[arcs.head] >= 0) & (arcs.place[arcs.head] < 0)
+        self.last = np.flatnonzero(last & (arcs.place[arcs.tail] >= 0))
+        self.last_cell = arcs.place[arcs.tail[self.last]], self.column[arcs.head[self.last]]
+        np.minimum.at(self.distance, self.last_cell, arcs.cost[self.last])
+        self._relax()
+        self.link = self._links()
+
+    def _relax(self) -> None:
+        """Shorten distances over the links between passing nodes until none is shorter."""
+        arcs = self.arcs
+        if not len(arcs.core):
+            return
+        tails = arcs.place[arcs.tail[arcs.core]]
+        first = np.flatnonzero(np.r_[True, tails[1:] != tails[:-1]])
+        while True:
+            best = np.minimum.reduceat(self._onward(), first, axis=0)
+            if not (best < self.distance[tails[first]]).any():
+                return
+            self.distance[tails[first]] = np.minimum(best, self.distance[tails[first]])
+
+    def _onward(self) -> NDArray[np.int32]:
+        """The way to every target over every link between passing nodes."""
+        arcs = self.arcs
+        onward: NDArray[np.int32] = self.distance[arcs.place[arcs.head[arcs.core]]]
+        onward += arcs.cost[arcs.core][:, None]
+        return onward
+
+    def _links(self) -> NDArray[np.int32]:
+        """The lowest link that is on a cheapest way, -1 if there is none."""
+        arcs, none = self.arcs, len(self.arcs.head)
+        link = np.full(self.distance.shape, none, np.int32)
+        if len(arcs.core):
+            tails = arcs.place[arcs.tail[arcs.core]]
+            first = np.flatnonzero(np.r_[True, tails[1:] != tails[:-1]])
+            fits = (self._onward() == self.distance[tails]) & (self.distance[tails] < _FAR)
+            chosen = np.where(fits, arcs.core[:, None].astype(np.int32), np.int32(none))
+            link[tails[first]] = np.minimum.reduceat(chosen, first, axis=0)
+        fits = arcs.cost[self.last] == self.distance[self.last_cell]
+        cells = tuple(part[fits] for part in self.last_cell)
+        np.minimum.at(link, cells, self.last[fits].astype(np.int32))
+        link[link == none] = -1
+        return link
+
+    def next_links(self, here: NDArray[np.int32], column: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The link to take at a node towards a target, -1 if there is none."""
+        place = self.arcs.place[here]
+        step = self.link[place, column] if len(self.link) else np.full(len(here), -1, np.int32)
+        ends = np.flatnonzero(place < 0)
+        if len(ends):
+            step[ends] = self._first_links(here[ends], column[ends])
+        return step
+
+    def _first_links(self, here: NDArray[np.int32], column: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The same for nodes that pass on nothing, which are not in the table."""
+        arcs = self.arcs
+        best, chosen = np.full(len(here), _FAR), np.full(len(here), -1, np.int32)
+        degree = arcs.out_ptr[here + 1] - arcs.out_ptr[here]
+        for k in range(int(degree.max(initial=0))):
+            link = arcs.out[np.where(k < degree, arcs.out_ptr[here] + k, 0)]
+            head = arcs.head[link]
+            onward = (
+                np.where(arcs.place[head] >= 0, self.distance[arcs.place[head], column], _FAR)
+                if len(arcs.nodes)
+                else np.full(len(here), _FAR)
+            )
+            onward = np.where(head == self.targets[column], 0, onward) + arcs.cost[link]
+            better = (k < degree) & (onward < best)
+            best, chosen = np.where(better, onward, best), np.where(better, link, chosen)
+        return chosen.astype(np.int32)
 
 
 def pack_routes(topology: Topology, hops: NDArray[np.int32]) -> Routes:
@@ -113,22 +199,18 @@ def pack_routes(topology: Topology, hops: NDArray[np.int32]) -> Routes:
 
 
 def _follow(
-    topology: Topology,
-    table: NDArray[np.int32],
-    start: NDArray[np.int32],
-    end: NDArray[np.int32],
-    column: NDArray[np.int64],
+    tables: _Tables, start: NDArray[np.int32], column: NDArray[np.int32]
 ) -> NDArray[np.int32] | None:
-    """Walk all pairs at once along the table of next links."""
-    heads = topology.links.head
+    """Walk all pairs at once along the tables of next links."""
+    end = tables.targets[column]
     here, hops = start.copy(), []
-    while (here != end).any():
-        away = here != end
-        step = np.where(away, table[here, column], -1)
+    while (away := here != end).any():
+        step = np.full(len(here), -1, np.int32)
+        step[away] = tables.next_links(here[away], column[away])
         if (step[away] < 0).any():
             return None
-        hops.append(step.astype(np.int32))
-        here = np.where(away, heads[step], here)
+        hops.append(step)
+        here = np.where(away, tables.arcs.head[step], here)
     return np.stack(hops, axis=1) if hops else np.zeros((len(start), 0), np.int32)
 
 

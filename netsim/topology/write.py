@@ -6,7 +6,7 @@ import yaml
 
 from netsim.topology.machine import Machine
 
-_BANDWIDTHS = ("memory_bandwidth", "link_bandwidth", "bandwidth", "link", "rate")
+_BANDWIDTHS = ("memory_bandwidth", "link_bandwidth", "bandwidth", "link", "rate", "rate_each")
 _SIZES = ("memory",)
 
 

@@ -233,3 +233,14 @@ def test_static_routes_of_shifts_never_collide(fabric, step):
     t = topology(hosts(16, fabric, "dgx-h100"))
     gpus = np.arange(128)
     assert not len(route_statistics(t, gpus, (gpus + step) % 128).collisions)
+
+
+def test_sockets_carry_less_than_the_line_but_nccl_sees_the_line():
+    made = cluster("machine: a100-x4\nnodes: 2\nfabric: {transport: tcp}\n")
+    t = made.topology
+    found = routes(t, 0, 4)
+    ports = t.links.kind[found.link] == 6
+    assert t.links.bandwidth[found.link[ports]].tolist() == [4.7e9] * 2
+    assert made.hosts[0].machine.nics.rates == (25e9, 25e9)
+    assert not made.hosts[0].machine.nics.gpudirect
+    assert any("mem0" in t.link_name(int(link)) for link in found.link)

@@ -1,6 +1,7 @@
 """A fabric that a scenario writes out: switches, and cables between them and the NICs."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import networkx as nx
@@ -75,12 +76,13 @@ def _graph(ports: Ports, terms: Terms, switches: int, cables: list[Cable]) -> "n
     for low, high, rate, latency in sorted(cables, key=lambda cable: cable[:2]):
         port = next((end for end in (low, high) if end < len(ports)), None)
         usual = terms.link if port is None else float(ports.rate[port])
+        most = inf if port is None else terms.nic_cap
         for tail, head in ((low, high), (high, low)):
             hop = terms.nic if head < len(ports) else terms.hop
             graph.add_edge(
                 tail,
                 head,
-                bandwidth=(rate or usual) * terms.usable,
+                bandwidth=min((rate or usual) * terms.usable, most),
                 latency=hop if latency is None else latency,
                 kind="fabric",
             )

@@ -5,6 +5,7 @@ first end) and down; those of the ports come first, so port p has links 2p and 2
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -31,13 +32,19 @@ class Ports:
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What all fabrics take: rate of cables between switches (bytes/s), latency of one switch hop
-    and of entering a NIC (seconds), and the usable part of every line rate.
+    and of entering a NIC (seconds), the usable part of every line rate, and at most how much of it
+    a NIC carries.
     """
 
     link: float
     hop: float
     nic: float
     usable: float = 1.0
+    nic_cap: float = inf
+
+    def port(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What NIC ports of a line rate carry, bytes/s."""
+        return np.minimum(rate * self.usable, self.nic_cap)
 
 
 class Wiring(Protocol):
@@ -102,8 +109,8 @@ def fabric(
     count, planes = len(ports), len(leaf) // max(1, len(ports))
     low = np.r_[np.tile(np.arange(count), planes), count + cables.low].astype(np.int32)
     high = np.r_[count + leaf, count + cables.high].astype(np.int32)
-    access = np.tile(ports.rate / max(1, planes), planes)
-    rate = np.r_[access, np.full(len(cables), terms.link)] * terms.usable
+    access = np.tile(terms.port(ports.rate) / max(1, planes), planes)
+    rate = np.r_[access, [terms.link * terms.usable] * len(cables)]
     down = np.where(np.arange(len(low)) < len(leaf), terms.nic, terms.hop)
     firsts = np.cumsum([0, *(len(names) for _, names in tiers)]).tolist()
     return Fabric(

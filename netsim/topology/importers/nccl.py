@@ -167,11 +167,13 @@ def _nics(tree: _Tree) -> Nics | None:
     if not tree.nics:
         return None
     ports = sorted(tree.nics, key=lambda one: one[0].dev)
+    rates = tuple(net.speed * 1e6 / 8 if net.speed > 0 else UNKNOWN_RATE for net, _, _ in ports)
     usual = tree.gpus[0][2]
     return Nics.model_construct(
         model=ports[0][0].name.rstrip("0123456789").rstrip("_") or "NIC",
         count=len(ports),
-        rate=tuple(net.speed * 1e6 / 8 if net.speed > 0 else UNKNOWN_RATE for net, _, _ in ports),
+        rate=rates[0],
+        rate_each=rates,
         at=tuple(place for _, place, _ in ports),
         gpudirect=any(net.gdr for net, _, _ in ports),
         pcie=tuple(link or usual for _, _, link in ports),
