@@ -30,7 +30,7 @@ class Arena:
         self.rails = [self._rail(net) for net in self.nets]
         self.latency = [graph.net(net).latency for net in self.nets]
         self.collective = [graph.net(net).coll for net in self.nets]
-        cpu = graph.cpu(graph.of_kind("CPU")[0])
+        cpu = graph.first_cpu
         self.cpu = (cpu.arch, cpu_vendor(cpu))
         self.min_cc = min(graph.gpu(gpu).sm for gpu in self.gpus)
         self.local_ports = [

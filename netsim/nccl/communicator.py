@@ -33,7 +33,6 @@ class Communicator:
     most_local_ranks: int = 0  # 0: the same on every node
     fewest_local_ranks: int = 0
     nvswitch: bool = False
-    multicast: bool = False  # the switch and driver can do NVLink SHARP
     network_collectives: bool = False  # the fabric and its plugin reduce in switches
     offload_network: bool = False
     version: Version = NEWEST
@@ -43,6 +42,11 @@ class Communicator:
     def facts(self) -> Facts:
         """The constants and rules of this communicator's NCCL version."""
         return facts_of(self.version)
+
+    @property
+    def multicast(self) -> bool:
+        """Whether switch and driver can do NVLink SHARP, so that its channels were searched."""
+        return self.nvls is not None
 
     @property
     def ppn(self) -> float:

@@ -1,7 +1,7 @@
 """From the graph of one node to the channels that run: how many, and over which ranks they go.
 
 Search channels are doubled, rings of the nodes are joined end to end, and each pair of channels
-gets the two trees. Nodes are equal here; their ranks may be numbered in any way.
+gets the two trees. The ranks of nodes may be numbered in any way.
 """
 
 from collections.abc import Sequence
@@ -60,27 +60,63 @@ def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
     return max(1, min(count, facts.max_channels))
 
 
-def layout(ring: ChannelGraph, tree: ChannelGraph, nodes: Nodes, n_channels: int) -> Layout:
-    """Rings and trees of all executed channels over the ranks of `nodes`, node by node."""
-    searched = min(ring.n_channels, tree.n_channels)
-    rings = [_ring(ring, nodes, channel, searched) for channel in range(searched)]
-    twins = double_binary_tree(len(nodes))
-    trees: list[Tree] = []
-    for places in twins:
-        for channel in range(searched):
-            orders = [[node[gpu] for gpu in tree.channels[channel].gpus] for node in nodes]
-            trees.append(channel_tree(orders, tree.pattern, places))
-    return Layout(
-        tuple(rings[channel % searched] for channel in range(n_channels)),
-        tuple(trees[channel % len(trees)] for channel in range(n_channels)),
+def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
+    """What nodes of several kinds agree on: the fewest channels, slowest speeds and worst types.
+
+    Its channels are those of the first node; `mixed_layout` takes each node's own.
+    """
+    first = graphs[0]
+    worst = max((graph.type_intra for graph in graphs), key=facts.rank)
+    far = max((graph.type_inter for graph in graphs), key=facts.rank)
+    count = min(graph.n_channels for graph in graphs)
+    return ChannelGraph(
+        pattern=max(graph.pattern for graph in graphs),
+        n_channels=count,
+        bw_intra=min(graph.bw_intra for graph in graphs),
+        bw_inter=min(graph.bw_inter for graph in graphs),
+        type_intra=worst,
+        type_inter=far,
+        same_channels=all(graph.same_channels for graph in graphs),
+        cross_nic=max(graph.cross_nic for graph in graphs),
+        latency_inter=max(graph.latency_inter for graph in graphs),
+        channels=first.channels[:count],
     )
 
 
-def _ring(graph: ChannelGraph, nodes: Nodes, channel: int, searched: int) -> tuple[int, ...]:
+def layout(ring: ChannelGraph, tree: ChannelGraph, nodes: Nodes, n_channels: int) -> Layout:
+    """Rings and trees of all executed channels over the ranks of equal `nodes`."""
+    return mixed_layout([ring] * len(nodes), [tree] * len(nodes), nodes, n_channels)
+
+
+def mixed_layout(
+    rings: Sequence[ChannelGraph],
+    trees: Sequence[ChannelGraph],
+    nodes: Nodes,
+    n_channels: int,
+) -> Layout:
+    """Rings and trees over the ranks of `nodes`, each node with its own graphs."""
+    searched = min(graph.n_channels for graph in (*rings, *trees))
+    joined = [_ring(rings, nodes, channel, searched) for channel in range(searched)]
+    pattern = max(graph.pattern for graph in trees)
+    planted: list[Tree] = []
+    for places in double_binary_tree(len(nodes)):
+        for channel in range(searched):
+            pairs = zip(nodes, trees, strict=True)
+            orders = [[node[gpu] for gpu in own.channels[channel].gpus] for node, own in pairs]
+            planted.append(channel_tree(orders, pattern, places))
+    return Layout(
+        tuple(joined[channel % searched] for channel in range(n_channels)),
+        tuple(planted[channel % len(planted)] for channel in range(n_channels)),
+    )
+
+
+def _ring(
+    graphs: Sequence[ChannelGraph], nodes: Nodes, channel: int, searched: int
+) -> tuple[int, ...]:
     """One ring over all nodes; with crossed rails every second node runs the pair's other half."""
-    crossed = graph.cross_nic == 2 and searched % 2 == 0
+    crossed = max(graph.cross_nic for graph in graphs) == 2 and searched % 2 == 0
     ranks: list[int] = []
-    for number, node in enumerate(nodes):
+    for number, (node, graph) in enumerate(zip(nodes, graphs, strict=True)):
         own = channel ^ 1 if crossed and number % 2 else channel
         ranks += (node[gpu] for gpu in graph.channels[own].gpus)
     return tuple(ranks)

@@ -76,8 +76,7 @@ def communicator(
     network_collectives: bool = False,
 ) -> Communicator:
     """The communicator over `n_nodes` such nodes; searched alone if there is one."""
-    graph = node.table.graph
-    capabilities = [graph.gpu(gpu).sm for gpu in node.table.gpus]
+    capabilities = [node.table.graph.gpu(gpu).sm for gpu in node.table.gpus]
     return Communicator(
         n_ranks=n_nodes * node.local_ranks,
         n_nodes=n_nodes,
@@ -86,15 +85,14 @@ def communicator(
         n_channels=_channels(node, n_nodes, facts_of(version), settings),
         min_cc=min(capabilities),
         max_cc=max(capabilities),
-        cpu_arch=graph.cpu(graph.of_kind("CPU")[0]).arch,
+        cpu_arch=node.table.graph.first_cpu.arch,
         cpu_vendor=_vendor(node),
         nvls=node.nvls,
         collnet_direct=node.collnet_direct,
         collnet_chain=node.collnet_chain,
         nvls_channels=nvls_channels(min(capabilities), n_nodes, facts_of(version), settings),
         n_heads=_heads(node),
-        nvswitch=bool(graph.of_kind("NVS")),
-        multicast=node.nvls is not None,
+        nvswitch=bool(node.table.graph.of_kind("NVS")),
         network_collectives=network_collectives,
         version=version,
         settings=settings,

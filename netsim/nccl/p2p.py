@@ -157,7 +157,7 @@ def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings) ->
 def p2p_chunk(table: PathTable, n_nodes: int, settings: Settings = NO_SETTINGS) -> int:
     """Bytes of one chunk of a send: large inside an NVLink node, small over a network."""
     if n_nodes > 1:
-        cpu, gpu = table.graph.cpu(table.graph.of_kind("CPU")[0]), table.graph.gpu(table.gpus[0])
+        cpu, gpu = table.graph.first_cpu, table.graph.gpu(table.gpus[0])
         doubled = cpu.arch == "arm64" and gpu.sm >= 100
         return settings.p2p_net_chunk * (2 if doubled else 1)
     pairs = ((one, two) for one in table.gpus for two in table.gpus if one != two)

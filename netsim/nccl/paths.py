@@ -130,7 +130,7 @@ def p2p_level(graph: SystemGraph, settings: Settings) -> PathType:
         return "LOC"
     if settings.p2p_level is not None:
         return settings.p2p_level
-    cpu = graph.cpu(graph.of_kind("CPU")[0])
+    cpu = graph.first_cpu
     vendor = cpu_vendor(cpu)
     if graph.facts.p2p_narrow:
         few = len(graph.of_kind("GPU")) <= 2

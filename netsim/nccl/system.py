@@ -78,6 +78,11 @@ class SystemGraph:
         assert isinstance(value, Cpu)
         return value
 
+    @property
+    def first_cpu(self) -> Cpu:
+        """The CPU that stands for the node where NCCL looks at one only."""
+        return self.cpu(self.of_kind("CPU")[0])
+
     def add(self, kind: NodeKind, host: str, value: Gpu | Net | Cpu | None = None) -> int:
         """Add a node and return its number."""
         self.nodes.append(Node(kind, host, value))

@@ -3,7 +3,8 @@
 import pytest
 from nccl_nodes import node_of, searched_communicator
 
-from netsim.nccl.executed import contiguous_nodes, layout
+from netsim.nccl.executed import contiguous_nodes, layout, mixed_layout, worst_graph
+from netsim.nccl.facts import facts_of
 from netsim.nccl.trees import channel_tree, double_binary_tree
 
 
@@ -116,3 +117,14 @@ def test_patterns_say_which_gpu_talks_to_the_network():
     assert plain.down == ((1, 4), (), (3,), (), (5, 2), ())
     lone = channel_tree([[0], [1], [2]], 1, places)
     assert lone.down == ((2,), (), (1,))
+
+
+def test_nodes_of_two_kinds_agree_on_the_worst():
+    kinds = [node_of(config, networked=True) for config in ("dgxa100", "a100x4", "dgxa100")]
+    rings, trees = [kind.ring for kind in kinds], [kind.tree for kind in kinds]
+    ring = worst_graph(rings, facts_of())
+    assert (ring.n_channels, ring.bw_inter, ring.type_inter) == (4, 24, "PXN")
+    nodes = [range(8), range(8, 12), range(12, 20)]
+    found = mixed_layout(rings, trees, nodes, 8)
+    assert all(sorted(one) == list(range(20)) for one in found.rings)
+    assert found.rings[0][:8] == rings[0].channels[0].gpus

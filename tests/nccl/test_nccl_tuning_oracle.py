@@ -35,7 +35,6 @@ def fed_communicator(config: str, nodes: int) -> Communicator:
         max_cc=capability,
         cpu_vendor=vendor,
         nvswitch="nvls" in found,
-        multicast="nvls" in found,
     )
 
 
