@@ -78,12 +78,13 @@ def _simulate(
         typer.echo(header(axes, plain=form == "nccl-tests"))
     with open_folder(folder, name, resume=resume) as results, Bar(len(tasks), quiet) as bar:
         try:
-            for _, row, error in run_tasks(tasks, results, engine=engine, progress=bar.task):
+            for task, row, error in run_tasks(tasks, results, engine=engine, progress=bar.task):
                 rows.append(row)
                 failure = failure or error
                 bar.advance()
                 if tables:
-                    bar.print(line(row, axes, plain=form == "nccl-tests"))
+                    root = task.cell.scenario.workload.root
+                    bar.print(line(row, axes, plain=form == "nccl-tests", root=root))
         finally:
             results.write_results(rows, axes)
     _print_whole(rows, axes, form)
@@ -105,10 +106,11 @@ def _title(cells: list[Cell], *, plain: bool) -> str:
     work, sizes = scenario.workload, scenario.workload.size_list()
     test = f"# Collective test starting: {work.collective}_perf"
     if not plain:
+        algorithm = "" if "workload.algorithm" in cells[0].axes else f", {work.algorithm}"
         several = f", {len(cells)} cells" if len(cells) > 1 else ""
         return (
             f"# {work.collective} on {node_count(scenario.cluster)} x "
-            f"{cluster_label(scenario.cluster)}, {work.algorithm}{several}"
+            f"{cluster_label(scenario.cluster)}{algorithm}{several}"
         )
     return (
         f"{test}\n# nThread 1 nGpus 1 minBytes {min(sizes)} maxBytes {max(sizes)} "

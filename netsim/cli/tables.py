@@ -8,6 +8,7 @@ _REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
+_WIDTH = 16  # of the column of an axis
 _HEADER = (
     "#                                                              out-of-place"
     "                       in-place",
@@ -19,20 +20,34 @@ _HEADER = (
 
 
 def header(axes: Sequence[str] = (), *, plain: bool = False) -> str:
-    """The lines above the rows; `plain` is nccl-tests' own layout, without our columns."""
-    above, names, units = _HEADER
-    return "\n".join([above, names if plain else names + _names(axes), units])
+    """The lines above the rows; `plain` is the very layout of nccl-tests."""
+    if plain:
+        return "\n".join(_HEADER)
+    names = "".join(f"  {_short(axis):<{_WIDTH}}" for axis in axes)
+    half = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}"
+    units = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}"
+    return "\n".join(
+        [
+            f"#{'out-of-place':>61}{'in-place':>25}",
+            f"# {'size':>10}  {'count':>12}  {'type':>8}{half}{half}{names}  bound by",
+            f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}{units}{units}",
+        ]
+    )
 
 
-def line(row: Row, axes: Sequence[str] = (), *, plain: bool = False) -> str:
+def line(row: Row, axes: Sequence[str] = (), *, plain: bool = False, root: int = 0) -> str:
     """One row in the columns of the header."""
+    values = "".join(f"  {row.axes.get(axis)!s:<{_WIDTH}}" for axis in axes)
     if row.status != "ok":
-        return f"# {row.size_bytes} B{_values(row, axes)}: {row.error}"
+        return f"# {row.size_bytes} B{'' if plain else values}: {row.error}"
+    fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}"
+    if not plain:
+        halves = _half(row, row.time_us) + _half(row, row.inplace_time_us)
+        return f"{fixed}{halves}{values}  {row.bound_by}"
     redop = "sum" if row.collective in _REDUCING else "none"
-    root = "0" if row.collective in _ROOTED else "-1"
-    fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}  {redop:>6}  {root:>6}"
-    text = fixed + _half(row, row.time_us) + _half(row, row.inplace_time_us)
-    return text if plain else text + _ours(row, axes)
+    shown = root if row.collective in _ROOTED else -1
+    halves = "".join(f"{_half(row, t)}  {'N/A':>6}" for t in (row.time_us, row.inplace_time_us))
+    return f"{fixed}  {redop:>6}  {shown:>6}{halves}"
 
 
 def footer(rows: Sequence[Row]) -> str:
@@ -49,9 +64,9 @@ def _times(row: Row) -> list[float]:
 
 def _half(row: Row, time: float | None) -> str:
     if time is None:
-        return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
+        return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}"
     algbw, busbw = _bandwidths(row, time)
-    return f"  {microseconds(time):>7}  {algbw:>6.2f}  {busbw:>6.2f}  {'N/A':>6}"
+    return f"  {microseconds(time):>7}  {algbw:>6.2f}  {busbw:>6.2f}"
 
 
 def _bandwidths(row: Row, time: float) -> tuple[float, float]:
@@ -69,13 +84,6 @@ def microseconds(time: float) -> str:
     return f"{time:.0f}"
 
 
-def _names(axes: Sequence[str]) -> str:
-    return f"  {'algorithm':>18}  {'bound by':<28}" + "".join(f"  {axis}" for axis in axes)
-
-
-def _ours(row: Row, axes: Sequence[str]) -> str:
-    return f"  {row.algorithm:>18}  {row.bound_by:<28}{_values(row, axes)}".rstrip()
-
-
-def _values(row: Row, axes: Sequence[str]) -> str:
-    return "".join(f"  {row.axes.get(axis)!s:<{len(axis)}}" for axis in axes)
+def _short(axis: str) -> str:
+    """The last part of a dotted key, by which the title of a column is read."""
+    return axis.rpartition(".")[2]

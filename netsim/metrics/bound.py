@@ -4,8 +4,6 @@ A first answer: the busiest link if it is busy most of the time, else the larges
 critical path. Knows Program and Timeline only.
 """
 
-from collections import Counter
-
 import numpy as np
 
 from netsim.metrics.critical import CriticalPath, critical_path, narrowest
@@ -45,7 +43,7 @@ def bound_by(program: Program, timeline: Timeline) -> str:
     cause = max(shares, key=lambda name: shares[name])
     if most >= BUSY or (cause == "transfer" and most >= shares[cause] * BUSY):
         return _busiest(program.links, use)
-    what = _serial(program, path) if cause == "transfer" else cause
+    what = _serial(program, timeline, path) if cause == "transfer" else cause
     return f"{what} {shares[cause]:.0%}".replace("%", " %")
 
 
@@ -78,10 +76,12 @@ def _busiest(table: LinkTable, use: LinkUse) -> str:
     return f"{label}{where} {min(most, 1.0):.0%}".replace("%", " %")
 
 
-def _serial(program: Program, path: CriticalPath) -> str:
+def _serial(program: Program, timeline: Timeline, path: CriticalPath) -> str:
     """Transfers one after another: each fills its link, but no link is in use all the time."""
-    kinds = Counter(
-        link_label(program.links, link)[0] if link >= 0 else "own rate"
-        for link in (narrowest(program, row) for row in path.rows.tolist())
-    )
-    return f"serial transfers ({kinds.most_common(1)[0][0]})"
+    seconds: dict[str, float] = {}
+    for row in path.rows.tolist():
+        link = narrowest(program, row)
+        kind = link_label(program.links, link)[0] if link >= 0 else "own rate"
+        took = float(timeline.end[row] - timeline.start[row])
+        seconds[kind] = seconds.get(kind, 0.0) + took
+    return f"serial transfers ({max(seconds, key=lambda kind: seconds[kind])})"
