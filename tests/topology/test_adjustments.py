@@ -89,6 +89,23 @@ def test_a_dead_uplink_is_avoided():
     check_routes(sprayed, found, gpus, gpus + 32)
 
 
+def test_the_example_of_the_design():
+    text = """
+machine: dgx-h100
+nodes: 4
+gpus_per_node: 8
+nics_per_node: 8
+fabric: {kind: rail-optimized, nic: 400Gbps, oversubscription: 1, latency: 600ns}
+placement: contiguous
+overrides: [{node: 3, nics: [0, 1, 2, 3, 4, 5, 6]}]
+faults: [{link: leaf0-spine3, bandwidth: 0%}, {gpu: node1.gpu2, slowdown: 1.3}]
+"""
+    t = topology(text)
+    gpus = np.arange(32)
+    check_routes(t, routes(t, gpus, (gpus + 11) % 32), gpus, (gpus + 11) % 32)
+    assert t.capacities["sms"][10] == pytest.approx(1 / 1.3)
+
+
 def test_a_dead_link_inside_a_host_is_avoided():
     t = topology(FOUR + "faults: [{link: node1.gpu2-node1.nvswitch0, bandwidth: 0%}]\n")
     assert not any("nvswitch" in name for name in route(t, 10, 11))

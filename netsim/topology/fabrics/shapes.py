@@ -5,6 +5,7 @@ from math import ceil
 from netsim.topology.fabrics.clos import Shape
 from netsim.topology.layout import TopologyError
 
+FEWEST_SPINES = 4  # as the scalable unit of a DGX SuperPOD has: losing one leaves most
 _ROUND = 1e-9
 
 
@@ -38,7 +39,7 @@ def clos_shape(
             raise TopologyError(f"spines: {uplinks} uplinks a leaf do not spread over {spines}")
         _fits("a spine", leaves * uplinks // spines, 0, radix)
         return Shape(leaves, leaves, spines, uplinks)
-    for count in range(1, uplinks + 1):
+    for count in range(min(uplinks, FEWEST_SPINES), uplinks + 1):
         if _spreads(uplinks, count, leaves, radix):
             return Shape(leaves, leaves, count, uplinks)
     if not unit:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from netsim.errors import ScenarioError
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-DEVICE = re.compile(r"GPU\d+|NIC\d+|[A-Za-z][\w.-]*\d")
 CELL = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
 LEGEND = re.compile(r"\s*(NIC\d+):\s*(\S+)\s*$")
 LONGEST = 2**20
@@ -71,7 +70,7 @@ def _header(line: str) -> tuple[str, ...]:
     words = line.split()
     names = []
     for word in words:
-        if word in ("CPU", "NUMA", "GPU") or not DEVICE.fullmatch(word):
+        if word in ("CPU", "NUMA", "GPU"):
             break
         names.append(word)
     cells = any(CELL.fullmatch(word) for word in words)
