@@ -1,9 +1,10 @@
 """NCCL's variables: what they mean, what they refuse, and what they change in search and choice."""
 
 import re
+from functools import lru_cache
 
 import pytest
-from nccl_nodes import system_of
+from nccl_nodes import node_of, system_of
 
 from netsim.errors import InputError
 from netsim.nccl.environment import known_and_unknown, settings_from, unmodelled
@@ -123,9 +124,19 @@ def test_lists_of_older_versions():
         settings_from({"NCCL_ALGO": "PAT"}, old)
 
 
+@lru_cache
+def node_with(config: str, networked: bool, version: Version, *variables: tuple[str, str]):
+    if not variables and version == NEWEST:
+        return node_of(config, networked=networked)
+    settings = settings_from(dict(variables), version)
+    return search_node(system_of(config), networked=networked, version=version, settings=settings)
+
+
 def comm_with(config: str, nodes: int, version: Version = NEWEST, **variables: str):
+    """A communicator whose settings differ where variables say so; choice lists cost no search."""
     settings = settings_from(variables, version)
-    node = search_node(system_of(config), networked=nodes > 1, version=version, settings=settings)
+    searched = {k: v for k, v in variables.items() if k not in ("NCCL_ALGO", "NCCL_PROTO")}
+    node = node_with(config, nodes > 1, version, *searched.items())
     return communicator(node, nodes, version=version, settings=settings)
 
 

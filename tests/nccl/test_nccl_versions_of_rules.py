@@ -1,16 +1,21 @@
 """What older NCCL versions find and choose, from the table of changes of the fact sheet."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 from nccl_nodes import searched_communicator, system_of
 from nccl_oracles import SYSTEMS
 
 from netsim.nccl.bandwidth import algorithm_bandwidth
+from netsim.nccl.facts import facts_of
 from netsim.nccl.latency import latency_us
 from netsim.nccl.names import FUNCTIONS
 from netsim.nccl.node import communicator, search_node
+from netsim.nccl.paths import p2p_level
 from netsim.nccl.rules import refusal
+from netsim.nccl.settings import NO_SETTINGS
+from netsim.nccl.system import system_graph
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Call, choose
 from netsim.nccl.version import Version
@@ -18,10 +23,14 @@ from netsim.nccl.version import Version
 VERSIONS = [Version(2, minor) for minor in range(10, 31)]
 
 
-def comm_of(config: str, nodes: int, minor: int, devices: list[int] | None = None):
+@lru_cache
+def node_of_version(config: str, networked: bool, version: Version):
+    return search_node(system_of(config), networked=networked, version=version)
+
+
+def comm_of(config: str, nodes: int, minor: int):
     version = Version(2, minor)
-    node = search_node(system_of(config), networked=nodes > 1, version=version, devices=devices)
-    return communicator(node, nodes, version=version)
+    return communicator(node_of_version(config, nodes > 1, version), nodes, version=version)
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=str)
@@ -100,9 +109,15 @@ def test_trees_kept_their_computed_threads_before_2_22():
     assert launch(comm_of("dgxa100", 4, 22), 2**30, "Tree", "LL").n_threads == 640
 
 
-def test_p2p_level_was_wide_on_amd_before_2_23():
-    old, new = (comm_of("l40s8sw", 1, minor, [0, 4]).ring for minor in (22, 24))
-    assert old.type_intra == new.type_intra == "SYS"
+def test_default_levels_of_peer_to_peer():
+    def level(config: str, minor: int, devices: list[int] | None = None) -> str:
+        facts = facts_of(Version(2, minor))
+        graph = system_graph(system_of(config), facts, networked=False, devices=devices)
+        return p2p_level(graph, NO_SETTINGS)
+
+    assert [level("l40s8sw", minor) for minor in (22, 23)] == ["SYS", "PXB"]
+    assert level("l40s8sw", 23, [0, 4]) == "SYS"
+    assert [level("v100pcie4", minor) for minor in (12, 23)] == ["PXB", "PXB"]
 
 
 def test_the_front_end_knows_all_oracle_systems():
