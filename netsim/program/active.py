@@ -8,6 +8,8 @@ same without it.
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.program.pack import owners_of
+
 
 def active_entries(
     ptr: NDArray[np.int64],
@@ -21,14 +23,16 @@ def active_entries(
     for _, where, value in changes:
         least[where], most[where] = min(least[where], value), max(most[where], value)
     active = np.isfinite(least)[link]
+    owner = owners_of(ptr)
     for position in range(int(np.diff(ptr).max(initial=0))):
-        dominated = _dominated(ptr, link, weight, least, most, active, position)
+        dominated = _dominated(ptr, owner, link, weight, least, most, active, position)
         active &= ~dominated[link]
     return active
 
 
 def _dominated(
     ptr: NDArray[np.int64],
+    owner: NDArray[np.int32],
     link: NDArray[np.int32],
     weight: NDArray[np.float64],
     least: NDArray[np.float64],
@@ -37,20 +41,25 @@ def _dominated(
     position: int,
 ) -> NDArray[np.bool_]:
     """Resources for which the one at `position` of their first path is tighter everywhere."""
-    owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     rival = _rivals(ptr, link, owner, len(least), position)
-    entries = np.flatnonzero(rival[link] >= 0)  # few, or none: most have no rival
-    here, way = link[entries], owner[entries]
-    covered = np.zeros(len(entries), bool)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        demand = weight[entries] / least[here]  # at its tightest
-        for step in range(int(np.diff(ptr)[way].max(initial=0))):
-            valid = step < (ptr[way + 1] - ptr[way])
-            other = np.where(valid, ptr[way] + step, 0)
-            same = valid & active[other] & (link[other] == rival[here])
-            covered |= same & (weight[other] / most[link[other]] >= demand)
-    everywhere = np.bincount(here[covered], minlength=len(least))
-    uses = np.bincount(here, minlength=len(least))
+    entries = np.flatnonzero((rival >= 0)[link])  # few, or none: most have no rival
+    uses = np.bincount(link[entries], minlength=len(least))
+    everywhere = np.zeros(len(least), np.int64)
+    width = int(np.diff(ptr)[owner[entries]].max(initial=0))
+    for step in [position, *(k for k in range(width) if k != position)]:  # mostly the first
+        here, way = link[entries], owner[entries]
+        other = ptr[way] + step
+        valid = other < ptr[way + 1]
+        other[~valid] = 0
+        met = np.flatnonzero(valid & (link[other] == rival[here]))
+        here, other = here[met], other[met]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            demand = weight[entries[met]] / least[here]  # at its tightest
+            tighter = active[other] & (weight[other] / most[link[other]] >= demand)
+        everywhere += np.bincount(here[tighter], minlength=len(least))
+        entries = np.delete(entries, met)
+        if not len(entries):
+            break
     dominated: NDArray[np.bool_] = (rival >= 0) & (everywhere == uses)
     return dominated
 
@@ -58,7 +67,7 @@ def _dominated(
 def _rivals(
     ptr: NDArray[np.int64],
     link: NDArray[np.int32],
-    owner: NDArray[np.int64],
+    owner: NDArray[np.int32],
     links: int,
     position: int,
 ) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, Schedule, Style, Use
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
-_CHUNK = 1 << 22  # rows treated at a time, to bound temporary memory
+_CHUNK = 1 << 18  # rows treated at a time: few enough for the processor's caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Distinct:
 
     path: NDArray[np.int32]
     classes: tuple[Way, ...]
-    klass: NDArray[np.int64]
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    klass: NDArray[np.int32]
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
 
 
 def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
@@ -48,12 +48,11 @@ def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
         np.int64,
     )
     width = max(schedule.ranks, len(schedule.groups))
-    keys = _Keys(schedule, of_style, width)
     size = len(classes) * width * width
+    keys = _Keys(schedule, of_style if size > _DENSE else of_style.astype(np.int32), width)
     path, ways = _by_table(keys, size) if size <= _DENSE else _by_sorting(keys)
-    return Distinct(
-        path, tuple(classes), ways // (width * width), ways // width % width, ways % width
-    )
+    ends = (ways // (width * width), ways // width % width, ways % width)
+    return Distinct(path, tuple(classes), *(end.astype(np.int32) for end in ends))
 
 
 def _way(style: Style, per_channel: bool) -> Way:
@@ -68,30 +67,38 @@ def _way(style: Style, per_channel: bool) -> Way:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The key of every row, computed a chunk at a time; -1 for marks."""
+    """The key of every row, computed a chunk at a time; -1 for marks. It is as wide an integer as
+    `of_style`.
+    """
 
     schedule: Schedule
-    of_style: NDArray[np.int64]
+    of_style: NDArray[np.int64] | NDArray[np.int32]
     width: int
 
-    def chunk(self, first: int) -> NDArray[np.int64]:
+    def chunk(self, first: int) -> NDArray[np.int64] | NDArray[np.int32]:
         rows = slice(first, first + _CHUNK)
-        klass = self.of_style[self.schedule.style[rows]]
-        key = (klass * self.width + self.schedule.src[rows]) * self.width + self.schedule.dst[rows]
-        return np.where(klass < 0, -1, key)
+        key = klass = self.of_style[self.schedule.style[rows]]
+        key = key * self.width
+        key += self.schedule.src[rows]
+        key *= self.width
+        key += self.schedule.dst[rows]
+        key[klass < 0] = -1
+        return key
 
 
 def _by_table(keys: _Keys, size: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     rows = len(keys.schedule)
     number = np.full(size + 1, -1, np.int32)  # the last cell, index -1, stays for marks
+    path = np.empty(rows, np.int32)  # the keys, until they have numbers
     for first in range(0, rows, _CHUNK):
-        number[keys.chunk(first)] = 0
+        key = keys.chunk(first)
+        number[key] = 0
+        path[first : first + _CHUNK] = key
     number[-1] = -1
     ways = np.flatnonzero(number == 0)
     number[ways] = np.arange(len(ways), dtype=np.int32)
-    path = np.empty(rows, np.int32)
     for first in range(0, rows, _CHUNK):
-        path[first : first + _CHUNK] = number[keys.chunk(first)]
+        path[first : first + _CHUNK] = number[path[first : first + _CHUNK]]
     return path, ways
 
 

@@ -5,6 +5,7 @@ marked so that engines skip it.
 """
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,10 @@ from netsim.program.active import active_entries
 from netsim.program.distinct import Distinct, distinct_ways
 from netsim.program.rows import LinkTable, Paths, Program
 from netsim.program.ways import PlacementError, Resources, Ways
-from netsim.schedule import Schedule
+from netsim.schedule import MARK, Schedule
 from netsim.topology import LINK_KINDS, Topology
+
+_CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
 
 
 def place(
@@ -69,14 +72,20 @@ def _wire_capacity(topology: Topology) -> NDArray[np.float64]:
 
 def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64]) -> None:
     """A row with bytes but neither link nor cap would end at once: nobody means that."""
-    bare = np.append(np.diff(ptr) == 0, True)[found.path]
-    uncapped = np.isinf(np.array([style.cap for style in schedule.styles]))[schedule.style]
-    wrong = np.flatnonzero(bare & uncapped & (schedule.amount > 0))
-    if wrong.size:
-        raise PlacementError(
-            f"{schedule.describe(int(wrong[0]))} moves {schedule.amount[wrong[0]]:g} bytes over "
-            "no link and has no cap of its own"
-        )
+    bare = np.append(np.diff(ptr) == 0, True)
+    # Only marks have no path at all; where all paths have links, only they have to be looked at.
+    kinds = {style.kind for style in schedule.styles} if bare[:-1].any() else {MARK}
+    suspect = np.array([s.kind in kinds and s.cap == inf for s in schedule.styles], bool)
+    for first in range(0, len(schedule), _CHUNK):
+        rows = first + np.flatnonzero(suspect[schedule.style[first : first + _CHUNK]])
+        rows = rows[bare[found.path[rows]]]
+        amount = schedule.pieces.amount[schedule.piece[rows]]
+        if (amount > 0).any():
+            wrong = int(np.argmax(amount > 0))
+            raise PlacementError(
+                f"{schedule.describe(int(rows[wrong]))} moves {amount[wrong]:g} bytes over "
+                "no link and has no cap of its own"
+            )
 
 
 def _link_table(

@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 from netsim.errors import InputError
 from netsim.program.distinct import Distinct, Way
+from netsim.program.pack import Entries, Ints, pack
 from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule, Use
 from netsim.topology import NODE_KINDS, Topology
 
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
-Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]  # way, link, weight
+_PORTION = 1 << 17  # ways routed at a time, to bound temporary memory
 
 
 class PlacementError(InputError, ValueError):
@@ -74,63 +75,78 @@ class Ways:
 
     def paths(
         self, found: Distinct
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    ) -> tuple[NDArray[np.int64], Ints, NDArray[np.float64], NDArray[np.float64]]:
         """Pointers, links, weights and latencies of all ways, in CSR form."""
         latency = np.zeros(len(found.klass))
         entries: list[Entries] = []
         for number, way in enumerate(found.classes):
-            mine = np.flatnonzero(found.klass == number)
-            src, dst = found.src[mine], found.dst[mine]
-            wires = self._wires(way, mine, src, dst, latency)
-            entries.append((wires[0], wires[1], wires[2] * way.wire * way.multiplicity))
-            entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
-        return (*_pack(entries, len(latency)), latency)
+            mine = np.flatnonzero(found.klass == number).astype(np.int32)
+            if len(mine) > _PORTION:  # by destination, for the sake of routers that search
+                mine = mine[np.argsort(found.dst[mine], kind="stable")]
+            for first in range(0, len(mine), _PORTION):
+                self._portion(way, mine[first : first + _PORTION], found, latency, entries)
+        return (*pack(entries, len(latency)), latency)
+
+    def _portion(
+        self,
+        way: Way,
+        mine: Ints,
+        found: Distinct,
+        latency: NDArray[np.float64],
+        entries: list[Entries],
+    ) -> None:
+        """Add the entries of some ways of one class."""
+        src, dst = found.src[mine], found.dst[mine]
+        wires = self._wires(way, mine, src, dst, latency)
+        weight = wires[2] * (way.wire * way.multiplicity)
+        entries.append((wires[0], wires[1], weight))
+        entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
 
     def _wires(
         self,
         way: Way,
-        mine: NDArray[np.int64],
-        src: NDArray[np.int64],
-        dst: NDArray[np.int64],
+        mine: Ints,
+        src: Ints,
+        dst: Ints,
         latency: NDArray[np.float64],
     ) -> Entries:
         if way.kind in (MULTICAST, SWITCH_REDUCE):
             return self._trees(way, mine, src, dst, latency)
         if way.kind != TRANSFER:
-            none = np.zeros(0, np.int64)
+            none = np.zeros(0, np.int32)
             return none, none, np.zeros(0)
         channel = np.full(len(mine), way.channel, np.int32)
         routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
         latency[mine] = routes.latency
         owner = np.repeat(mine, np.diff(routes.ptr))
-        return owner, self.topology.links.resource[routes.link].astype(np.int64), routes.fraction
+        return owner, self.topology.links.resource[routes.link], routes.fraction
 
     def _trees(
         self,
         way: Way,
-        mine: NDArray[np.int64],
-        src: NDArray[np.int64],
-        dst: NDArray[np.int64],
+        mine: Ints,
+        src: Ints,
+        dst: Ints,
         latency: NDArray[np.float64],
     ) -> Entries:
         """Each link of the tree between a GPU and a group carries the data once."""
-        none = np.zeros(0, np.int64)
+        none = np.zeros(0, np.int32)
         parts: list[Entries] = [(none, none, np.zeros(0))]  # no row may be of this class
         for number, a, b in zip(mine, src, dst, strict=True):
             down = way.kind == MULTICAST
             root, group = (a, self.schedule.groups[b]) if down else (b, self.schedule.groups[a])
             links, delay = self._tree(int(root), group, down=down, way=way)
             latency[number] = delay
-            parts.append((np.full(len(links), number), links, np.ones(len(links))))
+            parts.append((np.full(len(links), number, np.int32), links, np.ones(len(links))))
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
 
     def _tree(
         self, root: int, group: tuple[int, ...], *, down: bool, way: Way
-    ) -> tuple[NDArray[np.int64], float]:
-        others = np.array([rank for rank in group if rank != root], np.int64)
+    ) -> tuple[Ints, float]:
+        others = np.array([rank for rank in group if rank != root], np.int32)
         if not len(others):
             raise PlacementError(f"rank {root}: a group of its own needs no switch")
-        here = np.full(len(others), root)
+        here = np.full(len(others), root, np.int32)
         ends = (here, others) if down else (others, here)
         links, delay = self._routes(ends, way)
         if root in group:  # the switch gives to, or takes from, the root like any other member
@@ -138,22 +154,20 @@ class Ways:
             links = np.append(links, back[-1:] if down else back[:1])
         return np.unique(links), delay
 
-    def _routes(
-        self, ends: tuple[NDArray[np.int64], NDArray[np.int64]], way: Way
-    ) -> tuple[NDArray[np.int64], float]:
+    def _routes(self, ends: tuple[Ints, Ints], way: Way) -> tuple[Ints, float]:
         src, dst = ends
         channel = np.full(len(src), way.channel, np.int32)
         routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
-        links = self.topology.links.resource[routes.link].astype(np.int64)
+        links = self.topology.links.resource[routes.link]
         return links, float(routes.latency.max(initial=0.0))
 
     def _use(
         self,
         way: Way,
         use: Use,
-        mine: NDArray[np.int64],
-        src: NDArray[np.int64],
-        dst: NDArray[np.int64],
+        mine: Ints,
+        src: Ints,
+        dst: Ints,
         wires: Entries,
     ) -> Entries:
         rank = src if use.end == "src" or way.kind not in (TRANSFER, SWITCH_REDUCE) else dst
@@ -165,10 +179,10 @@ class Ways:
             who, owners = mine, self.device[rank].astype(np.int64)
         # One of `multiplicity` equal channels has an SM of its own; everything else they share.
         times = 1 if use.resource == "sm" else way.multiplicity
-        links = self.resources.numbers(use.resource, use.index, owners)
+        links = self.resources.numbers(use.resource, use.index, owners).astype(np.int32)
         return who, links, np.full(len(links), use.weight * times)
 
-    def _nics(self, use: Use, wires: Entries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _nics(self, use: Use, wires: Entries) -> tuple[Ints, NDArray[np.int64]]:
         """The first NIC (sending end) or the last one (receiving end) of every way that has one."""
         is_nic = self.topology.node_kinds == NODE_KINDS.index("nic")
         owner, link, _ = wires
@@ -179,25 +193,3 @@ class Ways:
             ways, nics = ways[::-1], nics[::-1]
         who, place = np.unique(ways, return_index=True)
         return who, nics[place]
-
-
-def _pack(
-    entries: list[Entries], ways: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """CSR form; several entries of one way on one link (half duplex, both ends) are added up."""
-    none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    owner, link, weight = (np.concatenate(c) for c in zip(none, *entries, strict=True))
-    order = np.argsort(owner, kind="stable")
-    owner, link, weight = owner[order], link[order], weight[order]
-    key = owner * (int(link.max(initial=0)) + 1) + link
-    distinct, place = np.unique(key, return_inverse=True)
-    if len(distinct) < len(key):
-        first = np.full(len(distinct), len(key))
-        np.minimum.at(first, place, np.arange(len(key)))
-        total = np.bincount(place, weight)
-        keep = np.sort(first)
-        weight = total[place[keep]]
-        owner, link = owner[keep], link[keep]
-    ptr = np.zeros(ways + 1, np.int64)
-    np.cumsum(np.bincount(owner, minlength=ways), out=ptr[1:])
-    return ptr, link.astype(np.int32), weight
