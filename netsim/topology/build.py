@@ -1,5 +1,6 @@
 """From the `cluster` section of a scenario to a Cluster and its Topology."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from netsim.topology.transports import TRANSPORTS, Transport
 from netsim.yamlio.model import FieldError
 from netsim.yamlio.source import KeyPath, Source
 
+FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
+
 
 def build_topology(config: ClusterConfig) -> Topology:
     """The topology of a cluster section."""
@@ -36,15 +39,22 @@ def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)
     """As `build_topology`; what cannot be built is told with its place in the source."""
     try:
         return build_topology(config)
-    except FieldError as error:
-        raise source.error((*path, *error.path), error.message) from None
     except TopologyError as error:
-        field, _, message = error.message.partition(": ")
-        raise source.error((*path, *_keys(field)), message or field) from None
+        told = FIELD.fullmatch(error.message)
+        field, message = told.groups() if told else ("", error.message)
+        raise source.error((*path, *_keys(field)), message) from None
 
 
 def build_cluster(config: ClusterConfig) -> Cluster:
-    """The cluster of a section that names machines."""
+    """The cluster of a section that names machines; errors begin with the key they are about."""
+    try:
+        return _built(config)
+    except FieldError as error:
+        path = ".".join(map(str, error.path))
+        raise TopologyError(f"{path}: {error.message}" if path else error.message) from None
+
+
+def _built(config: ClusterConfig) -> Cluster:
     members = config.members
     transport = _transport(config)
     hosts, host_class = _Classes(config, transport).of_all()

@@ -170,10 +170,9 @@ def _with_fabric(
 
 def _with_shared_switches(plan: Plan, layout: Layout, first_node: NDArray[np.int32]) -> Layout:
     """One NVSwitch node, `nvlink0.nvswitch0`, for all hosts of an NVLink domain."""
-    sharing = [h for h in plan.hosts if h.machine.scale_up and h.machine.scale_up.hosts > 1]
-    if not sharing:
+    local = [h.layout.nodes.index("nvswitch0") if _shares(h) else -1 for h in plan.hosts]
+    if max(local) < 0:
         return layout
-    local = [h.layout.nodes.index("nvswitch0") if h in sharing else -1 for h in plan.hosts]
     offset = plan.per_host(local)
     node = (first_node + offset)[offset >= 0]
     _, first, group = np.unique(plan.domain[offset >= 0], return_index=True, return_inverse=True)
@@ -185,3 +184,8 @@ def _with_shared_switches(plan: Plan, layout: Layout, first_node: NDArray[np.int
     names[node[first]] = [f"nvlink{n}.nvswitch0" for n in range(len(first))]
     links = replace(layout.links, tail=number[layout.links.tail], head=number[layout.links.head])
     return Layout(tuple(names[keep]), layout.kinds[keep], layout.passes[keep], links)
+
+
+def _shares(host: Host) -> bool:
+    """Whether its NVSwitches are those of other hosts as well."""
+    return host.machine.scale_up is not None and host.machine.scale_up.hosts > 1

@@ -175,6 +175,10 @@ def test_a_job_on_some_hosts_of_a_larger_fabric(placement):
             "fabric.k: a fat tree of 3 levels with k = 4 has 16 ports",
         ),
         ("fabric: {kind: nvlink-domian, hosts: 2}", "did you mean nvlink-domain?"),
+        (
+            "fabric: {kind: nvlink-domain, hosts: 2}\noverrides: [{node: 9}]",
+            "overrides.0.node: the",
+        ),
         ("fabric: {knd: fat-tree}", "fabric.knd: unknown key 'knd' (did you mean kind?)"),
         ("fabric: {oversubscription: 0}", "fabric.oversubscription: expected a ratio"),
         ("fabric: {latency: 5}", "fabric.latency: expected a time such as 600ns"),

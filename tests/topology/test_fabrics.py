@@ -244,3 +244,13 @@ def test_sockets_carry_less_than_the_line_but_nccl_sees_the_line():
     assert made.hosts[0].machine.nics.rates == (25e9, 25e9)
     assert not made.hosts[0].machine.nics.gpudirect
     assert any("mem0" in t.link_name(int(link)) for link in found.link)
+
+
+def test_an_nvlink_domain_needs_nvswitches_and_joins_unlike_hosts():
+    with pytest.raises(TopologyError, match=r"^fabric.kind: an NVLink domain needs"):
+        topology(hosts(4, "{kind: nvlink-domain, hosts: 2}", "mi300x"))
+    broken = "overrides: [{node: 1, nics: [0]}]\n"
+    t = topology(hosts(4, "{kind: nvlink-domain, hosts: 2}", "hgx-a800", broken))
+    names = [t.link_name(int(link)) for link in routes(t, 0, 8).link]
+    assert names == ["node0.gpu0->nvlink0.nvswitch0", "nvlink0.nvswitch0->node1.gpu0"]
+    assert len(routes(t, 0, 16).link) > 2
