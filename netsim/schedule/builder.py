@@ -260,11 +260,20 @@ class Builder:
             raise ValueError("a dependency on a row that does not exist")
         if rows.max() < first:
             return
-        owner = np.repeat(np.arange(first, first + len(counts), dtype=np.int32), counts)
-        wrong = np.flatnonzero(rows >= owner)
+        wrong = _not_earlier(counts, rows, first)
         if wrong.size:
-            late, early = int(owner[wrong[0]]), int(rows[wrong[0]])
-            raise ValueError(f"row {late} depends on row {early}, which does not come earlier")
+            owner = first + int(np.searchsorted(np.cumsum(counts), wrong[0], side="right"))
+            early = int(rows[wrong[0]])
+            raise ValueError(f"row {owner} depends on row {early}, which does not come earlier")
+
+
+def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
+    """Dependencies that do not come before their row, of rows numbered from `first`."""
+    each = len(rows) // len(counts)
+    owner = np.arange(first, first + len(counts), dtype=np.int32)
+    if each * len(counts) == len(rows) and (counts == each).all():
+        return np.flatnonzero(rows.reshape(-1, each) >= owner[:, None])
+    return np.flatnonzero(rows >= np.repeat(owner, counts))
 
 
 def compute_style(share: float = COMPUTE_SHARE, **given: Any) -> Style:
