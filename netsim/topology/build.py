@@ -1,11 +1,12 @@
 """From the `cluster` section of a scenario to a Cluster and its Topology."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from netsim.errors import suggest
 from netsim.topology.adjust import with_figures, with_nics
 from netsim.topology.cluster import Cluster, Plan, join
 from netsim.topology.config import ClusterConfig, Group
@@ -32,7 +33,10 @@ FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
 
 def build_topology(config: ClusterConfig) -> Topology:
     """The topology of a cluster section."""
-    return config.graph.build() if config.graph else build_cluster(config).topology
+    if config.graph is None:
+        return build_cluster(config).topology
+    topology = config.graph.build()
+    return with_faults(topology, config.faults) if config.faults else topology
 
 
 def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)) -> Topology:
@@ -70,8 +74,7 @@ def _built(config: ClusterConfig) -> Cluster:
     fabric = config.fabric or _usual(plan)
     made = None
     if total > 1 and len(plan.ports):
-        size = max(fabric.nodes or total, total)
-        made = _fabric(fabric, plan, size, transport)
+        made = _fabric(fabric, plan, fabric.nodes or total, transport)
     policy = _policy(config, fabric, transport, plan, made)
     cluster = join(plan, made, policy, rail=fabric.routing == "rail")
     notes = tuple(dict.fromkeys(note for group in members if (note := group.loaded.note)))
@@ -105,7 +108,11 @@ def _usual(plan: Plan) -> Any:
 
 def placed(config: ClusterConfig, total: int) -> Ints:
     """The host of the fabric that each host of the job is."""
-    size = max((config.fabric.nodes if config.fabric else None) or total, total)
+    size = (config.fabric.nodes if config.fabric else None) or total
+    if size < total:
+        raise FieldError(
+            f"the fabric joins {size} hosts, the cluster has {total}", "fabric", "nodes"
+        )
     chosen = config.placement
     if chosen == "spread":
         return (np.arange(total) * size // total).astype(np.int32)
@@ -153,6 +160,8 @@ class _Classes:
 
     config: ClusterConfig
     transport: Transport
+    had: list[tuple[int, ...]] = field(default_factory=list)  # NICs before faults, by class
+    nics: set[str] = field(default_factory=set)
 
     def of_all(self) -> tuple[tuple[Host, ...], Ints]:
         """All classes, and the class of every host."""
@@ -166,6 +175,8 @@ class _Classes:
                     known[key] = len(classes)
                     classes.append(self._host(group, *key[1:]))
                 result.append(known[key])
+                names = (f"node{len(result) - 1}.nic{nic}" for nic in self.had[known[key]])
+                self.nics.update(names if self.config.faults else ())
         self._check_hosts(len(result))
         return tuple(classes), np.array(result, np.int32)
 
@@ -184,6 +195,10 @@ class _Classes:
                 if host >= total:
                     message = f"the cluster has hosts 0 to {total - 1}, got {host}"
                     raise FieldError(message, "overrides", number, "node")
+        for number, fault in enumerate(self.config.faults):
+            if fault.nic is not None and fault.nic not in self.nics:
+                hint = suggest(fault.nic, sorted(self.nics)[:4096])
+                raise FieldError(f"there is no NIC '{fault.nic}'{hint}", "faults", number, "nic")
 
     def _host(
         self, group: Group, overrides: tuple[int, ...], dead: tuple[str, ...], gone: frozenset[int]
@@ -204,6 +219,7 @@ class _Classes:
         have = range(machine.nics.count if machine.nics else 0)
         for number in overrides:
             _check_nics(self.config.overrides[number].nics or (), len(have), number)
+        self.had.append(tuple(have if nics is None else nics))
         left = [nic for nic in (have if nics is None else nics) if nic not in gone]
         return make_host(machine, gpus, dead, left)
 
@@ -218,5 +234,6 @@ def _in_domain(machine: Machine, hosts: int) -> Machine:
 def _check_nics(nics: tuple[int, ...], count: int, override: int) -> None:
     for place, nic in enumerate(nics):
         if nic >= count:
-            message = f"the host has NICs 0 to {count - 1}, got {nic}"
+            have = f"NICs 0 to {count - 1}" if count else "no NICs"
+            message = f"the host has {have}, got {nic}"
             raise FieldError(message, "overrides", override, "nics", place)

@@ -96,7 +96,7 @@ class ClusterConfig(Model):
         if len(given) != 1:
             what = " and ".join(given) or "none of them"
             raise FieldError(f"expected one of machine, groups or graph, got {what}", *given[-1:])
-        foreign = self.model_fields_set - {"graph"} if self.graph else set()
+        foreign = self.model_fields_set - {"graph", "faults", "seed"} if self.graph else set()
         single = self.model_fields_set & {"nodes", "gpus_per_node", "gpus", "nics_per_node"}
         if self.groups:
             foreign = single | (self.model_fields_set & {"nic", "p2p"})

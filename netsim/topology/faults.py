@@ -98,7 +98,10 @@ def with_faults(topology: Topology, faults: Sequence[Fault]) -> Topology:
     layout, links = topology.layout, topology.layout.links
     bandwidth, latency = links.bandwidth.copy(), links.latency.copy()
     slow = np.ones(len(topology))
+    hosts = {str(gpu).partition(".")[0] for gpu in topology.gpus}
     for number, fault in enumerate(faults):
+        if fault.nic is not None and fault.nic.partition(".")[0] not in hosts:
+            raise TopologyError(f"faults.{number}.nic: there is no NIC '{fault.nic}'")
         if fault.gpu is not None:
             slow[_gpu(topology, fault.gpu, number)] = fault.slowdown or 1.0
         if fault.link is not None:

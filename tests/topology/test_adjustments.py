@@ -89,6 +89,15 @@ def test_a_dead_uplink_is_avoided():
     check_routes(sprayed, found, gpus, gpus + 32)
 
 
+def test_faults_in_a_graph():
+    graph = "graph: {kind: ring, gpus: 5, bandwidth: 1GB/s}\n"
+    t = topology(graph + "faults: [{link: gpu0-gpu1, bandwidth: 0%}, {gpu: gpu3, slowdown: 2}]\n")
+    assert route(t, 0, 1) == ["gpu0->gpu4", "gpu4->gpu3", "gpu3->gpu2", "gpu2->gpu1"]
+    assert t.capacities["sms"][3] == 0.5
+    with pytest.raises(InputError, match=r"faults.0.nic: there is no NIC 'nic0'"):
+        topology(graph + "faults: [{nic: nic0}]\n")
+
+
 def test_the_example_of_the_design():
     text = """
 machine: dgx-h100
@@ -179,6 +188,9 @@ def test_a_job_on_some_hosts_of_a_larger_fabric(placement):
             "fabric: {kind: nvlink-domain, hosts: 2}\noverrides: [{node: 9}]",
             "overrides.0.node: the",
         ),
+        ("faults: [{nic: node9.nic0}]", "faults.0.nic: there is no NIC 'node9.nic0'"),
+        ("faults: [{nic: node0.nic8}]", "faults.0.nic: there is no NIC 'node0.nic8'"),
+        ("fabric: {kind: fat-tree, nodes: 3}", "fabric.nodes: the fabric joins 3 hosts, the"),
         ("fabric: {knd: fat-tree}", "fabric.knd: unknown key 'knd' (did you mean kind?)"),
         ("fabric: {oversubscription: 0}", "fabric.oversubscription: expected a ratio"),
         ("fabric: {latency: 5}", "fabric.latency: expected a time such as 600ns"),

@@ -103,9 +103,7 @@ def fabric(
     cables: Cables,
     wiring: Wiring,
 ) -> Fabric:
-    """A fabric with port p on switch `leaf[p]` (given twice: two ports a NIC, each of half its
-    rate). `tiers` are levels with the names of their switches.
-    """
+    """Port p is on switch `leaf[p]` (given twice: NICs of two ports, each of half their rate)."""
     count, planes = len(ports), len(leaf) // max(1, len(ports))
     low = np.r_[np.tile(np.arange(count), planes), count + cables.low].astype(np.int32)
     high = np.r_[count + leaf, count + cables.high].astype(np.int32)
