@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from netsim.cli.arguments import ScenarioName, Settings
 from netsim.collectives import build
 from netsim.collectives.state import States, render_text, states
 from netsim.errors import InputError
@@ -18,7 +19,7 @@ MOST_RANKS = 64
 
 
 def command(
-    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a preset.")],
+    scenario: ScenarioName,
     state: Annotated[
         bool, typer.Option("--state", help="Show what every rank holds after every step.")
     ] = False,
@@ -28,10 +29,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for a picture.", metavar="DIR")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE"),
-    ] = None,
+    settings: Settings = None,
 ) -> None:
     """Show how the collective of SCENARIO works."""
     if not state:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from netsim.cli.arguments import ScenarioName, Settings
 from netsim.cli.outputs import write_outputs
 from netsim.cli.progress import Bar
 from netsim.cli.tables import footer, header, line
@@ -21,14 +22,11 @@ Format = Literal["table", "nccl-tests", "csv", "json"]
 
 
 def command(
-    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a preset.")],
+    scenario: ScenarioName,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for results.", metavar="DIR")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE"),
-    ] = None,
+    settings: Settings = None,
     engine: Annotated[
         Literal["auto", "simpy", "compiled"], typer.Option(help="Engine; the answer is the same.")
     ] = "auto",
