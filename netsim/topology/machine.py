@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict, model_validator
 
 from netsim.errors import suggest
+from netsim.topology.transports import TransportName
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Bytes, Count, Flops, Index, Seconds
 
@@ -164,7 +165,7 @@ class Machine(Model):
     cpu: Cpu
     nics: Nics | None = None
     p2p: bool = True
-    transport: str = "infiniband"
+    transport: TransportName = "infiniband"
     latencies: dict[LinkKind, Seconds] = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -5,6 +5,9 @@ Only what is physical is here; what protocols cost on top is the business of `ne
 
 from dataclasses import dataclass
 from math import inf
+from typing import Literal
+
+TransportName = Literal["infiniband", "roce", "efa", "tcpxo", "slingshot", "tcp", "nvlink"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Machine files: what they say, what is refused, and where they are found."""
 
+from typing import get_args
+
 import pytest
 
 from netsim.errors import InputError
@@ -7,6 +9,7 @@ from netsim.presets import find_preset, preset_names
 from netsim.topology.host import make_host
 from netsim.topology.host_graph import host_graph
 from netsim.topology.load import find_machine, load_machine
+from netsim.topology.transports import TRANSPORTS, TransportName
 from netsim.yamlio.source import parse_source
 
 
@@ -72,6 +75,9 @@ def test_a_file_of_the_working_directory_wins_and_says_so(tmp_path, monkeypatch)
         ("  link: 16GB/s", "  #", "cpu: two domains need a link"),
         ("generation: 4", "generation: 7", "pcie.generation: expected at most 6, got 7"),
         ("2039GB/s", "2039GB", "gpu.memory_bandwidth: expected a bandwidth"),
+        ("transport: infiniband", "transport: infinband", "did you mean infiniband?"),
+        ("count: 8", "count: 0", "gpu.count: expected at least 1, got 0"),
+        ("arch: sm_80", "arc: sm_80", "unknown key 'arc' (did you mean arch?)"),
     ],
 )
 def test_mistakes_in_a_machine_are_named(old, new, message):
@@ -80,3 +86,20 @@ def test_mistakes_in_a_machine_are_named(old, new, message):
     with pytest.raises(InputError) as caught:
         load_machine(parse_source(text.replace(old, new, 1), "m.yaml"))
     assert message in str(caught.value)
+
+
+def test_transports_are_those_that_files_may_name():
+    assert set(TRANSPORTS) == set(get_args(TransportName))
+    for one in TRANSPORTS.values():
+        assert 0 < one.usable <= 1
+        assert one.source
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "relayed"), [("dgx-1-v100", (0, 7), True), ("a100-x4", (0, 3), False)]
+)
+def test_meshes_reach_every_gpu_over_nvlink(name, gpus, relayed):
+    host = make_host(load_machine(name), range(load_machine(name).gpu.count))
+    hops = host.peer[gpus]
+    assert (host.layout.links.kind[hops[hops >= 0]] == 0).all()
+    assert (hops >= 0).sum() == (2 if relayed else 1)

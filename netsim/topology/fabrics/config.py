@@ -21,11 +21,10 @@ from netsim.topology.fabrics.tiered import (
 )
 from netsim.topology.fabrics.torus import torus
 from netsim.topology.layout import TopologyError
-from netsim.topology.transports import Transport
+from netsim.topology.transports import Transport, TransportName
 from netsim.yamlio.model import ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Index, Ratio, Seconds
 
-TransportName = Literal["infiniband", "roce", "efa", "tcpxo", "slingshot", "tcp", "nvlink"]
 Radix = Annotated[int, Field(ge=2, le=4096)]
 SECONDS_A_METRE = 5e-9  # light in fibre and signals in copper: about 0.2 m a nanosecond
 NIC_SECONDS = 250e-9  # entering a NIC, see host_graph.LATENCY
