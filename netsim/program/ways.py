@@ -12,7 +12,7 @@ from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule, Use
 from netsim.topology import NODE_KINDS, Topology
 
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
-_PORTION = 1 << 17  # ways routed at a time, to bound temporary memory
+_PORTION = 1 << 15  # ways routed at a time, to bound temporary memory
 
 
 class PlacementError(InputError, ValueError):
