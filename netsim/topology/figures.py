@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import maximum_flow
 from netsim.topology.cluster import Cluster
 from netsim.topology.fabrics.fabric import Fabric, Ints, Ports
 from netsim.topology.graph import Topology
+from netsim.topology.layout import GPU_LINKS, NODE_KINDS
 
 _UNITS = 2**30  # resolution of the flow, which is found in whole numbers
 
@@ -56,7 +57,7 @@ def gpu_bandwidth(cluster: Cluster) -> tuple[NDArray[np.float64], NDArray[np.flo
     """What each GPU can send: over NVLink or xGMI, and over its part of the host's NICs."""
     links, topology = cluster.topology.links, cluster.topology
     up = np.zeros(len(topology.nodes))
-    wide = links.kind < 2  # nvlink, xgmi
+    wide = np.isin(links.kind, GPU_LINKS)
     np.add.at(up, links.tail[wide], links.bandwidth[wide])
     out = np.zeros(len(cluster.host_class))
     np.add.at(out, cluster.ports.owner, cluster.ports.rate)
@@ -81,8 +82,8 @@ def route_statistics(
     routes = topology.routes(src, dst, np.full(len(src), channel, np.int32), way)
     flows = np.zeros(len(topology.links))
     np.add.at(flows, routes.link, routes.fraction)
-    kinds = topology.node_kinds
-    between = (kinds[topology.links.tail] == 5) & (kinds[topology.links.head] == 5)
+    switch = topology.node_kinds == NODE_KINDS.index("switch")
+    between = switch[topology.links.tail] & switch[topology.links.head]
     return RouteStatistics(flows, np.flatnonzero(between & (flows > 1 + 1e-9)))
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netsim.topology.affinity import nics_of_gpus
 from netsim.topology.graph import Topology
 from netsim.topology.host_graph import cpu_above, host_graph
-from netsim.topology.layout import Layout
+from netsim.topology.layout import GPU_LINKS, LINK_KINDS, Layout
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter, walk
 
@@ -135,7 +135,7 @@ class _Search:
         staged = joined(up, np.broadcast_to(down, (count, *down.shape)))
         staged[np.arange(count), np.arange(count)] = -1
         kinds = self.topology.links.kind
-        over_pcie = ((wire >= 0) & (kinds[wire] == 3)).any(axis=2)
+        over_pcie = ((wire >= 0) & (kinds[wire] == LINK_KINDS.index("pcie"))).any(axis=2)
         if not self.machine.p2p:
             wire, staged = padded(wire, staged)
             wire = np.where(over_pcie[:, :, None], staged, wire)
@@ -182,7 +182,7 @@ class _Search:
         for gpu in range(count)[::-1]:
             owner[local[gpu]] = gpu
         links = self.topology.links
-        near = (peer[:, :, 0] >= 0) & np.isin(links.kind[peer[:, :, 0]], (0, 1))
+        near = (peer[:, :, 0] >= 0) & np.isin(links.kind[peer[:, :, 0]], GPU_LINKS)
         usable = (owner >= 0) & near[:, owner]
         for gpu in range(count):
             usable[gpu, local[gpu]] = False

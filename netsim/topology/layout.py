@@ -17,6 +17,7 @@ from netsim.errors import InputError
 
 NODE_KINDS = ("gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory")
 LINK_KINDS = ("nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric")
+GPU_LINKS = (LINK_KINDS.index("nvlink"), LINK_KINDS.index("xgmi"))  # from GPU to GPU or NVSwitch
 
 
 class TopologyError(InputError, ValueError):

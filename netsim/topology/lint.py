@@ -9,6 +9,7 @@ from netsim.topology.cluster import Cluster
 from netsim.topology.figures import fabric_figures
 from netsim.topology.graph import Topology
 from netsim.topology.host import Host
+from netsim.topology.layout import GPU_LINKS
 from netsim.topology.machine import PCIE_EFFICIENCY, PCIE_LANE, PcieLink
 from netsim.topology.relations import relation
 from netsim.units import format_bandwidth
@@ -134,7 +135,7 @@ def _slow_slots(host: Host) -> Iterator[Finding]:
 def _asymmetric(host: Host) -> Iterator[Finding]:
     """GPUs that can send less than others: collectives go at the pace of the slowest."""
     links = host.layout.links
-    wide = links.kind < 2  # nvlink, xgmi
+    wide = np.isin(links.kind, GPU_LINKS)
     up = np.bincount(links.tail[wide], links.bandwidth[wide], len(host.layout.nodes))
     of_gpu = up[host.gpu_node]
     users = np.bincount(host.local[:, 0], minlength=host.nics) if host.nics else np.zeros(0)

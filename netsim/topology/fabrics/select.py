@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from netsim.topology.fabrics.fabric import Ints, Wiring
 
-_CELLS = 1 << 24  # paths looked at at a time, in links
-
 
 @dataclass(frozen=True, slots=True)
 class Policy:
