@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.budget import estimated_rows, misfit
 from netsim.collectives import (
     ALGORITHMS,
     Collective,
@@ -65,12 +66,26 @@ class Prepared:
             return {**work.parameters, "node_size": self.gpus_per_node}
         return work.parameters
 
-    def collective(self, size: int, *, in_place: bool = False) -> Collective:
-        """The collective of one communicator at a size."""
+    def estimated_rows(self) -> int:
+        """Rows of all communicators at the largest size, without building large schedules."""
+        work, ranks = self.cell.scenario.workload, len(self.groups[0])
+        fixed = {"groups", "root"} & set(self.parameters) or work.pairs or work.matrix or work.root
+
+        def rows_at(count: int) -> int:
+            collective = self.collective(max(work.size_list()), ranks=count)
+            return len(build(collective, work.algorithm, **self.parameters))
+
+        multiple = ranks if fixed else int(self.parameters.get("node_size", 1))
+        return estimated_rows(ranks, rows_at, multiple) * len(self.groups)
+
+    def collective(
+        self, size: int, *, in_place: bool = False, ranks: int | None = None
+    ) -> Collective:
+        """The collective of one communicator (or of another number of ranks) at a size."""
         work = self.cell.scenario.workload
         return collective_of(
             work.collective,
-            len(self.groups[0]),
+            ranks or len(self.groups[0]),
             size,
             DTYPES[work.dtype],
             root=work.root,
@@ -113,15 +128,16 @@ def prepare(cell: Cell) -> Prepared:
 
 
 def _check_algorithm(prepared: Prepared) -> None:
-    """Build the smallest schedule, so that what does not fit is said before anything runs."""
+    """Build a schedule, or smaller ones of its kind: what does not fit is said before a run."""
     source, work = prepared.cell.source, prepared.cell.scenario.workload
     if work.algorithm == "auto":
         known = ", ".join(ALGORITHMS[work.collective])
         message = f"NCCL's own choice (auto) is not built yet; choose one of {known}"
         raise source.error(("workload", "algorithm"), message)
     try:
-        collective = prepared.collective(min(work.size_list()))
-        build(collective, work.algorithm, **prepared.parameters)
+        too_large = misfit(prepared.estimated_rows(), len(prepared.gpus))
+        if too_large:
+            raise source.error(("workload",), too_large, key=True)
     except CollectiveError as error:
         path: tuple[str, ...] = ("workload", _FIELDS.get(error.field, "algorithm"))
         if error.field in work.parameters:
@@ -171,7 +187,7 @@ def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None, 
     collective = prepared.collective(size)
     seconds = timing.seconds
     algbw = collective.size_bytes / seconds / 1e9 if seconds > 0 else 0.0
-    worst = max(t.uncertainty for t in (timing, inplace) if t is not None)
+    worst = max((t for t in (timing, inplace) if t is not None), key=lambda t: t.uncertainty)
     return Row(
         scenario=scenario.name or "",
         cell=prepared.cell.id,
@@ -192,8 +208,8 @@ def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None, 
         busbw_GBps=algbw * collective.bus_factor,
         bound_by=bound_by(timing.program, timing.timeline),
         validated="not validated",
-        approximation="mean of 20 operations" if worst else "",
-        approximation_pct=worst * 100 if worst else None,
+        approximation=worst.approximation,
+        approximation_pct=worst.uncertainty * 100 if worst.approximation else None,
         seed=scenario.seed,
         rows=rows,
         engine=timing.engine,

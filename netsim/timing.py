@@ -5,34 +5,40 @@ early. The time is the steady period, mean over ranks.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.engines import choose, simulate
+from netsim.metrics.ends import receivers, senders
 from netsim.program import Program, Timeline, place
-from netsim.schedule import Launch, Repeated, Schedule, repeat
+from netsim.schedule import Launch, Schedule, repeat
 from netsim.topology import Topology
 
 SETTLED = 1e-6  # two successive periods that differ by less are the steady one
 SAME_INSTANT = 1e-12
 REPEATS = (4, 8, 21)  # nccl-tests: one operation to warm up, then the mean of twenty
+MOST_ROWS = 30_000_000  # of operations repeated; larger ones are simulated alone
+MEAN = "mean of operations back to back"
+ALONE = "one operation alone"
 
 
 @dataclass(frozen=True)
 class Timing:
     """The time of one operation in seconds, and how it was found.
 
-    `program` and `timeline` are those of one operation alone; `uncertainty` is the relative
-    difference of the last two periods, 0 where the period is exact.
+    `program` and `timeline` are those of one operation alone. `approximation` says what was done
+    where the period is not exact, and `uncertainty` by which part the answer can move.
     """
 
     seconds: float
-    uncertainty: float
     program: Program
     timeline: Timeline
     engine: str
+    approximation: str = ""
+    uncertainty: float = 0.0
 
 
 Progress = Callable[[int, int, float], None]
@@ -49,36 +55,46 @@ def time_operation(
     progress: Progress | None = None,
 ) -> Timing:
     """The time of a schedule as one of many back to back, or (`single`) of one from standstill."""
-    once = repeat(schedule, 1, launch)
-    program, timeline = _run(once, topology, gpus, engine, progress)
-    used = choose(program, engine)
-    ends = timeline.end[once.ends[0]]
+
+    def run(what: Schedule) -> tuple[Program, Timeline]:
+        program = place(what, topology, gpus.tolist())
+        options = {"progress": progress} if choose(program, engine) == "simpy" else {}
+        return program, simulate(program, engine, **options)
+
+    program, timeline = run(schedule)
+    alone = Timing(0.0, program, timeline, choose(program, engine))
+    ends = rank_ends(program, timeline) + launch.kernel
     if single:
-        return Timing(float(ends.max()), 0.0, program, timeline, used)
-    if _in_step(ends) and launch.gpus_per_process == 1:
-        seconds = max(float(ends.max()) - launch.host, launch.period)
-        return Timing(seconds, 0.0, program, timeline, used)
-    period, difference = 0.0, np.inf
+        return replace(alone, seconds=launch.host + float(ends.max()))
+    together = launch.host == 0 or launch.gpus_per_process == 1  # all ranks are launched at once
+    if together and _in_step(ends):
+        return replace(alone, seconds=max(float(ends.max()), launch.period))
+    period, difference = float(ends.max()), inf
     for times in REPEATS:
+        if times * len(schedule) > MOST_ROWS:
+            break
         many = repeat(schedule, times, launch)
-        _, longer = _run(many, topology, gpus, engine, progress)
-        means = longer.end[many.ends].mean(axis=1)
-        period, difference = _steady(means)
+        means = run(many.schedule)[1].end[many.ends].mean(axis=1)
+        last, difference = _steady(means)
         if difference <= SETTLED:
-            return Timing(period, 0.0, program, timeline, used)
-    return Timing(float((means[-1] - means[0]) / (times - 1)), difference, program, timeline, used)
+            return replace(alone, seconds=last)
+        period = float((means[-1] - means[0]) / (times - 1))
+    if difference == inf:  # too many rows to repeat; the next operation may begin this much early
+        spread = 1 - float(ends.min() / ends.max())
+        return replace(alone, seconds=period, approximation=ALONE, uncertainty=spread)
+    return replace(alone, seconds=period, approximation=MEAN, uncertainty=difference)
 
 
-def _run(
-    repeated: Repeated,
-    topology: Topology,
-    gpus: NDArray[np.int32],
-    engine: str,
-    progress: Progress | None,
-) -> tuple[Program, Timeline]:
-    program = place(repeated.schedule, topology, gpus.tolist())
-    options = {"progress": progress} if choose(program, engine) == "simpy" else {}
-    return program, simulate(program, engine, **options)
+def rank_ends(program: Program, timeline: Timeline) -> NDArray[np.float64]:
+    """When each rank is done: all that it sends has left, all that it receives has arrived."""
+    rows = np.arange(len(program))
+    ends = np.zeros(program.schedule.ranks)
+    sent, sender = senders(program.schedule, rows)
+    np.maximum.at(ends, sender, timeline.end[sent])
+    received, receiver = receivers(program.schedule, rows)
+    latency = program.path_latency[program.path[received]]
+    np.maximum.at(ends, receiver, timeline.end[received] + latency)
+    return ends
 
 
 def _in_step(ends: NDArray[np.float64]) -> bool:

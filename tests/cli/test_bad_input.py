@@ -296,3 +296,11 @@ def test_a_folder_that_cannot_be_written(capsys) -> None:
     Path("locked").mkdir(mode=0o500)
     outcome = netsim(capsys, "run", "x.yaml", "-o", "locked/out", "-q")
     assert (outcome.code, outcome.err) == (2, "locked/out: cannot be made: Permission denied\n")
+
+
+def test_a_run_that_would_not_fit_says_so_before_it_starts(capsys) -> None:
+    Path("x.yaml").write_text(GOOD.replace("gpus: 4", "gpus: 40000"))
+    outcome = netsim(capsys, "run", "x.yaml")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "x.yaml:4:1: workload: about 3.3e+09 rows would take 329 GB of memory" in outcome.err
+    assert "ranks would fit, else take one with fewer steps or larger chunks" in outcome.err

@@ -1,0 +1,45 @@
+"""Whether a run would fit: rows and memory of a schedule, estimated before it is built."""
+
+import os
+from collections.abc import Callable
+from math import log2
+
+from netsim.schedule.builder import MAX_ROWS
+
+BYTES_A_ROW = 100  # schedule, program, engine and timeline together, with some room
+EXACT_UP_TO = 256  # ranks up to which building is cheaper than estimating
+
+
+def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1) -> int:
+    """Rows at many ranks, from how they grow between two smaller numbers (of a `multiple`)."""
+    fewer, more = 4 * multiple * -(-16 // multiple), 8 * multiple * -(-16 // multiple)
+    if ranks <= max(EXACT_UP_TO, more):
+        return rows_at(ranks)
+    low, high = rows_at(fewer), rows_at(more)
+    exponent = log2(high / low) if low else 0.0
+    return int(high * (ranks / more) ** exponent)
+
+
+def misfit(rows: int, ranks: int) -> str:
+    """Why a schedule would not fit, and what would; empty if it fits."""
+    available = available_memory()
+    most = min(available // BYTES_A_ROW, MAX_ROWS)
+    if rows <= most:
+        return ""
+    return (
+        f"about {rows:.2g} rows would take {rows * BYTES_A_ROW / 1e9:.0f} GB of memory, but "
+        f"{available / 1e9:.0f} GB are free and at most {MAX_ROWS:.2g} rows are possible; with "
+        f"this algorithm about {max(2, int(ranks * (most / rows) ** 0.5))} ranks would fit, else "
+        "take one with fewer steps or larger chunks"
+    )
+
+
+def available_memory() -> int:
+    """Bytes that a process may still take."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = dict(line.split(":", 1) for line in file)
+        return int(found["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**22
+        return pages * 4096
