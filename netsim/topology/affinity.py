@@ -36,7 +36,7 @@ def path_types(layout: Layout, hops: NDArray[np.int32]) -> NDArray[np.int8]:
 def nics_of_gpus(
     layout: Layout, out: NDArray[np.int32], devices: tuple[int, ...]
 ) -> NDArray[np.int32]:
-    """The NICs of every GPU, one a channel in turn (nccl-model.md §4.6).
+    """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc).
 
     k NICs that m GPUs have in common: each GPU takes ceil(k/m) of them, from `device % m` on,
     bit-mirrored where k is a power of two.

@@ -25,7 +25,7 @@ SWITCH_TARGET = "fffffff:ffff:ff"
 BRIDGE_CLASS, GPU_CLASS, NIC_CLASS = "0x060400", "0x030200", "0x020700"
 NVSWITCH_CLASS, PEER_CLASS = "0x068000", "0x030200"
 ASSUMED_SM = 90  # for GPUs that NCCL does not know
-ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (nccl-model.md §4.1)
+ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (NCCL 2.30, src/graph/topo.h)
 
 
 def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> System:

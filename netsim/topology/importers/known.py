@@ -18,10 +18,10 @@ BY_SM = {
     103: "hgx-b300",
     120: "rtx5090-x4",
 }
-# Usable bytes/s of one NVLink in one direction, by compute capability (nccl-model.md §4.1).
+# Usable bytes/s of one NVLink in one direction, by compute capability (NCCL 2.30, src/graph/topo.h).
 NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
 # Memory bandwidth of one NUMA domain, as in the presets with such CPUs, and the link between two
-# (nccl-model.md §4.1), by vendor and least model number.
+# (NCCL 2.30, src/graph/topo.h), by vendor and least model number.
 CPUS: dict[str, dict[int, tuple[float, float]]] = {
     "intel": {0: (55e9, 6e9), 85: (100e9, 10e9), 143: (245e9, 22e9), 207: (285e9, 40e9)},
     "amd": {0: (160e9, 16e9)},
