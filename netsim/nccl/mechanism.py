@@ -1,0 +1,148 @@
+"""What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.
+
+A value for each GPU generation. Wires, switches and NICs have their latencies in the topology;
+NCCL's own latency tables contain them, so they are subtracted here. Sections are those of the fact
+sheet; nothing here is fitted to a system.
+"""
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from netsim.nccl.names import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ByProtocol:
+    """One figure for each protocol."""
+
+    ll: float
+    ll128: float
+    simple: float
+
+    def of(self, protocol: Protocol | str) -> float:
+        """The figure of one protocol."""
+        return {"LL": self.ll, "LL128": self.ll128, "Simple": self.simple}[protocol]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCost:
+    """Seconds from the arrival of data until the next block may use it, and from the end of its
+    use until the sender has its credit.
+    """
+
+    sync: ByProtocol
+    credit: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCost:
+    """What the proxies and NICs add to a message between nodes, in seconds.
+
+    `notice`: from the block's flag until the proxy has seen it; `post`: the proxy thread is busy;
+    `message`: the NIC is busy; `delivery`: from the completion until the receiving block may use
+    the data; `flush`: the read that orders data before flag (before Hopper, Simple only);
+    `credit`: from the end of the use of a slot until the other proxy may send the next message.
+    """
+
+    notice: float
+    post: float
+    message: float
+    delivery: ByProtocol
+    flush: float
+    credit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """The constants of one GPU generation.
+
+    `rate` is what one channel's block moves (bytes of data a second), `slice_cost` what it spends
+    on a Simple slice beyond moving it, `grain` the bytes that one warp passes on by itself (32 lines
+    of LL, §2.1 for LL128), `most_pieces` how finely that is followed: pieces of a chunk.
+    `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
+    `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
+    reach, `nvls_sync` the time until a rank may use what others have made ready for it.
+    """
+
+    rate: ByProtocol
+    slice_cost: float
+    nvlink: LinkCost
+    pcie: LinkCost
+    shm: LinkCost
+    network: NetworkCost
+    grain: ByProtocol = field(default=ByProtocol(256, 1920, inf))
+    most_pieces: int = 8
+    local_credit: float = 1e-6
+    nvls_efficiency: float = 0.85
+    nvls_sync: float = 1.5e-6
+
+    def link(self, kind: str) -> LinkCost:
+        """The cost of a hop inside a node: over nvlink, pcie or (through host memory) shm."""
+        return {"nvlink": self.nvlink, "pcie": self.pcie, "shm": self.shm}[kind]
+
+
+MICRO = 1e-6
+NVLINK_WIRE, PCIE_WIRE = 0.4 * MICRO, 0.45 * MICRO  # what the topology counts for such a hop
+
+# §5.2: 2.5 µs a slice beyond its bytes, seen on A100 rings; the rest of the 3.4 µs a hop (§1.1,
+# NVLINK Ring Simple) is flag, fence and wire.
+SLICE_COST = 2.5 * MICRO
+
+# §5.2, §1.1: NVLINK LL 0.6, LL128 1.25 (Tree; 1.9 for Ring contains chunks), Simple 3.4 µs.
+# A credit is a flag that travels back and is polled, as an LL line is.
+NVLINK = LinkCost(
+    ByProtocol(0.6 * MICRO - NVLINK_WIRE, 1.25 * MICRO - NVLINK_WIRE, 0.5 * MICRO),
+    credit=0.6 * MICRO,
+)
+
+# §5.2, §1.1: PCI LL 1.0, LL128 1.9, Simple 5.7 µs.
+PCIE = LinkCost(
+    ByProtocol(1.0 * MICRO - PCIE_WIRE, 1.9 * MICRO - PCIE_WIRE, 5.7 * MICRO - 2.95 * MICRO),
+    credit=1.0 * MICRO,
+)
+
+# §5.2: 2 µs from GPU to proxy, 1 µs a post (Intel; 2 on AMD, §1.1), 1–2 µs from completion to
+# GPU, 1–2 µs flush; wire and NIC are the topology's. LL and LL128 carry their flags in the data, so
+# that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
+NETWORK = NetworkCost(
+    notice=2.0 * MICRO,
+    post=1.0 * MICRO,
+    message=0.05 * MICRO,
+    delivery=ByProtocol(0.3 * MICRO, 3.0 * MICRO, 1.5 * MICRO),
+    flush=1.5 * MICRO,
+    credit=2.0 * MICRO,
+)
+
+# Rates in bytes/s. Simple: §5.4, the middle of each range. LL: §1.1 llMaxBw of one node over the
+# 12, 24, 24 and 32 channels it was measured with. LL128: §1.3, 0.92 of Simple.
+_RATES = {
+    70: ByProtocol(39e9 / 12, 0.92 * 22e9, 22e9),
+    80: ByProtocol(87.7e9 / 24, 0.92 * 22e9, 22e9),
+    90: ByProtocol(141e9 / 24, 0.92 * 38e9, 38e9),
+    100: ByProtocol(282e9 / 32, 0.92 * 55e9, 55e9),
+}
+
+
+def _generation(sm: int) -> Mechanism:
+    flush = NETWORK.flush if sm < 90 else 0.0  # §4.6: Hopper and newer need none
+    return Mechanism(
+        rate=_RATES[sm],
+        slice_cost=SLICE_COST,
+        nvlink=NVLINK,
+        pcie=PCIE,
+        shm=PCIE,
+        network=replace(NETWORK, flush=flush),
+        nvls_efficiency=0.74 if sm >= 100 else 0.85,  # §1.1 nvlsEfficiency
+    )
+
+
+MECHANISMS = {sm: _generation(sm) for sm in _RATES}
+
+
+def mechanism_of(min_cc: int, *, cpu_vendor: str = "Intel") -> Mechanism:
+    """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0)."""
+    newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
+    found = MECHANISMS[newest]
+    if cpu_vendor == "AMD":  # §1.1 netOverhead
+        return replace(found, network=replace(found.network, post=2.0 * MICRO))
+    return found

@@ -1,0 +1,47 @@
+"""NCCL's own schedules: what its blocks and proxies do for a call that it has planned."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from netsim.collectives.collective import Collective
+from netsim.nccl.mechanism import Mechanism
+from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.plan import Plan, Transfer, Work
+from netsim.nccl.schedules.ring import WALKS, ring
+from netsim.nccl.schedules.tree import chain, tree
+from netsim.schedule import Schedule
+from netsim.topology import Topology
+
+__all__ = ["GENERATORS", "Plan", "Transfer", "Work", "schedule_of", "with_blocks"]
+
+Generator = Callable[[Collective, Plan], Schedule]
+
+
+def _ring(collective: Collective, plan: Plan) -> Schedule:
+    return (ring if collective.name in WALKS else chain)(collective, plan)
+
+
+GENERATORS: dict[str, Generator] = {
+    "Ring": _ring,
+    "Tree": tree,
+}
+
+
+def schedule_of(collective: Collective, plan: Plan) -> Schedule:
+    """The schedule of one call as NCCL runs it."""
+    if len(plan.node) != collective.ranks:
+        raise ValueError(f"node: expected {collective.ranks} ranks, got {len(plan.node)}")
+    if plan.algorithm not in GENERATORS:
+        known = ", ".join(GENERATORS)
+        raise ValueError(f"algorithm: expected one of {known}, got {plan.algorithm!r}")
+    if collective.ranks == 1:
+        return Output(collective).close()
+    return GENERATORS[plan.algorithm](collective, plan)
+
+
+def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
+    """A topology whose GPUs have blocks of that rate, which the rows of one channel share."""
+    rate = np.full(len(topology), mechanism.rate.simple)
+    return replace(topology, capacities={**topology.capacities, "sm": rate})

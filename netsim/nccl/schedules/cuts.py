@@ -1,0 +1,79 @@
+"""Cuts: a channel's part in loops, chunks, and the slices or pieces in which chunks move.
+
+Offsets and counts are in elements, chunk sizes of a plan in bytes.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.nccl.chunks import Steps
+from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.weave import Segments
+from netsim.nccl.split import ALIGNMENT, loops_of_part
+
+Ints = NDArray[np.int64]
+ONE = Steps(1, 1)
+
+
+def chunk_table(
+    work: Work, element_bytes: int, spread: int = 1, alignment: int = ALIGNMENT
+) -> tuple[Ints, Ints]:
+    """Offset and count of every chunk of a part, by loop and chunk."""
+    loops = loops_of_part(
+        work.count * element_bytes, work.chunk, spread=spread, alignment=alignment
+    )
+    start = np.array([loop.offset // element_bytes for loop in loops], np.int64)[:, None]
+    size = np.array([loop.chunk // element_bytes for loop in loops], np.int64)[:, None]
+    low = start + np.arange(spread) * size
+    count = np.clip(work.count - low, 0, size)
+    return work.offset + np.minimum(low, work.count), count
+
+
+def segments(
+    plan: Plan,
+    element_bytes: int,
+    table: tuple[Ints, Ints],
+    *,
+    steps: Steps = ONE,
+    turns: int = 1,
+) -> Segments:
+    """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, …
+
+    The last segment is empty, for rows that only wait.
+    A FIFO of `plan.slots` holds as many chunks as fit and is filled `turns` times a loop.
+    """
+    offset, count = table
+    size, subs = _sizes(plan, element_bytes, count, steps)
+    part = np.arange(subs)
+    begin = np.minimum(part * size[:, :, None], count[:, :, None])
+    length = np.minimum(size[:, :, None], count[:, :, None] - begin)
+    within = np.broadcast_to(part * int(size.max(initial=1)), begin.shape)
+    columns = (offset[:, :, None] + begin, length, within)
+    where, much, inside = (np.pad(x.reshape(len(count), -1), ((0, 0), (0, 1))) for x in columns)
+    return Segments(
+        where,
+        much,
+        inside,
+        slots=max(1, plan.slots // steps.chunk),
+        turns=turns,
+    )
+
+
+def subs_of(cut: Segments, chunks: int) -> int:
+    """How many segments each of `chunks` chunks of a loop has."""
+    return int(cut.count.shape[1] - 1) // chunks
+
+
+def _sizes(plan: Plan, element_bytes: int, count: Ints, steps: Steps) -> tuple[Ints, int]:
+    """Elements of a whole segment of each chunk, and the number of segments of a chunk."""
+    if plan.protocol == "Simple":
+        slices = steps.chunk // steps.slice
+        least = max(1, plan.slot * steps.slice // element_bytes // 32)
+        size = np.maximum(-(-count // (16 * slices)) * 16, least)
+        return size, slices if (count > size).any() else 1
+    mechanism = plan.mechanism
+    largest = int(count.max(initial=0)) * element_bytes
+    pieces = int(-(-largest // mechanism.grain.of(plan.protocol)))
+    subs = max(1, min(mechanism.most_pieces, pieces))
+    grain = max(1, ALIGNMENT // element_bytes)
+    return np.maximum(-(-count // (subs * grain)) * grain, 1), subs

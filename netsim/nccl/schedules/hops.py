@@ -1,0 +1,163 @@
+"""Hops: what one primitive of a channel's block costs, as styles and lags of rows.
+
+A block writes into the FIFO of the next GPU itself; over a network it fills a FIFO of its own, and
+the proxy sends from there. It knows neither algorithms nor the order of rows.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from netsim.nccl.schedules.plan import NET, Plan
+from netsim.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
+
+PAYLOAD_WIRE = {"LL": 2.0, "LL128": 16 / 15, "Simple": 1.0}
+FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
+
+
+@dataclass(frozen=True, slots=True)
+class RowKind:
+    """A style, and seconds that each message takes of resources whatever its size."""
+
+    style: Style
+    messages: tuple[tuple[str, str, float], ...] = ()
+
+    def of(self, nbytes: float) -> Style:
+        """The style of a row of so many bytes; an empty one costs nothing."""
+        if nbytes <= 0:
+            return replace(self.style, latency=0.0, uses=())
+        if not self.messages:
+            return self.style
+        more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self.messages)
+        return replace(self.style, uses=(*self.style.uses, *more))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of a block over data: buffers, operation, and how often each byte is touched.
+
+    `reads` and `writes` count passes over the memory of the block's own GPU; `fan` is the number of
+    ranks that one pass writes to, `threads` the part of the block's threads that make it.
+    """
+
+    src_buffer: int
+    dst_buffer: int
+    op: int = COPY
+    reads: int = 1
+    writes: int = 0
+    fan: int = 1
+    threads: float = 1.0
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One channel, or `multiplicity` equal ones, of a plan."""
+
+    plan: Plan
+    number: int
+    multiplicity: int = 1
+    rate: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", self.plan.mechanism.rate.of(self.plan.protocol))
+
+    @property
+    def simple(self) -> bool:
+        """Whether data is passed on slice by slice."""
+        return self.plan.protocol == "Simple"
+
+    def is_net(self, src: int, dst: int) -> bool:
+        """Whether a proxy does the sending."""
+        return self.plan.link_of(src, dst) == NET
+
+    def sync(self, src: int, dst: int) -> Lag:
+        """From the end of a hop until the receiver may use what it brought."""
+        mechanism, protocol = self.plan.mechanism, self.plan.protocol
+        kind = self.plan.link_of(src, dst)
+        if kind != NET:
+            return Lag(mechanism.link(kind).sync.of(protocol))
+        network = mechanism.network
+        return Lag(network.delivery.of(protocol) + (network.flush if self.simple else 0.0))
+
+    def credit(self, src: int, dst: int) -> Lag:
+        """From the end of the use of a slot at `dst` until `src` may fill it again."""
+        kind, mechanism = self.plan.link_of(src, dst), self.plan.mechanism
+        seconds = mechanism.network.credit if kind == NET else mechanism.link(kind).credit
+        return Lag(seconds, arrival=False)
+
+    @property
+    def noticed(self) -> Lag:
+        """From the end of a pass until the proxy has seen it."""
+        return Lag(self.plan.mechanism.network.notice, arrival=False)
+
+    @property
+    def local_credit(self) -> Lag:
+        """From the end of a proxy's send until the block may fill its slot again."""
+        return Lag(self.plan.mechanism.local_credit, arrival=False)
+
+    def hop(self, src: int, dst: int, made: Pass, *, proxy: bool) -> RowKind:
+        """A pass to `dst` as the block of `src` makes it, or its `proxy` over the network."""
+        if proxy:
+            return self.message(src, dst, made.dst_buffer, made.op)
+        if self.is_net(src, dst):
+            return self.local(replace(made, dst_buffer=SCRATCH, op=COPY, writes=made.writes + 1))
+        return self.write(src, dst, made)
+
+    def wait(self) -> RowKind:
+        """What a block does that finds its data in place."""
+        return RowKind(Style(MARK, channel=self.number, multiplicity=self.multiplicity))
+
+    def write(self, src: int, dst: int, made: Pass) -> RowKind:
+        """A pass of the block of `src` that writes into the memory of `dst`."""
+        style = Style(
+            TRANSFER,
+            made.op,
+            made.src_buffer,
+            made.dst_buffer,
+            wire=PAYLOAD_WIRE[self.plan.protocol],
+            route=self.plan.route_of(self.number, src, dst),
+            uses=(*self._uses(made), Use("hbm", "dst", 1.0)),
+        )
+        return self._by_block(style, made)
+
+    def local(self, made: Pass) -> RowKind:
+        """A pass within one GPU: into a FIFO that the proxy sends from, or out of one."""
+        style = Style(LOCAL_COPY, made.op, made.src_buffer, made.dst_buffer, uses=self._uses(made))
+        return self._by_block(style, made)
+
+    def message(self, src: int, dst: int, dst_buffer: int, op: int = COPY) -> RowKind:
+        """What the proxy of `src` sends to `dst`."""
+        network = self.plan.mechanism.network
+        style = Style(
+            TRANSFER,
+            op,
+            SCRATCH,
+            dst_buffer,
+            channel=self.number,
+            multiplicity=self.multiplicity,
+            wire=PAYLOAD_WIRE[self.plan.protocol],
+            route=self.plan.route_of(self.number, src, dst),
+            uses=(Use("hbm", "src", 1.0), Use("hbm", "dst", 1.0)),
+        )
+        costs = (("proxy", "src", network.post), ("nic_msg", "src", network.message))
+        return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
+
+    def merge(self, dst_buffer: int, op: int) -> RowKind:
+        """A further source of a pass that has several: its time is in that pass."""
+        style = Style(LOCAL_COPY, op, SCRATCH, dst_buffer, uses=(FREE,))
+        return RowKind(replace(style, channel=self.number, multiplicity=self.multiplicity))
+
+    def _uses(self, made: Pass) -> tuple[Use, ...]:
+        work = self.plan.mechanism.rate.simple / self.rate / made.fan
+        memory = (made.reads + made.writes) / made.fan
+        return Use("sm", "src", work, index=self.number), Use("hbm", "src", memory)
+
+    def _by_block(self, style: Style, made: Pass) -> RowKind:
+        fixed = self.plan.mechanism.slice_cost if self.simple else 0.0
+        return RowKind(
+            replace(
+                style,
+                channel=self.number,
+                multiplicity=self.multiplicity,
+                latency=fixed,
+                cap=self.rate * made.threads,
+            )
+        )

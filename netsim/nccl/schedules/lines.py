@@ -1,0 +1,116 @@
+"""Lines: the passes of blocks in one turn of a loop, and the connections between them.
+
+A pass takes in what arrived on some connections and fills others. From who fills and who takes,
+order and credits follow by themselves. It knows no algorithm.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from netsim.nccl.schedules.hops import Channel, Pass
+from netsim.nccl.schedules.weave import USER, Place, Weave
+from netsim.schedule import IN_ORDER, SCRATCH
+
+Hop = tuple[int, int]
+
+
+@dataclass
+class Lines:
+    """One channel while the rows of a turn are written, sub by sub.
+
+    `passes` are the rows of each lane (a group of threads of a rank's block) by sub; `filled` the
+    block's row and the row that brings the data, by hop and sub; `taken` the rows that empty it.
+    """
+
+    channel: Channel
+    subs: int
+    slots: int
+    woven: Weave = field(default_factory=Weave)
+    passes: dict[tuple[str, int], list[list[int]]] = field(default_factory=dict)
+    filled: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
+    taken: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+
+    def send(
+        self,
+        hop: Hop,
+        sub: int,
+        made: Pass,
+        *,
+        source: Place = USER,
+        target: Place = USER,
+        region: int = 0,
+        step: int = 0,
+    ) -> int:
+        """A pass to another rank by the block, and by the proxy from the FIFO in `region`."""
+        src, dst = hop
+        net, rank_of_row = self.channel.is_net(src, dst), dst
+        target_of_row, fifo = target, Place(0, region)
+        if net:
+            target_of_row, rank_of_row = fifo, src
+        kind = self.channel.hop(src, dst, made, proxy=False)
+        places = {"source": source, "target": target_of_row, "step": step}
+        row = sent = self.woven.row(kind, src, rank_of_row, sub, **places)
+        if net:
+            kind = self.channel.hop(src, dst, made, proxy=True)
+            places = {"source": fifo, "target": target, "step": step}
+            sent = self.woven.row(kind, src, dst, sub, **places)
+            self.woven.after(sent, row, self.channel.noticed)
+        self.filled[src, dst, sub] = row, sent
+        return row
+
+    def merge(
+        self, rank: int, sub: int, made: Pass, source: Place, target: Place, hops: Sequence[Hop]
+    ) -> int:
+        """A further source of a pass, once it is there on all of some hops."""
+        kind = self.channel.merge(made.dst_buffer, made.op)
+        row = self.woven.row(kind, rank, rank, sub, source=source, target=target)
+        for hop in hops:
+            self.wait([row], hop, sub)
+        return row
+
+    def wait(self, rows: Sequence[int], hop: Hop, sub: int) -> None:
+        """Let rows wait for the data of a hop."""
+        for row in rows:
+            self.woven.after(row, self.filled[(*hop, sub)][1], self.channel.sync(*hop))
+
+    def take(self, rows: Sequence[int], hop: Hop, sub: int) -> None:
+        """Let rows wait for the data of a hop and empty its slot."""
+        self.wait(rows, hop, sub)
+        self.taken[(*hop, sub)] = list(rows)
+
+    def done(self, lane: str, rank: int, rows: Sequence[int]) -> None:
+        """The rows that make up the next pass of a lane."""
+        self.passes.setdefault((lane, rank), []).append(list(rows))
+
+    def close(self) -> tuple[list[int], list[int]]:
+        """Add order and credits; returns the ranks and rows that end a turn."""
+        for passes in self.passes.values():
+            for sub, rows in enumerate(passes):
+                for row in rows:
+                    for earlier in passes[sub - 1]:
+                        self.woven.after(row, earlier, IN_ORDER, int(sub == 0))
+        for (src, dst, sub), filled in self.filled.items():
+            self._credits((src, dst), sub, *filled)
+        ends = [(rank, row) for (_, rank), passes in self.passes.items() for row in passes[-1]]
+        return [rank for rank, _ in ends], [row for _, row in ends]
+
+    def _credits(self, hop: Hop, sub: int, row: int, sent: int) -> None:
+        """A Simple slice has a slot of its own; pieces of LL share theirs with the whole chunk."""
+        used, last = sub, self.subs - 1
+        if sent != row:
+            earlier = self.filled[(*hop, sub - 1 if sub else last)][1]
+            self.woven.after(sent, earlier, IN_ORDER, int(sub == 0))
+        if not self.channel.simple:
+            if sub:
+                return
+            used = last
+        for reader in self.taken[(*hop, used)]:
+            self.woven.after(sent, reader, self.channel.credit(*hop), self.slots)
+        if sent != row:
+            before = self.filled[(*hop, used)][1]
+            self.woven.after(row, before, self.channel.local_credit, self.slots)
+
+
+def buffer_place(buffer: int, region: int) -> Place:
+    """A slot of a FIFO, or the user's buffer."""
+    return Place(0, region) if buffer == SCRATCH else USER

@@ -1,0 +1,107 @@
+"""The Plan: everything that NCCL has decided about one call, as a value that schedules are made of.
+
+It says which channels run, over which ranks, on which part of the data and in which chunks, and
+what execution costs. It knows no topology: how two ranks are linked is written down here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from netsim.nccl.chunks import SLOTS, slot_bytes
+from netsim.nccl.mechanism import MECHANISMS, Mechanism
+from netsim.nccl.names import Protocol
+from netsim.nccl.settings import NO_SETTINGS
+from netsim.nccl.trees import Tree
+
+NET = "net"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One channel's part of a collective: elements from `offset` on, in chunks of bytes."""
+
+    channel: int
+    offset: int
+    count: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One send and its receive: `parts` (bytes) go over `channels` in chunks; `batch` is the turn.
+
+    `offset` and `target` say where the data lies in the source's input and the target's output, in
+    elements.
+    """
+
+    src: int
+    dst: int
+    offset: int
+    target: int
+    parts: tuple[int, ...]
+    channels: tuple[int, ...]
+    chunk: int
+    protocol: Protocol
+    batch: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One call as NCCL runs it.
+
+    `node` is that of every rank. `rings`, `trees` and `heads` are by channel (heads: the ranks that
+    reduce in the switch, by node, the same on all channels). `link` is what joins ranks of one node
+    (nvlink, pcie, shm), `links` the exceptions by (source, destination); `routes` are the ways by
+    (channel, source, destination). `direct`: ranks write straight into each other's output.
+    `registered`: the switch reads and writes the user's buffers. `slots` is the depth of a FIFO.
+    `fold`: equal channels become one row of their number; `places`: rows say where their data
+    lies, which only checks and pictures ask for.
+    """
+
+    algorithm: str
+    protocol: Protocol
+    node: tuple[int, ...]
+    work: tuple[Work, ...] = ()
+    rings: tuple[tuple[int, ...], ...] = ()
+    trees: tuple[Tree, ...] = ()
+    heads: tuple[tuple[int, ...], ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    mechanism: Mechanism = MECHANISMS[90]
+    link: str = "nvlink"
+    links: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    routes: Mapping[tuple[int, int, int], str] = field(default_factory=dict)
+    direct: bool = False
+    registered: bool = False
+    slots: int = SLOTS
+    slot_bytes: int = 0  # 0: NCCL's default for the protocol
+    fold: bool = True
+    places: bool = True
+
+    @property
+    def slot(self) -> int:
+        """Data bytes of one FIFO slot."""
+        return self.slot_bytes or slot_bytes(self.protocol, NO_SETTINGS)
+
+    def link_of(self, src: int, dst: int) -> str:
+        """What joins two ranks: nvlink, pcie, shm or net."""
+        if self.node[src] != self.node[dst]:
+            return NET
+        return self.links.get((src, dst), self.link)
+
+    def route_of(self, channel: int, src: int, dst: int) -> str:
+        """The way of a hop through the topology."""
+        own = "staged" if self.link_of(src, dst) == "shm" else ""
+        return self.routes.get((channel, src, dst), own)
+
+
+def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
+    """Each different piece of work and how many channels do the like, in order of channels.
+
+    `keys` says by channel what else must be equal: order of ranks and ways.
+    """
+    if not plan.fold:
+        return [(work, 1) for work in plan.work]
+    groups: dict[object, list[Work]] = {}
+    for work in plan.work:
+        groups.setdefault((keys[work.channel], work.count, work.chunk), []).append(work)
+    return [(group[0], len(group)) for group in groups.values()]

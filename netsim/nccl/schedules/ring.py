@@ -1,0 +1,284 @@
+"""Ring AllReduce, AllGather and ReduceScatter in NCCL's step order, loop by loop.
+
+In every step each rank passes on what it has just received; the step after the last takes data out
+of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives.collective import Collective
+from netsim.nccl.chunks import Steps, steps_of
+from netsim.nccl.names import function_of
+from netsim.nccl.schedules.cuts import chunk_table, segments, subs_of
+from netsim.nccl.schedules.hops import Channel, Pass
+from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.plan import Plan, Work, folded
+from netsim.nccl.schedules.weave import NOWHERE, Place, Weave
+from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
+
+Ints = NDArray[np.int64]
+RECEIVED, SENDING = 0, 1  # the FIFO that the previous rank fills, and the one the proxy empties
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a function does with rings: each step's pass, how far the data it moves is behind.
+
+    In step j the rank at place p sends the block of place p + `start` - j. `last` is the pass that
+    takes the data out of the FIFO in the end, None where there is nothing to do but wait.
+    """
+
+    passes: tuple[Pass, ...]
+    start: int
+    last: Pass | None
+
+    @property
+    def steps(self) -> int:
+        """Sends of a loop."""
+        return len(self.passes)
+
+
+def ring(collective: Collective, plan: Plan) -> Schedule:
+    """All channels' rings."""
+    output = Output(collective, places=plan.places)
+    steps = steps_of(function_of(collective.name), "Ring", plan.protocol)
+    walk = WALKS[collective.name](collective.ranks, plan.direct)
+    for work, multiplicity in folded(plan, _keys(plan)):
+        channel = Channel(plan, work.channel, multiplicity)
+        _weave(output, channel, work, walk, steps)
+    return output.close()
+
+
+def _keys(plan: Plan) -> dict[int, object]:
+    keys: dict[int, object] = {}
+    for work in plan.work:
+        order = plan.rings[work.channel]
+        hops = zip(order, (*order[1:], order[0]), strict=True)
+        keys[work.channel] = (order, tuple(plan.route_of(work.channel, a, b) for a, b in hops))
+    return keys
+
+
+def _all_reduce(n: int, direct: bool) -> Walk:
+    buffers = [IN, *[SCRATCH] * (n - 2), *[OUT] * (n - 1), OUT if direct else SCRATCH]
+    passes = []
+    for step in range(2 * (n - 1)):
+        owner = step == n - 1  # has the result, stores it and passes it on
+        reads, writes = (1, 0) if step == 0 else (2, int(owner)) if step < n else (1, 1)
+        op = REDUCE_INPUT if step < n - 1 else COPY
+        passes.append(Pass(buffers[step], buffers[step + 1], op, reads, writes))
+    return Walk(tuple(passes), -1, None if direct else Pass(SCRATCH, OUT, writes=1))
+
+
+def _all_gather(n: int, direct: bool) -> Walk:
+    buffers = [IN, *[OUT] * (n - 2), OUT if direct else SCRATCH]
+    passes = [
+        Pass(buffers[step], buffers[step + 1], COPY, 1, int(step > 0)) for step in range(n - 1)
+    ]
+    return Walk(tuple(passes), 0, None if direct else Pass(SCRATCH, OUT, writes=1))
+
+
+def _reduce_scatter(n: int, direct: bool) -> Walk:
+    del direct  # the sum of FIFO and input is always a pass
+    passes = [
+        Pass(SCRATCH if step else IN, SCRATCH, REDUCE_INPUT, 2 if step else 1)
+        for step in range(n - 1)
+    ]
+    return Walk(tuple(passes), -1, Pass(SCRATCH, OUT, reads=2, writes=1))
+
+
+WALKS = {"all_reduce": _all_reduce, "all_gather": _all_gather, "reduce_scatter": _reduce_scatter}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of rows of one loop: by step, sub and place in the ring.
+
+    Step by step and sub by sub come the blocks of all ranks, then the proxies (`net`: the places
+    that have one); after the `steps` sends come the last passes.
+    """
+
+    n: int
+    subs: int
+    steps: int
+    net: Ints
+
+    @property
+    def width(self) -> int:
+        """Rows of one step and sub."""
+        return self.n + len(self.net)
+
+    def block(self, step: Ints, sub: Ints, place: Ints) -> Ints:
+        """What the block of a rank does; step `steps` is its last pass."""
+        sends = (step * self.subs + sub) * self.width + place
+        last = self.steps * self.subs * self.width + sub * self.n + place
+        return np.where(step < self.steps, sends, last)
+
+    def sent(self, step: Ints, sub: Ints, place: Ints) -> Ints:
+        """What brings data to the next rank: the proxy's row where there is one."""
+        proxy = np.searchsorted(self.net, place)
+        has = np.isin(place, self.net)
+        message = (step * self.subs + sub) * self.width + self.n + proxy
+        return np.where(has, message, self.block(step, sub, place))
+
+
+def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Steps) -> None:
+    """Append one channel's ring."""
+    plan, c = channel.plan, output.collective
+    chunks = c.ranks if c.name == "all_reduce" else 1
+    table = chunk_table(work, c.element_bytes, chunks)
+    cut = segments(plan, c.element_bytes, table, steps=steps, turns=walk.steps)
+    order = np.array(plan.rings[work.channel])
+    following = np.roll(order, -1)
+    net = np.flatnonzero([channel.is_net(a, b) for a, b in zip(order, following, strict=True)])
+    numbers = Numbers(c.ranks, subs_of(cut, chunks), walk.steps, net)
+    woven = Weave()
+    _sends(woven, channel, c, walk, numbers, order)
+    _last_passes(woven, channel, c, walk, numbers, order)
+    _order(woven, channel, numbers)
+    _waits(woven, channel, numbers, order, cut.slots)
+    ends = numbers.block(np.array(walk.steps), np.array(numbers.subs - 1), np.arange(c.ranks))
+    output.add(woven, cut, 2, (order, ends))
+
+
+def _sends(
+    woven: Weave, channel: Channel, c: Collective, walk: Walk, numbers: Numbers, order: Ints
+) -> None:
+    """The rows of all steps: blocks of all ranks and proxies, in the order of `Numbers`."""
+    following = np.roll(order, -1)
+    kinds = _kinds(woven, channel, walk, order)
+    places = np.concatenate([np.arange(numbers.n), numbers.net])
+    proxy = np.arange(numbers.width) >= numbers.n
+    into_fifo = np.isin(places, numbers.net) & ~proxy
+    step, sub, column = (x.ravel() for x in np.indices((walk.steps, numbers.subs, numbers.width)))
+    place, by_proxy, own_fifo = places[column], proxy[column], into_fifo[column]
+    data = _Data(c, walk, order, step, place)
+    source, target = data.source(by_proxy), data.target(own_fifo)
+    woven.rows(
+        kinds[step, column],
+        order[place],
+        np.where(own_fifo, order[place], following[place]),
+        data.segment(sub, numbers.subs),
+        step=step,
+        source=source,
+        target=target,
+        own=data.base,
+    )
+
+
+def _last_passes(
+    woven: Weave, channel: Channel, c: Collective, walk: Walk, numbers: Numbers, order: Ints
+) -> None:
+    sub, place = (x.ravel() for x in np.indices((numbers.subs, numbers.n)))
+    step = np.full(len(sub), walk.steps)
+    data = _Data(c, walk, order, step, place)
+    if walk.last is None:
+        kind, segment = woven.kind(channel.wait()), np.full(len(sub), -1)
+    else:
+        kind, segment = woven.kind(channel.local(walk.last)), data.segment(sub, numbers.subs)
+    base = np.zeros(1, np.int64) if c.name == "reduce_scatter" else data.base
+    source = Place(0, RECEIVED, walk.steps - 1)
+    rank = order[place]
+    woven.rows(kind, rank, rank, segment, step=step, source=source, target=Place(base))
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Which data rows at some steps and places move, and where it lies."""
+
+    collective: Collective
+    walk: Walk
+    order: Ints
+    step: Ints
+    place: Ints
+
+    @property
+    def block(self) -> Ints:
+        """The place in the ring whose block it is."""
+        return (self.place + self.walk.start - self.step) % len(self.order)
+
+    @property
+    def base(self) -> Ints:
+        """Where the block begins among all blocks; AllReduce has it in its segments."""
+        if self.collective.name == "all_reduce":
+            return np.zeros_like(self.block)
+        return self.order[self.block] * self.collective.count
+
+    def segment(self, sub: Ints, subs: int) -> Ints:
+        """The segment of the data."""
+        return self.block * subs + sub if self.collective.name == "all_reduce" else sub
+
+    def source(self, by_proxy: NDArray[np.bool_]) -> Place:
+        """Where a row reads: the user's buffer, what was received, or what the block has left."""
+        buffers = np.array([made.src_buffer for made in self.walk.passes])[self.step]
+        region = np.where(buffers == SCRATCH, RECEIVED, NOWHERE)
+        turn = self.step - 1 + by_proxy
+        own = (self.step == 0) & (self.collective.name == "all_gather")
+        return Place(np.where(own, 0, self.base), np.where(by_proxy, SENDING, region), turn)
+
+    def target(self, own_fifo: NDArray[np.bool_]) -> Place:
+        """Where a row writes."""
+        buffers = np.array([made.dst_buffer for made in self.walk.passes])[self.step]
+        region = np.where(buffers == SCRATCH, RECEIVED, NOWHERE)
+        return Place(self.base, np.where(own_fifo, SENDING, region), self.step)
+
+
+def _kinds(woven: Weave, channel: Channel, walk: Walk, order: Ints) -> Ints:
+    """The kind of row by step and column of `Numbers`."""
+    hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
+    known: dict[tuple[object, ...], int] = {}
+
+    def number(made: Pass, hop: tuple[int, int], proxy: bool) -> int:
+        key = (made, channel.plan.route_of(channel.number, *hop), channel.is_net(*hop), proxy)
+        if key not in known:
+            known[key] = woven.kind(channel.hop(*hop, made, proxy=proxy))
+        return known[key]
+
+    columns = [(hop, False) for hop in hops]
+    columns += [(hop, True) for hop in hops if channel.is_net(*hop)]
+    rows = {made: [number(made, hop, proxy) for hop, proxy in columns] for made in set(walk.passes)}
+    return np.array([rows[made] for made in walk.passes])
+
+
+def _order(woven: Weave, channel: Channel, numbers: Numbers) -> None:
+    """Blocks and proxies do one thing after the other, loop after loop."""
+    subs, turns = numbers.subs, (numbers.steps + 1) * numbers.subs
+    turn, place = np.indices((turns, numbers.n))
+    before = (turn - 1) % turns
+    woven.after(
+        numbers.block(turn // subs, turn % subs, place),
+        numbers.block(before // subs, before % subs, place),
+        IN_ORDER,
+        turn == 0,
+    )
+    turns -= subs
+    turn, which = np.indices((turns, len(numbers.net)))
+    place, before = numbers.net[which], (turn - 1) % turns
+    here = numbers.sent(turn // subs, turn % subs, place)
+    woven.after(here, numbers.sent(before // subs, before % subs, place), IN_ORDER, turn == 0)
+    woven.after(here, numbers.block(turn // subs, turn % subs, place), channel.noticed)
+
+
+def _waits(woven: Weave, channel: Channel, numbers: Numbers, order: Ints, slots: int) -> None:
+    """Data of the previous rank, and credits of the next one."""
+    hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
+    syncs, credits = ([f(*hop) for hop in hops] for f in (channel.sync, channel.credit))
+    step, sub = (x.ravel() for x in np.indices((numbers.steps, numbers.subs)))
+    for lag in dict.fromkeys(syncs):
+        place = np.flatnonzero([other == lag for other in syncs])[:, None]
+        reader = numbers.block(step + 1, sub, (place + 1) % numbers.n)
+        woven.after(reader, numbers.sent(step, sub, place), lag)
+    # A sub waits for its own place in the slot; a piece for the whole slot, at the first one.
+    used = sub if channel.simple else np.full_like(sub, numbers.subs - 1)
+    some = slice(None) if channel.simple else sub == 0
+    step, sub, used = step[some], sub[some], used[some]
+    ago, before = -((step - slots) // numbers.steps), (step - slots) % numbers.steps
+    for lag in dict.fromkeys(credits):
+        place = np.flatnonzero([other == lag for other in credits])[:, None]
+        reader = numbers.block(before + 1, used, (place + 1) % numbers.n)
+        woven.after(numbers.sent(step, sub, place), reader, lag, ago)
+    place = numbers.net[:, None]
+    sent = numbers.sent(before, used, place)
+    woven.after(numbers.block(step, sub, place), sent, channel.local_credit, ago)

@@ -1,0 +1,191 @@
+"""The Weave: rows of one turn of a channel's loop, repeated for all its turns at once.
+
+Rows of one turn are the same in every turn but for the data they move; what they wait for lies in
+the same turn or in an earlier one. It knows no algorithm.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from netsim.nccl.schedules.hops import RowKind
+from netsim.schedule import Builder, Lag
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.int32]
+NOWHERE = -1  # no slot: the data lies in the user's buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """The data of every turn (first axis) by segment (second axis), in elements.
+
+    `offset` in the user's buffers, `count`, and `within`: where it lies in a FIFO slot. A FIFO has
+    `slots`, filled `turns` times a turn of the loop.
+    """
+
+    offset: Ints
+    count: Ints
+    within: Ints
+    slots: int = 1
+    turns: int = 1
+
+    @property
+    def stride(self) -> int:
+        """Elements of one slot."""
+        return int((self.within + self.count).max(initial=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where data lies: `base` elements from its segment's offset, or in slots of a FIFO `region`.
+
+    `turn` is the number of the slot's filling within a turn of the loop.
+    """
+
+    base: ArrayLike = 0
+    region: ArrayLike = NOWHERE
+    turn: ArrayLike = 0
+
+
+USER = Place()
+COLUMNS = ("kind", "src", "dst", "step", "segment")
+PLACES = ("base", "region", "turn")
+
+
+class Weave:
+    """Rows and their dependencies in one turn of a loop, while it is written."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[RowKind, int] = {}
+        self._blocks: list[tuple[NDArray[np.int64], ...]] = []
+        self._edges: dict[Lag, list[tuple[Ints, Ints, Ints]]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def kind(self, kind: RowKind) -> int:
+        """The number of a kind of row."""
+        return self.kinds.setdefault(kind, len(self.kinds))
+
+    def rows(
+        self,
+        kind: ArrayLike,
+        src: ArrayLike,
+        dst: ArrayLike,
+        segment: ArrayLike,
+        *,
+        step: ArrayLike = 0,
+        source: Place = USER,
+        target: Place = USER,
+        own: ArrayLike = 0,
+    ) -> Ints:
+        """Append rows (arrays broadcast against each other) and return their numbers."""
+        places = [getattr(place, name) for place in (source, target) for name in PLACES]
+        given = [np.asarray(x, np.int64) for x in (kind, src, dst, step, segment, *places, own)]
+        shape = np.broadcast_shapes((1,), *(x.shape for x in given))
+        self._blocks.append(tuple(np.broadcast_to(x, shape).ravel() for x in given))
+        first = self._size
+        self._size += int(np.prod(shape))
+        return np.arange(first, self._size)
+
+    def row(self, kind: RowKind, src: int, dst: int, segment: int, **places: object) -> int:
+        """Append one row and return its number."""
+        return int(self.rows(self.kind(kind), src, dst, segment, **places)[0])  # type: ignore[arg-type]
+
+    def after(self, row: ArrayLike, earlier: ArrayLike, lag: Lag, back: ArrayLike = 0) -> None:
+        """Let rows wait for other rows, of the turn `back` turns ago."""
+        given = [np.asarray(x, np.int64) for x in (row, earlier, back)]
+        one, two, three = (x.ravel() for x in np.broadcast_arrays(*given))
+        self._edges.setdefault(lag, []).append((one, two, three))
+
+    def unroll(
+        self,
+        builder: Builder,
+        segments: Segments,
+        *,
+        base: int = 0,
+        places: bool = True,
+        gates: Sequence[tuple[Rows, Lag]] = (),
+    ) -> Rows:
+        """Append all turns; returns the numbers of the rows by turn (first axis).
+
+        Slots begin at element `base` of every rank's scratch. The rows of the first turn wait for
+        the rows in `gates` too (one for each, -1: none).
+        """
+        table = [np.concatenate(column) for column in zip(*self._blocks, strict=True)]
+        kind, src, dst, step, segment = table[:5]
+        turns, size = len(segments.count), self._size
+        count = segments.count[:, segment]
+        first = len(builder)
+        deps = [*self._unrolled(turns, first), *_gated(gates, turns, size)]
+        made = builder.rows(
+            self._styles(builder, np.broadcast_to(kind, count.shape), count).ravel(),
+            np.tile(src, turns),
+            np.tile(dst, turns),
+            _pieces(builder, segments, table[4:], base, places=places).ravel(),
+            step=np.tile(step, turns),
+            after=deps,
+        )
+        return made.reshape(turns, size)
+
+    def _styles(self, builder: Builder, kind: Ints, count: Ints) -> Rows:
+        """Style numbers: of each kind and size there is one."""
+        sizes, which = np.unique(count, return_inverse=True)
+        code = kind * len(sizes) + which.reshape(kind.shape)
+        found, place = np.unique(code, return_inverse=True)
+        kinds = list(self.kinds)
+        numbers = [
+            builder.style(kinds[c // len(sizes)].of(sizes[c % len(sizes)] * builder.element_bytes))
+            for c in found.tolist()
+        ]
+        return np.array(numbers, np.int32)[place].reshape(kind.shape)
+
+    def _unrolled(self, turns: int, first: int) -> list[tuple[Rows, Lag]]:
+        size, deps = self._size, list[tuple[Rows, Lag]]()
+        turn = np.arange(turns)[:, None]
+        for lag, parts in self._edges.items():
+            row, earlier, back = (np.concatenate(column) for column in zip(*parts, strict=True))
+            order = np.argsort(row, kind="stable")
+            row, earlier, back = row[order], earlier[order], back[order]
+            place = np.arange(len(row)) - np.searchsorted(row, row)
+            for column in range(int(place.max(initial=-1)) + 1):
+                mine = place == column
+                which, ago = np.full(size, -1), np.zeros(size, np.int64)
+                which[row[mine]], ago[row[mine]] = earlier[mine], back[mine]
+                rows = first + (turn - ago) * size + which
+                rows = np.where((which >= 0) & (turn >= ago), rows, -1)
+                if rows.max(initial=-1) >= 0:
+                    deps.append((rows.ravel().astype(np.int32), lag))
+        return deps
+
+
+def _gated(gates: Sequence[tuple[Rows, Lag]], turns: int, size: int) -> list[tuple[Rows, Lag]]:
+    none = np.full((turns - 1) * size, -1, np.int32)
+    return [(np.concatenate([rows, none]), lag) for rows, lag in gates]
+
+
+def _pieces(
+    builder: Builder, segments: Segments, table: Sequence[Ints], base: int, *, places: bool
+) -> Rows:
+    """The pieces of all rows; without places, one for each size."""
+    segment = table[0]
+    count = segments.count[:, segment]
+    if not places:
+        sizes, which = np.unique(count, return_inverse=True)
+        return builder.pieces(sizes)[which.reshape(count.shape)]
+    source, target = (_position(segments, segment, table[k : k + 3], base) for k in (1, 4))
+    own = segments.offset[:, segment] + table[7]
+    made = builder.pieces(count.ravel(), source.ravel(), target.ravel(), own.ravel())
+    return made.reshape(count.shape)
+
+
+def _position(segments: Segments, segment: Ints, place: Sequence[Ints], base: int) -> Ints:
+    offset, region, turn = place
+    filling = np.arange(len(segments.count))[:, None] * segments.turns + turn
+    slot = region * segments.slots + filling % segments.slots
+    in_slot = base + slot * segments.stride + segments.within[:, segment]
+    return np.where(region == NOWHERE, segments.offset[:, segment] + offset, in_slot)

@@ -1,0 +1,77 @@
+"""Small plans for tests of NCCL's schedules, at real structure but tiny chunks."""
+
+from netsim.collectives import Collective
+from netsim.collectives.races import check_races
+from netsim.collectives.verify import verify
+from netsim.nccl.mechanism import ByProtocol, LinkCost, Mechanism, NetworkCost
+from netsim.nccl.schedules import Plan, Work, schedule_of
+from netsim.nccl.trees import channel_tree, double_binary_tree
+from netsim.schedule import Schedule
+
+# Chunk of each protocol that makes many loops of few bytes.
+SMALL = {"LL": 96, "LL128": 480, "Simple": 1024}
+NOTHING = LinkCost(ByProtocol(0, 0, 0), 0.0)
+# A mechanism that costs nothing: only links are left.
+IDEAL = Mechanism(
+    rate=ByProtocol(1e15, 1e15, 1e15),
+    slice_cost=0.0,
+    nvlink=NOTHING,
+    pcie=NOTHING,
+    shm=NOTHING,
+    network=NetworkCost(0.0, 0.0, 0.0, ByProtocol(0, 0, 0), 0.0, 0.0),
+    grain=ByProtocol(64, 64, float("inf")),
+    local_credit=0.0,
+    nvls_efficiency=1.0,
+    nvls_sync=0.0,
+)
+
+
+def even_work(count: int, chunk: int, channels: int = 2) -> tuple[Work, ...]:
+    """Parts of about the same size, the last one smaller."""
+    size = -(-count // channels)
+    starts = [min(channel * size, count) for channel in range(channels + 1)]
+    return tuple(
+        Work(channel, starts[channel], starts[channel + 1] - starts[channel], chunk)
+        for channel in range(channels)
+        if starts[channel + 1] > starts[channel]
+    )
+
+
+def nodes_of(nodes: int, local: int) -> tuple[int, ...]:
+    return tuple(rank // local for rank in range(nodes * local))
+
+
+def small_plan(
+    algorithm: str,
+    protocol: str,
+    nodes: int,
+    local: int,
+    count: int,
+    *,
+    channels: int = 2,
+    pattern: int = 1,
+    chunk: int = 0,
+    **given: object,
+) -> Plan:
+    """A plan over `nodes` × `local` ranks with two kinds of rings and trees, unfolded."""
+    ranks = tuple(range(nodes * local))
+    orders = [ranks[first : first + local] for first in range(0, len(ranks), local)]
+    trees = [channel_tree(orders, pattern, places) for places in double_binary_tree(nodes)]
+    values: dict[str, object] = {
+        "work": even_work(count, chunk or SMALL[protocol], channels),
+        "rings": tuple(ranks if c % 2 == 0 else ranks[::-1] for c in range(channels)),
+        "trees": tuple(trees[c % 2] for c in range(channels)),
+        "slot_bytes": SMALL[protocol],
+        "mechanism": IDEAL,
+        "fold": False,
+        **given,
+    }
+    return Plan(algorithm, protocol, nodes_of(nodes, local), **values)
+
+
+def checked(collective: Collective, plan: Plan) -> Schedule:
+    """The schedule of a plan, verified and free of races."""
+    made = schedule_of(collective, plan)
+    verify(made, collective)
+    check_races(made, collective)
+    return made

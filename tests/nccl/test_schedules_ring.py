@@ -1,0 +1,188 @@
+"""Ring schedules: correct at their real structure, as fast as links, blocks and credits allow."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from netsim.collectives import Collective
+from netsim.collectives.races import RaceError, check_races
+from netsim.engines import simulate
+from netsim.nccl.mechanism import MECHANISMS, ByProtocol, LinkCost
+from netsim.nccl.schedules import Plan, Work, schedule_of, with_blocks
+from netsim.nccl.schedules.hops import Channel
+from netsim.nccl.split import Share, split_over_channels
+from netsim.program import place
+from netsim.schedule import IN_ORDER, TRANSFER, Lag
+from netsim.topology import switch
+from tests.nccl.nccl_plans import IDEAL, SMALL, checked, small_plan
+
+ALL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+PROTOCOLS = ("LL", "LL128", "Simple")
+SHAPES = [(1, 2), (1, 5), (2, 1), (2, 2), (3, 1), (1, 8), (3, 2)]
+MIB = 2**20
+
+
+def collective(name: str, ranks: int, count: int, **given: object) -> Collective:
+    root = {"root": ranks // 2} if name in ("broadcast", "reduce") else {}
+    return Collective(name, ranks, count, 4, **root, **given)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("nodes", "local"), SHAPES)
+def test_rings_do_what_they_should(name, protocol, nodes, local):
+    chunk, ranks = SMALL[protocol] // 4, nodes * local
+    loops = 20 if name in ("broadcast", "reduce") else max(3, 24 // ranks)
+    share = ranks * chunk if name == "all_reduce" else chunk
+    for count, given in ((5, {}), (2 * share, {"direct": True}), (loops * share - 7, {})):
+        plan = small_plan("Ring", protocol, nodes, local, count, channels=1 + (loops < 9), **given)
+        checked(collective(name, ranks, count, in_place=count != 5), plan)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("protocol", ["LL", "Simple"])
+def test_fifos_overflow_without_credits(name, protocol, monkeypatch):
+    never = Lag(0.0, False)
+    monkeypatch.setattr(Channel, "credit", lambda self, src, dst: never)
+    c = collective(name, 10, {"LL": 600, "Simple": 5200}[protocol])
+    plan = small_plan("Ring", protocol, 5, 2, c.count, channels=1)
+    wide = replace(plan, slots=8 * 64)
+    made, free = schedule_of(c, plan), schedule_of(c, wide)
+    edges = [len(schedule.dep_row) for schedule in (made, free)]
+    assert edges[0] > edges[1]
+    # The data of the one with the order of the other: slots are written before they are read.
+    bare = replace(made, dep_ptr=free.dep_ptr, dep_row=free.dep_row, dep_lag=free.dep_lag)
+    with pytest.raises(RaceError):
+        check_races(replace(bare, lags=free.lags), c)
+
+
+def wire_bytes(made) -> dict[tuple[int, int], float]:
+    """Bytes that each pair of ranks exchanges."""
+    sent: dict[tuple[int, int], float] = {}
+    moves = np.flatnonzero((made.kind == TRANSFER) & (made.src != made.dst))
+    for row in moves.tolist():
+        style = made.styles[int(made.style[row])]
+        hop = int(made.src[row]), int(made.dst[row])
+        sent[hop] = sent.get(hop, 0.0) + style.wire * style.multiplicity * float(made.amount[row])
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("name", "volume"),
+    [
+        ("all_reduce", lambda n, s: 2 * (n - 1) / n * s),
+        ("all_gather", lambda n, s: (n - 1) / n * s),
+        ("reduce_scatter", lambda n, s: (n - 1) / n * s),
+    ],
+)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_volume_of_every_link(name, volume, protocol):
+    n, wire = 6, {"LL": 2.0, "LL128": 16 / 15, "Simple": 1.0}[protocol]
+    c = Collective(name, n, 6 * 480, 4)
+    plan = small_plan("Ring", protocol, 2, 3, c.count, channels=1)
+    sent = wire_bytes(schedule_of(c, plan))
+    assert set(sent) == {(rank, (rank + 1) % n) for rank in range(n)}
+    for nbytes in sent.values():
+        assert nbytes == pytest.approx(wire * volume(n, c.size_bytes))
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+def test_chains_carry_everything_once(name):
+    c = collective(name, 5, 1000)
+    sent = wire_bytes(schedule_of(c, small_plan("Ring", "Simple", 1, 5, 1000, channels=1)))
+    assert len(sent) == 4
+    assert set(sent.values()) == {4000.0}
+
+
+def call(name: str, nbytes: int, protocol: str, **given: object) -> tuple[Collective, Plan]:
+    """A call on 8 GPUs with 24 channels, cut as NCCL cuts it."""
+    function = {"all_reduce": "AllReduce", "all_gather": "AllGather"}[name]
+    n, count = 8, nbytes // 4 // (8 if name == "all_gather" else 1)
+    parts = split_over_channels([Share(function, count, 4, protocol)], 24, n)
+    chunk = {"LL": 32768, "LL128": 576000, "Simple": 2 * MIB}[protocol]
+    work = tuple(Work(p.channel, p.offset, p.count, chunk) for p in parts)
+    values = {"mechanism": MECHANISMS[80], "places": False, **given}
+    plan = Plan("Ring", protocol, (0,) * n, work, rings=(tuple(range(n)),) * 24, **values)
+    return Collective(name, n, count, 4), plan
+
+
+def seconds(c: Collective, plan: Plan, bandwidth: float = 240e9, latency: float = 0.4e-6) -> float:
+    topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
+    return simulate(place(schedule_of(c, plan), topology), "simpy").makespan
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "all_gather"])
+def test_large_messages_reach_the_link_or_the_blocks(name):
+    c, plan = call(name, 2048 * MIB, "Simple", mechanism=IDEAL)
+    bus = c.size_bytes * c.bus_factor
+    assert bus / seconds(c, plan) == pytest.approx(240e9, rel=0.02)
+    slow = replace(IDEAL, rate=ByProtocol(5e9, 5e9, 5e9))
+    # Every loop takes one pass more than it has sends: the data leaves the FIFO.
+    sends = {"all_reduce": 14, "all_gather": 7}[name]
+    bound = 24 * 5e9 * sends / (sends + 1)
+    assert bus / seconds(c, replace(plan, mechanism=slow)) == pytest.approx(bound, rel=0.02)
+
+
+def test_small_messages_cost_a_hop_a_step():
+    c, plan = call("all_reduce", 8, "LL")
+    hop = MECHANISMS[80].nvlink.sync.ll + 0.4e-6
+    assert seconds(c, plan) == pytest.approx(14 * hop, rel=0.01)
+    c, plan = call("all_reduce", 8, "Simple")
+    mechanism = MECHANISMS[80]
+    hop = mechanism.nvlink.sync.simple + 0.4e-6
+    # Two of the 15 passes a rank makes carry the only chunk; it waits for no empty one.
+    assert 14 * (hop + mechanism.slice_cost) <= seconds(c, plan) < 16 * (hop + 2.5e-6)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "protocol"), [(MIB // 2, "LL"), (MIB, "LL128"), (99 * MIB, "Simple")]
+)
+def test_folding_changes_nothing(nbytes, protocol):
+    c, plan = call("all_reduce", nbytes, protocol)
+    once, all_channels = (seconds(c, replace(plan, fold=fold)) for fold in (True, False))
+    assert once == pytest.approx(all_channels, rel=1e-9)
+    assert len(schedule_of(c, plan)) * 10 < len(schedule_of(c, replace(plan, fold=False)))
+
+
+@pytest.mark.parametrize("nbytes", [2**18, MIB, 4 * MIB])
+def test_pieces_have_converged(nbytes):
+    c, plan = call("all_reduce", nbytes, "LL")
+    finer = replace(plan.mechanism, most_pieces=32, grain=ByProtocol(64, 64, np.inf))
+    fine = seconds(c, replace(plan, mechanism=finer))
+    assert seconds(c, plan) == pytest.approx(fine, rel=0.12)
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_credits_bound_the_run_ahead(nodes):
+    """One chunk a slot: with few slots a sender waits for credits that take long to return."""
+    late = LinkCost(ByProtocol(0, 0, 0), 20e-6)
+    mechanism = replace(
+        IDEAL, nvlink=late, network=replace(IDEAL.network, credit=20e-6), local_credit=0.0
+    )
+    c = Collective("broadcast", 4, 200 * 256, 4)
+    plan = small_plan("Ring", "Simple", nodes, 4 // nodes, c.count, channels=1, mechanism=mechanism)
+    times = [seconds(c, replace(plan, slots=slots), 1e9, 0.0) for slots in (1, 2, 8, 64)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.8 * times[1] > 3 * times[2]
+    # 200 chunks of 1024 bytes; each slot is filled once a credit's journey and its own use.
+    assert times[0] == pytest.approx(200 * 20e-6, rel=0.15)
+
+
+def test_blocks_do_one_pass_after_the_other():
+    c, plan = call("all_reduce", 64 * MIB, "Simple")
+    made = schedule_of(c, plan)
+    timeline = simulate(place(made, with_blocks(switch(8, 240e9), plan.mechanism)), "simpy")
+    channel = made.style_column("channel")
+    mine = np.flatnonzero((made.src == 3) & (channel == 0) & (made.amount > 0))
+    mine = mine[np.argsort(timeline.start[mine], kind="stable")]
+    own = np.array([made.styles[int(s)].stream != "keep" for s in made.style[mine]])
+    mine = mine[own]
+    assert (timeline.start[mine][1:] >= timeline.end[mine][:-1] * (1 - 1e-12)).all()
+
+
+def test_rows_are_few_and_wait_little():
+    c, plan = call("all_reduce", 64 * MIB, "Simple")
+    made = schedule_of(c, plan)
+    assert len(made) < 1000
+    assert IN_ORDER in made.lags
