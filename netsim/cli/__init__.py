@@ -20,6 +20,7 @@ from netsim.version import __version__
 # Verb: module, what it does.
 VERBS = {
     "run": ("netsim.cli.run", "Simulate all cells of a scenario."),
+    "expect": ("netsim.cli.expect", "Print the table that nccl-tests would print, and why."),
     "explain": ("netsim.cli.explain", "Show how a collective works, step by step."),
     "topo": ("netsim.cli.topo", "List and show machines and topologies."),
     "check": ("netsim.cli.check", "Validate scenarios and topologies without running them."),

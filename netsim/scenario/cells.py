@@ -94,6 +94,7 @@ def cell_id(scenario: Scenario) -> str:
         "model_version": MODEL_VERSION,
         "cluster": question(scenario.cluster),
         "workload": scenario.workload.model_dump(mode="json", exclude={"sizes"}),
+        "nccl": scenario.nccl.model_dump(mode="json"),
         "launch": scenario.launch_costs().model_dump(mode="json"),
         "seed": scenario.seed,
     }

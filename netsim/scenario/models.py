@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from netsim.errors import shown, suggest
+from netsim.errors import InputError, shown, suggest
+from netsim.nccl.environment import settings_from
+from netsim.nccl.version import NEWEST, parse_version, supported_version
 from netsim.scenario.names import DTYPES, CollectiveName
 from netsim.topology.config import ClusterConfig
 from netsim.units import size_steps
@@ -24,6 +26,22 @@ def _dtype(value: object) -> object:
     known = ", ".join(DTYPES)
     near = suggest(value, DTYPES) if isinstance(value, str) else ""
     raise ValueError(f"expected a data type ({known}), got {shown(value)}{near}")
+
+
+def _version(value: object) -> object:
+    """A modelled NCCL version in its shortest form, from a text or a number such as 2.27."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"expected an NCCL version such as 2.27 or 2.19.3, got {shown(value)}")
+    try:
+        return str(supported_version(parse_version(str(getattr(value, "text", value)))))
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+def _variable(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"expected a text or a whole number, got {shown(value)}")
+    return str(getattr(value, "text", value))
 
 
 Dtype = Annotated[str, BeforeValidator(_dtype), Field(json_schema_extra={"enum": list(DTYPES)})]
@@ -63,6 +81,7 @@ class Workload(Model):
     )
     dtype: Dtype = "float"
     algorithm: str = "auto"
+    protocol: Literal["auto", "LL", "LL128", "Simple"] = "auto"
     parameters: dict[str, Any] = Field(default_factory=dict)
     root: Index = 0
     ranks: ListOf[Index] | None = None
@@ -91,12 +110,40 @@ class Workload(Model):
         return list(self.sizes) if isinstance(self.sizes, tuple) else [self.sizes]
 
 
-class LaunchCosts(Model):
-    """How operations are issued: by one process a GPU, or by one for all GPUs of a node."""
+class Nccl(Model):
+    """The NCCL that decides: its version, its variables, whether buffers are registered."""
 
-    style: Literal["process_per_gpu", "single_process"] = "process_per_gpu"
-    host: Seconds = 0.0
-    kernel: Seconds = 0.0
+    version: Annotated[str, BeforeValidator(_version)] = str(NEWEST)
+    env: dict[str, Annotated[str, BeforeValidator(_variable)]] = Field(default_factory=dict)
+    registration: Literal["none", "local"] = "none"
+
+    @model_validator(mode="after")
+    def _check(self) -> "Nccl":
+        version = parse_version(self.version)
+        for name, value in self.env.items():
+            try:
+                settings_from({name: value}, version)
+            except InputError as error:
+                raise FieldError(str(error).removeprefix(f"{name}: "), "env", name) from None
+        try:
+            settings_from(self.env, version)
+        except InputError as error:
+            raise FieldError(str(error), "env") from None
+        return self
+
+
+LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph"]
+
+
+class LaunchCosts(Model):
+    """How operations are issued: by one process a GPU (perhaps as a CUDA graph), or by one for all
+    GPUs of a node. Without `host` and `kernel`, NCCL's algorithms take what NCCL takes, and
+    textbook algorithms nothing.
+    """
+
+    style: LaunchStyle = "process_per_gpu"
+    host: Seconds | None = None
+    kernel: Seconds | None = None
 
 
 class Scenario(Model):
@@ -105,7 +152,8 @@ class Scenario(Model):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     cluster: ClusterConfig
     workload: Workload
-    launch: LaunchCosts | Literal["process_per_gpu", "single_process"] = "process_per_gpu"
+    nccl: Nccl = Field(default_factory=Nccl)
+    launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     outputs: ListOf[Literal["csv", "plots", "trace"]] = ("csv", "plots", "trace")
     seed: Index = 1

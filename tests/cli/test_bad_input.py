@@ -34,9 +34,9 @@ TYPOS = {
     ),
     "unknown section": (
         "name: x",
-        "nccl: {}",
-        "1:1: nccl: unknown key 'nccl' "
-        "(known: name, cluster, workload, launch, sweep, outputs, seed)",
+        "jobs: {}",
+        "1:1: jobs: unknown key 'jobs' "
+        "(known: name, cluster, workload, nccl, launch, sweep, outputs, seed)",
     ),
     "duplicate key": ("name: x", "name: x\nname: y", "2:1: duplicate key 'name', first in line 1"),
     "wrong type": (

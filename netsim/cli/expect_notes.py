@@ -1,0 +1,66 @@
+"""What `netsim expect` had to assume, in a line each, for the user to confirm or correct."""
+
+from collections.abc import Iterator
+
+from netsim.cli.expect_question import Given
+from netsim.nccl.environment import unmodelled
+from netsim.scenario.clusters import node_count
+from netsim.simulate import Prepared
+from netsim.topology.config import ClusterConfig
+from netsim.topology.machine import Machine
+from netsim.units import format_bandwidth
+
+SHOWN_SIZES = 4
+
+
+def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
+    """Everything that the answer depends on and nobody said."""
+    scenario = prepared.cell.scenario
+    config = scenario.cluster
+    if config.graph is None and node_count(config) > 1:
+        yield from _network(config, given)
+    if given.flags.get("launch") is None and "launch" not in prepared.cell.source.data:
+        yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
+    if prepared.jobs:
+        if given.flags.get("nccl") is None and "version" not in scenario.nccl.model_fields_set:
+            yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
+        for name in unmodelled(scenario.nccl.env):
+            yield f"warning: {name} is known to NCCL but changes nothing here"
+    elif scenario.workload.algorithm == "ring":
+        yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
+    for group in config.members if config.graph is None else ():
+        if not group.loaded.machine.gpu.sm:
+            yield (
+                f"assumed, not validated: NCCL's rules hold for {group.loaded.machine.gpu.model}, "
+                "which runs another library"
+            )
+
+
+def roundings(prepared: Prepared, sizes: list[int]) -> Iterator[str]:
+    """Sizes that nccl-tests rounds, and to what."""
+    pairs = [(size, prepared.collective(size).size_bytes) for size in sizes]
+    rounded = [f"{size} B -> {became} B" for size, became in pairs if size != became]
+    if rounded:
+        more = len(rounded) - SHOWN_SIZES
+        shown = ", ".join(rounded[:SHOWN_SIZES]) + (f" and {more} more" if more > 0 else "")
+        yield f"rounded as nccl-tests rounds: {shown}"
+
+
+def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
+    """What joins the hosts, as far as it was not said."""
+    machine = config.members[0].loaded.machine
+    if given.fabric is None and config.fabric is None:
+        several = _nics(config, machine) > 1
+        kind = "rail-optimized fabric" if several else "single switch"
+        yield f"assumed: a {kind} that never blocks (--fabric names another)"
+    said = config.nic or (config.fabric.nic if config.fabric else None)
+    if said is None and machine.nics is not None:
+        rate = format_bandwidth(machine.nics.rates[0], bits=True)
+        yield f"assumed: {_nics(config, machine)} NICs of {rate} a host (--nic, --nics-per-node)"
+    if config.fabric is None or config.fabric.transport is None:
+        yield f"assumed: {machine.transport} (--transport names another)"
+
+
+def _nics(config: ClusterConfig, machine: Machine) -> int:
+    have = machine.nics.count if machine.nics else 0
+    return have if config.nics_per_node is None else config.nics_per_node

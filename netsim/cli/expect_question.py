@@ -1,0 +1,161 @@
+"""The question that `netsim expect` asks: a scenario made of a topology and options, no file.
+
+Errors about an option name the option; those about a topology file its line.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from netsim.cli.topo.foreign import foreign, is_foreign
+from netsim.errors import InputError, NetsimError
+from netsim.nccl.environment import known_and_unknown
+from netsim.presets import Preset, find_preset, is_path
+from netsim.topology.config import loaded
+from netsim.topology.load import FOLDER
+from netsim.topology.machine import Machine
+from netsim.units import UnitError, parse_cli_size, parse_cli_sizes
+from netsim.yamlio.overrides import apply_overrides, override
+from netsim.yamlio.source import Source, read_source
+
+FLAGS = {
+    "nodes": "cluster.nodes",
+    "gpus_per_node": "cluster.gpus_per_node",
+    "nic": "cluster.nic",
+    "nics_per_node": "cluster.nics_per_node",
+    "algo": "workload.algorithm",
+    "proto": "workload.protocol",
+    "dtype": "workload.dtype",
+    "launch": "launch",
+    "nccl": "nccl.version",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The scenario, and what the user should be told about how it was read."""
+
+    source: Source
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """Options of the command line as they were written; None where nothing was."""
+
+    flags: dict[str, Any]
+    sizes: str = "8:8G:2"
+    fabric: str | None = None
+    transport: str | None = None
+    variables: Sequence[str] = ()
+    process_variables: bool = False
+    settings: Sequence[str] = ()
+
+
+def asked(topology: str, collective: str, given: Given) -> Asked:
+    """The scenario of a topology, a collective and options."""
+    source, notes = _cluster(topology, given)
+    origins = dict(source.origins)
+    work = {"collective": collective, "sizes": _sizes(given.sizes)}
+    origins[("workload",)] = f"{topology} {collective}"
+    origins[("workload", "sizes")] = f"--sizes {given.sizes}"
+    data: dict[str, Any] = {**source.data, "workload": work}
+    variables, warnings = _variables(given)
+    if variables:
+        data["nccl"] = {"env": {name: value for name, value, _ in variables}}
+        origins.update({("nccl", "env", name): origin for name, _, origin in variables})
+    source = replace(source, data=data, origins=origins)
+    for name, key in FLAGS.items():
+        value = given.flags.get(name)
+        if value is not None:
+            source = override(source, key, value, f"--{name.replace('_', '-')} {value}")
+    source = apply_overrides(_with_fabric(source, given), given.settings)
+    if "sweep" in source.data:
+        raise InputError("expect answers one question; a sweep is for netsim run")
+    return Asked(source, (*notes, *warnings))
+
+
+def one_size(text: str, flag: str) -> int:
+    """A size given to a flag."""
+    try:
+        return parse_cli_size(text)
+    except UnitError as error:
+        raise InputError(f"{flag} {text}: {error}") from None
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        return parse_cli_sizes(text)
+    except UnitError as error:
+        raise InputError(f"--sizes {text}: {error}") from None
+
+
+def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
+    """The cluster section that a machine, a scenario or a foreign file stands for."""
+    if Path(name).is_file() or is_path(name) or Path(name).suffix == ".xml":
+        preset = Preset(Path(name).stem, Path(name))
+        if is_foreign(preset.path):
+            return _foreign(preset.path, given)
+    else:
+        preset = find_preset(FOLDER, name, "machine")
+    notes = (preset.note,) if preset.note else ()
+    source = read_source(preset.path)
+    if "cluster" in source.data:
+        return replace(source, data={"cluster": source.data["cluster"]}), notes
+    if "gpu" in source.data:
+        place = name if preset.path.stem == name else str(preset.path)
+        return Source(name, {"cluster": {"machine": place}}), notes
+    raise InputError(f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster)")
+
+
+def _foreign(path: Path, given: Given) -> tuple[Source, tuple[str, ...]]:
+    found = foreign(path, nic=given.flags.get("nic"))
+    if not isinstance(found.content, Machine):
+        raise InputError(f"{path}: a network without machines, which NCCL's rules cannot read")
+    return Source(str(path), {"cluster": {"machine": found.content}}), found.notes
+
+
+def _with_fabric(source: Source, given: Given) -> Source:
+    """The source with the fabric and transport of the options."""
+    section = source.data.get("cluster")
+    fabric = section.get("fabric") if isinstance(section, dict) else None
+    known = dict(fabric) if isinstance(fabric, dict) else {}
+    if given.fabric is not None and known.get("kind") != given.fabric:
+        known = {"kind": given.fabric}
+        source = override(source, "cluster.fabric", known, f"--fabric {given.fabric}")
+    if given.transport is None:
+        return source
+    if not known:
+        known = {"kind": _usual_fabric(section or {})}
+        source = override(source, "cluster.fabric", known, "the usual fabric")
+    origin = f"--transport {given.transport}"
+    return override(source, "cluster.fabric.transport", given.transport, origin)
+
+
+def _usual_fabric(section: dict[str, Any]) -> str:
+    """Rail-optimized where hosts have several NICs, as clusters have without any fabric given."""
+    try:
+        nics = loaded(section["machine"]).machine.nics
+    except (KeyError, NetsimError):
+        return "rail-optimized"
+    count = section.get("nics_per_node")
+    several = nics is not None and (count if isinstance(count, int) else nics.count) > 1
+    return "rail-optimized" if several else "single-switch"
+
+
+def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
+    """NCCL's variables as (name, value, origin), and warnings about those of the process."""
+    found: dict[str, tuple[str, str, str]] = {}
+    warnings: tuple[str, ...] = ()
+    if given.process_variables:
+        known, unknown = known_and_unknown(os.environ)
+        found = {name: (name, value, f"${name}") for name, value in known.items()}
+        warnings = tuple(f"warning: {text}" for text in unknown)
+    for text in given.variables:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--env {text}: expected NAME=VALUE such as NCCL_ALGO=Ring")
+        found[name.strip()] = (name.strip(), value, f"--env {text}")
+    return list(found.values()), warnings

@@ -1,0 +1,4 @@
+"""What NCCL would run on a cluster: from hosts and NCCL's settings to communicators and choices.
+
+Knows topologies and NCCL's rules, but no scenarios, no schedules of its own and no times.
+"""

@@ -1,0 +1,71 @@
+"""What NCCL runs for a collective of nccl-tests on a job, and the whole table it chose from."""
+
+import numpy as np
+
+from netsim.collectives import Collective
+from netsim.errors import InputError
+from netsim.expect.job import Job
+from netsim.expect.settings import AUTO, Wishes
+from netsim.nccl.names import COLLECTIVES
+from netsim.nccl.plan import Planned, plan_call, plan_sends
+from netsim.nccl.tuning import Call, TimedCost, timed_costs
+
+
+def planned(job: Job, collective: Collective, dtype: str) -> Planned:
+    """The algorithm, protocol and channels of a collective."""
+    if collective.name in COLLECTIVES:
+        return plan_call(
+            job.comm, call_of(collective, dtype), collective.count, collective.element_bytes
+        )
+    rank, peers = busiest_sender(collective)
+    return plan_sends(job.comm, job.sends, job.node_ranks, rank, peers)
+
+
+def call_of(collective: Collective, dtype: str) -> Call:
+    """The call as NCCL's choice sees it."""
+    return Call(COLLECTIVES[collective.name], collective.size_bytes, dtype)
+
+
+def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[TimedCost, ...]:
+    """All that NCCL compares for a collective; nothing for sends and receives."""
+    if collective.name not in COLLECTIVES:
+        return ()
+    return timed_costs(job.comm, call_of(collective, dtype))
+
+
+def check_wishes(collective: str, wishes: Wishes) -> None:
+    """Refuse to force what has no choice, or twice."""
+    wishes.settings()
+    for what, value in (("algorithm", wishes.algorithm), ("protocol", wishes.protocol)):
+        if value != AUTO and collective not in COLLECTIVES:
+            raise InputError(
+                f"NCCL runs {collective} as sends and receives, without a choice of {what}",
+                hint=f"leave {what} at auto",
+            )
+
+
+def busiest_sender(collective: Collective) -> tuple[int, list[tuple[int, int]]]:
+    """The rank that sends most, with every rank it sends to and the bytes."""
+    ranks, nbytes = collective.ranks, collective.count * collective.element_bytes
+    everyone = [(rank, nbytes) for rank in range(ranks)]
+    if collective.name == "sendrecv":
+        return 0, [(1 % ranks, nbytes)]
+    if collective.name == "gather":
+        return (collective.root + 1) % ranks, [(collective.root, nbytes)]
+    if collective.name == "p2p":
+        pairs = [(d, nbytes) for s, d in collective.pairs if s == collective.pairs[0][0]]
+        return collective.pairs[0][0], pairs
+    if collective.name == "alltoallv":
+        rows = np.array(collective.matrix) * collective.element_bytes
+        rank = int(rows.sum(axis=1).argmax())
+        return rank, [(peer, int(size)) for peer, size in enumerate(rows[rank]) if size]
+    if collective.name == "barrier":
+        raise InputError("NCCL has no barrier", hint="choose a textbook algorithm")
+    return (collective.root if collective.name == "scatter" else 0), everyone
+
+
+def operations(collective: Collective) -> int:
+    """Sends and receives that a rank groups into one call; 0 where NCCL has a function for it."""
+    if collective.name in COLLECTIVES:
+        return 0
+    return 2 * len(busiest_sender(collective)[1])

@@ -1,0 +1,88 @@
+"""A job: one NCCL communicator in its cluster, with what NCCL found and will choose for a call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.errors import InputError
+from netsim.expect.nodes import Node, nodes_of
+from netsim.expect.settings import Wishes
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.executed import worst_graph
+from netsim.nccl.facts import Facts
+from netsim.nccl.node import communicator
+from netsim.nccl.plan import Sends, sends_of
+from netsim.topology.cluster import Cluster
+
+GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A communicator and its nodes; `gpus` are the devices of its ranks in the cluster."""
+
+    comm: Communicator
+    nodes: tuple[Node, ...]
+    cluster: Cluster
+    gpus: NDArray[np.int32]
+
+    @property
+    def node_ranks(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of every node."""
+        return tuple(node.ranks for node in self.nodes)
+
+    @cached_property
+    def sends(self) -> Sends:
+        """Channels and chunk of sends and receives."""
+        tables = {id(node.view): node.view.table for node in self.nodes}
+        return sends_of(self.comm, list(tables.values()))
+
+
+def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
+    """The communicator that NCCL makes of these GPUs, in rank order."""
+    settings = wishes.settings()
+    nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings)
+    if len(nodes) > 1 and not all(node.view.table.nets for node in nodes):
+        raise InputError("NCCL cannot join these nodes: some have no NIC")
+    kinds = {id(node.view): node for node in nodes}
+    alike = [
+        communicator(node.view, len(nodes), version=wishes.version, settings=settings)
+        for node in kinds.values()
+    ]
+    ranks = [len(node.ranks) for node in nodes]
+    return Job(_joined(alike, ranks), nodes, cluster, gpus)
+
+
+def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:
+    """What nodes of several kinds agree on, from communicators over nodes of one kind each."""
+    first = kinds[0]
+    if len(kinds) == 1:
+        return first
+    vendors = {one.cpu_vendor for one in kinds}
+    return replace(
+        first,
+        **_worst_graphs(kinds, first.facts),
+        n_ranks=sum(ranks),
+        n_channels=min(one.n_channels for one in kinds),
+        min_cc=min(one.min_cc for one in kinds),
+        max_cc=max(one.max_cc for one in kinds),
+        cpu_vendor=first.cpu_vendor if len(vendors) == 1 else "mixed",
+        nvls_channels=min(one.nvls_channels for one in kinds),
+        n_heads=min(one.n_heads for one in kinds),
+        most_local_ranks=max(ranks),
+        fewest_local_ranks=min(ranks),
+        nvswitch=all(one.nvswitch for one in kinds),
+    )
+
+
+def _worst_graphs(kinds: Sequence[Communicator], facts: Facts) -> dict[str, Any]:
+    """The worst graphs of all nodes, by name; none where one node has none."""
+    found: dict[str, Any] = {}
+    for name in GRAPHS:
+        graphs = [getattr(one, name) for one in kinds]
+        found[name] = None if None in graphs else worst_graph(graphs, facts)
+    return found

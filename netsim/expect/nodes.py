@@ -1,0 +1,85 @@
+"""The nodes of a communicator as NCCL sees them: GPUs by NVLink domain, each kind searched once.
+
+A node's GPUs are numbered by their ranks; GPUs that take no part are not there for NCCL.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.nccl.environment import settings_from
+from netsim.nccl.node import NodeView, search_node
+from netsim.nccl.settings import Settings
+from netsim.nccl.version import Version
+from netsim.topology.cluster import Cluster
+from netsim.topology.nccl_view import node_system
+from netsim.topology.nccl_xml import Pci, System
+
+CHOICE_ONLY = ("NCCL_ALGO", "NCCL_PROTO")  # variables that no search depends on
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: the ranks of the communicator on it, in order, and what NCCL found there."""
+
+    ranks: tuple[int, ...]
+    view: NodeView
+
+
+def nodes_of(
+    cluster: Cluster,
+    gpus: NDArray[np.int32],
+    version: Version,
+    variables: Mapping[str, str],
+    settings: Settings,
+) -> tuple[Node, ...]:
+    """The nodes of a communicator whose ranks are these GPUs of a cluster, by their first rank."""
+    domain = cluster.domain
+    if settings.mnnvl == 0:  # every host is a node, even where NVLink joins several
+        domain = np.arange(len(cluster.host_class), dtype=np.int32)
+        cluster = replace(cluster, domain=domain)
+    ranks: dict[int, list[int]] = {}
+    for rank, number in enumerate(domain[cluster.gpu_host[gpus]].tolist()):
+        ranks.setdefault(number, []).append(rank)
+    first = np.searchsorted(domain[cluster.gpu_host], np.arange(int(domain[-1]) + 1))
+    chosen = tuple(sorted((k, v) for k, v in variables.items() if k not in CHOICE_ONLY))
+    views: dict[tuple[object, ...], NodeView] = {}
+    found = []
+    for number, here in ranks.items():
+        places = tuple((gpus[here] - first[number]).tolist())
+        key = (tuple(cluster.host_class[domain == number].tolist()), places)
+        if key not in views:
+            system = _taking_part(node_system(cluster, number), places)
+            views[key] = _searched(system, len(ranks) > 1, version, chosen)
+        found.append(Node(tuple(here), views[key]))
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _searched(
+    system: System, networked: bool, version: Version, variables: tuple[tuple[str, str], ...]
+) -> NodeView:
+    settings = settings_from(dict(variables), version)
+    return search_node(system, networked=networked, version=version, settings=settings)
+
+
+def _taking_part(system: System, places: Sequence[int]) -> System:
+    """The system in which the GPUs at these places have ranks 0, 1, …, and the others none."""
+    number = {place: rank for rank, place in enumerate(places)}
+    if number == {gpu.rank: gpu.rank for gpu in system.gpus()}:
+        return system
+    cpus = (
+        replace(cpu, pcis=tuple(_ranked(pci, number) for pci in cpu.pcis)) for cpu in system.cpus
+    )
+    return replace(system, cpus=tuple(cpus))
+
+
+def _ranked(pci: Pci, number: Mapping[int, int]) -> Pci:
+    gpu = pci.gpu
+    if gpu is not None:
+        assert gpu.rank is not None  # node_system gives every GPU one
+        gpu = replace(gpu, rank=number.get(gpu.rank))
+    return replace(pci, gpu=gpu, pcis=tuple(_ranked(below, number) for below in pci.pcis))

@@ -1,0 +1,46 @@
+"""What a user asks of NCCL: a version, variables, and perhaps one algorithm and protocol.
+
+A single algorithm and protocol mean the same as NCCL_ALGO and NCCL_PROTO with one name each.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from netsim.errors import InputError
+from netsim.nccl.environment import settings_from
+from netsim.nccl.names import ALGORITHMS, FUNCTIONS, PROTOCOLS
+from netsim.nccl.settings import Settings
+from netsim.nccl.version import NEWEST, Version
+
+AUTO = "auto"
+NCCL_NAMES = (AUTO, *ALGORITHMS)  # algorithms of scenarios that mean NCCL's
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """A version, NCCL variables by name, and the algorithm and protocol that are forced."""
+
+    version: Version = NEWEST
+    variables: Mapping[str, str] = field(default_factory=dict)
+    algorithm: str = AUTO
+    protocol: str = AUTO
+
+    def settings(self) -> Settings:
+        """All of it as NCCL's settings."""
+        found = settings_from(self.variables, self.version)
+        if self.algorithm != AUTO:
+            self._alone("NCCL_ALGO", "an algorithm")
+            found = replace(found, algorithms=dict.fromkeys(FUNCTIONS, (self.algorithm,)))
+        if self.protocol != AUTO:
+            self._alone("NCCL_PROTO", "a protocol")
+            found = replace(found, protocols=dict.fromkeys(FUNCTIONS, (self.protocol,)))
+        return found
+
+    def _alone(self, variable: str, what: str) -> None:
+        if self.variables.get(variable):
+            raise InputError(f"{variable} is set, and {what} is forced as well: give one of them")
+
+
+def protocol_names() -> tuple[str, ...]:
+    """What a scenario may give as protocol."""
+    return (AUTO, *PROTOCOLS)

@@ -1,0 +1,107 @@
+"""What one call becomes: algorithm, protocol and how many channels work on it, as NCCL decides.
+
+Sends and receives have no algorithms; their protocol and channels follow from their sizes. What
+the channels then do is the business of the schedules.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.names import Algorithm, Protocol
+from netsim.nccl.p2p import (
+    P2pChannels,
+    P2pWork,
+    base_channel,
+    group_size,
+    p2p_channels,
+    p2p_chunk,
+    p2p_work,
+    schedule,
+)
+from netsim.nccl.paths import PathTable
+from netsim.nccl.split import Share, split_over_channels
+from netsim.nccl.threads import launch
+from netsim.nccl.tuning import Call, choose
+
+SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One call: NCCL's words for how it runs, its channels, and the time in µs NCCL expects."""
+
+    algorithm: str
+    protocol: str
+    n_channels: int
+    expected_us: float | None = None
+
+
+@dataclass(frozen=True)
+class Sends:
+    """What all sends and receives of a communicator share: channels, and bytes of a chunk."""
+
+    channels: P2pChannels
+    chunk: int
+
+
+def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
+    """Channels and chunk of sends, given the paths of each kind of node: the least of all."""
+    each = [
+        p2p_channels(table, comm.n_channels, comm.n_ranks, comm.facts, comm.settings)
+        for table in tables
+    ]
+    least = P2pChannels(
+        min(one.total for one in each),
+        min(one.per_peer for one in each),
+        min(one.fewest for one in each),
+    )
+    return Sends(least, min(p2p_chunk(table, comm.n_nodes, comm.settings) for table in tables))
+
+
+def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Planned:
+    """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
+    choice = choose(comm, call)
+    share = Share(call.function, count, element_bytes, choice.protocol)
+    channels = channels_used(comm, call.nbytes, choice.algorithm, choice.protocol, share)
+    return Planned(choice.algorithm, choice.protocol, channels, choice.time_us)
+
+
+def channels_used(
+    comm: Communicator, nbytes: int, algorithm: Algorithm, protocol: Protocol, share: Share
+) -> int:
+    """How many channels get work: since 2.22 only as many as there is enough traffic for."""
+    most = launch(comm, nbytes, algorithm, protocol).n_channels
+    if not comm.facts.continuous_split or algorithm.startswith("CollNet"):
+        return most
+    parts = split_over_channels([share], most, comm.n_ranks)
+    return max(1, len({part.channel for part in parts}))
+
+
+def plan_sends(
+    comm: Communicator,
+    sends: Sends,
+    nodes: Sequence[Sequence[int]],
+    rank: int,
+    peers: Iterable[tuple[int, int]],
+) -> Planned:
+    """How NCCL runs the sends of one rank: (peer, bytes), grouped in one call."""
+    wanted = dict(peers)
+    near = next(set(ranks) for ranks in nodes if rank in ranks)
+    group = group_size(nodes, comm.settings)
+    works: dict[int, P2pWork] = {}
+    for one in schedule(nodes, rank, comm.facts, comm.settings):
+        if one.send_to in wanted:
+            works[one.send_to] = p2p_work(
+                wanted[one.send_to],
+                base_channel(one.number, sends.channels.total, len(nodes), group),
+                sends.channels,
+                sends.chunk,
+                n_nodes=len(nodes),
+                over_network=one.send_to not in near,
+                settings=comm.settings,
+            )
+    others = [work for peer, work in works.items() if peer != rank] or list(works.values())
+    protocols = sorted({work.protocol for work in others})
+    channels = {channel for work in works.values() for channel in work.channels}
+    return Planned(SEND_RECV, "/".join(protocols), max(1, len(channels)))

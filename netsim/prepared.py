@@ -1,0 +1,223 @@
+"""A cell whose parts fit: its topology, its communicators, the schedule of each of its sizes.
+
+What does not fit is said here, with its place in the scenario, before anything runs.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.budget import estimated_rows, misfit
+from netsim.collectives import (
+    ALGORITHMS,
+    Collective,
+    CollectiveError,
+    build,
+    collective_of,
+    parameters_of,
+)
+from netsim.communicators import split_ranks
+from netsim.errors import InputError, ScenarioError, nearest
+from netsim.expect.choice import check_wishes, planned
+from netsim.expect.job import Job, job_of
+from netsim.expect.schedules import nccl_schedule
+from netsim.expect.settings import AUTO, NCCL_NAMES, Wishes
+from netsim.nccl.plan import Planned
+from netsim.nccl.version import parse_version
+from netsim.scenario.cells import Cell
+from netsim.scenario.clusters import node_count
+from netsim.scenario.models import Scenario
+from netsim.scenario.names import DTYPES
+from netsim.schedule import Schedule, combine
+from netsim.topology import Topology, TopologyError
+from netsim.topology.build import build_at, build_cluster
+from netsim.topology.cluster import Cluster
+
+# Where in a scenario the arguments of a collective are written.
+_FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix": "matrix"}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A cell whose parts are known to fit: its topology, and its GPUs by communicator.
+
+    `jobs` are the communicators as NCCL sees them, where NCCL's algorithms run.
+    """
+
+    cell: Cell
+    topology: Topology
+    groups: tuple[tuple[int, ...], ...]
+    jobs: tuple[Job, ...] = ()
+
+    @cached_property
+    def gpus(self) -> NDArray[np.int32]:
+        """The device of every rank of the whole world."""
+        chosen = self.cell.scenario.workload.ranks
+        return (
+            np.arange(len(self.topology), dtype=np.int32)
+            if chosen is None
+            else np.array(chosen, np.int32)
+        )
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a host; of the first, where they differ."""
+        return len(self.topology) // node_count(self.cell.scenario.cluster)
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the algorithm; what is left open follows from the cluster."""
+        work = self.cell.scenario.workload
+        takes = parameters_of(work.collective, work.algorithm)
+        whole = work.ranks is None and len(self.groups) == 1
+        if "node_size" in takes and whole and not {"node_size", "groups"} & set(work.parameters):
+            return {**work.parameters, "node_size": self.gpus_per_node}
+        return work.parameters
+
+    def estimated_rows(self) -> int:
+        """Rows of all communicators at the largest size, without building large schedules."""
+        work, ranks = self.cell.scenario.workload, len(self.groups[0])
+        fixed = {"groups", "root"} & set(self.parameters) or work.pairs or work.matrix or work.root
+
+        def rows_at(count: int) -> int:
+            collective = self.collective(max(work.size_list()), ranks=count)
+            return len(build(collective, work.algorithm, **self.parameters))
+
+        multiple = ranks if fixed else int(self.parameters.get("node_size", 1))
+        return estimated_rows(ranks, rows_at, multiple) * len(self.groups)
+
+    def collective(
+        self, size: int, *, in_place: bool = False, ranks: int | None = None
+    ) -> Collective:
+        """The collective of one communicator (or of another number of ranks) at a size."""
+        work = self.cell.scenario.workload
+        return collective_of(
+            work.collective,
+            ranks or len(self.groups[0]),
+            size,
+            DTYPES[work.dtype],
+            root=work.root,
+            in_place=in_place,
+            pairs=[(pair[0], pair[1]) for pair in work.pairs],
+            matrix=work.matrix,
+        )
+
+    def schedule(self, size: int, *, in_place: bool = False) -> Schedule:
+        """What all communicators do at a size, side by side."""
+        collective = self.collective(size, in_place=in_place)
+        if self.jobs:
+            made = {job: self._by_nccl(job, collective) for job in set(self.jobs)}
+            schedules = [made[job] for job in self.jobs]
+        else:
+            work = self.cell.scenario.workload
+            schedules = [build(collective, work.algorithm, **self.parameters)] * len(self.groups)
+        if len(self.groups) == 1:
+            return schedules[0]
+        return combine(schedules, self.groups, len(self.gpus))
+
+    def _by_nccl(self, job: Job, collective: Collective) -> Schedule:
+        scenario = self.cell.scenario
+        registered = scenario.nccl.registration != "none"
+        return nccl_schedule(job, collective, scenario.workload.dtype, registered=registered)
+
+    def planned(self, size: int) -> Planned | None:
+        """What NCCL decides for the first communicator at a size; None for textbook algorithms."""
+        if not self.jobs:
+            return None
+        return planned(self.jobs[0], self.collective(size), self.cell.scenario.workload.dtype)
+
+
+def prepare(cell: Cell) -> Prepared:
+    """Build the topology of a cell and check that its workload fits; errors name the field."""
+    source, work = cell.source, cell.scenario.workload
+    topology, cluster = _built(cell)
+    available = len(topology)
+    if work.ranks is not None and max(work.ranks) >= available:
+        place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
+        raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
+    try:
+        groups = split_ranks(work.split, available if work.ranks is None else len(work.ranks))
+    except ValueError as error:
+        raise source.error(("workload", "split"), str(error)) from None
+    if len({len(group) for group in groups}) > 1:
+        sizes = sorted({len(group) for group in groups})
+        raise source.error(("workload", "split"), f"makes communicators of unequal sizes {sizes}")
+    prepared = Prepared(cell, topology, tuple(tuple(group) for group in groups))
+    if work.algorithm in NCCL_NAMES:
+        return _with_nccl(prepared, cluster)
+    _check_algorithm(prepared)
+    return prepared
+
+
+def _built(cell: Cell) -> tuple[Topology, Cluster | None]:
+    """The topology, and the cluster that it is unless it is a plain graph."""
+    config = cell.scenario.cluster
+    if config.graph is None:
+        try:
+            cluster = build_cluster(config)
+        except TopologyError:
+            return build_at(config, cell.source), None  # raises it with its place
+        return cluster.topology, cluster
+    return build_at(config, cell.source), None
+
+
+def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
+    """The same with NCCL's communicators; what NCCL would refuse is said here."""
+    source, work = prepared.cell.source, prepared.cell.scenario.workload
+    place: tuple[str, ...] = ("workload", "algorithm")
+    if cluster is None:
+        known = ", ".join(ALGORITHMS[work.collective])
+        message = f"NCCL's choice needs a machine, not a plain graph; choose one of {known}"
+        raise source.error(place, message)
+    wishes = wishes_of(prepared.cell.scenario)
+    try:
+        check_wishes(work.collective, wishes)
+    except InputError as error:
+        raise source.error(place, error.message, hint=error.hint) from None
+    place = ("cluster",)
+    try:
+        jobs = [job_of(cluster, prepared.gpus[list(group)], wishes) for group in prepared.groups]
+        found, place = replace(prepared, jobs=tuple(jobs)), ("workload", "algorithm")
+        found.planned(min(work.size_list()))
+    except CollectiveError as error:
+        raise _placed(prepared.cell, error) from None
+    except InputError as error:
+        raise source.error(place, error.message, hint=error.hint) from None
+    return found
+
+
+def wishes_of(scenario: Scenario) -> Wishes:
+    """What a scenario asks of NCCL."""
+    nccl, work = scenario.nccl, scenario.workload
+    return Wishes(parse_version(nccl.version), nccl.env, work.algorithm, work.protocol)
+
+
+def _check_algorithm(prepared: Prepared) -> None:
+    """Build a schedule, or smaller ones of its kind: what does not fit is said before a run."""
+    source, work = prepared.cell.source, prepared.cell.scenario.workload
+    if work.algorithm not in ALGORITHMS[work.collective]:
+        near = nearest(work.algorithm, [*ALGORITHMS[work.collective], *NCCL_NAMES])
+        if near in NCCL_NAMES:
+            message = f"expected an algorithm, got {work.algorithm!r} (did you mean {near}?)"
+            raise source.error(("workload", "algorithm"), message)
+    if work.protocol != AUTO:
+        message = f"only NCCL's algorithms have protocols, {work.algorithm} has none"
+        raise source.error(("workload", "protocol"), message)
+    try:
+        too_large = misfit(prepared.estimated_rows(), len(prepared.gpus))
+        if too_large:
+            raise source.error(("workload",), too_large, key=True)
+    except CollectiveError as error:
+        raise _placed(prepared.cell, error) from None
+
+
+def _placed(cell: Cell, error: CollectiveError) -> ScenarioError:
+    """The error with the place of the argument at fault."""
+    path: tuple[str, ...] = ("workload", _FIELDS.get(error.field, "algorithm"))
+    if error.field in cell.scenario.workload.parameters:
+        path = ("workload", "parameters", error.field)
+    message = error.message.removeprefix(f"{error.field}: ")
+    return cell.source.error(path, message, hint=error.hint)

@@ -1,0 +1,158 @@
+"""`netsim expect`: what NCCL chooses for each size, why, and what was assumed."""
+
+import csv
+import json
+from io import StringIO
+
+import pytest
+
+from netsim.errors import ScenarioError
+from netsim.prepared import Prepared, prepare
+from netsim.scenario.cells import expand
+from netsim.yamlio.source import parse_source
+from tests.cli.command import netsim
+
+
+def choices(capsys, *arguments: object) -> list[tuple[int, str, str, int]]:
+    out = netsim(capsys, "expect", *arguments, "--format", "csv").out
+    return [
+        (int(row["size_bytes"]), row["algorithm"], row["protocol"], int(row["channels"]))
+        for row in csv.DictReader(StringIO(out))
+    ]
+
+
+def test_the_winners_of_the_fact_sheet(capsys) -> None:
+    # nccl-model.md §1.9: H100 + NDR N=4, and 8 x H100 alone.
+    several = choices(capsys, "dgx-h100", "all_reduce", "--nodes", 4, "--sizes", "256:8G:2")
+    firsts: dict[str, int] = {}
+    for size, algorithm, protocol, _ in several:
+        firsts.setdefault(f"{algorithm}/{protocol}", size)
+    assert firsts == {
+        "Tree/LL": 256, "Tree/LL128": 2**18, "NVLSTree/Simple": 2**23, "Ring/Simple": 2**30,
+    }  # fmt: skip
+    alone = choices(capsys, "dgx-h100", "all_reduce", "--sizes", "1M,2M")
+    assert [choice[1:3] for choice in alone] == [("Ring", "LL"), ("NVLS", "Simple")]
+
+
+def test_small_calls_use_few_channels(capsys) -> None:
+    found = choices(capsys, "dgx-a100", "all_reduce", "--sizes", "8,1G")
+    assert found == [(8, "Ring", "LL", 1), (2**30, "Ring", "Simple", 24)]
+
+
+def test_sends_and_receives_have_no_algorithm(capsys) -> None:
+    found = choices(capsys, "dgx-h100", "sendrecv", "--sizes", "8,1G")
+    assert [choice[1:3] for choice in found] == [("SendRecv", "LL"), ("SendRecv", "Simple")]
+
+
+def test_what_was_assumed_is_said(capsys) -> None:
+    options = ["--nodes", 2, "--why", "1M"]
+    outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", *options)
+    assert outcome.err.splitlines() == [
+        "assumed: a rail-optimized fabric that never blocks (--fabric names another)",
+        "assumed: 8 NICs of 400 Gb/s a host (--nic, --nics-per-node)",
+        "assumed: infiniband (--transport names another)",
+        "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)",
+        "assumed: NCCL 2.30.7 (--nccl names another)",
+    ]
+    said = ["--fabric", "leaf-spine", "--nic", "200Gbps", "--transport", "roce",
+            "--launch", "cuda_graph", "--nccl", "2.27"]  # fmt: skip
+    assert netsim(capsys, "expect", "dgx-h100", "all_reduce", *options, *said).err == ""
+    amd = netsim(capsys, "expect", "mi300x", "all_reduce", "--why", "1M").err
+    assert "assumed, not validated: NCCL's rules hold for" in amd
+
+
+def test_variables_of_the_process_are_taken_on_request_only(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    monkeypatch.setenv("NCCL_ALGOO", "Tree")
+    options = ["dgx-a100", "all_reduce", "--sizes", "1G"]
+    assert choices(capsys, *options)[0][1] == "Ring"
+    assert choices(capsys, *options, "--nccl-env")[0][1] == "Tree"
+    err = netsim(capsys, "expect", *options, "--nccl-env", "--why", "1G").err
+    assert "warning: NCCL_ALGOO is no NCCL variable (did you mean NCCL_ALGO?)" in err
+    assert choices(capsys, *options, "--nccl-env", "--env", "NCCL_ALGO=Ring")[0][1] == "Ring"
+
+
+def test_why_shows_the_table_searches_and_channels_as_nccl_does(capsys) -> None:
+    out = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--nodes", 2, "--why", "1M").out
+    for line in (
+        "Tree          LL128          48.5     124.78         62.51  <- chosen",
+        "Ring          Simple        131.6     204.80        189.36",
+        "PAT           all        out: PAT exists for AllGather and ReduceScatter only",
+        "NVLS          Simple     out: collective networks are off (NCCL_COLLNET_ENABLE)",
+        "Ring:          Pattern 4, crossNic 2, nChannels 8, bw 48.000000/48.000000, "
+        "type NVL/PIX, sameChannels 0",
+        "Channel 00/16 : 0 7 6 5 4 3 2 1 9 10 11 12 13 14 15 8",
+    ):
+        assert line in out.splitlines()
+    assert "rank 0: Trees [0] 1/8/-1->0->-1 [1] -1/-1/-1->0->7 " in out
+
+
+def test_sizes_are_rounded_as_nccl_tests_does(capsys) -> None:
+    outcome = netsim(capsys, "expect", "dgx-h100", "all_gather", "--sizes", "8,1000,1024",
+                     "--format", "json")  # fmt: skip
+    assert "rounded as nccl-tests rounds: 8 B -> 0 B, 1000 B -> 896 B" in outcome.err
+    assert [row["size_bytes"] for row in json.loads(outcome.out)] == [0, 896, 1024]
+
+
+def test_hosts_of_one_nvlink_domain_are_one_node(capsys) -> None:
+    out = netsim(capsys, "expect", "gb200-nvl72", "all_reduce", "--nodes", 4, "--why", "1M").out
+    assert out.startswith("all_reduce of 1048576 B on 16 ranks, 1 node: ")
+    apart = ["--nodes", 4, "--env", "NCCL_MNNVL_ENABLE=0", "--why", "1M"]
+    out = netsim(capsys, "expect", "gb200-nvl72", "all_reduce", *apart).out
+    assert out.startswith("all_reduce of 1048576 B on 16 ranks, 4 nodes: ")
+
+
+SCENARIO = """\
+cluster: {machine: dgx-h100, nodes: 2}
+workload: {collective: all_reduce, sizes: [1MiB]}
+nccl: {version: 2.20, env: {NCCL_MAX_NCHANNELS: 4}}
+"""
+
+
+def prepared(text: str) -> Prepared:
+    return prepare(expand(parse_source(text, "x.yaml"))[0])
+
+
+def test_auto_in_a_scenario_is_nccls_choice() -> None:
+    found = prepared(SCENARIO)
+    plan = found.planned(2**20)
+    assert plan is not None
+    assert (plan.algorithm, plan.protocol, plan.n_channels) == ("NVLSTree", "Simple", 4)
+    assert str(found.jobs[0].comm.version) == "2.20"
+    textbook = prepared(SCENARIO.replace("sizes", "algorithm: ring, sizes"))
+    assert textbook.planned(2**20) is None
+    forced = prepared(SCENARIO.replace("sizes", "algorithm: Ring, protocol: LL, sizes"))
+    plan = forced.planned(2**20)
+    assert plan is not None
+    assert (plan.algorithm, plan.protocol) == ("Ring", "LL")
+
+
+def test_communicators_of_a_split_are_nodes_of_their_own() -> None:
+    found = prepared(SCENARIO.replace("sizes", "split: MOD 8, sizes"))
+    assert [(job.comm.n_ranks, job.comm.n_nodes) for job in found.jobs] == [(2, 2)] * 8
+    found = prepared(SCENARIO.replace("sizes", "split: DIV 8, sizes"))
+    assert [(job.comm.n_ranks, job.comm.n_nodes) for job in found.jobs] == [(8, 1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("2.20", "2.9", "x.yaml:3:17: nccl.version: NCCL 2.9 is outside the modelled versions "
+         "2.10–2.30 (nearest: 2.10)"),
+        ("NCCL_MAX_NCHANNELS: 4", "NCCL_MAX_NCHANELS: 4", "x.yaml:3:48: "
+         "nccl.env.NCCL_MAX_NCHANELS: NCCL_MAX_NCHANELS is no NCCL variable "
+         "(did you mean NCCL_MAX_NCHANNELS?)"),
+        ("NELS: 4", "NELS: 400", "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a whole "
+         "number from 1 to 64, got '400'"),
+        ("NELS: 4", "NELS: true", "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a text or "
+         "a whole number, got true"),
+        ("env: {", "registration: all, env: {", "x.yaml:3:37: nccl.registration: expected one of "
+         "none, local, got 'all'"),
+        ("NCCL_MAX_NCHANNELS: 4", "NCCL_MAX_NCHANNELS: 4, NCCL_MIN_NCHANNELS: 8", "x.yaml:3:28: "
+         "nccl.env: NCCL_MIN_NCHANNELS 8 is larger than NCCL_MAX_NCHANNELS 4"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_the_nccl_section(old: str, new: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        prepared(SCENARIO.replace(old, new))
+    assert str(caught.value) == message

@@ -1,0 +1,114 @@
+"""A typo in every option of `netsim expect`: one message, exit code 2."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import netsim
+
+# Options, and the whole message.
+TYPOS = {
+    ("--nodes", "0"): "--nodes 0: cluster.nodes: expected at least 1, got 0",
+    ("--nodes", "100000"): "--nodes 100000: cluster.nodes: expected at most 65536, got 100000",
+    ("--gpus-per-node", "9"): "--gpus-per-node 9: cluster.gpus_per_node: the machine has 8 GPUs, "
+    "got 9",
+    ("--nics-per-node", "-1"): "--nics-per-node -1: cluster.nics_per_node: expected at least 0, "
+    "got -1",
+    ("--nodes", "2", "--nics-per-node", "0"): "--nodes 2: cluster: NCCL cannot join "
+    "these nodes: some have no NIC",
+    ("--nic", "400Gb"): "--nic 400Gb: cluster.nic: expected a bandwidth such as 400Gbps or "
+    "50GB/s, got '400Gb' (did you mean 400Gbps?)",
+    ("--sizes", "8:8Q:2"): "--sizes 8:8Q:2: expected a size such as 64MiB, 64MB or 8B, got '8Q'",
+    ("--sizes", "8:4:2"): "--sizes 8:4:2: expected a first size from 1 B to the last, 4 B, got 8",
+    ("--why", "1Q"): "--why 1Q: expected a size such as 64MiB, 64MB or 8B, got '1Q'",
+    ("--dtype", "flot"): "--dtype flot: workload.dtype: expected a data type (int8, uint8, int32, "
+    "uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2), got 'flot' "
+    "(did you mean float?)",
+    ("--algo", "NVSL"): "--algo NVSL: workload.algorithm: expected an algorithm, got 'NVSL' "
+    "(did you mean NVLS?)",
+    ("--algo", "NVLSTree"): "--algo NVLSTree: workload.algorithm: no algorithm available for "
+    "AllReduce (NVLSTree needs at least 2 nodes)",
+    ("--algo", "PAT"): "--algo PAT: workload.algorithm: no algorithm available for AllReduce "
+    "(PAT exists for AllGather and ReduceScatter only)",
+    ("--algo", "ring", "--proto", "LL"): "--proto LL: workload.protocol: only NCCL's algorithms "
+    "have protocols, ring has none",
+    ("--algo", "ring", "--why", "1M"): "--why: ring is a textbook algorithm, which nobody chose",
+    ("--algo", "NVLS", "--proto", "LL"): "--algo NVLS: workload.algorithm: no algorithm available "
+    "for AllReduce (NVLS runs with the Simple protocol only)",
+    ("--proto", "SS"): "--proto SS: workload.protocol: expected one of auto, LL, LL128, Simple, "
+    "got 'SS'",
+    ("--launch", "procss"): "--launch procss: launch: expected a mapping of keys and values or "
+    "one of process_per_gpu, single_process, cuda_graph, got 'procss' "
+    "(did you mean single_process?)",
+    ("--nccl", "2.50"): "--nccl 2.50: nccl.version: NCCL 2.50 is outside the modelled versions "
+    "2.10–2.30 (nearest: 2.30.7)",
+    ("--nccl", "new"): "--nccl new: nccl.version: expected an NCCL version such as 2.27 or "
+    "2.19.3, got 'new'",
+    ("--env", "NCCL_ALGOO=Ring"): "--env NCCL_ALGOO=Ring: nccl.env.NCCL_ALGOO: NCCL_ALGOO is no "
+    "NCCL variable (did you mean NCCL_ALGO?)",
+    ("--env", "NCCL_ALGO=Rong"): "--env NCCL_ALGO=Rong: nccl.env.NCCL_ALGO: expected one of Tree, "
+    "Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT, got 'Rong' (did you mean Ring?)",
+    ("--env", "NCCL_ALGO"): "--env NCCL_ALGO: expected NAME=VALUE such as NCCL_ALGO=Ring",
+    ("--env", "NCCL_ALGO=Tree", "--algo", "Ring"): "--algo Ring: workload.algorithm: NCCL_ALGO is "
+    "set, and an algorithm is forced as well: give one of them",
+    ("--transport", "ib"): "--transport ib: cluster.fabric.transport: expected one of infiniband, "
+    "roce, efa, tcpxo, slingshot, tcp, nvlink, got 'ib'",
+    ("--fabric", "clos"): "--fabric clos: cluster.fabric.kind: expected one of single-switch, "
+    "leaf-spine, rail-optimized, rail-only, dual-plane, fat-tree, dragonfly, torus, ring, "
+    "nvlink-domain, custom, got 'clos'",
+    ("--set", "x=1"): "--set x=1: x: unknown key 'x' "
+    "(known: name, cluster, workload, nccl, launch, sweep, outputs, seed)",
+    ("--set", "cluster.nodes"): "--set cluster.nodes: expected KEY=VALUE such as cluster.nodes=4",
+    ("--set", "sweep={cluster.nodes: [1, 2]}"): "expect answers one question; a sweep is for "
+    "netsim run",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", TYPOS)
+def test_a_typo_in_an_option(capsys, options: tuple[str, ...]) -> None:
+    outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    told = [
+        line for line in outcome.err.splitlines() if not line.startswith(("assumed: ", "ring "))
+    ]
+    assert told == [TYPOS[options]]
+
+
+def test_a_topology_or_collective_that_does_not_exist(capsys) -> None:
+    outcome = netsim(capsys, "expect", "dgx-h10", "all_reduce")
+    assert outcome.code == 2
+    assert outcome.err.startswith("unknown machine 'dgx-h10' (did you mean dgx-h100?); known: ")
+    outcome = netsim(capsys, "expect", "dgx-h100", "all_redcue")
+    message = (
+        "dgx-h100 all_redcue: workload.collective: expected one of all_reduce, all_gather, "
+        "reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, scatter, sendrecv, p2p, "
+        "barrier, got 'all_redcue' (did you mean all_reduce?)\n"
+    )
+    assert (outcome.code, outcome.err) == (2, message)
+    outcome = netsim(capsys, "expect", "none.xml", "all_reduce")
+    assert (outcome.code, outcome.err) == (2, "none.xml: no such file\n")
+
+
+def test_files_that_have_no_machine(capsys, tmp_path: Path) -> None:
+    other = tmp_path / "x.yaml"
+    other.write_text("plots: {}\n")
+    outcome = netsim(capsys, "expect", other, "all_reduce")
+    message = f"{other}: neither a machine (with gpu) nor a scenario (with cluster)\n"
+    assert (outcome.code, outcome.err) == (2, message)
+    other.write_text("cluster: {graph: {kind: ring, gpus: 4, bandwidth: 1GB/s, latency: 1us}}\n")
+    outcome = netsim(capsys, "expect", other, "all_reduce")
+    message = (
+        "workload.algorithm: NCCL's choice needs a machine, not a plain graph; choose one of "
+        "ring, tree, double-binary-tree, halving-doubling, direct, hierarchical, parameter-server\n"
+    )
+    assert outcome.code == 2
+    assert outcome.err.endswith(message)
+
+
+def test_what_has_no_choice_cannot_be_forced(capsys) -> None:
+    outcome = netsim(capsys, "expect", "dgx-h100", "alltoall", "--algo", "Ring")
+    message = (
+        "--algo Ring: workload.algorithm: NCCL runs alltoall as sends and receives, without a "
+        "choice of algorithm (leave algorithm at auto)\n"
+    )
+    assert (outcome.code, outcome.err) == (2, message)
