@@ -57,8 +57,8 @@ class Mechanism:
     """The constants of one GPU generation.
 
     `rate` is what one channel's block moves (bytes of data a second), `slice_cost` what it spends
-    on a Simple slice beyond moving it, `grain` the bytes that one warp passes on by itself (32 lines
-    of LL, §2.1 for LL128), `most_pieces` how finely that is followed: pieces of a chunk.
+    on a Simple slice beyond moving it, `grain` the bytes that one warp passes on by itself (32
+    lines of LL, §2.1 for LL128), `most_pieces` how finely that is followed: pieces of a chunk.
     `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach, `nvls_sync` the time until a rank may use what others have made ready for it.
@@ -114,12 +114,13 @@ NETWORK = NetworkCost(
 )
 
 # Rates in bytes/s. Simple: §5.4, the middle of each range. LL: §1.1 llMaxBw of one node over the
-# 12, 24, 24 and 32 channels it was measured with. LL128: §1.3, 0.92 of Simple.
+# 12, 24, 24 and 32 channels it was measured with. LL128: §1.1 perChMaxRingLL128, which is of a
+# channel of the search and so of two blocks.
 _RATES = {
-    70: ByProtocol(39e9 / 12, 0.92 * 22e9, 22e9),
-    80: ByProtocol(87.7e9 / 24, 0.92 * 22e9, 22e9),
-    90: ByProtocol(141e9 / 24, 0.92 * 38e9, 38e9),
-    100: ByProtocol(282e9 / 32, 0.92 * 55e9, 55e9),
+    70: ByProtocol(39e9 / 12, 20e9 / 2, 22e9),
+    80: ByProtocol(87.7e9 / 24, 20e9 / 2, 22e9),
+    90: ByProtocol(141e9 / 24, 36.7e9 / 2, 38e9),
+    100: ByProtocol(282e9 / 32, 40e9 / 2, 55e9),
 }
 
 

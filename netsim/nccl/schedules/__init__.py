@@ -7,6 +7,7 @@ import numpy as np
 
 from netsim.collectives.collective import Collective
 from netsim.nccl.mechanism import Mechanism
+from netsim.nccl.schedules.nvls import nvls
 from netsim.nccl.schedules.output import Output
 from netsim.nccl.schedules.plan import Plan, Transfer, Work
 from netsim.nccl.schedules.ring import WALKS, ring
@@ -26,6 +27,7 @@ def _ring(collective: Collective, plan: Plan) -> Schedule:
 GENERATORS: dict[str, Generator] = {
     "Ring": _ring,
     "Tree": tree,
+    "NVLS": nvls,
 }
 
 

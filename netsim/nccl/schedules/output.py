@@ -19,7 +19,7 @@ KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
 class Output:
     """A Builder, the scratch in use, and the rows that end each rank."""
 
-    def __init__(self, collective: Collective, *, places: bool = True) -> None:
+    def __init__(self, collective: Collective, *, places: bool = True, keep: bool = True) -> None:
         self.collective = collective
         self.builder = Builder(
             collective.ranks, float(collective.element_bytes), (collective.name,)
@@ -27,7 +27,8 @@ class Output:
         self.places = places
         self._scratch = 0
         self._final: list[Rows] = []
-        self._keep()
+        if keep:
+            self._keep()
 
     def add(
         self,

@@ -1,0 +1,201 @@
+"""NVLS in one node: the switch adds up what heads ask for and hands out what they store.
+
+Every rank copies its input into a buffer that the switch can read, and results out of one, unless
+its own buffers are registered. A head reads sums and stores them in one pass; here the two rows of
+that pass overlap from loop to loop.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives.collective import Collective
+from netsim.nccl.schedules.cuts import chunk_table
+from netsim.nccl.schedules.hops import Channel, Pass, RowKind
+from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.plan import Plan, Work, folded
+from netsim.nccl.schedules.weave import USER, Place, Segments, Weave
+from netsim.schedule import (
+    ARRIVED,
+    IN,
+    IN_ORDER,
+    MULTICAST,
+    OUT,
+    SCRATCH,
+    SWITCH_REDUCE,
+    Lag,
+    Schedule,
+    Style,
+    Use,
+)
+
+GIVEN, SUMS, RESULTS, REGIONS = 0, 1, 2, 3  # copied in, summed up by a head, handed out
+LAST_ALIGNMENT = 16384  # bytes to which the chunk of the last loop is rounded up
+
+
+def nvls(collective: Collective, plan: Plan) -> Schedule:
+    """AllReduce, AllGather or ReduceScatter through the switch of one node."""
+    if len(plan.heads) != 1:
+        raise ValueError(f"NVLS: expected one node, got {len(plan.heads)}")
+    output = Output(collective, places=plan.places, keep=False)
+    group = output.builder.group(range(collective.ranks))
+    for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
+        channel = Channel(plan, work.channel, multiplicity)
+        cut = loop_segments(collective, work, len(plan.heads[0]), plan.slots)
+        woven = _Switch(channel, collective, plan.heads[0], group)
+        last = woven.all(cut.slots)
+        output.add(woven.woven, cut, REGIONS, last)
+    return output.close()
+
+
+def loop_segments(collective: Collective, work: Work, heads: int, slots: int) -> Segments:
+    """Heads' chunks of every loop, then the whole loop, then nothing.
+
+    Chunks of AllReduce follow one another in the buffer; of the others each head's is the same
+    part of another block.
+    """
+    element_bytes = collective.element_bytes
+    if collective.name == "all_reduce":
+        offset, count = chunk_table(work, element_bytes, heads, LAST_ALIGNMENT)
+        within = offset - offset[:, :1]
+    else:
+        offset, count = (np.repeat(x, heads, 1) for x in chunk_table(work, element_bytes))
+        within = np.arange(heads) * count
+    nothing = np.zeros((len(count), 1), np.int64)
+    return Segments(
+        np.hstack([offset, offset[:, :1], nothing]),
+        np.hstack([count, count.sum(1, keepdims=True), nothing]),
+        np.hstack([within, nothing, nothing]),
+        slots=slots,
+    )
+
+
+@dataclass
+class _Switch:
+    """One channel while the rows of a loop are written.
+
+    `stages` holds, by stage and rank (head), the rows of a pass.
+    """
+
+    channel: Channel
+    collective: Collective
+    heads: tuple[int, ...]
+    group: int
+    woven: Weave = field(default_factory=Weave)
+    stages: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+
+    def all(self, slots: int) -> tuple[list[int], list[int]]:
+        """All rows of a loop; the ranks and rows that end it."""
+        name, mechanism = self.collective.name, self.channel.plan.mechanism
+        sync = Lag(mechanism.nvls_sync)
+        if name != "all_gather":
+            self._copies("give")
+            self._sums()
+            self._follow("sum", "give", sync, IN_ORDER, slots)
+        if name != "reduce_scatter":
+            self._stores()
+            self._copies("take")
+            self._follow("take", "store", sync, IN_ORDER, slots)
+        if name == "all_reduce":
+            for head in self.heads:
+                here, before = self.stages["store"][head], self.stages["sum"][head]
+                self.woven.after(here, before, ARRIVED)
+                self.woven.after(before, here, IN_ORDER, slots)
+        for stage in self.stages.values():
+            for rows in stage.values():
+                for row in rows:
+                    self.woven.after(row, np.array(rows), IN_ORDER, 1)
+        last = self.stages["sum" if name == "reduce_scatter" else "take"]
+        ends = [(rank, row) for rank, rows in last.items() for row in rows]
+        return [rank for rank, _ in ends], [row for _, row in ends]
+
+    def _copies(self, stage: str) -> None:
+        """Every rank's pass between its own buffer and the switch's."""
+        giving, n = stage == "give", self.collective.ranks
+        region = Place(0, GIVEN if giving else RESULTS)
+        buffers = (IN, SCRATCH) if giving else (SCRATCH, OUT)
+        kind = self.channel.local(Pass(*buffers, writes=1))
+        whole, nothing = len(self.heads), -1
+        done = self.stages.setdefault(stage, {})
+        for rank in range(n):
+            if self.channel.plan.registered:
+                done[rank] = [self.woven.row(self.channel.wait(), rank, rank, nothing)]
+            elif self.collective.name == "all_reduce":
+                ends = (USER, region) if giving else (region, USER)
+                done[rank] = [
+                    self.woven.row(kind, rank, rank, whole, source=ends[0], target=ends[1])
+                ]
+            else:
+                done[rank] = self._block_copies(kind, rank, region, giving=giving)
+
+    def _block_copies(self, kind: RowKind, rank: int, region: Place, *, giving: bool) -> list[int]:
+        """One pass over all heads' blocks, a row for each."""
+        rows = []
+        for number, head in enumerate(self.heads):
+            block = Place(head * self.collective.count)
+            ends = (block, region) if giving else (region, block)
+            rows.append(self.woven.row(kind, rank, rank, number, source=ends[0], target=ends[1]))
+        return rows
+
+    def _sums(self) -> None:
+        """Every head reads the sum of its chunk from the switch."""
+        whole = self.collective.name == "all_reduce"
+        kind = self._switch_kind(
+            SWITCH_REDUCE,
+            IN if self.channel.plan.registered else SCRATCH,
+            SCRATCH if whole else OUT,
+        )
+        done = self.stages.setdefault("sum", {})
+        for number, head in enumerate(self.heads):
+            base = 0 if whole else head * self.collective.count
+            source = Place(base) if self.channel.plan.registered else Place(0, GIVEN)
+            target = Place(0, SUMS) if whole else USER
+            done[head] = [
+                self.woven.row(kind, self.group, head, number, source=source, target=target)
+            ]
+
+    def _stores(self) -> None:
+        """Every head stores its chunk to all ranks through the switch."""
+        whole = self.collective.name == "all_reduce"
+        out = OUT if self.channel.plan.registered else SCRATCH
+        kind = self._switch_kind(MULTICAST, SCRATCH if whole else IN, out)
+        done = self.stages.setdefault("store", {})
+        for number, head in enumerate(self.heads):
+            base = 0 if whole else head * self.collective.count
+            target = Place(base) if self.channel.plan.registered else Place(0, RESULTS)
+            source = Place(0, SUMS) if whole else USER
+            done[head] = [
+                self.woven.row(kind, head, self.group, number, source=source, target=target)
+            ]
+
+    def _switch_kind(self, kind: int, src_buffer: int, dst_buffer: int) -> RowKind:
+        plan = self.channel.plan
+        end = "dst" if kind == SWITCH_REDUCE else "src"
+        second = kind == MULTICAST and self.collective.name == "all_reduce"
+        uses = [Use("nvls", end, 1.0)]
+        if not second:  # storing a sum is the same pass as reading it
+            uses.append(Use("sm", end, 1.0, index=self.channel.number))
+        style = Style(
+            kind,
+            src_buffer=src_buffer,
+            dst_buffer=dst_buffer,
+            channel=self.channel.number,
+            multiplicity=self.channel.multiplicity,
+            wire=1 / plan.mechanism.nvls_efficiency,
+            uses=tuple(uses),
+        )
+        fixed = 0.0 if second else plan.mechanism.slice_cost
+        return RowKind(replace(style, latency=fixed, cap=self.channel.rate))
+
+    def _follow(self, later: str, earlier: str, sync: Lag, freed: Lag, slots: int) -> None:
+        """Each pass of a stage takes in what all of the one before have left, and frees it."""
+        before = _all(self.stages[earlier])
+        after = _all(self.stages[later])
+        pairs = np.repeat(after, len(before)), np.tile(before, len(after))
+        self.woven.after(*pairs, sync)
+        self.woven.after(pairs[1], pairs[0], freed, slots)
+
+
+def _all(stage: dict[int, list[int]]) -> NDArray[np.int64]:
+    return np.array([row for rows in stage.values() for row in rows])
