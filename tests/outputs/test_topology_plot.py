@@ -1,0 +1,220 @@
+"""Drawings of topologies: what is drawn, how much each line stands for, and files that repeat."""
+
+from itertools import combinations
+from math import isnan
+from pathlib import Path
+
+import pytest
+
+from netsim.cli.topo.options import Options
+from netsim.cli.topo.subject import Subject, find_subject
+from netsim.plots.topology import plot_topology
+from netsim.plots.topology.compose import cluster_picture
+from netsim.plots.topology.draw import figure_of
+from netsim.plots.topology.graphs import graph_picture
+from netsim.plots.topology.use import read_use
+from netsim.plots.topology.values import Picture
+from netsim.presets import preset_names
+from tests.cli.command import netsim
+
+RATE = 49.1e9  # usable bytes/s of a 400G NIC on InfiniBand
+
+
+def subject(name: str, *settings: str, nodes: int | None = None, fabric: str | None = None):
+    return find_subject(name, Options(nodes=nodes, fabric=fabric, settings=settings))
+
+
+def picture(found: Subject) -> Picture:
+    if found.cluster is None:
+        return graph_picture(found.name, found.topology, None)
+    return cluster_picture(found.name, found.cluster, None)
+
+
+def labels(drawn: Picture, kind: str) -> list[str]:
+    return [box.label for box in drawn.boxes if box.kind == kind]
+
+
+def lines(drawn: Picture, one: str, other: str) -> list:
+    """Lines between boxes of two kinds, or whose labels begin so."""
+    found = []
+    for line in drawn.lines:
+        ends = (drawn.boxes[line.tail], drawn.boxes[line.head])
+        for a, b in (ends, ends[::-1]):
+            if a.kind == one and b.kind == other and line not in found:
+                found.append(line)
+    return found
+
+
+CASES = {
+    **{name: (name, (), None, None) for name in preset_names("topologies")},
+    "two a100": ("dgx-a100", (), 2, "rail-optimized"),
+    "four a100": ("dgx-a100", (), 4, "rail-optimized"),
+    "leaf-spine": ("dgx-h100", ("fabric.oversubscription=2",), 64, "leaf-spine"),
+    "units": ("dgx-h100", (), 512, "rail-optimized"),
+    "nvl72": ("gb200-nvl72", (), 18, None),
+    "racks": ("gb200-nvl72", (), 72, None),
+    "dual plane": ("dgx-h100", (), 8, "dual-plane"),
+    "fat tree": ("dgx-h100", (), 16, "fat-tree"),
+    "dragonfly": ("dgx-h100", (), 64, "dragonfly"),
+    "small dragonfly": ("dgx-h100", (), 4, "dragonfly"),
+    "ring of hosts": ("dgx-h100", (), 40, "ring"),
+    "torus of hosts": ("dgx-h100", ("fabric.dims=[4, 4, 2]",), 32, "torus"),
+    "ring": ("ring-of-five", (), None, None),
+    "large ring": ("ring-of-five", ("graph.gpus=512",), None, None),
+    "switch": ("ring-of-five", ("graph.kind=switch", "graph.gpus=512"), None, None),
+    "mesh": ("ring-of-five", ("graph.kind=full-mesh", "graph.gpus=8"), None, None),
+    "torus": ("torus-alltoall", (), None, None),
+    "deep torus": ("torus-alltoall", ("graph.dims=[8, 8, 8]",), None, None),
+    "long torus": ("torus-alltoall", ("graph.dims=[16, 32]",), None, None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_lies_on_anything_else(case: str) -> None:
+    name, settings, nodes, fabric = CASES[case]
+    drawn = picture(subject(name, *settings, nodes=nodes, fabric=fabric))
+    assert len(drawn.boxes) <= 160
+    assert drawn.lines
+    for one, other in combinations(drawn.boxes, 2):
+        apart = abs(one.x - other.x) - (one.width + other.width) / 2
+        above = abs(one.y - other.y) - (one.height + other.height) / 2
+        assert max(apart, above) > -1e-9, (one, other)
+    width, height = figure_of(drawn).get_size_inches()
+    assert width <= 20
+    assert height <= 20
+
+
+def test_a_dgx_h100_is_drawn_whole() -> None:
+    drawn = picture(subject("dgx-h100"))
+    assert labels(drawn, "gpu") == [f"GPU {n}" for n in range(8)]
+    assert labels(drawn, "nvswitch") == ["4 NVSwitches"]
+    assert len(labels(drawn, "pcie")) == len(labels(drawn, "nic")) == 8
+    assert {line.rate for line in lines(drawn, "gpu", "nvswitch")} == {18 * 20.6e9}
+    rows = {box.kind: box.y for box in drawn.boxes}
+    assert sorted(rows, key=rows.__getitem__) == ["nvswitch", "gpu", "cpu", "pcie", "nic"]
+
+
+def test_the_cube_mesh_has_its_sixteen_links() -> None:
+    drawn = picture(subject("dgx-1-v100"))
+    between = lines(drawn, "gpu", "gpu")
+    assert len(between) == 16
+    assert all(line.bend < 0 for line in between)
+    assert len({line.rate for line in between}) == 2
+
+
+def test_512_gpus_are_boxes_with_counts() -> None:
+    drawn = picture(subject("dgx-h100", "fabric.oversubscription=2", nodes=64, fabric="leaf-spine"))
+    hosts = labels(drawn, "host")
+    assert hosts[0] == "5 hosts\nnode0 … node4\n40 GPUs"
+    assert hosts[-1] == "4 hosts\nnode60 … node63\n32 GPUs"
+    assert len(labels(drawn, "switch")) == 13 + 5
+    down = lines(drawn, "host", "switch")
+    assert [line.count for line in down] == [40] * 12 + [32]
+    assert down[0].bandwidth == pytest.approx(40 * RATE)
+    up = lines(drawn, "switch", "switch")
+    assert (len(up), {line.count for line in up}) == (65, {4})
+    assert len(labels(drawn, "gpu")) == 8  # one host from inside
+    assert drawn.title == "dgx-h100: 64 hosts, 512 GPUs, leaf-spine"
+
+
+def test_what_is_left_out_is_said() -> None:
+    drawn = picture(subject("dgx-h100", nodes=8192))
+    texts = [one.text for one in drawn.captions]
+    assert "… 8128 more hosts …" in texts
+    assert "… 2032 more …" in texts
+    drawn = picture(subject("ring-of-five", "graph.gpus=512"))
+    assert [one.text for one in drawn.captions] == ["… 488 more …"]
+
+
+def test_a_shared_nvlink_domain_is_one_switch() -> None:
+    drawn = picture(subject("gb200-nvl72", nodes=18))
+    assert labels(drawn, "nvswitch")[0] == "18 NVSwitches, shared by 18 hosts"
+    up = [line for line in lines(drawn, "host", "nvswitch") if line.kind == "nvlink"]
+    assert [line.count for line in up] == [4] * 18
+
+
+def test_groups_of_a_dragonfly_are_joined_by_their_global_links() -> None:
+    drawn = picture(subject("dgx-h100", nodes=64, fabric="dragonfly"))
+    assert labels(drawn, "switch") == [f"group {n}\n8 routers" for n in range(4)]
+    assert [line.count for line in lines(drawn, "switch", "switch")] == [10] * 6
+
+
+def test_a_torus_closes_in_the_plane() -> None:
+    drawn = picture(subject("torus-alltoall"))
+    assert len(drawn.lines) == 32
+    assert sum(line.bend > 0 for line in drawn.lines) == 8
+
+
+LINKS = """\
+link,kind,capacity_GBps,bytes,utilisation,busy_us
+node0.gpu0->node0.nvswitch0,nvlink,240.0,1,0.25,1
+node0.nvswitch0->node0.gpu0,nvlink,240.0,1,0.75,1
+sm(node0.gpu0),sm,240.0,1,0.5,1
+"""
+
+
+def test_colours_are_those_of_the_results(tmp_path: Path) -> None:
+    (tmp_path / "links.csv").write_text(LINKS)
+    found = subject("dgx-a100", nodes=2)
+
+    used = read_use(tmp_path, found.topology)
+    assert found.cluster is not None
+    drawn = cluster_picture("x", found.cluster, used)
+    known = [line.used for line in drawn.lines if not isnan(line.used)]
+    assert known == [0.75]  # the busier direction
+
+
+def test_files_come_out_the_same_each_time(tmp_path: Path) -> None:
+    found = subject("dgx-1-v100")
+    for name in ("a", "b"):
+        written = plot_topology("x", found.cluster or found.topology, tmp_path / name / "x")
+        assert [path.name for path in written] == ["x.svg", "x.png"]
+    for end in ("svg", "png"):
+        assert (tmp_path / f"a/x.{end}").read_bytes() == (tmp_path / f"b/x.{end}").read_bytes()
+
+
+def test_the_verb_draws_and_colours(capsys, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("res").mkdir()
+    Path("res/links.csv").write_text(LINKS)
+    outcome = netsim(
+        capsys, "topo", "plot", "dgx-a100", "--nodes", 2, "--result", "res", "-o", "pictures"
+    )
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == "wrote pictures/dgx-a100.svg\nwrote pictures/dgx-a100.png\n"
+    assert Path("pictures/dgx-a100.png").stat().st_size > 20_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["dgx-h100", "--result", "nowhere"],
+            "nowhere: no such folder (expected the results of netsim run)\n",
+        ),
+        (
+            ["dgx-h100", "--result", "empty"],
+            "empty: holds no links.csv (netsim run writes it with traces)\n",
+        ),
+        (
+            ["ring-of-five", "--result", "res"],
+            "res/links.csv: none of its links is in this topology, which has gpu0->gpu1 while the "
+            "file has node0.gpu0->node0.nvswitch0 (name the cluster of that run: its scenario, or "
+            "the same --nodes and --fabric)\n",
+        ),
+        (
+            ["dgx-h100", "--result", "bad"],
+            "bad/links.csv:2: utilisation: expected a number, got 'much'\n",
+        ),
+        (["dgx-h100", "-o", "file"], "file: cannot be written: File exists\n"),
+    ],
+)
+def test_mistakes(capsys, tmp_path: Path, monkeypatch, arguments, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("empty", "res", "bad"):
+        Path(folder).mkdir()
+    Path("res/links.csv").write_text(LINKS)
+    Path("bad/links.csv").write_text(LINKS.replace("0.25", "much"))
+    Path("file").write_text("")
+    outcome = netsim(capsys, "topo", "plot", *arguments)
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", message)
