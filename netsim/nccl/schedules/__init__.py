@@ -11,11 +11,13 @@ from netsim.nccl.schedules.nvls import nvls
 from netsim.nccl.schedules.output import Output
 from netsim.nccl.schedules.plan import Plan, Transfer, Work
 from netsim.nccl.schedules.ring import WALKS, ring
+from netsim.nccl.schedules.rounds import transfers_of
+from netsim.nccl.schedules.send_recv import send_recv
 from netsim.nccl.schedules.tree import chain, tree
 from netsim.schedule import Schedule
 from netsim.topology import Topology
 
-__all__ = ["GENERATORS", "Plan", "Transfer", "Work", "schedule_of", "with_blocks"]
+__all__ = ["GENERATORS", "Plan", "Transfer", "Work", "schedule_of", "transfers_of", "with_blocks"]
 
 Generator = Callable[[Collective, Plan], Schedule]
 
@@ -28,6 +30,7 @@ GENERATORS: dict[str, Generator] = {
     "Ring": _ring,
     "Tree": tree,
     "NVLS": nvls,
+    "SendRecv": send_recv,
 }
 
 

@@ -1,0 +1,106 @@
+"""Grouped sends and receives: correct in every round, and as fast as blocks and links allow."""
+
+from dataclasses import replace
+
+import pytest
+
+from netsim.collectives import Collective
+from netsim.engines import simulate
+from netsim.nccl.facts import facts_of
+from netsim.nccl.mechanism import MECHANISMS, ByProtocol
+from netsim.nccl.p2p import P2pChannels
+from netsim.nccl.schedules import Plan, schedule_of, transfers_of, with_blocks
+from netsim.nccl.schedules.rounds import messages_of
+from netsim.program import place
+from netsim.topology import switch
+from tests.nccl.nccl_plans import IDEAL, checked, nodes_of
+
+FEW = P2pChannels(total=8, per_peer=4, fewest=2)
+MIB = 2**20
+
+
+def plan_of(
+    c: Collective, nodes: int, channels: P2pChannels = FEW, chunk: int = 4096, **given: object
+) -> Plan:
+    local = c.ranks // nodes
+    ranks = [range(first, first + local) for first in range(0, c.ranks, local)]
+    sends = transfers_of(c, ranks, channels, chunk, facts_of())
+    values = {"mechanism": IDEAL, **given}
+    return Plan("SendRecv", "Simple", nodes_of(nodes, local), transfers=sends, **values)
+
+
+@pytest.mark.parametrize("name", ["alltoall", "gather", "scatter", "sendrecv"])
+@pytest.mark.parametrize(("nodes", "local"), [(1, 2), (1, 5), (2, 3), (3, 1), (2, 8)])
+def test_everyone_gets_what_is_theirs(name, nodes, local):
+    root = 1 if name in ("gather", "scatter") else 0
+    for count, direct in ((5, False), (2100, True), (9001, False)):
+        in_place = root == 1 and count == 5
+        c = Collective(name, nodes * local, count, 4, root=root, in_place=in_place)
+        checked(c, plan_of(c, nodes, direct=direct, fold=False))
+
+
+def test_uneven_exchanges_and_pairs():
+    matrix = tuple(tuple((r * 7 + d * 3) % 5 * 400 for d in range(4)) for r in range(4))
+    uneven = Collective("alltoallv", 4, element_bytes=4, matrix=matrix)
+    checked(uneven, plan_of(uneven, 2, fold=False))
+    pairs = Collective("p2p", 4, 900, 4, pairs=((0, 1), (2, 2), (0, 3), (3, 0)))
+    checked(pairs, plan_of(pairs, 2, fold=False))
+    with pytest.raises(ValueError, match="all_reduce does not run as sends"):
+        list(messages_of(Collective("all_reduce", 4, 10)))
+
+
+def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:
+    topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
+    return simulate(place(schedule_of(c, plan), topology), "simpy").makespan
+
+
+WIDE = P2pChannels(total=32, per_peer=32, fewest=4)
+
+
+def test_alltoall_fills_the_links_of_one_node():
+    c = Collective("alltoall", 8, 64 * MIB // 32, 4)
+    plan = plan_of(c, 1, WIDE, 524288, places=False)
+    assert seconds(c, plan, 370e9) == pytest.approx(7 / 8 * c.size_bytes / 370e9, rel=0.1)
+
+
+@pytest.mark.parametrize("nbytes", [2**13, 2**20, 64 * MIB])
+def test_folding_changes_nothing(nbytes):
+    c = Collective("alltoall", 8, nbytes // 32, 4)
+    plan = plan_of(c, 1, WIDE, 524288, mechanism=MECHANISMS[90])
+    times = [seconds(c, replace(plan, fold=fold), 370e9) for fold in (True, False)]
+    assert times[0] == pytest.approx(times[1], rel=1e-9)
+
+
+def test_a_send_has_half_of_its_block():
+    """A rank sends and receives on one channel: each has half of the warps."""
+    slow = replace(IDEAL, rate=ByProtocol(2e9, 2e9, 2e9))
+    c = Collective("sendrecv", 4, 4 * MIB // 4, 4)
+    one = P2pChannels(1, 1, 1)
+    plan = plan_of(c, 1, one, 65536, mechanism=slow)
+    assert seconds(c, plan, 1e12) == pytest.approx(c.size_bytes / 1e9, rel=0.03)
+    twice = plan_of(c, 1, P2pChannels(2, 2, 2), 65536, mechanism=slow)
+    assert seconds(c, twice, 1e12) == pytest.approx(c.size_bytes / 2e9, rel=0.05)
+
+
+def test_one_channel_over_the_network_moves_about_14_gigabytes_a_second():
+    """§3.7: what one channel moves to one peer, a chunk of 128 KiB at a time."""
+    c = Collective("sendrecv", 4, 16 * MIB // 4, 4)
+    for channels, expected in ((1, 14e9), (2, 28e9)):
+        several = P2pChannels(channels, channels, channels)
+        plan = plan_of(c, 4, several, 131072, mechanism=MECHANISMS[90], places=False)
+        assert c.size_bytes / seconds(c, plan, 100e9, 3e-6) == pytest.approx(expected, rel=0.1)
+
+
+def test_batches_of_a_block_follow_one_another():
+    """16 rounds on a single channel are two batches; the second waits for all of the first."""
+    c = Collective("alltoall", 16, 64, 4)
+    plan = plan_of(c, 16, P2pChannels(1, 1, 1), fold=False)
+    assert {one.batch for one in plan.transfers} == {0, 1}
+    made = schedule_of(c, plan)
+    timeline = simulate(place(made, switch(16, 1e9, 1e-6)), "simpy")
+    batch = {(one.src, one.dst): one.batch for one in plan.transfers}
+    real = [row for row in range(len(made)) if made.amount[row] and made.src[row] == 0]
+    pairs = [(batch.get((0, int(made.dst[row]))), row) for row in real]
+    first = max(timeline.end[row] for turn, row in pairs if turn == 0 and made.dst[row] != 0)
+    second = min(timeline.start[row] for turn, row in pairs if turn == 1)
+    assert second >= first
