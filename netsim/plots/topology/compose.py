@@ -10,8 +10,8 @@ from netsim.plots.topology.bundles import bent, lines_between
 from netsim.plots.topology.grids import circle_picture, grid_picture
 from netsim.plots.topology.groups import Group, host_groups, some_of
 from netsim.plots.topology.inside import add_switch, draw_host, levels_of, rows_of
-from netsim.plots.topology.tiers import Row, draw_rows, rows_above, width_of_row
-from netsim.plots.topology.values import GAP, WIDE_GAP, Box, Caption, Picture, Sheet, around
+from netsim.plots.topology.tiers import Row, draw_rows, gap_of, rows_above, width_of_row
+from netsim.plots.topology.values import GAP, Box, Caption, Picture, Sheet, around
 from netsim.topology.cluster import Cluster
 from netsim.topology.fabrics.torus import Torus
 from netsim.topology.figures import fabric_figures, gpu_bandwidth
@@ -77,7 +77,7 @@ def _whole(name: str, cluster: Cluster, used: Use) -> Picture:
     sheet.rows += rows_of(levels, nics=nics)
     if any(box.kind == "nvswitch" for box in sheet.boxes):
         sheet.rows.append((0.0, "NVSwitches"))
-    _above(sheet, cluster, rows, (0.0, x - _BETWEEN), (3 + levels) * GAP + WIDE_GAP)
+    _above(sheet, cluster, rows, (0.0, x - _BETWEEN), (3 + levels) * GAP)
     if len(cluster.host_class) == 1:
         sheet.frames = [replace(frame, label="") for frame in sheet.frames]
     return _picture(name, cluster, sheet, used)
@@ -101,7 +101,7 @@ def _outside(name: str, cluster: Cluster, used: Use) -> Picture:
             names = [n for host in range(slot.first, slot.last + 1) for n in nodes[f"node{host}"]]
             sheet.add(_host_box(cluster, slot, x, pitch), *names)
     _domain_switches(sheet, cluster, nodes)
-    _above(sheet, cluster, rows, (0.0, width), GAP + WIDE_GAP)
+    _above(sheet, cluster, rows, (0.0, width), GAP)
     hosts = len(cluster.host_class)
     sheet.rows.append((GAP, f"{hosts} hosts\n{len(cluster.topology)} GPUs"))
     return _picture(name, cluster, sheet, used)
@@ -176,7 +176,8 @@ def _above(
     if cluster.fabric is None:
         return
     middle, wide = sum(span) / 2, max([span[1] - span[0], *map(width_of_row, rows)])
-    draw_rows(sheet, cluster.fabric, rows, (middle - wide / 2, middle + wide / 2), y)
+    ends = (middle - wide / 2, middle + wide / 2)
+    draw_rows(sheet, cluster.fabric, rows, ends, y + gap_of(ends))
 
 
 def _leaves(groups: Sequence[Group]) -> set[int]:

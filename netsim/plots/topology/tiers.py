@@ -82,6 +82,11 @@ def width_of_row(row: Row) -> float:
     return _PITCH * len(row.slots)
 
 
+def gap_of(span: tuple[float, float]) -> float:
+    """The gap between two rows: wider where lines run far to the side."""
+    return max(WIDE_GAP, 0.095 * (span[1] - span[0]))
+
+
 def draw_rows(
     sheet: Sheet, fabric: Fabric, rows: list[Row], span: tuple[float, float], y: float
 ) -> None:
@@ -102,7 +107,7 @@ def draw_rows(
         count = _count(fabric, row.name)
         noun = "switches" if count > 1 else "switch"
         sheet.rows.append((y, f"{row.name}\n{count} {noun}\n{ports.get(row.name, 0)} ports in use"))
-        y += WIDE_GAP
+        y += gap_of(span)
 
 
 def _count(fabric: Fabric, name: str) -> int:
