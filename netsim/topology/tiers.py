@@ -49,9 +49,11 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
     for number, (name, _) in enumerate(fabric.tiers, 1):
         mine = level == number
         if mine.any():
-            sides = [_side(c[mine], b[mine]) for c, b in zip(counts, carried, strict=True)]
+            down, across, up = (
+                _side(c[mine], b[mine]) for c, b in zip(counts, carried, strict=True)
+            )
             ratio = _ratio(carried[0][mine], carried[2][mine])
-            found.append(Tier(name, int(mine.sum()), *sides, ratio))
+            found.append(Tier(name, int(mine.sum()), down, across, up, ratio))
     return tuple(found)
 
 

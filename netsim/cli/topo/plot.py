@@ -16,7 +16,7 @@ from netsim.cli.topo.options import (
     Options,
     Settings,
 )
-from netsim.cli.topo.subject import find_subject
+from netsim.cli.topo.subject import Subject, find_subject
 from netsim.errors import InputError
 from netsim.plots.topology import plot_topology
 
@@ -46,16 +46,15 @@ def plot(
     subject = find_subject(name, Options(*given))
     for note in subject.notes:
         typer.echo(note, err=True)
+    for path in _drawn(subject, output or FOLDER, result):
+        typer.echo(f"wrote {path.as_posix()}", err=True)
+
+
+def _drawn(subject: Subject, folder: Path, result: Path | None) -> list[Path]:
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
+    what = subject.cluster or subject.topology
     try:
-        written = plot_topology(
-            subject.name,
-            subject.cluster or subject.topology,
-            (output or FOLDER) / subject.name,
-            result=result,
-        )
+        return plot_topology(subject.name, what, folder / subject.name, result=result)
     except OSError as error:
-        raise InputError(f"{output or FOLDER}: cannot be written: {error.strerror}") from None
-    for path in written:
-        typer.echo(f"wrote {path.as_posix()}", err=True)
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None

@@ -19,19 +19,16 @@ def lines_between(
     links = topology.links
     a, b = box[links.tail], box[links.head]
     shown = np.flatnonzero((a >= 0) & (b >= 0) & (a != b))
-    if not len(shown):
-        return []
-    a, b = a[shown], b[shown]
-    low, high, forward = np.minimum(a, b), np.maximum(a, b), a < b
-    _, first, group = np.unique(low * (box.max() + 1) + high, True, True)
-    size, rate = len(first), links.bandwidth[shown]
+    low, high = np.minimum(a, b)[shown], np.maximum(a, b)[shown]
+    forward = (a < b)[shown]
+    _, first, group = np.unique(low * (len(of) + 1) + high, True, True)
+    size, rate, kinds = len(first), links.bandwidth[shown], links.kind[shown]
     total = [np.bincount(group, np.where(way, rate, 0.0), size) for way in (forward, ~forward)]
     count = [np.bincount(group, way, size) for way in (forward, ~forward)]
     largest, busiest = np.zeros(size), np.full(size, np.nan)
     np.maximum.at(largest, group, rate)
     if used is not None:
         np.fmax.at(busiest, group, used[shown])
-    kinds = links.kind[shown]
     return [
         Line(
             int(low[i]),

@@ -49,12 +49,16 @@ def figure_of(picture: Picture) -> Figure:
     _draw_boxes(axes, picture, points)
     _draw_texts(axes, picture, points)
     left = 0.2 / width
-    figure.text(left, 1 - 0.38 / height, _cut(picture.title, width * 9.5), fontsize=13,
-                fontweight="bold")  # fmt: skip
-    figure.text(left, 1 - 0.65 / height, _cut(picture.subtitle, width * 14), fontsize=9.5,
-                color=GREY)  # fmt: skip
+    _titles(figure, picture, left)
     draw_legend(figure, picture, left, below / height, heat=heat)
     return figure
+
+
+def _titles(figure: Figure, picture: Picture, left: float) -> None:
+    width, height = figure.get_size_inches()
+    title, below = _cut(picture.title, width * 9.5), _cut(picture.subtitle, width * 14)
+    figure.text(left, 1 - 0.38 / height, title, fontsize=13, fontweight="bold")
+    figure.text(left, 1 - 0.65 / height, below, fontsize=9.5, color=GREY)
 
 
 def _cut(text: str, most: float) -> str:

@@ -80,19 +80,7 @@ def draw_host(
         _add(sheet, name, f"gpu{gpu}", plan, ys["gpu"], f"GPU {gpu}")
     for nic in host.rail.tolist():
         _add(sheet, name, f"nic{nic}", plan, ys["nic"], f"NIC {nic}")
-    for number in range(len(host.machine.pcie.switches)):
-        place = f"pcie{number}"
-        if place in plan.x:
-            level = plan.level[place]
-            if level > 1:
-                _make_room(plan, place, ys[f"pcie{level}"], ys)
-            _add(sheet, name, place, plan, ys[f"pcie{level}"], "PCIe")
-    for number in range(host.machine.cpu.domains):
-        _make_room(plan, f"cpu{number}", ys["cpu"], ys)
-        box = _add(sheet, name, f"cpu{number}", plan, ys["cpu"], f"CPU {number}")
-        sheet.of[f"{name}.mem{number}"] = box
-        if not host.machine.p2p:
-            _add_memory(sheet, name, number, plan, ys["cpu"])
+    _add_tree(sheet, name, plan, ys)
     inside = bool(switch) and host.egress.max(initial=-1) >= 0
     if inside and host.machine.scale_up is not None:
         add_switch(sheet, [f"{name}.{switch}"], (start, end), host.machine.scale_up)
@@ -100,6 +88,24 @@ def draw_host(
     bottom = 0.0 if inside else ys["gpu"]
     sheet.frames.append(Frame(start - 0.1, bottom - 0.42, end + 0.1, top + 0.42, name))
     return end
+
+
+def _add_tree(sheet: Sheet, name: str, plan: _Plan, ys: dict[str, float]) -> None:
+    """PCIe switches, CPUs, and memory where traffic between GPUs passes it."""
+    machine = plan.machine
+    for number in range(len(machine.pcie.switches)):
+        place = f"pcie{number}"
+        if place in plan.x:
+            level = plan.level[place]
+            if level > 1:
+                _make_room(plan, place, ys[f"pcie{level}"], ys)
+            _add(sheet, name, place, plan, ys[f"pcie{level}"], "PCIe")
+    for number in range(machine.cpu.domains):
+        _make_room(plan, f"cpu{number}", ys["cpu"], ys)
+        box = _add(sheet, name, f"cpu{number}", plan, ys["cpu"], f"CPU {number}")
+        sheet.of[f"{name}.mem{number}"] = box
+        if not machine.p2p:
+            _add_memory(sheet, name, number, plan, ys["cpu"])
 
 
 def add_switch(
