@@ -8,7 +8,9 @@ import numpy as np
 from netsim.collectives.collective import Collective
 from netsim.nccl.mechanism import Mechanism
 from netsim.nccl.schedules.nvls import nvls
+from netsim.nccl.schedules.nvls_tree import nvls_tree
 from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.pat import pat
 from netsim.nccl.schedules.plan import Plan, Transfer, Work
 from netsim.nccl.schedules.ring import WALKS, ring
 from netsim.nccl.schedules.rounds import transfers_of
@@ -30,6 +32,8 @@ GENERATORS: dict[str, Generator] = {
     "Ring": _ring,
     "Tree": tree,
     "NVLS": nvls,
+    "NVLSTree": nvls_tree,
+    "PAT": pat,
     "SendRecv": send_recv,
 }
 

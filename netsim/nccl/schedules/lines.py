@@ -89,21 +89,26 @@ class Lines:
                 for row in rows:
                     for earlier in passes[sub - 1]:
                         self.woven.after(row, earlier, IN_ORDER, int(sub == 0))
-        for (src, dst, sub), filled in self.filled.items():
-            self._credits((src, dst), sub, *filled)
+        hops: dict[Hop, list[int]] = {}
+        for src, dst, sub in self.filled:
+            hops.setdefault((src, dst), []).append(sub)
+        for hop, subs in hops.items():
+            for number, sub in enumerate(subs):
+                self._messages(hop, sub, subs[number - 1], back=int(number == 0))
+                if self.channel.simple or number == 0:
+                    self._credits(hop, sub, sub if self.channel.simple else subs[-1])
         ends = [(rank, row) for (_, rank), passes in self.passes.items() for row in passes[-1]]
         return [rank for rank, _ in ends], [row for _, row in ends]
 
-    def _credits(self, hop: Hop, sub: int, row: int, sent: int) -> None:
-        """A Simple slice has a slot of its own; pieces of LL share theirs with the whole chunk."""
-        used, last = sub, self.subs - 1
+    def _messages(self, hop: Hop, sub: int, before: int, back: int) -> None:
+        """A proxy sends one message after the other."""
+        row, sent = self.filled[(*hop, sub)]
         if sent != row:
-            earlier = self.filled[(*hop, sub - 1 if sub else last)][1]
-            self.woven.after(sent, earlier, IN_ORDER, int(sub == 0))
-        if not self.channel.simple:
-            if sub:
-                return
-            used = last
+            self.woven.after(sent, self.filled[(*hop, before)][1], IN_ORDER, back)
+
+    def _credits(self, hop: Hop, sub: int, used: int) -> None:
+        """A Simple slice has a slot of its own; pieces of LL share theirs with the whole chunk."""
+        row, sent = self.filled[(*hop, sub)]
         for reader in self.taken[(*hop, used)]:
             self.woven.after(sent, reader, self.channel.credit(*hop), self.slots)
         if sent != row:

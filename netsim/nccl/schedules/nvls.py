@@ -5,7 +5,7 @@ its own buffers are registered. A head reads sums and stores them in one pass; h
 that pass overlap from loop to loop.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,13 @@ def nvls(collective: Collective, plan: Plan) -> Schedule:
     return output.close()
 
 
-def loop_segments(collective: Collective, work: Work, heads: int, slots: int) -> Segments:
+def loop_segments(
+    collective: Collective,
+    work: Work,
+    heads: int,
+    slots: int,
+    alignment: int = LAST_ALIGNMENT,
+) -> Segments:
     """Heads' chunks of every loop, then the whole loop, then nothing.
 
     Chunks of AllReduce follow one another in the buffer; of the others each head's is the same
@@ -57,7 +63,7 @@ def loop_segments(collective: Collective, work: Work, heads: int, slots: int) ->
     """
     element_bytes = collective.element_bytes
     if collective.name == "all_reduce":
-        offset, count = chunk_table(work, element_bytes, heads, LAST_ALIGNMENT)
+        offset, count = chunk_table(work, element_bytes, heads, alignment)
         within = offset - offset[:, :1]
     else:
         offset, count = (np.repeat(x, heads, 1) for x in chunk_table(work, element_bytes))
@@ -141,7 +147,8 @@ class _Switch:
     def _sums(self) -> None:
         """Every head reads the sum of its chunk from the switch."""
         whole = self.collective.name == "all_reduce"
-        kind = self._switch_kind(
+        kind = switch_kind(
+            self.channel,
             SWITCH_REDUCE,
             IN if self.channel.plan.registered else SCRATCH,
             SCRATCH if whole else OUT,
@@ -159,7 +166,7 @@ class _Switch:
         """Every head stores its chunk to all ranks through the switch."""
         whole = self.collective.name == "all_reduce"
         out = OUT if self.channel.plan.registered else SCRATCH
-        kind = self._switch_kind(MULTICAST, SCRATCH if whole else IN, out)
+        kind = switch_kind(self.channel, MULTICAST, SCRATCH if whole else IN, out, second=whole)
         done = self.stages.setdefault("store", {})
         for number, head in enumerate(self.heads):
             base = 0 if whole else head * self.collective.count
@@ -169,25 +176,6 @@ class _Switch:
                 self.woven.row(kind, head, self.group, number, source=source, target=target)
             ]
 
-    def _switch_kind(self, kind: int, src_buffer: int, dst_buffer: int) -> RowKind:
-        plan = self.channel.plan
-        end = "dst" if kind == SWITCH_REDUCE else "src"
-        second = kind == MULTICAST and self.collective.name == "all_reduce"
-        uses = [Use("nvls", end, 1.0)]
-        if not second:  # storing a sum is the same pass as reading it
-            uses.append(Use("sm", end, 1.0, index=self.channel.number))
-        style = Style(
-            kind,
-            src_buffer=src_buffer,
-            dst_buffer=dst_buffer,
-            channel=self.channel.number,
-            multiplicity=self.channel.multiplicity,
-            wire=1 / plan.mechanism.nvls_efficiency,
-            uses=tuple(uses),
-        )
-        fixed = 0.0 if second else plan.mechanism.slice_cost
-        return RowKind(replace(style, latency=fixed, cap=self.channel.rate))
-
     def _follow(self, later: str, earlier: str, sync: Lag, freed: Lag, slots: int) -> None:
         """Each pass of a stage takes in what all of the one before have left, and frees it."""
         before = _all(self.stages[earlier])
@@ -195,6 +183,29 @@ class _Switch:
         pairs = np.repeat(after, len(before)), np.tile(before, len(after))
         self.woven.after(*pairs, sync)
         self.woven.after(pairs[1], pairs[0], freed, slots)
+
+
+def switch_kind(
+    channel: Channel, kind: int, src_buffer: int, dst_buffer: int, *, second: bool = False
+) -> RowKind:
+    """A head's pass through the switch; `second`: the storing half of one that also reads."""
+    mechanism = channel.plan.mechanism
+    end = "dst" if kind == SWITCH_REDUCE else "src"
+    uses = [Use("nvls", end, 1.0)]
+    if not second:
+        uses.append(Use("sm", end, 1.0, index=channel.number))
+    style = Style(
+        kind,
+        src_buffer=src_buffer,
+        dst_buffer=dst_buffer,
+        channel=channel.number,
+        multiplicity=channel.multiplicity,
+        wire=1 / mechanism.nvls_efficiency,
+        uses=tuple(uses),
+        latency=0.0 if second else mechanism.slice_cost,
+        cap=channel.rate,
+    )
+    return RowKind(style)
 
 
 def _all(stage: dict[int, list[int]]) -> NDArray[np.int64]:

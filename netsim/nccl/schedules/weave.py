@@ -42,17 +42,19 @@ class Segments:
 class Place:
     """Where data lies: `base` elements from its segment's offset, or in slots of a FIFO `region`.
 
-    `turn` is the number of the slot's filling within a turn of the loop.
+    `turn` is the number of the slot's filling within a turn of the loop; with `inside` 0 the data
+    lies at the slot's beginning wherever its segment does.
     """
 
     base: ArrayLike = 0
     region: ArrayLike = NOWHERE
     turn: ArrayLike = 0
+    inside: ArrayLike = 1
 
 
 USER = Place()
 COLUMNS = ("kind", "src", "dst", "step", "segment")
-PLACES = ("base", "region", "turn")
+PLACES = ("base", "region", "turn", "inside")
 
 
 class Weave:
@@ -177,15 +179,15 @@ def _pieces(
     if not places:
         sizes, which = np.unique(count, return_inverse=True)
         return builder.pieces(sizes)[which.reshape(count.shape)]
-    source, target = (_position(segments, segment, table[k : k + 3], base) for k in (1, 4))
-    own = segments.offset[:, segment] + table[7]
+    source, target = (_position(segments, segment, table[k : k + 4], base) for k in (1, 5))
+    own = segments.offset[:, segment] + table[9]
     made = builder.pieces(count.ravel(), source.ravel(), target.ravel(), own.ravel())
     return made.reshape(count.shape)
 
 
 def _position(segments: Segments, segment: Ints, place: Sequence[Ints], base: int) -> Ints:
-    offset, region, turn = place
+    offset, region, turn, inside = place
     filling = np.arange(len(segments.count))[:, None] * segments.turns + turn
     slot = region * segments.slots + filling % segments.slots
-    in_slot = base + slot * segments.stride + segments.within[:, segment]
+    in_slot = base + slot * segments.stride + segments.within[:, segment] * inside
     return np.where(region == NOWHERE, segments.offset[:, segment] + offset, in_slot)

@@ -1,0 +1,216 @@
+"""PAT: AllGather and ReduceScatter along binomial trees that are rotations of one another.
+
+Peers are powers of two apart. AllGather starts with the farthest and one block and ends with the
+nearest and many; ReduceScatter is its mirror. Small blocks share a message. One rank a node.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives.collective import Collective
+from netsim.nccl.schedules.cuts import chunk_table
+from netsim.nccl.schedules.hops import Channel, Pass, RowKind
+from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.plan import Plan, Work, folded
+from netsim.nccl.schedules.weave import USER, Place, Segments, Weave
+from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Lag, Schedule
+
+Ints = NDArray[np.int64]
+
+
+def pat(collective: Collective, plan: Plan) -> Schedule:
+    """All channels' trees."""
+    if len(set(plan.node)) < len(plan.node):
+        raise ValueError("PAT: expected one rank a node")
+    output = Output(collective, places=plan.places)
+    ways = {
+        work.channel: tuple(
+            sorted(
+                (tuple(pair), way) for (c, *pair), way in plan.routes.items() if c == work.channel
+            )
+        )
+        for work in plan.work
+    }
+    for work, multiplicity in folded(plan, ways):
+        channel = Channel(plan, work.channel, multiplicity)
+        together = blocks_together(plan, work, collective)
+        turns = -(-most_blocks(collective.ranks) // together)
+        cut = _segments(collective, work, together, plan.slots, turns)
+        rounds = _Rounds(channel, collective, together, turns, plan.slots)
+        last = rounds.all()
+        output.add(rounds.woven, cut, rounds.regions, (np.arange(collective.ranks), last))
+    return output.close()
+
+
+def blocks_together(plan: Plan, work: Work, collective: Collective) -> int:
+    """Blocks of one message: doubled while two still fit into a slot."""
+    nbytes, together = max(1, min(work.chunk, work.count * collective.element_bytes)), 1
+    while plan.slot // (nbytes * together) >= 2 and together < collective.ranks / 2:
+        together *= 2
+    return together
+
+
+def most_blocks(ranks: int) -> int:
+    """Blocks that pass between nearest neighbours in one loop."""
+    return len(range(0, ranks - 1, 2))
+
+
+def _segments(c: Collective, work: Work, together: int, slots: int, turns: int) -> Segments:
+    """Each block's place in a message, then messages of 1, 2, … blocks, by loop."""
+    offset, count = chunk_table(work, c.element_bytes)
+    one, many = np.zeros((1, together), np.int64), np.arange(1, together + 1)
+    return Segments(
+        np.hstack([offset + one, offset + one]),
+        np.hstack([count + one, count * many]),
+        np.hstack([count * (many - 1), count * one]),
+        slots=slots,
+        turns=turns,
+    )
+
+
+@dataclass
+class _Rounds:
+    """One channel while the rows of a loop are written, for all ranks at once.
+
+    `last` are the ranks' latest rows: a block does one thing after the other.
+    """
+
+    channel: Channel
+    collective: Collective
+    together: int
+    turns: int
+    slots: int
+    woven: Weave = field(default_factory=Weave)
+
+    def __post_init__(self) -> None:
+        self.ranks = np.arange(self.collective.ranks)
+        self.dimensions = (self.collective.ranks - 1).bit_length()
+        self.gathers = self.collective.name == "all_gather"
+        self.first: Ints | None = None
+        self.last: Ints = self.ranks
+
+    @property
+    def regions(self) -> int:
+        """FIFOs to and from the peers of each dimension, and a sum for each block."""
+        return 2 * self.dimensions + self.collective.ranks
+
+    def all(self) -> Ints:
+        """All rows of a loop; the row that ends it on every rank."""
+        order = range(self.dimensions)
+        for dimension in reversed(order) if self.gathers else order:
+            self._round(dimension)
+        assert self.first is not None
+        self.woven.after(self.first, self.last, IN_ORDER, 1)
+        return self.last
+
+    def _round(self, dimension: int) -> None:
+        """Everyone sends its blocks to the peer of one dimension, message by message."""
+        far, n = 1 << dimension, self.collective.ranks
+        offsets = [o for o in range(0, n, 2 * far) if o + far < n]
+        groups = [offsets[k : k + self.together] for k in range(0, len(offsets), self.together)]
+        peer = (self.ranks + (-far if self.gathers else far)) % n
+        filled, sent, stored = list[Ints](), list[Ints](), list[Ints]()
+        for turn, group in enumerate(groups):
+            filled.append(self._fill(group, dimension, turn))
+            sent.append(self._message(len(group), dimension, turn, peer))
+            self.woven.after(sent[-1], self.last, self.channel.noticed)
+        for turn, group in enumerate(groups):
+            stored.append(self._store(group, dimension, turn, (sent[turn], peer)))
+        self._credits(filled, sent, stored, peer)
+
+    def _step(self, rows: Ints) -> Ints:
+        """Rows that the blocks do next."""
+        if self.first is None:
+            self.first = rows
+        else:
+            self.woven.after(rows, self.last, IN_ORDER)
+        self.last = rows
+        return rows
+
+    def _local(self, made: Pass, number: int) -> int:
+        """One pass moves all blocks of a message: its fixed cost comes once."""
+        kind = self.channel.local(made)
+        free = RowKind(replace(kind.style, latency=0.0))
+        return self.woven.kind(free if number else kind)
+
+    def _fill(self, group: list[int], dimension: int, turn: int) -> Ints:
+        """Put blocks, or what is summed up of them, into the FIFO; returns the first rows."""
+        first = len(self.woven)
+        for number, offset in enumerate(group):
+            ahead = offset if self.gathers else offset + (1 << dimension)
+            block = (self.ranks + ahead) % self.collective.ranks * self.collective.count
+            summed = not self.gathers and dimension > 0 and ahead + 1 < self.collective.ranks
+            buffer, source = IN, Place(block)
+            if self.gathers and offset == 0:
+                source = USER
+            elif self.gathers:
+                buffer = OUT
+            elif summed:
+                buffer, source = SCRATCH, self._sum(ahead)
+            kind = self._local(Pass(buffer, SCRATCH, writes=1), number)
+            target = Place(0, dimension, turn)
+            self._step(
+                self.woven.rows(kind, self.ranks, self.ranks, number, source=source, target=target)
+            )
+        return first + self.ranks
+
+    def _sum(self, ahead: int) -> Place:
+        """Where the sum for the block of a rank so far ahead lies."""
+        return Place(0, 2 * self.dimensions + ahead, inside=0)
+
+    def _message(self, blocks: int, dimension: int, turn: int, peer: Ints) -> Ints:
+        """The proxies send what their blocks have put together."""
+        pairs = zip(self.ranks.tolist(), peer.tolist(), strict=True)
+        kinds = [self.woven.kind(self.channel.message(*pair, SCRATCH)) for pair in pairs]
+        return self.woven.rows(
+            kinds,
+            self.ranks,
+            peer,
+            self.together + blocks - 1,
+            source=Place(0, dimension, turn),
+            target=Place(0, self.dimensions + dimension, turn),
+        )
+
+    def _store(
+        self, group: list[int], dimension: int, turn: int, arrived: tuple[Ints, Ints]
+    ) -> Ints:
+        """Take blocks out of the FIFO: store them, or add them up; returns the last rows."""
+        sent, peer = arrived
+        for number, offset in enumerate(group):
+            ahead = offset + (1 << dimension) if self.gathers else offset
+            block = (self.ranks + ahead) % self.collective.ranks * self.collective.count
+            op = COPY if self.gathers else REDUCE if dimension else REDUCE_INPUT
+            target = Place(block) if self.gathers else USER if ahead == 0 else self._sum(ahead)
+            out = self.gathers or ahead == 0
+            made = Pass(SCRATCH, OUT if out else SCRATCH, op, 1 if self.gathers else 2, 1)
+            source = Place(0, self.dimensions + dimension, turn)
+            rows = self.woven.rows(
+                self._local(made, number),
+                *(self.ranks, self.ranks, number),
+                source=source,
+                target=target,
+                own=block,
+            )
+            self._step(rows)
+            if number == 0:
+                self._arrivals(rows, sent, peer)
+        return self.last
+
+    def _arrivals(self, rows: Ints, sent: Ints, peer: Ints) -> None:
+        for src, dst in zip(self.ranks.tolist(), peer.tolist(), strict=True):
+            self.woven.after(rows[dst], sent[src], self.channel.sync(src, dst))
+
+    def _credits(
+        self, filled: list[Ints], sent: list[Ints], stored: list[Ints], peer: Ints
+    ) -> None:
+        """Slots of a dimension are filled again after they were emptied, in this loop or before."""
+        credit: Lag = self.channel.credit(0, int(peer[0]))
+        for turn, (fill, message) in enumerate(zip(filled, sent, strict=True)):
+            back, before = divmod(turn - self.slots, self.turns)
+            before = min(before, len(sent) - 1)
+            self.woven.after(message, stored[before][peer], credit, -back)
+            self.woven.after(fill, sent[before], self.channel.local_credit, -back)
+            earlier = (turn - 1) % len(sent)
+            self.woven.after(message, sent[earlier], IN_ORDER, int(turn == 0))
