@@ -23,9 +23,10 @@ from netsim.communicators import split_ranks
 from netsim.errors import InputError, ScenarioError, nearest
 from netsim.expect.choice import check_wishes, planned
 from netsim.expect.job import Job, job_of
-from netsim.expect.schedules import nccl_schedule
+from netsim.expect.plans import nccl_schedule
 from netsim.expect.settings import AUTO, NCCL_NAMES, Wishes
 from netsim.nccl.plan import Planned
+from netsim.nccl.schedules import with_blocks
 from netsim.nccl.version import parse_version
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
@@ -121,7 +122,9 @@ class Prepared:
     def _by_nccl(self, job: Job, collective: Collective) -> Schedule:
         scenario = self.cell.scenario
         registered = scenario.nccl.registration != "none"
-        return nccl_schedule(job, collective, scenario.workload.dtype, registered=registered)
+        direct = scenario.launch_costs().style == "single_process"
+        dtype = scenario.workload.dtype
+        return nccl_schedule(job, collective, dtype, registered=registered, direct=direct)
 
     def planned(self, size: int) -> Planned | None:
         """What NCCL decides for the first communicator at a size; None for textbook algorithms."""
@@ -180,7 +183,9 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
     place = ("cluster",)
     try:
         jobs = [job_of(cluster, prepared.gpus[list(group)], wishes) for group in prepared.groups]
-        found, place = replace(prepared, jobs=tuple(jobs)), ("workload", "algorithm")
+        topology = with_blocks(prepared.topology, jobs[0].mechanism)
+        found = replace(prepared, topology=topology, jobs=tuple(jobs))
+        place = ("workload", "algorithm")
         found.planned(min(work.size_list()))
     except CollectiveError as error:
         raise _placed(prepared.cell, error) from None

@@ -105,7 +105,7 @@ def _table(prepared: Prepared, form: Format) -> None:
 def _rows(prepared: Prepared, sizes: list[int]) -> Iterator[Row]:
     for size in sizes:
         try:
-            yield simulate_size(prepared, size)[0]
+            yield simulate_size(prepared, size, engine="compiled")[0]
         except NetsimError as error:
             yield replace(question_row(prepared, size), status="error", error=str(error))
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from netsim.cli.topo.foreign import foreign, is_foreign
-from netsim.errors import InputError, NetsimError
+from netsim.errors import InputError, NetsimError, ScenarioError
 from netsim.nccl.environment import known_and_unknown
-from netsim.presets import Preset, find_preset, is_path
+from netsim.presets import SUFFIXES, Preset, find_preset, is_path
 from netsim.topology.config import loaded
+from netsim.topology.importers.read import read_foreign
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
 from netsim.units import UnitError, parse_cli_size, parse_cli_sizes
@@ -31,6 +31,7 @@ FLAGS = {
     "launch": "launch",
     "nccl": "nccl.version",
 }
+FOREIGN = (".xml", ".json", ".txt")
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,11 @@ def _sizes(text: str) -> list[int]:
 
 def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
     """The cluster section that a machine, a scenario or a foreign file stands for."""
-    if Path(name).is_file() or is_path(name) or Path(name).suffix == ".xml":
-        preset = Preset(Path(name).stem, Path(name))
-        if is_foreign(preset.path):
-            return _foreign(preset.path, given)
+    path = Path(name)
+    if path.is_file() or is_path(name) or path.suffix in FOREIGN:
+        if path.suffix not in SUFFIXES:
+            return _foreign(path)
+        preset = Preset(path.stem, path)
     else:
         preset = find_preset(FOLDER, name, "machine")
     notes = (preset.note,) if preset.note else ()
@@ -110,11 +112,15 @@ def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
     raise InputError(f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster)")
 
 
-def _foreign(path: Path, given: Given) -> tuple[Source, tuple[str, ...]]:
-    found = foreign(path, nic=given.flags.get("nic"))
-    if not isinstance(found.content, Machine):
+def _foreign(path: Path) -> tuple[Source, tuple[str, ...]]:
+    """NCCL's XML as a machine."""
+    if not path.exists():
+        raise ScenarioError("no such file", source=path.as_posix())
+    found = read_foreign(path)
+    if not isinstance(found, Machine):
         raise InputError(f"{path}: a network without machines, which NCCL's rules cannot read")
-    return Source(str(path), {"cluster": {"machine": found.content}}), found.notes
+    note = f"assumed from the compute capability: {found.gpu.model}"
+    return Source(path.as_posix(), {"cluster": {"machine": found}}), (note,)
 
 
 def _with_fabric(source: Source, given: Given) -> Source:

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from netsim.errors import InputError
 from netsim.expect.nodes import Node, nodes_of
 from netsim.expect.settings import Wishes
+from netsim.expect.wiring import Wiring, wiring_of
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.executed import worst_graph
 from netsim.nccl.facts import Facts
+from netsim.nccl.mechanism import Mechanism, mechanism_of
 from netsim.nccl.node import communicator
 from netsim.nccl.plan import Sends, sends_of
 from netsim.topology.cluster import Cluster
@@ -34,6 +36,16 @@ class Job:
     def node_ranks(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of every node."""
         return tuple(node.ranks for node in self.nodes)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What execution costs on its GPUs."""
+        return mechanism_of(self.comm.min_cc, cpu_vendor=self.comm.cpu_vendor)
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """How its ranks hang together."""
+        return wiring_of(self.comm, self.nodes)
 
     @cached_property
     def sends(self) -> Sends:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from netsim.expect.job import Job
 from netsim.nccl.channels import ChannelGraph
-from netsim.nccl.executed import Layout, mixed_layout
 from netsim.nccl.names import ALGORITHMS, PROTOCOLS
 from netsim.nccl.plan import Planned
 from netsim.nccl.trees import Tree
@@ -72,16 +71,9 @@ def pattern_line(graph: ChannelGraph) -> str:
     )
 
 
-def layout_of(job: Job) -> Layout:
-    """The rings and trees of all executed channels."""
-    rings = [node.view.ring for node in job.nodes]
-    trees = [node.view.tree for node in job.nodes]
-    return mixed_layout(rings, trees, job.node_ranks, job.comm.n_channels)
-
-
 def channel_lines(job: Job) -> Iterator[str]:
     """Rings and trees as NCCL's log has them: `Channel 00/24 : 0 1 2`, `Trees [0] 1->0->-1`."""
-    found = layout_of(job)
+    found = job.wiring
     count = len(found.rings)
     for number, ring in enumerate(found.rings):
         start = ring.index(0)

@@ -1,46 +1,48 @@
 """`netsim expect`: what NCCL chooses for each size, why, and what was assumed."""
 
-import csv
 import json
-from io import StringIO
 
 import pytest
 
+from netsim.cli.expect_question import Given, asked
 from netsim.errors import ScenarioError
 from netsim.prepared import Prepared, prepare
 from netsim.scenario.cells import expand
+from netsim.simulate import question_row
 from netsim.yamlio.source import parse_source
 from tests.cli.command import netsim
 
 
-def choices(capsys, *arguments: object) -> list[tuple[int, str, str, int]]:
-    out = netsim(capsys, "expect", *arguments, "--format", "csv").out
-    return [
-        (int(row["size_bytes"]), row["algorithm"], row["protocol"], int(row["channels"]))
-        for row in csv.DictReader(StringIO(out))
-    ]
+def choices(
+    topology: str, collective: str, sizes: str, *variables: str, **flags: object
+) -> list[tuple[int, str, str, int]]:
+    """What is chosen for each size, without simulating it."""
+    given = Given(flags, sizes, variables=variables, process_variables=bool(flags.get("here")))
+    found = prepare(expand(asked(topology, collective, given).source)[0])
+    rows = [question_row(found, size) for size in found.cell.scenario.workload.size_list()]
+    return [(row.size_bytes, row.algorithm, row.protocol, row.channels) for row in rows]  # type: ignore[misc]
 
 
-def test_the_winners_of_the_fact_sheet(capsys) -> None:
+def test_the_winners_of_the_fact_sheet() -> None:
     # nccl-model.md §1.9: H100 + NDR N=4, and 8 x H100 alone.
-    several = choices(capsys, "dgx-h100", "all_reduce", "--nodes", 4, "--sizes", "256:8G:2")
+    several = choices("dgx-h100", "all_reduce", "256:8G:2", nodes=4)
     firsts: dict[str, int] = {}
     for size, algorithm, protocol, _ in several:
         firsts.setdefault(f"{algorithm}/{protocol}", size)
     assert firsts == {
         "Tree/LL": 256, "Tree/LL128": 2**18, "NVLSTree/Simple": 2**23, "Ring/Simple": 2**30,
     }  # fmt: skip
-    alone = choices(capsys, "dgx-h100", "all_reduce", "--sizes", "1M,2M")
+    alone = choices("dgx-h100", "all_reduce", "1M,2M")
     assert [choice[1:3] for choice in alone] == [("Ring", "LL"), ("NVLS", "Simple")]
 
 
-def test_small_calls_use_few_channels(capsys) -> None:
-    found = choices(capsys, "dgx-a100", "all_reduce", "--sizes", "8,1G")
+def test_small_calls_use_few_channels() -> None:
+    found = choices("dgx-a100", "all_reduce", "8,1G")
     assert found == [(8, "Ring", "LL", 1), (2**30, "Ring", "Simple", 24)]
 
 
-def test_sends_and_receives_have_no_algorithm(capsys) -> None:
-    found = choices(capsys, "dgx-h100", "sendrecv", "--sizes", "8,1G")
+def test_sends_and_receives_have_no_algorithm() -> None:
+    found = choices("dgx-h100", "sendrecv", "8,1G")
     assert [choice[1:3] for choice in found] == [("SendRecv", "LL"), ("SendRecv", "Simple")]
 
 
@@ -64,12 +66,12 @@ def test_what_was_assumed_is_said(capsys) -> None:
 def test_variables_of_the_process_are_taken_on_request_only(capsys, monkeypatch) -> None:
     monkeypatch.setenv("NCCL_ALGO", "Tree")
     monkeypatch.setenv("NCCL_ALGOO", "Tree")
-    options = ["dgx-a100", "all_reduce", "--sizes", "1G"]
-    assert choices(capsys, *options)[0][1] == "Ring"
-    assert choices(capsys, *options, "--nccl-env")[0][1] == "Tree"
-    err = netsim(capsys, "expect", *options, "--nccl-env", "--why", "1G").err
+    options = ("dgx-a100", "all_reduce", "1G")
+    assert choices(*options)[0][1] == "Ring"
+    assert choices(*options, here=True)[0][1] == "Tree"
+    assert choices(*options, "NCCL_ALGO=Ring", here=True)[0][1] == "Ring"
+    err = netsim(capsys, "expect", *options[:2], "--nccl-env", "--why", "1G").err
     assert "warning: NCCL_ALGOO is no NCCL variable (did you mean NCCL_ALGO?)" in err
-    assert choices(capsys, *options, "--nccl-env", "--env", "NCCL_ALGO=Ring")[0][1] == "Ring"
 
 
 def test_why_shows_the_table_searches_and_channels_as_nccl_does(capsys) -> None:

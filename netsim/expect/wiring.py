@@ -1,0 +1,137 @@
+"""How the ranks of a communicator hang together: rings, trees, heads, links and NICs by channel.
+
+The same for all calls of a communicator. Which channels a call uses is the business of `plans`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from netsim.expect.nodes import Node
+from netsim.nccl.channels import ChannelGraph
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.executed import mixed_layout
+from netsim.nccl.paths import PathTable, p2p_level
+from netsim.nccl.trees import Tree
+
+Pair = tuple[int, int]
+Hop = tuple[int, int, int]  # channel, from, to
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Rings and trees of all channels; heads by node; links inside nodes: the usual kind and the
+    exceptions; the ways between nodes by (channel, from, to).
+    """
+
+    rings: tuple[tuple[int, ...], ...]
+    trees: tuple[Tree, ...]
+    heads: tuple[tuple[int, ...], ...]
+    link: str
+    links: Mapping[Pair, str]
+    ring_routes: Mapping[Hop, str]
+    tree_routes: Mapping[Hop, str]
+
+
+def wiring_of(comm: Communicator, nodes: Sequence[Node]) -> Wiring:
+    """All of it, from what NCCL found on each node."""
+    rings = [node.view.ring for node in nodes]
+    trees = [node.view.tree for node in nodes]
+    found = mixed_layout(rings, trees, [node.ranks for node in nodes], comm.n_channels)
+    link, links = _links(comm, nodes)
+    hops = [(c, hop) for c, ring in enumerate(found.rings) for hop in _around(ring)]
+    edges = [(c, hop) for c, tree in enumerate(found.trees) for hop in _edges(tree)]
+    return Wiring(
+        found.rings,
+        found.trees,
+        tuple(_heads(node) for node in nodes),
+        link,
+        links,
+        _Ways(nodes, rings).routes(hops),
+        _Ways(nodes, trees).routes(edges),
+    )
+
+
+def _around(ring: Sequence[int]) -> list[Pair]:
+    return list(zip(ring, (*ring[1:], ring[0]), strict=True))
+
+
+def _edges(tree: Tree) -> list[Pair]:
+    """Every edge in both directions."""
+    up = [(rank, parent) for rank, parent in enumerate(tree.up) if parent >= 0]
+    return up + [(parent, rank) for rank, parent in up]
+
+
+def _heads(node: Node) -> tuple[int, ...]:
+    """The ranks of a node that reduce in the switch, in the order of NVLS' channels."""
+    graph = node.view.nvls
+    firsts = [channel.gpus[0] for channel in graph.channels] if graph else []
+    return tuple(node.ranks[gpu] for gpu in dict.fromkeys(firsts))
+
+
+def _links(comm: Communicator, nodes: Sequence[Node]) -> tuple[str, dict[Pair, str]]:
+    """What joins ranks of one node: the most frequent kind, and all pairs of another."""
+    kinds = {id(node.view): _kinds(comm, node) for node in nodes}
+    count = Counter(kind for pairs in kinds.values() for kind in pairs.values())
+    usual = count.most_common(1)[0][0] if count else "nvlink"
+    others: dict[Pair, str] = {}
+    for node in nodes:
+        for (one, other), kind in kinds[id(node.view)].items():
+            if kind != usual:
+                others[node.ranks[one], node.ranks[other]] = kind
+    return usual, others
+
+
+def _kinds(comm: Communicator, node: Node) -> dict[Pair, str]:
+    """How NCCL moves data between any two GPUs of a node, by local rank."""
+    table = node.view.table
+    local = table.graph.local_ranks
+    level = comm.facts.rank(p2p_level(table.graph, comm.settings))
+    found: dict[Pair, str] = {}
+    for one, a in enumerate(table.gpus):
+        for other, b in enumerate(table.gpus):
+            if one != other:
+                kind = _kind(comm, table, a, b, level)
+                found[local[one], local[other]] = kind
+    return found
+
+
+def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> str:
+    found = table.type_of(a, b)
+    if comm.facts.rank(found) > level:
+        return "shm"
+    if found in ("NVL", "NVB"):
+        return "nvlink"
+    peers = table.graph.gpu(a).gdr and table.graph.gpu(b).gdr
+    return "pcie" if peers else "shm"
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """The NICs by which one kind of channel leaves and enters the nodes."""
+
+    nodes: Sequence[Node]
+    graphs: Sequence[ChannelGraph]
+
+    def routes(self, hops: Sequence[tuple[int, Pair]]) -> dict[Hop, str]:
+        """The way of every hop between nodes."""
+        place = {rank: n for n, node in enumerate(self.nodes) for rank in node.ranks}
+        local = {rank: i for node in self.nodes for i, rank in enumerate(node.ranks)}
+        found: dict[Hop, str] = {}
+        for channel, (src, dst) in hops:
+            if place[src] != place[dst]:
+                leave, relayed = self._nic(place[src], local[src], channel)
+                arrive, _ = self._nic(place[dst], local[dst], channel)
+                way = "pxn" if relayed and leave == arrive else f"nic:{leave}:{arrive}"
+                found[channel, src, dst] = way
+        return found
+
+    def _nic(self, node: int, gpu: int, channel: int) -> tuple[int, bool]:
+        """The NIC of a GPU on a channel, and whether another GPU passes its data on (PXN)."""
+        graph, table = self.graphs[node], self.nodes[node].view.table
+        own = graph.channels[channel % graph.n_channels]
+        assert own.nics is not None  # searched as one of several nodes
+        net = table.nets[own.nics[0 if own.gpus[0] == gpu else 1]]
+        system = table.graph
+        relayed = table.type_of(table.gpus[system.local_ranks.index(gpu)], net) == "PXN"
+        return system.net(net).dev, relayed
