@@ -45,7 +45,7 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
     preset = preset_folder(kind) / f"{name}.yaml"
     local = next((f for s in SUFFIXES if (f := Path(kind) / f"{name}{s}").is_file()), None)
     if local is not None:
-        apart = preset.is_file() and not preset.samefile(local)
+        apart = preset.is_file() and preset.read_bytes() != local.read_bytes()
         return Preset(name, local, shadows=apart)
     known = preset_names(kind)
     if name in known:

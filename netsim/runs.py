@@ -41,6 +41,12 @@ def checked_cells(source: Source) -> list[Cell]:
     return cells
 
 
+def notes_of(cells: Sequence[Cell]) -> list[str]:
+    """What the user should know about files that were used instead of presets."""
+    members = (group for cell in cells for group in cell.scenario.cluster.members)
+    return list(dict.fromkeys(note for group in members if (note := group.loaded.note)))
+
+
 def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "auto") -> list[Row]:
     """Simulate all cells of a scenario and return their rows; nothing is written.
 

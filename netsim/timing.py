@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netsim.engines import choose, simulate
 from netsim.metrics.ends import receivers, senders
 from netsim.program import Program, Timeline, place
-from netsim.schedule import Launch, Schedule, repeat
+from netsim.schedule import MARK, Launch, Schedule, repeat
 from netsim.topology import Topology
 
 SETTLED = 1e-6  # two successive periods that differ by less are the steady one
@@ -64,6 +64,8 @@ def time_operation(
     program, timeline = run(schedule)
     alone = Timing(0.0, program, timeline, choose(program, engine))
     ends = rank_ends(program, timeline) + launch.kernel
+    busy = busy_ranks(schedule)  # ranks that take no part would only dilute the mean
+    ends = ends[busy]
     if single:
         return replace(alone, seconds=launch.host + float(ends.max()))
     together = launch.host == 0 or launch.gpus_per_process == 1  # all ranks are launched at once
@@ -74,7 +76,7 @@ def time_operation(
         if times * len(schedule) > MOST_ROWS:
             break
         many = repeat(schedule, times, launch)
-        means = run(many.schedule)[1].end[many.ends].mean(axis=1)
+        means = run(many.schedule)[1].end[many.ends[:, busy]].mean(axis=1)
         last, difference = _steady(means)
         if difference <= SETTLED:
             return replace(alone, seconds=last)
@@ -83,6 +85,13 @@ def time_operation(
         spread = 1 - float(ends.min() / ends.max())
         return replace(alone, seconds=period, approximation=ALONE, uncertainty=spread)
     return replace(alone, seconds=period, approximation=MEAN, uncertainty=difference)
+
+
+def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
+    """The ranks that do anything at all; everyone, where nobody does."""
+    moving = np.flatnonzero(schedule.kind != MARK)
+    busy = np.union1d(senders(schedule, moving)[1], receivers(schedule, moving)[1])
+    return (busy if len(busy) else np.arange(schedule.ranks)).astype(np.int64)
 
 
 def rank_ends(program: Program, timeline: Timeline) -> NDArray[np.float64]:

@@ -41,7 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f" (did you mean {near}?)" if near else ""
         typer.echo(f"netsim: expected one of {', '.join(VERBS)}, got {asked!r}{hint}", err=True)
         raise SystemExit(2)
-    _app(asked)(arguments, prog_name="netsim")
+    try:
+        _app(asked)(arguments, prog_name="netsim")
+    except KeyboardInterrupt:  # while the verb's module was still being imported
+        typer.echo("interrupted", err=True)
+        raise SystemExit(INTERRUPTED) from None
     return 0
 
 
@@ -90,6 +94,10 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(2) from None
         except typer.Exit:
             raise
+        except OSError as error:  # a full disk, a closed terminal
+            named = f"{error.filename}: " if error.filename else ""
+            typer.echo(f"netsim: {named}{error.strerror or error}", err=True)
+            raise typer.Exit(2) from None
         except Exception as error:
             raise typer.Exit(_bug(error)) from None
 

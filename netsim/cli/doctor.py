@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,7 +26,8 @@ def command() -> None:
     typer.echo(f"{platform.platform()}, {os.cpu_count()} cores")
     for name in _required():
         typer.echo(f"  {name:<12} {_version(name)}")
-    for extra, modules in EXTRAS.items():
+    offered = metadata("netsim").get_all("Provides-Extra") or []
+    for extra, modules in ((name, EXTRAS[name]) for name in offered if name in EXTRAS):
         missing = [module for module in modules if find_spec(module) is None]
         state = "found" if not missing else f"not installed (pip install 'netsim[{extra}]')"
         typer.echo(f"extra {extra:<9} {state}")

@@ -13,7 +13,7 @@ from netsim.cli.progress import Bar
 from netsim.cli.tables import footer, header, line
 from netsim.errors import NetsimError
 from netsim.results import Row, csv_text, open_folder
-from netsim.runs import checked_cells, find_scenario, load_source
+from netsim.runs import checked_cells, find_scenario, load_source, notes_of
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.sweep import run_tasks, tasks_of
@@ -41,8 +41,9 @@ def command(
     changes = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
     cells = checked_cells(load_source(found.path, changes))
     tell = _silent if quiet else _tell
-    if found.note:
-        tell(found.note)
+    for note in dict.fromkeys([found.note, *notes_of(cells)]):
+        if note:
+            tell(note)
     name = cells[0].scenario.name or found.path.stem
     folder = output or Path("reports") / name
     rows, failure = _simulate(cells, folder, name, engine, form, resume=resume, quiet=quiet)
@@ -71,10 +72,10 @@ def _simulate(
     rows: list[Row] = []
     failure = None
     tables = form in ("table", "nccl-tests")
-    if tables:
-        typer.echo(_title(cells, plain=form == "nccl-tests"))
-        typer.echo(header(axes, plain=form == "nccl-tests"))
     with open_folder(folder, name, resume=resume) as results, Bar(len(tasks), quiet) as bar:
+        if tables:
+            typer.echo(_title(cells, plain=form == "nccl-tests"))
+            typer.echo(header(axes, plain=form == "nccl-tests"))
         try:
             for task, row, error in run_tasks(tasks, results, engine=engine, progress=bar.task):
                 rows.append(row)

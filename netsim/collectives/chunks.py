@@ -8,6 +8,15 @@ from netsim.collectives.collective import CollectiveError
 # Pipelines by default: pieces of no less than 128 KiB, and no more than 64 of them.
 LEAST_PIECE_BYTES = 128 * 1024
 MOST_PIECES = 64
+MOST_PARTS = 1_000_000  # pieces, and channels, that anybody can mean
+MOST_CHANNELS = 4096
+
+
+def at_most(name: str, value: int, most: int) -> int:
+    """A number that would make a schedule of absurd size if it were larger."""
+    if value > most:
+        raise CollectiveError(name, f"expected at most {most}, got {value}")
+    return value
 
 
 def positive(name: str, value: int) -> int:
@@ -15,6 +24,18 @@ def positive(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise CollectiveError(name, f"expected a whole number from 1 up, got {value!r}")
     return int(value)
+
+
+def channel_count(channels: int) -> int:
+    """The number of channels that share the data."""
+    return at_most("channels", positive("channels", channels), MOST_CHANNELS)
+
+
+def flag(name: str, value: bool) -> bool:
+    """A parameter that is true or false."""
+    if not isinstance(value, bool):
+        raise CollectiveError(name, f"expected true or false, got {value!r}")
+    return value
 
 
 def rank_of(name: str, value: int, ranks: int) -> int:
@@ -36,7 +57,7 @@ def piece_count(
         wanted = -int(-count * element_bytes // positive("chunk_bytes", chunk_bytes))
     else:
         wanted = min(int(count * element_bytes) // LEAST_PIECE_BYTES, MOST_PIECES)
-    return max(1, min(wanted, count))
+    return at_most("chunks", max(1, min(wanted, count)), MOST_PARTS)
 
 
 def edges(count: int, parts: int) -> NDArray[np.int64]:

@@ -30,9 +30,14 @@ def groups_of(
 def _given(n: int, node_size: int | None, groups: Sequence[Sequence[int]]) -> Ints:
     if node_size is not None:
         raise CollectiveError("groups", "give node_size or groups, not both")
+    lists = isinstance(groups, list | tuple) and all(isinstance(g, list | tuple) for g in groups)
+    if not lists or any(type(rank) is not int for group in groups for rank in group):
+        raise CollectiveError(
+            "groups", f"expected lists of ranks such as [[0, 1], [2, 3]], got {groups!r}"
+        )
     if not groups or len({len(group) for group in groups}) > 1:
         raise CollectiveError("groups", "expected groups of equal size")
-    table = np.array([[int(rank) for rank in group] for group in groups])
+    table = np.array(groups)
     if sorted(table.ravel().tolist()) != list(range(n)):
         raise CollectiveError("groups", f"expected each of the ranks 0..{n - 1} once")
     return table

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.collectives.chunks import edges, positive
+from netsim.collectives.chunks import channel_count, edges
 from netsim.collectives.collective import Collective
 from netsim.collectives.lanes import Ints, Lanes, Part, Rows
 from netsim.schedule import ARRIVED, COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
@@ -17,7 +17,7 @@ from netsim.schedule import ARRIVED, COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRA
 
 def all_reduce(collective: Collective, *, channels: int = 1) -> Schedule:
     """Chunk c goes around once to be summed up and once more to be handed out: 2(n-1) steps."""
-    n, k = collective.ranks, positive("channels", channels)
+    n, k = collective.ranks, channel_count(channels)
     lanes = Lanes(collective, k)
     lanes.keep()
     bounds = edges(collective.count, k * n)
@@ -31,7 +31,7 @@ def all_reduce(collective: Collective, *, channels: int = 1) -> Schedule:
 
 def all_gather(collective: Collective, *, channels: int = 1) -> Schedule:
     """Everyone's block goes around once: n-1 steps."""
-    n, k = collective.ranks, positive("channels", channels)
+    n, k = collective.ranks, channel_count(channels)
     lanes = Lanes(collective, k)
     lanes.keep()
     part, whole, count = _block_offsets(collective, k)
@@ -45,7 +45,7 @@ def all_gather(collective: Collective, *, channels: int = 1) -> Schedule:
 
 def reduce_scatter(collective: Collective, *, channels: int = 1) -> Schedule:
     """Block c starts after its owner, is summed up on its way and ends there: n-1 steps."""
-    n, k = collective.ranks, positive("channels", channels)
+    n, k = collective.ranks, channel_count(channels)
     lanes = Lanes(collective, k)
     lanes.keep()
     part, whole, count = _block_offsets(collective, k)

@@ -6,7 +6,7 @@ With one server its link carries everything, which is what rings and trees were 
 
 import numpy as np
 
-from netsim.collectives.chunks import edges, rank_of
+from netsim.collectives.chunks import edges, flag, rank_of
 from netsim.collectives.collective import Collective
 from netsim.collectives.direct import exchange_and_add, send_to_all
 from netsim.collectives.lanes import Lanes
@@ -28,7 +28,7 @@ def all_reduce(collective: Collective, *, root: int = 0, sharded: bool = False) 
     """Push to the server `root`, or with `sharded` to all ranks as servers; then pull."""
     lanes, root = Lanes(collective), rank_of("root", root, collective.ranks)
     lanes.keep()
-    if sharded:
+    if flag("sharded", sharded):
         _sharded(lanes)
     elif collective.ranks > 1:
         _single(lanes, root)

@@ -21,6 +21,11 @@ MANIFEST = "run.json"
 JOURNAL = "journal.jsonl"
 RESULTS = "results.csv"
 TIMINGS = "timings.csv"
+# Everything that a run writes besides its journal and manifest.
+OUTPUTS = (
+    RESULTS, TIMINGS, "breakdown.csv", "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
+    "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g",
+)  # fmt: skip
 
 Key = tuple[str, int]  # cell, size
 
@@ -72,8 +77,16 @@ def open_folder(path: Path, scenario: str, *, resume: bool) -> Iterator[Folder]:
             _read(folder)
         else:
             journal.truncate(0)
+            _remove_outputs(path)
         write_text(path / MANIFEST, json.dumps({"scenario": scenario}) + "\n")
         yield folder
+
+
+def _remove_outputs(path: Path) -> None:
+    """Take away what an earlier run wrote, so that files of two runs never lie side by side."""
+    for pattern in OUTPUTS:
+        for file in path.glob(pattern):
+            file.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> Path:
