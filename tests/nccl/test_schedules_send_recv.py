@@ -11,7 +11,9 @@ from netsim.nccl.mechanism import MECHANISMS, ByProtocol
 from netsim.nccl.p2p import P2pChannels
 from netsim.nccl.schedules import Plan, schedule_of, transfers_of, with_blocks
 from netsim.nccl.schedules.rounds import messages_of
+from netsim.nccl.settings import Settings
 from netsim.program import place
+from netsim.schedule import LOCAL_COPY, TRANSFER
 from netsim.topology import switch
 from tests.nccl.nccl_plans import IDEAL, checked, nodes_of
 
@@ -47,6 +49,20 @@ def test_uneven_exchanges_and_pairs():
     checked(pairs, plan_of(pairs, 2, fold=False))
     with pytest.raises(ValueError, match="all_reduce does not run as sends"):
         list(messages_of(Collective("all_reduce", 4, 10)))
+
+
+def test_proxies_send_chunks_of_ll_as_a_whole():
+    """Blocks pass LL on piece by piece, but a message over the network is a whole chunk."""
+    c = Collective("sendrecv", 4, 1024, 4)
+    settings = Settings(p2p_net_ll=True)
+    nodes = [range(1), range(1, 2), range(2, 3), range(3, 4)]
+    sends = transfers_of(c, nodes, P2pChannels(1, 1, 1), 4096, facts_of(), settings)
+    assert {one.protocol for one in sends} == {"LL"}
+    plan = Plan("SendRecv", "LL", (0, 1, 2, 3), transfers=sends, mechanism=MECHANISMS[90])
+    made = checked(c, plan)
+    moved = made.kind == TRANSFER
+    assert moved.sum() == 4
+    assert (made.kind == LOCAL_COPY).sum() == 4 * 2 * 8
 
 
 def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:

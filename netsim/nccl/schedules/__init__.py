@@ -12,10 +12,11 @@ from netsim.nccl.schedules.nvls_tree import nvls_tree
 from netsim.nccl.schedules.output import Output
 from netsim.nccl.schedules.pat import pat
 from netsim.nccl.schedules.plan import Plan, Transfer, Work
-from netsim.nccl.schedules.ring import WALKS, ring
+from netsim.nccl.schedules.ring import ring
 from netsim.nccl.schedules.rounds import transfers_of
 from netsim.nccl.schedules.send_recv import send_recv
 from netsim.nccl.schedules.tree import chain, tree
+from netsim.nccl.schedules.walks import WALKS
 from netsim.schedule import Schedule
 from netsim.topology import Topology
 

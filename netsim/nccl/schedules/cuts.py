@@ -39,29 +39,24 @@ def segments(
 ) -> Segments:
     """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, …
 
-    The last segment is empty, for rows that only wait.
-    A FIFO of `plan.slots` holds as many chunks as fit and is filled `turns` times a loop.
+    After them come whole chunks, and last an empty segment for rows that only wait. A FIFO of
+    `plan.slots` holds as many chunks as fit and is filled `turns` times a loop.
     """
     offset, count = table
     size, subs = _sizes(plan, element_bytes, count, steps)
     part = np.arange(subs)
     begin = np.minimum(part * size[:, :, None], count[:, :, None])
     length = np.minimum(size[:, :, None], count[:, :, None] - begin)
-    within = np.broadcast_to(part * int(size.max(initial=1)), begin.shape)
-    columns = (offset[:, :, None] + begin, length, within)
-    where, much, inside = (np.pad(x.reshape(len(count), -1), ((0, 0), (0, 1))) for x in columns)
-    return Segments(
-        where,
-        much,
-        inside,
-        slots=max(1, plan.slots // steps.chunk),
-        turns=turns,
+    # Every slice has a place of its own in the slot; pieces lie side by side, to be sent as one.
+    apart = part * int(size.max(initial=1))
+    within = np.broadcast_to(apart, begin.shape) if plan.protocol == "Simple" else begin
+    columns = [(offset[:, :, None] + begin, offset), (length, count), (within, 0 * count)]
+    where, much, inside = (
+        np.pad(np.hstack([x.reshape(len(count), -1), whole]), ((0, 0), (0, 1)))
+        for x, whole in columns
     )
-
-
-def subs_of(cut: Segments, chunks: int) -> int:
-    """How many segments each of `chunks` chunks of a loop has."""
-    return int(cut.count.shape[1] - 1) // chunks
+    slots = max(1, plan.slots // steps.chunk)
+    return Segments(where, much, inside, slots, turns, subs, subs * count.shape[1])
 
 
 def _sizes(plan: Plan, element_bytes: int, count: Ints, steps: Steps) -> tuple[Ints, int]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.nccl.schedules.cuts import subs_of
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.weave import NOWHERE, Place, Segments, Weave
@@ -106,27 +105,35 @@ class Exchange:
     def _messages(
         self, sends: Ints, net: NDArray[np.bool_], seats: list[Seat], arrival: Place
     ) -> Ints:
-        """What proxies send from the FIFOs that their blocks have filled."""
+        """What proxies send from the FIFOs that their blocks have filled, a chunk at a time."""
         some = np.flatnonzero(net)
         target = Place(self.target[net], np.broadcast_to(arrival.region, net.shape)[net])
         kinds = self._sending(seats, proxy=True)[net]
-        messages = self._rows(kinds, self.src[net], self.dst[net], Place(0, 2 * some + 1), target)
-        self.woven.after(messages, sends[:, net], self.channels[0].noticed)
+        ends, fifo = (self.src[net], self.dst[net]), Place(0, 2 * some + 1)
+        messages = self._rows(kinds, *ends, fifo, target, np.array([[self.cut.whole]]))
+        self.woven.after(messages[0], sends[-1, net], self.channels[0].noticed)
         self._free(sends[:, net], messages, self.channels[0].local_credit)
         return messages
 
     def _stores(self, seats: list[Seat], number: Ints) -> Ints:
         """What receivers take out of their FIFOs; nothing, if it is in place already."""
-        pairs = zip(self.channels, seats, strict=True)
+        pairs, pieces = zip(self.channels, seats, strict=True), self.pieces
         if self.plan.direct:
             kinds = [self.woven.kind(channel.wait()) for channel, _ in pairs]
-            return self._rows(np.array(kinds), self.dst, self.dst, Place(), Place(), empty=True)
+            return self._rows(
+                np.array(kinds), self.dst, self.dst, Place(), Place(), np.full_like(pieces, -1)
+            )
         kinds = [
             self.woven.kind(channel.local(self._pass(seat, SCRATCH, OUT, writes=1)))
             for channel, seat in pairs
         ]
         places = Place(0, 2 * number), Place(self.target)
         return self._rows(np.array(kinds), self.dst, self.dst, *places)
+
+    @property
+    def pieces(self) -> Ints:
+        """The segments of a chunk, one below the other."""
+        return np.arange(self.cut.subs)[:, None]
 
     def _rows(
         self,
@@ -135,15 +142,14 @@ class Exchange:
         dst: Ints,
         source: Place,
         target: Place,
-        *,
-        empty: bool = False,
+        segments: Ints | None = None,
     ) -> Ints:
         """A row of each part (second axis) for every piece of a chunk (first axis), in order."""
-        subs = np.arange(subs_of(self.cut, 1))[:, None]
-        segment = np.full_like(subs, -1) if empty else subs
+        segment = self.pieces if segments is None else segments
         made = self.woven.rows(kinds, src, dst, segment, source=source, target=target)
-        rows = made.reshape(len(subs), -1)
-        self.woven.after(rows, np.roll(rows, 1, 0), IN_ORDER, subs == 0)
+        rows = made.reshape(len(segment), -1)
+        first = np.arange(len(rows))[:, None] == 0
+        self.woven.after(rows, np.roll(rows, 1, 0), IN_ORDER, first)
         return rows
 
     def _couple(self, sent: Ints, stores: Ints) -> None:

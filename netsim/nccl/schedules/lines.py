@@ -20,15 +20,18 @@ class Lines:
 
     `passes` are the rows of each lane (a group of threads of a rank's block) by sub; `filled` the
     block's row and the row that brings the data, by hop and sub; `taken` the rows that empty it.
+    `whole` is the segment of a chunk in one piece.
     """
 
     channel: Channel
     subs: int
     slots: int
+    whole: int = 0
     woven: Weave = field(default_factory=Weave)
     passes: dict[tuple[str, int], list[list[int]]] = field(default_factory=dict)
     filled: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
     taken: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+    _left: dict[Hop, list[int]] = field(default_factory=dict)
 
     def send(
         self,
@@ -43,20 +46,27 @@ class Lines:
     ) -> int:
         """A pass to another rank by the block, and by the proxy from the FIFO in `region`."""
         src, dst = hop
-        net, rank_of_row = self.channel.is_net(src, dst), dst
-        target_of_row, fifo = target, Place(0, region)
-        if net:
-            target_of_row, rank_of_row = fifo, src
-        kind = self.channel.hop(src, dst, made, proxy=False)
-        places = {"source": source, "target": target_of_row, "step": step}
-        row = sent = self.woven.row(kind, src, rank_of_row, sub, **places)
-        if net:
-            kind = self.channel.hop(src, dst, made, proxy=True)
-            places = {"source": fifo, "target": target, "step": step}
-            sent = self.woven.row(kind, src, dst, sub, **places)
-            self.woven.after(sent, row, self.channel.noticed)
-        self.filled[src, dst, sub] = row, sent
+        block = self.channel.hop(src, dst, made, proxy=False)
+        if not self.channel.is_net(src, dst):
+            row = self.woven.row(block, src, dst, sub, step=step, source=source, target=target)
+            self.filled[src, dst, sub] = row, row
+            return row
+        fifo = Place(0, region)
+        row = self.woven.row(block, src, src, sub, step=step, source=source, target=fifo)
+        self._left.setdefault(hop, []).append(row)
+        if self.channel.simple or sub == self.subs - 1:
+            segment = sub if self.channel.simple else self.whole
+            proxy = self.channel.hop(src, dst, made, proxy=True)
+            sent = self.woven.row(proxy, src, dst, segment, step=step, source=fifo, target=target)
+            self._sent(hop, sub, sent)
         return row
+
+    def _sent(self, hop: Hop, sub: int, sent: int) -> None:
+        """A proxy sends what its block has left: a slice of Simple, or a whole chunk of LL."""
+        rows = self._left.pop(hop)
+        self.woven.after(sent, rows[-1], self.channel.noticed)
+        for number, row in enumerate(rows):
+            self.filled[(*hop, sub - len(rows) + 1 + number)] = row, sent
 
     def merge(
         self, rank: int, sub: int, made: Pass, source: Place, target: Place, hops: Sequence[Hop]
@@ -94,8 +104,8 @@ class Lines:
             hops.setdefault((src, dst), []).append(sub)
         for hop, subs in hops.items():
             for number, sub in enumerate(subs):
-                self._messages(hop, sub, subs[number - 1], back=int(number == 0))
                 if self.channel.simple or number == 0:
+                    self._messages(hop, sub, subs[number - 1], back=int(number == 0))
                     self._credits(hop, sub, sub if self.channel.simple else subs[-1])
         ends = [(rank, row) for (_, rank), passes in self.passes.items() for row in passes[-1]]
         return [rank for rank, _ in ends], [row for _, row in ends]

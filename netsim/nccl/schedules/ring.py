@@ -12,33 +12,16 @@ from numpy.typing import NDArray
 from netsim.collectives.collective import Collective
 from netsim.nccl.chunks import Steps, steps_of
 from netsim.nccl.names import function_of
-from netsim.nccl.schedules.cuts import chunk_table, segments, subs_of
+from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.output import Output
 from netsim.nccl.schedules.plan import Plan, Work, folded
+from netsim.nccl.schedules.walks import WALKS, Numbers, Walk
 from netsim.nccl.schedules.weave import NOWHERE, Place, Weave
-from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
+from netsim.schedule import IN_ORDER, SCRATCH, Schedule
 
 Ints = NDArray[np.int64]
 RECEIVED, SENDING = 0, 1  # the FIFO that the previous rank fills, and the one the proxy empties
-
-
-@dataclass(frozen=True)
-class Walk:
-    """What a function does with rings: each step's pass, how far the data it moves is behind.
-
-    In step j the rank at place p sends the block of place p + `start` - j. `last` is the pass that
-    takes the data out of the FIFO in the end, None where there is nothing to do but wait.
-    """
-
-    passes: tuple[Pass, ...]
-    start: int
-    last: Pass | None
-
-    @property
-    def steps(self) -> int:
-        """Sends of a loop."""
-        return len(self.passes)
 
 
 def ring(collective: Collective, plan: Plan) -> Schedule:
@@ -61,69 +44,6 @@ def _keys(plan: Plan) -> dict[int, object]:
     return keys
 
 
-def _all_reduce(n: int, direct: bool) -> Walk:
-    buffers = [IN, *[SCRATCH] * (n - 2), *[OUT] * (n - 1), OUT if direct else SCRATCH]
-    passes = []
-    for step in range(2 * (n - 1)):
-        owner = step == n - 1  # has the result, stores it and passes it on
-        reads, writes = (1, 0) if step == 0 else (2, int(owner)) if step < n else (1, 1)
-        op = REDUCE_INPUT if step < n - 1 else COPY
-        passes.append(Pass(buffers[step], buffers[step + 1], op, reads, writes))
-    return Walk(tuple(passes), -1, None if direct else Pass(SCRATCH, OUT, writes=1))
-
-
-def _all_gather(n: int, direct: bool) -> Walk:
-    buffers = [IN, *[OUT] * (n - 2), OUT if direct else SCRATCH]
-    passes = [
-        Pass(buffers[step], buffers[step + 1], COPY, 1, int(step > 0)) for step in range(n - 1)
-    ]
-    return Walk(tuple(passes), 0, None if direct else Pass(SCRATCH, OUT, writes=1))
-
-
-def _reduce_scatter(n: int, direct: bool) -> Walk:
-    del direct  # the sum of FIFO and input is always a pass
-    passes = [
-        Pass(SCRATCH if step else IN, SCRATCH, REDUCE_INPUT, 2 if step else 1)
-        for step in range(n - 1)
-    ]
-    return Walk(tuple(passes), -1, Pass(SCRATCH, OUT, reads=2, writes=1))
-
-
-WALKS = {"all_reduce": _all_reduce, "all_gather": _all_gather, "reduce_scatter": _reduce_scatter}
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The numbers of rows of one loop: by step, sub and place in the ring.
-
-    Step by step and sub by sub come the blocks of all ranks, then the proxies (`net`: the places
-    that have one); after the `steps` sends come the last passes.
-    """
-
-    n: int
-    subs: int
-    steps: int
-    net: Ints
-
-    @property
-    def width(self) -> int:
-        """Rows of one step and sub."""
-        return self.n + len(self.net)
-
-    def block(self, step: Ints, sub: Ints, place: Ints) -> Ints:
-        """What the block of a rank does; step `steps` is its last pass."""
-        sends = (step * self.subs + sub) * self.width + place
-        last = self.steps * self.subs * self.width + sub * self.n + place
-        return np.where(step < self.steps, sends, last)
-
-    def sent(self, step: Ints, sub: Ints, place: Ints) -> Ints:
-        """What brings data to the next rank: the proxy's row where there is one."""
-        proxy = np.searchsorted(self.net, place)
-        has = np.isin(place, self.net)
-        message = (step * self.subs + sub) * self.width + self.n + proxy
-        return np.where(has, message, self.block(step, sub, place))
-
-
 def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Steps) -> None:
     """Append one channel's ring."""
     plan, c = channel.plan, output.collective
@@ -133,9 +53,9 @@ def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Step
     order = np.array(plan.rings[work.channel])
     following = np.roll(order, -1)
     net = np.flatnonzero([channel.is_net(a, b) for a, b in zip(order, following, strict=True)])
-    numbers = Numbers(c.ranks, subs_of(cut, chunks), walk.steps, net)
+    numbers = Numbers(c.ranks, cut.subs, walk.steps, net, channel.simple)
     woven = Weave()
-    _sends(woven, channel, c, walk, numbers, order)
+    _sends(woven, channel, c, walk, numbers, order, cut.whole)
     _last_passes(woven, channel, c, walk, numbers, order)
     _order(woven, channel, numbers)
     _waits(woven, channel, numbers, order, cut.slots)
@@ -144,23 +64,30 @@ def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Step
 
 
 def _sends(
-    woven: Weave, channel: Channel, c: Collective, walk: Walk, numbers: Numbers, order: Ints
+    woven: Weave,
+    channel: Channel,
+    c: Collective,
+    walk: Walk,
+    numbers: Numbers,
+    order: Ints,
+    whole: int,
 ) -> None:
     """The rows of all steps: blocks of all ranks and proxies, in the order of `Numbers`."""
     following = np.roll(order, -1)
     kinds = _kinds(woven, channel, walk, order)
-    places = np.concatenate([np.arange(numbers.n), numbers.net])
-    proxy = np.arange(numbers.width) >= numbers.n
-    into_fifo = np.isin(places, numbers.net) & ~proxy
-    step, sub, column = (x.ravel() for x in np.indices((walk.steps, numbers.subs, numbers.width)))
-    place, by_proxy, own_fifo = places[column], proxy[column], into_fifo[column]
+    subs, places, proxies = numbers.columns()
+    step, column = (x.ravel() for x in np.indices((walk.steps, numbers.width)))
+    sub, place, by_proxy = subs[column], places[column], proxies[column]
+    own_fifo = np.isin(place, numbers.net) & ~by_proxy
     data = _Data(c, walk, order, step, place)
     source, target = data.source(by_proxy), data.target(own_fifo)
     woven.rows(
-        kinds[step, column],
+        kinds[step, place, by_proxy.astype(int)],
         order[place],
         np.where(own_fifo, order[place], following[place]),
-        data.segment(sub, numbers.subs),
+        np.where(
+            by_proxy & (not channel.simple), data.chunk + whole, data.segment(sub, numbers.subs)
+        ),
         step=step,
         source=source,
         target=target,
@@ -206,9 +133,14 @@ class _Data:
             return np.zeros_like(self.block)
         return self.order[self.block] * self.collective.count
 
+    @property
+    def chunk(self) -> Ints:
+        """The number of the chunk in its loop."""
+        return self.block if self.collective.name == "all_reduce" else np.zeros_like(self.block)
+
     def segment(self, sub: Ints, subs: int) -> Ints:
         """The segment of the data."""
-        return self.block * subs + sub if self.collective.name == "all_reduce" else sub
+        return self.chunk * subs + sub
 
     def source(self, by_proxy: NDArray[np.bool_]) -> Place:
         """Where a row reads: the user's buffer, what was received, or what the block has left."""
@@ -226,7 +158,7 @@ class _Data:
 
 
 def _kinds(woven: Weave, channel: Channel, walk: Walk, order: Ints) -> Ints:
-    """The kind of row by step and column of `Numbers`."""
+    """The kind of row by step and place, of the block and of the proxy."""
     hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
     known: dict[tuple[object, ...], int] = {}
 
@@ -236,9 +168,13 @@ def _kinds(woven: Weave, channel: Channel, walk: Walk, order: Ints) -> Ints:
             known[key] = woven.kind(channel.hop(*hop, made, proxy=proxy))
         return known[key]
 
-    columns = [(hop, False) for hop in hops]
-    columns += [(hop, True) for hop in hops if channel.is_net(*hop)]
-    rows = {made: [number(made, hop, proxy) for hop, proxy in columns] for made in set(walk.passes)}
+    rows = {
+        made: [
+            [number(made, hop, False), number(made, hop, True) if channel.is_net(*hop) else -1]
+            for hop in hops
+        ]
+        for made in set(walk.passes)
+    }
     return np.array([rows[made] for made in walk.passes])
 
 
@@ -253,12 +189,15 @@ def _order(woven: Weave, channel: Channel, numbers: Numbers) -> None:
         IN_ORDER,
         turn == 0,
     )
-    turns -= subs
+    turns = numbers.steps * numbers.messages
     turn, which = np.indices((turns, len(numbers.net)))
     place, before = numbers.net[which], (turn - 1) % turns
-    here = numbers.sent(turn // subs, turn % subs, place)
-    woven.after(here, numbers.sent(before // subs, before % subs, place), IN_ORDER, turn == 0)
-    woven.after(here, numbers.block(turn // subs, turn % subs, place), channel.noticed)
+    step, sub = np.divmod(turn, numbers.messages)
+    here = numbers.sent(step, sub, place)
+    earlier = numbers.sent(*np.divmod(before, numbers.messages), place)
+    woven.after(here, earlier, IN_ORDER, turn == 0)
+    filled = sub if channel.simple else np.full_like(sub, subs - 1)
+    woven.after(here, numbers.block(step, filled, place), channel.noticed)
 
 
 def _waits(woven: Weave, channel: Channel, numbers: Numbers, order: Ints, slots: int) -> None:

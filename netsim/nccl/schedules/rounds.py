@@ -10,9 +10,11 @@ import numpy as np
 
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import Facts
+from netsim.nccl.names import Protocol
 from netsim.nccl.p2p import (
     BATCH,
     P2pChannels,
+    P2pWork,
     base_channel,
     group_size,
     p2p_work,
@@ -42,7 +44,7 @@ def transfers_of(
     settings: Settings = NO_SETTINGS,
 ) -> tuple[Transfer, ...]:
     """All sends of a collective as NCCL plans them, over the ranks of `nodes`."""
-    size = group_size(nodes, settings)
+    size, total = group_size(nodes, settings), channels.total
     home = {rank: number for number, ranks in enumerate(nodes) for rank in ranks}
     rounds: dict[int, dict[int, int]] = {}
     found = []
@@ -51,25 +53,23 @@ def transfers_of(
             order = schedule(nodes, one.src, facts, settings)
             rounds[one.src] = {step.send_to: step.number for step in order}
         number = rounds[one.src][one.dst]
-        base = base_channel(number, channels.total, len(nodes), size)
         work = p2p_work(
             one.count * collective.element_bytes,
-            base,
+            base_channel(number, total, len(nodes), size),
             channels,
             chunk,
             n_nodes=len(nodes),
             over_network=home[one.src] != home[one.dst],
             settings=settings,
         )
-        found.append(
-            Transfer(
-                *(one.src, one.dst, one.offset, one.target, work.parts, work.channels),
-                work.chunk,
-                "LL" if work.protocol == "LL" else "Simple",
-                number // BATCH,
-            )
-        )
+        found.append(_transfer(one, work, number // BATCH))
     return tuple(found)
+
+
+def _transfer(one: Message, work: P2pWork, batch: int) -> Transfer:
+    protocol: Protocol = "LL" if work.protocol == "LL" else "Simple"
+    ends = (one.src, one.dst, one.offset, one.target)
+    return Transfer(*ends, work.parts, work.channels, work.chunk, protocol, batch)
 
 
 def messages_of(collective: Collective) -> Iterator[Message]:

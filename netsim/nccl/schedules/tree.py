@@ -11,7 +11,7 @@ from itertools import pairwise
 from netsim.collectives.collective import Collective
 from netsim.nccl.chunks import steps_of
 from netsim.nccl.names import Algorithm, function_of
-from netsim.nccl.schedules.cuts import chunk_table, segments, subs_of
+from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines, buffer_place
 from netsim.nccl.schedules.output import Output
@@ -62,7 +62,7 @@ def _over_trees(
         channel = Channel(plan, work.channel, multiplicity)
         table = chunk_table(work, collective.element_bytes)
         cut = segments(plan, collective.element_bytes, table, steps=steps)
-        lines = Lines(channel, subs_of(cut, 1), cut.slots)
+        lines = Lines(channel, cut.subs, cut.slots, cut.whole)
         last = Climb(lines, trees[work.channel], collective.name, *threads).all()
         output.add(lines.woven, cut, REGIONS, last)
     return output.close()
@@ -92,10 +92,11 @@ class Climb:
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a chunk; the ranks and rows that end it."""
         order = from_top(self.tree)
-        for sub in range(self.lines.subs):
-            for rank in reversed(order if self.reduces else []):
+        for rank in reversed(order if self.reduces else []):
+            for sub in range(self.lines.subs):
                 self._up(rank, sub)
-            for rank in order if self.hands_out else []:
+        for rank in order if self.hands_out else []:
+            for sub in range(self.lines.subs):
                 self._down(rank, sub)
         return self.lines.close()
 

@@ -6,6 +6,7 @@ the same turn or in an earlier one. It knows no algorithm.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +24,8 @@ class Segments:
     """The data of every turn (first axis) by segment (second axis), in elements.
 
     `offset` in the user's buffers, `count`, and `within`: where it lies in a FIFO slot. A FIFO has
-    `slots`, filled `turns` times a turn of the loop.
+    `slots`, filled `turns` times a turn of the loop. A chunk has `subs` segments; those from
+    `whole` on are chunks in one piece.
     """
 
     offset: Ints
@@ -31,6 +33,8 @@ class Segments:
     within: Ints
     slots: int = 1
     turns: int = 1
+    subs: int = 1
+    whole: int = 0
 
     @property
     def stride(self) -> int:
@@ -51,10 +55,13 @@ class Place:
     turn: ArrayLike = 0
     inside: ArrayLike = 1
 
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """All of it, as rows hold it."""
+        return self.base, self.region, self.turn, self.inside
+
 
 USER = Place()
-COLUMNS = ("kind", "src", "dst", "step", "segment")
-PLACES = ("base", "region", "turn", "inside")
 
 
 class Weave:
@@ -62,8 +69,10 @@ class Weave:
 
     def __init__(self) -> None:
         self.kinds: dict[RowKind, int] = {}
-        self._blocks: list[tuple[NDArray[np.int64], ...]] = []
+        self._blocks: list[NDArray[np.int64]] = []
+        self._single: list[tuple[int, ...]] = []  # rows not yet made a block of
         self._edges: dict[Lag, list[tuple[Ints, Ints, Ints]]] = {}
+        self._pairs: dict[Lag, list[tuple[int, int, int]]] = {}
         self._size = 0
 
     def __len__(self) -> int:
@@ -86,23 +95,51 @@ class Weave:
         own: ArrayLike = 0,
     ) -> Ints:
         """Append rows (arrays broadcast against each other) and return their numbers."""
-        places = [getattr(place, name) for place in (source, target) for name in PLACES]
+        self._flush()
+        places = (*source.columns, *target.columns)
         given = [np.asarray(x, np.int64) for x in (kind, src, dst, step, segment, *places, own)]
         shape = np.broadcast_shapes((1,), *(x.shape for x in given))
-        self._blocks.append(tuple(np.broadcast_to(x, shape).ravel() for x in given))
+        self._blocks.append(np.array([np.broadcast_to(x, shape).ravel() for x in given]))
         first = self._size
         self._size += int(np.prod(shape))
         return np.arange(first, self._size)
 
-    def row(self, kind: RowKind, src: int, dst: int, segment: int, **places: object) -> int:
-        """Append one row and return its number."""
-        return int(self.rows(self.kind(kind), src, dst, segment, **places)[0])  # type: ignore[arg-type]
+    def row(
+        self,
+        kind: RowKind,
+        src: int,
+        dst: int,
+        segment: int,
+        *,
+        step: int = 0,
+        source: Place = USER,
+        target: Place = USER,
+    ) -> int:
+        """Append one row and return its number; its places are numbers."""
+        columns = (self.kind(kind), src, dst, step, segment, *source.columns, *target.columns, 0)
+        self._single.append(columns)
+        self._size += 1
+        return self._size - 1
 
     def after(self, row: ArrayLike, earlier: ArrayLike, lag: Lag, back: ArrayLike = 0) -> None:
         """Let rows wait for other rows, of the turn `back` turns ago."""
+        if isinstance(row, int) and isinstance(earlier, int) and isinstance(back, int):
+            self._pairs.setdefault(lag, []).append((row, earlier, back))
+            return
         given = [np.asarray(x, np.int64) for x in (row, earlier, back)]
         one, two, three = (x.ravel() for x in np.broadcast_arrays(*given))
         self._edges.setdefault(lag, []).append((one, two, three))
+
+    def _flush(self) -> None:
+        if self._single:
+            self._blocks.append(np.array(self._single, np.int64).T)
+            self._single = []
+
+    def _flush_edges(self) -> None:
+        for lag, pairs in self._pairs.items():
+            one, two, three = np.array(pairs, np.int64).T
+            self._edges.setdefault(lag, []).append((one, two, three))
+        self._pairs = {}
 
     def unroll(
         self,
@@ -118,12 +155,13 @@ class Weave:
         Slots begin at element `base` of every rank's scratch. The rows of the first turn wait for
         the rows in `gates` too (one for each, -1: none).
         """
-        table = [np.concatenate(column) for column in zip(*self._blocks, strict=True)]
+        self._flush()
+        self._flush_edges()
+        table = list(np.concatenate(self._blocks, axis=1))
         kind, src, dst, step, segment = table[:5]
         turns, size = len(segments.count), self._size
         count = segments.count[:, segment]
-        first = len(builder)
-        deps = [*self._unrolled(turns, first), *_gated(gates, turns, size)]
+        deps = [*self._unrolled(turns, len(builder)), *_gated(gates, turns, size)]
         made = builder.rows(
             self._styles(builder, np.broadcast_to(kind, count.shape), count).ravel(),
             np.tile(src, turns),
