@@ -18,6 +18,7 @@ from netsim.runs import checked_cells
 from netsim.simulate import Prepared, prepare, question_row, simulate_size
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
+Engine = Literal["auto", "simpy", "compiled"]
 Text = str | None
 
 
@@ -61,6 +62,7 @@ def command(
         list[str] | None,
         typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
     ] = None,
+    engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
 ) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
@@ -77,10 +79,10 @@ def command(
     if why is not None:
         _explain(prepared, one_size(why, "--why"))
         return
-    _table(prepared, form)
+    _table(prepared, form, engine)
 
 
-def _table(prepared: Prepared, form: Format) -> None:
+def _table(prepared: Prepared, form: Format, engine: Engine) -> None:
     """All sizes; those that cannot be simulated say why and do not stop the rest."""
     asked_for = prepared.cell.scenario.workload.size_list()
     for note in roundings(prepared, asked_for):
@@ -89,7 +91,7 @@ def _table(prepared: Prepared, form: Format) -> None:
     if form in ("table", "nccl-tests"):
         typer.echo(tables.header(plain=True) if plain else expect_text.header())
     rows = []
-    for row in _rows(prepared, asked_for):
+    for row in _rows(prepared, asked_for, engine):
         rows.append(row)
         if form in ("table", "nccl-tests"):
             text = tables.line(row, plain=True, root=root) if plain else expect_text.line(row)
@@ -102,10 +104,10 @@ def _table(prepared: Prepared, form: Format) -> None:
         typer.echo(tables.footer(rows))
 
 
-def _rows(prepared: Prepared, sizes: list[int]) -> Iterator[Row]:
+def _rows(prepared: Prepared, sizes: list[int], engine: Engine) -> Iterator[Row]:
     for size in sizes:
         try:
-            yield simulate_size(prepared, size, engine="compiled")[0]
+            yield simulate_size(prepared, size, engine=engine)[0]
         except NetsimError as error:
             yield replace(question_row(prepared, size), status="error", error=str(error))
 

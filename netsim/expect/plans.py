@@ -1,14 +1,17 @@
 """From a job and what NCCL chose for a call to the Plan of which its schedule is made."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from netsim.collectives import Collective
 from netsim.errors import InputError
 from netsim.expect.choice import call_of
 from netsim.expect.job import Job
+from netsim.expect.wiring import Hop
 from netsim.nccl.chunks import chunk_bytes, slot_bytes
+from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import COLLECTIVES, Algorithm, Protocol
-from netsim.nccl.schedules import GENERATORS, Plan, Work, schedule_of
+from netsim.nccl.plan import SEND_RECV
+from netsim.nccl.schedules import GENERATORS, Plan, Work, schedule_of, transfers_of
 from netsim.nccl.split import Share, split_over_channels
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import choose
@@ -26,9 +29,10 @@ def nccl_schedule(
 
     `registered`: the user has registered the buffers; `direct`: one process has all GPUs of a node.
     """
-    if collective.name not in COLLECTIVES:
-        raise NotBuiltError(f"NCCL's sends and receives ({collective.name}) are not simulated yet")
-    plan = plan_of(job, collective, dtype, registered=registered, direct=direct)
+    if collective.name in COLLECTIVES:
+        plan = plan_of(job, collective, dtype, registered=registered, direct=direct)
+    else:
+        plan = plan_of_sends(job, collective)
     return schedule_of(collective, plan)
 
 
@@ -36,17 +40,15 @@ def plan_of(
     job: Job, collective: Collective, dtype: str, *, registered: bool, direct: bool
 ) -> Plan:
     """The plan of one of NCCL's functions."""
-    comm, call = job.comm, call_of(collective, dtype)
-    choice = choose(comm, call)
+    comm, wiring = job.comm, job.wiring
+    choice = choose(comm, call_of(collective, dtype))
     _check_built(job, collective, choice.algorithm, choice.protocol)
-    wiring = job.wiring
-    places = [(rank, n) for n, node in enumerate(job.nodes) for rank in node.ranks]
-    tree = choice.algorithm in ("Tree", "NVLSTree")
-    routes: Mapping[tuple[int, int, int], str] = wiring.tree_routes if tree else wiring.ring_routes
+    # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
+    routes = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
     return Plan(
         choice.algorithm,
         choice.protocol,
-        tuple(number for _, number in sorted(places)),
+        _node_of_rank(job),
         work=work_of(job, collective, choice.algorithm, choice.protocol),
         rings=wiring.rings,
         trees=wiring.trees,
@@ -54,12 +56,63 @@ def plan_of(
         mechanism=job.mechanism,
         link=wiring.link,
         links=wiring.links,
-        routes=routes,
+        routes=routes.get(choice.algorithm, {}),
         direct=direct and choice.protocol == "Simple" and not comm.settings.p2p_direct_disabled,
         registered=registered,
         slot_bytes=slot_bytes(choice.protocol, comm.settings),
         places=False,
     )
+
+
+def plan_of_sends(job: Job, collective: Collective) -> Plan:
+    """The plan of a collective that NCCL runs as grouped sends and receives."""
+    comm, sends, wiring = job.comm, job.sends, job.wiring
+    nodes = _node_of_rank(job)
+    return Plan(
+        SEND_RECV,
+        "Simple",  # each transfer has its own
+        nodes,
+        transfers=transfers_of(
+            collective, job.node_ranks, sends.channels, sends.chunk, comm.facts, comm.settings
+        ),
+        mechanism=job.mechanism,
+        link=wiring.link,
+        links=wiring.links,
+        routes=OverRails(nodes) if _crosses_nvlink(comm) else {},
+        places=False,
+    )
+
+
+class OverRails(Mapping[Hop, str]):
+    """The ways of sends between nodes: over NVLink to the NIC on the receiver's rail (PXN).
+
+    Found for a hop that is asked for; not listed, for there are as many as channels and pairs.
+    """
+
+    def __init__(self, nodes: tuple[int, ...]) -> None:
+        self.nodes = nodes
+
+    def __getitem__(self, hop: Hop) -> str:
+        if self.nodes[hop[1]] == self.nodes[hop[2]]:
+            raise KeyError(hop)
+        return "pxn"
+
+    def __iter__(self) -> Iterator[Hop]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _crosses_nvlink(comm: Communicator) -> bool:
+    """Whether this NCCL sends over another GPU's NIC (2.12 and later, unless switched off)."""
+    settings = comm.settings
+    return "PXN" in comm.facts.path_types and settings.pxn_level == 2 and not settings.pxn_disabled
+
+
+def _node_of_rank(job: Job) -> tuple[int, ...]:
+    places = [(rank, number) for number, node in enumerate(job.nodes) for rank in node.ranks]
+    return tuple(number for _, number in sorted(places))
 
 
 def work_of(
