@@ -41,7 +41,8 @@ def first(tree: Agenda) -> int:
     """The place with the earliest time."""
     node, leaves = 1, len(tree) >> 1
     while node < leaves:
-        node = 2 * node + int(tree[2 * node] != tree[node])  # no branch to guess wrong
+        left = 2 * node
+        node = left if tree[left] == tree[node] else left + 1
     return node - leaves
 
 
@@ -60,7 +61,7 @@ def next_due(tree: Agenda, node: int, horizon: float) -> int:
         left, right = tree[2 * node], tree[2 * node + 1]
         tree[node] = left if left < right else right
     while node < leaves:
-        node = 2 * node + int(tree[2 * node] > horizon)
+        node = 2 * node if tree[2 * node] <= horizon else 2 * node + 1
     return node
 
 

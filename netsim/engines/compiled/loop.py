@@ -7,7 +7,7 @@ from netsim.engines.compiled.agenda import Agenda, next_due, put
 from netsim.engines.compiled.fair import look_at
 from netsim.engines.compiled.flows import join, leave, next_end
 from netsim.engines.compiled.jit import Entry, Inner
-from netsim.engines.compiled.seats import dismiss_idle, mark_dirty, seat_for, settle
+from netsim.engines.compiled.seats import mark_dirty, seat_for, settle
 from netsim.engines.compiled.state import Future, Net, Records, Rows
 
 INSTANT = 1e-14  # what lies within this of the earliest event belongs to its instant
@@ -52,7 +52,6 @@ def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
     core.now, core.horizon = now, now * (1 + INSTANT)
     while changes[core.change].time <= core.horizon:
         change = changes[core.change]
-        dismiss_idle(net, change.link)
         net.links[change.link].capacity = change.capacity
         look_at(net, change.link, 0.0)
         core.change += 1

@@ -1,8 +1,4 @@
-"""Seats: how groups of flows come and go, and the end of an instant.
-
-A seat that its last flow leaves stays on its links, idle, as long as no other seat enters them: the
-next flow of the group then finds everything as it was. Only a seat that is alone can be idle.
-"""
+"""Seats: how groups of flows come and go, and the end of an instant."""
 
 from math import inf
 
@@ -43,10 +39,10 @@ def settle(rows: Rows, net: Net, ends: Agenda) -> None:
     place = core.dirty
     while place >= 0:
         seat = net.seats[place]
-        if seat.flows > 0 and seat.counted == 0:
+        if seat.flows == 0:
+            _leave_links(net, place)
+        elif seat.counted == 0:
             _enter_links(net, place)
-        elif seat.flows == 0 and seat.counted > 0 and not _is_alone(net, place):
-            _dismiss(net, place)
         place = seat.next
     while core.dirty >= 0:
         place = core.dirty
@@ -64,36 +60,28 @@ def settle(rows: Rows, net: Net, ends: Agenda) -> None:
 
 @Inner
 def _seek_level(net: Net, place: int) -> None:
-    """Do what a change in the number of flows calls for; with as many as before the level stays."""
+    """Do what a change in the number of flows calls for."""
     seat, core = net.seats[place], net.core[0]
     core.dirty, seat.next = seat.next, UNLISTED
     if seat.flows == 0:
-        return  # idle, or free
-    if seat.flows != seat.counted and not _settle_alone(net, place):
-        rise(net, place)
-
-
-@Inner
-def _is_alone(net: Net, place: int) -> bool:
-    """Whether a seat shares none of its links."""
-    group = net.seats[place].group
-    for k in range(net.groups[group].first, net.groups[group + 1].first):
-        if net.links[net.draws[k].link].count > 1:
-            return False
-    return True
+        net.groups[seat.group].seat = NOBODY
+        seat.root = core.free_seat
+        core.free_seat = place
+    elif seat.flows != seat.counted and not _settle_alone(net, place):
+        rise(net, place)  # with as many flows as before, the level stays
 
 
 @Inner
 def _settle_alone(net: Net, place: int) -> bool:
     """The level of a seat that shares no link with others, if that is so."""
-    if not _is_alone(net, place):
-        return False
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
     level = net.kinds[net.groups[seat.group].kind].cap
     for k in draws:
-        capacity = net.links[net.draws[k].link].capacity
-        level = min(level, capacity / (seat.flows * net.draws[k].weight))
+        link = net.links[net.draws[k].link]
+        if link.count > 1:
+            return False
+        level = min(level, link.capacity / (seat.flows * net.draws[k].weight))
     advance(seat, net.core[0].now)
     seat.level, seat.counted, seat.state = level, seat.flows, SETTLED
     for k in draws:
@@ -129,7 +117,6 @@ def _take_seat(net: Net, group: int) -> int:
 def _enter_links(net: Net, place: int) -> None:
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
-        dismiss_idle(net, net.draws[k].link)
         link = net.links[net.draws[k].link]
         net.draws[k].place = link.first + link.count
         member = net.members[link.first + link.count]
@@ -138,22 +125,10 @@ def _enter_links(net: Net, place: int) -> None:
 
 
 @Inner
-def dismiss_idle(net: Net, number: int) -> None:
-    """Make sure that no seat without flows is on a link: others may be no longer alone there."""
-    link = net.links[number]
-    if link.count == 1 and net.seats[net.members[link.first].seat].flows == 0:
-        _dismiss(net, net.members[link.first].seat)
-
-
-@Inner
-def _dismiss(net: Net, place: int) -> None:
-    """Take a seat without flows off its links, and free it."""
-    seat, core = net.seats[place], net.core[0]
-    for k in range(net.groups[seat.group].first, net.groups[seat.group + 1].first):
+def _leave_links(net: Net, place: int) -> None:
+    group = net.seats[place].group
+    for k in range(net.groups[group].first, net.groups[group + 1].first):
         _leave_link(net, place, k)
-    net.groups[seat.group].seat = NOBODY
-    seat.counted, seat.root = 0, core.free_seat
-    core.free_seat = place
 
 
 @Inner
