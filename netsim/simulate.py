@@ -17,6 +17,8 @@ from netsim.version import MODEL_VERSION
 
 __all__ = ["Prepared", "launch_of", "prepare", "question_row", "simulate_size"]
 
+ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
+
 
 def simulate_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
@@ -27,9 +29,11 @@ def simulate_size(
     timing = _time(prepared, size, schedule, engine, progress)
     inplace = None
     if work.collective in HAS_IN_PLACE:
-        other = prepared.schedule(size, in_place=True)
-        same = _same(schedule, other)
-        inplace = timing if same else _time(prepared, size, other, engine, progress)
+        inplace = timing
+        if not (prepared.jobs and work.collective in ALIKE):
+            other = prepared.schedule(size, in_place=True)
+            if not _same(schedule, other):
+                inplace = _time(prepared, size, other, engine, progress)
     return _row(prepared, size, timing, inplace, len(schedule)), timing
 
 

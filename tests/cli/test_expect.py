@@ -8,7 +8,7 @@ from netsim.cli.expect_question import Given, asked
 from netsim.errors import ScenarioError
 from netsim.prepared import Prepared, prepare
 from netsim.scenario.cells import expand
-from netsim.simulate import question_row
+from netsim.simulate import _same, question_row
 from netsim.yamlio.source import parse_source
 from tests.cli.command import netsim
 
@@ -186,3 +186,10 @@ def test_one_process_for_all_gpus_is_bound_by_its_launches(capsys) -> None:
         found[collective] = json.loads(out)[0]["time_us"]
     assert found["all_reduce"] == pytest.approx(33.7, rel=0.03)
     assert found["alltoall"] == pytest.approx(87, rel=0.03)
+
+
+@pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])
+def test_all_reduce_is_the_same_in_place(algorithm: str) -> None:
+    found = prepared(SCENARIO.replace("sizes", f"algorithm: {algorithm}, sizes"))
+    one, other = found.schedule(4096), found.schedule(4096, in_place=True)
+    assert _same(one, other)
