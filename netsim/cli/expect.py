@@ -21,6 +21,8 @@ Format = Literal["table", "nccl-tests", "csv", "json"]
 Engine = Literal["auto", "simpy", "compiled"]
 Text = str | None
 
+MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
+
 
 def command(
     topology: Annotated[str, typer.Argument(help="A machine, a topology file, or NCCL's XML.")],
@@ -105,6 +107,8 @@ def _table(prepared: Prepared, form: Format, engine: Engine) -> None:
 
 
 def _rows(prepared: Prepared, sizes: list[int], engine: Engine) -> Iterator[Row]:
+    if engine == "auto" and len(sizes) >= MANY_SIZES:
+        engine = "compiled"
     for size in sizes:
         try:
             yield simulate_size(prepared, size, engine=engine)[0]
