@@ -20,6 +20,10 @@ from tests.nccl.nccl_plans import IDEAL, SMALL, checked, small_plan
 ALL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 PROTOCOLS = ("LL", "LL128", "Simple")
 SHAPES = [(1, 2), (1, 5), (2, 1), (2, 2), (3, 1), (1, 8), (3, 2)]
+# LL128 differs from LL in figures only: a few shapes are enough.
+CASES = [
+    (shape, p) for shape in SHAPES for p in PROTOCOLS if p != "LL128" or shape in SHAPES[1:4:2]
+]
 MIB = 2**20
 
 
@@ -28,10 +32,10 @@ def collective(name: str, ranks: int, count: int, **given: object) -> Collective
     return Collective(name, ranks, count, 4, **root, **given)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize(("nodes", "local"), SHAPES)
-def test_rings_do_what_they_should(name, protocol, nodes, local):
+@pytest.mark.parametrize(("shape", "protocol"), CASES)
+def test_rings_do_what_they_should(name, protocol, shape):
+    nodes, local = shape
     chunk, ranks = SMALL[protocol] // 4, nodes * local
     loops = 20 if name in ("broadcast", "reduce") else max(3, 24 // ranks)
     share = ranks * chunk if name == "all_reduce" else chunk
