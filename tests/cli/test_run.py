@@ -120,7 +120,7 @@ def test_a_journal_of_something_else_is_refused(capsys) -> None:
 def started(*arguments: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "netsim", "run", "sweep.yaml", "-o", "out", *arguments]
     # More ranks, so that there is time to interrupt.
-    settings = ["--set", "sweep={cluster.graph.gpus: [20, 22, 24, 26, 28, 30]}"]
+    settings = ["--set", "sweep={cluster.graph.gpus: [18, 20, 22, 24]}"]
     return subprocess.Popen(
         [*command, *settings, "--engine", "simpy"],
         stdout=subprocess.DEVNULL,
@@ -130,17 +130,17 @@ def started(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def finished(process: subprocess.Popen[bytes]) -> int:
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     return process.returncode
 
 
 def wait_for_rows(count: int) -> None:
     journal = Path("out/journal.jsonl")
-    for _ in range(600):
+    for _ in range(2400):
         if journal.exists() and journal.read_bytes().count(b"\n") >= count:
             return
         time.sleep(0.05)
-    raise AssertionError("no rows within 30 s")
+    raise AssertionError("no rows within two minutes")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -148,7 +148,7 @@ def test_an_interrupted_run_keeps_its_rows_and_resumes_to_the_same_bytes(how) ->
     process = started()
     wait_for_rows(2)
     process.send_signal(how)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert err.decode().strip() == "interrupted; what was finished is kept"
