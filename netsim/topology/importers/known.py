@@ -18,7 +18,7 @@ BY_SM = {
     103: "hgx-b300",
     120: "rtx5090-x4",
 }
-# Usable bytes/s of one NVLink in one direction, by compute capability (NCCL 2.30, src/graph/topo.h).
+# Usable bytes/s of an NVLink in one direction, by compute capability (NCCL 2.30, graph/topo.h).
 NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
 # Memory bandwidth of one NUMA domain, as in the presets with such CPUs, and the link between two
 # (NCCL 2.30, src/graph/topo.h), by vendor and least model number.
