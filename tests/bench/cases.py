@@ -11,7 +11,9 @@ import numpy as np
 
 from netsim.collectives import build, collective_of
 from netsim.schedule import ARRIVED, IN, OUT, Builder, Schedule, Style
-from netsim.topology import ClusterConfig, Topology, build_topology, switch
+from netsim.topology import Topology, switch
+from netsim.topology.build import build_topology
+from netsim.topology.config import ClusterConfig
 from netsim.yamlio.source import parse_source
 from netsim.yamlio.validate import validate
 
