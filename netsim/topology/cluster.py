@@ -117,6 +117,7 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> Layout:
     ]
     kinds = [_tiled(plan, [one.kinds for one in layouts])]
     passes = [_tiled(plan, [one.passes for one in layouts])]
+    reduces = [_tiled(plan, [one.reduces for one in layouts])]
     columns = _host_links(plan, first_node)
     if fabric is not None:
         nics = [plan.hosts[k].nic_node for k in plan.host_class.tolist()]
@@ -127,7 +128,9 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> Layout:
         switch = NODE_KINDS.index("switch")
         kinds.append(np.full(len(fabric.switches), switch, np.int8))
         passes.append(np.ones(len(fabric.switches), bool))
-    layout = Layout(tuple(names), np.concatenate(kinds), np.concatenate(passes), Links(**columns))
+        reduces.append(np.full(len(fabric.switches), fabric.reduces))
+    of_nodes = [np.concatenate(column) for column in (kinds, passes, reduces)]
+    layout = Layout(tuple(names), of_nodes[0], of_nodes[1], Links(**columns), of_nodes[2])
     return _with_shared_switches(plan, layout, first_node)
 
 
@@ -183,7 +186,8 @@ def _with_shared_switches(plan: Plan, layout: Layout, first_node: NDArray[np.int
     names = np.array(layout.nodes, object)
     names[node[first]] = [f"nvlink{n}.nvswitch0" for n in range(len(first))]
     links = replace(layout.links, tail=number[layout.links.tail], head=number[layout.links.head])
-    return Layout(tuple(names[keep]), layout.kinds[keep], layout.passes[keep], links)
+    kept = [column[keep] for column in (layout.kinds, layout.passes, layout.reduces)]
+    return Layout(tuple(names[keep]), kept[0], kept[1], links, kept[2])
 
 
 def _shares(host: Host) -> bool:

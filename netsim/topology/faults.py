@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from netsim.errors import suggest
 from netsim.topology.graph import Topology
-from netsim.topology.layout import Layout, TopologyError
+from netsim.topology.layout import TopologyError
 from netsim.units import parse_bandwidth, parse_ratio
 from netsim.yamlio.model import FieldError, Model
 from netsim.yamlio.quantities import Seconds
@@ -109,12 +109,7 @@ def with_faults(topology: Topology, faults: Sequence[Fault]) -> Topology:
             kind, left = fault.bandwidth or ("part", 1.0)
             bandwidth[hit] = bandwidth[hit] * left if kind == "part" else left
             latency[hit] = latency[hit] if fault.latency is None else fault.latency
-    changed = Layout(
-        layout.nodes,
-        layout.kinds,
-        layout.passes,
-        replace(links, bandwidth=bandwidth, latency=latency),
-    )
+    changed = replace(layout, links=replace(links, bandwidth=bandwidth, latency=latency))
     capacities: dict[str, NDArray[Any]] = dict(topology.capacities)
     if (slow > 1).any():
         capacities = {name: given / slow for name, given in capacities.items()}

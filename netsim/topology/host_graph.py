@@ -31,7 +31,7 @@ def host_graph(machine: Machine) -> "nx.DiGraph[Any]":
     for number in range(machine.gpu.count):
         graph.add_node(f"gpu{number}", kind="gpu", forwards=False)
     if machine.scale_up is not None and machine.scale_up.switches is not None:
-        graph.add_node("nvswitch0", kind="nvswitch")
+        graph.add_node("nvswitch0", kind="nvswitch", **_adds(machine.scale_up))
     for number in range(len(machine.pcie.switches)):
         graph.add_node(f"pcie{number}", kind="pcie")
     for number in range(machine.cpu.domains):
@@ -42,6 +42,11 @@ def host_graph(machine: Machine) -> "nx.DiGraph[Any]":
     for a, b, kind, bandwidth in _joints(machine):
         _join(graph, machine, a, b, kind, bandwidth)
     return graph
+
+
+def _adds(scale_up: ScaleUp) -> dict[str, bool]:
+    """The mark of switches that reduce and multicast (NVLink SHARP)."""
+    return {"reduces": True} if scale_up.multicast else {}
 
 
 def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:

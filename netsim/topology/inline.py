@@ -77,11 +77,14 @@ class TorusGraph(_Regular):
 
 
 class Node(Model):
-    """A node; a GPU passes on traffic of others only with `forwards: true`."""
+    """A node; a GPU passes on traffic of others only with `forwards: true`; `reduces`: a switch
+    that adds up what passes.
+    """
 
     name: Annotated[str, Field(min_length=1)]
     kind: NodeKind = "gpu"
     forwards: bool | None = None
+    reduces: bool = False
 
 
 class Link(Model):
@@ -151,7 +154,8 @@ class InlineGraph(Model):
         graph: nx.DiGraph[Any] = nx.DiGraph()
         for node in self.nodes:
             forwards = node.kind != "gpu" if node.forwards is None else node.forwards
-            graph.add_node(node.name, kind=node.kind, forwards=forwards)
+            extra = {"reduces": True} if node.reduces else {}
+            graph.add_node(node.name, kind=node.kind, forwards=forwards, **extra)
         for link in self.links:
             given = link.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
             graph.add_edge(link.tail, link.head, **given)

@@ -47,12 +47,15 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Nodes (name, kind as index of NODE_KINDS, whether traffic of others passes) and links."""
+    """Nodes (name, kind as index of NODE_KINDS, whether traffic of others passes, whether it adds
+    up what passes: a switch with SHARP) and links.
+    """
 
     nodes: tuple[Hashable, ...]
     kinds: NDArray[np.int8]
     passes: NDArray[np.bool_]
     links: Links
+    reduces: NDArray[np.bool_]
 
 
 def freeze_graph(name: str, graph: "nx.DiGraph[Any]") -> Layout:
@@ -62,11 +65,13 @@ def freeze_graph(name: str, graph: "nx.DiGraph[Any]") -> Layout:
             raise TopologyError(f"{name}: node {node} is of unknown kind {given['kind']!r}")
     kinds = [d.get("kind", "switch") for _, d in graph.nodes(data=True)]
     passes = [d.get("forwards", d.get("kind") != "gpu") for _, d in graph.nodes(data=True)]
+    reduces = [d.get("reduces", False) for _, d in graph.nodes(data=True)]
     return Layout(
         tuple(graph.nodes),
         np.array([NODE_KINDS.index(kind) for kind in kinds], np.int8),
         np.array(passes, bool),
         _freeze_links(name, graph),
+        np.array(reduces, bool),
     )
 
 
@@ -74,8 +79,10 @@ def thaw(layout: Layout) -> "nx.DiGraph[Any]":
     """The networkx graph of a layout; parallel links become one edge that counts them."""
     graph: nx.DiGraph[Any] = nx.DiGraph()
     names, links = layout.nodes, layout.links
-    for node, kind, passes in zip(names, layout.kinds, layout.passes, strict=True):
-        graph.add_node(node, kind=NODE_KINDS[kind], forwards=bool(passes))
+    of_nodes = (layout.kinds, layout.passes, layout.reduces)
+    for node, kind, passes, adds in zip(names, *of_nodes, strict=True):
+        extra = {"reduces": True} if adds else {}
+        graph.add_node(node, kind=NODE_KINDS[kind], forwards=bool(passes), **extra)
     half = np.bincount(links.resource, minlength=len(links))[links.resource] > 1
     columns = (links.tail, links.head, links.bandwidth, links.latency, links.kind, half)
     for tail, head, bandwidth, latency, kind, shared in zip(

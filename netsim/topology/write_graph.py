@@ -49,6 +49,8 @@ def _node(topology: Topology, node: Hashable) -> dict[str, Any]:
         written["kind"] = kind
     if bool(given.get("forwards", kind != "gpu")) != (kind != "gpu"):
         written["forwards"] = bool(given["forwards"])
+    if given.get("reduces"):
+        written["reduces"] = True
     return written
 
 

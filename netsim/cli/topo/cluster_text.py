@@ -49,6 +49,8 @@ def _figures(cluster: Cluster, found: Figures | None) -> list[tuple[str, str]]:
     return [
         *figures,
         ("switches", ", ".join(f"{n} {level}" for level, n in found.switches.items())),
+        ("reduction", "in all switches (SHARP)" if cluster.fabric and cluster.fabric.reduces
+                      else ""),
         ("cables", cables),
         ("bisection", f"{format_bandwidth(found.bisection)} in each direction, "
                       f"{format_bandwidth(found.bisection / pairs)} a GPU"),

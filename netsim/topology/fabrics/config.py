@@ -1,6 +1,7 @@
 """The `fabric` part of a cluster: the kind, its few numbers, and what all kinds take."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
@@ -34,7 +35,8 @@ class _Fabric(Model):
     """What every fabric takes.
 
     `nic`: line rate of the NICs; `link`: of a cable between switches (default: as a NIC);
-    `latency`: one switch hop; `nodes`: hosts that it joins, if more than the job has.
+    `latency`: one switch hop; `nodes`: hosts that it joins, if more than the job has; `sharp`: its
+    switches add up data on its way (SHARP), as NCCL's CollNet and NVLS between nodes use it.
     """
 
     nic: Bandwidth | None = None
@@ -46,6 +48,7 @@ class _Fabric(Model):
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     seed: Index = 0
     nodes: Count | None = None
+    sharp: bool = False
 
 
 class SingleSwitch(_Fabric):
@@ -171,6 +174,7 @@ FabricConfig = Annotated[
     BeforeValidator(_with_kind),
 ]
 _OWN = set(_Fabric.model_fields) | {"kind"}
+REDUCING = ("single-switch", "leaf-spine", "fat-tree", "rail-optimized", "rail-only", "custom")
 Builder = Callable[..., Fabric]
 BUILDERS: dict[str, Builder] = {
     "leaf-spine": leaf_spine,
@@ -185,6 +189,26 @@ BUILDERS: dict[str, Builder] = {
 
 def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
     """The fabric that joins the ports of `hosts` hosts."""
+    if config.sharp:
+        _check_sharp(config.kind, transport)
+    return replace(_joined(config, ports, hosts, transport), reduces=config.sharp)
+
+
+def _check_sharp(kind: str, transport: Transport) -> None:
+    """Trees of switches reduce, and of the transports only InfiniBand has switches that do."""
+    if kind not in REDUCING:
+        raise TopologyError(
+            f"sharp: switches of kind {kind} form no tree to reduce along; expected one of "
+            f"{', '.join(REDUCING)}"
+        )
+    if transport.name != "infiniband":
+        raise TopologyError(
+            f"sharp: only InfiniBand switches reduce, the transport is {transport.name} (set "
+            "transport: infiniband)"
+        )
+
+
+def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
     hop = transport.hop if config.latency is None else config.latency
     link = config.link or float(ports.rate.max(initial=0.0))
     hop += config.cable_metres * SECONDS_A_METRE

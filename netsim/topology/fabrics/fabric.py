@@ -68,7 +68,8 @@ class Fabric:
     """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on.
 
     The first `access` links join ports to switches; `tiers` names the switches' levels from the
-    NICs up, with the number of the first switch of each.
+    NICs up, with the number of the first switch of each. `reduces`: its switches add up data on
+    its way (SHARP).
     """
 
     kind: str
@@ -81,6 +82,7 @@ class Fabric:
     bandwidth: NDArray[np.float64]
     latency: NDArray[np.float64]
     wiring: Wiring
+    reduces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class NodeOf(_Foreign):
     id: str | int
     kind: NodeKind | None = None
     forwards: bool | None = None
+    reduces: bool = False
 
 
 class EdgeOf(_Foreign):
@@ -91,7 +92,8 @@ def read_node_link(text: str, name: str) -> Topology:
     for node in given.nodes:
         kind = node.kind or "gpu"
         forwards = kind != "gpu" if node.forwards is None else node.forwards
-        graph.add_node(str(node.id), kind=kind, forwards=forwards)
+        extra = {"reduces": True} if node.reduces else {}
+        graph.add_node(str(node.id), kind=kind, forwards=forwards, **extra)
     for edge in given.edges or given.links:
         figures = edge.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
         graph.add_edge(str(edge.source), str(edge.target), **figures)

@@ -1,0 +1,133 @@
+"""Reduction inside the fabric (SHARP): the tree of switches that adds up what some GPUs send.
+
+Each GPU sends its data once, towards a root switch; switches add up what comes from below and pass
+the sum on; the result comes down the same tree. Knows links and switches, but no schedule.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from netsim.topology.graph import Topology
+from netsim.topology.layout import NODE_KINDS, TopologyError
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionTree:
+    """A tree of switches (by node number) with its root, and its links.
+
+    Every link in `up` (GPUs to NICs to root) and in `down` (back again) carries the data once.
+    `up_latency` and `down_latency` are those of the longest branch, in seconds.
+    """
+
+    root: int
+    switches: Ints
+    up: Ints
+    down: Ints
+    up_latency: float
+    down_latency: float
+
+
+class SwitchReduction:
+    """The reduction trees of a topology whose fabric has `sharp: true`."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        layout, links = topology.layout, topology.links
+        able = layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))
+        self.switches = np.flatnonzero(able).astype(np.int32)
+        self._number = np.full(len(layout.nodes), -1, np.int32)
+        self._number[self.switches] = np.arange(len(self.switches))
+        tail, head = self._number[links.tail], self._number[links.head]
+        usable = np.flatnonzero((tail >= 0) & (head >= 0) & (links.bandwidth > 0))
+        key = tail[usable].astype(np.int64) * len(self.switches) + head[usable]
+        order = np.argsort(key, kind="stable")
+        self._link, self._key = usable[order].astype(np.int32), key[order]
+        shape = (len(self.switches),) * 2
+        steps = csr_array((np.ones(len(usable)), (tail[usable], head[usable])), shape=shape)
+        self._joined = steps.multiply(steps.T).tocsr()  # what is alive in both directions
+
+    def tree(self, gpus: Ints, way: str = "net", channel: int = 0) -> ReductionTree:
+        """The tree for devices `gpus` on one rail, which leave and arrive as `way` says (see
+        `ways`). Channels take the equally good roots, and parallel cables, in turn.
+        """
+        if not len(self.switches):
+            raise TopologyError(
+                f"{self.topology.name}: no switch of its fabric reduces (cluster.fabric.sharp)"
+            )
+        if len(gpus) < 2:
+            raise TopologyError("a reduction in switches needs at least two GPUs")
+        up, down, leaf, latency = self._access(np.asarray(gpus, np.int32), way, channel)
+        root, above, turn = self._rooted(np.unique(leaf), channel)
+        climbs = [self._climb(int(one), root, above, turn) for one in leaf]
+        seconds = self.topology.links.latency
+        rise = max(a + seconds[c[0]].sum() for a, c in zip(latency[0], climbs, strict=True))
+        fall = max(a + seconds[c[1]].sum() for a, c in zip(latency[1], climbs, strict=True))
+        up = np.unique(np.concatenate([up, *(c[0] for c in climbs)]))
+        down = np.unique(np.concatenate([down, *(c[1] for c in climbs)]))
+        ends = self.topology.links.head[up]
+        inner = np.unique(ends[self._number[ends] >= 0])
+        return ReductionTree(int(self.switches[root]), inner, up, down, float(rise), float(fall))
+
+    def _access(
+        self, gpus: Ints, way: str, channel: int
+    ) -> tuple[Ints, Ints, Ints, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Links between the GPUs and their first switches, those switches, and the latencies."""
+        topology, links = self.topology, self.topology.links
+        channels = np.full(len(gpus), channel, np.int32)
+        routes = topology.routes(gpus, np.roll(gpus, -1), channels, way)
+        is_switch = topology.node_kinds == NODE_KINDS.index("switch")
+        ups, downs = [], []
+        leaf = np.zeros(len(gpus), np.int32)
+        for pair in range(len(gpus)):
+            row = routes.link[routes.ptr[pair] : routes.ptr[pair + 1]]
+            enters, leaves = is_switch[links.head[row]], is_switch[links.tail[row]]
+            outside = np.flatnonzero(enters | leaves)
+            if not len(outside):
+                raise TopologyError(f"{topology.name}: {way!r} leads past the fabric's switches")
+            first = row[enters & ~leaves]
+            leaf[pair] = self._number[links.head[first[0]]]
+            ups.append(np.concatenate([row[: outside[0]], first]))
+            downs.append(np.concatenate([row[leaves & ~enters], row[outside[-1] + 1 :]]))
+        downs = downs[-1:] + downs[:-1]  # each route ends at the next GPU
+        latency = [np.array([links.latency[p].sum() for p in parts]) for parts in (ups, downs)]
+        return np.concatenate(ups), np.concatenate(downs), leaf, (latency[0], latency[1])
+
+    def _rooted(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
+        """The nearest switch above all leaves, what each switch has above it on the way there, and
+        how often the roots have been gone through.
+        """
+        hops = dijkstra(self._joined, indices=leaves, unweighted=True)
+        farthest, total = hops.max(axis=0), hops.sum(axis=0)
+        if not np.isfinite(farthest).any():
+            raise TopologyError(
+                f"{self.topology.name}: no switch is above all of these NICs (other rails or "
+                "planes, or dead links)"
+            )
+        nearest = np.flatnonzero(farthest == farthest.min())
+        roots = nearest[total[nearest] == total[nearest].min()]
+        turn, place = divmod(channel, len(roots))
+        root = int(roots[place])
+        start = np.array([root])
+        above = dijkstra(self._joined, indices=start, unweighted=True, return_predecessors=True)[1]
+        return root, above[0].astype(np.int32), turn
+
+    def _climb(self, leaf: int, root: int, above: Ints, turn: int) -> tuple[Ints, Ints]:
+        """Links from a switch up to the root, and those down again."""
+        up, down = [], []
+        while leaf != root:
+            over = int(above[leaf])
+            up.append(self._cable(leaf, over, turn))
+            down.append(self._cable(over, leaf, turn))
+            leaf = over
+        return np.array(up, np.int32), np.array(down, np.int32)
+
+    def _cable(self, tail: int, head: int, turn: int) -> int:
+        key = tail * len(self.switches) + head
+        first, last = np.searchsorted(self._key, [key, key + 1])
+        return int(self._link[first + turn % (last - first)])
