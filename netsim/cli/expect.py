@@ -1,27 +1,22 @@
 """`netsim expect`: the table that nccl-tests would print, with what NCCL chooses for each size."""
 
-import json
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from netsim.cli import expect_text, tables
+from netsim.cli import nccl_tests
+from netsim.cli.expect_acceptance import part_of, print_acceptance
 from netsim.cli.expect_notes import assumptions, roundings
 from netsim.cli.expect_question import Given, asked, one_size
-from netsim.errors import InputError, NetsimError
+from netsim.cli.expect_table import Engine, Format, print_table
+from netsim.errors import InputError
 from netsim.expect.choice import cost_table
 from netsim.expect.why import channel_lines, cost_lines, search_lines
-from netsim.results import Row, csv_text
 from netsim.runs import checked_cells
-from netsim.simulate import Prepared, prepare, question_row, simulate_size
+from netsim.simulate import Prepared, prepare
 
-Format = Literal["table", "nccl-tests", "csv", "json"]
-Engine = Literal["auto", "simpy", "compiled"]
 Text = str | None
-
-MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
 
 
 def command(
@@ -60,12 +55,23 @@ def command(
     why: Annotated[
         Text, typer.Option(help="Show what NCCL compares for one size.", metavar="SIZE")
     ] = None,
+    acceptance: Annotated[
+        Text,
+        typer.Option(
+            help="Write the least bandwidth by size that a healthy machine should pass.",
+            metavar="90%",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
+    json_file: Annotated[
+        Path | None,
+        typer.Option("-J", help="Write the JSON of nccl-tests' -J as well.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
     flags = {
@@ -73,6 +79,7 @@ def command(
         "algo": algo, "proto": proto, "dtype": dtype, "launch": launch, "nccl": nccl,
     }  # fmt: skip
     variables = tuple(env or ())
+    part = None if acceptance is None else part_of(acceptance)
     given = Given(flags, sizes, fabric, transport, variables, nccl_env, tuple(settings or ()))
     question = asked(topology, collective, given)
     prepared = prepare(checked_cells(question.source)[0])
@@ -81,39 +88,15 @@ def command(
     if why is not None:
         _explain(prepared, one_size(why, "--why"))
         return
-    _table(prepared, form, engine)
-
-
-def _table(prepared: Prepared, form: Format, engine: Engine) -> None:
-    """All sizes; those that cannot be simulated say why and do not stop the rest."""
-    asked_for = prepared.cell.scenario.workload.size_list()
-    for note in roundings(prepared, asked_for):
+    for note in roundings(prepared, prepared.cell.scenario.workload.size_list()):
         typer.echo(note, err=True)
-    plain, root = form == "nccl-tests", prepared.cell.scenario.workload.root
-    if form in ("table", "nccl-tests"):
-        typer.echo(tables.header(plain=True) if plain else expect_text.header())
-    rows = []
-    for row in _rows(prepared, asked_for, engine):
-        rows.append(row)
-        if form in ("table", "nccl-tests"):
-            text = tables.line(row, plain=True, root=root) if plain else expect_text.line(row)
-            typer.echo(text)
-    if form == "csv":
-        typer.echo(csv_text(rows), nl=False)
-    elif form == "json":
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
-    else:
-        typer.echo(tables.footer(rows))
-
-
-def _rows(prepared: Prepared, sizes: list[int], engine: Engine) -> Iterator[Row]:
-    if engine == "auto" and len(sizes) >= MANY_SIZES:
-        engine = "compiled"
-    for size in sizes:
-        try:
-            yield simulate_size(prepared, size, engine=engine)[0]
-        except NetsimError as error:
-            yield replace(question_row(prepared, size), status="error", error=str(error))
+    if part is not None:
+        print_acceptance(prepared, part, engine)
+        return
+    rows = print_table(prepared, form, engine)
+    if json_file is not None:
+        written = nccl_tests.write_json(json_file, nccl_tests.run_of(prepared), rows)
+        typer.echo(f"wrote {written}", err=True)
 
 
 def _explain(prepared: Prepared, size: int) -> None:

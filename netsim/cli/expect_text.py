@@ -1,6 +1,6 @@
 """Rows of `netsim expect` as text: nccl-tests' columns, and NCCL's choice beside them."""
 
-from netsim.cli.tables import microseconds
+from netsim.cli.tables import halves
 from netsim.results import Row
 
 _CHOICE = f"  {'algorithm':<13}  {'protocol':<9}  {'chan':>4}"
@@ -24,13 +24,4 @@ def line(row: Row) -> str:
     fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}"
     channels = "" if row.channels is None else str(row.channels)
     choice = f"  {row.algorithm:<13}  {row.protocol:<9}  {channels:>4}"
-    halves = _half(row, row.time_us) + _half(row, row.inplace_time_us)
-    return f"{fixed}{halves}{choice}  {row.bound_by if row.status == 'ok' else row.error}"
-
-
-def _half(row: Row, time: float | None) -> str:
-    if time is None or row.algbw_GBps is None or row.busbw_GBps is None or not row.time_us:
-        return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}"
-    part = row.time_us / time if time > 0 else 0.0
-    algbw, busbw = row.algbw_GBps * part, row.busbw_GBps * part
-    return f"  {microseconds(time):>7}  {algbw:>6.2f}  {busbw:>6.2f}"
+    return f"{fixed}{halves(row)}{choice}  {row.bound_by if row.status == 'ok' else row.error}"

@@ -1,7 +1,5 @@
 """`netsim run`: simulate all cells of a scenario and write what was asked for."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,12 +8,11 @@ import typer
 from netsim.cli.arguments import ScenarioName, Settings
 from netsim.cli.outputs import write_outputs
 from netsim.cli.progress import Bar
-from netsim.cli.tables import footer, header, line
+from netsim.cli.run_text import PRINTERS
 from netsim.errors import NetsimError
-from netsim.results import Row, csv_text, open_folder
+from netsim.results import Row, open_folder
 from netsim.runs import checked_cells, find_scenario, load_source, notes_of
 from netsim.scenario.cells import Cell
-from netsim.scenario.clusters import cluster_label, node_count
 from netsim.sweep import run_tasks, tasks_of
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
@@ -71,50 +68,20 @@ def _simulate(
     tasks = tasks_of(cells)
     rows: list[Row] = []
     failure = None
-    tables = form in ("table", "nccl-tests")
+    printer = PRINTERS[form](cells)
     with open_folder(folder, name, resume=resume) as results, Bar(len(tasks), quiet) as bar:
-        if tables:
-            typer.echo(_title(cells, plain=form == "nccl-tests"))
-            typer.echo(header(axes, plain=form == "nccl-tests"))
         try:
             for task, row, error in run_tasks(tasks, results, engine=engine, progress=bar.task):
                 rows.append(row)
                 failure = failure or error
                 bar.advance()
-                if tables:
-                    root = task.cell.scenario.workload.root
-                    bar.print(line(row, axes, plain=form == "nccl-tests", root=root))
+                for text in printer.lines(task.cell, row):
+                    bar.print(text)
         finally:
             results.write_results(rows, axes)
-    _print_whole(rows, axes, form)
+    for text in printer.end(rows):
+        typer.echo(text)
     return rows, failure
-
-
-def _print_whole(rows: list[Row], axes: list[str], form: Format) -> None:
-    if form == "csv":
-        typer.echo(csv_text(rows, axes), nl=False)
-    elif form == "json":
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
-    else:
-        typer.echo(footer(rows))
-
-
-def _title(cells: list[Cell], *, plain: bool) -> str:
-    """What is being run, as comment lines."""
-    scenario = cells[0].scenario
-    work, sizes = scenario.workload, scenario.workload.size_list()
-    test = f"# Collective test starting: {work.collective}_perf"
-    if not plain:
-        algorithm = "" if "workload.algorithm" in cells[0].axes else f", {work.algorithm}"
-        several = f", {len(cells)} cells" if len(cells) > 1 else ""
-        return (
-            f"# {work.collective} on {node_count(scenario.cluster)} x "
-            f"{cluster_label(scenario.cluster)}{algorithm}{several}"
-        )
-    return (
-        f"{test}\n# nThread 1 nGpus 1 minBytes {min(sizes)} maxBytes {max(sizes)} "
-        "step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 validation: 0 graph: 0\n#"
-    )
 
 
 def _tell(text: str) -> None:

@@ -19,6 +19,11 @@ class Version:
     minor: int
     patch: int = 0
 
+    @property
+    def code(self) -> int:
+        """The number by which headers and nccl-tests know it: 23007 for 2.30.7."""
+        return self.major * 10000 + self.minor * 100 + self.patch
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}" + (f".{self.patch}" if self.patch else "")
 

@@ -135,7 +135,7 @@ def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> Pci:
         c2c=(C2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
     )
     link = machine.link_of(machine.gpu, gpu)
-    return replace(_pci(_gpu_bus(gpu), GPU_CLASS, link), gpu=value)
+    return replace(_pci(gpu_bus(gpu), GPU_CLASS, link), gpu=value)
 
 
 def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[NvLink, ...]:
@@ -150,7 +150,7 @@ def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[NvLink, .
     for peer in gpus:
         count = pairs.get(frozenset((gpu, peer)), 0) if pairs else (scale_up.links or 0)
         if count and peer != gpu:
-            found.append(NvLink(_gpu_bus(peer), count * times, PEER_CLASS))
+            found.append(NvLink(gpu_bus(peer), count * times, PEER_CLASS))
     return tuple(found)
 
 
@@ -169,5 +169,6 @@ def _nic(machine: Machine, nic: int) -> Pci:
     return replace(_pci(f"0000:{0x40 + nic:02x}:00.0", NIC_CLASS, link), nics=(Nic((net,)),))
 
 
-def _gpu_bus(gpu: int) -> str:
+def gpu_bus(gpu: int) -> str:
+    """The made-up bus id of a GPU."""
     return f"0000:{0x80 + gpu:02x}:00.0"

@@ -1,0 +1,108 @@
+"""What `netsim run` prints: rows as they are finished, or all of them at the end."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Protocol
+
+from netsim.cli import tables
+from netsim.cli.nccl_tests import run_of
+from netsim.results import Row, csv_text
+from netsim.results.nccl_tests import TestRun, closing, line, opening
+from netsim.scenario.cells import Cell
+from netsim.scenario.clusters import cluster_label, node_count
+from netsim.simulate import prepare
+
+
+class Printer(Protocol):
+    """A format: the lines to print when a row is finished, and those at the end."""
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        """What to print for one row."""
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        """What to print when all are there."""
+
+
+class _Table:
+    """netsim's own table, of all cells together."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells, self.axes = cells, list(cells[0].axes)
+        self.begun = False
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        if not self.begun:
+            yield from (self._title(), tables.header(self.axes))
+        self.begun = True
+        yield tables.line(row, self.axes)
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        yield tables.footer(rows)
+
+    def _title(self) -> str:
+        scenario = self.cells[0].scenario
+        algorithm = "" if "workload.algorithm" in self.axes else f", {scenario.workload.algorithm}"
+        several = f", {len(self.cells)} cells" if len(self.cells) > 1 else ""
+        return (
+            f"# {scenario.workload.collective} on {node_count(scenario.cluster)} x "
+            f"{cluster_label(scenario.cluster)}{algorithm}{several}"
+        )
+
+
+class _TestsLog:
+    """A log of nccl-tests: every cell is one run of it."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cell = ""
+        self.run: TestRun | None = None
+        self.rows: list[Row] = []
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        if cell.id != self.cell or self.run is None:
+            yield from self._closing()
+            self.cell, self.run, self.rows = cell.id, run_of(prepare(cell)), []
+            yield opening(self.run)
+        self.rows.append(row)
+        yield line(row, self.run.root)
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        yield from self._closing()
+
+    def _closing(self) -> Iterator[str]:
+        if self.run is not None:
+            yield closing(self.run, self.rows)
+
+
+class _Csv:
+    """results.csv."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.axes = list(cells[0].axes)
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        return iter(())
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        yield csv_text(rows, self.axes).removesuffix("\n")
+
+
+class _Json:
+    """The rows as a list of mappings."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        del cells
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        return iter(())
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        yield json.dumps([asdict(row) for row in rows], indent=1)
+
+
+PRINTERS: dict[str, Callable[[Sequence[Cell]], Printer]] = {
+    "table": _Table,
+    "nccl-tests": _TestsLog,
+    "csv": _Csv,
+    "json": _Json,
+}

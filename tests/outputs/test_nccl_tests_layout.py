@@ -1,0 +1,186 @@
+"""Rows in nccl-tests' text and JSON: line by line as its own logs have them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from netsim.results import Row
+from netsim.results.nccl_json import document
+from netsim.results.nccl_tests import Device, TestRun, average_busbw, closing, line, opening
+from tests.cli.command import netsim
+
+LOGS = Path(__file__).parent.parent / "data" / "nccl_tests"
+TIMES, WRONG = 52, 79  # columns where figures begin, and where wrong values are counted
+
+
+def run_of_log(text: str, collective: str) -> TestRun:
+    """The header of a log as a value, read by splitting at blanks."""
+    lines = text.splitlines()
+    title = next(one.split() for one in lines if one.startswith("# nThread"))
+    devices = []
+    for one in lines:
+        if one.startswith("#  Rank"):
+            left, _, right = one.partition("[")
+            words = left.split()
+            bus, _, model = right.partition("] ")
+            numbers = (int(words[2]), int(words[4]), int(words[6]))
+            devices.append(Device(*numbers, words[8], int(words[10]), bus, model))
+    first, last = int(title[6]), int(title[8])
+    sizes = tuple(first * 2**step for step in range((last // first).bit_length()))
+    return TestRun(collective, sizes, tuple(devices), n_gpus=int(title[4]))
+
+
+def row_of_log(words: list[str], collective: str) -> Row:
+    factor = 7 / 8 if collective == "alltoall" else 1.0
+    return Row(
+        collective=collective,
+        size_bytes=int(words[0]),
+        count=int(words[1]),
+        dtype=words[2],
+        time_us=float(words[5]),
+        inplace_time_us=float(words[9]),
+        algbw_GBps=int(words[0]) / float(words[5]) / 1e3,
+        busbw_GBps=int(words[0]) / float(words[5]) / 1e3 * factor,
+    )
+
+
+@pytest.mark.parametrize("collective", ["sendrecv", "alltoall"])
+def test_a_log_of_nccl_tests_is_written_again_as_it_was(collective: str) -> None:
+    log = (LOGS / f"h100_dgx_8_{collective}.txt").read_text()
+    lines = log.splitlines()
+    mine = opening(run_of_log(log, collective)).splitlines()
+    assert [one for one in lines if one.startswith(("#  ", "# Using"))] == [
+        one for one in mine if one.startswith(("#  ", "# Using"))
+    ]
+    rows = [one for one in lines if one and not one.startswith("#")]
+    assert len(rows) == 10
+    for text in rows:
+        written = line(row_of_log(text.split(), collective))
+        for part in (slice(0, TIMES), slice(TIMES, WRONG), slice(WRONG + 6, WRONG + 31)):
+            mine, theirs = written[part], text[part]
+            assert [len(word) for word in mine.split(" ")] == [
+                len(word) for word in theirs.split(" ")
+            ]
+            if part.start == 0:
+                assert mine == theirs
+                continue
+            assert mine.split()[0] == theirs.split()[0]  # the time, as it was printed
+            # From a time to two decimals follows a bandwidth to two decimals, but for the last.
+            figures = [float(word) for word in theirs.split()]
+            assert [float(word) for word in mine.split()] == pytest.approx(figures, abs=0.011)
+
+
+def test_the_header_has_the_lines_of_the_newest_layout() -> None:
+    device = Device(0, 0, 12345, "hostname", 0, "0000:04:00.0", "NVIDIA H100 80GB HBM3")
+    run = TestRun("all_reduce", (8, 16, 32), (device,), n_gpus=8, nccl_code=23007)
+    lines = opening(run).splitlines()
+    assert lines[1:8] == [
+        "# nccl-tests version 2.19.6 nccl-headers=23007 nccl-library=23007",
+        "# Collective test starting: all_reduce_perf",
+        "# nThread 1 nGpus 8 minBytes 8 maxBytes 32 step: 2(factor) warmup iters: 1 iters: 20 "
+        "agg iters: 1 validation: 0 graph: 0 unalign: 0",
+        "#",
+        "# Using devices",
+        "#  Rank  0 Group  0 Pid  12345 on   hostname device  0 [0000:04:00] NVIDIA H100 80GB HBM3",
+        "#",
+    ]
+    assert lines[0].endswith("not measured")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "factor", "step"),
+    [((8,), None, 2**20), ((8, 16), 2, 8), ((4, 8, 12), None, 4), ((8, 2**20, 2**21), None, 0)],
+)
+def test_steps(sizes: tuple[int, ...], factor: int | None, step: int) -> None:
+    run = TestRun("all_reduce", sizes, ())
+    assert (run.factor, run.step) == (factor, step)
+
+
+GOOD = Row(collective="all_reduce", size_bytes=1000, count=250, dtype="float", time_us=10.0,
+           inplace_time_us=5.0, algbw_GBps=0.1, busbw_GBps=0.175)  # fmt: skip
+BAD = Row(collective="all_reduce", size_bytes=2000, status="error", error="too large")
+
+
+def test_failures_are_comments_and_no_part_of_the_mean() -> None:
+    assert line(BAD) == "# 2000 B: too large"
+    assert average_busbw([GOOD, BAD]) == pytest.approx((0.175 + 0.35) / 2)
+    run = TestRun("all_reduce", (1000, 2000), ())
+    assert closing(run, [GOOD, BAD]).splitlines() == [
+        "# Out of bounds values : 0 OK",
+        "# Avg bus bandwidth    : 0.2625 ",
+        "#",
+        "# Collective test concluded: all_reduce_perf",
+    ]
+    written = document(run, [GOOD, BAD])
+    assert written["errors"] == ["2000 B: too large"]
+    assert written["average_bus_bandwidth"]["bandwidth"] == pytest.approx(0.2625)
+    assert [row["size"] for row in written["results"]] == [1000]
+    assert written["results"][0]["in_place"] == {
+        "time": 5.0, "alg_bw": 0.2, "bus_bw": 0.35, "nwrong": "N/A",
+    }  # fmt: skip
+
+
+def test_expect_writes_text_and_json_that_agree(capsys, tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    outcome = netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "1M,2M", "--launch",
+                     "single_process", "--format", "nccl-tests", "-J", target,
+                     "--env", "NCCL_PROTO=LL", "--set", "workload.root=3")  # fmt: skip
+    rows = [one.split() for one in outcome.out.splitlines() if not one.startswith("#")]
+    found = json.loads(target.read_text())
+    assert [row[:5] for row in rows] == [
+        f"{size} {size // 4} float none 3".split() for size in (2**20, 2**21)
+    ]
+    assert [(row["size"], row["count"], row["redop"], row["root"]) for row in found["results"]] == [
+        (2**20, 2**18, "none", "3"), (2**21, 2**19, "none", "3"),
+    ]  # fmt: skip
+    for row, result in zip(rows, found["results"], strict=True):
+        assert float(row[5]) == pytest.approx(result["out_of_place"]["time"], abs=0.01)
+        assert float(row[11]) == pytest.approx(result["in_place"]["bus_bw"], abs=0.01)
+    assert found["args"] == (
+        [
+            "broadcast_perf",
+            "-g",
+            "8",
+            "-b",
+            "1048576",
+            "-e",
+            "2097152",
+            "-f",
+            "2",
+            "-d",
+            "float",
+            "-c",
+            "0",
+            "-r",
+            "3",
+        ]
+    )
+    assert found["env"] == ["NCCL_PROTO=LL"]
+    assert found["config"]["ngpus"] == 8
+    assert [one["pid"] for one in found["config"]["devices"]] == [1] * 8
+    again = netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "1M", "-J", target)
+    assert f"wrote {target}.1" in again.err
+    assert json.loads(Path(f"{target}.1").read_text())["config"]["step_bytes"] == 2**20
+    missing = netsim(capsys, "expect", "dgx-a100", "broadcast", "--sizes", "1M",
+                     "-J", tmp_path / "no" / "x.json")  # fmt: skip
+    assert missing.code == 2
+    assert missing.err.endswith("no/x.json: No such file or directory\n")
+
+
+def test_a_run_of_several_cells_is_several_logs(capsys, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(
+        "cluster: {graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}\n"
+        "workload: {collective: all_reduce, algorithm: ring, sizes: [1MiB, 2MiB]}\n"
+        "sweep: {workload.collective: [all_reduce, all_gather]}\noutputs: [csv]\n"
+    )
+    out = netsim(capsys, "run", "x.yaml", "-q", "--format", "nccl-tests").out
+    started = [one for one in out.splitlines() if "Collective test" in one]
+    assert started == [
+        f"# Collective test {what}: {test}_perf"
+        for test in ("all_reduce", "all_gather")
+        for what in ("starting", "concluded")
+    ]
+    assert out.count("# Avg bus bandwidth") == 2
+    assert out.count("#  Rank  3 Group  0 Pid      4 on      graph device  3 ") == 2
