@@ -15,7 +15,7 @@ from netsim.schedule import Launch, Schedule
 from netsim.timing import Progress, Timing, time_operation
 from netsim.version import MODEL_VERSION
 
-__all__ = ["Prepared", "launch_of", "prepare", "question_row", "simulate_size"]
+__all__ = ["Prepared", "launch_of", "prepare", "question_row", "simulate_one", "simulate_size"]
 
 ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
 
@@ -35,6 +35,14 @@ def simulate_size(
             if not _same(schedule, other):
                 inplace = _time(prepared, size, other, engine, progress)
     return _row(prepared, size, timing, inplace, len(schedule)), timing
+
+
+def simulate_one(
+    prepared: Prepared, size: int, *, in_place: bool = False, engine: str = "auto"
+) -> Timing:
+    """The timing of one cell at one size, only in place or only out of place."""
+    schedule = prepared.schedule(size, in_place=in_place)
+    return _time(prepared, size, schedule, engine, None)
 
 
 def _time(

@@ -21,6 +21,7 @@ from netsim.version import __version__
 VERBS = {
     "run": ("netsim.cli.run", "Simulate all cells of a scenario."),
     "expect": ("netsim.cli.expect", "Print the table that nccl-tests would print, and why."),
+    "accuracy": ("netsim.cli.accuracy", "Hold the simulator against an index of measured runs."),
     "explain": ("netsim.cli.explain", "Show how a collective works, step by step."),
     "topo": ("netsim.cli.topo", "List and show machines and topologies."),
     "check": ("netsim.cli.check", "Validate scenarios and topologies without running them."),

@@ -46,7 +46,7 @@ SAME_LAYER = {
     "simulate": {"scenario", "expect", "prepared", "timing", "results"},
     "sweep": {"scenario", "simulate", "timing", "results"},
     "runs": {"scenario", "simulate", "results"},
-    "measured": {"scenario", "simulate", "sweep", "timing", "results"},
+    "measured": {"scenario", "simulate", "prepared", "runs", "timing", "results"},
     "report": {"plots"},
     "cli": {"plots", "report"},
     "__main__": {"cli"},

@@ -1,0 +1,125 @@
+"""`netsim accuracy`: every measured run of an index beside its simulation, with the error."""
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netsim.cli.counter import Counter
+from netsim.errors import InputError
+from netsim.measured.accuracy import Accuracy, chosen, compared, read_accuracy, run_index
+from netsim.measured.bands import ALL, BANDS, Error, band_of, by_band, grouped
+from netsim.measured.index import read_index
+from netsim.measured.points import Point
+from netsim.results.folder import write_text
+
+MOST_CHANGES = 12
+NAME = 36
+
+
+def command(
+    index: Annotated[Path, typer.Argument(help="An index of measured runs.", metavar="INDEX")],
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write points and bands.", metavar="FILE")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="A run, or how its name begins.", metavar="RUN")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="An earlier result to compare with.", metavar="EARLIER")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
+) -> None:
+    """Simulate every run of INDEX and print the error by run, machine, collective and size."""
+    before = read_accuracy(against) if against else ()
+    if json_file is not None and not json_file.parent.is_dir():
+        raise InputError(f"--json {json_file}: there is no folder {json_file.parent}")
+    entries = chosen(read_index(index), only or ())
+    with Counter("runs", quiet) as counter:
+        found = run_index(entries, jobs, counter.show)
+    if json_file is not None:
+        write_text(json_file, found.json())
+    for line in report(found):
+        typer.echo(line)
+    for line in _changes(found.points, before):
+        typer.echo(line)
+    for line in _asides(found, quiet):
+        typer.echo(line, err=True)
+
+
+def report(found: Accuracy) -> Iterator[str]:
+    """The tables: by run, machine and collective, healthy runs apart from others."""
+    for title, healthy in (("healthy runs", True), ("runs with a problem", False)):
+        points = [point for point in found.points if point.healthy is healthy]
+        if not points:
+            continue
+        yield f"# {title}: median error in %, [90th percentile], bias"
+        yield _header()
+        for name, some in grouped(points, lambda point: point.run).items():
+            yield _line(name, some)
+        yield "#"
+        for key in ("machine", "collective"):
+            for name, some in sorted(grouped(points, attrgetter(key)).items()):
+                yield _line(f"{key} {name}", some)
+            yield "#"
+        yield _line("all " + title, points)
+        yield "#"
+
+
+def _header() -> str:
+    return f"# {'run':<{NAME}}" + "".join(f"{band:>21}" for band in (*BANDS, ALL)) + "  points"
+
+
+def _line(name: str, points: Sequence[Point]) -> str:
+    errors = by_band(points)
+    cells = "".join(f"{_cell(errors.get(band)):>21}" for band in (*BANDS, ALL))
+    return f"  {name:<{NAME}}{cells}{len(points):>8}"
+
+
+def _cell(error: Error | None) -> str:
+    if error is None:
+        return "-"
+    return f"{error.median:.1%} [{error.p90:.0%}] {error.bias:+.0%}".replace("%", "")
+
+
+def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
+    """What became of the runs of an earlier result."""
+    if not before:
+        return
+    both = compared(now, before)
+    if not both:
+        yield "# the earlier result has none of these runs"
+        return
+    runs = {run for run, _, _ in both}
+    for healthy, title in ((True, "healthy"), (False, "with a problem")):
+        pairs = [
+            [p for p in points if p.run in runs and p.healthy is healthy]
+            for points in (before, now)
+        ]
+        for band in BANDS:
+            cut = [[p for p in points if band_of(p.size_bytes) == band] for points in pairs]
+            if all(cut):
+                was, became = (by_band(points)[ALL].median for points in cut)
+                yield f"# {title}, {band}: {was:.1%} -> {became:.1%}"
+    moved = [one for one in both if abs(one[2] - one[1]) > 5e-4]
+    better = sum(became < was for _, was, became in moved)
+    yield f"# {better} runs better, {len(moved) - better} worse, {len(both) - len(moved)} as before"
+    for run, was, became in moved[:MOST_CHANGES]:
+        word = "better" if became < was else "worse"
+        yield f"  {run:<{NAME}}{was:>8.1%} -> {became:<8.1%}{word}"
+
+
+def _asides(found: Accuracy, quiet: bool) -> Iterator[str]:
+    """What was assumed and what failed."""
+    if not quiet:
+        for run, notes in found.notes.items():
+            for note in notes:
+                yield f"assumed: {run}: {note}"
+    for one in found.failed:
+        size = "" if one.size_bytes is None else f" at {one.size_bytes} B"
+        yield f"not simulated: {one.run}{size}: {one.reason}"

@@ -1,0 +1,179 @@
+"""`netsim accuracy` on small indexes: mapping, points, errors, what cannot be mapped."""
+
+import json
+from math import log
+from pathlib import Path
+
+import pytest
+
+from netsim.errors import InputError
+from netsim.measured.accuracy import compared, read_accuracy, run_index
+from netsim.measured.bands import band_of, error_of
+from netsim.measured.index import read_index
+from netsim.measured.mapping import mapped
+from netsim.measured.points import Point
+from tests.cli.command import netsim
+
+HEADER = (
+    "size_bytes,count,dtype,redop,root,oop_time_us,oop_algbw_gbps,oop_busbw_gbps,"
+    "ip_time_us,ip_algbw_gbps,ip_busbw_gbps\n"
+)
+KEYS = [
+    "run", "machine", "collective", "size_bytes", "measured_us", "simulated_us", "algorithm",
+    "protocol", "healthy",
+]  # fmt: skip
+ENTRY = """
+- id: {id}
+  file: csv/run.csv
+  gpu: anything
+  topology: {topology}
+  collective: all_reduce
+  nccl: {nccl}
+  env: {env}
+  launch: {launch}
+  command: all_reduce_perf -b 8 -e 1M -g 2
+  healthy: {healthy}
+  date: '{date}'
+"""
+USUAL = {
+    "id": "one", "topology": "{machine: rtx2080ti-x2, nodes: 1, gpus_per_node: 2}",
+    "nccl": "2.20.3", "env": "{}", "launch": "single_process", "healthy": "'yes'", "date": "2024",
+}  # fmt: skip
+
+
+def index(
+    folder: Path, *entries: dict[str, str], rows: str = "8,2,float,sum,-1,20,,,19,,\n"
+) -> Path:
+    (folder / "csv").mkdir(exist_ok=True)
+    (folder / "csv" / "run.csv").write_text(HEADER + rows)
+    path = folder / "index.yaml"
+    path.write_text("".join(ENTRY.format(**(USUAL | entry)) for entry in entries))
+    return path
+
+
+def plan(tmp_path: Path, **entry: str):
+    return mapped(read_index(index(tmp_path, entry))[0])
+
+
+def test_points_have_the_keys_of_the_contract_and_say_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = index(
+        tmp_path,
+        {},
+        {"id": "bad", "topology": "{machine: dgx-z9, nodes: 1, gpus_per_node: 8}"},
+        {"id": "ill", "healthy": "'no'"},
+        rows="8,2,float,sum,-1,20,,,19,,\n1048576,262144,float,sum,-1,300,,,310,,\n",
+    )
+    done = netsim(capsys, "accuracy", path, "--jobs", 1, "--json", tmp_path / "out.json")
+    assert done.code == 0
+    assert "not simulated: bad" in done.err
+    assert "unknown machine 'dgx-z9'" in done.err
+    values = json.loads((tmp_path / "out.json").read_text())
+    assert list(values) == ["points", "bands"]
+    assert [list(point) for point in values["points"]] == [KEYS] * 4
+    assert [point["measured_us"] for point in values["points"]] == pytest.approx([19, 300] * 2)
+    assert [point["healthy"] for point in values["points"]] == [True, True, False, False]
+    assert all(point["simulated_us"] > 0 for point in values["points"])
+    first = values["points"][0]
+    off = abs(log(first["simulated_us"] / first["measured_us"]))
+    assert log(1 + values["bands"]["healthy"]["<=64KiB"]["median"]) == pytest.approx(off)
+    again = netsim(capsys, "accuracy", path, "--jobs", 1, "--against", tmp_path / "out.json")
+    assert "0 runs better, 0 worse, 2 as before" in again.out
+
+
+def test_two_processes_find_the_same(tmp_path: Path) -> None:
+    entries = read_index(index(tmp_path, {}, {"id": "two", "launch": "process_per_gpu"}))
+    assert run_index(entries, 2) == run_index(entries, 1)
+
+
+def test_the_point_is_the_smaller_time_only_where_the_work_is_the_same(tmp_path: Path) -> None:
+    text = index(tmp_path, {}).read_text().replace("all_reduce", "all_gather")
+    (tmp_path / "index.yaml").write_text(text)
+    found = run_index(read_index(tmp_path / "index.yaml"), 1)
+    assert [point.measured_us for point in found.points] == pytest.approx([20])
+
+
+def test_versions_outside_the_range_become_the_nearest_and_are_told(tmp_path: Path) -> None:
+    old = plan(tmp_path, nccl="2.4.8")
+    assert old.data["nccl"]["version"] == "2.10"
+    assert "2.4.8" in " ".join(old.notes)
+    assert not plan(tmp_path, nccl="2.20.3").notes
+    dated = plan(tmp_path, nccl="unknown", date="2024-11")
+    assert dated.data["nccl"]["version"] == "2.21"
+
+
+def test_unknown_launches_follow_the_command(tmp_path: Path) -> None:
+    assert plan(tmp_path, launch="unknown").data["launch"] == "single_process"
+
+
+def test_a_rack_may_be_called_a_node(tmp_path: Path) -> None:
+    rack = (
+        "{machine: gb300-nvl72, nodes: 30, gpus_per_node: 72, transport: infiniband,"
+        " nics_per_node: 72, nic_gbps: 800}"
+    )
+    cluster = plan(tmp_path, topology=rack).data["cluster"]
+    assert (cluster["nodes"], cluster["gpus_per_node"], cluster["nics_per_node"]) == (540, 4, 4)
+    trays = "{machine: gb300-nvl72, nodes: 32, gpus_per_node: 4, transport: infiniband}"
+    overrides = plan(tmp_path, topology=trays).data["cluster"]["overrides"]
+    assert overrides == [{"machine": {"scale_up": {"hosts": 16}}}]
+
+
+def test_variables_that_no_nccl_knows_are_left_out_and_told(tmp_path: Path) -> None:
+    found = plan(tmp_path, env="{NCCL_ALGO: Ring, FI_PROVIDER: cxi, NCCL_ALGOO: 1}")
+    assert found.data["nccl"]["env"] == {"NCCL_ALGO": "Ring"}
+    assert "NCCL_ALGOO" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("", "no row has a time"),
+        ("8,2,float,sum,-1,-20,,,,,\n", "expected a time above 0, got -20"),
+        ("8,2,float,sum,-1,abc,,,,,\n", "expected microseconds, got 'abc'"),
+        ("8,2,float\n", "expected 11 values, got 3"),
+        ("8.5,2,float,sum,-1,20,,,,,\n", "expected a whole number, got '8.5'"),
+    ],
+)
+def test_bad_rows_are_told_and_do_not_stop_the_rest(
+    tmp_path: Path, rows: str, message: str
+) -> None:
+    found = run_index(read_index(index(tmp_path, {}, rows=rows)), 1)
+    assert not found.points
+    assert message in found.failed[0].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("a: 1", "expected a list of runs"),
+        ("- id: x", "a run needs file"),
+        ("- {id: x, file: y, topology: 3, collective: z}", "expected machine, nodes"),
+    ],
+)
+def test_what_is_no_index_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "index.yaml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_index(tmp_path / "index.yaml")
+
+
+def test_errors_of_a_band() -> None:
+    points = [
+        Point("a", "m", "all_reduce", 8, 10, simulated, "Ring", "LL", True)
+        for simulated in (12.0, 12.0, 5.0)
+    ]
+    error = error_of(points)
+    assert error.median == pytest.approx(0.2)
+    assert error.bias == pytest.approx(0.2)
+    assert [band_of(size) for size in (2**16, 2**16 + 1, 2**20, 2**20 + 1, 2**26)] == [
+        "<=64KiB", "64KiB-1MiB", "64KiB-1MiB", "1-64MiB", ">=64MiB",
+    ]  # fmt: skip
+    worse = [Point(**{**p.__dict__, "simulated_us": 40.0}) for p in points]
+    assert compared(worse, points)[0][0] == "a"
+
+
+def test_an_earlier_result_must_be_one(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[]")
+    with pytest.raises(InputError, match="not a result of netsim accuracy"):
+        read_accuracy(tmp_path / "x.json")
