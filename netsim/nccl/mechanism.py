@@ -45,7 +45,7 @@ class NetworkCost:
     """
 
     notice: float
-    post: float
+    post: ByProtocol
     message: float
     delivery: ByProtocol
     flush: float
@@ -101,26 +101,32 @@ PCIE = LinkCost(
     credit=1.0 * MICRO,
 )
 
-# §5.2: 2 µs from GPU to proxy, 1 µs a post (Intel; 2 on AMD, §1.1), 1–2 µs from completion to
-# GPU, 1–2 µs flush; wire and NIC are the topology's. LL and LL128 carry their flags in the data, so
+# §5.2: 2 µs from GPU to proxy, 1–2 µs from completion to GPU, 1–2 µs flush; wire and NIC are the
+# topology's. A proxy is busy for 1 µs a post (Intel; 2 on AMD) and for three of them a message of
+# Simple, as NCCL itself counts (§1.1, §1.4 netOverhead): messages of 128 KiB then leave at
+# 43.7 GB/s, and at 21.8 on AMD (seen in measured/: 43.1, sendrecv on 2 × 8 B200 at 400G; 21.2,
+# alltoall on 2 DGX-A100 at 200G). LL and LL128 carry their flags in the data, so
 # that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
 NETWORK = NetworkCost(
     notice=2.0 * MICRO,
-    post=1.0 * MICRO,
+    post=ByProtocol(1.0 * MICRO, 1.0 * MICRO, 3.0 * MICRO),
     message=0.05 * MICRO,
     delivery=ByProtocol(0.3 * MICRO, 3.0 * MICRO, 1.5 * MICRO),
     flush=1.5 * MICRO,
     credit=2.0 * MICRO,
 )
 
-# Rates in bytes/s. Simple: §5.4, the middle of each range. LL: §1.1 llMaxBw of one node over the
+# Rates in bytes/s. Simple: §5.4, the middle of the range; for Hopper and Blackwell what sends of
+# sendrecv show, each made by half a block: 20.5 GB/s a channel in chunks of 512 KiB (8 × H100, up
+# to 64 MiB), 15.2 and 14.9 in chunks of 128 KiB (10 × 8 H100, 64 × 8 B200). Both are 46 GB/s a
+# block and slices that cost what they cost on A100. LL: §1.1 llMaxBw of one node over the
 # 12, 24, 24 and 32 channels it was measured with. LL128: §1.1 perChMaxRingLL128, which is of a
 # channel of the search and so of two blocks.
 _RATES = {
     70: ByProtocol(39e9 / 12, 20e9 / 2, 22e9),
     80: ByProtocol(87.7e9 / 24, 20e9 / 2, 22e9),
-    90: ByProtocol(141e9 / 24, 36.7e9 / 2, 38e9),
-    100: ByProtocol(282e9 / 32, 40e9 / 2, 55e9),
+    90: ByProtocol(141e9 / 24, 36.7e9 / 2, 46e9),
+    100: ByProtocol(282e9 / 32, 40e9 / 2, 46e9),
 }
 
 
@@ -145,5 +151,6 @@ def mechanism_of(min_cc: int, *, cpu_vendor: str = "Intel") -> Mechanism:
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     found = MECHANISMS[newest]
     if cpu_vendor == "AMD":  # §1.1 netOverhead
-        return replace(found, network=replace(found.network, post=2.0 * MICRO))
+        post = ByProtocol(2.0 * MICRO, 2.0 * MICRO, 6.0 * MICRO)
+        return replace(found, network=replace(found.network, post=post))
     return found

@@ -137,7 +137,8 @@ class Channel:
             route=self.plan.route_of(self.number, src, dst),
             uses=(Use("hbm", "src", 1.0), Use("hbm", "dst", 1.0)),
         )
-        costs = (("proxy", "src", network.post), ("nic_msg", "src", network.message))
+        post = network.post.of(self.plan.protocol)
+        costs = (("proxy", "src", post), ("nic_msg", "src", network.message))
         return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
