@@ -22,7 +22,7 @@ VERBS = {
     "run": ("netsim.cli.run", "Simulate all cells of a scenario."),
     "expect": ("netsim.cli.expect", "Print the table that nccl-tests would print, and why."),
     "accuracy": ("netsim.cli.accuracy", "Hold the simulator against an index of measured runs."),
-    "explain": ("netsim.cli.explain", "Show how a collective works, step by step."),
+    "explain": ("netsim.cli.explain", "Show where the time goes and what would change it."),
     "topo": ("netsim.cli.topo", "List and show machines and topologies."),
     "check": ("netsim.cli.check", "Validate scenarios and topologies without running them."),
     "schema": ("netsim.cli.schema", "Print the JSON Schema of scenario or topology files."),

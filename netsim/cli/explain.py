@@ -1,62 +1,120 @@
-"""`netsim explain --state`: step by step, which contributions every rank holds in every chunk."""
+"""`netsim explain`: why an operation takes as long as it does, or (`--state`) how it works."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
-from netsim.cli.arguments import ScenarioName, Settings
-from netsim.collectives import build
-from netsim.collectives.state import States, render_text, states
+from netsim.cli.arguments import Settings
+from netsim.cli.explain_state import show_states
+from netsim.cli.explain_text import explain_csv, explain_lines
+from netsim.cli.questions import (
+    Algo,
+    CollectiveArgument,
+    Dtype,
+    Env,
+    Fabric,
+    GpusPerNode,
+    LaunchStyle,
+    NcclVersion,
+    Nic,
+    NicsPerNode,
+    Nodes,
+    Options,
+    Proto,
+    Subject,
+    Transport,
+    questioned,
+)  # fmt: skip
 from netsim.errors import InputError
-from netsim.plots import plot_states
-from netsim.runs import checked_cells, find_scenario, load_source
-from netsim.scenario.names import DTYPES
-from netsim.simulate import Prepared, prepare
+from netsim.explained import explained, explained_title
+from netsim.plots import plot_explanation
+from netsim.results import write_text
 from netsim.units import UnitError, parse_cli_size
 
-MOST_RANKS = 64
+USUAL_SIZE = "64M"
 
 
 def command(
-    scenario: ScenarioName,
+    subject: Subject,
+    collective: CollectiveArgument = None,
     state: Annotated[
         bool, typer.Option("--state", help="Show what every rank holds after every step.")
     ] = False,
     size: Annotated[
         str | None, typer.Option(help="Size of the operation, such as 1M.", metavar="S")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for a picture.", metavar="DIR")
-    ] = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    fabric: Fabric = None,
+    nic: Nic = None,
+    nics_per_node: NicsPerNode = None,
+    transport: Transport = None,
+    algo: Algo = None,
+    proto: Proto = None,
+    dtype: Dtype = None,
+    launch: LaunchStyle = None,
+    nccl: NcclVersion = None,
+    env: Env = None,
     settings: Settings = None,
-) -> None:
-    """Show how the collective of SCENARIO works."""
-    if not state:
-        raise InputError("explain: expected --state", hint="other explanations are still to come")
-    source = load_source(find_scenario(scenario).path, settings or [])
-    prepared = prepare(checked_cells(source)[0])
-    value = _states(prepared, size)
-    typer.echo(render_text(value), nl=False)
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for files and pictures.",
+                                  metavar="DIR")
+    ] = None,
+    form: Annotated[
+        Literal["table", "csv", "json"], typer.Option("--format", help="What to print.")
+    ] = "table",
+    engine: Annotated[
+        Literal["auto", "simpy", "compiled"], typer.Option(help="Engine; the answer is the same.")
+    ] = "auto",
+) -> None:  # fmt: skip
+    """Explain the time of SCENARIO, or of a collective on a topology."""
+    flags = {
+        "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
+        "algo": algo, "proto": proto, "dtype": dtype, "launch": launch, "nccl": nccl,
+    }  # fmt: skip
+    options = Options(flags, fabric, transport, env or (), settings or ())
+    nbytes = None if size is None else _size(size)
+    prepared, notes = questioned(subject, collective, size, options, USUAL_SIZE)
+    for note in notes:
+        typer.echo(note, err=True)
+    if state:
+        show_states(prepared, nbytes, output)
+        return
+    chosen = nbytes or max(prepared.cell.scenario.workload.size_list())
+    found = explained(prepared, chosen, engine=engine)
+    title = explained_title(prepared, chosen)
+    _print(found, title, form)
     if output is not None:
-        work = prepared.cell.scenario.workload
-        title = f"{work.algorithm} {work.collective}, {len(prepared.groups[0])} ranks"
-        labels = [chunk.label for chunk in value.chunks]
-        for path in plot_states(value.states, labels, output / "state", title=title):
+        for path in _write(found, title, output):
             typer.echo(f"wrote {path}", err=True)
 
 
-def _states(prepared: Prepared, size: str | None) -> States:
-    """What the ranks of one communicator hold, step by step."""
-    work, ranks = prepared.cell.scenario.workload, len(prepared.groups[0])
-    if ranks > MOST_RANKS:
-        raise InputError(f"explain --state: at most {MOST_RANKS} ranks can be read, got {ranks}")
-    # By default, a few elements in every chunk, whatever the algorithm divides the data into.
-    nbytes = ranks * ranks * 16 * DTYPES[work.dtype]
-    if size is not None:
-        try:
-            nbytes = parse_cli_size(size)
-        except UnitError as error:
-            raise InputError(f"--size: {error}") from None
-    collective = prepared.collective(nbytes)
-    return states(build(collective, work.algorithm, **prepared.parameters), collective)
+def _print(found: dict[str, Any], title: str, form: str) -> None:
+    if form == "json":
+        typer.echo(json.dumps(found, indent=1))
+    elif form == "csv":
+        typer.echo(explain_csv(found), nl=False)
+    else:
+        for line in explain_lines(found, title):
+            typer.echo(line)
+
+
+def _write(found: dict[str, Any], title: str, folder: Path) -> list[Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+    files = [
+        write_text(folder / "explain.json", json.dumps(found)),
+        write_text(folder / "explain.csv", explain_csv(found)),
+    ]
+    return [*files, *plot_explanation(found, folder, title=title)]
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_cli_size(text)
+    except UnitError as error:
+        raise InputError(f"--size {text}: {error}") from None

@@ -47,7 +47,7 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     flow = spent - startup
     kind = program.schedule.kind[rows]
     compute, mark = kind == COMPUTE, kind == MARK  # a mark with a start-up is a kernel's launch
-    launch = _launches(program, rows) & ~compute
+    launch = on_host(program, rows) & ~compute
     issued = release if mark[0] and startup[0] > 0 else 0.0
     return CriticalPath(
         rows=rows,
@@ -77,7 +77,7 @@ def _walk(program: Program, timeline: Timeline) -> tuple[NDArray[np.int64], floa
         row = int(earlier[best])
 
 
-def _launches(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def on_host(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows draw on a host's launches."""
     paths, kind = program.paths, program.links.kind
     launching = {-1: False}

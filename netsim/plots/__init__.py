@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from netsim.plots.explanation import plot_explanation
 from netsim.plots.links import plot_links
 from netsim.plots.results import plot_results
 from netsim.plots.states import plot_states
@@ -23,4 +24,12 @@ def plot_trace(
     return drawn
 
 
-__all__ = ["FORMATS", "plot_links", "plot_results", "plot_states", "plot_timeline", "plot_trace"]
+__all__ = [
+    "FORMATS",
+    "plot_explanation",
+    "plot_links",
+    "plot_results",
+    "plot_states",
+    "plot_timeline",
+    "plot_trace",
+]

@@ -263,5 +263,4 @@ def test_explain_state_of_the_ring_of_five(capsys) -> None:
     last = end.split("after step 7")[1]
     assert last.count("*") == 25
     assert Path("pictures/state.svg").exists()
-    assert netsim(capsys, "explain", "ring-of-five").code == 2
     assert netsim(capsys, "explain", "ring-of-five", "--state", "--size", "1Q").code == 2

@@ -1,0 +1,229 @@
+"""All that is known about why a run takes as long as it does, and its form as plain values."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.explain.neighbours import Sharer, hop_label, sharers
+from netsim.explain.parameters import Case, link_kinds
+from netsim.explain.parts import OWN_RATE, Split, split_path
+from netsim.explain.rates import Loads
+from netsim.explain.slack import slacks
+from netsim.explain.whatif import MOST_ROWS, Advance, Answer, confirmed, what_if
+from netsim.metrics import (
+    GpuTime,
+    bound_by,
+    gpu_time,
+    link_label,
+    link_use,
+    load_over_time,
+    senders,
+)
+from netsim.program import Program, Timeline
+from netsim.schedule import KIND_NAMES
+
+TOP_LINKS = 20
+BINS = 1000
+FINEST = 2000  # of a run: gaps shorter than such a part are not shown
+FULL = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTime:
+    """A link that was full for some of the time."""
+
+    name: str
+    label: str
+    full: float
+    utilisation: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The parts of a run's time, its busiest links, what would change it, and what has slack.
+
+    `slack` is by row, in seconds; `gpus` says how every GPU spends the run.
+    """
+
+    case: Case
+    timeline: Timeline
+    bound: str
+    split: Split
+    sharers: tuple[Sharer, ...]
+    links: tuple[LinkTime, ...]
+    answers: tuple[Answer, ...]
+    slack: NDArray[np.float64]
+    gpus: GpuTime
+
+    def slack_by_kind(self) -> dict[str, float]:
+        """The least slack of the rows that draw on each kind of link."""
+        program = self.case.program
+        kinds, paths = link_kinds(program), program.paths
+        least = np.full(len(paths), np.inf)
+        placed = program.path >= 0
+        np.minimum.at(least, program.path[placed], self.slack[placed])
+        owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
+        found: dict[str, float] = {}
+        for name in dict.fromkeys(kinds[paths.link].tolist()):
+            found[name] = float(least[owner[kinds[paths.link] == name]].min())
+        return found
+
+    def slack_by_gpu(self) -> NDArray[np.float64]:
+        """The least slack of the rows that every GPU sends or works on."""
+        program, schedule = self.case.program, self.case.program.schedule
+        least = np.full(schedule.ranks, self.timeline.makespan)
+        for row in range(len(program)):
+            for rank in schedule.members(row)[0]:
+                least[rank] = min(least[rank], self.slack[row])
+        return least
+
+
+def explain(
+    case: Case,
+    timeline: Timeline,
+    *,
+    engine: str = "auto",
+    most_rows: int = MOST_ROWS,
+    advance: Advance = lambda done, of: None,
+) -> Explanation:
+    """Explain a run; `most_rows` bounds what is simulated again to confirm sensitivities."""
+    program = case.program
+    loads = Loads(program, timeline)
+    split = split_path(program, timeline, launch=case.launch, loads=loads)
+    return Explanation(
+        case,
+        timeline,
+        bound_by(program, timeline),
+        split,
+        tuple(sharers(program, split, loads)),
+        tuple(_links(program, timeline)),
+        tuple(what_if(case, split, engine=engine, most_rows=most_rows, advance=advance)),
+        slacks(program, timeline),
+        gpu_time(program, timeline),
+    )
+
+
+def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
+    """The links that were full for longest, then those that were used most."""
+    use = link_use(program, timeline)
+    top = use.top(TOP_LINKS * 4)
+    load = load_over_time(program, timeline, use.link[top], BINS)
+    full = load.seconds_at_capacity(FULL)
+    found = [
+        LinkTime(
+            program.links.name(int(link)),
+            link_label(program.links, int(link))[0],
+            float(seconds),
+            float(part),
+        )
+        for link, seconds, part in zip(use.link[top], full, use.utilisation[top], strict=True)
+    ]
+    found.sort(
+        key=lambda one: (-round(one.full / max(timeline.makespan, 1e-300), 3), -one.utilisation)
+    )
+    return found[:TOP_LINKS]
+
+
+def as_values(found: Explanation) -> dict[str, Any]:
+    """An explanation as plain values, for JSON and pictures; times in µs."""
+    program = found.case.program
+    return {
+        "time_us": found.split.total * 1e6,
+        "bound_by": found.bound,
+        "causes_us": {cause: spent * 1e6 for cause, spent in found.split.seconds.items()},
+        "path": [_segment(program, segment) for segment in found.split.segments],
+        "shared_with": [
+            {"link": one.link, "who": one.who, "us": one.seconds * 1e6} for one in found.sharers
+        ],
+        "links": [
+            {"link": one.name, "class": one.label, "full_us": one.full * 1e6,
+             "utilisation": one.utilisation}
+            for one in found.links
+        ],
+        "parameters": [_answer(one) for one in found.answers],
+        "confirmed": confirmed(found.answers),
+        "slack_us": {
+            "by_kind": {k: v * 1e6 for k, v in found.slack_by_kind().items()},
+            "by_gpu": dict(
+                zip(program.gpus, (found.slack_by_gpu() * 1e6).tolist(), strict=True)
+            ),
+        },
+        "gpus": [
+            {"gpu": name, "communicating_us": a, "computing_us": b, "waiting_us": c}
+            for name, a, b, c in zip(program.gpus, *_gpu_columns(found.gpus), strict=True)
+        ],
+        "lanes": _lanes(found),
+    }  # fmt: skip
+
+
+def _gpu_columns(spent: GpuTime) -> list[list[float]]:
+    columns = (spent.communicating, spent.computing, spent.waiting)
+    return [(column * 1e6).tolist() for column in columns]
+
+
+def _segment(program: Program, segment: Any) -> dict[str, Any]:
+    schedule = program.schedule
+    style = schedule.styles[int(schedule.style[segment.row])]
+    sources, targets = schedule.members(segment.row)
+    limited = "own rate" if segment.link == OWN_RATE else ""
+    if segment.link >= 0:
+        limited = program.links.name(segment.link)
+    return {
+        "row": segment.row,
+        "kind": KIND_NAMES[style.kind],
+        "hop": hop_label(program, segment.row),
+        "from_rank": sources[0],
+        "to_rank": targets[0],
+        "channel": style.channel,
+        "step": int(schedule.step[segment.row]),
+        "bytes": float(schedule.amount[segment.row]),
+        "begin_us": segment.begin * 1e6,
+        "end_us": segment.end * 1e6,
+        "limited_by": limited,
+        **{f"{cause}_us": spent * 1e6 for cause, spent in segment.seconds.items()},
+    }
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    one = answer.parameter
+    slope = answer.slope()
+
+    def us(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds * 1e6
+
+    unit = f"us per {one.unit}" if one.unit and one.value else ""
+    native = one.value if unit else None
+    return {
+        "parameter": one.key,
+        "label": one.label,
+        "value": one.value,
+        "unit": one.unit,
+        "on_path_us": answer.on_path * 1e6,
+        "per_percent_us": answer.expected() * 1e4,
+        "per_percent_simulated_us": us(None if slope is None else slope / 100),
+        "per_unit": None if native is None else answer.expected() * 1e6 / native,
+        "per_unit_simulated": None if native is None or slope is None else slope * 1e6 / native,
+        "per_unit_of": unit,
+        "better_10pct_us": us(answer.swing[0] if answer.swing else None),
+        "worse_10pct_us": us(answer.swing[1] if answer.swing else None),
+        "infinitely_fast_us": us(answer.ideal),
+    }
+
+
+def _lanes(found: Explanation) -> list[list[float]]:
+    """[rank, begin, end] in µs of the spells in which each rank moves data or computes."""
+    program, timeline = found.case.program, found.timeline
+    rows = np.flatnonzero((program.schedule.amount > 0) & (timeline.end > timeline.start))
+    which, ranks = senders(program.schedule, rows)
+    begin, end = timeline.start[which] * 1e6, timeline.end[which] * 1e6
+    near = timeline.makespan * 1e6 / FINEST
+    lanes: list[list[float]] = []
+    for place in np.lexsort((begin, ranks)).tolist():
+        rank, first, last = int(ranks[place]), float(begin[place]), float(end[place])
+        if lanes and lanes[-1][0] == rank and first <= lanes[-1][2] + near:
+            lanes[-1][2] = max(lanes[-1][2], last)
+        else:
+            lanes.append([rank, first, last])
+    return lanes

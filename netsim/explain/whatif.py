@@ -1,0 +1,150 @@
+"""How a time answers to each parameter: from the critical path, and by simulating again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from netsim.engines import COMPILED_FROM, simulate
+from netsim.explain.parameters import (
+    Case,
+    Parameter,
+    latency_parts,
+    link_kinds,
+    own_rate_key,
+    parameters_of,
+)
+from netsim.explain.parts import OWN_RATE, Split
+from netsim.program import Program
+from netsim.schedule import COMPUTE, MARK
+
+STEP = 0.01  # by which a parameter is changed to see how steep the answer is
+SWING = 0.10  # and to draw a tornado chart
+MOST_ROWS = 4_000_000  # simulated again in all, to confirm what the critical path says
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one parameter does to the time; all times in seconds, None where not simulated.
+
+    `on_path` is the part of the critical path that it sets: one percent more of it is one percent
+    of `on_path`, less for a rate and more for a latency. `better` and `worse` are the times with
+    the parameter a step to each side, `swing` with ten steps, `ideal` infinitely fast.
+    """
+
+    parameter: Parameter
+    on_path: float
+    better: float | None = None
+    worse: float | None = None
+    swing: tuple[float, float] | None = None
+    ideal: float | None = None
+
+    def slope(self) -> float | None:
+        """Seconds that the time changes by with a parameter twice as large, by small steps."""
+        if self.better is None or self.worse is None:
+            return None
+        change = (self.worse - self.better) / (2 * STEP)
+        return -change if self.parameter.rate else change
+
+    def expected(self) -> float:
+        """The same slope by the critical path."""
+        return -self.on_path if self.parameter.rate else self.on_path
+
+
+Advance = Callable[[int, int], None]
+
+
+def what_if(
+    case: Case,
+    split: Split,
+    *,
+    engine: str = "auto",
+    most_rows: int = MOST_ROWS,
+    advance: Advance = lambda done, of: None,
+) -> list[Answer]:
+    """An answer for every parameter, those that matter most first.
+
+    Parameters are confirmed in that order as long as no more than `most_rows` rows are simulated.
+    """
+    parameters = parameters_of(case)
+    seconds = path_seconds(case.program, split)
+    parameters.sort(key=lambda one: -seconds.get(one.key, 0.0))
+    able = min(len(parameters), most_rows // max(1, 5 * len(case.program)))
+    if engine == "auto" and 5 * able * len(case.program) >= COMPILED_FROM:
+        engine = "compiled"
+
+    def time(parameter: Parameter, factor: float) -> float:
+        new = parameter.scaled(case, factor)
+        return new.launch + simulate(new.program, engine).makespan
+
+    answers = []
+    for number, parameter in enumerate(parameters):
+        on_path = seconds.get(parameter.key, 0.0)
+        advance(number, len(parameters))
+        if number >= able:
+            answers.append(Answer(parameter, on_path))
+            continue
+        sign = 1 if parameter.rate else -1
+        times = [time(parameter, 1 + sign * step) for step in (STEP, -STEP, SWING, -SWING)]
+        ideal = time(parameter, inf if parameter.rate else 0.0)
+        answers.append(Answer(parameter, on_path, times[0], times[1], (times[2], times[3]), ideal))
+    return sorted(answers, key=lambda one: -_weight(one))
+
+
+def _weight(answer: Answer) -> float:
+    slope = answer.slope()
+    return max(answer.on_path if slope is None else abs(slope), 1e-9 * answer.on_path)
+
+
+def path_seconds(program: Program, split: Split) -> dict[str, float]:
+    """Seconds of the critical path by the parameter that sets them."""
+    kinds = link_kinds(program)
+    found: dict[str, float] = {}
+
+    def add(key: str, seconds: float) -> None:
+        found[key] = found.get(key, 0.0) + seconds
+
+    wires = _wire_parts(program, split, kinds)
+    for name, seconds in wires.items():
+        add(f"{name}.latency", seconds)
+    add("launch", split.seconds["launch"])
+    schedule, own = program.schedule, own_rate_key(program)
+    for segment in split.segments:
+        style, parts = schedule.styles[int(schedule.style[segment.row])], segment.seconds
+        flow = sum(parts.get(cause, 0.0) for cause in ("transfer", "sharing", "compute"))
+        if segment.link >= 0:
+            add(f"{kinds[segment.link]}.rate", flow)
+        elif segment.link == OWN_RATE and style.kind != COMPUTE:
+            add(own, flow)
+        protocol = parts.get("protocol", 0.0)
+        if style.kind != MARK and protocol:
+            startup = min(style.latency, protocol)
+            add("startup.latency", startup)
+            protocol -= startup
+        add("sync.latency", protocol)
+        if segment.lag >= 0 and not schedule.lags[segment.lag].arrival:
+            add("credit.latency", parts.get("waiting", 0.0))
+    return found
+
+
+def _wire_parts(
+    program: Program, split: Split, kinds: "np.ndarray[tuple[int], np.dtype[np.str_]]"
+) -> dict[str, float]:
+    """Wire latency on the path by kind of link."""
+    before = np.array([s.before for s in split.segments if s.seconds.get("wire")], np.int64)
+    seconds = np.array([s.seconds["wire"] for s in split.segments if s.seconds.get("wire")])
+    if not len(before):
+        return {}
+    path = program.path[before]
+    found = {}
+    for name in np.unique(kinds[program.paths.link]).tolist():
+        parts = latency_parts(program, kinds, name)[path]
+        whole = program.paths.latency[path]
+        found[name] = float((seconds * parts / whole).sum())
+    return found
+
+
+def confirmed(answers: Sequence[Answer]) -> int:
+    """How many answers were simulated."""
+    return sum(answer.ideal is not None for answer in answers)

@@ -1,0 +1,36 @@
+"""The explanation of one cell at one size: its operation alone, from standstill."""
+
+from typing import Any
+
+from netsim.engines import simulate
+from netsim.explain.explanation import as_values, explain
+from netsim.explain.parameters import Case
+from netsim.explain.whatif import MOST_ROWS, Advance
+from netsim.program import place
+from netsim.simulate import Prepared, launch_of
+from netsim.units import format_size
+
+
+def explained(
+    prepared: Prepared,
+    size: int,
+    *,
+    engine: str = "auto",
+    most_rows: int = MOST_ROWS,
+    advance: Advance = lambda done, of: None,
+) -> dict[str, Any]:
+    """Where the time of a cell goes at one size, as plain values in µs."""
+    program = place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
+    launch = launch_of(prepared, size)
+    case = Case(program, launch.host + launch.kernel)
+    timeline = simulate(program, engine)
+    found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows, advance=advance))
+    return {"title": explained_title(prepared, size), **found}
+
+
+def explained_title(prepared: Prepared, size: int) -> str:
+    """The operation in words."""
+    work, plan = prepared.cell.scenario.workload, prepared.planned(size)
+    how = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
+    ranks = len(prepared.groups[0])
+    return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {how}"
