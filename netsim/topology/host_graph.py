@@ -10,7 +10,7 @@ from typing import Any
 
 import networkx as nx
 
-from netsim.topology.machine import LinkKind, Machine, ScaleUp
+from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 
 # Seconds of one traversal, with the forwarding of the node it enters. Estimates from public
 # figures; protocol and driver costs are not in here. `latencies` of a machine replaces them.
@@ -53,10 +53,10 @@ def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
     """Every pair of neighbours once: ends, kind and bandwidth in one direction."""
     if machine.scale_up is not None and machine.scale_up.fitted:
         yield from _scale_up(machine.scale_up, machine.gpu.count)
-    for number, parent in enumerate(machine.pcie.switches):
+    for number, parent in enumerate(machine.switches_at):
         yield f"pcie{number}", parent, "pcie", machine.pcie.uplink(number).usable
     for number in range(machine.gpu.count):
-        place, link = machine.gpu_at(number), machine.link_of(machine.gpu, number)
+        place, link = node_of(machine.gpu_at(number)), machine.link_of(machine.gpu, number)
         if machine.c2c is None or place.startswith("pcie"):
             yield f"gpu{number}", place, "pcie", link.usable
         if machine.c2c is not None:
@@ -64,7 +64,7 @@ def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
     if machine.nics is not None:
         for number in range(machine.nics.count):
             usable = machine.link_of(machine.nics, number).usable
-            yield f"nic{number}", machine.nic_at(number), "pcie", usable
+            yield f"nic{number}", node_of(machine.nic_at(number)), "pcie", usable
     for number in range(machine.cpu.domains):
         yield f"cpu{number}", f"mem{number}", "hostmem", machine.cpu.memory_bandwidth
     for a, b in combinations(range(machine.cpu.domains), 2):
@@ -102,4 +102,4 @@ def cpu_above(machine: Machine, place: str) -> str:
     """The CPU that a place of the PCIe tree hangs on."""
     while place.startswith("pcie"):
         place = machine.pcie.switches[int(place.removeprefix("pcie"))]
-    return place
+    return node_of(place)

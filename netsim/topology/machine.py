@@ -1,9 +1,11 @@
 """The Machine: one host as a file describes it, part by part, every figure in SI units.
 
-Devices sit `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains, each with its root
-ports) or `pcie0`, `pcie1`, … (switches). What becomes of a machine in a cluster is not known here.
+Devices sit `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains; behind a host bridge of
+their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches). What becomes of a machine in a
+cluster is not known here.
 """
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, Strict, model_validator
@@ -16,6 +18,7 @@ from netsim.yamlio.quantities import Bandwidth, Bytes, Count, Flops, Index, Seco
 DTYPES = ("double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8")
 Dtype = Literal["double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic"]
+BRIDGE = re.compile(r"(cpu\d+)\.\d{1,3}", re.ASCII)
 PeerLinks = Annotated[tuple[Index, Index, Count], Strict(False)]
 
 # Raw rate of one lane in one direction after line coding, bytes/s (PCI-SIG base specifications).
@@ -39,7 +42,7 @@ class PcieLink(Model):
 
 
 class Pcie(PcieLink):
-    """The PCIe tree: what each switch hangs on, and the link that holds unless told otherwise.
+    """The PCIe tree: the place of each switch, and the link that holds unless told otherwise.
 
     `uplinks` are those of the switches where they differ. `bridged`: NCCL sees every device behind
     a bridge of its own, so GPU and NIC of one switch are PXB and not PIX.
@@ -186,13 +189,18 @@ class Machine(Model):
         return self
 
     def gpu_at(self, gpu: int) -> str:
-        """The place of a GPU."""
+        """The place of a GPU, with its host bridge if that is told."""
         return self.gpu.at[gpu if len(self.gpu.at) > 1 else 0]
 
     def nic_at(self, nic: int) -> str:
-        """The place of a NIC; empty without NICs."""
+        """The place of a NIC, with its host bridge if that is told; empty without NICs."""
         at = self.nics.at if self.nics else ("",)
         return at[nic if len(at) > 1 else 0]
+
+    @property
+    def switches_at(self) -> tuple[str, ...]:
+        """The node that each PCIe switch hangs on."""
+        return tuple(map(node_of, self.pcie.switches))
 
     def link_of(self, part: Gpu | Nics, number: int) -> PcieLink:
         """The PCIe link of a GPU or NIC."""
@@ -200,8 +208,14 @@ class Machine(Model):
         return (own[number] if isinstance(own, tuple) else own) or self.pcie
 
 
+def node_of(place: str) -> str:
+    """The CPU or switch of a place, without its host bridge."""
+    return place.partition(".")[0]
+
+
 def _check_place(place: str, places: list[str], *path: str | int) -> None:
-    if place not in places:
+    bridge = BRIDGE.fullmatch(place)
+    if (bridge.group(1) if bridge else place) not in places:
         known = f"{suggest(place, places)}; known: {', '.join(places)}"
         raise FieldError(f"expected a CPU or a PCIe switch above, got '{place}'{known}", *path)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from netsim.topology.cluster import Cluster
 from netsim.topology.host import Host
-from netsim.topology.machine import Machine, PcieLink
+from netsim.topology.machine import Machine, PcieLink, node_of
 from netsim.topology.nccl_xml import C2c, Cpu, Gpu, Net, Nic, NvLink, Pci, System
 
 SPEEDS = {
@@ -24,6 +24,7 @@ VENDORS = {"intel": "GenuineIntel", "amd": "AuthenticAMD", "arm": "ARM", "zhaoxi
 SWITCH_TARGET = "fffffff:ffff:ff"
 BRIDGE_CLASS, GPU_CLASS, NIC_CLASS = "0x060400", "0x030200", "0x020700"
 NVSWITCH_CLASS, PEER_CLASS = "0x068000", "0x030200"
+PORT_NAMES = {"efa": "rdmap", "slingshot": "cxi", "tcp": "eth", "tcpxo": "eth"}
 ASSUMED_SM = 90  # for GPUs that NCCL does not know
 ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (NCCL 2.30, src/graph/topo.h)
 
@@ -86,12 +87,12 @@ def _below(
     """All that hangs on a CPU or switch: GPU, then NIC, then further switches."""
     found: list[Pci] = []
     for slot, gpu in enumerate(gpus):
-        if machine.gpu_at(gpu) == place:
+        if node_of(machine.gpu_at(gpu)) == place:
             found.append(_gpu(machine, gpu, first_rank + slot, gpus))
-    found += [_nic(machine, nic) for nic in nics if machine.nic_at(nic) == place]
+    found += [_nic(machine, nic) for nic in nics if node_of(machine.nic_at(nic)) == place]
     if machine.pcie.bridged and place.startswith("pcie"):
         found = [_bridged(pci) for pci in found]
-    for number, parent in enumerate(machine.pcie.switches):
+    for number, parent in enumerate(machine.switches_at):
         if parent == place:
             below = _below(machine, f"pcie{number}", gpus, nics, first_rank)
             link = machine.pcie.uplink(number)
@@ -131,6 +132,7 @@ def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> Pci:
         sm=machine.gpu.sm or ASSUMED_SM,
         rank=rank,
         gdr=machine.p2p,  # drivers that refuse one refuse the other
+        gcn="" if machine.gpu.sm else machine.gpu.arch,
         nvlinks=_nvlinks(machine, gpu, gpus),
         c2c=(C2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
     )
@@ -157,7 +159,7 @@ def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[NvLink, .
 def _nic(machine: Machine, nic: int) -> Pci:
     assert machine.nics is not None
     net = Net(
-        name=f"mlx5_{nic}",
+        name=f"{PORT_NAMES.get(machine.transport, 'mlx5_')}{nic}",
         dev=nic,
         speed=round(machine.nics.rates[nic] * 8 / 1e6),
         port=1,

@@ -1,14 +1,14 @@
 """How the devices of a host are joined, as `nvidia-smi topo -m` and NCCL name it.
 
-NV# (that many NVLinks), XGMI, PIX (one switch), PXB (several), PHB (over the CPU), SYS (between
-NUMA domains).
+NV# (that many NVLinks), XGMI, PIX (one switch), PXB (several), PHB (over a host bridge of the
+CPU), NODE (between host bridges of one NUMA domain), SYS (between NUMA domains).
 """
 
 from dataclasses import dataclass
 
 from netsim.topology.host import Host
 from netsim.topology.host_graph import cpu_above
-from netsim.topology.machine import Machine
+from netsim.topology.machine import Machine, node_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,10 @@ def relations(host: Host) -> Relations:
 def relation(machine: Machine, one: str, other: str) -> str:
     """How two places of the PCIe tree are joined."""
     up, down = _above(machine, one), _above(machine, other)
-    shared = next((place for place in up if place in down), None)
-    if shared is None:
-        return "SYS"
-    if shared.startswith("cpu"):
-        return "PHB"
+    shared = next((place for place in up if place in down), "")
+    if not shared.startswith("pcie"):
+        bridge = "PHB" if "." in shared else "NODE"
+        return bridge if node_of(up[-1]) == node_of(down[-1]) else "SYS"
     switches = len({*up[: up.index(shared) + 1], *down[: down.index(shared) + 1]})
     return "PIX" if switches == 1 and not machine.pcie.bridged else "PXB"
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from netsim.errors import InputError, ScenarioError, nearest
 from netsim.topology.graph import Topology
-from netsim.topology.importers.known import machine_with
 from netsim.topology.importers.read import detect, read_foreign
 from netsim.topology.machine import Machine
 from netsim.units import format_bandwidth, parse_bandwidth
@@ -86,8 +85,10 @@ def _assumed(
             f"assumed from the compute capability: {content.gpu.model} (--gpu names another)"
         )
     if form == "nvidia-smi":
-        like = machine_with(gpu or "")
-        notes.append(f"speeds of GPUs, NVLink, PCIe and CPUs are those of: {like.description}")
+        notes.append(
+            "speeds of GPUs, NVLink, PCIe and CPUs are those of the machine with "
+            f"{content.gpu.model} that is most like it"
+        )
         if content.nics and rate is None:
             usual = format_bandwidth(content.nics.rates[0], bits=True)
             notes.append(f"assumed: NICs of {usual} (--nic tells another rate)")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from netsim.plots.topology.values import GAP, Box, Frame, Sheet
 from netsim.topology.host import Host
-from netsim.topology.machine import Machine, ScaleUp
+from netsim.topology.machine import Machine, ScaleUp, node_of
 
 _NARROW = 0.8
 
@@ -27,13 +27,15 @@ class _Plan:
 
     def devices(self, place: str) -> tuple[list[str], list[str]]:
         """GPUs and NICs that hang on a place itself."""
-        gpus = [f"gpu{n}" for n in self.host.gpus if self.machine.gpu_at(n) == place]
-        nics = [f"nic{n}" for n in self.host.rail.tolist() if self.machine.nic_at(n) == place]
+        gpus = [f"gpu{n}" for n in self.host.gpus if node_of(self.machine.gpu_at(n)) == place]
+        nics = [
+            f"nic{n}" for n in self.host.rail.tolist() if node_of(self.machine.nic_at(n)) == place
+        ]
         return gpus, nics
 
     def below(self, place: str) -> list[str]:
         """Switches that hang on a place, those with the first GPUs first."""
-        switches = enumerate(self.machine.pcie.switches)
+        switches = enumerate(self.machine.switches_at)
         mine = [f"pcie{n}" for n, parent in switches if parent == place]
         return sorted((one for one in mine if self.used(one)), key=self.first)
 

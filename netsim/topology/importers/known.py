@@ -1,11 +1,13 @@
-"""Figures that foreign files lack, taken from the presets: GPUs by model, CPUs by maker."""
+"""Figures that foreign files lack, taken from the preset that is most like what they describe."""
+
+from dataclasses import dataclass
 
 from netsim.errors import InputError, suggest
 from netsim.presets import preset_names
 from netsim.topology.load import FOLDER, load_machine
-from netsim.topology.machine import Gpu, Machine
+from netsim.topology.machine import Cpu, Machine, ScaleUp
 
-# The preset whose GPU stands for a compute capability where no model is named.
+# The preset that stands for a compute capability where nothing tells its like apart.
 BY_SM = {
     60: "dgx-1-v100",
     70: "dgx-1-v100",
@@ -20,36 +22,48 @@ BY_SM = {
 }
 # Usable bytes/s of an NVLink in one direction, by compute capability (NCCL 2.30, graph/topo.h).
 NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
+MOST_LINKS = {60: 4, 70: 6, 80: 12, 86: 4, 90: 18, 100: 18}  # NVLinks of one GPU
 # Memory bandwidth of one NUMA domain, as in the presets with such CPUs, and the link between two
 # (NCCL 2.30, src/graph/topo.h), by vendor and least model number.
 CPUS: dict[str, dict[int, tuple[float, float]]] = {
     "intel": {0: (55e9, 6e9), 85: (100e9, 10e9), 143: (245e9, 22e9), 207: (285e9, 40e9)},
     "amd": {0: (160e9, 16e9)},
     "arm": {0: (410e9, 100e9)},
+    "ibm": {0: (136e9, 32e9)},  # POWER9: 8 channels DDR4-2666 = 170 GB/s, of which about 80 %
     "": {0: (100e9, 6e9)},
 }
 
 
-def machine_with(model: str) -> Machine:
-    """The preset whose GPU has this name in its model, such as `H100` or `RTX 4090`."""
-    wanted = _plain(model)
-    known = [load_machine(name) for name in preset_names(FOLDER)]
-    fitting = [one for one in known if _plain(one.gpu.model).startswith(wanted)]
-    fitting += [one for one in known if wanted in _plain(one.gpu.model)]
-    if wanted and fitting:
-        return fitting[0]
-    models = sorted({one.gpu.model for one in known})
-    raise InputError(f"unknown GPU '{model}'{suggest(model, models)}; known: {', '.join(models)}")
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a file tells of a host, as far as it tells it (None: it does not).
+
+    `joined`: how its GPUs are, see `joined_by`; `cpu`: vendor, family and model.
+    """
+
+    gpus: int
+    joined: tuple[str, int]
+    p2p: bool | None = None
+    arch: str | None = None
+    cpu: tuple[str, int, int] | None = None
+    nics: int | None = None
+    rate: float | None = None
 
 
-def gpu_named(model: str) -> Gpu:
-    """The GPU with this name in its model."""
-    return machine_with(model).gpu
+def machine_like(gpu: str, shape: Shape, *, sm: int = 0, gcn: str = "") -> Machine:
+    """The preset most like a host whose GPUs are of a model, a compute capability or `gcn` arch."""
+    names = _of_model(gpu) if gpu else _of_arch(sm, gcn)
+    return max(names, key=lambda one: _alike(one, shape))
 
 
-def gpu_of_sm(sm: int) -> Gpu:
-    """The GPU that stands for a compute capability."""
-    return load_machine(BY_SM[max((s for s in BY_SM if s <= sm), default=60)]).gpu
+def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
+    """How GPUs are joined: by a switch, each other or nothing, and with how many links a GPU."""
+    if scale_up is None or not scale_up.fitted:
+        return "nothing", 0
+    if scale_up.switches is not None:
+        return "switch", scale_up.links or 0
+    mine = [sum(count for *pair, count in scale_up.peers if gpu in pair) for gpu in range(gpus)]
+    return "peers", max(mine) if scale_up.peers else (scale_up.links or 0) * (gpus - 1)
 
 
 def nvlink_rate(sm: int) -> float:
@@ -57,10 +71,58 @@ def nvlink_rate(sm: int) -> float:
     return NVLINK[max((s for s in NVLINK if s <= sm), default=70)]
 
 
+def most_links(sm: int) -> int:
+    """The NVLinks of one GPU."""
+    return MOST_LINKS[max((s for s in MOST_LINKS if s <= sm), default=70)]
+
+
 def cpu_figures(vendor: str, model: int) -> tuple[float, float]:
     """Bytes/s of a domain's memory, and between two domains."""
     table = CPUS.get(vendor, CPUS[""])
     return table[max(least for least in table if least <= model)]
+
+
+def same_cpu(cpu: Cpu, wanted: tuple[str, int, int]) -> bool:
+    """Whether a CPU is of this vendor, family and model."""
+    return (cpu.vendor, cpu.family, cpu.model_id) == wanted
+
+
+def _of_model(gpu: str) -> list[Machine]:
+    """The presets whose GPUs have this name in their model, such as `H100` or `RTX 4090`."""
+    wanted = _plain(gpu)
+    known = [load_machine(name) for name in preset_names(FOLDER)]
+    fitting = [one for one in known if _plain(one.gpu.model).startswith(wanted)]
+    fitting = fitting or [one for one in known if wanted in _plain(one.gpu.model)]
+    if wanted and fitting:
+        return fitting
+    models = sorted({one.gpu.model for one in known})
+    raise InputError(f"unknown GPU '{gpu}'{suggest(gpu, models)}; known: {', '.join(models)}")
+
+
+def _of_arch(sm: int, gcn: str) -> list[Machine]:
+    """The presets with GPUs of an architecture, the usual one first."""
+    known = [load_machine(name) for name in preset_names(FOLDER)]
+    if gcn:
+        of_maker = [one for one in known if not one.gpu.sm]
+        return [one for one in of_maker if one.gpu.arch == gcn] or of_maker
+    usual = load_machine(BY_SM[max((s for s in BY_SM if s <= sm), default=60)])
+    return [usual, *(one for one in known if one.gpu.sm == usual.gpu.sm)]
+
+
+def _alike(one: Machine, shape: Shape) -> tuple[bool, ...]:
+    """What a preset has in common with a host, the weightiest first."""
+    joined = joined_by(one.scale_up, one.gpu.count)
+    rate = one.nics.rates[0] if one.nics else None
+    return (
+        shape.p2p is None or one.p2p == shape.p2p,
+        shape.arch is None or one.cpu.arch == shape.arch,
+        joined[0] == shape.joined[0],
+        joined == shape.joined,
+        shape.cpu is not None and same_cpu(one.cpu, shape.cpu),
+        one.gpu.count == shape.gpus,
+        rate == shape.rate,
+        (one.nics.count if one.nics else 0) == shape.nics,
+    )
 
 
 def _plain(name: str) -> str:

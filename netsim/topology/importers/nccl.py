@@ -1,22 +1,42 @@
 """NCCL's topology XML as a machine: one host with its PCIe tree, NVLinks and NICs.
 
-The file has no memory, no arithmetic and no figures of CPUs: those come from the GPU model named,
-or from the compute capability.
+The file has no memory, no arithmetic and few figures of CPUs: those are taken from the preset that
+is most like it. Files written by hand for NCCL_TOPO_FILE may lack the GPUs and NICs behind their
+PCI functions as well; then PCI classes tell them.
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from netsim.errors import InputError
-from netsim.topology.importers.known import cpu_figures, gpu_named, gpu_of_sm, nvlink_rate
+from netsim.topology.importers.known import (
+    Shape,
+    cpu_figures,
+    joined_by,
+    machine_like,
+    nvlink_rate,
+    same_cpu,
+)
+from netsim.topology.importers.tree import Port, Tree, tree_of
 from netsim.topology.machine import C2c as MachineC2c
 from netsim.topology.machine import Cpu as MachineCpu
 from netsim.topology.machine import Gpu as MachineGpu
-from netsim.topology.machine import Machine, Nics, Pcie, PcieLink, ScaleUp
-from netsim.topology.nccl_view import NVSWITCH_CLASS, SPEEDS, VENDORS
-from netsim.topology.nccl_xml import Gpu, Net, Pci, System, read_system
+from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
+from netsim.topology.nccl_view import ASSUMED_LINK, NVSWITCH_CLASS, VENDORS
+from netsim.topology.nccl_xml import Cpu, System, read_system
+from netsim.topology.transports import TransportName
 
 UNKNOWN_RATE = 1.25e9  # a port without speed, as NCCL takes it
+CPU_CLASS = "0x068001"  # what NVLinks to a CPU lead to (POWER9)
+PORTS: dict[str, TransportName] = {  # the network that ports of a name belong to
+    "efa": "efa",
+    "rdmap": "efa",
+    "hsn": "slingshot",
+    "cxi": "slingshot",
+    "eth": "tcp",
+    "en": "tcp",
+    "ib": "infiniband",
+    "mlx": "infiniband",
+}
 
 
 def read_nccl(path: Path, gpu: str = "") -> Machine:
@@ -24,157 +44,197 @@ def read_nccl(path: Path, gpu: str = "") -> Machine:
     return machine_of(read_system(path), gpu, path.stem)
 
 
-def machine_of(system: System, gpu: str = "", name: str = "host") -> Machine:
-    """The machine that a system describes."""
-    if len({cpu.host_hash for cpu in system.cpus}) > 1:
-        raise InputError(f"{name}: this file holds several hosts; give one host a file")
-    tree = _Tree()
-    for number, cpu in enumerate(system.cpus):
-        for pci in cpu.pcis:
-            tree.add(pci, f"cpu{number}")
-        tree.nics += [(net, f"cpu{number}", None) for nic in cpu.nics for net in nic.nets]
+def machine_of(
+    system: System, gpu: str = "", name: str = "host", nic_rate: float | None = None
+) -> Machine:
+    """The machine that a system describes; `nic_rate` is that of ports without a speed."""
+    cpus, hosts = _one_host(system, name)
+    tree = tree_of(cpus)
     if not tree.gpus:
-        raise InputError(f"{name}: the topology has no GPU elements")
-    tree.gpus.sort(key=lambda one: one[0].dev)
-    model = gpu_named(gpu) if gpu else gpu_of_sm(tree.gpus[0][0].sm)
+        raise InputError(f"{name}: the topology has no GPUs")
+    first = tree.gpus[0].gpu
+    if first is None and not gpu:
+        raise InputError(
+            f"{name}: it has GPUs (PCI class 0x0302) without a gpu element, so nothing tells their "
+            "model; name it, as --gpu A100"
+        )
+    shape = _shape(tree, cpus)
+    like = machine_like(gpu, shape, sm=first.sm if first else 0, gcn=first.gcn if first else "")
+    given = like.scale_up if first is None else _scale_up(tree, like)
     return Machine(
         description=f"imported from {name} (NCCL topology XML)",
-        gpu=_gpus(tree, model),
-        scale_up=_scale_up(tree),
-        c2c=_c2c(tree),
+        gpu=_gpus(tree, like),
+        scale_up=_shared(given, hosts, like),
+        c2c=_c2c(tree, like),
         pcie=_pcie(tree),
-        cpu=_cpus(system),
-        nics=_nics(tree),
+        cpu=_cpus(cpus, like),
+        nics=_nics(tree, like, nic_rate),
+        p2p=bool(shape.p2p) or like.p2p,
+        transport=_transport(tree, like),
     )
 
 
-@dataclass
-class _Tree:
-    """The devices of a system in the order of the file, each with its place and PCIe link."""
-
-    gpus: list[tuple[Gpu, str, PcieLink]] = field(default_factory=list)
-    nics: list[tuple[Net, str, PcieLink | None]] = field(default_factory=list)
-    switches: list[tuple[str, PcieLink]] = field(default_factory=list)
-    bus: dict[str, int] = field(default_factory=dict)
-
-    def add(self, pci: Pci, place: str) -> None:
-        """A device or a switch with all below it."""
-        if pci.gpu is not None:
-            self.bus[pci.busid.lower()] = pci.gpu.dev
-            self.gpus.append((pci.gpu, place, _link(pci)))
-        elif pci.nics:
-            nets = [net for nic in pci.nics for net in nic.nets if net.net]
-            self.nics += [(net, place, _link(pci)) for net in nets]
-        elif pci.pcis:
-            here = f"pcie{len(self.switches)}"
-            self.switches.append((place, _link(pci)))
-            for below in pci.pcis:
-                self.add(below, here)
-
-    @property
-    def number(self) -> dict[int, int]:
-        """The number of each GPU by its CUDA device."""
-        return {gpu.dev: number for number, (gpu, _, _) in enumerate(self.gpus)}
+def _one_host(system: System, name: str) -> tuple[tuple[Cpu, ...], int]:
+    """The CPUs of the first host, and how many hosts there are, which must be alike."""
+    hashes = list(dict.fromkeys(cpu.host_hash for cpu in system.cpus))
+    members = [tuple(cpu for cpu in system.cpus if cpu.host_hash == one) for one in hashes]
+    if len({tree_of(cpus).outline() for cpus in members}) > 1:
+        raise InputError(f"{name}: this file holds hosts that differ; give one host a file")
+    return members[0], len(members)
 
 
-def _link(pci: Pci) -> PcieLink:
-    """The PCIe link of a device; unknown is generation 3 and 16 lanes, as NCCL has it."""
-    speed = pci.link_speed.split(" ")[0].removesuffix(".0")
-    known = {
-        text.split(" ")[0].removesuffix(".0"): generation for generation, text in SPEEDS.items()
-    }
-    width = pci.link_width if pci.link_width in (1, 2, 4, 8, 16, 32) else 16
-    return PcieLink(generation=known.get(speed, 3), width=width)  # type: ignore[arg-type]
+def _shape(tree: Tree, cpus: tuple[Cpu, ...]) -> Shape:
+    """What the file tells of the host."""
+    known = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
+    up = _scale_up(tree, None) if known else None
+    rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]
+    return Shape(
+        len(tree.gpus),
+        joined_by(up, len(tree.gpus)),
+        any(gpu.gdr for gpu in known) if known else None,
+        cpus[0].arch,
+        (_vendor(cpus[0]), cpus[0].familyid, cpus[0].modelid),
+        len(tree.ports),
+        rates[0] * 1e6 / 8 if rates else None,
+    )
 
 
-def _gpus(tree: _Tree, model: MachineGpu) -> MachineGpu:
-    sm = tree.gpus[0][0].sm
-    return model.model_copy(
+def _gpus(tree: Tree, like: Machine) -> MachineGpu:
+    first = tree.gpus[0].gpu
+    arch = like.gpu.arch if first is None or first.gcn else f"sm_{first.sm}"
+    return like.gpu.model_copy(
         update={
             "count": len(tree.gpus),
-            "arch": f"sm_{sm}",
-            "at": tuple(place for _, place, _ in tree.gpus),
-            "pcie": tuple(link for _, _, link in tree.gpus),
+            "arch": arch,
+            "at": tuple(slot.place for slot in tree.gpus),
+            "pcie": tuple(slot.link for slot in tree.gpus),
         }
     )
 
 
-def _scale_up(tree: _Tree) -> ScaleUp | None:
-    """NVLinks to a switch, or between GPUs."""
-    sm, number = tree.gpus[0][0].sm, tree.number
-    rate = nvlink_rate(sm)
-    switched = [
-        link.count
-        for gpu, _, _ in tree.gpus
-        for link in gpu.nvlinks
-        if link.tclass == NVSWITCH_CLASS
-    ]
+def _scale_up(tree: Tree, like: Machine | None) -> ScaleUp | None:
+    """NVLinks to a switch, or between GPUs; what one carries is known of the GPU's like."""
+    gpus = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
+    sm, foreign = gpus[0].sm, bool(gpus[0].gcn)
+    links = [link for gpu in gpus for link in gpu.nvlinks]
+    switched = [link.count for link in links if link.tclass == NVSWITCH_CLASS]
+    known = like.scale_up if like is not None else None
+    rate = known.link_bandwidth if known and like and like.gpu.arch else nvlink_rate(sm)
+    if known and not foreign and like and like.gpu.sm != sm:
+        rate = nvlink_rate(sm)
     if switched:
         return ScaleUp.model_construct(
             kind="nvlink",
             link_bandwidth=rate,
             links=min(switched),
-            switches=1,
+            switches=known.switches or 1 if known else 1,
             multicast=sm >= 90,
         )
-    pairs: dict[tuple[int, int], int] = {}
-    for gpu, _, _ in tree.gpus:
-        for link in gpu.nvlinks:
-            peer = tree.bus.get(link.target.lower())
-            if peer is not None:
-                a, b = sorted((number[gpu.dev], number[peer]))
-                pairs[a, b] = link.count
-    if not pairs:
+    if not (pairs := tree.pairs()):
         return None
+    if foreign and not any(link.xgmi for link in links):  # NVLinks that stand for as much as xGMI
+        pairs = {ends: max(1, round(n * ASSUMED_LINK / rate)) for ends, n in pairs.items()}
     peers = tuple((a, b, count) for (a, b), count in sorted(pairs.items()))
-    return ScaleUp.model_construct(kind="nvlink", link_bandwidth=rate, peers=peers)
+    kind = "xgmi" if foreign else "nvlink"
+    return ScaleUp.model_construct(kind=kind, link_bandwidth=rate, peers=peers)
 
 
-def _c2c(tree: _Tree) -> MachineC2c | None:
-    rates = [sum(c2c.bandwidth * c2c.count for c2c in gpu.c2c) * 1e6 for gpu, _, _ in tree.gpus]
-    return MachineC2c.model_construct(bandwidth=max(rates)) if max(rates) > 0 else None
+def _shared(scale_up: ScaleUp | None, hosts: int, like: Machine) -> ScaleUp | None:
+    """NVSwitches that several hosts share: those of the file, or as many as its like has."""
+    if scale_up is None or scale_up.switches is None:
+        return scale_up
+    usual = like.scale_up.hosts if like.scale_up else 1
+    return scale_up.model_copy(update={"hosts": hosts if hosts > 1 else usual})
 
 
-def _pcie(tree: _Tree) -> Pcie:
+def _c2c(tree: Tree, like: Machine) -> MachineC2c | None:
+    """Coherent links to the CPU: C2C, or NVLinks of POWER9."""
+    found = []
+    for slot in tree.gpus:
+        if slot.gpu is not None:
+            to_cpu = sum(x.count for x in slot.gpu.nvlinks if x.tclass == CPU_CLASS)
+            found.append(
+                sum(c2c.bandwidth * c2c.count for c2c in slot.gpu.c2c) * 1e6
+                + to_cpu * nvlink_rate(slot.gpu.sm)
+            )
+    if not found:
+        return like.c2c
+    return MachineC2c.model_construct(bandwidth=max(found)) if max(found) > 0 else None
+
+
+def _pcie(tree: Tree) -> Pcie:
     """The tree; the link of the first GPU stands for all that is not told."""
-    usual = tree.gpus[0][2]
+    usual = tree.gpus[0].link
     return Pcie(
         generation=usual.generation,
         width=usual.width,
         switches=tuple(place for place, _ in tree.switches),
         uplinks=tuple(link for _, link in tree.switches) or None,
+        bridged=tree.bridged,
     )
 
 
-def _cpus(system: System) -> MachineCpu:
-    first = system.cpus[0]
-    vendor = next((short for short, name in VENDORS.items() if name == first.vendor), first.vendor)
+def _vendor(cpu: Cpu) -> str:
+    if cpu.arch == "ppc64":
+        return "ibm"
+    if cpu.arch == "arm64" and not cpu.vendor:
+        return "arm"
+    return next((short for short, name in VENDORS.items() if name == cpu.vendor), cpu.vendor)
+
+
+def _cpus(cpus: tuple[Cpu, ...], like: Machine) -> MachineCpu:
+    """The CPUs; their memory as that of the like if they are of one model."""
+    first, vendor = cpus[0], _vendor(cpus[0])
+    same = same_cpu(like.cpu, (vendor, first.familyid, first.modelid))
     memory, link = cpu_figures("arm" if first.arch == "arm64" else vendor, first.modelid)
+    named = f"family {first.familyid} model {first.modelid}"
     return MachineCpu.model_construct(
-        vendor=vendor,
-        model=f"family {first.familyid} model {first.modelid}",
+        vendor=vendor or "unknown",
+        model=like.cpu.model if same else named,
         arch=first.arch,
         family=first.familyid,
         model_id=first.modelid,
-        domains=len(system.cpus),
-        memory_bandwidth=memory,
-        link=link,
+        domains=len(cpus),
+        memory=like.cpu.memory if same else None,
+        memory_bandwidth=like.cpu.memory_bandwidth if same else memory,
+        link=((like.cpu.link if same else None) or link) if len(cpus) > 1 else None,
     )
 
 
-def _nics(tree: _Tree) -> Nics | None:
+def _nics(tree: Tree, like: Machine, nic_rate: float | None) -> Nics | None:
     """All ports, as they are numbered by NCCL."""
-    if not tree.nics:
+    if not tree.ports:
         return None
-    ports = sorted(tree.nics, key=lambda one: one[0].dev)
-    rates = tuple(net.speed * 1e6 / 8 if net.speed > 0 else UNKNOWN_RATE for net, _, _ in ports)
-    usual = tree.gpus[0][2]
+    usual = like.nics.rates[0] if like.nics else UNKNOWN_RATE
+    rates = tuple(_rate(port, nic_rate, usual) for port in tree.ports)
+    nets = [port.net for port in tree.ports if port.net is not None]
+    alike = like.nics is not None and (not nets or like.nics.rates[0] == rates[0])
+    name = nets[0].name.rstrip("0123456789").rstrip("_") if nets else ""
+    reach = all(slot.gpu.gdr for slot in tree.gpus if slot.gpu is not None)
     return Nics.model_construct(
-        model=ports[0][0].name.rstrip("0123456789").rstrip("_") or "NIC",
-        count=len(ports),
+        model=like.nics.model if alike and like.nics else name or "NIC",
+        count=len(rates),
         rate=rates[0],
         rate_each=rates,
-        at=tuple(place for _, place, _ in ports),
-        gpudirect=any(net.gdr for net, _, _ in ports),
-        pcie=tuple(link or usual for _, _, link in ports),
+        at=tuple(port.place for port in tree.ports),
+        gpudirect=reach and (not nets or any(net.gdr for net in nets)),
+        pcie=tuple(port.link or tree.gpus[0].link for port in tree.ports),
     )
+
+
+def _rate(port: Port, told: float | None, usual: float) -> float:
+    """Bytes/s of a port: its speed, else what was told, else as NCCL takes it (or as usual)."""
+    if port.net is None:
+        return told or usual
+    return port.net.speed * 1e6 / 8 if port.net.speed > 0 else told or UNKNOWN_RATE
+
+
+def _transport(tree: Tree, like: Machine) -> TransportName:
+    """What the names of ports tell; Mellanox's may be InfiniBand or Ethernet, as with the like."""
+    names = [port.net.name for port in tree.ports if port.net is not None]
+    if not names:
+        return like.transport
+    found = next((kind for start, kind in PORTS.items() if names[0].startswith(start)), None)
+    if found == "infiniband" and like.transport in ("infiniband", "roce"):
+        return like.transport
+    return found or like.transport

@@ -18,11 +18,13 @@ FORMATS = {
     "nccl": re.compile(r"<system\b"),
     "node-link": re.compile(r'"(nodes|edges|links)"\s*:'),
     "astra-sim": re.compile(r"^\s*npus_count\s*:", re.MULTILINE),
-    "nvidia-smi": re.compile(r"^\W*GPU0\s", re.MULTILINE),
+    "nvidia-smi": re.compile(
+        r"^(?:[\s|]|(?:\x1b|\^\[)?\[[0-9;]*m)*GPU0\b|LINK TYPE TABLE", re.MULTILINE
+    ),
 }
 Reader = Callable[[str, str, str, float | None], Machine | Topology]
 READERS: dict[str, Reader] = {
-    "nccl": lambda text, name, gpu, _: machine_of(parse_system(text, name), gpu, name),
+    "nccl": lambda text, name, gpu, rate: machine_of(parse_system(text, name), gpu, name, rate),
     "nvidia-smi": lambda text, name, gpu, rate: read_smi(text, name, _named(gpu, name), rate),
     "node-link": lambda text, name, _gpu, _rate: read_node_link(text, name),
     "astra-sim": lambda text, name, _gpu, _rate: read_astra(text, name),

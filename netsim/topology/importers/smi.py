@@ -1,35 +1,53 @@
 """`nvidia-smi topo -m` as a machine: places from the matrix, speeds from GPU model and NIC rate."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from netsim.topology.importers.known import machine_with
+from netsim.topology.importers.known import Shape, joined_by, machine_like, most_links
 from netsim.topology.importers.matrix import Matrix, parse_matrix
 from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 
 SOCKETS = 16e9  # bytes/s between two domains where the preset has only one
 USUAL_RATE = 12.5e9  # bytes/s of a NIC where the preset has none
-MOST_LINKS = {60: 4, 70: 6, 80: 12, 86: 4, 90: 18, 100: 18}  # NVLinks of one GPU
+USUAL_LINK = 20e9  # bytes/s of an NVLink where the preset has none
+_LAST = 2**31  # untold domains (-1) come after all others
+MULTICAST = 90  # compute capability from which NVSwitches reduce and multicast
 
 
 def read_smi(text: str, source: str, gpu: str, nic_rate: float | None = None) -> Machine:
-    """The machine that a matrix shows, with the figures of the preset that has such GPUs."""
-    matrix, like = parse_matrix(text, source), machine_with(gpu)
-    domain = _domains(matrix)
-    switches, place = _switches(matrix, domain)
-    domains = max(domain, default=0) + 1
-    link = like.cpu.link or (SOCKETS if domains > 1 else None)
-    gpus = tuple(place[n] for n in matrix.gpus)
+    """The machine that a matrix shows, with the figures of the preset that is most like it."""
+    matrix = parse_matrix(text, source)
+    like = preset_of(matrix, gpu, nic_rate)
+    places = _Places(matrix)
+    link = like.cpu.link or SOCKETS
+    gpus = tuple(places.of[n] for n in matrix.gpus)
+    cpu = {"domains": places.domains, "link": link if places.domains > 1 else None}
     return Machine(
         description=f"imported from {source} (nvidia-smi topo -m)",
         gpu=like.gpu.model_copy(update={"count": len(gpus), "at": gpus, "pcie": None}),
         scale_up=_scale_up(matrix, like),
-        pcie=Pcie(generation=like.pcie.generation, switches=tuple(switches)),
-        cpu=like.cpu.model_copy(update={"domains": domains, "link": link}),
-        nics=_nics(matrix, [place[n] for n in matrix.nics], like, nic_rate),
+        c2c=like.c2c,
+        pcie=Pcie(generation=like.pcie.generation, switches=tuple(places.switches)),
+        cpu=like.cpu.model_copy(update=cpu),
+        nics=_nics(matrix, [places.of[n] for n in matrix.nics], like, nic_rate),
         p2p=like.p2p,
         transport=like.transport,
     )
+
+
+def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machine:
+    """The preset with GPUs of this name that is most like the matrix."""
+    pairs = _pairs(matrix)
+    usual = machine_like(gpu, Shape(len(matrix.gpus), ("nothing", 0)))
+    links = _most(pairs, len(matrix.gpus))
+    switched = links > most_links(usual.gpu.sm)
+    joined = ("switch", min(pairs.values())) if switched else ("peers", links)
+    shape = Shape(
+        len(matrix.gpus),
+        joined if pairs else ("nothing", 0),
+        nics=len(matrix.nics),
+        rate=nic_rate,
+    )
+    return machine_like(gpu, shape)
 
 
 def _nics(
@@ -48,74 +66,133 @@ def _nics(
     )
 
 
-def _groups(matrix: Matrix, joined: Callable[[str], bool]) -> list[int]:
-    """A number for each device, the same for those that are joined directly or over others."""
+class _Places:
+    """The place of every device in a PCIe tree that gives the cells of the matrix.
+
+    Devices that are PIX share a switch; groups that are PXB share one above theirs; groups that are
+    PHB share a host bridge.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        domain = _domains(matrix)
+        self.domains = max(domain, default=0) + 1
+        self.switches: list[str] = []
+        self._made: dict[int, str] = {}
+        self._inner = _groups(matrix, ("PIX",))
+        self._outer = _groups(matrix, ("PIX", "PXB"))
+        roots = self._roots(_groups(matrix, ("PIX", "PXB", "PHB")), domain)
+        tops = {one: self._top(one, roots[one]) for one in dict.fromkeys(self._outer)}
+        self.of = [self._place(number, tops) for number in range(len(matrix.devices))]
+
+    def _roots(self, bridged: list[int], domain: list[int]) -> dict[int, str]:
+        """The CPU, or host bridge, that each group of the outer kind hangs on."""
+        found: dict[int, str] = {}
+        bridges: dict[int, dict[int, int]] = {}
+        for device, outer in enumerate(self._outer):
+            bridge, cpu = bridged[device], f"cpu{domain[device]}"
+            sharing = {o for o, b in zip(self._outer, bridged, strict=True) if b == bridge}
+            numbers = bridges.setdefault(domain[device], {})
+            shared = f"{cpu}.{numbers.setdefault(bridge, len(numbers))}"
+            found.setdefault(outer, shared if len(sharing) > 1 else cpu)
+        return found
+
+    def _top(self, outer: int, root: str) -> str:
+        """The switch above several groups that are PXB to each other, else what they hang on."""
+        members = {i for i, o in zip(self._inner, self._outer, strict=True) if o == outer}
+        return self._switch(root) if len(members) > 1 else root
+
+    def _switch(self, above: str) -> str:
+        self.switches.append(above)
+        return f"pcie{len(self.switches) - 1}"
+
+    def _place(self, device: int, tops: dict[int, str]) -> str:
+        """The switch of the group that is PIX; a device alone below nothing needs none."""
+        inner, top = self._inner[device], tops[self._outer[device]]
+        if inner not in self._made:
+            alone = self._inner.count(inner) == 1 and not top.startswith("pcie")
+            self._made[inner] = top if alone else self._switch(top)
+        return self._made[inner]
+
+
+def _groups(matrix: Matrix, cells: Sequence[str]) -> list[int]:
+    """A number for each device, the same for those that are joined so directly or over others."""
     group = list(range(len(matrix.devices)))
     for a, row in enumerate(matrix.cells):
         for b, cell in enumerate(row):
-            if joined(cell) and group[a] != group[b]:
+            if cell in cells and group[a] != group[b]:
                 old, new = max(group[a], group[b]), min(group[a], group[b])
                 group = [new if one == old else one for one in group]
     return group
 
 
 def _domains(matrix: Matrix) -> list[int]:
-    """The NUMA domain of every device, from 0: as told for GPUs, by nearness for the others."""
-    group = _groups(matrix, lambda cell: cell in ("PIX", "PXB", "PHB", "NODE"))
-    told = {group[n]: numa for n, numa in enumerate(matrix.numa) if numa >= 0}
-    keys = [(0, told[one]) if one in told else (1, one) for one in group]
-    order = {key: number for number, key in enumerate(sorted(set(keys)))}
-    return [order[key] for key in keys]
-
-
-def _switches(matrix: Matrix, domain: Sequence[int]) -> tuple[list[str], list[str]]:
-    """What each switch hangs on, and the place of every device.
-
-    Devices that are PIX share a switch; groups that are PXB share one above theirs.
+    """The NUMA domain of every device, from 0: groups that are near each other stay together, and
+    so do those (joined by NVLink only) for which neither a cell nor the affinity says otherwise.
     """
-    inner = _groups(matrix, lambda cell: cell == "PIX")
-    outer = _groups(matrix, lambda cell: cell in ("PIX", "PXB"))
-    switches: list[str] = []
-    above: dict[int, str] = {}
-    for one in sorted(set(outer)):
-        members = {inner[n] for n in range(len(outer)) if outer[n] == one}
-        above[one] = f"cpu{domain[outer.index(one)]}"
-        if len(members) > 1:
-            switches.append(above[one])
-            above[one] = f"pcie{len(switches) - 1}"
-    own: dict[int, str] = {}
-    sizes = Counter(inner)
-    for device, one in enumerate(inner):
-        parent = above[outer[device]]
-        if one not in own and (sizes[one] > 1 or parent.startswith("pcie")):
-            switches.append(parent)
-            own[one] = f"pcie{len(switches) - 1}"
-        own.setdefault(one, parent)
-    return switches, [own[one] for one in inner]
+    group = _groups(matrix, ("PIX", "PXB", "PHB", "NODE"))
+    numa = dict.fromkeys(group, -1) | {
+        group[device]: domain for device, domain in enumerate(matrix.numa) if domain >= 0
+    }
+    apart = {
+        (group[a], group[b])
+        for a, row in enumerate(matrix.cells)
+        for b, cell in enumerate(row)
+        if cell == "SYS"
+    }
+    domains: list[list[int]] = []
+    for one in numa:
+        fitting = (
+            domain
+            for domain in domains
+            if all((one, other) not in apart for other in domain)
+            and len({numa[each] for each in (one, *domain)} - {-1}) < 2
+        )
+        home = next(fitting, None)
+        if home is None:
+            domains.append([one])
+        else:
+            home.append(one)
+    domains.sort(key=lambda domain: max(numa[one] for one in domain) % _LAST)
+    return [next(n for n, domain in enumerate(domains) if one in domain) for one in group]
 
 
-def _scale_up(matrix: Matrix, like: Machine) -> ScaleUp | None:
-    """NVLinks: a switch where the links to all peers together are more than a GPU has."""
+def _pairs(matrix: Matrix) -> dict[tuple[int, int], int]:
+    """NVLinks between two GPUs."""
     gpus = matrix.gpus
-    pairs = {
+    return {
         (a, b): int(matrix.cells[gpus[a]][gpus[b]].removeprefix("NV"))
         for b in range(len(gpus))
         for a in range(b)
         if matrix.cells[gpus[a]][gpus[b]].startswith("NV")
     }
+
+
+def _most(pairs: dict[tuple[int, int], int], gpus: int) -> int:
+    """The links of the GPU that has the most, if none were shared."""
+    return max((sum(n for ends, n in pairs.items() if g in ends) for g in range(gpus)), default=0)
+
+
+def _scale_up(matrix: Matrix, like: Machine) -> ScaleUp | None:
+    """NVLinks: over a switch where the links to all peers together are more than a GPU has, or
+    where the preset has a switch with as many.
+    """
+    pairs, usual = _pairs(matrix), like.scale_up
     if not pairs:
         return None
-    most = MOST_LINKS[max((sm for sm in MOST_LINKS if sm <= like.gpu.sm), default=70)]
-    usual = like.scale_up
-    rate = usual.link_bandwidth if usual else 20e9
-    total = sum(count for pair, count in pairs.items() if 0 in pair)
-    if total <= most:
+    rate = usual.link_bandwidth if usual else USUAL_LINK
+    fewest, complete = (
+        min(pairs.values()),
+        len(pairs) == len(matrix.gpus) * (len(matrix.gpus) - 1) // 2,
+    )
+    alike = complete and joined_by(usual, like.gpu.count) == ("switch", fewest)
+    if _most(pairs, len(matrix.gpus)) <= most_links(like.gpu.sm) and not alike:
         peers = tuple((a, b, count) for (a, b), count in sorted(pairs.items()))
         return ScaleUp.model_construct(kind="nvlink", link_bandwidth=rate, peers=peers)
     return ScaleUp.model_construct(
         kind="nvlink",
         link_bandwidth=rate,
-        links=min(pairs.values()),
+        links=fewest,
         switches=usual.switches or 1 if usual else 1,
-        multicast=usual.multicast if usual else like.gpu.sm >= 90,
+        hosts=usual.hosts if usual else 1,
+        multicast=like.gpu.sm >= MULTICAST,
     )

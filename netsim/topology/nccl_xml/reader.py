@@ -124,7 +124,8 @@ def _pci(element: Element) -> Pci:
 
 
 def _gpu(element: Element) -> Gpu:
-    known(element, {"dev", "sm", "rank", "gdr", "mlopart", "keep"}, {"nvlink", "c2c"})
+    attributes = {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "keep"}
+    known(element, attributes, {"nvlink", "xgmi", "c2c"})
     rank = integer(element, "rank", -1, least=-1)
     return Gpu(
         dev=integer(element, "dev"),
@@ -132,7 +133,8 @@ def _gpu(element: Element) -> Gpu:
         rank=None if rank == -1 else rank,
         gdr=flag(element, "gdr", default=False),
         mlopart=optional_integer(element, "mlopart"),
-        nvlinks=tuple(_nvlink(child) for child in _named(element, "nvlink")),
+        gcn=_gcn(element),
+        nvlinks=tuple(_nvlink(one) for one in element.children if one.name in ("nvlink", "xgmi")),
         c2c=tuple(_c2c(child) for child in _named(element, "c2c")),
     )
 
@@ -143,7 +145,14 @@ def _nvlink(element: Element) -> NvLink:
         target=matching(element, "target", TARGET, "a bus id"),
         count=integer(element, "count", least=1, most=1024),
         tclass=hexadecimal(element, "tclass", "0x0"),
+        xgmi=element.name == "xgmi",
     )
+
+
+def _gcn(element: Element) -> str:
+    """The architecture of an AMD GPU; older RCCL writes 942 for gfx942."""
+    written = text(element, "gcn", "").split(":")[0]
+    return f"gfx{written}" if written.isalnum() and written[:1].isdigit() else written
 
 
 def _c2c(element: Element) -> C2c:

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NvLink:
-    """`count` NVLinks of a GPU to another GPU, to the CPU or to a switch (by `tclass`)."""
+    """`count` NVLinks of a GPU to another GPU, to the CPU or to a switch (by `tclass`).
+
+    RCCL's files have `xgmi` links in their place.
+    """
 
     target: str
     count: int
     tclass: str
+    xgmi: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,9 @@ class PciLink:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links."""
+    """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links; `gcn` is the
+    architecture of AMD's, such as gfx942.
+    """
 
     dev: int
     sm: int
@@ -42,6 +48,7 @@ class Gpu:
     mlopart: int | None = None
     nvlinks: tuple[NvLink, ...] = ()
     c2c: tuple[C2c, ...] = ()
+    gcn: str = ""
 
 
 @dataclass(frozen=True)

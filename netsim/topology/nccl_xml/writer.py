@@ -79,11 +79,12 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
         "rank": gpu.rank,
         "gdr": gpu.gdr,
         "mlopart": gpu.mlopart,
+        "gcn": gpu.gcn or None,
     }
     children: list[str] = []
     for link in gpu.nvlinks:
         to: dict[str, object] = {"target": link.target, "count": link.count, "tclass": link.tclass}
-        children += _element("nvlink", to, [])
+        children += _element("xgmi" if link.xgmi else "nvlink", to, [])
     for c2c in gpu.c2c:
         children += _element("c2c", {"bw": c2c.bandwidth, "count": c2c.count}, [])
     return _element("gpu", attributes, children)
