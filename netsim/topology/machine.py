@@ -1,8 +1,8 @@
 """The Machine: one host as a file describes it, part by part, every figure in SI units.
 
 Devices sit `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains; behind a host bridge of
-their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches). What becomes of a machine in a
-cluster is not known here.
+their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches).
+What becomes of a machine in a cluster is not known here.
 """
 
 import re
