@@ -26,19 +26,26 @@ def fair_rates(demands: Sequence[Demand], capacity: Mapping[int, float]) -> list
         return [_alone(demands[0], capacity)]
     rates = [0.0] * len(demands)
     rising = set(range(len(demands)))
-    left, users = _resources(demands, capacity)
+    left, loads = _resources(demands, capacity)
+    full_at = {resource: left[resource] / sum(loads[resource].values()) for resource in loads}
+    capped_at = sorted(((d.cap / d.share, i) for i, d in enumerate(demands)), reverse=True)
     while rising:
-        level, full = _next_level(demands, rising, left, users)
-        stopping = {i for i in rising if demands[i].cap <= demands[i].share * level}
-        for resource in full:
-            stopping |= users[resource] & rising
-        if level == inf:
-            stopping = set(rising)
-        for i in sorted(stopping):
+        level = min(capped_at[-1][0], min(full_at.values(), default=inf))
+        stopping = set()
+        while capped_at and capped_at[-1][0] <= level:
+            stopping.add(capped_at.pop()[1])
+        for resource in [r for r, full in full_at.items() if full <= level < inf]:
+            stopping.update(loads[resource])
+        changed = set()
+        for i in sorted(stopping & rising):
             rates[i] = min(demands[i].share * level, demands[i].cap)
             for resource, weight in demands[i].draws:
-                users[resource].discard(i)
+                del loads[resource][i]
                 left[resource] = max(0.0, left[resource] - weight * rates[i])
+                changed.add(resource)
+        for resource in changed:
+            load = sum(loads[resource].values())
+            full_at[resource] = left[resource] / load if load else inf
         rising -= stopping
     return rates
 
@@ -53,31 +60,14 @@ def _alone(demand: Demand, capacity: Mapping[int, float]) -> float:
 
 def _resources(
     demands: Sequence[Demand], capacity: Mapping[int, float]
-) -> tuple[dict[int, float], dict[int, set[int]]]:
-    """Capacity left on, and flows rising on, every resource of finite capacity in use."""
+) -> tuple[dict[int, float], dict[int, dict[int, float]]]:
+    """The capacity left on every resource in use, and what each rising flow draws on it per unit
+    of the common level.
+    """
     left: dict[int, float] = {}
-    users: dict[int, set[int]] = {}
+    loads: dict[int, dict[int, float]] = {}
     for i, demand in enumerate(demands):
-        for resource, _ in demand.draws:
+        for resource, weight in demand.draws:
             left[resource] = capacity[resource]
-            users.setdefault(resource, set()).add(i)
-    return left, users
-
-
-def _next_level(
-    demands: Sequence[Demand],
-    rising: set[int],
-    left: Mapping[int, float],
-    users: Mapping[int, set[int]],
-) -> tuple[float, list[int]]:
-    """The lowest level at which something stops the rise, and the resources full at it."""
-    levels = {}
-    load: dict[int, float] = dict.fromkeys((r for r, flows in users.items() if flows), 0.0)
-    for i in sorted(rising):
-        for resource, weight in demands[i].draws:
-            load[resource] += weight * demands[i].share
-    for resource, total in load.items():
-        levels[resource] = left[resource] / total
-    level = min(levels.values(), default=inf)
-    level = min(level, min((demands[i].cap / demands[i].share for i in rising), default=inf))
-    return level, [resource for resource, full in levels.items() if full <= level < inf]
+            loads.setdefault(resource, {})[i] = weight * demand.share
+    return left, loads

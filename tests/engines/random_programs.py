@@ -30,8 +30,9 @@ BANDWIDTHS = st.sampled_from([1.0, 1.0, 2.0, 3.0, 7.5, 10.0, inf])
 SECONDS = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.25, 1.0, 1 / 3])
 AMOUNTS = st.sampled_from([0.0, 1.0, 1.0, 2.0, 5.0, 12.0, 1 / 7])
 WEIGHTS = st.sampled_from([0.5, 1.0, 16 / 15, 2.0, 0.3])
-SHARES = st.sampled_from([1.0, 1.0, 1.0, 0.25, 3.0])
-CAPS = st.sampled_from([inf, inf, inf, 0.4, 1.0, 2.5])
+UNEVEN = 0.19030921581284319  # UNEVEN / 3 * 3 < UNEVEN
+SHARES = st.sampled_from([1.0, 1.0, 1.0, 0.25, 3.0, 1e-15])
+CAPS = st.sampled_from([inf, inf, inf, 0.4, 1.0, 2.5, UNEVEN])
 KINDS = st.sampled_from([TRANSFER] * 6 + [LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE, MARK])
 RESOURCES = ("sm", "sms", "hbm", "proxy", "nvls")
 

@@ -63,6 +63,28 @@ def test_the_textbook_line_network() -> None:
     np.testing.assert_allclose(ends, [1.0, 1.0, 1.0])
 
 
+def shares(engine: object, *given: tuple[float, float, float]) -> list[float]:
+    """Ends of flows of (share, cap, amount) that start together on one link of capacity 4."""
+    builder = Builder(2)
+    for share, cap, amount in given:
+        builder.rows(Style(share=share, cap=cap), 0, 1, builder.work(amount))
+    return engine.run(program(builder, [4.0], [(0,)], [0] * len(given))).end.tolist()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("engine", [simpy, compiled])
+def test_a_tiny_share_takes_what_the_others_leave(engine: object) -> None:
+    """1e-15 is lost beside 3 in one float, but not when the other has stopped at its cap."""
+    ends = shares(engine, (3.0, 1.0, 9.0), (1e-15, 20.0, 6.0), (1e-6, 1.0, 9.0))
+    np.testing.assert_allclose(ends, [9.0, 3.0, 9.0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("engine", [simpy, compiled])
+def test_a_cap_that_rounding_keeps_from_being_reached(engine: object) -> None:
+    cap = 0.19030921581284319
+    assert cap / 3.0 * 3.0 < cap
+    np.testing.assert_allclose(shares(engine, *[(3.0, cap, cap)] * 2), [1.0, 1.0])
+
+
 def test_weights_are_units_of_the_resource_per_byte() -> None:
     assert flows([(0,)], [6.0], [2.0], weight=0.5).end.tolist() == [1.5]
 

@@ -20,7 +20,7 @@ from math import inf
 from netsim.engines.compiled.agenda import first, put, when_of
 from netsim.engines.compiled.flows import advance
 from netsim.engines.compiled.jit import Inner
-from netsim.engines.compiled.state import RISING, SETTLED, STOPPED, UNLISTED, Net
+from netsim.engines.compiled.state import RISING, SETTLED, STOPPED, UNLISTED, Net, Records
 
 EQUAL = 1e-12  # levels this close are the same
 TIED = 1e-14  # so close that one instant should see the ends of what they carry
@@ -61,13 +61,29 @@ def rise(net: Net, place: int) -> None:
         link = net.links[draw.link]
         if seat.level < inf:
             link.used -= seat.counted * draw.weight * seat.level
-        link.rising += seat.flows * draw.weight
+        _add_rising(link, seat.flows * draw.weight)
         link.risers += 1
         look_at(net, draw.link, core.level)
     seat.counted, seat.state = seat.flows, RISING
     cap = net.kinds[group.kind].cap
     if cap < inf:
         put(net.looks, len(net.links) + place, max(cap, core.level))
+
+
+@Inner
+def _add_rising(link: Records, weight: float) -> None:
+    """Add to what rises, to twice the precision: shares may differ by more than a float holds, and
+    the small ones go on when the large ones have stopped.
+    """
+    total = link.rising + weight
+    added = total - link.rising
+    link.rest += (link.rising - (total - added)) + (weight - added)
+    link.rising = total
+
+
+@Inner
+def _rising(link: Records) -> float:
+    return float(link.rising + link.rest)
 
 
 @Inner
@@ -90,10 +106,10 @@ def _visit(net: Net, number: int, now: float) -> None:
         if link.capacity == inf or (link.risers == 0 and free >= -slack):
             put(net.looks, number, inf)  # nothing is full here
             return
-    elif link.capacity == inf or free - link.level * link.rising >= -slack:
+    elif link.capacity == inf or free - link.level * _rising(link) >= -slack:
         if now < link.level:
             put(net.looks, number, link.level)
-        elif link.capacity < inf and free - link.level * link.rising <= slack:
+        elif link.capacity < inf and free - link.level * _rising(link) <= slack:
             _fill(net, number, link.level)  # as full as before
         else:
             _open(net, number)
@@ -115,7 +131,7 @@ def _water_level(net: Net, number: int, low: float, slack: float) -> float:
     link, reached = net.links[number], net.core[0].level
     level = low
     while True:
-        below, above, used, least = 0.0, link.rising, 0.0, inf
+        below, above, used, least = 0.0, _rising(link), 0.0, inf
         for k in range(link.first, link.first + link.count):
             member = net.members[k]
             seat = net.seats[member.seat]
@@ -185,7 +201,10 @@ def _stop(net: Net, place: int, level: float) -> None:
         link.exact = 0
         link.risers -= 1
         weight = seat.flows * draw.weight
-        link.rising = link.rising - weight if link.risers > 0 else 0.0
+        if link.risers > 0:
+            _add_rising(link, -weight)
+        else:
+            link.rising, link.rest = 0.0, 0.0
         if level < inf:
             link.used += weight * level
 

@@ -21,10 +21,8 @@ LINK = np.dtype(
         ("capacity", "f8"),
         ("used", "f8"),  # by seats that are not rising
         ("rising", "f8"),  # what the rising seats draw per unit of level
-        (
-            "level",
-            "f8",
-        ),  # at which it is full, the highest on it; infinite if it is not
+        ("rest", "f8"),  # of that sum, what a float of its size cannot hold
+        ("level", "f8"),  # at which it is full, the highest on it; infinite if it is not
         ("first", "i4"),  # of its entries in `members`
         ("count", "i4"),  # of seats on it
         ("risers", "i4"),  # of seats rising on it
