@@ -15,8 +15,17 @@ from fractions import Fraction
 from netsim.errors import shown
 
 LARGEST_SIZE = 2**60
-DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+DECIMAL = {
+    "": 1,
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "E": 10**18,
+}
+BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 NCCL_SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 NUMBER = re.compile(
@@ -99,7 +108,7 @@ BANDWIDTH = Kind(
 FLOPS = Kind(
     "a rate of arithmetic",
     "989TFLOPS or 1.5PFLOP/s",
-    _scaled(("FLOPS", "FLOP/s"), {**DECIMAL, "E": 10**18}),
+    _scaled(("FLOPS", "FLOP/s"), DECIMAL),
     usual="TFLOPS",
     largest=10**24,
 )

@@ -26,7 +26,7 @@ from netsim.schedule import (
 
 
 def broadcast(
-    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | None = None
+    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
     """The data runs from the root along the ranks, in `chunks` pieces or in `chunk_bytes` each."""
     n = collective.ranks
@@ -37,7 +37,7 @@ def broadcast(
 
 
 def reduce(
-    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | None = None
+    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
     """The sum runs along the ranks to the root, in `chunks` pieces or in `chunk_bytes` each."""
     n = collective.ranks
@@ -52,7 +52,7 @@ def _chain(
     order: Ints,
     styles: list[Style],
     chunks: int | None,
-    chunk_bytes: int | None,
+    chunk_bytes: int | str | None,
 ) -> Schedule:
     """Row j·(n-1) + h takes piece j over hop h, once it is there and piece j-1 has left."""
     lanes = Lanes(collective)

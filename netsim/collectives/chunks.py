@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import CollectiveError
+from netsim.units import UnitError, parse_size
 
 # Pipelines by default: pieces of no less than 128 KiB, and no more than 64 of them.
 LEAST_PIECE_BYTES = 128 * 1024
@@ -26,6 +27,14 @@ def positive(name: str, value: int) -> int:
     return int(value)
 
 
+def nbytes(name: str, value: int | str) -> int:
+    """A parameter that is a size: a number of bytes, or a text such as 1MiB."""
+    try:
+        return parse_size(value)
+    except UnitError as error:
+        raise CollectiveError(name, str(error)) from None
+
+
 def channel_count(channels: int) -> int:
     """The number of channels that share the data."""
     return at_most("channels", positive("channels", channels), MOST_CHANNELS)
@@ -46,7 +55,7 @@ def rank_of(name: str, value: int, ranks: int) -> int:
 
 
 def piece_count(
-    count: int, element_bytes: float, chunks: int | None, chunk_bytes: int | None
+    count: int, element_bytes: float, chunks: int | None, chunk_bytes: int | str | None
 ) -> int:
     """The number of pipeline pieces of `count` elements; there are no empty ones."""
     if chunks is not None and chunk_bytes is not None:
@@ -54,7 +63,7 @@ def piece_count(
     if chunks is not None:
         wanted = positive("chunks", chunks)
     elif chunk_bytes is not None:
-        wanted = -int(-count * element_bytes // positive("chunk_bytes", chunk_bytes))
+        wanted = -int(-count * element_bytes // nbytes("chunk_bytes", chunk_bytes))
     else:
         wanted = min(int(count * element_bytes) // LEAST_PIECE_BYTES, MOST_PIECES)
     return at_most("chunks", max(1, min(wanted, count)), MOST_PARTS)

@@ -149,8 +149,11 @@ def _check(c: Collective) -> None:
     _check_matrix(c)
     if c.pairs and c.name != "p2p":
         raise CollectiveError("pairs", f"only p2p has pairs, not {c.name}")
-    if any(not 0 <= rank < c.ranks for pair in c.pairs for rank in pair):
-        raise CollectiveError("pairs", f"expected ranks in 0..{c.ranks - 1}, got {c.pairs}")
+    for source, target in c.pairs:
+        wrong = next((rank for rank in (source, target) if not 0 <= rank < c.ranks), None)
+        if wrong is not None:
+            expected = f"expected ranks in 0..{c.ranks - 1}"
+            raise CollectiveError("pairs", f"{expected}, got {wrong} in [{source}, {target}]")
 
 
 def _check_matrix(c: Collective) -> None:

@@ -94,7 +94,7 @@ class _Writer:
 
 
 def all_reduce(
-    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | None = None
+    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
     """Sums go up and results come down, in `chunks` pieces a tree or in `chunk_bytes` each."""
     lanes = Lanes(collective, channels=2)

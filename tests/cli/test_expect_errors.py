@@ -1,5 +1,6 @@
 """A typo in every option of `netsim expect`: one message, exit code 2."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,33 @@ def test_what_has_no_choice_cannot_be_forced(capsys) -> None:
         "choice of algorithm (leave algorithm at auto)\n"
     )
     assert (outcome.code, outcome.err) == (2, message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sizes", "7EiB"], "--sizes 7EiB: expected a size such as 64MiB, 64MB or 8B, "
+         "got '7EiB' (that is too large to be meant)"),
+        (["--sizes", "1M", "--algo", "double-binary-tree",
+          "--set", "workload.parameters.chunk_bytes=1Mib"],
+         "--set workload.parameters.chunk_bytes=1Mib: workload.parameters.chunk_bytes: expected a "
+         "size such as 64MiB, 64MB or 8B, got '1Mib' (did you mean 1MiB?)"),
+        (["--set", "workload.collective=p2p", "--set", "workload.pairs=[[0,1],[2,99]]"],
+         "--set workload.pairs=[[0,1],[2,99]]: workload.pairs: expected ranks in 0..7, "
+         "got 99 in [2, 99]"),
+    ],
+)  # fmt: skip
+def test_sizes_and_pairs_that_cannot_be(capsys, options: list[str], message: str) -> None:
+    outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", *options)
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", message + "\n")
+
+
+def test_a_chunk_may_be_written_as_a_size(capsys) -> None:
+    question = ["expect", "dgx-a100", "all_reduce", "--sizes", "64M", "--algo",
+                "double-binary-tree", "--format", "csv", "--set"]  # fmt: skip
+    texts = [
+        netsim(capsys, *question, f"workload.parameters.chunk_bytes={size}").out
+        for size in ("1MiB", str(2**20), "4MiB")
+    ]
+    rows = [next(csv.DictReader(text.splitlines())) for text in texts]
+    assert rows[0]["time_us"] == rows[1]["time_us"] != rows[2]["time_us"]

@@ -28,7 +28,7 @@ from netsim.units import (
         (3 * 2**29, "1.5 GiB"),
         (10**6, "1 MB"),
         (12345, "12345 B"),
-        (2**60, "1024 PiB"),
+        (2**60, "1 EiB"),
     ],
 )
 def test_printed_sizes(nbytes, text):
