@@ -197,7 +197,8 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
 def wishes_of(scenario: Scenario) -> Wishes:
     """What a scenario asks of NCCL."""
     nccl, work = scenario.nccl, scenario.workload
-    return Wishes(parse_version(nccl.version), nccl.env, work.algorithm, work.protocol)
+    version = parse_version(nccl.version)
+    return Wishes(version, nccl.env, work.algorithm, work.protocol, nccl.tuner)
 
 
 def _check_algorithm(prepared: Prepared) -> None:

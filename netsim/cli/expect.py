@@ -10,11 +10,10 @@ from netsim.cli.expect_acceptance import part_of, print_acceptance
 from netsim.cli.expect_notes import assumptions, roundings
 from netsim.cli.expect_question import Given, asked, one_size
 from netsim.cli.expect_table import Engine, Format, print_table
-from netsim.errors import InputError
-from netsim.expect.choice import cost_table
-from netsim.expect.why import channel_lines, cost_lines, search_lines
+from netsim.cli.expect_tuner import write_tuner
+from netsim.cli.expect_why import explain
 from netsim.runs import checked_cells
-from netsim.simulate import Prepared, prepare
+from netsim.simulate import prepare
 
 Text = str | None
 
@@ -62,6 +61,13 @@ def command(
             metavar="90%",
         ),
     ] = None,
+    tuner: Annotated[
+        Text, typer.Option(help="A tuner table whose lines replace NCCL's choice.", metavar="FILE")
+    ] = None,
+    tuner_out: Annotated[
+        Path | None,
+        typer.Option(help="Write a tuner table of what is fastest simulated.", metavar="FILE"),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
@@ -77,6 +83,7 @@ def command(
     flags = {
         "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
         "algo": algo, "proto": proto, "dtype": dtype, "launch": launch, "nccl": nccl,
+        "tuner": tuner,
     }  # fmt: skip
     variables = tuple(env or ())
     part = None if acceptance is None else part_of(acceptance)
@@ -86,10 +93,13 @@ def command(
     for note in (*question.notes, *assumptions(prepared, given)):
         typer.echo(note, err=True)
     if why is not None:
-        _explain(prepared, one_size(why, "--why"))
+        explain(prepared, one_size(why, "--why"), form)
         return
     for note in roundings(prepared, prepared.cell.scenario.workload.size_list()):
         typer.echo(note, err=True)
+    if tuner_out is not None:
+        write_tuner(prepared, tuner_out, engine)
+        return
     if part is not None:
         print_acceptance(prepared, part, engine)
         return
@@ -97,26 +107,3 @@ def command(
     if json_file is not None:
         written = nccl_tests.write_json(json_file, nccl_tests.run_of(prepared), rows)
         typer.echo(f"wrote {written}", err=True)
-
-
-def _explain(prepared: Prepared, size: int) -> None:
-    """What NCCL compares for one size, its channels and searches."""
-    plan = prepared.planned(size)
-    if plan is None:
-        algorithm = prepared.cell.scenario.workload.algorithm
-        raise InputError(f"--why: {algorithm} is a textbook algorithm, which nobody chose")
-    job, collective = prepared.jobs[0], prepared.collective(size)
-    work = prepared.cell.scenario.workload
-    typer.echo(
-        f"{collective.name} of {collective.size_bytes} B on {collective.ranks} ranks, "
-        f"{job.comm.n_nodes} node{'s' * (job.comm.n_nodes > 1)}: {plan.algorithm} {plan.protocol}, "
-        f"{plan.n_channels} of {job.comm.n_channels} channels\n"
-    )
-    for line in (
-        *cost_lines(cost_table(job, collective, work.dtype), plan),
-        "",
-        *search_lines(job),
-        "",
-        *channel_lines(job),
-    ):
-        typer.echo(line)

@@ -30,6 +30,7 @@ FLAGS = {
     "dtype": "workload.dtype",
     "launch": "launch",
     "nccl": "nccl.version",
+    "tuner": "nccl.tuner",
 }
 FOREIGN = (".xml", ".json", ".txt")
 

@@ -66,7 +66,8 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
         for node in kinds.values()
     ]
     ranks = [len(node.ranks) for node in nodes]
-    return Job(_joined(alike, ranks), nodes, cluster, gpus)
+    comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
+    return Job(comm, nodes, cluster, gpus)
 
 
 def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:

@@ -9,12 +9,12 @@ from netsim.expect.job import Job
 from netsim.expect.wiring import Hop
 from netsim.nccl.chunks import chunk_bytes, slot_bytes
 from netsim.nccl.communicator import Communicator
-from netsim.nccl.names import COLLECTIVES, Algorithm, Protocol
+from netsim.nccl.names import COLLECTIVES
 from netsim.nccl.plan import SEND_RECV
 from netsim.nccl.schedules import GENERATORS, Plan, Work, schedule_of, transfers_of
 from netsim.nccl.split import Share, split_over_channels
 from netsim.nccl.threads import launch
-from netsim.nccl.tuning import choose
+from netsim.nccl.tuning import Choice, choose
 from netsim.schedule import Schedule
 
 
@@ -49,7 +49,7 @@ def plan_of(
         choice.algorithm,
         choice.protocol,
         _node_of_rank(job),
-        work=work_of(job, collective, choice.algorithm, choice.protocol),
+        work=work_of(job, collective, choice),
         rings=wiring.rings,
         trees=wiring.trees,
         heads=wiring.heads,
@@ -115,15 +115,15 @@ def _node_of_rank(job: Job) -> tuple[int, ...]:
     return tuple(number for _, number in sorted(places))
 
 
-def work_of(
-    job: Job, collective: Collective, algorithm: Algorithm, protocol: Protocol
-) -> tuple[Work, ...]:
+def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...]:
     """The part of every channel, in chunks as NCCL sizes them.
 
     Before 2.22 all channels shared every loop over the data; here each has one part of that size.
     """
     comm, function = job.comm, COLLECTIVES[collective.name]
-    n_channels = launch(comm, collective.size_bytes, algorithm, protocol).n_channels
+    algorithm, protocol = choice.algorithm, choice.protocol
+    size = collective.size_bytes
+    n_channels = launch(comm, size, algorithm, protocol, choice.n_channels).n_channels
     element, whole = collective.element_bytes, function in ("AllGather", "ReduceScatter")
     scale = element * (comm.n_ranks if whole else 1)
     if not comm.facts.continuous_split:

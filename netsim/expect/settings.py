@@ -10,6 +10,7 @@ from netsim.errors import InputError
 from netsim.nccl.environment import settings_from
 from netsim.nccl.names import ALGORITHMS, FUNCTIONS, PROTOCOLS
 from netsim.nccl.settings import Settings
+from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, Version
 
 AUTO = "auto"
@@ -18,12 +19,13 @@ NCCL_NAMES = (AUTO, *ALGORITHMS)  # algorithms of scenarios that mean NCCL's
 
 @dataclass(frozen=True)
 class Wishes:
-    """A version, NCCL variables by name, and the algorithm and protocol that are forced."""
+    """A version, NCCL variables by name, the algorithm and protocol that are forced, a tuner."""
 
     version: Version = NEWEST
     variables: Mapping[str, str] = field(default_factory=dict)
     algorithm: str = AUTO
     protocol: str = AUTO
+    tuner: tuple[TunerRule, ...] = ()
 
     def settings(self) -> Settings:
         """All of it as NCCL's settings."""

@@ -12,6 +12,10 @@ from netsim.nccl.plan import Planned
 from netsim.nccl.trees import Tree
 from netsim.nccl.tuning import TimedCost
 
+COST_COLUMNS = (
+    *("function", "algorithm", "protocol", "latency_us", "bandwidth_GBps", "time_us"),
+    *("chosen", "disabled"),
+)
 MOST_TREES = 64  # ranks whose place in the trees is shown
 SEARCHED = {
     "Ring": "ring",
@@ -38,6 +42,19 @@ def cost_lines(costs: Sequence[TimedCost], chosen: Planned) -> Iterator[str]:
             continue
         for entry in entries:
             yield _cost_line(entry, chosen)
+
+
+def cost_rows(costs: Sequence[TimedCost], chosen: Planned) -> list[dict[str, object]]:
+    """The same table as rows, for programs; nothing stands for what cannot run."""
+    return [dict(zip(COST_COLUMNS, _cost_row(entry, chosen), strict=True)) for entry in costs]
+
+
+def _cost_row(entry: TimedCost, chosen: Planned) -> tuple[object, ...]:
+    cost, runs = entry.cost, entry.time_us is not None
+    won = (cost.algorithm, cost.protocol) == (chosen.algorithm, chosen.protocol)
+    figures = (cost.latency_us, cost.bandwidth) if runs else (None, None)
+    name = (cost.function, cost.algorithm, cost.protocol)
+    return (*name, *figures, entry.time_us, int(won), entry.disabled)
 
 
 def _cost_line(entry: TimedCost, chosen: Planned) -> str:
@@ -68,6 +85,28 @@ def pattern_line(graph: ChannelGraph) -> str:
         f"Pattern {graph.pattern}, crossNic {graph.cross_nic}, nChannels {graph.n_channels}, "
         f"bw {graph.bw_intra:f}/{graph.bw_inter:f}, type {graph.type_intra}/{graph.type_inter}, "
         f"sameChannels {int(graph.same_channels)}"
+    )
+
+
+def rate_lines(job: Job) -> Iterator[str]:
+    """What one executed channel is counted for by the search, and what its block can move."""
+    comm, rate = job.comm, job.mechanism.rate
+    each = comm.ring.n_channels / comm.n_channels
+    inside, outside = comm.ring.bw_intra * each, comm.ring.bw_inter * each
+    between = f", {outside:.2f} GB/s between nodes" if comm.n_nodes > 1 else ""
+    yield f"a ring channel is counted for {inside:.2f} GB/s inside a node{between}"
+    rates = ", ".join(f"{name} {rate.of(name) / 1e9:.2f} GB/s" for name in PROTOCOLS)
+    yield f"the block of a channel moves {rates}"
+
+
+def count_line(job: Job) -> str:
+    """How many channels there are of each kind, as NCCL logs it."""
+    comm, sends = job.comm, job.sends.channels
+    collnet = comm.n_channels if comm.collnet_chain is not None else 0
+    nvls = comm.nvls_channels if comm.nvls is not None else 0
+    return (
+        f"{comm.n_channels} coll channels, {collnet} collnet channels, {nvls} nvls channels, "
+        f"{sends.total} p2p channels, {sends.per_peer} p2p channels per peer"
     )
 
 

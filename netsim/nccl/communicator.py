@@ -9,6 +9,7 @@ from netsim.nccl.channels import ChannelGraph
 from netsim.nccl.facts import Facts, facts_of
 from netsim.nccl.names import Algorithm
 from netsim.nccl.settings import NO_SETTINGS, Settings
+from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, Version
 
 
@@ -37,6 +38,7 @@ class Communicator:
     offload_network: bool = False
     version: Version = NEWEST
     settings: Settings = NO_SETTINGS
+    tuner: tuple[TunerRule, ...] = ()  # replaces NCCL's own choice where a rule fits
 
     @property
     def facts(self) -> Facts:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from netsim.nccl.communicator import Communicator
-from netsim.nccl.names import Algorithm, Protocol
 from netsim.nccl.p2p import (
     P2pChannels,
     P2pWork,
@@ -22,19 +21,23 @@ from netsim.nccl.p2p import (
 from netsim.nccl.paths import PathTable
 from netsim.nccl.split import Share, split_over_channels
 from netsim.nccl.threads import launch
-from netsim.nccl.tuning import Call, choose
+from netsim.nccl.tuning import Call, Choice, choose
 
 SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One call: NCCL's words for how it runs, its channels, and the time in µs NCCL expects."""
+    """One call: NCCL's words for how it runs, its channels, and the time in µs NCCL expects.
+
+    `tuned`: a tuner chose, not NCCL.
+    """
 
     algorithm: str
     protocol: str
     n_channels: int
     expected_us: float | None = None
+    tuned: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,15 +66,14 @@ def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) ->
     """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
     choice = choose(comm, call)
     share = Share(call.function, count, element_bytes, choice.protocol)
-    channels = channels_used(comm, call.nbytes, choice.algorithm, choice.protocol, share)
-    return Planned(choice.algorithm, choice.protocol, channels, choice.time_us)
+    channels = channels_used(comm, call.nbytes, choice, share)
+    return Planned(choice.algorithm, choice.protocol, channels, choice.time_us, choice.tuned)
 
 
-def channels_used(
-    comm: Communicator, nbytes: int, algorithm: Algorithm, protocol: Protocol, share: Share
-) -> int:
+def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: Share) -> int:
     """How many channels get work: since 2.22 only as many as there is enough traffic for."""
-    most = launch(comm, nbytes, algorithm, protocol).n_channels
+    algorithm = choice.algorithm
+    most = launch(comm, nbytes, algorithm, choice.protocol, choice.n_channels).n_channels
     if not comm.facts.continuous_split or algorithm.startswith("CollNet"):
         return most
     parts = split_over_channels([share], most, comm.n_ranks)

@@ -3,7 +3,7 @@
 The rule compares the bytes of the call with what all threads would move in one go.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import Algorithm, Protocol
@@ -21,8 +21,27 @@ class Launch:
     n_threads: int
 
 
-def launch(comm: Communicator, nbytes: int, algorithm: Algorithm, protocol: Protocol) -> Launch:
-    """Channels and threads of a call of `nbytes`, as counted for its choice."""
+def launch(
+    comm: Communicator,
+    nbytes: int,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    wanted: int | None = None,
+) -> Launch:
+    """Channels and threads of a call of `nbytes`, as counted for its choice.
+
+    A tuner's `wanted` number of channels takes the place of NCCL's, as far as there are so many.
+    """
+    found = _own_launch(comm, nbytes, algorithm, protocol)
+    if wanted is None or wanted < 1:
+        return found
+    most = comm.nvls_channels if algorithm in ("NVLS", "NVLSTree") else comm.n_channels
+    return replace(found, n_channels=min(wanted, most))
+
+
+def _own_launch(
+    comm: Communicator, nbytes: int, algorithm: Algorithm, protocol: Protocol
+) -> Launch:
     threads = most_threads(comm, algorithm, protocol)
     if algorithm in ("NVLS", "NVLSTree"):
         within = comm.n_nodes > 1 and algorithm == "NVLS"

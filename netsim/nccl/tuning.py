@@ -4,6 +4,7 @@ Times are µs and bandwidths GB/s, as NCCL compares them. What the chosen algori
 costs is simulated elsewhere; this only tells what runs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netsim.errors import InputError
@@ -49,6 +50,7 @@ class Call:
     data_type: str = "float"
     reduction: str = "sum"
     n_pipe_ops: int = 1  # collectives of its group that share a channel
+    registered: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,16 @@ class TimedCost:
 
 @dataclass(frozen=True)
 class Choice:
-    """What NCCL runs for a call and the time in µs by which it won."""
+    """What NCCL runs for a call and the time in µs by which it won.
+
+    `n_channels` are those that a tuner wants, `tuned` says whether it was a tuner that chose.
+    """
 
     algorithm: Algorithm
     protocol: Protocol
     time_us: float
+    n_channels: int | None = None
+    tuned: bool = False
 
 
 def cost_table(comm: Communicator) -> tuple[Cost, ...]:
@@ -119,6 +126,9 @@ def choose(comm: Communicator, call: Call) -> Choice:
     if comm.n_ranks == 1:
         return Choice("Ring", "Simple", 0.0)
     timed = timed_costs(comm, call)
+    tuned = _tuned(comm, call, timed)
+    if tuned is not None:
+        return tuned
     able = [(entry.time_us, entry.cost) for entry in timed if entry.time_us is not None]
     if able:
         time_us, cost = min(able, key=lambda pair: pair[0])
@@ -130,6 +140,19 @@ def choose(comm: Communicator, call: Call) -> Choice:
     protocol: Protocol = next((name for name in reversed(PROTOCOLS) if name in admitted), "Simple")
     cost = cost_entry(comm, call.function, "Ring", protocol)
     return Choice("Ring", protocol, cost.latency_us + call.nbytes / (1000 * cost.bandwidth))
+
+
+def _tuned(comm: Communicator, call: Call, timed: Sequence[TimedCost]) -> Choice | None:
+    """What the first rule of the tuner that fits wants, if that can run."""
+    given = (comm.n_nodes, comm.n_ranks, call.n_pipe_ops, int(call.registered))
+    fitting = (rule for rule in comm.tuner if rule.fits(call.function, call.nbytes, given))
+    rule = next(fitting, None)
+    for entry in timed if rule else ():
+        assert rule is not None
+        same = (entry.cost.algorithm, entry.cost.protocol) == (rule.algorithm, rule.protocol)
+        if same and entry.time_us is not None:
+            return Choice(rule.algorithm, rule.protocol, entry.time_us, rule.n_channels, tuned=True)
+    return None
 
 
 def time_us(comm: Communicator, call: Call, cost: Cost) -> float:

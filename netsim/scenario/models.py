@@ -4,12 +4,15 @@ Whether the parts fit together (an algorithm and its collective, ranks and GPUs)
 they meet, in `resolve`; how a cluster is described belongs to the topology layer.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from netsim.errors import InputError, shown, suggest
 from netsim.nccl.environment import settings_from
+from netsim.nccl.tuner_csv import read_tuner
+from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, parse_version, supported_version
 from netsim.scenario.names import DTYPES, CollectiveName
 from netsim.topology.config import ClusterConfig
@@ -17,6 +20,7 @@ from netsim.units import size_steps
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bytes, Index, Seconds
 
+TUNER_VARIABLE = "NCCL_TUNER_CONFIG_FILE"
 LARGEST_SIZES = 1000  # sizes of one workload; more is a mistake in a range
 
 
@@ -110,12 +114,30 @@ class Workload(Model):
         return list(self.sizes) if isinstance(self.sizes, tuple) else [self.sizes]
 
 
+def _tuner(value: object) -> object:
+    """The rules of a tuner table, from its path."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected the path of a tuner table, got {shown(value)}")
+    return read_tuner(Path(value))
+
+
+TunerFile = Annotated[
+    tuple[TunerRule, ...], BeforeValidator(_tuner), WithJsonSchema({"type": "string"})
+]
+
+
 class Nccl(Model):
-    """The NCCL that decides: its version, its variables, whether buffers are registered."""
+    """The NCCL that decides: its version, its variables, whether buffers are registered.
+
+    `tuner` is the file of a tuner table; what is kept is its rules.
+    """
 
     version: Annotated[str, BeforeValidator(_version)] = str(NEWEST)
     env: dict[str, Annotated[str, BeforeValidator(_variable)]] = Field(default_factory=dict)
     registration: Literal["none", "local"] = "none"
+    tuner: Annotated[
+        tuple[TunerRule, ...], BeforeValidator(_tuner), WithJsonSchema({"type": "string"})
+    ] = ()
 
     @model_validator(mode="after")
     def _check(self) -> "Nccl":
@@ -129,6 +151,9 @@ class Nccl(Model):
             settings_from(self.env, version)
         except InputError as error:
             raise FieldError(str(error), "env") from None
+        named = self.env.get(TUNER_VARIABLE)
+        if named and not self.tuner:  # the variable of NCCL's example tuner plugin
+            object.__setattr__(self, "tuner", read_tuner(Path(named)))
         return self
 
 

@@ -1,5 +1,6 @@
 """`netsim expect`: what NCCL chooses for each size, why, and what was assumed."""
 
+import csv
 import json
 
 import pytest
@@ -87,6 +88,33 @@ def test_why_shows_the_table_searches_and_channels_as_nccl_does(capsys) -> None:
     ):
         assert line in out.splitlines()
     assert "rank 0: Trees [0] 1/8/-1->0->-1 [1] -1/-1/-1->0->7 " in out
+
+
+def test_why_counts_channels_and_says_what_each_carries(capsys) -> None:
+    out = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--why", "1M").out.splitlines()
+    assert (
+        "24 coll channels, 0 collnet channels, 16 nvls channels, 32 p2p channels, "
+        "32 p2p channels per peer"
+    ) in out
+    assert "a ring channel is counted for 15.00 GB/s inside a node" in out
+    moved = next(line for line in out if line.startswith("the block of a channel moves LL "))
+    assert [word.rpartition(" ")[0].split()[-2] for word in moved.split(",")] == [
+        "LL", "LL128", "Simple",
+    ]  # fmt: skip
+
+
+def test_why_as_a_table_for_programs(capsys) -> None:
+    question = ("expect", "dgx-h100", "all_reduce", "--nodes", 2, "--why", "1M", "--format")
+    rows = list(csv.DictReader(netsim(capsys, *question, "csv").out.splitlines()))
+    assert len(rows) == 21
+    tree = next(row for row in rows if row["chosen"] == "1")
+    assert (tree["algorithm"], tree["protocol"], tree["latency_us"]) == ("Tree", "LL128", "48.5")
+    assert float(tree["time_us"]) == min(float(row["time_us"]) for row in rows if row["time_us"])
+    assert all(bool(row["disabled"]) != bool(row["time_us"]) for row in rows)
+    as_json = json.loads(netsim(capsys, *question, "json").out)
+    assert [row["disabled"] for row in as_json] == [row["disabled"] for row in rows]
+    sends = netsim(capsys, "expect", "dgx-h100", "alltoall", "--why", "1M", "--format", "json")
+    assert json.loads(sends.out) == []
 
 
 def test_sizes_are_rounded_as_nccl_tests_does(capsys) -> None:

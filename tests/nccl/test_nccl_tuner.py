@@ -1,12 +1,16 @@
 """Tuner tables: what they override, and what is wrong with them."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from nccl_nodes import searched_communicator
 
 from netsim.errors import ScenarioError
-from netsim.nccl.tuner import TunerRule, choose_tuned, parse_tuner
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.threads import launch
+from netsim.nccl.tuner_csv import parse_tuner, tuner_text
+from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.tuning import Call, choose
 
 TABLE = """
@@ -24,19 +28,44 @@ def test_tables_are_read():
     assert rules[1] == TunerRule("AllReduce", 65537, 2**20, "NVLSTree", "Simple", None, 1, 8)
 
 
+def tuned(config: str, nodes: int, text: str = TABLE) -> Communicator:
+    return replace(searched_communicator(config, nodes), tuner=parse_tuner(text))
+
+
 def test_the_first_line_that_fits_overrides_the_choice():
-    comm, rules = searched_communicator("h100_8nic", 4), parse_tuner(TABLE)
-    choice, channels = choose_tuned(comm, Call("AllReduce", 4096), rules)
-    assert (choice.algorithm, choice.protocol, channels) == ("Tree", "LL", 4)
-    choice, channels = choose_tuned(comm, Call("AllReduce", 2**20), rules)
-    assert (choice.algorithm, choice.protocol, channels) == ("Ring", "LL128", 8)
+    comm = tuned("h100_8nic", 4)
+    for nbytes, wanted in ((4096, ("Tree", "LL", 4)), (2**20, ("Ring", "LL128", 8))):
+        choice = choose(comm, Call("AllReduce", nbytes))
+        assert (choice.algorithm, choice.protocol, choice.n_channels) == wanted
+        assert choice.tuned
 
 
 def test_nccl_chooses_where_no_line_fits_or_the_line_cannot_run():
-    rules = parse_tuner(TABLE)
     for nodes, call in ((4, Call("AllReduce", 2**30)), (1, Call("AllReduce", 2**20))):
-        comm = searched_communicator("h100_8nic", nodes)
-        assert choose_tuned(comm, call, rules) == (choose(comm, call), None)
+        plain = searched_communicator("h100_8nic", nodes)
+        assert choose(replace(plain, tuner=parse_tuner(TABLE)), call) == choose(plain, call)
+
+
+def test_lines_may_ask_for_registered_buffers_or_grouped_calls():
+    comm = tuned("h100_8nic", 1, "allreduce,0,99999,tree,ll,-1,-1,-1,1,1")
+    assert not choose(comm, Call("AllReduce", 4096)).tuned
+    assert not choose(comm, Call("AllReduce", 4096, n_pipe_ops=2, registered=True)).tuned
+    assert choose(comm, Call("AllReduce", 4096, registered=True)).tuned
+
+
+def test_a_tuner_has_no_more_channels_than_there_are():
+    comm = tuned("h100_8nic", 4)
+    assert launch(comm, 2**30, "Ring", "Simple", 8).n_channels == 8
+    assert launch(comm, 2**30, "Ring", "Simple", 500).n_channels == comm.n_channels
+    assert launch(comm, 8, "Ring", "Simple", 3).n_channels == 3
+    assert launch(comm, 8, "Ring", "Simple").n_channels == 1
+
+
+def test_tables_are_written_as_they_are_read():
+    rules = parse_tuner(TABLE)
+    text = tuner_text(rules)
+    assert parse_tuner(text) == rules
+    assert text.splitlines()[2] == "allreduce,65537,1048576,nvls_tree,simple,-1,1,8"
 
 
 @pytest.mark.parametrize(

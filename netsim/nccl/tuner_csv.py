@@ -1,25 +1,17 @@
-"""A user's tuner table, as NCCL's example tuner plugin reads it, and the choice it overrides.
+"""A tuner table in CSV, as NCCL's example tuner plugin reads it, in and out.
 
-Lines of CSV: collective, least and most bytes, algorithm, protocol, channels, nodes, ranks, and
-optionally pipelined operations and registration; -1 means any. The first line that fits wins.
+Columns: collective, least and most bytes, algorithm, protocol, channels, nodes, ranks, and
+optionally pipelined operations and registration; -1 means any, `#` begins a comment.
 """
 
 import csv
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar
 
 from netsim.errors import ScenarioError, shown, suggest
-from netsim.nccl.communicator import Communicator
-from netsim.nccl.names import (
-    ALGORITHMS,
-    FUNCTIONS,
-    PROTOCOLS,
-    Algorithm,
-    Function,
-    Protocol,
-)
-from netsim.nccl.tuning import Call, Choice, choose, timed_costs
+from netsim.nccl.names import ALGORITHMS, FUNCTIONS, PROTOCOLS, Algorithm
+from netsim.nccl.tuner_rule import TunerRule
 
 Word = TypeVar("Word", bound=str)
 
@@ -28,48 +20,41 @@ COLUMNS = (
     *("nodes", "ranks", "pipe_ops", "registered"),
 )
 REQUIRED = 8
+HEADER = "# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"
+# How the plugin spells algorithms; it reads them without regard to case.
+WRITTEN: dict[Algorithm, str] = {
+    "CollNetDirect": "collnet_direct",
+    "CollNetChain": "collnet_chain",
+    "NVLSTree": "nvls_tree",
+}
 
 
-@dataclass(frozen=True)
-class TunerRule:
-    """One line: for which calls it holds and what it wants; None means any."""
-
-    function: Function
-    least_bytes: int
-    most_bytes: int
-    algorithm: Algorithm
-    protocol: Protocol
-    n_channels: int | None = None
-    n_nodes: int | None = None
-    n_ranks: int | None = None
-    n_pipe_ops: int | None = None
-    registered: int | None = None
-
-    def fits(self, comm: Communicator, call: Call, *, registered: bool) -> bool:
-        """Whether this line is about `call`."""
-        wanted = (self.n_nodes, self.n_ranks, self.n_pipe_ops, self.registered)
-        given = (comm.n_nodes, comm.n_ranks, call.n_pipe_ops, int(registered))
-        agrees = all(want in (None, have) for want, have in zip(wanted, given, strict=True))
-        within = self.least_bytes <= call.nbytes <= self.most_bytes
-        return agrees and within and self.function == call.function
+def tuner_text(rules: Iterable[TunerRule]) -> str:
+    """Rules as the plugin reads them."""
+    return "".join(f"{line}\n" for line in (HEADER, *map(_line, rules)))
 
 
-def choose_tuned(
-    comm: Communicator, call: Call, rules: Sequence[TunerRule], *, registered: bool = False
-) -> tuple[Choice, int | None]:
-    """The choice with a tuner table, and the channels it wants; NCCL's own where none fits.
+def _line(rule: TunerRule) -> str:
+    cells = [
+        rule.function.lower(),
+        rule.least_bytes,
+        rule.most_bytes,
+        WRITTEN.get(rule.algorithm, rule.algorithm.lower()),
+        rule.protocol.lower(),
+    ]
+    optional = (rule.n_channels, rule.n_nodes, rule.n_ranks)
+    return ",".join(map(str, [*cells, *(-1 if one is None else one for one in optional)]))
 
-    A line whose algorithm cannot run here is passed over in favour of NCCL's choice, as NCCL does.
-    """
-    for rule in rules:
-        if not rule.fits(comm, call, registered=registered):
-            continue
-        for entry in timed_costs(comm, call):
-            same = (entry.cost.algorithm, entry.cost.protocol) == (rule.algorithm, rule.protocol)
-            if same and entry.time_us is not None:
-                return Choice(rule.algorithm, rule.protocol, entry.time_us), rule.n_channels
-        break
-    return choose(comm, call), None
+
+def read_tuner(path: Path) -> tuple[TunerRule, ...]:
+    """The rules of the table in a file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScenarioError(error.strerror or "cannot be read", source=path.as_posix()) from None
+    except UnicodeDecodeError:
+        raise ScenarioError("not a text in UTF-8", source=path.as_posix()) from None
+    return parse_tuner(text, path.as_posix())
 
 
 def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
