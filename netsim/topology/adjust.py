@@ -9,6 +9,7 @@ from netsim.errors import suggest
 from netsim.topology.host import make_host
 from netsim.topology.machine import Machine, Nics
 from netsim.topology.transports import Transport
+from netsim.yamlio.branches import all_findings
 from netsim.yamlio.model import FieldError, Model
 
 M = TypeVar("M", bound=Model)
@@ -38,9 +39,8 @@ def _validated(kind: Any, value: Any, path: tuple[str | int, ...]) -> Any:
     try:
         return one.model_validate({"value": value}).value  # type: ignore[attr-defined]
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        reason = first.get("ctx", {}).get("error") or first["msg"]
-        raise FieldError(str(reason), *path, *first["loc"][1:]) from None
+        first = all_findings(error, one, ())[0]
+        raise FieldError(first.text, *path, *first.path[1:]) from None
 
 
 def _rechecked(model: M, path: tuple[str | int, ...]) -> M:

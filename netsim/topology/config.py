@@ -14,6 +14,7 @@ from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Index
 
 MOST_NODES = 65_536
+MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
 
 
 def _known(name: str) -> str:
@@ -45,6 +46,7 @@ class Group(Model):
     @model_validator(mode="after")
     def _gpus_exist(self) -> "Group":
         check_gpus(self.loaded.machine, self.gpus_per_node, self.gpus)
+        check_nics(self.loaded.machine, self.nics_per_node)
         return self
 
     @property
@@ -105,6 +107,7 @@ class ClusterConfig(Model):
             raise FieldError(f"has no meaning beside {given[0]}", name)
         if self.machine is not None:
             check_gpus(loaded(self.machine).machine, self.gpus_per_node, self.gpus)
+            check_nics(loaded(self.machine).machine, self.nics_per_node)
         return self
 
     @property
@@ -119,6 +122,15 @@ class ClusterConfig(Model):
 def loaded(machine: str | Machine) -> Loaded:
     """A machine that was named or written out."""
     return find_machine(machine) if isinstance(machine, str) else Loaded("machine", machine)
+
+
+def check_nics(machine: Machine, per_node: int | None) -> None:
+    """Refuse more NICs than any host has; fewer or more than the machine's own are a what-if."""
+    most = max(MOST_NICS_A_GPU * machine.gpu.count, machine.nics.count if machine.nics else 0)
+    if per_node is not None and per_node > most:
+        raise FieldError(
+            f"expected at most {most} ({MOST_NICS_A_GPU} a GPU), got {per_node}", "nics_per_node"
+        )
 
 
 def check_gpus(machine: Machine, per_node: int | None, gpus: tuple[int, ...] | None) -> None:

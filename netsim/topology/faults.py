@@ -8,19 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from netsim.errors import suggest
+from netsim.errors import shown, suggest
 from netsim.topology.graph import Topology
 from netsim.topology.layout import TopologyError
-from netsim.units import parse_bandwidth, parse_ratio
+from netsim.units import format_bandwidth, parse_bandwidth, parse_ratio
 from netsim.yamlio.model import FieldError, Model
 from netsim.yamlio.quantities import Seconds
+
+LINE_RATE = 1.15  # of line over usable rate, the most of all transports (EFA: 0.876)
 
 
 def _left(value: object) -> tuple[str, float]:
     """What is left of a link: a part of its bandwidth, or so many bytes/s."""
     if isinstance(value, str) and value.strip().endswith(("/s", "ps")):
         return "rate", parse_bandwidth(value, allow_zero=True)
-    return "part", parse_ratio(value, allow_zero=True)
+    part = parse_ratio(value, allow_zero=True)
+    if part > 1:
+        raise ValueError(f"expected what is left of the link, at most 100%, got {shown(value)}")
+    return "part", part
 
 
 Left = Annotated[
@@ -107,7 +112,12 @@ def with_faults(topology: Topology, faults: Sequence[Fault]) -> Topology:
         if fault.link is not None:
             hit = _links(topology, fault, number)
             kind, left = fault.bandwidth or ("part", 1.0)
-            bandwidth[hit] = bandwidth[hit] * left if kind == "part" else left
+            most = float(bandwidth[hit].max())
+            if kind == "rate" and left > most * LINE_RATE:
+                message = f"more than the link has ({format_bandwidth(most)})"
+                raise TopologyError(f"faults.{number}.bandwidth: {message}")
+            rates = bandwidth[hit]
+            bandwidth[hit] = rates * left if kind == "part" else np.minimum(rates, left)
             latency[hit] = latency[hit] if fault.latency is None else fault.latency
     changed = replace(layout, links=replace(links, bandwidth=bandwidth, latency=latency))
     capacities: dict[str, NDArray[Any]] = dict(topology.capacities)

@@ -102,8 +102,17 @@ class Link(Model):
 class InlineGraph(Model):
     """Nodes and links written out."""
 
+    kind: Literal["inline"] = "inline"
     nodes: ListOf[Node]
     links: ListOf[Link] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_nodes(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not {"nodes", "links"} & set(value):
+            kinds = ", ".join(GRAPHS)
+            raise FieldError(f"missing key 'kind' (one of {kinds}), or nodes and links")
+        return value
 
     @model_validator(mode="after")
     def _sound(self) -> "InlineGraph":
@@ -176,7 +185,7 @@ GRAPHS = {
 def _shape(value: Any) -> str | None:
     """Which graph a mapping describes: the one it names, or one that is written out."""
     if isinstance(value, dict):
-        return str(value["kind"]) if "kind" in value else "inline"
+        return str(value.get("kind", "inline"))
     return "inline" if isinstance(value, InlineGraph) else str(getattr(value, "kind", "inline"))
 
 

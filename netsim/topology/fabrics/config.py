@@ -61,7 +61,7 @@ class _Tiered(_Fabric):
     """Leaves and spines of switches with `ports` ports; oversubscription is down : up of a leaf."""
 
     ports: Radix = 64
-    oversubscription: Ratio = 1.0
+    oversubscription: Annotated[Ratio, Field(ge=1)] = 1.0
 
 
 class LeafSpine(_Tiered):

@@ -1,0 +1,72 @@
+"""Figures that no cluster has are refused where they stand; files say what they are."""
+
+import pytest
+
+from netsim.cli.files import check_file
+from netsim.errors import InputError
+
+CLUSTER = "cluster:\n  machine: dgx-h100\n  nodes: 4\n  {}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("nics_per_node: 99", "x.yaml:4:18: cluster.nics_per_node: expected at most 32 (4 a GPU)"),
+        ("fabric: {kind: leaf-spine, oversubscription: 0.5}", "expected at least 1, got 0.5"),
+        ("fabric: {kind: rail-only, oversubscription: '1:2'}", "expected at least 1, got '1:2'"),
+        ("faults: [{link: node0.nic0-leaf0, bandwidth: 200%}]", "at most 100%, got '200%'"),
+        ("faults: [{link: node0.nic0-leaf0, bandwidth: 800Gbps}]", "more than the link has (49.1"),
+        ("overrides: [{machine: {cpu: {link: 3}}}]", "machine.cpu.link: expected a bandwidth"),
+        ("overrides: [{machine: {gpu: {pcie: {width: 8}}}}]", "missing key 'generation'"),
+    ],
+)
+def test_nonsense_is_refused(tmp_path, line, told):
+    file = tmp_path / "x.yaml"
+    file.write_text(CLUSTER.format(line))
+    with pytest.raises(InputError) as caught:
+        check_file(file)
+    assert told in str(caught.value)
+    assert "x.yaml:4:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (CLUSTER.format("nics_per_node: 4"), "a cluster of 4 hosts with 32 GPUs (no workload"),
+        (
+            CLUSTER.format("faults: [{link: node0.nic0-leaf0, bandwidth: 400Gbps}]"),
+            "a cluster of 4 hosts",
+        ),
+        ("cluster: {graph: {kind: ring, gpus: 5, bandwidth: 1GB/s}}\n", "a graph with 5 GPUs"),
+        (
+            "cluster:\n  graph:\n    kind: inline\n    nodes: [{name: a}, {name: b}]\n"
+            "    links: [{from: a, to: b, bandwidth: 1GB/s}]\n",
+            "a graph with 2 GPUs",
+        ),
+        ("topology: [Ring]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]\n", "a graph with 4"),
+    ],
+)
+def test_files_without_a_workload_are_checked(tmp_path, text, found):
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    assert check_file(file).startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "cluster: {graph: {gpus: 8, bandwidth: 1GB/s}}\n",
+            "x.yaml:1:18: cluster.graph: missing key 'kind' (one of switch, ring, full-mesh, "
+            "torus), or nodes and links",
+        ),
+        ("cluster: {machine: dgx-h100}\nworkloda: 3\n", "did you mean workload?"),
+        ("cluster: {graph: {kind: rign, gpus: 4}}\n", "did you mean ring?"),
+    ],
+)
+def test_what_is_missing_is_told(tmp_path, text, told):
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        check_file(file)
+    assert told in str(caught.value)
