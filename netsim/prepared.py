@@ -189,6 +189,8 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
         found.planned(min(work.size_list()))
     except CollectiveError as error:
         raise _placed(prepared.cell, error) from None
+    except ScenarioError:  # in a file of its own, such as one of channels
+        raise
     except InputError as error:
         raise source.error(place, error.message, hint=error.hint) from None
     return found
@@ -198,7 +200,7 @@ def wishes_of(scenario: Scenario) -> Wishes:
     """What a scenario asks of NCCL."""
     nccl, work = scenario.nccl, scenario.workload
     version = parse_version(nccl.version)
-    return Wishes(version, nccl.env, work.algorithm, work.protocol, nccl.tuner)
+    return Wishes(version, nccl.env, work.algorithm, work.protocol, nccl.tuner, nccl.graph)
 
 
 def _check_algorithm(prepared: Prepared) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from netsim.cli import nccl_tests
 from netsim.cli.expect_acceptance import part_of, print_acceptance
+from netsim.cli.expect_graph import write_graph
 from netsim.cli.expect_notes import assumptions, roundings
 from netsim.cli.expect_question import Given, asked, one_size
 from netsim.cli.expect_table import Engine, Format, print_table
@@ -68,6 +69,13 @@ def command(
         Path | None,
         typer.Option(help="Write a tuner table of what is fastest simulated.", metavar="FILE"),
     ] = None,
+    graph: Annotated[
+        Text, typer.Option(help="NCCL's graph XML: the channels to run.", metavar="FILE")
+    ] = None,
+    graph_out: Annotated[
+        Path | None,
+        typer.Option(help="Write the channels as NCCL's graph XML.", metavar="FILE"),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
@@ -83,7 +91,7 @@ def command(
     flags = {
         "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
         "algo": algo, "proto": proto, "dtype": dtype, "launch": launch, "nccl": nccl,
-        "tuner": tuner,
+        "tuner": tuner, "graph": graph,
     }  # fmt: skip
     variables = tuple(env or ())
     part = None if acceptance is None else part_of(acceptance)
@@ -92,6 +100,9 @@ def command(
     prepared = prepare(checked_cells(question.source)[0])
     for note in (*question.notes, *assumptions(prepared, given)):
         typer.echo(note, err=True)
+    if graph_out is not None:
+        write_graph(prepared, graph_out)
+        return
     if why is not None:
         explain(prepared, one_size(why, "--why"), form)
         return

@@ -31,6 +31,7 @@ FLAGS = {
     "launch": "launch",
     "nccl": "nccl.version",
     "tuner": "nccl.tuner",
+    "graph": "nccl.graph",
 }
 FOREIGN = (".xml", ".json", ".txt")
 

@@ -57,7 +57,7 @@ class Job:
 def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
     """The communicator that NCCL makes of these GPUs, in rank order."""
     settings = wishes.settings()
-    nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings)
+    nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)
     if len(nodes) > 1 and not all(node.view.table.nets for node in nodes):
         raise InputError("NCCL cannot join these nodes: some have no NIC")
     kinds = {id(node.view): node for node in nodes}

@@ -5,12 +5,13 @@ A node's GPUs are numbered by their ranks; GPUs that take no part are not there 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.nccl.environment import settings_from
+from netsim.nccl.graph_xml import GraphFile, graphs_of
 from netsim.nccl.node import NodeView, search_node
 from netsim.nccl.settings import Settings
 from netsim.nccl.version import Version
@@ -35,6 +36,7 @@ def nodes_of(
     version: Version,
     variables: Mapping[str, str],
     settings: Settings,
+    graphs: GraphFile | None = None,
 ) -> tuple[Node, ...]:
     """The nodes of a communicator whose ranks are these GPUs of a cluster, by their first rank."""
     domain = cluster.domain
@@ -53,17 +55,26 @@ def nodes_of(
         key = (tuple(cluster.host_class[domain == number].tolist()), places)
         if key not in views:
             system = _taking_part(node_system(cluster, number), places)
-            views[key] = _searched(system, len(ranks) > 1, version, chosen)
+            views[key] = _searched(system, len(ranks) > 1, version, chosen, graphs)
         found.append(Node(tuple(here), views[key]))
     return tuple(found)
 
 
 @lru_cache(maxsize=64)
 def _searched(
-    system: System, networked: bool, version: Version, variables: tuple[tuple[str, str], ...]
+    system: System,
+    networked: bool,
+    version: Version,
+    variables: tuple[tuple[str, str], ...],
+    graphs: GraphFile | None,
 ) -> NodeView:
-    settings = settings_from(dict(variables), version)
-    return search_node(system, networked=networked, version=version, settings=settings)
+    return search_node(
+        system,
+        networked=networked,
+        version=version,
+        settings=settings_from(dict(variables), version),
+        given=partial(graphs_of, graphs) if graphs else None,
+    )
 
 
 def _taking_part(system: System, places: Sequence[int]) -> System:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from netsim.errors import InputError
 from netsim.nccl.environment import settings_from
+from netsim.nccl.graph_xml import GraphFile
 from netsim.nccl.names import ALGORITHMS, FUNCTIONS, PROTOCOLS
 from netsim.nccl.settings import Settings
 from netsim.nccl.tuner_rule import TunerRule
@@ -19,13 +20,16 @@ NCCL_NAMES = (AUTO, *ALGORITHMS)  # algorithms of scenarios that mean NCCL's
 
 @dataclass(frozen=True)
 class Wishes:
-    """A version, NCCL variables by name, the algorithm and protocol that are forced, a tuner."""
+    """A version, NCCL variables by name, the algorithm and protocol that are forced; rules that
+    replace NCCL's choice, and graphs that replace its search.
+    """
 
     version: Version = NEWEST
     variables: Mapping[str, str] = field(default_factory=dict)
     algorithm: str = AUTO
     protocol: str = AUTO
     tuner: tuple[TunerRule, ...] = ()
+    graphs: GraphFile | None = None
 
     def settings(self) -> Settings:
         """All of it as NCCL's settings."""

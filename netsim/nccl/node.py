@@ -4,7 +4,7 @@ Runs the searches that NCCL runs at initialisation, in its order. All nodes are 
 work does not depend on how many there are.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from netsim.nccl.arena import Arena
@@ -18,6 +18,8 @@ from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.system import cpu_vendor, system_graph
 from netsim.nccl.version import NEWEST, Version
 from netsim.topology.nccl_xml import System
+
+GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 
 
 @dataclass(frozen=True)
@@ -44,21 +46,26 @@ def search_node(
     version: Version = NEWEST,
     settings: Settings = NO_SETTINGS,
     devices: Collection[int] | None = None,
+    given: GivenGraphs | None = None,
 ) -> NodeView:
-    """All graphs of one node, alone or (`networked`) as one of several."""
+    """All graphs of one node, alone or (`networked`) as one of several.
+
+    `given` are graphs by id that a user gives in place of a search, known once the paths are.
+    """
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)
     arena = Arena(path_table(graph, settings), settings)
-    ring = search(arena, Request(RING, 1, facts.search_channels), settings)
+    own = given(arena.table, facts) if given else {}
+    ring = own.get(0) or search(arena, Request(RING, 1, facts.search_channels), settings)
     count = ring.n_channels
-    tree = search(arena, Request(BALANCED_TREE, count, count), settings)
+    tree = own.get(1) or search(arena, Request(BALANCED_TREE, count, count), settings)
     nvls = chain = direct = None
     if settings.collnet and networked:
-        chain = search(arena, Request(TREE, count, count, collnet=True), settings)
-        most = facts.max_channels
-        direct = search(arena, Request(COLLNET_DIRECT, 1, most, collnet=True), settings)
+        chain = own.get(2) or search(arena, Request(TREE, count, count, collnet=True), settings)
+        wish = Request(COLLNET_DIRECT, 1, facts.max_channels, collnet=True)
+        direct = own.get(4) or search(arena, wish, settings)
     if "NVLS" in facts.algorithms and settings.nvls and can_multicast(arena):
-        nvls = search(arena, Request(NVLS, 1, facts.max_channels), settings)
+        nvls = own.get(3) or search(arena, Request(NVLS, 1, facts.max_channels), settings)
     return NodeView(arena.table, ring, tree, nvls, chain, direct)
 
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from netsim.errors import InputError, shown, suggest
 from netsim.nccl.environment import settings_from
+from netsim.nccl.graph_xml import GraphFile, read_graph_file
 from netsim.nccl.tuner_csv import read_tuner
 from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, parse_version, supported_version
@@ -20,6 +21,7 @@ from netsim.units import size_steps
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bytes, Index, Seconds
 
+GRAPH_VARIABLE = "NCCL_GRAPH_FILE"
 TUNER_VARIABLE = "NCCL_TUNER_CONFIG_FILE"
 LARGEST_SIZES = 1000  # sizes of one workload; more is a mistake in a range
 
@@ -121,6 +123,14 @@ def _tuner(value: object) -> object:
     return read_tuner(Path(value))
 
 
+def _graphs(value: object) -> object:
+    """The contents of a graph XML file, from its path."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected the path of NCCL's graph XML, got {shown(value)}")
+    return read_graph_file(Path(value))
+
+
+GraphXml = Annotated[GraphFile, BeforeValidator(_graphs), WithJsonSchema({"type": "string"})]
 TunerFile = Annotated[
     tuple[TunerRule, ...], BeforeValidator(_tuner), WithJsonSchema({"type": "string"})
 ]
@@ -129,15 +139,15 @@ TunerFile = Annotated[
 class Nccl(Model):
     """The NCCL that decides: its version, its variables, whether buffers are registered.
 
-    `tuner` is the file of a tuner table; what is kept is its rules.
+    `tuner` is the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what
+    is kept is what they contain. NCCL's own variables for them do the same.
     """
 
     version: Annotated[str, BeforeValidator(_version)] = str(NEWEST)
     env: dict[str, Annotated[str, BeforeValidator(_variable)]] = Field(default_factory=dict)
     registration: Literal["none", "local"] = "none"
-    tuner: Annotated[
-        tuple[TunerRule, ...], BeforeValidator(_tuner), WithJsonSchema({"type": "string"})
-    ] = ()
+    tuner: TunerFile = ()
+    graph: GraphXml | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "Nccl":
@@ -154,6 +164,9 @@ class Nccl(Model):
         named = self.env.get(TUNER_VARIABLE)
         if named and not self.tuner:  # the variable of NCCL's example tuner plugin
             object.__setattr__(self, "tuner", read_tuner(Path(named)))
+        named = self.env.get(GRAPH_VARIABLE)
+        if named and self.graph is None:
+            object.__setattr__(self, "graph", read_graph_file(Path(named)))
         return self
 
 
