@@ -64,8 +64,16 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
     """What it takes to begin an operation in this cell."""
     costs = prepared.cell.scenario.launch_costs()
     usual = NOTHING
-    if prepared.jobs:
-        usual = nccl_launch(costs.style, operations(prepared.collective(size)))
+    plan = prepared.planned(size)
+    if plan is not None:
+        job = prepared.jobs[0]
+        usual = nccl_launch(
+            costs.style,
+            job.comm.version,
+            begin=job.mechanism.begin.of(plan.protocol),
+            channels=plan.n_channels,
+            sends_and_receives=operations(prepared.collective(size)),
+        )
     return Launch(
         usual.host if costs.host is None else costs.host,
         usual.kernel if costs.kernel is None else costs.kernel,

@@ -56,25 +56,33 @@ class NetworkCost:
 class Mechanism:
     """The constants of one GPU generation.
 
-    `rate` is what one channel's block moves (bytes of data a second), `slice_cost` what it spends
-    on a Simple slice beyond moving it, `grain` the bytes that one warp passes on by itself (32
-    lines of LL, §2.1 for LL128), `most_pieces` how finely that is followed: pieces of a chunk.
-    `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
+    `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends
+    on a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
+    Lines of LL overlap that: there it is the least time of a piece. `begin` is what a kernel takes
+    before its first byte beyond one of LL. `grain` is the bytes that are passed on together (what
+    512 threads of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a
+    chunk. `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
+
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
-    reach, `nvls_sync` the time until a rank may use what others have made ready for it.
+    reach, `nvls_sync` the time until a rank may use what others have made ready for it. The pass
+    between a rank's buffer and the switch's is made by a part of the warps, at `nvls_copy_rate`,
+    and costs `nvls_copy` a loop beyond that: it goes through the parts of all heads in turn.
     """
 
     rate: ByProtocol
-    slice_cost: float
+    step_cost: ByProtocol
+    begin: ByProtocol
     nvlink: LinkCost
     pcie: LinkCost
     shm: LinkCost
     network: NetworkCost
-    grain: ByProtocol = field(default=ByProtocol(256, 1920, inf))
+    grain: ByProtocol = field(default=ByProtocol(4096, 1920, inf))
     most_pieces: int = 8
     local_credit: float = 1e-6
     nvls_efficiency: float = 0.85
     nvls_sync: float = 1.5e-6
+    nvls_copy: float = 6e-6
+    nvls_copy_rate: float = 21e9
 
     def link(self, kind: str) -> LinkCost:
         """The cost of a hop inside a node: over nvlink, pcie or (through host memory) shm."""
@@ -84,9 +92,21 @@ class Mechanism:
 MICRO = 1e-6
 NVLINK_WIRE, PCIE_WIRE = 0.4 * MICRO, 0.45 * MICRO  # what the topology counts for such a hop
 
-# §5.2: 2.5 µs a slice beyond its bytes, seen on A100 rings; the rest of the 3.4 µs a hop (§1.1,
-# NVLINK Ring Simple) is flag, fence and wire.
-SLICE_COST = 2.5 * MICRO
+# Simple, §5.2: 2.5 µs a slice beyond its bytes, seen on A100 rings; the rest of the 3.4 µs a hop
+# (§1.1, NVLINK Ring Simple) is flag, fence and wire.
+STEP_COST = {
+    70: ByProtocol(0.8 * MICRO, 2.6 * MICRO, 2.5 * MICRO),
+    80: ByProtocol(0.8 * MICRO, 2.6 * MICRO, 3.5 * MICRO),
+    90: ByProtocol(0.37 * MICRO, 1.7 * MICRO, 2.5 * MICRO),
+    100: ByProtocol(1.05 * MICRO, 1.7 * MICRO, 2.5 * MICRO),
+}
+
+# A loop of 256 KiB (chunks of 32 KiB) takes 19-20 µs on 8 H100 (8-32 MiB) and 20-22 on 8 B200
+# (16-64 MiB); one of 512 KiB no more than the 29-32 µs that NVLink needs for it.
+NVLS_COPY = {90: (5 * MICRO, 21e9), 100: (11 * MICRO, 34e9)}
+
+# §1.1 baseLat: what NCCL's own table has for LL128 and Simple beyond LL.
+BEGIN = ByProtocol(0.0, 7.4 * MICRO, 1.8 * MICRO)
 
 # §5.2, §1.1: NVLINK LL 0.6, LL128 1.25 (Tree; 1.9 for Ring contains chunks), Simple 3.4 µs.
 # A credit is a flag that travels back and is polled, as an LL line is.
@@ -132,14 +152,18 @@ _RATES = {
 
 def _generation(sm: int) -> Mechanism:
     flush = NETWORK.flush if sm < 90 else 0.0  # §4.6: Hopper and newer need none
+    copy, copy_rate = NVLS_COPY[max(sm, 90)]
     return Mechanism(
         rate=_RATES[sm],
-        slice_cost=SLICE_COST,
+        step_cost=STEP_COST[sm],
+        begin=BEGIN,
         nvlink=NVLINK,
         pcie=PCIE,
         shm=PCIE,
         network=replace(NETWORK, flush=flush),
         nvls_efficiency=0.74 if sm >= 100 else 0.85,  # §1.1 nvlsEfficiency
+        nvls_copy=copy,
+        nvls_copy_rate=copy_rate,
     )
 
 

@@ -14,7 +14,8 @@ NOTHING = LinkCost(ByProtocol(0, 0, 0), 0.0)
 # A mechanism that costs nothing: only links are left.
 IDEAL = Mechanism(
     rate=ByProtocol(1e15, 1e15, 1e15),
-    slice_cost=0.0,
+    step_cost=ByProtocol(0, 0, 0),
+    begin=ByProtocol(0, 0, 0),
     nvlink=NOTHING,
     pcie=NOTHING,
     shm=NOTHING,
@@ -23,6 +24,8 @@ IDEAL = Mechanism(
     local_credit=0.0,
     nvls_efficiency=1.0,
     nvls_sync=0.0,
+    nvls_copy=0.0,
+    nvls_copy_rate=1e15,
 )
 
 

@@ -53,16 +53,16 @@ def test_uneven_exchanges_and_pairs():
 
 def test_proxies_send_chunks_of_ll_as_a_whole():
     """Blocks pass LL on piece by piece, but a message over the network is a whole chunk."""
-    c = Collective("sendrecv", 4, 1024, 4)
+    c = Collective("sendrecv", 4, 4096, 4)
     settings = Settings(p2p_net_ll=True)
     nodes = [range(1), range(1, 2), range(2, 3), range(3, 4)]
-    sends = transfers_of(c, nodes, P2pChannels(1, 1, 1), 4096, facts_of(), settings)
+    sends = transfers_of(c, nodes, P2pChannels(1, 1, 1), 16384, facts_of(), settings)
     assert {one.protocol for one in sends} == {"LL"}
     plan = Plan("SendRecv", "LL", (0, 1, 2, 3), transfers=sends, mechanism=MECHANISMS[90])
     made = checked(c, plan)
     moved = made.kind == TRANSFER
     assert moved.sum() == 4
-    assert (made.kind == LOCAL_COPY).sum() == 4 * 2 * 8
+    assert (made.kind == LOCAL_COPY).sum() == 4 * 2 * 4
 
 
 def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:

@@ -54,7 +54,9 @@ class Exchange:
     woven: Weave = field(default_factory=Weave)
 
     def __post_init__(self) -> None:
-        self.channels = [Channel(self.plan, p.channel, p.multiplicity) for p in self.parts]
+        self.channels = [
+            Channel(self.plan, p.channel, p.multiplicity, self.cut.subs) for p in self.parts
+        ]
         self.src, self.dst, self.offset, self.target = (
             np.array([getattr(part, name) for part in self.parts])
             for name in ("src", "dst", "offset", "target")

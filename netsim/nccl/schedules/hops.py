@@ -15,15 +15,20 @@ FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """A style, and seconds that each message takes of resources whatever its size."""
+    """A style; seconds that each message takes of resources whatever its size; and the least
+    seconds of a row, which overlap with moving its bytes.
+    """
 
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
+    least: float = 0.0
 
     def of(self, nbytes: float) -> Style:
         """The style of a row of so many bytes; an empty one costs nothing."""
         if nbytes <= 0:
             return replace(self.style, latency=0.0, uses=())
+        if self.least:
+            return replace(self.style, latency=max(0.0, self.least - nbytes / self.style.cap))
         if not self.messages:
             return self.style
         more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self.messages)
@@ -49,11 +54,12 @@ class Pass:
 
 @dataclass(frozen=True)
 class Channel:
-    """One channel, or `multiplicity` equal ones, of a plan."""
+    """One channel, or `multiplicity` equal ones, of a plan; `pieces` are the rows of a step."""
 
     plan: Plan
     number: int
     multiplicity: int = 1
+    pieces: int = 1
     rate: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +129,13 @@ class Channel:
         style = Style(LOCAL_COPY, made.op, made.src_buffer, made.dst_buffer, uses=self._uses(made))
         return self._by_block(style, made)
 
+    def staging(self, src_buffer: int, dst_buffer: int) -> RowKind:
+        """A pass between a rank's own buffer and the one that its switch reads and writes."""
+        mechanism = self.plan.mechanism
+        kind = self.local(Pass(src_buffer, dst_buffer, writes=1))
+        cap = min(mechanism.nvls_copy_rate, kind.style.cap)
+        return RowKind(replace(kind.style, latency=mechanism.nvls_copy, cap=cap))
+
     def message(self, src: int, dst: int, dst_buffer: int, op: int = COPY) -> RowKind:
         """What the proxy of `src` sends to `dst`."""
         network = self.plan.mechanism.network
@@ -152,13 +165,13 @@ class Channel:
         return Use("sm", "src", work, index=self.number), Use("hbm", "src", memory)
 
     def _by_block(self, style: Style, made: Pass) -> RowKind:
-        fixed = self.plan.mechanism.slice_cost if self.simple else 0.0
-        return RowKind(
-            replace(
-                style,
-                channel=self.number,
-                multiplicity=self.multiplicity,
-                latency=fixed,
-                cap=self.rate * made.threads,
-            )
+        step, protocol = self.plan.mechanism.step_cost, self.plan.protocol
+        fixed = {"Simple": step.simple, "LL128": step.ll128 / self.pieces, "LL": 0.0}[protocol]
+        made_so = replace(
+            style,
+            channel=self.number,
+            multiplicity=self.multiplicity,
+            latency=fixed,
+            cap=self.rate * made.threads,
         )
+        return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)

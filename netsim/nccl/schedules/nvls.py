@@ -1,18 +1,18 @@
 """NVLS in one node: the switch adds up what heads ask for and hands out what they store.
 
 Every rank copies its input into a buffer that the switch can read, and results out of one, unless
-its own buffers are registered. A head reads sums and stores them in one pass; here the two rows of
-that pass overlap from loop to loop.
+its own buffers are registered. A head reads sums and stores them in one pass: here two rows for
+each piece of its chunk, so that it reads one piece while it stores the one before.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.cuts import chunk_table
-from netsim.nccl.schedules.hops import Channel, Pass, RowKind
+from netsim.nccl.schedules.hops import Channel, RowKind
 from netsim.nccl.schedules.output import Output
 from netsim.nccl.schedules.plan import Plan, Work, folded
 from netsim.nccl.schedules.weave import USER, Place, Segments, Weave
@@ -32,6 +32,8 @@ from netsim.schedule import (
 
 GIVEN, SUMS, RESULTS, REGIONS = 0, 1, 2, 3  # copied in, summed up by a head, handed out
 LAST_ALIGNMENT = 16384  # bytes to which the chunk of the last loop is rounded up
+PIECES = 4  # of a head's chunk
+MANY_LOOPS = 256  # beyond, loops overlap one another, and pieces within each change nothing more
 
 
 def nvls(collective: Collective, plan: Plan) -> Schedule:
@@ -43,7 +45,9 @@ def nvls(collective: Collective, plan: Plan) -> Schedule:
     for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
         channel = Channel(plan, work.channel, multiplicity)
         cut = loop_segments(collective, work, len(plan.heads[0]), plan.slots)
-        woven = _Switch(channel, collective, plan.heads[0], group)
+        pieces = PIECES if collective.name == "all_reduce" and len(cut.count) <= MANY_LOOPS else 1
+        cut = in_pieces(cut, pieces)
+        woven = _Switch(replace(channel, pieces=pieces), collective, plan.heads[0], group)
         last = woven.all(cut.slots)
         output.add(woven.woven, cut, REGIONS, last)
     return output.close()
@@ -74,6 +78,26 @@ def loop_segments(
         np.hstack([count, count.sum(1, keepdims=True), nothing]),
         np.hstack([within, nothing, nothing]),
         slots=slots,
+    )
+
+
+def in_pieces(cut: Segments, pieces: int) -> Segments:
+    """The same with every head's chunk in so many pieces, side by side."""
+    if pieces == 1:
+        return cut
+    offset, count, within = (x[:, :-2, None] for x in (cut.offset, cut.count, cut.within))
+    size = -(-count // pieces)
+    begin = np.minimum(np.arange(pieces) * size, count)
+    length = np.minimum(size, count - begin)
+    parts = (offset + begin, length, within + begin)
+    rest = (cut.offset, cut.count, cut.within)
+    turns = len(cut.count)
+    return replace(
+        cut,
+        **{
+            name: np.hstack([part.reshape(turns, -1), whole[:, -2:]])
+            for name, part, whole in zip(("offset", "count", "within"), parts, rest, strict=True)
+        },
     )
 
 
@@ -108,8 +132,11 @@ class _Switch:
                 here, before = self.stages["store"][head], self.stages["sum"][head]
                 self.woven.after(here, before, ARRIVED)
                 self.woven.after(before, here, IN_ORDER, slots)
-        for stage in self.stages.values():
-            for rows in stage.values():
+        for stage, by_rank in self.stages.items():
+            for rows in by_rank.values():
+                if stage in ("sum", "store"):
+                    self.woven.after(rows, np.roll(rows, 1), IN_ORDER, np.arange(len(rows)) == 0)
+                    continue
                 for row in rows:
                     self.woven.after(row, np.array(rows), IN_ORDER, 1)
         last = self.stages["sum" if name == "reduce_scatter" else "take"]
@@ -121,8 +148,8 @@ class _Switch:
         giving, n = stage == "give", self.collective.ranks
         region = Place(0, GIVEN if giving else RESULTS)
         buffers = (IN, SCRATCH) if giving else (SCRATCH, OUT)
-        kind = self.channel.local(Pass(*buffers, writes=1))
-        whole, nothing = len(self.heads), -1
+        kind = self.channel.staging(*buffers)
+        whole, nothing = len(self.heads) * self.channel.pieces, -1
         done = self.stages.setdefault(stage, {})
         for rank in range(n):
             if self.channel.plan.registered:
@@ -159,7 +186,8 @@ class _Switch:
             source = Place(base) if self.channel.plan.registered else Place(0, GIVEN)
             target = Place(0, SUMS) if whole else USER
             done[head] = [
-                self.woven.row(kind, self.group, head, number, source=source, target=target)
+                self.woven.row(kind, self.group, head, piece, source=source, target=target)
+                for piece in self._pieces(number)
             ]
 
     def _stores(self) -> None:
@@ -173,8 +201,13 @@ class _Switch:
             target = Place(base) if self.channel.plan.registered else Place(0, RESULTS)
             source = Place(0, SUMS) if whole else USER
             done[head] = [
-                self.woven.row(kind, head, self.group, number, source=source, target=target)
+                self.woven.row(kind, head, self.group, piece, source=source, target=target)
+                for piece in self._pieces(number)
             ]
+
+    def _pieces(self, number: int) -> range:
+        """The segments of a head's chunk."""
+        return range(number * self.channel.pieces, (number + 1) * self.channel.pieces)
 
     def _follow(self, later: str, earlier: str, sync: Lag, freed: Lag, slots: int) -> None:
         """Each pass of a stage takes in what all of the one before have left, and frees it."""
@@ -202,7 +235,7 @@ def switch_kind(
         multiplicity=channel.multiplicity,
         wire=1 / mechanism.nvls_efficiency,
         uses=tuple(uses),
-        latency=0.0 if second else mechanism.slice_cost,
+        latency=0.0 if second else mechanism.step_cost.simple / channel.pieces,
         cap=channel.rate,
     )
     return RowKind(style)

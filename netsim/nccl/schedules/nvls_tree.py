@@ -101,9 +101,7 @@ class _Crown:
         """Every rank's pass between its own buffer and its switch's."""
         giving, channel = lane == "give", self.lines.channel
         ends = (USER, Place(0, GIVEN)) if giving else (Place(0, RESULTS), USER)
-        kind: RowKind = channel.local(
-            Pass(*((IN, SCRATCH) if giving else (SCRATCH, OUT)), writes=1)
-        )
+        kind: RowKind = channel.staging(*((IN, SCRATCH) if giving else (SCRATCH, OUT)))
         whole = self.lines.subs
         if self.plan.registered:
             kind, whole = channel.wait(), -1

@@ -4,7 +4,7 @@ In every step each rank passes on what it has just received; the step after the 
 of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,7 @@ def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Step
     chunks = c.ranks if c.name == "all_reduce" else 1
     table = chunk_table(work, c.element_bytes, chunks)
     cut = segments(plan, c.element_bytes, table, steps=steps, turns=walk.steps)
+    channel = replace(channel, pieces=cut.subs)
     order = np.array(plan.rings[work.channel])
     following = np.roll(order, -1)
     net = np.flatnonzero([channel.is_net(a, b) for a, b in zip(order, following, strict=True)])

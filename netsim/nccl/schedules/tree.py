@@ -59,9 +59,9 @@ def _over_trees(
     steps = steps_of(function_of(collective.name), algorithm, plan.protocol)
     keys = {c: (trees[c], _routes(plan, c, trees[c])) for c in {w.channel for w in plan.work}}
     for work, multiplicity in folded(plan, keys):
-        channel = Channel(plan, work.channel, multiplicity)
         table = chunk_table(work, collective.element_bytes)
         cut = segments(plan, collective.element_bytes, table, steps=steps)
+        channel = Channel(plan, work.channel, multiplicity, cut.subs)
         lines = Lines(channel, cut.subs, cut.slots, cut.whole)
         last = Climb(lines, trees[work.channel], collective.name, *threads).all()
         output.add(lines.woven, cut, REGIONS, last)
