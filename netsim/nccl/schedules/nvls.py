@@ -88,16 +88,15 @@ def in_pieces(cut: Segments, pieces: int) -> Segments:
     offset, count, within = (x[:, :-2, None] for x in (cut.offset, cut.count, cut.within))
     size = -(-count // pieces)
     begin = np.minimum(np.arange(pieces) * size, count)
-    length = np.minimum(size, count - begin)
-    parts = (offset + begin, length, within + begin)
-    rest = (cut.offset, cut.count, cut.within)
-    turns = len(cut.count)
+
+    def joined(parts: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.hstack([parts.reshape(len(before), -1), before[:, -2:]])
+
     return replace(
         cut,
-        **{
-            name: np.hstack([part.reshape(turns, -1), whole[:, -2:]])
-            for name, part, whole in zip(("offset", "count", "within"), parts, rest, strict=True)
-        },
+        offset=joined(offset + begin, cut.offset),
+        count=joined(np.minimum(size, count - begin), cut.count),
+        within=joined(within + begin, cut.within),
     )
 
 
