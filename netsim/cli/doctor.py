@@ -16,6 +16,7 @@ EXTRAS = {
     "dask": ("dask", "distributed", "dask_jobqueue"),
     "optimize": ("optuna",),
     "parquet": ("pyarrow",),
+    "infragraph": ("infragraph",),
 }
 
 

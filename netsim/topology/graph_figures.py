@@ -74,9 +74,11 @@ def _bisection(topology: Topology, out: NDArray[np.float64]) -> float:
     tail = np.concatenate([links.tail, first, gpus[half:]])
     head = np.concatenate([links.head, gpus[:half], second])
     capacity = np.concatenate([links.bandwidth, out[:half], into[half:]])
-    if not np.isfinite(capacity).all():
+    total = float(out[:half].sum())
+    if not np.isfinite(total):
         return float("inf")
-    unit = _unit(capacity, float(out[:half].sum()))
+    capacity = np.minimum(capacity, total)  # more than all GPUs send is as good as infinite
+    unit = _unit(capacity, total)
     whole = np.round(np.minimum(capacity / unit, _UNITS)).astype(np.int32)
     matrix = csr_array(coo_array((whole, (tail, head)), shape=(nodes + 2, nodes + 2)))
     return float(f"{maximum_flow(matrix, nodes, nodes + 1).flow_value * unit:.5g}")

@@ -32,12 +32,12 @@ MISTAKES = {
     ("show", "dgx-h10"): "unknown machine 'dgx-h10' (did you mean dgx-h100?); known: …",
     ("show", "empt.xml"): "empt.xml: no such file (did you mean empty.xml?)",
     ("show", "words.txt"): (
-        "words.txt: of no known format; known: nccl, nvidia-smi, node-link, astra-sim"
+        "words.txt: of no known format; known: nccl, nvidia-smi, infragraph, node-link, astra-sim"
     ),
     ("show", "."): "unknown machine '.'; known: …",
     ("show", "other.yaml"): (
         "other.yaml: neither a machine (with gpu) nor a scenario (with cluster) nor a topology "
-        "file of NCCL, nvidia-smi, networkx or ASTRA-sim"
+        "file of NCCL, nvidia-smi, networkx, ASTRA-sim or InfraGraph"
     ),
     ("show", "bad.yaml"): (
         "bad.yaml:3:3: cluster.nods: unknown key 'nods' (did you mean nodes?)"

@@ -22,6 +22,7 @@ from netsim.cli.topo.options import (
 from netsim.cli.topo.subject import Subject, find_subject
 from netsim.errors import InputError
 from netsim.results import write_text
+from netsim.topology.importers.infragraph_write import write_infragraph
 from netsim.topology.importers.node_link import write_node_link
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
@@ -39,7 +40,7 @@ def import_file(
     file: Annotated[
         Path,
         typer.Argument(
-            help="NCCL XML, nvidia-smi topo -m, node-link JSON or an ASTRA-sim network.",
+            help="NCCL XML, nvidia-smi topo -m, node-link JSON, ASTRA-sim network, InfraGraph.",
             metavar="FILE",
         ),
     ],
@@ -80,8 +81,8 @@ def _called(path: Path) -> str:
 def export_file(
     name: Name,
     form: Annotated[
-        Literal["nccl", "json"],
-        typer.Option("--format", help="NCCL topology XML, or networkx node-link JSON."),
+        Literal["nccl", "json", "infragraph"],
+        typer.Option("--format", help="NCCL topology XML, networkx node-link JSON, InfraGraph."),
     ],
     output: Output = None,
     nodes: Nodes = None,
@@ -108,6 +109,8 @@ def export_file(
 def _exported(subject: Subject, form: str) -> str:
     if form == "json":
         return write_node_link(subject.topology)
+    if form == "infragraph":
+        return write_infragraph(subject.topology)
     if subject.cluster is None:
         raise InputError(f"{subject.name}: a graph without hosts; NCCL XML describes a host")
     if subject.hosts > 1 and len(set(subject.cluster.domain.tolist())) > 1:

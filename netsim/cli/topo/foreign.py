@@ -5,6 +5,7 @@ from pathlib import Path
 
 from netsim.errors import InputError, ScenarioError, nearest
 from netsim.topology.graph import Topology
+from netsim.topology.importers.infragraph import unrated_links
 from netsim.topology.importers.read import detect, read_foreign
 from netsim.topology.machine import Machine
 from netsim.units import format_bandwidth, parse_bandwidth
@@ -15,6 +16,7 @@ FORMATS = {
     "node-link": "node-link JSON",
     "astra-sim": "ASTRA-sim network",
     "nvidia-smi": "nvidia-smi topo -m",
+    "infragraph": "InfraGraph",
 }
 
 
@@ -28,10 +30,10 @@ class Foreign:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a file is read by an importer: any but YAML, and the YAML of ASTRA-sim."""
+    """Whether a file is read by an importer: any but YAML, and that of ASTRA-sim and InfraGraph."""
     if path.suffix not in (".yaml", ".yml"):
         return True
-    return _form(path) == "astra-sim"
+    return _form(path) in ("astra-sim", "infragraph")
 
 
 def foreign(path: Path, *, gpu: str | None = None, nic: str | None = None) -> Foreign:
@@ -42,7 +44,16 @@ def foreign(path: Path, *, gpu: str | None = None, nic: str | None = None) -> Fo
         raise ScenarioError(message, source=path.as_posix())
     rate = _rate(nic)
     content = read_foreign(path, gpu=gpu or "", nic_rate=rate)
-    return Foreign(content, form, tuple(_assumed(content, form, gpu, rate)))
+    notes = _assumed(content, form, gpu, rate)
+    if form == "infragraph":
+        notes += _unrated(path)
+    return Foreign(content, form, tuple(notes))
+
+
+def _unrated(path: Path) -> list[str]:
+    """What an infrastructure leaves open."""
+    links = unrated_links(path.read_text("utf-8-sig"), path.as_posix())
+    return [f"assumed: rates of links without a bandwidth ({', '.join(links)})"] if links else []
 
 
 def _rate(nic: str | None) -> float | None:

@@ -63,7 +63,7 @@ def find_subject(name: str, options: Options) -> Subject:
         return _machine(preset.name, str(preset.path), options, notes)
     raise InputError(
         f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster) nor a topology "
-        "file of NCCL, nvidia-smi, networkx or ASTRA-sim"
+        "file of NCCL, nvidia-smi, networkx, ASTRA-sim or InfraGraph"
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from netsim.errors import InputError, ScenarioError, suggest
 from netsim.topology.graph import Topology
 from netsim.topology.importers.astra import read_astra
+from netsim.topology.importers.infragraph import read_infragraph
 from netsim.topology.importers.nccl import machine_of
 from netsim.topology.importers.node_link import read_node_link
 from netsim.topology.importers.smi import read_smi
@@ -16,6 +17,11 @@ from netsim.topology.nccl_xml import parse_system
 LARGEST = 32 * 2**20
 FORMATS = {
     "nccl": re.compile(r"<system\b"),
+    "infragraph": re.compile(
+        r"^devices\s*:(?s:.*)^instances\s*:|^instances\s*:(?s:.*)^devices\s*:|"
+        r"^devices\s*:\s*\n\s*- components\s*:|\"components\"\s*:\s*\[",
+        re.MULTILINE,
+    ),
     "node-link": re.compile(r'"(nodes|edges|links)"\s*:'),
     "astra-sim": re.compile(r"^\s*npus_count\s*:", re.MULTILINE),
     "nvidia-smi": re.compile(
@@ -26,6 +32,7 @@ Reader = Callable[[str, str, str, float | None], Machine | Topology]
 READERS: dict[str, Reader] = {
     "nccl": lambda text, name, gpu, rate: machine_of(parse_system(text, name), gpu, name, rate),
     "nvidia-smi": lambda text, name, gpu, rate: read_smi(text, name, _named(gpu, name), rate),
+    "infragraph": lambda text, name, _gpu, _rate: read_infragraph(text, name),
     "node-link": lambda text, name, _gpu, _rate: read_node_link(text, name),
     "astra-sim": lambda text, name, _gpu, _rate: read_astra(text, name),
 }
