@@ -62,12 +62,24 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
         raise InputError("NCCL cannot join these nodes: some have no NIC")
     kinds = {id(node.view): node for node in nodes}
     alike = [
-        communicator(node.view, len(nodes), version=wishes.version, settings=settings)
+        communicator(
+            node.view,
+            len(nodes),
+            version=wishes.version,
+            settings=settings,
+            network_collectives=_reduces(node),
+        )
         for node in kinds.values()
     ]
     ranks = [len(node.ranks) for node in nodes]
     comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
     return Job(comm, nodes, cluster, gpus)
+
+
+def _reduces(node: Node) -> bool:
+    """Whether the network of a node reduces in its switches."""
+    graph = node.view.table.graph
+    return any(graph.net(net).coll for net in node.view.table.nets)
 
 
 def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:
@@ -89,6 +101,7 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
         most_local_ranks=max(ranks),
         fewest_local_ranks=min(ranks),
         nvswitch=all(one.nvswitch for one in kinds),
+        network_collectives=all(one.network_collectives for one in kinds),
     )
 
 

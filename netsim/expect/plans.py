@@ -11,8 +11,8 @@ from netsim.nccl.chunks import chunk_bytes, slot_bytes
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import COLLECTIVES
 from netsim.nccl.plan import SEND_RECV
-from netsim.nccl.schedules import GENERATORS, Plan, Work, schedule_of, transfers_of
-from netsim.nccl.split import Share, split_over_channels
+from netsim.nccl.schedules import Plan, Work, schedule_of, transfers_of
+from netsim.nccl.split import Share, evenly_split, split_evenly, split_over_channels
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Choice, choose
 from netsim.schedule import Schedule
@@ -45,6 +45,7 @@ def plan_of(
     _check_built(job, collective, choice.algorithm, choice.protocol)
     # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
     routes = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
+    heads = wiring.direct if choice.algorithm == "CollNetDirect" else wiring.nvls
     return Plan(
         choice.algorithm,
         choice.protocol,
@@ -52,7 +53,9 @@ def plan_of(
         work=work_of(job, collective, choice),
         rings=wiring.rings,
         trees=wiring.trees,
-        heads=wiring.heads,
+        heads=heads.ranks,
+        chains=wiring.chains.ranks,
+        doors=wiring.chains.doors if choice.algorithm == "CollNetChain" else heads.doors,
         mechanism=job.mechanism,
         link=wiring.link,
         links=wiring.links,
@@ -131,6 +134,16 @@ def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...
             comm, function, algorithm, protocol, collective.size_bytes, n_channels=n_channels
         )
         return _equal_parts(collective.count, n_channels, chunk)
+    if evenly_split(comm, algorithm):
+        chunk = chunk_bytes(
+            comm, function, algorithm, protocol, collective.count * scale, n_channels=n_channels
+        )
+        shares = split_evenly(collective.count * element, n_channels)
+        return tuple(
+            Work(number, offset // element, nbytes // element, chunk)
+            for number, (offset, nbytes) in enumerate(shares)
+            if nbytes
+        )
     share = Share(function, collective.count, element, protocol)
     return tuple(
         Work(
@@ -152,9 +165,9 @@ def _equal_parts(count: int, n_channels: int, chunk: int) -> tuple[Work, ...]:
 
 
 def _check_built(job: Job, collective: Collective, algorithm: str, protocol: str) -> None:
-    several = algorithm == "NVLS" and len(job.nodes) > 1
-    if algorithm not in GENERATORS or several:
-        where = " over several nodes" if several else ""
+    across = len(job.nodes) > 1 and algorithm in ("NVLS", "CollNetDirect")
+    if across and collective.name != "all_reduce":
         raise NotBuiltError(
-            f"NCCL's {algorithm} {collective.name} ({protocol}){where} is not simulated yet"
+            f"NCCL's {algorithm} {collective.name} ({protocol}) over several nodes is not "
+            "simulated yet"
         )

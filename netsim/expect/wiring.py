@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netsim.expect.nodes import Node
-from netsim.nccl.channels import ChannelGraph
+from netsim.nccl.channels import Channel, ChannelGraph
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.executed import mixed_layout
 from netsim.nccl.paths import PathTable, p2p_level
@@ -16,17 +16,37 @@ from netsim.nccl.trees import Tree
 
 Pair = tuple[int, int]
 Hop = tuple[int, int, int]  # channel, from, to
+GPU_OWN = "net"  # each GPU's own NIC
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Ranks that reduce in a switch, by node, and the NIC of each to the network."""
+
+    ranks: tuple[tuple[int, ...], ...] = ()
+    doors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chains:
+    """By channel: each node's ranks from its head on, and the NIC of the heads."""
+
+    ranks: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    doors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Wiring:
     """Rings and trees of all channels; heads by node; links inside nodes: the usual kind and the
-    exceptions; the ways between nodes by (channel, from, to).
+    exceptions; the ways between nodes by (channel, from, to). `nvls`, `direct` and `chains` are the
+    heads that switches of the network reach, and by which NICs.
     """
 
     rings: tuple[tuple[int, ...], ...]
     trees: tuple[Tree, ...]
-    heads: tuple[tuple[int, ...], ...]
+    nvls: Heads
+    direct: Heads
+    chains: Chains
     link: str
     links: Mapping[Pair, str]
     ring_routes: Mapping[Hop, str]
@@ -44,7 +64,9 @@ def wiring_of(comm: Communicator, nodes: Sequence[Node]) -> Wiring:
     return Wiring(
         found.rings,
         found.trees,
-        tuple(_heads(node) for node in nodes),
+        _heads(nodes, [node.view.nvls for node in nodes]),
+        _heads(nodes, [node.view.collnet_direct for node in nodes]),
+        _chains(nodes, comm.n_channels),
         link,
         links,
         _Ways(nodes, rings).routes(hops),
@@ -62,11 +84,51 @@ def _edges(tree: Tree) -> list[Pair]:
     return up + [(parent, rank) for rank, parent in up]
 
 
-def _heads(node: Node) -> tuple[int, ...]:
-    """The ranks of a node that reduce in the switch, in the order of NVLS' channels."""
-    graph = node.view.nvls
-    firsts = [channel.gpus[0] for channel in graph.channels] if graph else []
-    return tuple(node.ranks[gpu] for gpu in dict.fromkeys(firsts))
+def _heads(nodes: Sequence[Node], graphs: Sequence[ChannelGraph | None]) -> Heads:
+    """The heads of one search, in the order of its channels: as many as every node has."""
+    found = []
+    for node, graph in zip(nodes, graphs, strict=True):
+        firsts: dict[int, str] = {}
+        for channel in graph.channels if graph else ():
+            firsts.setdefault(channel.gpus[0], _door(node, channel))
+        found.append(firsts)
+    count = min(map(len, found))
+    ranks = [
+        tuple(node.ranks[gpu] for gpu in firsts) for node, firsts in zip(nodes, found, strict=True)
+    ]
+    doors = zip(*(tuple(firsts.values()) for firsts in found), strict=False)
+    return Heads(tuple(own[:count] for own in ranks), tuple(_common(same) for same in doors))
+
+
+def _chains(nodes: Sequence[Node], n_channels: int) -> Chains:
+    """The chains of CollNet on all executed channels, as often as those of the search fit in."""
+    graphs = [node.view.collnet_chain for node in nodes]
+    searched = min(graph.n_channels if graph else 0 for graph in graphs)
+    if not searched:
+        return Chains()
+    orders, doors = [], []
+    for number in range(searched):
+        own = [graph.channels[number] for graph in graphs if graph]
+        pairs = list(zip(nodes, own, strict=True))
+        orders.append(tuple(tuple(node.ranks[gpu] for gpu in one.gpus) for node, one in pairs))
+        doors.append(_common([_door(node, one) for node, one in pairs]))
+    return Chains(
+        tuple(orders[channel % searched] for channel in range(n_channels)),
+        tuple(doors[channel % searched] for channel in range(n_channels)),
+    )
+
+
+def _door(node: Node, channel: Channel) -> str:
+    """The way by which the first GPU of a channel reaches the network."""
+    if channel.nics is None:
+        return GPU_OWN
+    table = node.view.table
+    return f"nic:{table.graph.net(table.nets[channel.nics[0]]).dev}"
+
+
+def _common(doors: Sequence[str]) -> str:
+    """One way for all nodes; each GPU's own where they differ."""
+    return doors[0] if len(set(doors)) == 1 else GPU_OWN
 
 
 def _links(comm: Communicator, nodes: Sequence[Node]) -> tuple[str, dict[Pair, str]]:

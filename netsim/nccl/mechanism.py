@@ -41,7 +41,8 @@ class NetworkCost:
     `notice`: from the block's flag until the proxy has seen it; `post`: the proxy thread is busy;
     `message`: the NIC is busy; `delivery`: from the completion until the receiving block may use
     the data; `flush`: the read that orders data before flag (before Hopper, Simple only);
-    `credit`: from the end of the use of a slot until the other proxy may send the next message.
+    `credit`: from the end of the use of a slot until the other proxy may send the next message;
+    `reduction`: what an operation of switches that reduce takes beyond a message.
     """
 
     notice: float
@@ -50,6 +51,7 @@ class NetworkCost:
     delivery: ByProtocol
     flush: float
     credit: float
+    reduction: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ NETWORK = NetworkCost(
     delivery=ByProtocol(0.3 * MICRO, 3.0 * MICRO, 1.5 * MICRO),
     flush=1.5 * MICRO,
     credit=2.0 * MICRO,
+    reduction=(31.0 - 14.0) * MICRO,  # §1.1 NET: CollNetDirect, less a message (Tree Simple)
 )
 
 # Rates in bytes/s. Simple: §5.4, the middle of the range; for Hopper and Blackwell what sends of

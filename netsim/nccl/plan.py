@@ -19,7 +19,7 @@ from netsim.nccl.p2p import (
     schedule,
 )
 from netsim.nccl.paths import PathTable
-from netsim.nccl.split import Share, split_over_channels
+from netsim.nccl.split import Share, evenly_split, split_over_channels
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Call, Choice, choose
 
@@ -74,7 +74,7 @@ def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: Share)
     """How many channels get work: since 2.22 only as many as there is enough traffic for."""
     algorithm = choice.algorithm
     most = launch(comm, nbytes, algorithm, choice.protocol, choice.n_channels).n_channels
-    if not comm.facts.continuous_split or algorithm.startswith("CollNet"):
+    if not comm.facts.continuous_split or evenly_split(comm, algorithm):
         return most
     parts = split_over_channels([share], most, comm.n_ranks)
     return max(1, len({part.channel for part in parts}))

@@ -111,11 +111,11 @@ def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
 def _collnet(comm: Communicator, function: Function) -> str:
     if not comm.settings.collnet:
         return "collective networks are off (NCCL_COLLNET_ENABLE)"
-    if not comm.network_collectives:
-        return "the network has no collective support"
     if comm.n_nodes < comm.settings.collnet_node_threshold:
         threshold = comm.settings.collnet_node_threshold
         return f"fewer than {threshold} nodes (NCCL_COLLNET_NODE_THRESHOLD)"
+    if not comm.network_collectives:
+        return "the switches of the network do not reduce (cluster.fabric.sharp)"
     return ""
 
 

@@ -7,7 +7,8 @@ shared equally by all channels. Offsets and counts are in bytes here unless they
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netsim.nccl.names import Function, Protocol
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.names import Algorithm, Function, Protocol
 
 LEAST_TRAFFIC = 32768  # bytes of traffic that make a channel worth having
 ALIGNMENT = 16
@@ -68,6 +69,11 @@ def split_over_channels(shares: Sequence[Share], n_channels: int, n_ranks: int) 
         if used >= per_channel and channel + 1 < n_channels:
             channel, used = channel + 1, 0
     return tuple(parts)
+
+
+def evenly_split(comm: Communicator, algorithm: Algorithm) -> bool:
+    """Whether all channels get the same: where the network reduces, whose operations are whole."""
+    return algorithm.startswith("CollNet") or (algorithm == "NVLS" and comm.n_nodes > 1)
 
 
 def split_evenly(nbytes: int, n_channels: int) -> tuple[tuple[int, int], ...]:

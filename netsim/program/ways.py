@@ -1,6 +1,7 @@
 """The links and other resources that each distinct way draws on, with their weights."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from netsim.errors import InputError
 from netsim.program.distinct import Distinct, Way
 from netsim.program.pack import Entries, Ints, pack
+from netsim.program.reduced import FabricTrees, through_fabric
 from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule, Use
 from netsim.topology import NODE_KINDS, Topology
 
@@ -72,6 +74,11 @@ class Ways:
     device: NDArray[np.int32]
     process: NDArray[np.int32]
     resources: Resources
+
+    @cached_property
+    def fabric(self) -> FabricTrees:
+        """Trees through switches of the fabric that reduce."""
+        return FabricTrees(self.topology)
 
     def paths(
         self, found: Distinct
@@ -146,6 +153,12 @@ class Ways:
         others = np.array([rank for rank in group if rank != root], np.int32)
         if not len(others):
             raise PlacementError(f"rank {root}: a group of its own needs no switch")
+        if through_fabric(way.route):
+            devices = self.device[np.array(group)]
+            found, delay = self.fabric.links(
+                int(self.device[root]), devices, way.route, way.channel, down=down
+            )
+            return self.topology.links.resource[found], delay
         here = np.full(len(others), root, np.int32)
         ends = (here, others) if down else (others, here)
         links, delay = self._routes(ends, way)

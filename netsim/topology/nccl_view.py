@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from netsim.topology.cluster import Cluster
 from netsim.topology.host import Host
+from netsim.topology.layout import NODE_KINDS
 from netsim.topology.machine import Machine, PcieLink, node_of
 from netsim.topology.nccl_xml import C2c, Cpu, Gpu, Net, Nic, NvLink, Pci, System
 
@@ -46,7 +47,16 @@ def node_system(cluster: Cluster, node: int) -> System:
         host = cluster.hosts[int(cluster.host_class[number])]
         cpus += host_system(host, place, rank).cpus
         rank += len(host.gpus)
+    layout = cluster.topology.layout
+    if (layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))).any():
+        cpus = [replace(cpu, pcis=tuple(_collective(pci) for pci in cpu.pcis)) for cpu in cpus]
     return System(tuple(cpus))
+
+
+def _collective(pci: Pci) -> Pci:
+    """The same with ports whose network reduces."""
+    nics = (Nic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
+    return replace(pci, nics=tuple(nics), pcis=tuple(_collective(below) for below in pci.pcis))
 
 
 def machine_system(machine: Machine, gpus: Sequence[int], nics: Sequence[int]) -> System:

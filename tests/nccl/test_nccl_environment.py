@@ -229,7 +229,7 @@ def test_collnet_is_off_until_asked_for():
     assert rule == "collective networks are off (NCCL_COLLNET_ENABLE)"
     asked = comm_with("h100_8nic", 4, NCCL_COLLNET_ENABLE="1")
     rule = cost_entry(asked, "AllReduce", "CollNetChain", "Simple").disabled
-    assert rule == "the network has no collective support"
+    assert rule == "the switches of the network do not reduce (cluster.fabric.sharp)"
 
 
 def test_pat_needs_one_gpu_a_node():

@@ -7,7 +7,10 @@ import numpy as np
 
 from netsim.collectives.collective import Collective
 from netsim.nccl.mechanism import Mechanism
+from netsim.nccl.schedules.collnet_chain import collnet_chain
+from netsim.nccl.schedules.collnet_direct import collnet_direct
 from netsim.nccl.schedules.nvls import nvls
+from netsim.nccl.schedules.nvls_network import nvls_network
 from netsim.nccl.schedules.nvls_tree import nvls_tree
 from netsim.nccl.schedules.output import Output
 from netsim.nccl.schedules.pat import pat
@@ -29,12 +32,18 @@ def _ring(collective: Collective, plan: Plan) -> Schedule:
     return (ring if collective.name in WALKS else chain)(collective, plan)
 
 
+def _nvls(collective: Collective, plan: Plan) -> Schedule:
+    return (nvls if len(plan.heads) == 1 else nvls_network)(collective, plan)
+
+
 GENERATORS: dict[str, Generator] = {
     "Ring": _ring,
     "Tree": tree,
-    "NVLS": nvls,
+    "NVLS": _nvls,
     "NVLSTree": nvls_tree,
     "PAT": pat,
+    "CollNetDirect": collnet_direct,
+    "CollNetChain": collnet_chain,
     "SendRecv": send_recv,
 }
 

@@ -38,8 +38,6 @@ MANY_LOOPS = 256  # beyond, loops overlap one another, and pieces within each ch
 
 def nvls(collective: Collective, plan: Plan) -> Schedule:
     """AllReduce, AllGather or ReduceScatter through the switch of one node."""
-    if len(plan.heads) != 1:
-        raise ValueError(f"NVLS: expected one node, got {len(plan.heads)}")
     output = Output(collective, places=plan.places, keep=False)
     group = output.builder.group(range(collective.ranks))
     for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):

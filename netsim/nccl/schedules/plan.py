@@ -50,7 +50,9 @@ class Plan:
     """One call as NCCL runs it.
 
     `node` is that of every rank. `rings`, `trees` and `heads` are by channel (heads: the ranks that
-    reduce in the switch, by node, the same on all channels). `link` is what joins ranks of one node
+    reduce in a switch, by node, the same on all channels). `chains` are each node's ranks from the
+    head on, by channel. `doors` are the NICs by which data goes to switches of the network that
+    reduce: by head, or of chains by channel. `link` is what joins ranks of one node
     (nvlink, pcie, shm), `links` the exceptions by (source, destination); `routes` are the ways by
     (channel, source, destination). `direct`: ranks write straight into each other's output.
     `registered`: the switch reads and writes the user's buffers. `slots` is the depth of a FIFO.
@@ -65,6 +67,8 @@ class Plan:
     rings: tuple[tuple[int, ...], ...] = ()
     trees: tuple[Tree, ...] = ()
     heads: tuple[tuple[int, ...], ...] = ()
+    chains: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    doors: tuple[str, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     mechanism: Mechanism = MECHANISMS[90]
     link: str = "nvlink"
@@ -81,6 +85,14 @@ class Plan:
     def slot(self) -> int:
         """Data bytes of one FIFO slot."""
         return self.slot_bytes or slot_bytes(self.protocol, NO_SETTINGS)
+
+    @property
+    def nodes(self) -> list[tuple[int, ...]]:
+        """The ranks of every node."""
+        found = [list[int]() for _ in range(max(self.node) + 1)]
+        for rank, home in enumerate(self.node):
+            found[home].append(rank)
+        return [tuple(ranks) for ranks in found]
 
     def link_of(self, src: int, dst: int) -> str:
         """What joins two ranks: nvlink, pcie, shm or net."""

@@ -1,0 +1,64 @@
+"""CollNet: chains and heads whose sums the switches of the network add up."""
+
+import pytest
+
+from netsim.collectives import Collective
+from tests.nccl.nccl_plans import checked, small_plan
+
+SHAPES = [(2, 1), (2, 2), (3, 1), (3, 3), (4, 2), (5, 3), (2, 8)]
+
+
+def chains_of(nodes: int, local: int, channels: int = 2) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Every second chain runs the other way round, from another head."""
+    found = []
+    for channel in range(channels):
+        orders = [tuple(range(n * local, (n + 1) * local)) for n in range(nodes)]
+        found.append(tuple(order[:: -1 if channel % 2 else 1] for order in orders))
+    return tuple(found)
+
+
+def heads_of(nodes: int, local: int, heads: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(range(n * local, n * local + heads)) for n in range(nodes))
+
+
+@pytest.mark.parametrize(("nodes", "local"), SHAPES)
+@pytest.mark.parametrize("direct", [False, True])
+def test_chains_and_switches_sum_up(nodes, local, direct):
+    for count, in_place in ((5, False), (17 * 256 + 3, True), (2 * 256, False)):
+        plan = small_plan(
+            *("CollNetChain", "Simple", nodes, local, count),
+            chains=chains_of(nodes, local),
+            doors=("net", "net"),
+            direct=direct,
+        )
+        checked(Collective("all_reduce", nodes * local, count, 4, in_place=in_place), plan)
+
+
+@pytest.mark.parametrize(("nodes", "local"), SHAPES)
+@pytest.mark.parametrize("direct", [False, True])
+def test_heads_and_switches_sum_up(nodes, local, direct):
+    for heads in {1, (local + 1) // 2, local}:
+        for count, in_place in ((5, False), (17 * 16 * heads + 3, True)):
+            plan = small_plan(
+                *("CollNetDirect", "Simple", nodes, local, count),
+                heads=heads_of(nodes, local, heads),
+                doors=("net",) * heads,
+                direct=direct,
+                chunk=64,
+            )
+            checked(Collective("all_reduce", nodes * local, count, 4, in_place=in_place), plan)
+
+
+@pytest.mark.parametrize(("nodes", "local"), [(2, 2), (3, 3), (4, 2), (5, 3), (2, 8)])
+@pytest.mark.parametrize("registered", [False, True])
+def test_switches_of_nodes_and_of_the_network_sum_up(nodes, local, registered):
+    for heads in {1, local}:
+        for count, in_place in ((5, False), (17 * 16 * heads + 3, True)):
+            plan = small_plan(
+                *("NVLS", "Simple", nodes, local, count),
+                heads=heads_of(nodes, local, heads),
+                doors=("net",) * heads,
+                registered=registered,
+                chunk=64,
+            )
+            checked(Collective("all_reduce", nodes * local, count, 4, in_place=in_place), plan)
