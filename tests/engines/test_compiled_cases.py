@@ -5,10 +5,12 @@ from math import inf
 import numpy as np
 import pytest
 
+from netsim.collectives import build, collective_of
 from netsim.engines import compiled, simpy
 from netsim.errors import StalledError
-from netsim.program import LinkTable, Paths, Program, Timeline
+from netsim.program import LinkTable, Paths, Program, Timeline, place
 from netsim.schedule import ARRIVED, COMPUTE, LOCAL_COPY, Builder, Style
+from netsim.topology import switch
 
 Ends = list[tuple[int, ...]]
 PLAIN = Style()
@@ -170,16 +172,14 @@ def test_equal_input_gives_equal_bytes() -> None:
     assert one.end.tobytes() == other.end.tobytes()
 
 
-def test_progress_is_reported_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.engines.compiled.engine._BATCH", 100)
-    builder = Builder(2)
-    row = builder.rows(Style(), 0, 1, builder.work(1.0))
-    for _ in range(400):
-        row = builder.rows(Style(), 0, 1, 0, after=[(row, ARRIVED)])
+def test_progress_is_reported_while_machine_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netsim.engines.compiled.attended.LOOK", 1e-4)
+    ring = place(build(collective_of("all_reduce", 512, 1 << 20), "ring"), switch(512, 1e9, 1e-6))
     seen: list[tuple[int, int, float]] = []
-    chain = program(builder, [1.0], [(0,)], [0] * 401)
-    compiled.run(chain, progress=lambda *now: seen.append(now))
-    assert seen == [(100, 401, 100.0), (200, 401, 200.0), (300, 401, 300.0), (400, 401, 400.0)]
+    makespan = compiled.run(ring, progress=lambda *now: seen.append(now)).makespan
+    assert len(seen) > 1
+    assert seen == sorted(seen)
+    assert all(0 <= done <= rows == len(ring) and now <= makespan for done, rows, now in seen)
 
 
 def test_flows_of_one_group_end_in_the_order_of_their_amounts() -> None:

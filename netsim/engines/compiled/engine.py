@@ -6,9 +6,10 @@ from math import inf
 import numpy as np
 
 from netsim.engines.compiled.agenda import empty_agenda, grown
+from netsim.engines.compiled.attended import attended
 from netsim.engines.compiled.followers import followers_of
 from netsim.engines.compiled.groups import Grouping, group_rows
-from netsim.engines.compiled.loop import DONE, MORE_ALARMS, MORE_SEATS, STALLED, advance_rows
+from netsim.engines.compiled.loop import MORE_ALARMS, MORE_SEATS, STALLED, advance_rows
 from netsim.engines.compiled.state import (
     CHANGE,
     CORE,
@@ -25,7 +26,6 @@ from netsim.program import Program, Timeline
 
 Progress = Callable[[int, int, float], None]
 
-_BATCH = 1 << 20  # rows between two looks at the outside world (interrupts, progress)
 _PLACES = 1 << 10  # seats and alarms to begin with
 
 
@@ -35,14 +35,23 @@ def run(program: Program, *, progress: Progress | None = None) -> Timeline:
     rows, net, future = _rows(program, found), _net(found), _future(program, found)
     core = net.core[0]
     core["ready"] = _list_free_rows(rows)
-    while (state := advance_rows(rows, net, future, _BATCH)) not in (DONE, STALLED):
+
+    def look() -> None:
+        if progress is not None:
+            progress(int(core["done"]), len(program), float(core["now"]))
+
+    def stop() -> None:
+        core["stop"] = 1
+
+    while True:
+        state = attended(advance_rows.ready(rows, net, future), stop, look)
         if state == MORE_SEATS:
             net = net._replace(looks=grown(net.looks)) if _has_caps(found) else net
             future = future._replace(ends=grown(future.ends))
         elif state == MORE_ALARMS:
             future = future._replace(alarms=grown(future.alarms))
-        elif progress is not None:
-            progress(int(core["done"]), len(program), float(core["now"]))
+        else:
+            break
     if state == STALLED:
         raise _stalled(program, rows, float(core["now"]))
     return Timeline(rows.start, rows.end)

@@ -30,7 +30,7 @@ CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 @Inner
 def sweep(net: Net) -> None:
     """Follow all changes that were noted since the last solution."""
-    while net.looks[1] < inf:
+    while net.looks[1] < inf and net.core[0].stop == 0:
         level, number = net.looks[1], first(net.looks)
         if number < len(net.links):
             _visit(net, number, level)
@@ -130,7 +130,7 @@ def _water_level(net: Net, number: int, low: float, slack: float) -> float:
     """The level, at least `low`, at which a link is full once all above are lowered to it."""
     link, reached = net.links[number], net.core[0].level
     level = low
-    while True:
+    while net.core[0].stop == 0:
         below, above, used, least = 0.0, _rising(link), 0.0, inf
         for k in range(link.first, link.first + link.count):
             member = net.members[k]
@@ -153,6 +153,7 @@ def _water_level(net: Net, number: int, low: float, slack: float) -> float:
         if up <= level or up <= least:
             return float(up)
         level = up
+    return inf
 
 
 @Inner

@@ -55,21 +55,28 @@ class Entry(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Run the function as machine code."""
-        assert not kwargs
-        result, error = ctypes.c_int64(), ctypes.c_void_p()
-        words = list(_words(args))
-        call = self._code(args, len(words))
-        if status := call(ctypes.byref(result), ctypes.byref(error), *words):
-            raise RuntimeError(f"{self.function.__name__}: compiled code failed ({status})")
-        return result.value
+        return self.ready(*args, **kwargs)()
 
-    def _code(self, args: tuple[Any, ...], words: int) -> Callable[..., int]:
+    def ready(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], int]:
+        """The call with these arguments, compiled if need be but not yet made."""
+        assert not kwargs
+        code = self._code(args)
+
+        def call() -> int:
+            result, error = ctypes.c_int64(), ctypes.c_void_p()
+            if status := code(ctypes.byref(result), ctypes.byref(error), *_words(args)):
+                raise RuntimeError(f"{self.function.__name__}: compiled code failed ({status})")
+            return result.value
+
+        return call
+
+    def _code(self, args: tuple[Any, ...]) -> Callable[..., int]:
         kind = repr(tuple(map(_kind, args)))
         if kind not in self._ready:
             name = f"{self.function.__module__}.{self.function.__name__}"
             code = machine_code(name, kind, lambda: self._translate(args))
-            pointers = [ctypes.c_void_p] * 2
-            prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *pointers, *[ctypes.c_int64] * words)
+            words = [ctypes.c_int64 for _ in _words(args)]
+            prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *words)
             self._ready[kind] = prototype(load_code(code))
         return self._ready[kind]
 

@@ -11,19 +11,18 @@ from netsim.engines.compiled.seats import mark_dirty, seat_for, settle
 from netsim.engines.compiled.state import Future, Net, Records, Rows
 
 INSTANT = 1e-14  # what lies within this of the earliest event belongs to its instant
-DONE, STALLED, PAUSED, MORE_SEATS, MORE_ALARMS = range(5)
+DONE, STALLED, STOPPED, MORE_SEATS, MORE_ALARMS = range(5)
 
 
 @Entry
-def advance_rows(rows: Rows, net: Net, future: Future, budget: int) -> int:
-    """Simulate on until about `budget` more rows have ended; why it stopped.
+def advance_rows(rows: Rows, net: Net, future: Future) -> int:
+    """Simulate on to the end, or until there is not enough room; why it stopped.
 
     All state lies in the arguments: a call takes up exactly where the last one left off.
     """
     core = net.core[0]
-    until = core.done + budget
-    while True:
-        while core.over >= 0 or core.ready >= 0:
+    while core.stop == 0:
+        while (core.over >= 0 or core.ready >= 0) and core.stop == 0:
             if core.over >= 0:
                 _end(rows, core)
             elif core.free_seat < 0 and core.seats == len(future.ends) >> 1:
@@ -35,10 +34,9 @@ def advance_rows(rows: Rows, net: Net, future: Future, budget: int) -> int:
         settle(rows, net, future.ends)
         if core.done == len(rows.start):
             return DONE
-        if core.done >= until:
-            return PAUSED
         if not _next_instant(rows, net, future):
             return STALLED
+    return STOPPED
 
 
 @Inner
@@ -56,12 +54,12 @@ def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
         look_at(net, change.link, 0.0)
         core.change += 1
     node = next_due(alarms, 1, core.horizon)
-    while node > 0:
+    while node > 0 and core.stop == 0:
         alarms[node] = inf
         _ring(rows, core, future.alarm_row, node - (len(alarms) >> 1))
         node = next_due(alarms, node, core.horizon)
     node = next_due(ends, 1, core.horizon)
-    while node > 0:
+    while node > 0 and core.stop == 0:
         ends[node] = inf
         place = node - (len(ends) >> 1)
         seat = net.seats[place]

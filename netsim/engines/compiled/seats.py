@@ -37,20 +37,20 @@ def settle(rows: Rows, net: Net, ends: Agenda) -> None:
     """At the end of an instant: solve for the new levels, and note when flows will end."""
     core = net.core[0]
     place = core.dirty
-    while place >= 0:
+    while place >= 0 and core.stop == 0:
         seat = net.seats[place]
         if seat.flows == 0:
             _leave_links(net, place)
         elif seat.counted == 0:
             _enter_links(net, place)
         place = seat.next
-    while core.dirty >= 0:
+    while core.dirty >= 0 and core.stop == 0:
         place = core.dirty
         _seek_level(net, place)
         if net.seats[place].state == SETTLED and net.seats[place].flows > 0:
             put(ends, place, next_end(rows, net.seats[place]))
     sweep(net)
-    while core.moved >= 0:
+    while core.moved >= 0 and core.stop == 0:
         place = core.moved
         core.moved = net.seats[place].next
         finish_sweep(net, place)

@@ -80,6 +80,7 @@ CORE = np.dtype(
         ("alarms", "i4"),
         ("dirty", "i4"),  # heads of lists of seats
         ("moved", "i4"),
+        ("stop", "i4"),  # set from outside: give up, soon and in any state
         ("kinds", "i4"),  # how many (share, cap) there are; 0 if `Rows.group` goes by row
     ],
     align=True,
