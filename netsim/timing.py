@@ -58,8 +58,7 @@ def time_operation(
 
     def run(what: Schedule) -> tuple[Program, Timeline]:
         program = place(what, topology, gpus.tolist())
-        options = {"progress": progress} if choose(program, engine) == "simpy" else {}
-        return program, simulate(program, engine, **options)
+        return program, simulate(program, engine, progress=progress)
 
     program, timeline = run(schedule)
     alone = Timing(0.0, program, timeline, choose(program, engine))

@@ -1,6 +1,7 @@
 """The progress bar of long runs: cells done, simulated time, time left. Only on a terminal."""
 
 import sys
+from time import monotonic
 from types import TracebackType
 
 import typer
@@ -10,6 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from netsim.sweep import Task
 from netsim.timing import Progress as Report
 from netsim.units import format_size, format_time
+
+REFRESH = 0.1  # seconds
 
 
 class Bar:
@@ -51,8 +54,12 @@ class Bar:
             return None
         name = format_size(task.size)
 
+        shown = 0.0
+
         def report(done: int, rows: int, now: float) -> None:
-            if done % 64 == 0 or done == rows:
+            nonlocal shown
+            if monotonic() > shown + REFRESH:
+                shown = monotonic()
                 text = f"{name}: {format_time(now)} simulated"
                 self.progress.update(
                     self.one, completed=done, total=rows, description=text, visible=rows > 5000

@@ -65,11 +65,7 @@ def repeat(schedule: Schedule, times: int, launch: Launch = Launch()) -> Repeate
     size = rows + 2 * ranks
     starts = np.arange(ranks)
     again = _Edges(starts, starts - ranks, np.full(ranks, in_order))  # the end marks just before
-    parts = [_shift(block if i == 0 else _merge(again, block), i * size) for i in range(times)]
-    edges = _merge(*parts)
-    order = np.argsort(edges.row, kind="stable")
-    ptr = np.zeros(times * size + 1, np.int32)
-    np.cumsum(np.bincount(edges.row, minlength=times * size), out=ptr[1:])
+    dep_ptr, dep_row, dep_lag = _in_a_row(block, _merge(again, block), times, size)
     begin, end = len(schedule.styles), len(schedule.styles) + 1
     release_row, release_time = _releases(schedule, times, size, launch)
     repeated = Schedule(
@@ -83,15 +79,35 @@ def repeat(schedule: Schedule, times: int, launch: Launch = Launch()) -> Repeate
         dst=np.tile(_framed(schedule.dst, ranks, starts, starts), times),
         piece=np.tile(_framed(schedule.piece, ranks, *2 * [len(schedule.pieces.count)]), times),
         step=np.tile(_framed(schedule.step, ranks, 0, 0), times),
-        dep_ptr=ptr,
-        dep_row=edges.earlier[order].astype(np.int32),
-        dep_lag=edges.lag[order].astype(np.int16),
+        dep_ptr=dep_ptr,
+        dep_row=dep_row,
+        dep_lag=dep_lag,
         release_row=release_row,
         release_time=release_time,
         collectives=schedule.collectives,
     )
     first = np.arange(times)[:, None] * size
     return Repeated(repeated, first + ranks + rows + np.arange(ranks)[None, :])
+
+
+def _in_a_row(
+    first: _Edges, later: _Edges, times: int, size: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
+    """Pointers, earlier rows and lags of several operations of `size` rows each; all but the first
+    are alike.
+    """
+    kinds = [_by_row(first), _by_row(later)]
+    counts = [np.bincount(kind.row, minlength=size) for kind in kinds]
+    ptr = np.zeros(times * size + 1, np.int32)
+    np.cumsum(np.concatenate([counts[min(i, 1)] for i in range(times)]), out=ptr[1:])
+    row = [(kinds[min(i, 1)].earlier + i * size).astype(np.int32) for i in range(times)]
+    lags = [kind.lag.astype(np.int16) for kind in kinds]
+    return ptr, np.concatenate(row), np.concatenate([lags[min(i, 1)] for i in range(times)])
+
+
+def _by_row(edges: _Edges) -> _Edges:
+    order = np.argsort(edges.row, kind="stable")
+    return _Edges(edges.row[order], edges.earlier[order], edges.lag[order])
 
 
 def _block(schedule: Schedule, arrived: int, in_order: int) -> _Edges:
@@ -166,11 +182,19 @@ def _known(
     rank: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """Which (row, rank) pairs have an edge from `here` = row to a plain row `there` of the rank."""
+    src, dst = schedule.src, schedule.dst
     plain = ~np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
     use = counts & plain[there]
     here, there = here[use], there[use]
-    keys = [here * schedule.ranks + end[there] for end in (schedule.src, schedule.dst)]
-    return np.isin(row * schedule.ranks + rank, np.concatenate(keys))
+    known = np.zeros(len(row), bool)
+    for end in (src, dst):
+        met = np.zeros(len(schedule), bool)
+        met[here[(end[here] == src[there]) | (end[here] == dst[there])]] = True
+        known |= met[row] & (end[row] == rank)
+    grouped, use = ~plain[row], ~plain[here]
+    keys = [here[use] * schedule.ranks + end[there[use]] for end in (src, dst)]
+    known[grouped] = np.isin(row[grouped] * schedule.ranks + rank[grouped], np.concatenate(keys))
+    return known
 
 
 def _releases(
@@ -205,10 +229,6 @@ def _framed(
 def _with_nothing(pieces: Pieces) -> Pieces:
     columns = (getattr(pieces, name) for name in Pieces.__slots__)
     return Pieces(*(np.append(column, np.zeros(1, column.dtype)) for column in columns))
-
-
-def _shift(edges: _Edges, rows: int) -> _Edges:
-    return _Edges(edges.row + rows, edges.earlier + rows, edges.lag)
 
 
 def _merge(*parts: _Edges) -> _Edges:
