@@ -53,11 +53,11 @@ def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
         several = _nics(config, machine) > 1
         kind = "rail-optimized fabric" if several else "single switch"
         yield f"assumed: a {kind} that never blocks (--fabric names another)"
-    said = config.nic or (config.fabric.nic if config.fabric else None)
+    said = config.nic or (config.network.nic if config.network else None)
     if said is None and machine.nics is not None:
         rate = format_bandwidth(machine.nics.rates[0], bits=True)
         yield f"assumed: {_nics(config, machine)} NICs of {rate} a host (--nic, --nics-per-node)"
-    if config.fabric is None or config.fabric.transport is None:
+    if config.network is None or config.network.transport is None:
         yield f"assumed: {machine.transport} (--transport names another)"
 
 

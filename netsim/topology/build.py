@@ -71,10 +71,11 @@ def _built(config: ClusterConfig) -> Cluster:
         tuple(f"node{number}" for number in range(total)),
         placed(config, total),
     )
-    fabric = config.fabric or _usual(plan)
+    fabric = config.network or _usual(plan)
     made = None
     if total > 1 and len(plan.ports):
-        made = _fabric(fabric, plan, fabric.nodes or total, transport)
+        key = "fabric" if fabric is config.fabric or config.fabric is None else "fabric.between"
+        made = _fabric(fabric, plan, fabric.nodes or total, transport, key)
     policy = _policy(config, fabric, transport, plan, made)
     cluster = join(plan, made, policy, rail=fabric.routing == "rail")
     notes = tuple(dict.fromkeys(note for group in members if (note := group.loaded.note)))
@@ -82,11 +83,11 @@ def _built(config: ClusterConfig) -> Cluster:
     return replace(cluster, topology=topology, notes=notes, transport=transport)
 
 
-def _fabric(config: Any, plan: Plan, size: int, transport: Transport) -> Fabric:
+def _fabric(config: Any, plan: Plan, size: int, transport: Transport, key: str) -> Fabric:
     try:
         return build_fabric(config, plan.ports, size, transport)
     except TopologyError as error:
-        raise TopologyError(f"fabric.{error.message}") from None
+        raise TopologyError(f"{key}.{error.message}") from None
 
 
 def _keys(field: str) -> list[str | int]:
@@ -94,7 +95,7 @@ def _keys(field: str) -> list[str | int]:
 
 
 def _transport(config: ClusterConfig) -> Transport:
-    named = config.fabric.transport if config.fabric else None
+    named = config.network.transport if config.network else None
     usual = config.members[0].loaded.machine.transport
     return TRANSPORTS[named or usual]
 
@@ -108,7 +109,7 @@ def _usual(plan: Plan) -> Any:
 
 def placed(config: ClusterConfig, total: int) -> Ints:
     """The host of the fabric that each host of the job is."""
-    size = (config.fabric.nodes if config.fabric else None) or total
+    size = (config.network.nodes if config.network else None) or total
     if size < total:
         raise FieldError(
             f"the fabric joins {size} hosts, the cluster has {total}", "fabric", "nodes"
@@ -205,7 +206,8 @@ class _Classes:
     ) -> Host:
         machine = group.loaded.machine
         gpus = group.gpus or tuple(range(group.gpus_per_node or machine.gpu.count))
-        rate = group.nic or (self.config.fabric.nic if self.config.fabric else None)
+        network = self.config.network
+        rate = group.nic or (network.nic if network else None)
         if group.p2p is not None:
             machine = machine.model_copy(update={"p2p": group.p2p})
         if isinstance(self.config.fabric, NvlinkDomain):

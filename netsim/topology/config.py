@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import AfterValidator, Field, model_validator
 
 from netsim.errors import InputError, ScenarioError
-from netsim.topology.fabrics.config import FabricConfig
+from netsim.topology.fabrics.config import FabricConfig, NvlinkDomain
 from netsim.topology.faults import Fault
 from netsim.topology.inline import GraphConfig
 from netsim.topology.load import Loaded, find_machine
@@ -109,6 +109,12 @@ class ClusterConfig(Model):
             check_gpus(loaded(self.machine).machine, self.gpus_per_node, self.gpus)
             check_nics(loaded(self.machine).machine, self.nics_per_node)
         return self
+
+    @property
+    def network(self) -> Any:
+        """The fabric between hosts, or between NVLink domains; None where none is given."""
+        between = self.fabric.between if isinstance(self.fabric, NvlinkDomain) else None
+        return between or self.fabric
 
     @property
     def members(self) -> tuple[Group, ...]:

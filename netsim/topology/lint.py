@@ -9,10 +9,13 @@ from netsim.topology.cluster import Cluster
 from netsim.topology.figures import fabric_figures
 from netsim.topology.graph import Topology
 from netsim.topology.host import Host
-from netsim.topology.layout import GPU_LINKS
+from netsim.topology.layout import GPU_LINKS, LINK_KINDS
 from netsim.topology.machine import PCIE_EFFICIENCY, PCIE_LANE, PcieLink
 from netsim.topology.relations import relation
-from netsim.units import format_bandwidth
+from netsim.units import format_bandwidth, format_time
+
+# The PCIe generation of the data-centre and desktop GPUs of each compute capability (data sheets).
+NEWEST = {60: 3, 70: 3, 75: 3, 80: 4, 86: 4, 89: 4, 90: 5, 100: 5, 103: 6, 120: 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +37,60 @@ def lint_cluster(cluster: Cluster) -> tuple[Finding, ...]:
 def lint_host(host: Host, name: str = "") -> tuple[Finding, ...]:
     """Findings about one host."""
     prefix = f"{name}." if name else ""
-    rules = (_narrow, _far_nics, _lonely_nics, _slow_slots, _asymmetric)
+    rules = (_narrow, _old_slots, _far_nics, _lonely_nics, _slow_slots, _asymmetric)
     return tuple(
         Finding(one.rule, prefix + one.place, one.message) for rule in rules for one in rule(host)
     )
 
 
 def lint_topology(topology: Topology) -> tuple[Finding, ...]:
-    """Nodes without any link, and links that carry nothing."""
+    """Nodes that nothing reaches, and links that carry nothing."""
     links = topology.links
-    degree = np.bincount(np.concatenate([links.tail, links.head]), minlength=len(topology.nodes))
+    alive = links.bandwidth > 0
+    count = len(topology.nodes)
+    degree = np.bincount(links.tail, minlength=count) + np.bincount(links.head, minlength=count)
+    usable = np.bincount(links.tail[alive], minlength=count)
+    usable += np.bincount(links.head[alive], minlength=count)
+    gpus = set(topology.gpu_nodes.tolist())
     alone = [
-        Finding("isolated", str(topology.nodes[int(n)]), "has no link at all: nothing reaches it")
-        for n in np.flatnonzero(degree == 0)
+        Finding("isolated", str(topology.nodes[n]), _cut_off(n in gpus, bool(degree[n])))
+        for n in np.flatnonzero(usable == 0).tolist()
     ]
     dead = [
-        Finding("dead-link", topology.link_name(int(n)), "has no bandwidth: traffic goes around it")
-        for n in np.flatnonzero(links.bandwidth == 0)
+        Finding("dead-link", topology.link_name(n), _loss(topology, n))
+        for n in np.flatnonzero(~alive).tolist()
     ]
     return (*alone, *dead)
+
+
+def _cut_off(gpu: bool, linked: bool) -> str:
+    """What an unreachable node costs."""
+    why = "all its links are dead" if linked else "has no link at all"
+    cost = "no collective with it ends" if gpu else "all of its bandwidth is lost"
+    return f"{why}: nothing reaches it, {cost}"
+
+
+def _loss(topology: Topology, link: int) -> str:
+    """What a dead link costs: the part that its like at the same node carried before.
+
+    What it carried itself is not known any more; parallel or sibling links of its kind tell.
+    """
+    links = topology.links
+    tail, head = int(links.tail[link]), int(links.head[link])
+    nodes = topology.node_kinds
+    siblings = np.flatnonzero(
+        (links.tail == tail) & (links.kind == links.kind[link]) & (nodes[links.head] == nodes[head])
+    )
+    left = links.bandwidth[siblings]
+    some = left[left > 0]
+    if not len(some):
+        return f"has no bandwidth: nothing of its kind is left of {topology.nodes[tail]}"
+    rate = float(some.max())
+    return (
+        f"has no bandwidth: {topology.nodes[tail]} has {len(some)} of {len(siblings)} such links "
+        f"left, {format_bandwidth(float(some.sum()))} of {format_bandwidth(rate * len(siblings))} "
+        f"({1 - some.sum() / (rate * len(siblings)):.0%} less)"
+    )
 
 
 def _classes(cluster: Cluster) -> Iterator[tuple[str, Host]]:
@@ -80,10 +118,25 @@ def _narrow(host: Host) -> Iterator[Finding]:
             full = PCIE_LANE[link.generation] * 16 * PCIE_EFFICIENCY
             message = (
                 f"has {link.width} PCIe lanes, not 16: {format_bandwidth(link.usable)} of "
-                f"{format_bandwidth(full)}"
+                f"{format_bandwidth(full)} ({1 - link.usable / full:.0%} less)"
             )
             if not name.startswith("nic") or link.usable < _rate(host, int(name[3:])):
                 yield Finding("narrow-slot", name, message)
+
+
+def _old_slots(host: Host) -> Iterator[Finding]:
+    """GPUs in slots of an older generation than they can use."""
+    best = NEWEST.get(host.machine.gpu.sm, 0)
+    for gpu in host.gpus if host.machine.c2c is None else ():
+        link = host.machine.link_of(host.machine.gpu, gpu)
+        if link.generation < best:
+            full = PCIE_LANE[best] * link.width * PCIE_EFFICIENCY
+            message = (
+                f"is in a slot of PCIe generation {link.generation}, not {best}: "
+                f"{format_bandwidth(link.usable)} of {format_bandwidth(full)} "
+                f"({1 - link.usable / full:.0%} less)"
+            )
+            yield Finding("old-pcie", f"gpu{gpu}", message)
 
 
 def _rate(host: Host, nic: int) -> float:
@@ -93,17 +146,31 @@ def _rate(host: Host, nic: int) -> float:
 def _far_nics(host: Host) -> Iterator[Finding]:
     """GPUs whose nearest NIC is in another NUMA domain."""
     machine = host.machine
+    far = []
     for slot, gpu in enumerate(host.gpus if host.nics else ()):
         nic = int(host.rail[host.local[slot, 0]])
         if relation(machine, machine.gpu_at(gpu), machine.nic_at(nic)) == "SYS":
-            width = _width(host, slot, int(host.local[slot, 0]))
-            yield Finding(
-                "far-nic",
-                f"gpu{gpu}",
-                f"its nearest NIC, nic{nic}, is in another NUMA domain: at most "
-                f"{format_bandwidth(width)} of {format_bandwidth(_rate(host, nic))}, shared by all "
-                "that crosses there",
-            )
+            far.append((slot, gpu, nic))
+    for slot, gpu, nic in far:
+        width, rate = _width(host, slot, int(host.local[slot, 0])), _rate(host, nic)
+        where = f"its nearest NIC, nic{nic}, is in another NUMA domain"
+        yield Finding("far-nic", f"gpu{gpu}", f"{where}: {_crossing(host, width, rate, len(far))}")
+
+
+def _crossing(host: Host, width: float, rate: float, gpus: int) -> str:
+    """What the link between sockets costs the GPUs that send over it."""
+    if width / gpus < rate:
+        many = f"when all {gpus} GPUs that cross there send" if gpus > 1 else "at most"
+        return (
+            f"{format_bandwidth(width / gpus)} of {format_bandwidth(rate)} {many} "
+            f"({1 - width / gpus / rate:.0%} less)"
+        )
+    links = host.layout.links
+    more = float(links.latency[links.kind == LINK_KINDS.index("upi")].max())
+    return (
+        f"no bandwidth is lost ({format_bandwidth(width)} cross, the NIC has "
+        f"{format_bandwidth(rate)}), but every message takes {format_time(more)} longer"
+    )
 
 
 def _lonely_nics(host: Host) -> Iterator[Finding]:
@@ -128,7 +195,7 @@ def _slow_slots(host: Host) -> Iterator[Finding]:
                 "slow-slot",
                 f"nic{nic}",
                 f"gpu{gpu} reaches it with {format_bandwidth(width)} of "
-                f"{format_bandwidth(_rate(host, nic))}",
+                f"{format_bandwidth(_rate(host, nic))} ({1 - width / _rate(host, nic):.0%} less)",
             )
 
 
@@ -145,26 +212,39 @@ def _asymmetric(host: Host) -> Iterator[Finding]:
                 "asymmetric",
                 f"gpu{gpu}",
                 f"has {format_bandwidth(float(of_gpu[slot]))} to other GPUs, the best has "
-                f"{format_bandwidth(float(of_gpu.max()))}: rings run at the lower rate",
+                f"{format_bandwidth(float(of_gpu.max()))}: rings run at the lower rate "
+                f"({1 - of_gpu[slot] / of_gpu.max():.0%} less)",
             )
-        if host.nics and users[host.local[slot, 0]] > users[users > 0].min():
+        least = users[users > 0].min() if host.nics else 0
+        if host.nics and users[host.local[slot, 0]] > least:
             nic = int(host.rail[host.local[slot, 0]])
             share = _rate(host, nic) / int(users[host.local[slot, 0]])
             yield Finding(
                 "asymmetric",
                 f"gpu{gpu}",
                 f"shares nic{nic} with more GPUs than others share theirs: "
-                f"{format_bandwidth(share)} each",
+                f"{format_bandwidth(share)} each "
+                f"({1 - least / users[host.local[slot, 0]]:.0%} less)",
             )
 
 
 def _missing_rails(cluster: Cluster) -> Iterator[Finding]:
     """NICs that other hosts of the same machine have."""
-    every = {int(rail) for host in cluster.hosts for rail in host.rail}
+    rates = {rail: _rate(host, rail) for host in cluster.hosts for rail in host.rail.tolist()}
     for name, host in _classes(cluster):
-        for rail in sorted(every - set(host.rail.tolist())):
-            message = f"has no nic{rail}: its GPUs share the others, and rail {rail} ends here"
-            yield Finding("missing-rail", name, message)
+        for rail in sorted(set(rates) - set(host.rail.tolist())):
+            yield Finding("missing-rail", name, _without(host, rail, rates[rail]))
+
+
+def _without(host: Host, rail: int, rate: float) -> str:
+    """What a host without one of the NICs loses."""
+    rates = host.machine.nics.rates if host.machine.nics else ()
+    left = sum(rates[nic] for nic in host.rail.tolist())
+    each = left / len(host.gpus)
+    return (
+        f"has no nic{rail}: its GPUs share the others, {format_bandwidth(each)} each "
+        f"({rate / (left + rate):.0%} less), and the whole job waits for them"
+    )
 
 
 def _oversubscription(cluster: Cluster) -> Iterator[Finding]:
@@ -173,6 +253,7 @@ def _oversubscription(cluster: Cluster) -> Iterator[Finding]:
         each = figures.bisection / max(1, len(cluster.topology) // 2)
         message = (
             f"oversubscribed {figures.oversubscription:.3g}:1 between halves: "
-            f"{format_bandwidth(each)} a GPU when all send across"
+            f"{format_bandwidth(each)} a GPU when all send across "
+            f"({1 - 1 / figures.oversubscription:.0%} less)"
         )
         yield Finding("oversubscription", "fabric", message)

@@ -134,7 +134,8 @@ def test_lint_finds_an_isolated_node(capsys) -> None:
         ' "edges": [{"source": "a", "target": "b", "bandwidth": "50GB/s"}]}'
     )
     found = netsim(capsys, "topo", "lint", "g.json")
-    assert (found.code, found.out) == (1, "c  isolated  has no link at all: nothing reaches it\n")
+    message = "has no link at all: nothing reaches it, no collective with it ends"
+    assert (found.code, found.out) == (1, f"c  isolated  {message}\n")
 
 
 def test_import_a_matrix_and_use_it(capsys) -> None:

@@ -24,7 +24,7 @@ FILES = {
 }
 KINDS = (
     "single-switch, leaf-spine, rail-optimized, rail-only, dual-plane, fat-tree, dragonfly, torus, "
-    "ring, nvlink-domain, custom"
+    "ring, custom, nvlink-domain"
 )
 
 # Arguments, and the whole message; one that ends in … is only the beginning.

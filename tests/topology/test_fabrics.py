@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from topology_tools import check_routes, cluster, routes, topology
 
+from netsim.errors import InputError
 from netsim.topology import TopologyError
 from netsim.topology.figures import fabric_figures, gpu_bandwidth, route_statistics
 
@@ -24,6 +25,8 @@ FABRICS = [
     "{kind: torus, dims: [3, 4]}",
     "{kind: ring}",
     "{kind: nvlink-domain, hosts: 4}",
+    "{kind: nvlink-domain, hosts: 4, between: {kind: leaf-spine, nodes_per_leaf: 4}}",
+    "{kind: nvlink-domain, hosts: 3, between: {kind: dragonfly, routers: 4, ports_per_router: 8}}",
     "{kind: custom, switches: [a, b], links: [{from: 'node?.nic*', to: a}, "
     "{from: 'node1?.nic*', to: b}, {from: a, to: b, bandwidth: 1600Gbps}]}",
 ]
@@ -33,10 +36,15 @@ def hosts(count, fabric, machine="dgx-a100", more=""):
     return f"machine: {machine}\nnodes: {count}\nfabric: {fabric}\n{more}"
 
 
+def with_routing(fabric, routing):
+    inner = fabric.endswith("}}")
+    return f"{fabric[: -1 - inner]}, routing: {routing}}}" + "}" * inner
+
+
 @pytest.mark.parametrize("routing", ["static", "ecmp", "spray"])
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_routes_of_random_pairs_are_valid(fabric, routing):
-    t = topology(hosts(12, f"{fabric[:-1]}, routing: {routing}}}"))
+    t = topology(hosts(12, with_routing(fabric, routing)))
     rng = np.random.default_rng(1)
     src, dst = rng.integers(0, 96, (2, 300))
     apart = src != dst
@@ -46,7 +54,7 @@ def test_routes_of_random_pairs_are_valid(fabric, routing):
 
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_ways_there_and_back_are_equally_long(fabric):
-    t = topology(hosts(12, f"{fabric[:-1]}, routing: static}}"))
+    t = topology(hosts(12, with_routing(fabric, "static")))
     src, dst = np.arange(8), np.arange(8) + 56
     there, back = routes(t, src, dst), routes(t, dst, src)
     assert np.diff(there.ptr).tolist() == np.diff(back.ptr).tolist()
@@ -254,3 +262,36 @@ def test_an_nvlink_domain_needs_nvswitches_and_joins_unlike_hosts():
     names = [t.link_name(int(link)) for link in routes(t, 0, 8).link]
     assert names == ["node0.gpu0->nvlink0.nvswitch0", "nvlink0.nvswitch0->node1.gpu0"]
     assert len(routes(t, 0, 16).link) > 2
+
+
+def test_racks_are_joined_by_any_fabric():
+    fabric = "{kind: nvlink-domain, hosts: 9, between: {kind: rail-optimized, oversubscription: 2}}"
+    made = cluster(hosts(36, fabric, "gb200-nvl72"))
+    assert made.domain.tolist() == [n // 9 for n in range(36)]
+    assert made.fabric.kind == "rail-optimized"
+    figures = fabric_figures(made)
+    plain = fabric_figures(
+        cluster(hosts(36, "{kind: rail-optimized, oversubscription: 2}", "gb200-nvl72"))
+    )
+    assert figures == plain
+    found = routes(made.topology, [0, 0], [35, 36])
+    names = [made.topology.link_name(int(link)) for link in found.link]
+    assert names[:2] == ["node0.gpu0->nvlink0.nvswitch0", "nvlink0.nvswitch0->node8.gpu3"]
+    assert any("leaf" in name for name in names[2:])
+
+
+def test_figures_of_the_fabric_between_racks_are_told_once():
+    with pytest.raises(InputError, match="below between"):
+        cluster(
+            hosts(
+                4,
+                "{kind: nvlink-domain, hosts: 2, nic: 1Gbps, between: {kind: ring}}",
+                "gb200-nvl72",
+            )
+        )
+    with pytest.raises(TopologyError, match=r"fabric\.between\.k: a fat tree needs an even k"):
+        cluster(
+            hosts(
+                4, "{kind: nvlink-domain, hosts: 2, between: {kind: fat-tree, k: 3}}", "gb200-nvl72"
+            )
+        )

@@ -1,10 +1,10 @@
 """Lint: each mistake is found where it is, and sound machines have none."""
 
 import pytest
-from topology_tools import cluster
+from topology_tools import cluster, topology
 
 from netsim.presets import preset_names
-from netsim.topology.lint import lint_cluster
+from netsim.topology.lint import lint_cluster, lint_topology
 
 SOUND = [n for n in preset_names("topologies") if n.startswith(("dgx", "hgx", "mi", "g"))]
 
@@ -27,13 +27,14 @@ def test_sound_machines_have_no_findings(name):
             "overrides: [{node: 1, nics: [1, 2, 3, 4, 5, 6, 7]}]",
             "missing-rail",
             "node1",
-            "has no nic0",
+            "has no nic0: its GPUs share the others, 43.75 GB/s each (12% less)",
         ),
         (
             "overrides: [{machine: {nics: {at: [cpu1]}, gpu: {at: [cpu0]}}}]",
             "far-nic",
             "node0.gpu0",
-            "is in another NUMA domain: at most 22 GB/s of 50 GB/s",
+            "is in another NUMA domain: 2.75 GB/s of 50 GB/s when all 8 GPUs that cross there send "
+            "(94% less)",
         ),
         ("nics_per_node: 3", "asymmetric", "node0.gpu", "shares nic"),
         (
@@ -52,7 +53,20 @@ def test_sound_machines_have_no_findings(name):
             "fabric: {kind: leaf-spine, spines: 8}\nfaults: [{link: leaf0-spine1, bandwidth: 0%}]",
             "dead-link",
             "leaf0->spine1",
-            "has no bandwidth",
+            "has no bandwidth: leaf0 has 7 of 8 such links left, 343.7 GB/s of 392.8 GB/s "
+            "(12% less)",
+        ),
+        (
+            "overrides: [{node: 0, machine: {gpu: {pcie: {generation: 4}}}}]",
+            "old-pcie",
+            "node0.gpu0",
+            "generation 4, not 5: 25.8 GB/s of 51.61 GB/s (50% less)",
+        ),
+        (
+            "fabric: {kind: leaf-spine}\nfaults: [{link: node0.nic3-leaf0, bandwidth: 0%}]",
+            "dead-link",
+            "node0.nic3->leaf0",
+            "nothing of its kind is left of node0.nic3",
         ),
         ("gpus: [0]", "unused-nic", "node0.nic1", "50 GB/s stay unused"),
     ],
@@ -62,3 +76,25 @@ def test_each_mistake_is_found(more, rule, place, message):
     assert any(
         one.rule == rule and one.place.startswith(place) and message in one.message for one in found
     ), found
+
+
+def test_far_nics_that_cost_no_bandwidth_cost_latency():
+    found = lint_cluster(cluster("machine: rtx4090-x8\n"))
+    assert {one.rule for one in found} == {"far-nic"}
+    assert "no bandwidth is lost" in found[0].message
+    assert "70 ns longer" in found[0].message
+
+
+def test_nodes_that_nothing_reaches():
+    graph = (
+        "graph:\n  nodes: [{name: a}, {name: b}, {name: s, kind: switch}, "
+        "{name: t, kind: switch}]\n"
+        "  links: [{from: a, to: b, bandwidth: 1GB/s}, {from: b, to: s, bandwidth: 1GB/s}]\n"
+    )
+    found = {one.place: one for one in lint_topology(topology(graph))}
+    assert found["t"].rule == "isolated"
+    assert "has no link at all" in found["t"].message
+    cut = topology(graph + "faults: [{link: b-s, bandwidth: 0%}]\n")
+    found = {one.place: one for one in lint_topology(cut)}
+    assert "all its links are dead" in found["s"].message
+    assert found["b->s"].rule == "dead-link"

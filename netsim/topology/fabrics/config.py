@@ -5,7 +5,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from netsim.errors import suggest
 from netsim.topology.fabrics.custom import custom
@@ -23,7 +23,7 @@ from netsim.topology.fabrics.tiered import (
 from netsim.topology.fabrics.torus import torus
 from netsim.topology.layout import TopologyError
 from netsim.topology.transports import Transport, TransportName
-from netsim.yamlio.model import ListOf, Model
+from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Index, Ratio, Seconds
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
@@ -127,13 +127,6 @@ class RingFabric(_Fabric):
     kind: Literal["ring"]
 
 
-class NvlinkDomain(_Fabric):
-    """NVLink that joins `hosts` hosts each; domains are joined by the single switch."""
-
-    kind: Literal["nvlink-domain"]
-    hosts: Count
-
-
 def _with_kind(value: object) -> object:
     """A fabric without a kind is rail-optimized (for one NIC a host: leaves and spines)."""
     if isinstance(value, dict) and "kind" not in value:
@@ -158,7 +151,7 @@ class CustomFabric(_Fabric):
     links: ListOf[Cable]
 
 
-FabricConfig = Annotated[
+_Between = (
     SingleSwitch
     | LeafSpine
     | RailOptimized
@@ -168,10 +161,31 @@ FabricConfig = Annotated[
     | DragonflyFabric
     | TorusFabric
     | RingFabric
-    | NvlinkDomain
-    | CustomFabric,
-    Field(discriminator="kind"),
-    BeforeValidator(_with_kind),
+    | CustomFabric
+)
+
+
+class NvlinkDomain(_Fabric):
+    """NVLink that joins `hosts` hosts each; what joins the domains is `between`, by default a
+    single switch with the figures given here.
+    """
+
+    kind: Literal["nvlink-domain"]
+    hosts: Count
+    between: (
+        Annotated[_Between, Field(discriminator="kind"), BeforeValidator(_with_kind)] | None
+    ) = None
+
+    @model_validator(mode="after")
+    def _told_once(self) -> "NvlinkDomain":
+        foreign = sorted(self.model_fields_set - {"kind", "hosts", "between"})
+        if self.between is not None and foreign:
+            raise FieldError("belongs to the fabric between the domains: below between", foreign[0])
+        return self
+
+
+FabricConfig = Annotated[
+    _Between | NvlinkDomain, Field(discriminator="kind"), BeforeValidator(_with_kind)
 ]
 _OWN = set(_Fabric.model_fields) | {"kind"}
 REDUCING = ("single-switch", "leaf-spine", "fat-tree", "rail-optimized", "rail-only", "custom")
