@@ -1,8 +1,8 @@
 """The time of a very long run, from shorter ones of the same period.
 
 A huge message goes through its buffers loop after loop, and operations follow each other back to
-back; after some loops every further one adds the same time. What that time is, is found by running
-a few loops in full: no closed form is assumed, and how far the answer can be off is part of it.
+back; after some of them every further one adds the same time. What that time is, is found by
+running a few in full: no closed form is assumed, and how far the answer can be off is part of it.
 This module knows neither schedules nor engines; it is given functions of the number of loops.
 """
 
@@ -10,12 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from netsim.errors import InputError
 
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
 LONGEST_PERIOD = 4  # loops after which the pattern may repeat
 _FIRST = 8  # loops that the first attempt runs
+_IN_VAIN = 32  # part of the loops that an attempt may run, where a run in full is possible
 _COARSEST = 1 << 20
+
+Floats = NDArray[np.float64]
+Totals = Callable[[int], Floats]
 
 
 class BudgetError(InputError):
@@ -26,54 +33,94 @@ class BudgetError(InputError):
 class Plan:
     """A long run: `rows(loops, grain)` and `seconds(loops, grain)` of it with that many loops and
     with chunks `grain` times as large as they are. `grains`: whether chunks can be larger at all.
+
+    `seconds` may be several times, of parts that end on their own (ranks, channels): the run ends
+    with the last of them. No run has fewer loops than `least`.
     """
 
     loops: int
     rows: Callable[[int, int], int]
-    seconds: Callable[[int, int], float]
+    seconds: Callable[[int, int], ArrayLike]
     grains: bool = False
+    least: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The time of a long run.
+    """The time of a long run, and the times of all its parts.
 
     `approximation` says in words what was done instead of running it all ("" if nothing was), and
-    `uncertainty` by how much, relatively, `seconds` may be off for that.
+    `uncertainty` by how much, relatively, `seconds` may be off for that. `loops` and `grain` are
+    those of the largest run.
     """
 
-    seconds: float
+    parts: Floats
+    loops: int
+    grain: int = 1
     uncertainty: float = 0.0
     approximation: str = ""
 
+    @property
+    def seconds(self) -> float:
+        """The time of the run: of its last part."""
+        return float(self.parts.max())
 
-def estimate(plan: Plan, budget: int) -> Estimate:
-    """The time of a plan with at most `budget` rows at a time: in full where it fits, else
-    extrapolated from its steady state, else with larger chunks.
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """What a period adds to every part, and how much, relatively, what was seen of it differs."""
+
+    added: Floats
+    spread: float
+
+
+def steady(totals: Totals, last: int, period: int, times: int) -> Steady | None:
+    """What `period` loops add to runs of up to `last` loops, if they do so `times` times alike."""
+    low = high = first = totals(last) - totals(last - period)
+    for end in range(last - 1, last - times, -1):
+        added = totals(end) - totals(end - period)
+        low, high = np.minimum(low, added), np.maximum(high, added)
+        if not (high - low).max() <= AGREE * first.max():
+            return None
+    if first.max() <= 0 or first.min() < 0:
+        return None
+    return Steady(first, float((high - low).max() / first.max()))
+
+
+def estimate(plan: Plan, budget: int, most: int | None = None) -> Estimate:
+    """The time of a plan: in full with at most `budget` rows, else extrapolated from its steady
+    state. Without one it may still take `most` rows (default: the budget), else larger chunks.
     """
+    most = budget if most is None else most
     if plan.rows(plan.loops, 1) <= budget:
-        return Estimate(plan.seconds(plan.loops, 1))
+        return _in_full(plan)
+    once = cache(lambda loops: _parts(plan, loops, 1))
+    fits = plan.rows(plan.loops, 1) <= most
+    first = plan.least - 1 + _FIRST
+    limit = max(first, plan.loops // _IN_VAIN) if fits else plan.loops
     found = extrapolate(
-        plan.loops, lambda k: plan.seconds(k, 1), lambda k: plan.rows(k, 1) <= budget
+        plan.loops, once, lambda k: k <= limit and plan.rows(k, 1) <= most, plan.least
     )
-    return found or _coarser(plan, budget)
+    if found is not None:
+        return found
+    return _in_full(plan) if fits else _coarser(plan, most)
 
 
 def extrapolate(
-    loops: int, seconds: Callable[[int], float], fits: Callable[[int], bool]
+    loops: int, seconds: Callable[[int], ArrayLike], fits: Callable[[int], bool], least: int = 1
 ) -> Estimate | None:
     """The time of `loops` loops, from the shortest run that has a steady state and fits."""
-    once = cache(seconds)
-    size = _FIRST
+    once = cache(lambda k: np.atleast_1d(np.asarray(seconds(k), np.float64)))
+    size = least - 1 + _FIRST
     while size < loops and fits(size):
-        found = _steady(loops, size, once)
+        found = _from_steady(loops, size, once, least)
         if found is not None:
             return found
         size *= 2
     return None
 
 
-def _steady(loops: int, size: int, seconds: Callable[[int], float]) -> Estimate | None:
+def _from_steady(loops: int, size: int, totals: Totals, least: int) -> Estimate | None:
     """An estimate from runs of up to `size` loops, if what a period adds does not depend on where
     it begins. The run that is extended differs from the whole by a multiple of the period.
 
@@ -82,17 +129,33 @@ def _steady(loops: int, size: int, seconds: Callable[[int], float]) -> Estimate 
     """
     for period in range(1, LONGEST_PERIOD + 1):
         last = size - (size - loops) % period
-        if last < period + LONGEST_PERIOD:
+        if last < least - 1 + period + LONGEST_PERIOD:
             break
-        ends = [last - k for k in range(LONGEST_PERIOD)]
-        added = [seconds(end) - seconds(end - period) for end in ends]
-        spread = max(added) - min(added)
-        if min(added) > 0 and spread <= AGREE * added[0]:
-            periods = (loops - last) // period
-            total = seconds(last) + periods * added[0]
-            words = f"steady state of {last} of {loops} loops"
-            return Estimate(total, periods * spread / total, words)
+        found = steady(totals, last, period, LONGEST_PERIOD)
+        if found is not None:
+            return _extended(loops, last, period, totals(last), found)
     return None
+
+
+def _extended(loops: int, last: int, period: int, total: Floats, found: Steady) -> Estimate | None:
+    """A run with further periods; None if a part overtakes another that was the last to end: what
+    parts then do to one another has not been seen.
+    """
+    periods = (loops - last) // period
+    parts = total + periods * found.added
+    latest = float(parts[total.argmax()])
+    if parts.max() > latest * (1 + AGREE):
+        return None
+    off = periods * found.spread * float(found.added.max()) / latest
+    return Estimate(parts, last, 1, off, f"steady state of {last} of {loops} loops")
+
+
+def _in_full(plan: Plan) -> Estimate:
+    return Estimate(_parts(plan, plan.loops, 1), plan.loops)
+
+
+def _parts(plan: Plan, loops: int, grain: int) -> Floats:
+    return np.atleast_1d(np.asarray(plan.seconds(loops, grain), np.float64))
 
 
 def _coarser(plan: Plan, budget: int) -> Estimate:
@@ -100,9 +163,9 @@ def _coarser(plan: Plan, budget: int) -> Estimate:
     grain = 2
     while plan.grains and grain <= _COARSEST:
         if plan.rows(plan.loops, grain) <= budget:
-            fine, coarse = (plan.seconds(plan.loops, g) for g in (grain, 2 * grain))
-            words = f"chunks {grain} times as large"
-            return Estimate(fine, abs(coarse - fine) / fine, words)
+            fine, coarse = (_parts(plan, plan.loops, g) for g in (grain, 2 * grain))
+            moved = abs(float(coarse.max()) / float(fine.max()) - 1)
+            return Estimate(fine, plan.loops, grain, moved, f"chunks {grain} times as large")
         grain *= 2
     raise BudgetError(
         f"{plan.loops} loops take {plan.rows(plan.loops, 1):,} rows, more than the budget of "

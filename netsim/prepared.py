@@ -3,6 +3,7 @@
 What does not fit is said here, with its place in the scenario, before anything runs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,10 +24,11 @@ from netsim.communicators import split_ranks
 from netsim.errors import InputError, ScenarioError, nearest
 from netsim.expect.choice import check_wishes, planned
 from netsim.expect.job import Job, job_of
-from netsim.expect.plans import nccl_schedule
+from netsim.expect.plans import nccl_plan
 from netsim.expect.settings import AUTO, NCCL_NAMES, Wishes
+from netsim.looped import Looped, looped_build, looped_nccl
 from netsim.nccl.plan import Planned
-from netsim.nccl.schedules import with_blocks
+from netsim.nccl.schedules import Plan, with_blocks
 from netsim.nccl.version import parse_version
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
@@ -107,24 +109,36 @@ class Prepared:
         )
 
     def schedule(self, size: int, *, in_place: bool = False) -> Schedule:
-        """What all communicators do at a size, side by side."""
+        """What all communicators do at a size, side by side, in full."""
+        work = self.looped(size, in_place=in_place)
+        return work.schedule(work.loops)
+
+    def looped(self, size: int, *, in_place: bool = False) -> Looped:
+        """The same as loops over the buffers, of which some can be left out."""
         collective = self.collective(size, in_place=in_place)
-        if self.jobs:
-            made = {job: self._by_nccl(job, collective) for job in set(self.jobs)}
-            schedules = [made[job] for job in self.jobs]
-        else:
-            work = self.cell.scenario.workload
-            schedules = [build(collective, work.algorithm, **self.parameters)] * len(self.groups)
+        if not self.jobs:
+            algorithm = self.cell.scenario.workload.algorithm
+            return looped_build(collective, algorithm, self.parameters, self._joined)
+        kinds = list(dict.fromkeys(self.jobs))
+        places = [kinds.index(job) for job in self.jobs]
+        plans = [self._plan(job, collective) for job in kinds]
+        return looped_nccl(
+            collective, plans, lambda made: self._joined([made[place] for place in places])
+        )
+
+    def _joined(self, schedules: Sequence[Schedule]) -> Schedule:
+        """The schedules of all communicators side by side; one stands for equal ones of all."""
         if len(self.groups) == 1:
             return schedules[0]
-        return combine(schedules, self.groups, len(self.gpus))
+        each = schedules if len(schedules) > 1 else [*schedules] * len(self.groups)
+        return combine(each, self.groups, len(self.gpus))
 
-    def _by_nccl(self, job: Job, collective: Collective) -> Schedule:
+    def _plan(self, job: Job, collective: Collective) -> Plan:
         scenario = self.cell.scenario
         registered = scenario.nccl.registration != "none"
         direct = scenario.launch_costs().style == "single_process"
         dtype = scenario.workload.dtype
-        return nccl_schedule(job, collective, dtype, registered=registered, direct=direct)
+        return nccl_plan(job, collective, dtype, registered=registered, direct=direct)
 
     def planned(self, size: int) -> Planned | None:
         """What NCCL decides for the first communicator at a size; None for textbook algorithms."""

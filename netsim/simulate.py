@@ -7,12 +7,13 @@ import numpy as np
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.expect.choice import operations
 from netsim.expect.launching import NOTHING, nccl_launch
+from netsim.looped import Looped
 from netsim.metrics import bound_by
 from netsim.prepared import Prepared, prepare
 from netsim.results import Row
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.schedule import Launch, Schedule
-from netsim.timing import Progress, Timing, time_operation
+from netsim.timing import Bench, Progress, Timing
 from netsim.version import MODEL_VERSION
 
 __all__ = ["Prepared", "launch_of", "prepare", "question_row", "simulate_one", "simulate_size"]
@@ -24,39 +25,35 @@ def simulate_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> tuple[Row, Timing]:
     """The row of one cell at one size, and the timing behind it (out of place)."""
-    work = prepared.cell.scenario.workload
-    schedule = prepared.schedule(size)
-    timing = _time(prepared, size, schedule, engine, progress)
+    work, bench = prepared.cell.scenario.workload, _bench(prepared, size, engine, progress)
+    call = prepared.looped(size)
+    timing = bench.time_looped(call)
     inplace = None
     if work.collective in HAS_IN_PLACE:
         inplace = timing
         if not (prepared.jobs and work.collective in ALIKE):
-            other = prepared.schedule(size, in_place=True)
-            if not _same(schedule, other):
-                inplace = _time(prepared, size, other, engine, progress)
-    return _row(prepared, size, timing, inplace, len(schedule)), timing
+            other = prepared.looped(size, in_place=True)
+            if not _alike(call, other):
+                inplace = bench.time_looped(other)
+    return _row(prepared, size, timing, inplace), timing
 
 
 def simulate_one(
     prepared: Prepared, size: int, *, in_place: bool = False, engine: str = "auto"
 ) -> Timing:
     """The timing of one cell at one size, only in place or only out of place."""
-    schedule = prepared.schedule(size, in_place=in_place)
-    return _time(prepared, size, schedule, engine, None)
+    call = prepared.looped(size, in_place=in_place)
+    return _bench(prepared, size, engine, None).time_looped(call)
 
 
-def _time(
-    prepared: Prepared, size: int, schedule: Schedule, engine: str, progress: Progress | None
-) -> Timing:
-    scenario = prepared.cell.scenario
-    return time_operation(
-        schedule,
+def _bench(prepared: Prepared, size: int, engine: str, progress: Progress | None) -> Bench:
+    return Bench(
         prepared.topology,
         prepared.gpus,
         launch_of(prepared, size),
-        single=scenario.workload.timing == "single",
-        engine=engine,
-        progress=progress,
+        prepared.cell.scenario.workload.timing == "single",
+        engine,
+        progress,
     )
 
 
@@ -109,7 +106,7 @@ def question_row(prepared: Prepared, size: int) -> Row:
     )
 
 
-def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None, rows: int) -> Row:
+def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None) -> Row:
     collective, seconds = prepared.collective(size), timing.seconds
     algbw = collective.size_bytes / seconds / 1e9 if seconds > 0 else 0.0
     worst = max((t for t in (timing, inplace) if t is not None), key=lambda t: t.uncertainty)
@@ -122,9 +119,17 @@ def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None, 
         bound_by=bound_by(timing.program, timing.timeline),
         approximation=worst.approximation,
         approximation_pct=worst.uncertainty * 100 if worst.approximation else None,
-        rows=rows,
+        rows=len(timing.program),
         engine=timing.engine,
     )
+
+
+def _alike(one: Looped, other: Looped) -> bool:
+    """Whether two calls are the same rows; of very many loops, a few tell."""
+    if (one.loops, one.least) != (other.loops, other.least):
+        return False
+    loops = one.least if one.worth_shortening else one.loops
+    return _same(one.schedule(loops), other.schedule(loops))
 
 
 def _same(a: Schedule, b: Schedule) -> bool:

@@ -1,36 +1,45 @@
 """How long an operation takes as nccl-tests prints it: the period of operations back to back.
 
 Each rank's kernels are serial on its stream, so ranks that finish early begin the next operation
-early. The time is the steady period, mean over ranks.
+early. The time is the steady period, mean over ranks. A call of very many loops is run with fewer.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.engines import choose, simulate
+from netsim.looped import Looped
 from netsim.metrics.ends import receivers, senders
+from netsim.periodic import LONGEST_PERIOD, Plan, estimate, steady
 from netsim.program import Program, Timeline, place
 from netsim.schedule import MARK, Launch, Schedule, repeat
 from netsim.topology import Topology
 
-SETTLED = 1e-6  # two successive periods that differ by less are the steady one
 SAME_INSTANT = 1e-12
-REPEATS = (4, 8, 21)  # nccl-tests: one operation to warm up, then the mean of twenty
+# Operations back to back: the fewest that can show a period, and more while they are small.
+# nccl-tests: one operation to warm up, then the mean of twenty.
+REPEATS = (3, 8, 21)
+FEW_ROWS = 100_000  # of operations repeated, beyond which only the fewest are
+MANY_ROWS = 300_000  # of the fewest repeated, beyond which one that ends `TOGETHER` is enough
 MOST_ROWS = 30_000_000  # of operations repeated; larger ones are simulated alone
+TOGETHER = 1e-3  # part of the time between the first rank's end and the last one's
+BUDGET_ROWS = 50_000  # of one operation, from which fewer loops are tried
 MEAN = "mean of operations back to back"
 ALONE = "one operation alone"
+
+Floats = NDArray[np.float64]
+Progress = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
 class Timing:
     """The time of one operation in seconds, and how it was found.
 
-    `program` and `timeline` are those of one operation alone. `approximation` says what was done
-    where the period is not exact, and `uncertainty` by which part the answer can move.
+    `program` and `timeline` are those of one operation alone, with fewer loops where that is the
+    `approximation`; `uncertainty` is by which part the answer can move.
     """
 
     seconds: float
@@ -41,7 +50,134 @@ class Timing:
     uncertainty: float = 0.0
 
 
-Progress = Callable[[int, int, float], None]
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The time from one operation to the next, and how far it may be off."""
+
+    seconds: float
+    approximation: str = ""
+    uncertainty: float = 0.0
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One operation from standstill: when each channel (first axis) of each rank is done."""
+
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+    ends: Floats
+
+    @property
+    def by_rank(self) -> Floats:
+        """When the ranks that take part are done: others would only dilute a mean."""
+        ends: Floats = self.ends.max(axis=0)[busy_ranks(self.schedule)]
+        return ends
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where operations are timed: `single` is one from standstill, else many back to back."""
+
+    topology: Topology
+    gpus: NDArray[np.int32]
+    launch: Launch
+    single: bool = False
+    engine: str = "auto"
+    progress: Progress | None = None
+
+    def time(self, schedule: Schedule) -> Timing:
+        """The time of one operation, simulated in full."""
+        alone = self.alone(schedule)
+        return self._timing(alone, self._period(alone, self.launch))
+
+    def time_looped(self, work: Looped) -> Timing:
+        """The same of a call that may have too many loops to run them all."""
+        if not work.worth_shortening:
+            return self.time(work.schedule(work.loops))
+        runs: dict[tuple[int, int], Alone] = {}
+
+        def seconds(loops: int, grain: int) -> Floats:
+            runs[loops, grain] = self.alone(work.schedule(loops, grain))
+            return runs[loops, grain].ends.ravel()
+
+        plan = Plan(work.loops, work.rows, seconds, work.grains, work.least)
+        found = estimate(plan, BUDGET_ROWS, MOST_ROWS)
+        alone = runs[found.loops, found.grain]
+        if found.loops == work.loops:
+            period = self._period(alone, self.launch)
+            words = ", ".join(filter(None, (found.approximation, period.approximation)))
+            off = found.uncertainty + period.uncertainty
+            return self._timing(alone, replace(period, approximation=words, uncertainty=off))
+        whole = replace(alone, ends=found.parts.reshape(alone.ends.shape))
+        off = found.uncertainty + work.rounding
+        if self.single or (self._starts_together and _in_step(alone.by_rank)):
+            period = replace(self._period(whole, self.launch), uncertainty=off)
+        else:
+            period = self._overlapping(whole, [runs[k] for k in sorted(runs)[-2:]], off)
+        return self._timing(alone, replace(period, approximation=found.approximation))
+
+    def alone(self, schedule: Schedule) -> Alone:
+        """Simulate one operation from standstill."""
+        program, timeline = self._run(schedule)
+        return Alone(schedule, program, timeline, ends_of(program, timeline) + self.launch.kernel)
+
+    def _run(self, schedule: Schedule) -> tuple[Program, Timeline]:
+        program = place(schedule, self.topology, self.gpus.tolist())
+        return program, simulate(program, self.engine, progress=self.progress)
+
+    def _timing(self, alone: Alone, period: Period) -> Timing:
+        engine = choose(alone.program, self.engine)
+        return Timing(
+            period.seconds,
+            alone.program,
+            alone.timeline,
+            engine,
+            period.approximation,
+            period.uncertainty,
+        )
+
+    @property
+    def _starts_together(self) -> bool:
+        return self.launch.host == 0 or self.launch.gpus_per_process == 1
+
+    def _period(self, alone: Alone, launch: Launch) -> Period:
+        ends = alone.by_rank
+        if self.single:
+            return Period(launch.host + float(ends.max()))
+        if self._starts_together and _in_step(ends):
+            return Period(max(float(ends.max()), launch.period))
+        return self._repeated(alone, launch)
+
+    def _repeated(self, alone: Alone, launch: Launch) -> Period:
+        """The period that a few operations back to back show."""
+        busy, found = busy_ranks(alone.schedule), _of_one(alone.by_rank)
+        for times in REPEATS:
+            least = MANY_ROWS if found.uncertainty <= TOGETHER else MOST_ROWS
+            most = least if times == REPEATS[0] else FEW_ROWS
+            if times * len(alone.schedule) > most:
+                break
+            many = repeat(alone.schedule, times, launch)
+            ends = self._run(many.schedule)[1].end[many.ends[:, busy]]
+            found = _of_many(ends)
+            if not found.approximation:
+                break
+        return found
+
+    def _overlapping(self, whole: Alone, runs: list[Alone], off: float) -> Period:
+        """Operations begin before the last one is over by as much as those of fewer loops do.
+
+        The host does not hold up what is so long, unless it does so all the time.
+        """
+        free = replace(self.launch, host=0.0)
+        periods = [self._period(run, free) for run in runs]
+        gains = [
+            float(run.by_rank.max()) - period.seconds
+            for run, period in zip(runs, periods, strict=True)
+        ]
+        seconds = float(whole.by_rank.max()) - gains[-1]
+        moved = abs(gains[-1] - gains[0]) + max(p.uncertainty * p.seconds for p in periods)
+        return Period(max(seconds, self.launch.period), "", off + moved / seconds)
 
 
 def time_operation(
@@ -55,35 +191,7 @@ def time_operation(
     progress: Progress | None = None,
 ) -> Timing:
     """The time of a schedule as one of many back to back, or (`single`) of one from standstill."""
-
-    def run(what: Schedule) -> tuple[Program, Timeline]:
-        program = place(what, topology, gpus.tolist())
-        return program, simulate(program, engine, progress=progress)
-
-    program, timeline = run(schedule)
-    alone = Timing(0.0, program, timeline, choose(program, engine))
-    ends = rank_ends(program, timeline) + launch.kernel
-    busy = busy_ranks(schedule)  # ranks that take no part would only dilute the mean
-    ends = ends[busy]
-    if single:
-        return replace(alone, seconds=launch.host + float(ends.max()))
-    together = launch.host == 0 or launch.gpus_per_process == 1  # all ranks are launched at once
-    if together and _in_step(ends):
-        return replace(alone, seconds=max(float(ends.max()), launch.period))
-    period, difference = float(ends.max()), inf
-    for times in REPEATS:
-        if times * len(schedule) > MOST_ROWS:
-            break
-        many = repeat(schedule, times, launch)
-        means = run(many.schedule)[1].end[many.ends[:, busy]].mean(axis=1)
-        last, difference = _steady(means)
-        if difference <= SETTLED:
-            return replace(alone, seconds=last)
-        period = float((means[-1] - means[0]) / (times - 1))
-    if difference == inf:  # too many rows to repeat; the next operation may begin this much early
-        spread = 1 - float(ends.min() / ends.max())
-        return replace(alone, seconds=period, approximation=ALONE, uncertainty=spread)
-    return replace(alone, seconds=period, approximation=MEAN, uncertainty=difference)
+    return Bench(topology, gpus, launch, single, engine, progress).time(schedule)
 
 
 def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
@@ -93,25 +201,43 @@ def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     return (busy if len(busy) else np.arange(schedule.ranks)).astype(np.int64)
 
 
-def rank_ends(program: Program, timeline: Timeline) -> NDArray[np.float64]:
-    """When each rank is done: all that it sends has left, all that it receives has arrived."""
-    rows = np.arange(len(program))
-    ends = np.zeros(program.schedule.ranks)
-    sent, sender = senders(program.schedule, rows)
-    np.maximum.at(ends, sender, timeline.end[sent])
-    received, receiver = receivers(program.schedule, rows)
+def ends_of(program: Program, timeline: Timeline) -> Floats:
+    """When each channel (first axis) of each rank is done: all that the rank sends has left, all
+    that it receives has arrived.
+    """
+    schedule, rows = program.schedule, np.arange(len(program))
+    channel = schedule.style_column("channel").astype(np.int64)
+    ends = np.zeros((int(channel.max(initial=0)) + 1, schedule.ranks))
+    sent, sender = senders(schedule, rows)
+    np.maximum.at(ends, (channel[sent], sender), timeline.end[sent])
+    received, receiver = receivers(schedule, rows)
     latency = program.path_latency[program.path[received]]
-    np.maximum.at(ends, receiver, timeline.end[received] + latency)
+    np.maximum.at(ends, (channel[received], receiver), timeline.end[received] + latency)
     return ends
 
 
-def _in_step(ends: NDArray[np.float64]) -> bool:
+def _in_step(ends: Floats) -> bool:
     """Whether all ranks end at one instant: the next operation is then the same, only later."""
     return bool(np.ptp(ends) <= SAME_INSTANT * ends.max(initial=0.0))
 
 
-def _steady(means: NDArray[np.float64]) -> tuple[float, float]:
-    """The last period and how much, relatively, it differs from the one before."""
-    periods = np.diff(means)
-    last, before = float(periods[-1]), float(periods[-2])
-    return last, abs(last - before) / last if last > 0 else 0.0
+def _of_one(ends: Floats) -> Period:
+    """Of an operation too large to repeat: the next one may begin this much earlier."""
+    return Period(float(ends.max()), ALONE, 1 - float(ends.min() / ends.max()))
+
+
+def _of_many(ends: Floats) -> Period:
+    """From the ends of operations (first axis) by rank: the time from one to the next.
+
+    If every rank ends later by the same from one to the next, all that follows is equal. Else the
+    mean of all, and by how much that of the second half differs.
+    """
+    times = len(ends)
+    for period in range(1, min(LONGEST_PERIOD, (times - 1) // 2) + 1):
+        found = steady(lambda k: ends[k], times - 1, period, period + 1)
+        if found is not None:
+            return Period(float(found.added.mean()) / period)
+    means, half = ends.mean(axis=1), times // 2
+    whole = float(means[-1] - means[0]) / (times - 1)
+    second = float(means[-1] - means[half]) / (times - 1 - half)
+    return Period(whole, MEAN, abs(second / whole - 1) if whole > 0 else 0.0)

@@ -43,6 +43,11 @@ class Job:
         return mechanism_of(self.comm.min_cc, cpu_vendor=self.comm.cpu_vendor)
 
     @cached_property
+    def memory(self) -> dict[object, Any]:
+        """What schedules of several sizes have in common."""
+        return {}
+
+    @cached_property
     def wiring(self) -> Wiring:
         """How its ranks hang together."""
         return wiring_of(self.comm, self.nodes)

@@ -11,29 +11,26 @@ from netsim.nccl.chunks import chunk_bytes, slot_bytes
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import COLLECTIVES
 from netsim.nccl.plan import SEND_RECV
-from netsim.nccl.schedules import Plan, Work, schedule_of, transfers_of
+from netsim.nccl.schedules import Plan, Work, transfers_of
 from netsim.nccl.split import Share, evenly_split, split_evenly, split_over_channels
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Choice, choose
-from netsim.schedule import Schedule
 
 
 class NotBuiltError(InputError):
     """A schedule of NCCL's that this version of netsim cannot simulate."""
 
 
-def nccl_schedule(
+def nccl_plan(
     job: Job, collective: Collective, dtype: str, *, registered: bool = False, direct: bool = False
-) -> Schedule:
-    """What NCCL runs for a collective on a job.
+) -> Plan:
+    """How NCCL runs a collective on a job.
 
     `registered`: the user has registered the buffers; `direct`: one process has all GPUs of a node.
     """
     if collective.name in COLLECTIVES:
-        plan = plan_of(job, collective, dtype, registered=registered, direct=direct)
-    else:
-        plan = plan_of_sends(job, collective)
-    return schedule_of(collective, plan)
+        return plan_of(job, collective, dtype, registered=registered, direct=direct)
+    return plan_of_sends(job, collective)
 
 
 def plan_of(
@@ -64,6 +61,7 @@ def plan_of(
         registered=registered,
         slot_bytes=slot_bytes(choice.protocol, comm.settings),
         places=False,
+        memory=job.memory,
     )
 
 
@@ -83,6 +81,7 @@ def plan_of_sends(job: Job, collective: Collective) -> Plan:
         links=wiring.links,
         routes=OverRails(nodes) if _crosses_nvlink(comm) else {},
         places=False,
+        memory=job.memory,
     )
 
 

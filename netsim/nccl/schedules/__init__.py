@@ -18,12 +18,24 @@ from netsim.nccl.schedules.plan import Plan, Transfer, Work
 from netsim.nccl.schedules.ring import ring
 from netsim.nccl.schedules.rounds import transfers_of
 from netsim.nccl.schedules.send_recv import send_recv
+from netsim.nccl.schedules.shorter import coarser, loops_of, shorter
 from netsim.nccl.schedules.tree import chain, tree
 from netsim.nccl.schedules.walks import WALKS
 from netsim.schedule import Schedule
 from netsim.topology import Topology
 
-__all__ = ["GENERATORS", "Plan", "Transfer", "Work", "schedule_of", "transfers_of", "with_blocks"]
+__all__ = [
+    "GENERATORS",
+    "Plan",
+    "Transfer",
+    "Work",
+    "coarser",
+    "loops_of",
+    "schedule_of",
+    "shorter",
+    "transfers_of",
+    "with_blocks",
+]
 
 Generator = Callable[[Collective, Plan], Schedule]
 

@@ -12,9 +12,9 @@ from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines, buffer_place
 from netsim.nccl.schedules.network import Network
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, folded
-from netsim.nccl.schedules.weave import Place
+from netsim.nccl.schedules.weave import Place, Segments
 from netsim.schedule import COPY, IN, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 BELOW, GIVEN, SUMMED, FOUND, ABOVE, REGIONS = 0, 1, 2, 3, 4, 5
@@ -29,10 +29,19 @@ def collnet_chain(collective: Collective, plan: Plan) -> Schedule:
         channel, nodes = Channel(plan, work.channel, multiplicity), plan.chains[work.channel]
         table = chunk_table(work, collective.element_bytes)
         cut = segments(plan, collective.element_bytes, table)
-        lines = Lines(channel, cut.subs, cut.slots, cut.whole)
         group = output.builder.group([order[0] for order in nodes])
-        last = _Chains(lines, nodes, group, plan.doors[work.channel]).all()
-        output.add(lines.woven, cut, REGIONS, last)
+        joined = (nodes, group, plan.doors[work.channel])
+
+        def turn(
+            channel: Channel = channel,
+            cut: Segments = cut,
+            joined: tuple[tuple[tuple[int, ...], ...], int, str] = joined,
+        ) -> Turn:
+            lines = Lines(channel, cut.subs, cut.slots, cut.whole)
+            return Turn(lines.woven, _Chains(lines, *joined).all())
+
+        key = (*joined, *channel.key, cut.subs, cut.slots, cut.whole, len(plan.work))
+        output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
 
 

@@ -11,7 +11,7 @@ from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines
 from netsim.nccl.schedules.network import Network
 from netsim.nccl.schedules.nvls import loop_segments
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, folded
 from netsim.nccl.schedules.weave import USER, Place
 from netsim.nccl.split import ALIGNMENT
@@ -29,9 +29,14 @@ def collnet_direct(collective: Collective, plan: Plan) -> Schedule:
     widest, heads = max(len(ranks) for ranks in nodes), len(plan.heads[0])
     for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
         cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
-        lines = Lines(Channel(plan, work.channel, multiplicity), heads, cut.slots)
-        last = _Heads(lines, plan, nodes, groups).all()
-        output.add(lines.woven, cut, FIRST + widest + heads, last)
+        channel = Channel(plan, work.channel, multiplicity)
+
+        def turn(channel: Channel = channel) -> Turn:
+            lines = Lines(channel, heads, plan.slots)
+            return Turn(lines.woven, _Heads(lines, plan, nodes, groups).all())
+
+        key = (*channel.key, heads, plan.slots, len(plan.work))
+        output.add(remembered(collective, plan, key, turn), cut, FIRST + widest + heads)
     return output.close()
 
 

@@ -61,9 +61,15 @@ class Channel:
     multiplicity: int = 1
     pieces: int = 1
     rate: float = field(init=False)
+    _kinds: dict[tuple[object, ...], RowKind] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", self.plan.mechanism.rate.of(self.plan.protocol))
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """What a turn depends on besides the plan."""
+        return self.number, self.multiplicity, self.pieces
 
     @property
     def simple(self) -> bool:
@@ -101,6 +107,12 @@ class Channel:
 
     def hop(self, src: int, dst: int, made: Pass, *, proxy: bool) -> RowKind:
         """A pass to `dst` as the block of `src` makes it, or its `proxy` over the network."""
+        key = (made, self.is_net(src, dst), self.plan.route_of(self.number, src, dst), proxy)
+        if key not in self._kinds:
+            self._kinds[key] = self._hop(src, dst, made, proxy=proxy)
+        return self._kinds[key]
+
+    def _hop(self, src: int, dst: int, made: Pass, *, proxy: bool) -> RowKind:
         if proxy:
             return self.message(src, dst, made.dst_buffer, made.op)
         if self.is_net(src, dst):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.cuts import chunk_table
 from netsim.nccl.schedules.hops import Channel, RowKind
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, Work, folded
 from netsim.nccl.schedules.weave import USER, Place, Segments, Weave
 from netsim.schedule import (
@@ -33,7 +33,6 @@ from netsim.schedule import (
 GIVEN, SUMS, RESULTS, REGIONS = 0, 1, 2, 3  # copied in, summed up by a head, handed out
 LAST_ALIGNMENT = 16384  # bytes to which the chunk of the last loop is rounded up
 PIECES = 4  # of a head's chunk
-MANY_LOOPS = 256  # beyond, loops overlap one another, and pieces within each change nothing more
 
 
 def nvls(collective: Collective, plan: Plan) -> Schedule:
@@ -43,11 +42,17 @@ def nvls(collective: Collective, plan: Plan) -> Schedule:
     for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
         channel = Channel(plan, work.channel, multiplicity)
         cut = loop_segments(collective, work, len(plan.heads[0]), plan.slots)
-        pieces = PIECES if collective.name == "all_reduce" and len(cut.count) <= MANY_LOOPS else 1
+        pieces = PIECES if collective.name == "all_reduce" else 1
         cut = in_pieces(cut, pieces)
-        woven = _Switch(replace(channel, pieces=pieces), collective, plan.heads[0], group)
-        last = woven.all(cut.slots)
-        output.add(woven.woven, cut, REGIONS, last)
+        channel = replace(channel, pieces=pieces)
+
+        def turn(channel: Channel = channel) -> Turn:
+            switch = _Switch(channel, collective, plan.heads[0], group)
+            last = switch.all(plan.slots)
+            return Turn(switch.woven, last)
+
+        key = (*channel.key, plan.slots)
+        output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
 
 

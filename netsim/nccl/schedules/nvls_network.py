@@ -12,7 +12,7 @@ from netsim.nccl.schedules.lines import Lines
 from netsim.nccl.schedules.network import Network
 from netsim.nccl.schedules.nvls import SUMS, loop_segments
 from netsim.nccl.schedules.nvls_nodes import SwitchedNodes
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, folded
 from netsim.nccl.schedules.weave import Place
 from netsim.nccl.split import ALIGNMENT
@@ -26,12 +26,17 @@ def nvls_network(collective: Collective, plan: Plan) -> Schedule:
     output = Output(collective, places=plan.places, keep=False)
     inside = [output.builder.group(ranks) for ranks in plan.nodes]
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
+    heads = len(plan.heads[0])
     for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
-        heads = len(plan.heads[0])
+        channel = Channel(plan, work.channel, multiplicity)
         cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
-        lines = Lines(Channel(plan, work.channel, multiplicity), heads, cut.slots)
-        last = _Joined(lines, plan, plan.nodes, inside, across=across).all()
-        output.add(lines.woven, cut, REGIONS, last)
+
+        def turn(channel: Channel = channel) -> Turn:
+            lines = Lines(channel, heads, plan.slots)
+            return Turn(lines.woven, _Joined(lines, plan, plan.nodes, inside, across=across).all())
+
+        key = (*channel.key, heads, plan.slots, len(plan.work))
+        output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
 
 

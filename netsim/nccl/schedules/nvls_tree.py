@@ -11,7 +11,7 @@ from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines
 from netsim.nccl.schedules.nvls import SUMS, loop_segments
 from netsim.nccl.schedules.nvls_nodes import SwitchedNodes
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, folded
 from netsim.nccl.schedules.weave import Place
 from netsim.nccl.split import ALIGNMENT
@@ -27,15 +27,19 @@ def nvls_tree(collective: Collective, plan: Plan) -> Schedule:
     output = Output(collective, places=plan.places, keep=False)
     nodes = plan.nodes
     groups = [output.builder.group(ranks) for ranks in nodes]
-    twins = double_binary_tree(len(nodes))
+    twins, heads = double_binary_tree(len(nodes)), len(plan.heads[0])
     keys = {work.channel: (work.channel % 2, _routes(plan, work.channel)) for work in plan.work}
     for work, multiplicity in folded(plan, keys):
         channel = Channel(plan, work.channel, multiplicity)
-        heads = len(plan.heads[0])
         cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
-        lines = Lines(channel, heads, cut.slots)
-        last = _Crown(lines, plan, nodes, groups, places=twins[work.channel % 2]).all()
-        output.add(lines.woven, cut, REGIONS, last)
+
+        def turn(channel: Channel = channel) -> Turn:
+            lines = Lines(channel, heads, plan.slots)
+            crown = _Crown(lines, plan, nodes, groups, places=twins[channel.number % 2])
+            return Turn(lines.woven, crown.all())
+
+        key = (*channel.key, heads, plan.slots)
+        output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
 
 

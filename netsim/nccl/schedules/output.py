@@ -4,16 +4,46 @@ It keeps FIFOs of different channels apart in scratch, copies what stays on its 
 one mark a rank.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.collectives.collective import Collective
+from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.weave import Rows, Segments, Weave
 from netsim.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, Builder, Lag, Schedule, Style
 
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
+
+MEMORABLE = 50_000  # rows of the largest turn of a loop that is kept for other sizes
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of a channel's loop, and the ranks and rows that end it."""
+
+    woven: Weave
+    last: tuple[ArrayLike, ArrayLike]
+
+
+def remembered(collective: Collective, plan: Plan, key: object, write: Callable[[], Turn]) -> Turn:
+    """One turn of a channel's loop, written once for all sizes: without places it is the same.
+
+    `key` is what it depends on besides the function and the plan without its work.
+    """
+    if plan.places:
+        return write()
+    call = (collective.name, collective.root, plan.algorithm, plan.protocol)
+    whole = (*call, plan.direct, plan.registered, key)
+    if whole not in plan.memory:
+        turn = write()
+        if len(turn.woven) > MEMORABLE:
+            return turn
+        plan.memory[whole] = turn
+    found: Turn = plan.memory[whole]
+    return found
 
 
 class Output:
@@ -32,16 +62,13 @@ class Output:
 
     def add(
         self,
-        woven: Weave,
+        turn: Turn,
         cut: Segments,
         regions: int,
-        last: tuple[ArrayLike, ArrayLike],
         gates: Sequence[tuple[Rows, Lag]] = (),
     ) -> Rows:
-        """Append a channel with FIFOs of `regions` connections; returns its rows by turn.
-
-        `last` are ranks and the rows of a turn that end them.
-        """
+        """Append a channel with FIFOs of `regions` connections; returns its rows by turn."""
+        woven, last = turn.woven, turn.last
         if not len(cut.count) or not len(woven):
             return np.zeros((0, len(woven)), np.int32)
         rows = woven.unroll(self.builder, cut, base=self._scratch, places=self.places, gates=gates)

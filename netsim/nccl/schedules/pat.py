@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.cuts import chunk_table
 from netsim.nccl.schedules.hops import Channel, Pass, RowKind
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, Work, folded
 from netsim.nccl.schedules.weave import USER, Place, Segments, Weave
 from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Lag, Schedule
@@ -39,8 +39,12 @@ def pat(collective: Collective, plan: Plan) -> Schedule:
         turns = -(-most_blocks(collective.ranks) // together)
         cut = _segments(collective, work, together, plan.slots, turns)
         rounds = _Rounds(channel, collective, together, turns, plan.slots)
-        last = rounds.all()
-        output.add(rounds.woven, cut, rounds.regions, (np.arange(collective.ranks), last))
+
+        def turn(rounds: _Rounds = rounds) -> Turn:
+            return Turn(rounds.woven, (rounds.ranks, rounds.all()))
+
+        key = (*channel.key, together, turns, plan.slots)
+        output.add(remembered(collective, plan, key, turn), cut, rounds.regions)
     return output.close()
 
 

@@ -6,6 +6,7 @@ what execution costs. It knows no topology: how two ranks are linked is written 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from netsim.nccl.chunks import SLOTS, slot_bytes
 from netsim.nccl.mechanism import MECHANISMS, Mechanism
@@ -57,7 +58,8 @@ class Plan:
     (channel, source, destination). `direct`: ranks write straight into each other's output.
     `registered`: the switch reads and writes the user's buffers. `slots` is the depth of a FIFO.
     `fold`: equal channels become one row of their number; `places`: rows say where their data
-    lies, which only checks and pictures ask for.
+    lies, which only checks and pictures ask for. `memory` keeps what other sizes need again; it
+    belongs to one communicator.
     """
 
     algorithm: str
@@ -80,6 +82,7 @@ class Plan:
     slot_bytes: int = 0  # 0: NCCL's default for the protocol
     fold: bool = True
     places: bool = True
+    memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def slot(self) -> int:

@@ -14,10 +14,10 @@ from netsim.nccl.chunks import Steps, steps_of
 from netsim.nccl.names import function_of
 from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, Work, folded
 from netsim.nccl.schedules.walks import WALKS, Numbers, Walk
-from netsim.nccl.schedules.weave import NOWHERE, Place, Weave
+from netsim.nccl.schedules.weave import NOWHERE, Place, Segments, Weave
 from netsim.schedule import IN_ORDER, SCRATCH, Schedule
 
 Ints = NDArray[np.int64]
@@ -51,7 +51,13 @@ def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Step
     table = chunk_table(work, c.element_bytes, chunks)
     cut = segments(plan, c.element_bytes, table, steps=steps, turns=walk.steps)
     channel = replace(channel, pieces=cut.subs)
-    order = np.array(plan.rings[work.channel])
+    key = (*channel.key, cut.subs, cut.slots, cut.whole)
+    turn = remembered(c, plan, key, lambda: _turn(channel, c, walk, cut))
+    output.add(turn, cut, 2)
+
+
+def _turn(channel: Channel, c: Collective, walk: Walk, cut: Segments) -> Turn:
+    order = np.array(channel.plan.rings[channel.number])
     following = np.roll(order, -1)
     net = np.flatnonzero([channel.is_net(a, b) for a, b in zip(order, following, strict=True)])
     numbers = Numbers(c.ranks, cut.subs, walk.steps, net, channel.simple)
@@ -61,7 +67,7 @@ def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Step
     _order(woven, channel, numbers)
     _waits(woven, channel, numbers, order, cut.slots)
     ends = numbers.block(np.array(walk.steps), np.array(numbers.subs - 1), np.arange(c.ranks))
-    output.add(woven, cut, 2, (order, ends))
+    return Turn(woven, (order, ends))
 
 
 def _sends(

@@ -14,7 +14,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.names import Protocol
 from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.exchange import Exchange, Part, Seat
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn
 from netsim.nccl.schedules.plan import Plan, Transfer, Work
 from netsim.schedule import IN_ORDER, Schedule
 
@@ -66,7 +66,7 @@ def _append(output: Output, exchange: Exchange, doors: dict[Seat, int]) -> list[
     seats = [seat for _, some in passes for seat in some]
     ranks = [rank for rank, _ in seats]
     regions = 2 * len(exchange.parts)
-    made = output.add(exchange.woven, exchange.cut, regions, (ranks, last), gated)
+    made = output.add(Turn(exchange.woven, (ranks, last)), exchange.cut, regions, gated)
     return list(zip(seats, made[-1][last].tolist(), strict=True))
 
 

@@ -14,9 +14,9 @@ from netsim.nccl.names import Algorithm, function_of
 from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines, buffer_place
-from netsim.nccl.schedules.output import Output
+from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, folded
-from netsim.nccl.schedules.weave import Place
+from netsim.nccl.schedules.weave import Place, Segments
 from netsim.nccl.trees import Tree
 from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
@@ -62,9 +62,14 @@ def _over_trees(
         table = chunk_table(work, collective.element_bytes)
         cut = segments(plan, collective.element_bytes, table, steps=steps)
         channel = Channel(plan, work.channel, multiplicity, cut.subs)
-        lines = Lines(channel, cut.subs, cut.slots, cut.whole)
-        last = Climb(lines, trees[work.channel], collective.name, *threads).all()
-        output.add(lines.woven, cut, REGIONS, last)
+        found = trees[work.channel]
+
+        def turn(channel: Channel = channel, cut: Segments = cut, found: Tree = found) -> Turn:
+            lines = Lines(channel, cut.subs, cut.slots, cut.whole)
+            return Turn(lines.woven, Climb(lines, found, collective.name, *threads).all())
+
+        key = (found, *channel.key, cut.subs, cut.slots, cut.whole)
+        output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
 
 
