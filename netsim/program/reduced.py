@@ -3,16 +3,23 @@
 Names of such ways begin with `sharp:` (from a group to one GPU, or from one to a group) or
 `sharp-all:` (from a group to all of it in one stream, which is the reducing row's; handing out then
 takes nothing); the way from GPU to NIC follows, see `topology.ways`.
+
+The search for trees, and the library that it needs, are imported only where there are some: that
+takes as long as simulating a million rows.
 """
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.topology import Topology
-from netsim.topology.reduction import ReductionTree, SwitchReduction
+
+if TYPE_CHECKING:
+    from netsim.topology.reduction import ReductionTree, SwitchReduction
 
 Ints = NDArray[np.int32]
 ONE_WAY, BOTH_WAYS = "sharp", "sharp-all"
@@ -28,11 +35,14 @@ class FabricTrees:
     """The trees of one topology, each found once."""
 
     topology: Topology
-    _trees: dict[tuple[tuple[int, ...], str, int], ReductionTree] = field(default_factory=dict)
+    _trees: dict[tuple[tuple[int, ...], str, int], "ReductionTree"] = field(default_factory=dict)
 
     @cached_property
-    def _reduction(self) -> SwitchReduction:
-        return SwitchReduction(self.topology)
+    def _reduction(self) -> "SwitchReduction":
+        found: SwitchReduction = import_module("netsim.topology.reduction").SwitchReduction(
+            self.topology
+        )
+        return found
 
     def links(
         self, one: int, group: Ints, route: str, channel: int, *, down: bool
@@ -53,7 +63,7 @@ class FabricTrees:
         alone = self._branch(one, tree.down, tree.root, up=False)
         return np.concatenate([tree.up, alone]), tree.up_latency + float(seconds[alone].sum())
 
-    def _tree(self, group: Ints, way: str, channel: int) -> ReductionTree:
+    def _tree(self, group: Ints, way: str, channel: int) -> "ReductionTree":
         key = (tuple(group.tolist()), way, channel)
         if key not in self._trees:
             self._trees[key] = self._reduction.tree(group, way, channel)

@@ -93,3 +93,15 @@ def test_code_that_calls_what_no_process_has_is_refused() -> None:
 
 def test_a_function_of_compiled_code_is_also_one_of_python() -> None:
     assert Inner(lambda a: a + 1)(2) == 3
+
+
+def test_simulating_imports_nothing_that_takes_longer_than_simulating() -> None:
+    """Searches, tables and pictures have libraries of their own; they are for who asks for them."""
+    script = (
+        "import sys, netsim.program, netsim.engines.compiled, netsim.engines.simpy, netsim.timing"
+    )
+    script += "; print({'scipy', 'pandas', 'matplotlib', 'numba'} & sys.modules.keys())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
