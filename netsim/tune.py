@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from netsim.errors import NetsimError
 from netsim.expect.choice import cost_table
-from netsim.expect.plans import NotBuiltError
 from netsim.nccl.names import COLLECTIVES, Algorithm, Protocol
 from netsim.nccl.tuner_rule import TunerRule
 from netsim.prepared import Prepared
@@ -49,11 +48,7 @@ class Tuner:
     def best(self, size: int) -> Tuned:
         """The fastest of all that can run at a size."""
         usual = simulate_size(self.prepared, size, engine=self.engine)[0]
-        times: dict[Candidate, Row] = {}
-        for candidate in self._able(size):
-            row = self._row(candidate, size)
-            if row is not None:
-                times[candidate] = row
+        times = {candidate: self._row(candidate, size) for candidate in self._able(size)}
         for candidate in sorted(times, key=lambda one: _time(times[one]))[:2]:
             self._fewer_channels(candidate, size, times)
         winner = min(times, key=lambda one: _time(times[one]))
@@ -76,16 +71,13 @@ class Tuner:
         while best.channels is not None and best.channels > 1:
             fewer = replace(start, n_channels=best.channels // 2)
             row = self._row(fewer, size)
-            if row is None or _time(row) >= _time(best) * (1 - WORTH):
+            if _time(row) >= _time(best) * (1 - WORTH):
                 return
             times[fewer] = best = row
 
-    def _row(self, candidate: Candidate, size: int) -> Row | None:
-        """The row with a candidate forced; None for schedules that cannot be simulated."""
-        try:
-            return simulate_size(self._with(candidate), size, engine=self.engine)[0]
-        except NotBuiltError:
-            return None
+    def _row(self, candidate: Candidate, size: int) -> Row:
+        """The row with a candidate forced."""
+        return simulate_size(self._with(candidate), size, engine=self.engine)[0]
 
     def _with(self, candidate: Candidate) -> Prepared:
         if candidate not in self._forced:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 
 from netsim.collectives import Collective
-from netsim.errors import InputError
 from netsim.expect.choice import call_of
 from netsim.expect.job import Job
 from netsim.expect.wiring import Hop
@@ -15,10 +14,6 @@ from netsim.nccl.schedules import Plan, Work, transfers_of
 from netsim.nccl.split import Share, evenly_split, split_evenly, split_over_channels
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Choice, choose
-
-
-class NotBuiltError(InputError):
-    """A schedule of NCCL's that this version of netsim cannot simulate."""
 
 
 def nccl_plan(
@@ -39,7 +34,6 @@ def plan_of(
     """The plan of one of NCCL's functions."""
     comm, wiring = job.comm, job.wiring
     choice = choose(comm, call_of(collective, dtype))
-    _check_built(job, collective, choice.algorithm, choice.protocol)
     # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
     routes = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
     heads = wiring.direct if choice.algorithm == "CollNetDirect" else wiring.nvls
@@ -161,12 +155,3 @@ def _equal_parts(count: int, n_channels: int, chunk: int) -> tuple[Work, ...]:
     return tuple(
         Work(number, start, min(size, count - start), chunk) for number, start in enumerate(starts)
     )
-
-
-def _check_built(job: Job, collective: Collective, algorithm: str, protocol: str) -> None:
-    across = len(job.nodes) > 1 and algorithm in ("NVLS", "CollNetDirect")
-    if across and collective.name != "all_reduce":
-        raise NotBuiltError(
-            f"NCCL's {algorithm} {collective.name} ({protocol}) over several nodes is not "
-            "simulated yet"
-        )

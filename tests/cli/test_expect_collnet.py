@@ -31,6 +31,16 @@ def test_ampere_scatters_to_heads(capsys):
     assert [row["algorithm"] for row in found] == ["CollNetDirect", "CollNetDirect"]
 
 
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("algorithm", ["CollNetDirect", "NVLS"])
+def test_blocks_are_shared_through_the_network(capsys, collective, algorithm):
+    forced = ("--algo", algorithm, "--sizes", "1M,16M")
+    found = rows(capsys, "dgx-h100", collective, "--nodes", 3, *forced, *ENABLED)
+    assert [row["algorithm"] for row in found] == [algorithm] * 2
+    # All blocks but those of its node come in over the NICs of a node, or leave over them.
+    assert float(found[1]["time_us"]) > 16 * 2**20 * 2 / 3 / (8 * 50e9) * 1e6
+
+
 @pytest.mark.parametrize("algorithm", ["CollNetChain", "CollNetDirect", "NVLS"])
 @pytest.mark.parametrize(("nodes", "local"), [(2, 8), (3, 8), (5, 4)])
 def test_every_algorithm_runs_when_it_is_forced(capsys, algorithm, nodes, local):

@@ -62,3 +62,22 @@ def test_switches_of_nodes_and_of_the_network_sum_up(nodes, local, registered):
                 chunk=64,
             )
             checked(Collective("all_reduce", nodes * local, count, 4, in_place=in_place), plan)
+
+
+@pytest.mark.parametrize("algorithm", ["NVLS", "CollNetDirect"])
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize(("nodes", "local"), [(2, 1), (2, 2), (3, 2), (4, 3), (5, 1), (2, 8)])
+@pytest.mark.parametrize("quick", [False, True])
+def test_blocks_go_through_the_network(algorithm, name, nodes, local, quick):
+    if algorithm == "NVLS" and local == 1:
+        pytest.skip("NVLS needs two GPUs a node")
+    for count, in_place in ((5, False), (17 * 16 + 3, True)):
+        plan = small_plan(
+            *(algorithm, "Simple", nodes, local, count),
+            heads=heads_of(nodes, local, local),
+            doors=("net",) * local,
+            registered=quick,
+            direct=quick,
+            chunk=64,
+        )
+        checked(Collective(name, nodes * local, count, 4, in_place=in_place), plan)

@@ -9,6 +9,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.mechanism import Mechanism
 from netsim.nccl.schedules.collnet_chain import collnet_chain
 from netsim.nccl.schedules.collnet_direct import collnet_direct
+from netsim.nccl.schedules.network_blocks import network_blocks
 from netsim.nccl.schedules.nvls import nvls
 from netsim.nccl.schedules.nvls_network import nvls_network
 from netsim.nccl.schedules.nvls_tree import nvls_tree
@@ -45,7 +46,13 @@ def _ring(collective: Collective, plan: Plan) -> Schedule:
 
 
 def _nvls(collective: Collective, plan: Plan) -> Schedule:
-    return (nvls if len(plan.heads) == 1 else nvls_network)(collective, plan)
+    if len(plan.heads) == 1:
+        return nvls(collective, plan)
+    return (nvls_network if collective.name == "all_reduce" else network_blocks)(collective, plan)
+
+
+def _direct(collective: Collective, plan: Plan) -> Schedule:
+    return (collnet_direct if collective.name == "all_reduce" else network_blocks)(collective, plan)
 
 
 GENERATORS: dict[str, Generator] = {
@@ -54,7 +61,7 @@ GENERATORS: dict[str, Generator] = {
     "NVLS": _nvls,
     "NVLSTree": nvls_tree,
     "PAT": pat,
-    "CollNetDirect": collnet_direct,
+    "CollNetDirect": _direct,
     "CollNetChain": collnet_chain,
     "SendRecv": send_recv,
 }

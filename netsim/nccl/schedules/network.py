@@ -29,10 +29,13 @@ GROUP = 8  # channels whose data NCCL's proxies give to the network as one opera
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a group: the row that moves the data, and the row by which all have it."""
+    """One operation of a group: the row that moves the data, the row by which it is there, and
+    from the end of that how long until a block may use it.
+    """
 
     moved: int
     handed: int
+    lag: Lag = ARRIVED
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,36 @@ class Network:
         lines.done("network", lead, [moved])
         return Operation(moved, handed)
 
+    def share(
+        self, group: int, one: int, sub: int, given: int, door: str, number: int = 0
+    ) -> Operation:
+        """Give what a row has put into the FIFO of one head to all heads of its group, who find it
+        in the FIFO `number` after the first.
+        """
+        source, target = Place(0, self.given), Place(0, self.found + number)
+        kind = self._moves(MULTICAST, SINGLE + door)
+        moved = self.lines.woven.row(kind, one, group, sub, source=source, target=target)
+        return self._single(one, moved, [given])
+
+    def collect(
+        self, group: int, one: int, sub: int, given: Sequence[int], door: str, number: int = 0
+    ) -> Operation:
+        """Add up for one head what rows have put into the FIFO `number` after the first of all."""
+        source, target = Place(0, self.given + number), Place(0, self.found)
+        kind = self._moves(SWITCH_REDUCE, SINGLE + door)
+        moved = self.lines.woven.row(kind, group, one, sub, source=source, target=target)
+        return self._single(one, moved, given)
+
+    def _single(self, one: int, moved: int, given: Sequence[int]) -> Operation:
+        self._give(moved, given)
+        self.lines.done("network", one, [moved])
+        return Operation(moved, moved, self._arrival)
+
     def take(self, operation: Operation, rows: Sequence[int]) -> None:
         """Let rows take the sum out of a FIFO; the next operation on that slot waits for them."""
         woven, credit = self.lines.woven, self.lines.channel.plan.mechanism.network.credit
         for row in rows:
-            woven.after(row, operation.handed, ARRIVED)
+            woven.after(row, operation.handed, operation.lag)
             woven.after(operation.moved, row, Lag(credit, arrival=False), self.lines.slots)
 
     def _give(self, moved: int, given: Sequence[int]) -> None:
