@@ -295,3 +295,13 @@ def test_figures_of_the_fabric_between_racks_are_told_once():
                 4, "{kind: nvlink-domain, hosts: 2, between: {kind: fat-tree, k: 3}}", "gb200-nvl72"
             )
         )
+
+
+def test_sprayed_routes_are_the_same_however_many_are_found_at_once(monkeypatch):
+    t = topology(hosts(12, "{kind: dual-plane, nodes_per_unit: 2, ports: 16}"))
+    src, dst = np.random.default_rng(2).integers(0, 96, (2, 200))
+    whole = routes(t, src, dst)
+    monkeypatch.setattr("netsim.topology.fabrics.select._CELLS", 16)
+    parts = routes(t, src, dst)
+    for name in ("ptr", "link", "fraction", "latency"):
+        assert np.array_equal(getattr(whole, name), getattr(parts, name))

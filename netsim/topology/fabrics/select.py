@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from netsim.topology.fabrics.fabric import Ints, Wiring
 
+_CELLS = 500_000  # paths that are looked at together, to bound temporary memory
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -86,8 +88,20 @@ def _around_dead(
 def _spread(
     wiring: Wiring, policy: Policy, src: Ints, dst: Ints, counts: Ints
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """Every path of each pair, with equal parts of the bytes."""
+    """Every path of each pair, with equal parts of the bytes; some pairs at a time."""
     most = max(1, int(counts.max(initial=0)))
+    at_once = max(1, _CELLS // most)
+    if len(src) > at_once:
+        parts = [
+            _spread(
+                wiring, policy, src[n : n + at_once], dst[n : n + at_once], counts[n : n + at_once]
+            )
+            for n in range(0, len(src), at_once)
+        ]
+        width = max(hops.shape[1] for hops, _ in parts)
+        hops = np.concatenate([_wide(hops, width) for hops, _ in parts])
+        missing = [(part, width - part.shape[1]) for _, part in parts]
+        return hops, np.concatenate([np.pad(part, [(0, 0), (0, n)]) for part, n in missing])
     every = np.arange(most, dtype=np.int32)
     pairs = [column.repeat(most) for column in (src, dst, counts)]
     choice = np.tile(every, len(src))
