@@ -298,7 +298,7 @@ def test_figures_of_the_fabric_between_racks_are_told_once():
 
 
 def test_sprayed_routes_are_the_same_however_many_are_found_at_once(monkeypatch):
-    t = topology(hosts(12, "{kind: dual-plane, nodes_per_unit: 2, ports: 16}"))
+    t = topology(hosts(12, "{kind: dual-plane, nodes_per_unit: 2}"))
     src, dst = np.random.default_rng(2).integers(0, 96, (2, 200))
     whole = routes(t, src, dst)
     monkeypatch.setattr("netsim.topology.fabrics.select._CELLS", 16)
