@@ -24,6 +24,7 @@ from netsim.communicators import split_ranks
 from netsim.errors import InputError, ScenarioError, nearest
 from netsim.expect.choice import check_wishes, planned
 from netsim.expect.job import Job, job_of
+from netsim.expect.network import loses_gpudirect, networked, without_gpudirect
 from netsim.expect.plans import nccl_plan
 from netsim.expect.settings import AUTO, NCCL_NAMES, Wishes
 from netsim.looped import Looped, looped_build, looped_nccl
@@ -39,6 +40,7 @@ from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
 from netsim.topology.cluster import Cluster
 
+SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 # Where in a scenario the arguments of a collective are written.
 _FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix": "matrix"}
 
@@ -150,13 +152,16 @@ class Prepared:
 def prepare(cell: Cell) -> Prepared:
     """Build the topology of a cell and check that its workload fits; errors name the field."""
     source, work = cell.source, cell.scenario.workload
+    if work.algorithm in NCCL_NAMES:
+        _check_wishes(cell)
     topology, cluster = _built(cell)
     available = len(topology)
     if work.ranks is not None and max(work.ranks) >= available:
         place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
         raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
     try:
-        groups = split_ranks(work.split, available if work.ranks is None else len(work.ranks))
+        split = work.split or cell.scenario.nccl.env.get(SPLIT_VARIABLE)
+        groups = split_ranks(split, available if work.ranks is None else len(work.ranks))
     except ValueError as error:
         raise source.error(("workload", "split"), str(error)) from None
     if len({len(group) for group in groups}) > 1:
@@ -173,6 +178,8 @@ def _built(cell: Cell) -> tuple[Topology, Cluster | None]:
     """The topology, and the cluster that it is unless it is a plain graph."""
     config = cell.scenario.cluster
     if config.graph is None:
+        if cell.scenario.workload.algorithm in NCCL_NAMES:
+            config = networked(config, wishes_of(cell.scenario).settings())
         try:
             cluster = build_cluster(config)
         except TopologyError:
@@ -190,14 +197,10 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
         message = f"NCCL's choice needs a machine, not a plain graph; choose one of {known}"
         raise source.error(place, message)
     wishes = wishes_of(prepared.cell.scenario)
-    try:
-        check_wishes(work.collective, wishes)
-    except InputError as error:
-        raise source.error(place, error.message, hint=error.hint) from None
     place = ("cluster",)
     try:
-        jobs = [job_of(cluster, prepared.gpus[list(group)], wishes) for group in prepared.groups]
-        topology = with_blocks(prepared.topology, jobs[0].mechanism)
+        jobs = _jobs(prepared, cluster, wishes)
+        topology = with_blocks(jobs[0].cluster.topology, jobs[0].mechanism)
         found = replace(prepared, topology=topology, jobs=tuple(jobs))
         place = ("workload", "algorithm")
         found.planned(min(work.size_list()))
@@ -208,6 +211,24 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
     except InputError as error:
         raise source.error(place, error.message, hint=error.hint) from None
     return found
+
+
+def _check_wishes(cell: Cell) -> None:
+    try:
+        check_wishes(cell.scenario.workload.collective, wishes_of(cell.scenario))
+    except InputError as error:
+        raise cell.source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
+
+
+def _jobs(prepared: Prepared, cluster: Cluster, wishes: Wishes) -> list[Job]:
+    """The communicators; without GPUDirect in the cluster where NCCL makes no use of it."""
+    groups = [prepared.gpus[list(group)] for group in prepared.groups]
+    jobs = [job_of(cluster, group, wishes) for group in groups]
+    if not all(loses_gpudirect(job) for job in jobs):
+        return jobs
+    config = networked(prepared.cell.scenario.cluster, wishes.settings())
+    cluster = build_cluster(without_gpudirect(config))
+    return [job_of(cluster, group, wishes) for group in groups]
 
 
 def wishes_of(scenario: Scenario) -> Wishes:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from netsim.cli.expect_question import Given
-from netsim.nccl.environment import unmodelled
+from netsim.nccl.environment import without_effect
 from netsim.scenario.clusters import node_count
 from netsim.simulate import Prepared
 from netsim.topology.config import ClusterConfig
@@ -24,8 +24,8 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
     if prepared.jobs:
         if given.flags.get("nccl") is None and "version" not in scenario.nccl.model_fields_set:
             yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
-        for name in unmodelled(scenario.nccl.env):
-            yield f"warning: {name} is known to NCCL but changes nothing here"
+        for name, why in without_effect(scenario.nccl.env).items():
+            yield f"warning: {name} is known to NCCL but has no effect here: {why}"
     elif scenario.workload.algorithm == "ring":
         yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
     for group in config.members if config.graph is None else ():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from netsim.errors import InputError
 from netsim.expect.nodes import Node, nodes_of
 from netsim.expect.settings import Wishes
-from netsim.expect.wiring import Wiring, wiring_of
+from netsim.expect.wiring import Wiring, check_shared_memory, wiring_of
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.executed import worst_graph
 from netsim.nccl.facts import Facts
@@ -77,6 +77,7 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
         for node in kinds.values()
     ]
     ranks = [len(node.ranks) for node in nodes]
+    check_shared_memory(alike[0], list(kinds.values()))
     comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
     return Job(comm, nodes, cluster, gpus)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from netsim.nccl.environment import settings_from
 from netsim.nccl.graph_xml import GraphFile, graphs_of
+from netsim.nccl.nics_in_use import with_nics
 from netsim.nccl.node import NodeView, search_node
 from netsim.nccl.settings import Settings
 from netsim.nccl.version import Version
@@ -40,6 +41,7 @@ def nodes_of(
 ) -> tuple[Node, ...]:
     """The nodes of a communicator whose ranks are these GPUs of a cluster, by their first rank."""
     domain = cluster.domain
+    transport = cluster.transport.name if cluster.transport else ""
     if settings.mnnvl == 0:  # every host is a node, even where NVLink joins several
         domain = np.arange(len(cluster.host_class), dtype=np.int32)
         cluster = replace(cluster, domain=domain)
@@ -54,7 +56,8 @@ def nodes_of(
         places = tuple((gpus[here] - first[number]).tolist())
         key = (tuple(cluster.host_class[domain == number].tolist()), places)
         if key not in views:
-            system = _taking_part(node_system(cluster, number), places)
+            there = with_nics(node_system(cluster, number), transport, settings)
+            system = _taking_part(there, places)
             views[key] = _searched(system, len(ranks) > 1, version, chosen, graphs)
         found.append(Node(tuple(here), views[key]))
     return tuple(found)

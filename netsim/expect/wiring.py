@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from netsim.errors import InputError
 from netsim.expect.nodes import Node
 from netsim.nccl.channels import Channel, ChannelGraph
 from netsim.nccl.communicator import Communicator
@@ -142,6 +143,19 @@ def _links(comm: Communicator, nodes: Sequence[Node]) -> tuple[str, dict[Pair, s
             if kind != usual:
                 others[node.ranks[one], node.ranks[other]] = kind
     return usual, others
+
+
+def check_shared_memory(comm: Communicator, nodes: Sequence[Node]) -> None:
+    """Refuse what NCCL would send over the network inside a node, without its shared memory."""
+    if not comm.settings.shm_disabled:
+        return
+    for node in nodes:
+        for (one, other), kind in _kinds(comm, node).items():
+            if kind == "shm":
+                raise InputError(
+                    f"NCCL_SHM_DISABLE leaves no way between GPUs {one} and {other} of a node but "
+                    "the network, which is not simulated"
+                )
 
 
 def _kinds(comm: Communicator, node: Node) -> dict[Pair, str]:

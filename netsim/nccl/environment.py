@@ -9,7 +9,9 @@ from typing import Any
 
 from netsim.errors import InputError, shown, suggest
 from netsim.nccl.choice_lists import algorithm_lists, protocol_lists
+from netsim.nccl.effects import EFFECTS, reason
 from netsim.nccl.facts import Facts, facts_of
+from netsim.nccl.nic_names import NicNames, nic_names
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.variables import KNOWN_VARIABLES, VENDOR_PREFIXES
 from netsim.nccl.version import NEWEST, Version
@@ -29,6 +31,8 @@ def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Se
         if not text:
             continue
         value = _read(name, text, reader, facts)
+        if not field:
+            continue
         known = fields.get(field)
         fields[field] = {**known, **value} if isinstance(known, dict) else value
     settings = replace(NO_SETTINGS, **fields)
@@ -54,9 +58,9 @@ def known_and_unknown(
     return {name: text for name, text in ours.items() if is_known(name)}, warnings
 
 
-def unmodelled(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Known variables that change nothing here, in case someone expects them to."""
-    return tuple(name for name in variables if is_known(name) and name not in READERS)
+def without_effect(variables: Mapping[str, str]) -> dict[str, str]:
+    """Known variables that change nothing here, and why, in case someone expects them to."""
+    return {name: reason(name) for name in variables if is_known(name) and name not in EFFECTS}
 
 
 def _read(name: str, text: str, reader: Reader, facts: Facts) -> Any:
@@ -136,6 +140,34 @@ def _nics(text: str, facts: Facts) -> str:
 
 
 OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
+
+
+def _threads(least: int, most: int) -> Reader:
+    """Threads of a block: NCCL takes its default where they are no multiple of a warp."""
+    read = _whole(least, most)
+
+    def checked(text: str, facts: Facts) -> object:
+        number = read(text, facts)
+        if isinstance(number, int) and number % 32:
+            raise ValueError(f"expected a multiple of 32, got {shown(text)}")
+        return number
+
+    return checked
+
+
+def _is_socket(text: str, facts: Facts) -> bool:
+    return text.casefold() == "socket"
+
+
+def _names(text: str, facts: Facts) -> NicNames:
+    return nic_names(text)
+
+
+def _checked(reader: Reader) -> tuple[str, Reader]:
+    """A variable whose value is checked, and which changes nothing."""
+    return "", reader
+
+
 _channels = _whole(1, 64)
 _bytes = _whole(0, 2**31)
 
@@ -157,8 +189,8 @@ READERS: dict[str, tuple[str, Reader]] = {
     "NCCL_PAT_ENABLE": ("pat", _whole(0, 2)),
     "NCCL_MNNVL_ENABLE": ("mnnvl", _whole(0, 2)),
     "NCCL_LL128_C2C": ("ll128_c2c", _flag),
-    "NCCL_NTHREADS": ("n_threads", _whole(32, 1024)),
-    "NCCL_LL128_NTHREADS": ("ll128_threads", _whole(32, 1024)),
+    "NCCL_NTHREADS": ("n_threads", _threads(64, 512)),
+    "NCCL_LL128_NTHREADS": ("ll128_threads", _threads(160, 640)),
     "NCCL_NET_OVERHEAD": ("net_overhead_us", _microseconds),
     "NCCL_BUFFSIZE": ("buffer_bytes", _bytes_of("Simple")),
     "NCCL_LL_BUFFSIZE": ("buffer_bytes", _bytes_of("LL")),
@@ -166,22 +198,27 @@ READERS: dict[str, tuple[str, Reader]] = {
     "NCCL_P2P_DISABLE": ("p2p_disabled", _flag),
     "NCCL_P2P_LEVEL": ("p2p_level", _level),
     "NCCL_P2P_DIRECT_DISABLE": ("p2p_direct_disabled", _flag),
-    "NCCL_P2P_READ_ENABLE": ("p2p_read", _flag_or_auto),
+    "NCCL_P2P_READ_ENABLE": _checked(_flag_or_auto),
     "NCCL_NVB_DISABLE": ("nvb_disabled", _flag),
     "NCCL_SHM_DISABLE": ("shm_disabled", _flag),
-    "NCCL_SHM_LOCALITY": ("shm_locality", _whole(1, 2)),
+    "NCCL_SHM_LOCALITY": _checked(_whole(1, 2)),
     "NCCL_NET_GDR_LEVEL": ("gdr_level", _level),
-    "NCCL_NET_GDR_READ": ("gdr_read", _flag_or_auto),
+    "NCCL_NET_GDR_READ": _checked(_flag_or_auto),
     "NCCL_NET_GDR_C2C": ("gdr_c2c", _flag),
     "NCCL_PXN_DISABLE": ("pxn_disabled", _flag),
     "NCCL_P2P_PXN_LEVEL": ("pxn_level", _whole(0, 2)),
     "NCCL_CROSS_NIC": ("cross_nic", _whole(0, 2)),
     "NCCL_NETDEVS_POLICY": ("nics_policy", _nics),
     "NCCL_IB_DISABLE": ("ib_disabled", _flag),
+    "NCCL_NET": ("sockets", _is_socket),
+    "NCCL_IB_HCA": ("hcas", _names),
+    "NCCL_SOCKET_IFNAME": ("interfaces", _names),
     "NCCL_IB_QPS_PER_CONNECTION": ("qps", _whole(1, 128)),
-    "NCCL_IB_SPLIT_DATA_ON_QPS": ("split_over_qps", _flag),
-    "NCCL_IB_AR_THRESHOLD": ("ar_threshold", _bytes),
-    "NCCL_NET_DISABLE_INTRA": ("net_disable_intra", _flag),
+    "NCCL_IB_SPLIT_DATA_ON_QPS": _checked(_flag),
+    "NCCL_IB_AR_THRESHOLD": _checked(_bytes),
+    "NCCL_NET_DISABLE_INTRA": _checked(_flag),
+    "NCCL_MIN_P2P_NCHANNELS": ("min_p2p_channels", _channels),
+    "NCCL_MAX_P2P_NCHANNELS": ("max_p2p_channels", _channels),
     "NCCL_NCHANNELS_PER_NET_PEER": ("net_peer_channels", _channels),
     "NCCL_P2P_SCHEDULE_GROUP_SIZE": ("p2p_group", _whole(1, 1024)),
     "NCCL_P2P_LL_THRESHOLD": ("p2p_ll_threshold", _bytes),
@@ -189,6 +226,6 @@ READERS: dict[str, tuple[str, Reader]] = {
     "NCCL_P2P_NVL_CHUNKSIZE": ("p2p_nvl_chunk", _whole(1, 2**31)),
     "NCCL_P2P_NET_CHUNKSIZE": ("p2p_net_chunk", _whole(1, 2**31)),
     "NCCL_P2P_PCI_CHUNKSIZE": ("p2p_pci_chunk", _whole(1, 2**31)),
-    "NCCL_SOCKET_NTHREADS": ("socket_threads", _whole(1, 16)),
-    "NCCL_NSOCKS_PERTHREAD": ("sockets_per_thread", _whole(1, 64)),
+    "NCCL_SOCKET_NTHREADS": _checked(_whole(1, 16)),
+    "NCCL_NSOCKS_PERTHREAD": _checked(_whole(1, 64)),
 }

@@ -117,7 +117,8 @@ def p2p_channels(
     settings: Settings = NO_SETTINGS,
 ) -> P2pChannels:
     """Channels for sends and receives, given the executed channels of the collectives."""
-    total = _power_of_two(n_channels)
+    total = min(n_channels, settings.max_p2p_channels or n_channels)
+    total = _power_of_two(max(total, settings.min_p2p_channels or 1))
     counts = [
         _to_peer(table, gpu, peer) for gpu in table.gpus for peer in table.gpus if gpu != peer
     ]

@@ -210,16 +210,6 @@ def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -
     return _within_gdr(table, gpu, net, beside, settings)
 
 
-def reads_directly(table: PathTable, gpu: int, net: int, settings: Settings) -> bool:
-    """Whether sends leave from GPU memory: old GPUs only do where NVLink keeps PCIe free."""
-    if not reaches_directly(table, gpu, net, settings):
-        return False
-    if settings.gdr_read is not None:
-        return settings.gdr_read
-    nvlinked = any(table.type_of(gpu, peer) == "NVL" for peer in table.gpus if peer != gpu)
-    return table.graph.gpu(gpu).sm >= 80 or len(table.gpus) == 1 or nvlinked
-
-
 def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[int]:
     """The candidates with the widest path from `node` and, of those, the nearest type."""
     best, found = (0.0, 0), list[int]()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from netsim.nccl.names import Function, PathType
+from netsim.nccl.nic_names import NicNames
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,9 @@ class Settings:
     p2p_disabled: bool = False
     p2p_level: PathType | None = None
     p2p_direct_disabled: bool = False
-    p2p_read: bool | None = None
     nvb_disabled: bool = False
     shm_disabled: bool = False
-    shm_locality: int = 2
     gdr_level: PathType | None = None
-    gdr_read: bool | None = None
     gdr_c2c: bool = True
     pxn_disabled: bool = False
     pxn_level: int = 2
@@ -47,10 +45,12 @@ class Settings:
     nics_policy: str = "AUTO"
     nics_at_most: int = 0  # with the policy MAX
     ib_disabled: bool = False
+    sockets: bool = False  # NCCL_NET=Socket
+    hcas: NicNames | None = None
+    interfaces: NicNames | None = None
     qps: int = 1
-    split_over_qps: bool = False
-    ar_threshold: int = 8192
-    net_disable_intra: bool = False
+    min_p2p_channels: int | None = None
+    max_p2p_channels: int | None = None
     net_peer_channels: int | None = None
     p2p_group: int = 8
     p2p_ll_threshold: int = 16384
@@ -58,8 +58,6 @@ class Settings:
     p2p_nvl_chunk: int = 524288
     p2p_net_chunk: int = 131072
     p2p_pci_chunk: int = 131072
-    socket_threads: int | None = None
-    sockets_per_thread: int | None = None
 
 
 NO_SETTINGS = Settings()

@@ -7,12 +7,16 @@ import pytest
 from nccl_nodes import node_of, system_of
 
 from netsim.errors import InputError
-from netsim.nccl.environment import known_and_unknown, settings_from, unmodelled
+from netsim.nccl.effects import EFFECTS, WITHOUT_EFFECT
+from netsim.nccl.environment import READERS, known_and_unknown, settings_from, without_effect
 from netsim.nccl.names import FUNCTIONS
+from netsim.nccl.nic_names import nic_names
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.tuning import Call, choose, cost_entry, timed_costs
+from netsim.nccl.variables import KNOWN_VARIABLES
 from netsim.nccl.version import NEWEST, Version
+from tests.environment_table import PAGE, page
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -31,8 +35,7 @@ def test_nothing_set_is_nothing_asked():
         ("NCCL_COLLNET_ENABLE", "1", "collnet", True),
         ("NCCL_P2P_LEVEL", "sys", "p2p_level", "SYS"),
         ("NCCL_P2P_LEVEL", "3", "p2p_level", "PHB"),
-        ("NCCL_NET_GDR_READ", "1", "gdr_read", True),
-        ("NCCL_NET_GDR_READ", "-2", "gdr_read", None),
+        ("NCCL_NET", "socket", "sockets", True),
         ("NCCL_NET_OVERHEAD", "1500", "net_overhead_us", 1.5),
         ("NCCL_NETDEVS_POLICY", "all", "nics_policy", "ALL"),
         ("NCCL_IB_QPS_PER_CONNECTION", "4", "qps", 4),
@@ -77,6 +80,12 @@ def test_values_that_share_a_field():
             {"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "8"},
             "NCCL_MIN_NCHANNELS 16 is larger than NCCL_MAX_NCHANNELS 8",
         ),
+        ({"NCCL_NTHREADS": "100"}, "NCCL_NTHREADS: expected a multiple of 32, got '100'"),
+        (
+            {"NCCL_IB_HCA": "mlx5_0:x"},
+            "NCCL_IB_HCA: expected names such as mlx5_0,mlx5_1 or mlx5_0:1, after ^ or =, "
+            "got 'mlx5_0:x'",
+        ),
         ({"NCCL_CROSS_NIC": "3"}, "NCCL_CROSS_NIC: expected a whole number from 0 to 2, got '3'"),
         (
             {"NCCL_P2P_LEVEL": "PCI"},
@@ -100,7 +109,29 @@ def test_process_environments_are_warned_about():
     )
     assert known == {"NCCL_DEBUG": "INFO", "NCCL_FASTRAK_X": "1"}
     assert warnings == ("NCCL_MAX_NCHANELS is no NCCL variable (did you mean NCCL_MAX_NCHANNELS?)",)
-    assert unmodelled(known) == ("NCCL_DEBUG", "NCCL_FASTRAK_X")
+    assert list(without_effect(known)) == ["NCCL_DEBUG", "NCCL_FASTRAK_X"]
+    assert without_effect({"NCCL_ALGO": "Ring", "NCCL_SHM_LOCALITY": "1"}) == {
+        "NCCL_SHM_LOCALITY": "the data crosses host memory once on either side"
+    }
+
+
+def test_every_variable_is_known_and_either_read_or_explained():
+    assert set(EFFECTS) | set(WITHOUT_EFFECT) <= KNOWN_VARIABLES
+    assert not set(EFFECTS) & set(WITHOUT_EFFECT)
+    assert set(READERS) <= set(EFFECTS) | set(WITHOUT_EFFECT)
+    read = {name for name, (field, _) in READERS.items() if field}
+    elsewhere = {"NCCL_TUNER_CONFIG_FILE", "NCCL_GRAPH_FILE", "NCCL_TESTS_SPLIT"}
+    assert set(EFFECTS) - elsewhere == read
+
+
+def test_names_of_nics():
+    every = nic_names("mlx5")
+    assert every.admit("mlx5_0", 1)
+    some = nic_names("^=mlx5_1,mlx5_2:2")
+    admitted = [some.admit(f"mlx5_{nic}", port) for nic, port in [(0, 1), (1, 1), (2, 1), (2, 2)]]
+    assert admitted == [True, False, True, False]
+    assert nic_names("mlx5_1").admit("mlx5_10", 1)
+    assert not nic_names("=mlx5_1").admit("mlx5_10", 1)
 
 
 def test_lists():
@@ -247,3 +278,7 @@ def test_pat_needs_one_gpu_a_node():
 def test_one_rank_needs_no_choice():
     node = search_node(system_of("h100_1nic"), networked=False, devices=[3])
     assert choose(communicator(node), Call("AllReduce", MIB)).algorithm == "Ring"
+
+
+def test_the_page_of_docs_is_what_the_package_says():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.environment_table"

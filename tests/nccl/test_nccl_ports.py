@@ -4,7 +4,7 @@ import pytest
 from nccl_nodes import node_of, system_of
 
 from netsim.nccl.facts import facts_of
-from netsim.nccl.paths import path_table, ports_of, reaches_directly, reads_directly
+from netsim.nccl.paths import path_table, ports_of, reaches_directly
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.system import system_graph
 
@@ -44,15 +44,6 @@ def test_gpudirect_needs_support_and_nearness():
     far = table_of("l40s8sw", Settings(gdr_level="SYS"))
     assert reaches_directly(far, far.gpus[7], far.nets[0], Settings(gdr_level="SYS"))
     assert far.type_of(far.gpus[0], far.nets[0]) == "PIX"
-
-
-def test_old_gpus_read_directly_only_beside_nvlink():
-    cases = {"v100pcie4sw": False, "dgx1v_4nic": True, "a100_8nic": True, "a100_tcp": False}
-    for config, reads in cases.items():
-        table = table_of(config)
-        assert reads_directly(table, table.gpus[0], table.nets[0], NO_SETTINGS) == reads
-    table, asked = table_of("v100pcie4sw"), Settings(gdr_read=True)
-    assert reads_directly(table, table.gpus[0], table.nets[0], asked)
 
 
 @pytest.mark.parametrize(("disabled", "kind"), [(False, "NVB"), (True, "SYS")])
