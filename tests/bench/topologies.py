@@ -1,8 +1,8 @@
 """python -m tests.bench.topologies [--gpus N…] [--fabric KIND…]: time and memory to build a fabric.
 
 Each builds in a process of its own, on DGX H100 (gb200-nvl72 for NVLink domains), and then routes a
-hundred thousand random pairs (a thousand where they are sprayed); seconds, and MB at the most
-beyond what importing takes.
+hundred thousand random pairs (a thousand on rings and where they are sprayed); seconds, and MB at
+the most beyond what importing takes.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from netsim.topology.build import build_cluster
 from netsim.topology.config import ClusterConfig
 
 PAIRS = 100_000
-SPRAYED = 1_000  # pairs where every one has hundreds of paths
+FEW = 1_000  # where every pair has hundreds of paths or hops
 FABRICS = {
     "single-switch": {},
     "leaf-spine": {"ports": 2048},
@@ -69,7 +69,7 @@ def _measured(kind: str, gpus: int) -> dict[str, float]:
     topology = build_cluster(ClusterConfig.model_validate(_cluster(kind, gpus))).topology
     links = len(topology.links)
     built = time.perf_counter()
-    pairs = SPRAYED if kind == "dual-plane" else PAIRS
+    pairs = FEW if kind in ("dual-plane", "ring") else PAIRS
     ends = np.random.default_rng(1).integers(0, gpus, (2, pairs)).astype(np.int32)
     topology.routes(*ends, np.zeros(pairs, np.int32))
     return {

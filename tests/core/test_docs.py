@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from netsim.collectives import Collective, check_races, verify
 from netsim.engines import simulate
 from netsim.program import place
 from netsim.topology import switch
+from netsim.topology.fabrics.config import BUILDERS
+from netsim.topology.transports import TRANSPORTS
 from tests.cli.command import netsim
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +74,28 @@ def test_what_extending_shows_works_as_shown() -> None:
     star = simulate(place(schedule, names["star"](5)))
     assert star.makespan == pytest.approx(simulate(place(schedule, switch(5, 50e9, 1e-6))).makespan)
     assert names["run"](place(schedule, switch(5, 50e9))).makespan == 0
+
+
+TOPOLOGIES = (ROOT / "docs" / "topologies.md").read_text()
+
+
+def test_the_page_on_topologies_is_true(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    machine, cluster = blocks(TOPOLOGIES, "yaml")
+    (tmp_path / "mine.yaml").write_text(machine)
+    (tmp_path / "racks.yaml").write_text(cluster)
+    shutil.copy(ROOT / "tests/data/nccl/topo/h100_8nic.xml", tmp_path / "cluster.xml")
+    shutil.copy(ROOT / "tests/data/smi/h100_spaces.txt", tmp_path / "topo.txt")
+    commands = [line for block in blocks(TOPOLOGIES, "sh") for line in block.splitlines()]
+    for command in [*commands, "netsim check racks.yaml", "netsim topo show topologies/mine.yaml"]:
+        outcome = netsim(capsys, *shlex.split(command)[1:])
+        assert outcome.code == 0, (command, outcome.err)
+
+
+def test_the_page_on_topologies_names_every_fabric_and_transport() -> None:
+    for kind in [*BUILDERS, "single-switch", "ring", "nvlink-domain", "custom"]:
+        assert f"| `{kind}` |" in TOPOLOGIES
+    for one in TRANSPORTS.values():
+        row = next(line for line in TOPOLOGIES.splitlines() if line.startswith(f"| `{one.name}` |"))
+        assert f"{one.usable * 100:.3g} %" in row
+        assert row.split("|")[-2].strip().startswith(one.routing)
