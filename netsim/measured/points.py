@@ -115,7 +115,7 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
     work = prepared.cell.scenario.workload
     in_place = row.is_in_place(work.collective) and work.collective in HAS_IN_PLACE
     try:
-        timing = simulate_one(prepared, row.size_bytes, in_place=in_place)
+        timing = simulate_one(prepared, row.size_bytes, in_place=in_place, engine="compiled")
         plan = prepared.planned(row.size_bytes)
     except CollectiveError as error:
         raise InputError(error.message) from None
