@@ -28,7 +28,7 @@ COMMAND = re.compile(rf"{PERF.pattern}\w*\s+-\w", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (\S+)")
 ASSIGNMENT = re.compile(r"(?:-x|export|--env|-e|^)\s+(NCCL_[A-Z0-9_]+)=(['\"]?)([^\s'\"]+)\2")
 CHOICE = re.compile(r"(\d+) Bytes -> Algo (\w+) proto (\w+)")
-INFO = re.compile(r"\S+:\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")
+INFO = re.compile(r"[A-Za-z][\w.\-]*:\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")
 STAMP = re.compile(r"(?:\s+\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?)?Z?)+\s*$")
 # What launchers write before a line: srun -l, mpirun --tag-output and --timestamp-output, dates.
 PREFIX = re.compile(

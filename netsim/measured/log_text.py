@@ -93,11 +93,11 @@ def _joined(lines: list[str]) -> Iterator[str]:
         line = cleaned(raw)
         inside, core = INFO.search(line), CORE.search(line)
         if held and not inside and not core and line.strip() and not line.lstrip().startswith("#"):
-            yield f"{held} {line.strip()}"
+            yield held + line
             yield from [""] * blanks
             held, blanks = "", 0
         elif core and inside and inside.start() > core.start():
-            held, blanks = line[: inside.start()].rstrip(), 1
+            held, blanks = line[: inside.start()], 1
         elif held and inside:
             blanks += 1
         else:
