@@ -21,6 +21,7 @@ from netsim.version import __version__
 VERBS = {
     "run": ("netsim.cli.run", "Simulate all cells of a scenario."),
     "expect": ("netsim.cli.expect", "Print the table that nccl-tests would print, and why."),
+    "compare": ("netsim.cli.compare", "Hold measured logs against the prediction."),
     "accuracy": ("netsim.cli.accuracy", "Hold the simulator against an index of measured runs."),
     "explain": ("netsim.cli.explain", "Show where the time goes and what would change it."),
     "topo": ("netsim.cli.topo", "List and show machines and topologies."),

@@ -1,0 +1,78 @@
+"""The scenario that a log is held against: options and files as given, the rest as the log says."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from netsim.cli.expect_question import Given, asked
+from netsim.errors import InputError, NetsimError
+from netsim.measured.log_run import LogRun
+from netsim.measured.proposals import Proposal, proposal_of
+from netsim.runs import find_scenario, load_source
+from netsim.topology.load import load_machine
+from netsim.yamlio.overrides import apply_overrides
+from netsim.yamlio.source import Source
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the command line says: a topology or a scenario, or neither, and options."""
+
+    topology: str | None
+    scenario: str | None
+    given: Given
+
+
+def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...]]:
+    """The scenario for a run, and what was taken from the log."""
+    if question.scenario is not None:
+        found = find_scenario(question.scenario)
+        source = apply_overrides(load_source(found.path), question.given.settings)
+        if "sweep" in source.data:
+            raise InputError(f"{found.path}: a log is held against one cell, not a sweep")
+        return source, ()
+    said = proposal_of(run)
+    notes: list[str] = []
+    topology = question.topology
+    if topology is None:
+        if said.machine is None:
+            raise InputError(
+                f"{run.file}: the log does not say on what it ran", hint="give --topology"
+            )
+        topology = said.machine
+        notes.append(f"taken from the log: {topology} ({run.gpu_name})")
+    given = _completed(question.given, said, topology, notes)
+    answer = asked(topology, run.collective, given)
+    return answer.source, (*notes, *answer.notes)
+
+
+def _completed(given: Given, said: Proposal, topology: str, notes: list[str]) -> Given:
+    """The options, and what the log says where they say nothing."""
+    flags = dict(given.flags)
+    counts = _counts(flags, said, topology)
+    known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
+    for name, value in known.items():
+        if value is not None and flags.get(name) is None:
+            flags[name] = value
+            notes.append(f"taken from the log: {name.replace('_', ' ')} {value}")
+    named = {text.partition("=")[0] for text in given.variables}
+    more = [f"{name}={value}" for name, value in said.variables if name not in named]
+    notes += [f"taken from the log: {text}" for text in more]
+    return replace(given, flags=flags, variables=(*given.variables, *more))
+
+
+def _counts(flags: dict[str, object], said: Proposal, topology: str) -> dict[str, int | None]:
+    """Hosts and GPUs of each, from ranks and hosts of the log."""
+    if said.ranks is None or said.ranks[0] != said.ranks[1] or Path(topology).suffix:
+        return {}
+    try:
+        machine = load_machine(topology)
+    except NetsimError:
+        return {}
+    ranks, gpus = said.ranks[0], flags.get("gpus_per_node")
+    nodes = flags.get("nodes") or said.hosts
+    if isinstance(nodes, int) and ranks % nodes == 0:
+        return {"nodes": nodes, "gpus_per_node": ranks // nodes}
+    each = gpus if isinstance(gpus, int) else min(machine.gpu.count, ranks)
+    if ranks % each:
+        return {}
+    return {"nodes": ranks // each, "gpus_per_node": each}

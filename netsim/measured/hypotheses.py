@@ -1,0 +1,175 @@
+"""What would explain a run that is far from its simulation: single causes, each simulated.
+
+A cause changes one thing of the scenario. They are ranked by how well the changed simulation fits.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+from netsim.errors import NetsimError
+from netsim.measured.comparison import few, log_error, prepared_for
+from netsim.measured.log_run import LogRun
+from netsim.prepared import Prepared
+from netsim.topology.machine import Machine
+from netsim.yamlio.overrides import override
+from netsim.yamlio.source import Source
+
+SIZES = 6  # of a run that are simulated for each cause
+WORTH = 0.67  # a cause that leaves more of the error than this explains nothing
+SLOW_HOST = (3.0, 10.0)  # times the usual cost of a launch
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing changed: what it is called, and the keys of the scenario that say so."""
+
+    name: str
+    changes: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How well a cause fits: mean error as a part, and as it was without."""
+
+    cause: str
+    error: float
+    before: float
+
+    @property
+    def explains(self) -> bool:
+        """Whether it takes most of the error away."""
+        return self.error < WORTH * self.before
+
+
+def explanations(source: Source, run: LogRun) -> list[Explained]:
+    """All causes that can be tried, the best fit first."""
+    rows = few(run.rows, SIZES)
+    prepared = prepared_for(source, run)
+    before = exp(log_error(prepared, rows, run.collective)) - 1
+    found = []
+    for cause in causes(source, prepared):
+        changed = source
+        for key, value in cause.changes:
+            changed = override(changed, key, value, cause.name)
+        try:
+            error = log_error(prepared_for(changed, run), rows, run.collective)
+        except NetsimError:  # this system cannot have it
+            continue
+        found.append(Explained(cause.name, exp(error) - 1, before))
+    return sorted(found, key=lambda one: one.error)
+
+
+def causes(source: Source, prepared: Prepared) -> Iterator[Cause]:
+    """What may be wrong with a system of this kind."""
+    config = prepared.cell.scenario.cluster
+    if config.graph is not None:
+        return
+    machine = config.members[0].loaded.machine
+    hosts = sum(group.nodes for group in config.members)
+    if hosts > 1 and machine.nics is not None:
+        yield from _network(source, prepared, machine)
+    yield from _inside(source, machine)
+    yield from _choices(source, prepared)
+    launch = prepared.cell.scenario.launch_costs()
+    if launch.style == "process_per_gpu" and machine.gpu.count > 1:
+        yield Cause("one process drives all GPUs of a host", (("launch", "single_process"),))
+    for factor in SLOW_HOST:
+        usual = 4.2e-6 if launch.host is None else launch.host
+        costs = {"style": launch.style, "host": f"{usual * factor * 1e6:g}us"}
+        yield Cause(
+            f"host launch bound: launches take {factor:g} times as long", (("launch", costs),)
+        )
+
+
+def _network(source: Source, prepared: Prepared, machine: Machine) -> Iterator[Cause]:
+    config = prepared.cell.scenario.cluster
+    nics = machine.nics
+    assert nics is not None
+    count = nics.count if config.nics_per_node is None else config.nics_per_node
+    rate = config.nic or (config.fabric.nic if config.fabric else None) or nics.rates[0]
+    if count > 1:
+        node = {"node": 0, "nics": list(range(1, count))}
+        yield Cause("one NIC missing on one host", _add(source, node))
+        yield Cause("one NIC missing on every host", (("cluster.nics_per_node", count - 1),))
+    for part in (2, 4, 8):
+        if count > part or (count == part and part > 1):
+            left = count // part
+            name = f"{left} of {count} NICs in use on every host"
+            yield Cause(name, (("cluster.nics_per_node", left),))
+    for part, name in ((2, "half its"), (4, "a quarter of its")):
+        value = f"{rate * 8 / part / 1e9:g}Gbps"
+        yield Cause(f"every NIC at {name} rate", (("cluster.nic", value),))
+    no_direct = {"machine": {"nics": {"gpudirect": False}}}
+    yield Cause("no GPUDirect: data passes the hosts' memory", _add(source, no_direct))
+    yield Cause("TCP sockets instead of RDMA", _with_transport(source, "tcp"))
+
+
+def _inside(source: Source, machine: Machine) -> Iterator[Cause]:
+    up = machine.scale_up
+    overridden = source.data.get("cluster", {}).get("overrides") or []
+    fitted = any(one.get("machine", {}).get("scale_up", {}).get("fitted") for one in overridden)
+    if up is not None and (up.fitted or fitted):
+        yield Cause("NVLink not in use", _machine(source, {"scale_up": {"fitted": False}}))
+        fewer: dict[str, Any] = {}
+        if up.links is not None and up.links > 1:
+            fewer = {"links": up.links // 2}
+        elif up.peers and max(links for _, _, links in up.peers) > 1:
+            fewer = {"peers": [[a, b, max(1, links // 2)] for a, b, links in up.peers]}
+        if fewer:
+            yield Cause("half of the NVLinks in use", _machine(source, {"scale_up": fewer}))
+    env = _env(source)
+    if env.get("NCCL_P2P_DISABLE") != "1":
+        yield Cause("peer access off", _set(source, NCCL_P2P_DISABLE="1"))
+    if machine.pcie.width > 4 and (up is None or not up.switches):
+        for width in (8, 4):
+            figures = {"pcie": {"width": width}}
+            yield Cause(
+                f"PCIe x{width} instead of x{machine.pcie.width}", _machine(source, figures)
+            )
+
+
+def _choices(source: Source, prepared: Prepared) -> Iterator[Cause]:
+    if prepared.planned(prepared.cell.scenario.workload.size_list()[0]) is None:
+        return
+    env, job = _env(source), prepared.jobs[0]
+    if "NCCL_ALGO" not in env and prepared.cell.scenario.workload.collective == "all_reduce":
+        for name in ("Ring", "Tree"):
+            yield Cause(f"{name} forced", _set(source, NCCL_ALGO=name))
+        if job.comm.nvls_channels:
+            yield Cause("NVLS off", _set(source, NCCL_NVLS_ENABLE="0"))
+    if "NCCL_PROTO" not in env:
+        for name in ("LL", "Simple"):
+            yield Cause(f"protocol {name} forced", _set(source, NCCL_PROTO=name))
+    channels = job.comm.n_channels
+    for count in (1, 2, 4, 8, 16):
+        if count < channels:
+            limits = _set(source, NCCL_MIN_NCHANNELS="1", NCCL_MAX_NCHANNELS=str(count))
+            yield Cause(f"{count} of {channels} channels", limits)
+    if "NCCL_BUFFSIZE" not in env:
+        yield Cause("buffers of 1 MiB", _set(source, NCCL_BUFFSIZE=str(2**20)))
+
+
+def _env(source: Source) -> dict[str, str]:
+    found = (source.data.get("nccl") or {}).get("env") or {}
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def _set(source: Source, **variables: str) -> tuple[tuple[str, Any], ...]:
+    return (("nccl.env", _env(source) | variables),)
+
+
+def _add(source: Source, one: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """One more override of the cluster."""
+    before = source.data.get("cluster", {}).get("overrides") or []
+    return (("cluster.overrides", [*before, one]),)
+
+
+def _machine(source: Source, figures: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return _add(source, {"machine": figures})
+
+
+def _with_transport(source: Source, name: str) -> tuple[tuple[str, Any], ...]:
+    fabric = source.data.get("cluster", {}).get("fabric") or {}
+    return (("cluster.fabric", {**fabric, "transport": name}),)
