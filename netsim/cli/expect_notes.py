@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from netsim.cli.expect_question import Given
+from netsim.expect.choice import fallback
 from netsim.nccl.environment import without_effect
 from netsim.scenario.clusters import node_count
 from netsim.simulate import Prepared
@@ -26,6 +27,7 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
             yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
         for name, why in without_effect(scenario.nccl.env).items():
             yield f"warning: {name} is known to NCCL but has no effect here: {why}"
+        yield from fallbacks(prepared)
     elif scenario.workload.algorithm == "ring":
         yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
     for group in config.members if config.graph is None else ():
@@ -34,6 +36,16 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
                 f"assumed, not validated: NCCL's rules hold for {group.loaded.machine.gpu.model}, "
                 "which runs another library"
             )
+
+
+def fallbacks(prepared: Prepared) -> Iterator[str]:
+    """Where NCCL before 2.24 does not do what it is told to."""
+    scenario = prepared.cell.scenario
+    work = scenario.workload
+    for job in prepared.jobs[:1]:
+        reason = fallback(job, prepared.collective(max(work.size_list())), work.dtype)
+        if reason:
+            yield f"NCCL {scenario.nccl.version} falls back to Ring: {reason}"
 
 
 def roundings(prepared: Prepared, sizes: list[int]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from netsim.expect.job import Job
 from netsim.expect.settings import AUTO, Wishes
 from netsim.nccl.names import COLLECTIVES
 from netsim.nccl.plan import Planned, plan_call, plan_sends
-from netsim.nccl.tuning import Call, TimedCost, timed_costs
+from netsim.nccl.tuning import Call, TimedCost, fallback_reason, timed_costs
 
 
 def planned(job: Job, collective: Collective, dtype: str) -> Planned:
@@ -31,6 +31,13 @@ def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[TimedCost,
     if collective.name not in COLLECTIVES:
         return ()
     return timed_costs(job.comm, call_of(collective, dtype))
+
+
+def fallback(job: Job, collective: Collective, dtype: str) -> str:
+    """Why NCCL runs rings and not what it was told to (before 2.24); nothing where it obeys."""
+    if collective.name not in COLLECTIVES:
+        return ""
+    return fallback_reason(job.comm, call_of(collective, dtype))
 
 
 def check_wishes(collective: str, wishes: Wishes) -> None:

@@ -1,6 +1,6 @@
 """From a job and what NCCL chose for a call to the Plan of which its schedule is made."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from netsim.collectives import Collective
 from netsim.expect.choice import call_of
@@ -8,10 +8,17 @@ from netsim.expect.job import Job
 from netsim.expect.wiring import Hop
 from netsim.nccl.chunks import chunk_bytes, slot_bytes
 from netsim.nccl.communicator import Communicator
-from netsim.nccl.names import COLLECTIVES
+from netsim.nccl.names import COLLECTIVES, Algorithm
 from netsim.nccl.plan import SEND_RECV
 from netsim.nccl.schedules import Plan, Work, transfers_of
-from netsim.nccl.split import Share, evenly_split, split_evenly, split_over_channels
+from netsim.nccl.split import (
+    Share,
+    evenly_split,
+    shared_loops,
+    shared_parts,
+    split_evenly,
+    split_over_channels,
+)
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Choice, choose
 
@@ -114,29 +121,23 @@ def _node_of_rank(job: Job) -> tuple[int, ...]:
 def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...]:
     """The part of every channel, in chunks as NCCL sizes them.
 
-    Before 2.22 all channels shared every loop over the data; here each has one part of that size.
+    Before 2.22 all channels shared every loop over the data; what a channel has of all loops is one
+    part here, in chunks of the same sizes.
     """
     comm, function = job.comm, COLLECTIVES[collective.name]
     algorithm, protocol = choice.algorithm, choice.protocol
-    size = collective.size_bytes
-    n_channels = launch(comm, size, algorithm, protocol, choice.n_channels).n_channels
+    used = launch(comm, collective.size_bytes, algorithm, protocol, choice.n_channels)
     element, whole = collective.element_bytes, function in ("AllGather", "ReduceScatter")
-    scale = element * (comm.n_ranks if whole else 1)
-    if not comm.facts.continuous_split:
-        chunk = chunk_bytes(
-            comm, function, algorithm, protocol, collective.size_bytes, n_channels=n_channels
-        )
-        return _equal_parts(collective.count, n_channels, chunk)
-    if evenly_split(comm, algorithm):
-        chunk = chunk_bytes(
-            comm, function, algorithm, protocol, collective.count * scale, n_channels=n_channels
-        )
-        shares = split_evenly(collective.count * element, n_channels)
-        return tuple(
-            Work(number, offset // element, nbytes // element, chunk)
-            for number, (offset, nbytes) in enumerate(shares)
-            if nbytes
-        )
+    scale, nbytes = element * (comm.n_ranks if whole else 1), collective.count * element
+    even = evenly_split(comm, algorithm)
+    if even or not comm.facts.continuous_split:
+        n, total = used.n_channels, collective.count * scale
+        chunk = chunk_bytes(comm, function, algorithm, protocol, total, n_channels=n)
+        if even:
+            return _works([part for _, part in split_evenly(nbytes, n)], chunk, element)
+        spread = _chunks_of_a_loop(job, collective, algorithm)
+        loops = shared_loops(nbytes, chunk, n, used.n_threads, protocol, spread=spread)
+        return _works(shared_parts(loops, nbytes, n, spread=spread), chunk, element)
     share = Share(function, collective.count, element, protocol)
     return tuple(
         Work(
@@ -145,13 +146,23 @@ def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...
             part.count,
             chunk_bytes(comm, function, algorithm, protocol, part.count * scale),
         )
-        for part in split_over_channels([share], n_channels, comm.n_ranks)
+        for part in split_over_channels([share], used.n_channels, comm.n_ranks)
     )
 
 
-def _equal_parts(count: int, n_channels: int, chunk: int) -> tuple[Work, ...]:
-    size = -(-count // n_channels)
-    starts = range(0, count, size) if size else range(0)
-    return tuple(
-        Work(number, start, min(size, count - start), chunk) for number, start in enumerate(starts)
-    )
+def _works(parts: Sequence[int], chunk: int, element_bytes: int) -> tuple[Work, ...]:
+    """Work of so many bytes for each channel, one behind the other."""
+    made, start = [], 0
+    for channel, nbytes in enumerate(parts):
+        if nbytes:
+            made.append(Work(channel, start, nbytes // element_bytes, chunk))
+        start += nbytes // element_bytes
+    return tuple(made)
+
+
+def _chunks_of_a_loop(job: Job, collective: Collective, algorithm: Algorithm) -> int:
+    """Chunks of a channel in one loop: one for each rank of a ring, or for each head."""
+    if collective.name != "all_reduce":
+        return 1
+    heads = {"Ring": job.comm.n_ranks, "NVLS": job.comm.n_heads, "NVLSTree": job.comm.n_heads}
+    return heads.get(algorithm, 1)

@@ -144,6 +144,18 @@ def shared_loops(
     return tuple(loops)
 
 
+def shared_parts(
+    loops: Sequence[Loop], nbytes: int, n_channels: int, *, spread: int = 1
+) -> tuple[int, ...]:
+    """Bytes that each channel moves in all loops before 2.22."""
+    parts = [0] * n_channels
+    for loop in loops:
+        step = spread * loop.chunk
+        for channel in range(n_channels):
+            parts[channel] += min(step, max(0, nbytes - loop.offset - channel * step))
+    return tuple(parts)
+
+
 def _traffic(share: Share, n_ranks: int) -> int:
     factor = traffic_per_byte(share.function, n_ranks, share.protocol)
     return max(LEAST_TRAFFIC, share.count * share.element_bytes * factor)

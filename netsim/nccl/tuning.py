@@ -155,6 +155,14 @@ def _tuned(comm: Communicator, call: Call, timed: Sequence[TimedCost]) -> Choice
     return None
 
 
+def fallback_reason(comm: Communicator, call: Call) -> str:
+    """Why nothing that the user admits can run `call`, where NCCL then takes rings; or nothing."""
+    if comm.n_ranks == 1 or comm.facts.bad_choice == "refuse":
+        return ""
+    timed = timed_costs(comm, call)
+    return "" if any(entry.time_us is not None for entry in timed) else _reasons(comm, timed)
+
+
 def time_us(comm: Communicator, call: Call, cost: Cost) -> float:
     """NCCL's expected time of `call` with this entry, in µs, with all its corrections."""
     latency, bandwidth = cost.latency_us, cost.bandwidth * _correction(comm, call, cost)

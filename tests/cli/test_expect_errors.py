@@ -143,3 +143,16 @@ def test_a_chunk_may_be_written_as_a_size(capsys) -> None:
     ]
     rows = [next(csv.DictReader(text.splitlines())) for text in texts]
     assert rows[0]["time_us"] == rows[1]["time_us"] != rows[2]["time_us"]
+
+
+def test_old_versions_fall_back_to_rings_and_say_so(capsys):
+    question = ("expect", "dgx-a100", "all_reduce", "--algo", "NVLS", "--sizes", "1M")
+    old = netsim(capsys, *question, "--nccl", "2.20")
+    assert old.code == 0
+    assert "NCCL 2.20 falls back to Ring: NVLS needs multicast" in old.err
+    assert "Ring" in old.out
+    new = netsim(capsys, *question, "--nccl", "2.24")
+    assert new.code == 2
+    assert "no algorithm available for AllReduce (NVLS needs multicast" in new.err
+    obeyed = netsim(capsys, *question[:-4], "--algo", "Tree", "--sizes", "1M", "--nccl", "2.20")
+    assert "falls back" not in obeyed.err

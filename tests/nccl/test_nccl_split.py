@@ -13,6 +13,7 @@ from netsim.nccl.split import (
     Share,
     loops_of_part,
     shared_loops,
+    shared_parts,
     split_evenly,
     split_over_channels,
 )
@@ -105,6 +106,19 @@ def test_loops_before_2_22_share_every_loop_among_all_channels():
     short = shared_loops(100_000, 2 * MIB, 2, 512, "Simple", spread=8)
     assert [(loop.offset, loop.chunk) for loop in short] == [(0, 7680)]
     assert shared_loops(4096, 32768, 1, 96, "LL", spread=8)[0].chunk == 768
+
+
+@pytest.mark.parametrize("nbytes", [4, 100_000, 64 * MIB, 70 * MIB + 4])
+@pytest.mark.parametrize(("channels", "spread"), [(1, 1), (3, 1), (2, 8), (24, 8)])
+def test_what_channels_have_of_shared_loops_is_everything(nbytes, channels, spread):
+    loops = shared_loops(nbytes, 2 * MIB, channels, 544, "Simple", spread=spread)
+    parts = shared_parts(loops, nbytes, channels, spread=spread)
+    assert sum(parts) == nbytes
+    assert list(parts) == sorted(parts, reverse=True)
+    # Full channels make chunks of the loops' own sizes again.
+    if parts[0] == sum(spread * loop.chunk for loop in loops):
+        own = loops_of_part(parts[0], 2 * MIB, spread=spread)
+        assert [loop.chunk for loop in own] == [loop.chunk for loop in loops]
 
 
 def test_collnet_uses_all_channels_alike():
