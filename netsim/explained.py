@@ -30,7 +30,7 @@ def explained(
 
 def explained_title(prepared: Prepared, size: int) -> str:
     """The operation in words."""
-    work, plan = prepared.cell.scenario.workload, prepared.planned(size)
+    work, plan = prepared.cell.scenario.collective, prepared.planned(size)
     how = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
     ranks = len(prepared.groups[0])
     return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {how}"

@@ -35,6 +35,7 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
 from netsim.scenario.models import Scenario
 from netsim.scenario.names import DTYPES
+from netsim.scenario.training import Training
 from netsim.schedule import Schedule, combine
 from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
@@ -60,7 +61,7 @@ class Prepared:
     @cached_property
     def gpus(self) -> NDArray[np.int32]:
         """The device of every rank of the whole world."""
-        chosen = self.cell.scenario.workload.ranks
+        chosen = self.cell.scenario.collective.ranks
         return (
             np.arange(len(self.topology), dtype=np.int32)
             if chosen is None
@@ -75,7 +76,7 @@ class Prepared:
     @cached_property
     def parameters(self) -> dict[str, Any]:
         """Parameters of the algorithm; what is left open follows from the cluster."""
-        work = self.cell.scenario.workload
+        work = self.cell.scenario.collective
         takes = parameters_of(work.collective, work.algorithm)
         whole = work.ranks is None and len(self.groups) == 1
         if "node_size" in takes and whole and not {"node_size", "groups"} & set(work.parameters):
@@ -84,7 +85,7 @@ class Prepared:
 
     def estimated_rows(self) -> int:
         """Rows of all communicators at the largest size, without building large schedules."""
-        work, ranks = self.cell.scenario.workload, len(self.groups[0])
+        work, ranks = self.cell.scenario.collective, len(self.groups[0])
         fixed = {"groups", "root"} & set(self.parameters) or work.pairs or work.matrix or work.root
 
         def rows_at(count: int) -> int:
@@ -98,7 +99,7 @@ class Prepared:
         self, size: int, *, in_place: bool = False, ranks: int | None = None
     ) -> Collective:
         """The collective of one communicator (or of another number of ranks) at a size."""
-        work = self.cell.scenario.workload
+        work = self.cell.scenario.collective
         return collective_of(
             work.collective,
             ranks or len(self.groups[0]),
@@ -119,7 +120,7 @@ class Prepared:
         """The same as loops over the buffers, of which some can be left out."""
         collective = self.collective(size, in_place=in_place)
         if not self.jobs:
-            algorithm = self.cell.scenario.workload.algorithm
+            algorithm = self.cell.scenario.collective.algorithm
             return looped_build(collective, algorithm, self.parameters, self._joined)
         kinds = list(dict.fromkeys(self.jobs))
         places = [kinds.index(job) for job in self.jobs]
@@ -139,19 +140,23 @@ class Prepared:
         scenario = self.cell.scenario
         registered = scenario.nccl.registration != "none"
         direct = scenario.launch_costs().style == "single_process"
-        dtype = scenario.workload.dtype
+        dtype = scenario.collective.dtype
         return nccl_plan(job, collective, dtype, registered=registered, direct=direct)
 
     def planned(self, size: int) -> Planned | None:
         """What NCCL decides for the first communicator at a size; None for textbook algorithms."""
         if not self.jobs:
             return None
-        return planned(self.jobs[0], self.collective(size), self.cell.scenario.workload.dtype)
+        return planned(self.jobs[0], self.collective(size), self.cell.scenario.collective.dtype)
 
 
 def prepare(cell: Cell) -> Prepared:
     """Build the topology of a cell and check that its workload fits; errors name the field."""
-    source, work = cell.source, cell.scenario.workload
+    source = cell.source
+    if isinstance(cell.scenario.workload, Training):
+        message = "a training step is run and written out as a whole, by netsim run"
+        raise source.error(("workload", "model"), message, key=True)
+    work = cell.scenario.collective
     if work.algorithm in NCCL_NAMES:
         _check_wishes(cell)
     topology, cluster = _built(cell)
@@ -178,7 +183,7 @@ def _built(cell: Cell) -> tuple[Topology, Cluster | None]:
     """The topology, and the cluster that it is unless it is a plain graph."""
     config = cell.scenario.cluster
     if config.graph is None:
-        if cell.scenario.workload.algorithm in NCCL_NAMES:
+        if cell.scenario.collective.algorithm in NCCL_NAMES:
             config = networked(config, wishes_of(cell.scenario).settings())
         try:
             cluster = build_cluster(config)
@@ -190,7 +195,7 @@ def _built(cell: Cell) -> tuple[Topology, Cluster | None]:
 
 def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
     """The same with NCCL's communicators; what NCCL would refuse is said here."""
-    source, work = prepared.cell.source, prepared.cell.scenario.workload
+    source, work = prepared.cell.source, prepared.cell.scenario.collective
     place: tuple[str, ...] = ("workload", "algorithm")
     if cluster is None:
         known = ", ".join(ALGORITHMS[work.collective])
@@ -215,7 +220,7 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
 
 def _check_wishes(cell: Cell) -> None:
     try:
-        check_wishes(cell.scenario.workload.collective, wishes_of(cell.scenario))
+        check_wishes(cell.scenario.collective.collective, wishes_of(cell.scenario))
     except InputError as error:
         raise cell.source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
 
@@ -233,14 +238,14 @@ def _jobs(prepared: Prepared, cluster: Cluster, wishes: Wishes) -> list[Job]:
 
 def wishes_of(scenario: Scenario) -> Wishes:
     """What a scenario asks of NCCL."""
-    nccl, work = scenario.nccl, scenario.workload
+    nccl, work = scenario.nccl, scenario.collective
     version = parse_version(nccl.version)
     return Wishes(version, nccl.env, work.algorithm, work.protocol, nccl.tuner, nccl.graph)
 
 
 def _check_algorithm(prepared: Prepared) -> None:
     """Build a schedule, or smaller ones of its kind: what does not fit is said before a run."""
-    source, work = prepared.cell.source, prepared.cell.scenario.workload
+    source, work = prepared.cell.source, prepared.cell.scenario.collective
     if work.algorithm not in ALGORITHMS[work.collective]:
         near = nearest(work.algorithm, [*ALGORITHMS[work.collective], *NCCL_NAMES])
         if near in NCCL_NAMES:
@@ -260,7 +265,7 @@ def _check_algorithm(prepared: Prepared) -> None:
 def _placed(cell: Cell, error: CollectiveError) -> ScenarioError:
     """The error with the place of the argument at fault."""
     path: tuple[str, ...] = ("workload", _FIELDS.get(error.field, "algorithm"))
-    if error.field in cell.scenario.workload.parameters:
+    if error.field in cell.scenario.collective.parameters:
         path = ("workload", "parameters", error.field)
     message = error.message.removeprefix(f"{error.field}: ")
     return cell.source.error(path, message, hint=error.hint)

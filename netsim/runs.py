@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from netsim.answers import answer, prepare_any
 from netsim.presets import Preset, find_preset, is_path, preset_folder
 from netsim.results import Row
 from netsim.scenario.cells import Cell, expand
-from netsim.simulate import prepare, simulate_size
 from netsim.yamlio.overrides import apply_overrides
 from netsim.yamlio.source import Source, read_source
 
@@ -37,7 +37,7 @@ def checked_cells(source: Source) -> list[Cell]:
     """All cells of a scenario, each known to fit together; what is wrong is raised at once."""
     cells = expand(source)
     for cell in cells:
-        prepare(cell)
+        prepare_any(cell)
     return cells
 
 
@@ -56,7 +56,7 @@ def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "au
     cells = checked_cells(load_source(find_scenario(str(scenario)).path, settings))
     rows = []
     for cell in cells:
-        prepared = prepare(cell)
+        prepared = prepare_any(cell)
         sizes = cell.scenario.workload.size_list()
-        rows += [simulate_size(prepared, size, engine=engine)[0] for size in sizes]
+        rows += [answer(prepared, size, engine=engine) for size in sizes]
     return rows

@@ -25,7 +25,7 @@ def simulate_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> tuple[Row, Timing]:
     """The row of one cell at one size, and the timing behind it (out of place)."""
-    work, bench = prepared.cell.scenario.workload, _bench(prepared, size, engine, progress)
+    work, bench = prepared.cell.scenario.collective, _bench(prepared, size, engine, progress)
     call = prepared.looped(size)
     timing = bench.time_looped(call)
     inplace = None
@@ -51,7 +51,7 @@ def _bench(prepared: Prepared, size: int, engine: str, progress: Progress | None
         prepared.topology,
         prepared.gpus,
         launch_of(prepared, size),
-        prepared.cell.scenario.workload.timing == "single",
+        prepared.cell.scenario.collective.timing == "single",
         engine,
         progress,
     )
@@ -80,7 +80,7 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
 
 def question_row(prepared: Prepared, size: int) -> Row:
     """The row of one cell at one size without what only a simulation tells."""
-    scenario, work = prepared.cell.scenario, prepared.cell.scenario.workload
+    scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
     collective, plan = prepared.collective(size), prepared.planned(size)
     return Row(
         scenario=scenario.name or "",

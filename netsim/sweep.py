@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from netsim.answers import AnyPrepared, answer, named, prepare_any
 from netsim.errors import NetsimError
 from netsim.results import Folder, Row
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label
-from netsim.simulate import Prepared, prepare, simulate_size
 from netsim.timing import Progress
 from netsim.version import MODEL_VERSION
 
@@ -43,12 +43,12 @@ def run_tasks(
     progress: Callable[[Task], Progress | None] = lambda task: None,
 ) -> Iterator[tuple[Task, Row, NetsimError | None]]:
     """Simulate what the folder does not have yet; yield every row as it is there."""
-    prepared: Prepared | None = None
+    prepared: AnyPrepared | None = None
     for task in tasks:
         error = None
         if task.key not in folder.finished:
             if prepared is None or prepared.cell is not task.cell:
-                prepared = prepare(task.cell)
+                prepared = prepare_any(task.cell)
             began = time.perf_counter()
             row, error = _answer(prepared, task, engine, progress(task))
             folder.record(task.key, row, _timing(time.perf_counter() - began))
@@ -62,27 +62,24 @@ def finished_row(folder: Folder, task: Task) -> Row:
 
 
 def _answer(
-    prepared: Prepared, task: Task, engine: str, progress: Progress | None
+    prepared: AnyPrepared, task: Task, engine: str, progress: Progress | None
 ) -> tuple[Row, NetsimError | None]:
     try:
-        return simulate_size(prepared, task.size, engine=engine, progress=progress)[0], None
+        return answer(prepared, task.size, engine=engine, progress=progress), None
     except NetsimError as error:
-        scenario, work = task.cell.scenario, task.cell.scenario.workload
+        scenario = task.cell.scenario
         row = Row(
             scenario=scenario.name or "",
             cell=task.cell.id,
             topology=cluster_label(scenario.cluster),
-            collective=work.collective,
-            algorithm=work.algorithm,
-            dtype=work.dtype,
-            size_bytes=task.size,
+            size_bytes=task.size or None,
             seed=scenario.seed,
             model_version=MODEL_VERSION,
             status="error",
             error=str(error),
             axes=dict(task.cell.axes),
         )
-        return row, error
+        return named(task.cell, row), error
 
 
 def _timing(seconds: float) -> dict[str, object]:

@@ -60,7 +60,7 @@ class Tuner:
     def _able(self, size: int) -> Iterator[Candidate]:
         """What NCCL's rules allow for this call."""
         collective = self.prepared.collective(size)
-        dtype = self.prepared.cell.scenario.workload.dtype
+        dtype = self.prepared.cell.scenario.collective.dtype
         for entry in cost_table(self.prepared.jobs[0], collective, dtype):
             if entry.time_us is not None:
                 yield Candidate(entry.cost.algorithm, entry.cost.protocol)
@@ -81,7 +81,7 @@ class Tuner:
 
     def _with(self, candidate: Candidate) -> Prepared:
         if candidate not in self._forced:
-            function = COLLECTIVES[self.prepared.cell.scenario.workload.collective]
+            function = COLLECTIVES[self.prepared.cell.scenario.collective.collective]
             wish = (candidate.algorithm, candidate.protocol, candidate.n_channels)
             rule = TunerRule(function, 0, EVERYTHING, *wish)
             made = {
@@ -96,7 +96,7 @@ class Tuner:
 def rules_of(prepared: Prepared, found: Sequence[Tuned]) -> list[TunerRule]:
     """Rules for what was found at rising sizes; each holds up to the next size that was tried."""
     comm = prepared.jobs[0].comm
-    function = COLLECTIVES[prepared.cell.scenario.workload.collective]
+    function = COLLECTIVES[prepared.cell.scenario.collective.collective]
     sizes = [one.best.size_bytes or 0 for one in found]
     rules: list[TunerRule] = []
     for number, one in enumerate(found):

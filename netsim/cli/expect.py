@@ -106,7 +106,7 @@ def command(
     if why is not None:
         explain(prepared, one_size(why, "--why"), form)
         return
-    for note in roundings(prepared, prepared.cell.scenario.workload.size_list()):
+    for note in roundings(prepared, prepared.cell.scenario.collective.size_list()):
         typer.echo(note, err=True)
     if tuner_out is not None:
         write_tuner(prepared, tuner_out, engine)

@@ -28,7 +28,7 @@ def print_acceptance(prepared: Prepared, part: float, engine: Engine) -> None:
     """The table on standard output; the one number that nccl-tests takes beside it."""
     rows = list(simulated(prepared, engine))
     _tell_failures(rows)
-    typer.echo(acceptance_csv(rows, part, prepared.cell.scenario.workload.root), nl=False)
+    typer.echo(acceptance_csv(rows, part, prepared.cell.scenario.collective.root), nl=False)
     typer.echo(
         f"NCCL_TESTS_MIN_BW={min_bandwidth(rows, part):.4g} asks nccl-tests for {part:.4g} of the "
         "expected average over these sizes",

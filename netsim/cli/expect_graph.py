@@ -13,7 +13,7 @@ from netsim.simulate import Prepared
 def write_graph(prepared: Prepared, path: Path) -> None:
     """Write the graphs of the node with rank 0, as NCCL_GRAPH_DUMP_FILE does."""
     if not prepared.jobs:
-        algorithm = prepared.cell.scenario.workload.algorithm
+        algorithm = prepared.cell.scenario.collective.algorithm
         raise InputError(f"--graph-out: {algorithm} is a textbook algorithm without channels")
     nodes = prepared.jobs[0].nodes
     write_text(path, write_graphs(nodes[0].view))

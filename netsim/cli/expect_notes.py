@@ -28,7 +28,7 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
         for name, why in without_effect(scenario.nccl.env).items():
             yield f"warning: {name} is known to NCCL but has no effect here: {why}"
         yield from fallbacks(prepared)
-    elif scenario.workload.algorithm == "ring":
+    elif scenario.collective.algorithm == "ring":
         yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
     for group in config.members if config.graph is None else ():
         if not group.loaded.machine.gpu.sm:
@@ -41,7 +41,7 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
 def fallbacks(prepared: Prepared) -> Iterator[str]:
     """Where NCCL before 2.24 does not do what it is told to."""
     scenario = prepared.cell.scenario
-    work = scenario.workload
+    work = scenario.collective
     for job in prepared.jobs[:1]:
         reason = fallback(job, prepared.collective(max(work.size_list())), work.dtype)
         if reason:

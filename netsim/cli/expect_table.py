@@ -40,7 +40,7 @@ def print_table(prepared: Prepared, form: Format, engine: Engine) -> list[Row]:
 
 def simulated(prepared: Prepared, engine: Engine) -> Iterator[Row]:
     """The row of every size, as it is done."""
-    sizes = prepared.cell.scenario.workload.size_list()
+    sizes = prepared.cell.scenario.collective.size_list()
     if engine == "auto" and len(sizes) >= MANY_SIZES:
         engine = "compiled"
     for size in sizes:

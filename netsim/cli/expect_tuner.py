@@ -16,7 +16,7 @@ from netsim.tune import Tuned, Tuner, merged, rules_of
 
 def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:
     """Try everything at every size, print what won, and write the table."""
-    work = prepared.cell.scenario.workload
+    work = prepared.cell.scenario.collective
     if work.collective not in COLLECTIVES:
         raise InputError(
             f"--tuner-out: NCCL runs {work.collective} as sends and receives, without a choice"

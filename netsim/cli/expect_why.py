@@ -25,10 +25,10 @@ def explain(prepared: Prepared, size: int, form: Format) -> None:
     """Print it as text, or the cost table alone as CSV or JSON."""
     plan = prepared.planned(size)
     if plan is None:
-        algorithm = prepared.cell.scenario.workload.algorithm
+        algorithm = prepared.cell.scenario.collective.algorithm
         raise InputError(f"--why: {algorithm} is a textbook algorithm, which nobody chose")
     job, collective = prepared.jobs[0], prepared.collective(size)
-    costs = cost_table(job, collective, prepared.cell.scenario.workload.dtype)
+    costs = cost_table(job, collective, prepared.cell.scenario.collective.dtype)
     if form in ("csv", "json"):
         _table(cost_rows(costs, plan), form)
         return

@@ -82,7 +82,7 @@ def command(
     if state:
         show_states(prepared, nbytes, output)
         return
-    chosen = nbytes or max(prepared.cell.scenario.workload.size_list())
+    chosen = nbytes or max(prepared.cell.scenario.collective.size_list())
     found = explained(prepared, chosen, engine=engine)
     title = explained_title(prepared, chosen)
     _print(found, title, form)

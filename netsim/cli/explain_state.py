@@ -19,7 +19,7 @@ def show_states(prepared: Prepared, size: int | None, output: Path | None) -> No
     value = _states(prepared, size)
     typer.echo(render_text(value), nl=False)
     if output is not None:
-        work = prepared.cell.scenario.workload
+        work = prepared.cell.scenario.collective
         title = f"{work.algorithm} {work.collective}, {len(prepared.groups[0])} ranks"
         labels = [chunk.label for chunk in value.chunks]
         for path in plot_states(value.states, labels, output / "state", title=title):
@@ -27,7 +27,7 @@ def show_states(prepared: Prepared, size: int | None, output: Path | None) -> No
 
 
 def _states(prepared: Prepared, size: int | None) -> States:
-    work, ranks = prepared.cell.scenario.workload, len(prepared.groups[0])
+    work, ranks = prepared.cell.scenario.collective, len(prepared.groups[0])
     if ranks > MOST_RANKS:
         raise InputError(f"explain --state: at most {MOST_RANKS} ranks can be read, got {ranks}")
     # By default, a few elements in every chunk, whatever the algorithm divides the data into.

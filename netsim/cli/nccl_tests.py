@@ -15,7 +15,7 @@ from netsim.topology.nccl_view import gpu_bus
 
 def run_of(prepared: Prepared) -> TestRun:
     """The header of a cell; processes are numbered from 1, for nothing of the kind runs."""
-    scenario, work = prepared.cell.scenario, prepared.cell.scenario.workload
+    scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
     style = scenario.launch_costs().style
     variables = dict(scenario.nccl.env)
     if work.split is not None:

@@ -7,10 +7,13 @@ from typing import Protocol
 
 from netsim.cli import tables
 from netsim.cli.nccl_tests import run_of
+from netsim.cli.step_text import StepTable
+from netsim.errors import InputError
 from netsim.results import Row, csv_text
 from netsim.results.nccl_tests import TestRun, closing, line, opening
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label, node_count
+from netsim.scenario.training import Training
 from netsim.simulate import prepare
 
 
@@ -41,11 +44,11 @@ class _Table:
         yield tables.footer(rows)
 
     def _title(self) -> str:
-        scenario = self.cells[0].scenario
-        algorithm = "" if "workload.algorithm" in self.axes else f", {scenario.workload.algorithm}"
+        scenario, work = self.cells[0].scenario, self.cells[0].scenario.collective
+        algorithm = "" if "workload.algorithm" in self.axes else f", {work.algorithm}"
         several = f", {len(self.cells)} cells" if len(self.cells) > 1 else ""
         return (
-            f"# {scenario.workload.collective} on {node_count(scenario.cluster)} x "
+            f"# {work.collective} on {node_count(scenario.cluster)} x "
             f"{cluster_label(scenario.cluster)}{algorithm}{several}"
         )
 
@@ -100,9 +103,21 @@ class _Json:
         yield json.dumps([asdict(row) for row in rows], indent=1)
 
 
+def _table(cells: Sequence[Cell]) -> Printer:
+    """The table of collectives, or that of training steps."""
+    return (StepTable if isinstance(cells[0].scenario.workload, Training) else _Table)(cells)
+
+
+def _tests_log(cells: Sequence[Cell]) -> Printer:
+    """nccl-tests times collectives only."""
+    if isinstance(cells[0].scenario.workload, Training):
+        raise InputError("--format nccl-tests: a training step is no run of nccl-tests")
+    return _TestsLog(cells)
+
+
 PRINTERS: dict[str, Callable[[Sequence[Cell]], Printer]] = {
-    "table": _Table,
-    "nccl-tests": _TestsLog,
+    "table": _table,
+    "nccl-tests": _tests_log,
     "csv": _Csv,
     "json": _Json,
 }

@@ -8,6 +8,7 @@ from netsim.metrics import gpu_time
 from netsim.program import Program, Timeline, place
 from netsim.results import write_text
 from netsim.scenario.cells import Cell
+from netsim.scenario.training import Training
 from netsim.simulate import Prepared, prepare
 from netsim.trace import Operation, write_links, write_links_over_time, write_rows, write_trace
 
@@ -20,8 +21,10 @@ BREAKDOWN = "breakdown.csv"
 
 def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Simulate the operation once, from standstill, and write its trace and its links."""
+    if isinstance(cells[0].scenario.workload, Training):
+        return []
     prepared = prepare(cells[0])
-    size = max(cells[0].scenario.workload.size_list())
+    size = max(cells[0].scenario.collective.size_list())
     program = place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
     timeline = simulate(program, engine)
     operations = _operations(prepared, size)
@@ -38,7 +41,7 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 def _operations(prepared: Prepared, size: int) -> list[Operation]:
     """What the trace says about the collective of each communicator."""
-    work, collective = prepared.cell.scenario.workload, prepared.collective(size)
+    work, collective = prepared.cell.scenario.collective, prepared.collective(size)
     return [
         Operation(
             collective=work.collective,

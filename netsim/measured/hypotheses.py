@@ -134,7 +134,7 @@ def _choices(source: Source, prepared: Prepared) -> Iterator[Cause]:
     if prepared.planned(prepared.cell.scenario.workload.size_list()[0]) is None:
         return
     env, job = _env(source), prepared.jobs[0]
-    if "NCCL_ALGO" not in env and prepared.cell.scenario.workload.collective == "all_reduce":
+    if "NCCL_ALGO" not in env and prepared.cell.scenario.collective.collective == "all_reduce":
         for name in ("Ring", "Tree"):
             yield Cause(f"{name} forced", _set(source, NCCL_ALGO=name))
         if job.comm.nvls_channels:

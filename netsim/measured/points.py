@@ -112,7 +112,7 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
     seconds = row.seconds(entry.collective)
     if seconds is None or row.size_bytes <= 0:
         return
-    work = prepared.cell.scenario.workload
+    work = prepared.cell.scenario.collective
     in_place = row.is_in_place(work.collective) and work.collective in HAS_IN_PLACE
     try:
         timing = simulate_one(prepared, row.size_bytes, in_place=in_place, engine="compiled")

@@ -4,10 +4,11 @@ Whether the parts fit together (an algorithm and its collective, ranks and GPUs)
 they meet, in `resolve`; how a cluster is described belongs to the topology layer.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from netsim.errors import InputError, shown, suggest
 from netsim.nccl.environment import settings_from
@@ -16,6 +17,7 @@ from netsim.nccl.tuner_csv import read_tuner
 from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, parse_version, supported_version
 from netsim.scenario.names import DTYPES, CollectiveName
+from netsim.scenario.training import Training
 from netsim.topology.config import ClusterConfig
 from netsim.units import size_steps
 from netsim.yamlio.model import FieldError, ListOf, Model
@@ -116,6 +118,18 @@ class Workload(Model):
         return list(self.sizes) if isinstance(self.sizes, tuple) else [self.sizes]
 
 
+def _kind_of_workload(value: object) -> str:
+    """A training step names a model; everything else is a collective."""
+    training = isinstance(value, Training) or (isinstance(value, Mapping) and "model" in value)
+    return "training" if training else "collective"
+
+
+AnyWorkload = Annotated[
+    Annotated[Workload, Tag("collective")] | Annotated[Training, Tag("training")],
+    Discriminator(_kind_of_workload),
+]
+
+
 def _tuner(value: object) -> object:
     """The rules of a tuner table, from its path."""
     if not isinstance(value, str):
@@ -189,12 +203,18 @@ class Scenario(Model):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     cluster: ClusterConfig
-    workload: Workload
+    workload: AnyWorkload
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     outputs: ListOf[Literal["csv", "plots", "trace"]] = ("csv", "plots", "trace")
     seed: Index = 1
+
+    @property
+    def collective(self) -> Workload:
+        """The workload, where it is known to be a collective."""
+        assert isinstance(self.workload, Workload)
+        return self.workload
 
     def launch_costs(self) -> LaunchCosts:
         """The launch section in full."""

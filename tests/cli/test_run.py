@@ -164,7 +164,7 @@ def test_a_cell_that_fails_is_a_row_and_does_not_stop_the_rest(capsys, monkeypat
             raise StalledError("the simulation cannot finish: ranks 0, 1")
         return simulate_size(prepared, size, **options)
 
-    monkeypatch.setattr("netsim.sweep.simulate_size", fails_once)
+    monkeypatch.setattr("netsim.answers.simulate_size", fails_once)
     outcome = netsim(capsys, "run", "sweep.yaml", "-q")
     message = "the simulation cannot finish: ranks 0, 1"
     assert (outcome.code, outcome.err) == (3, message + "\n")

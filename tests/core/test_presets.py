@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from netsim.answers import answer, prepare_any
 from netsim.runs import checked_cells, load_source
-from netsim.simulate import prepare, simulate_size
 from netsim.topology.load import load_machine
 
 ROOT = Path(__file__).parents[2]
@@ -16,12 +16,11 @@ MACHINES = sorted((ROOT / "topologies").glob("*.yaml"))
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_smallest_cell_of_a_scenario_runs(path: Path) -> None:
     cells = checked_cells(load_source(path))
-    prepared = min((prepare(cell) for cell in cells), key=lambda p: len(p.gpus))
+    prepared = min((prepare_any(cell) for cell in cells), key=lambda p: len(p.gpus))
     sizes = prepared.cell.scenario.workload.size_list()
-    row, _ = simulate_size(prepared, min(sizes))
+    row = answer(prepared, min(sizes))
     assert row.status == "ok"
-    assert row.time_us is not None
-    assert row.time_us > 0
+    assert (row.time_us or row.step_time_us or 0) > 0
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

@@ -1,0 +1,262 @@
+"""What a scenario file may say of a training step, as models: the model, how it is divided, what
+else it does. Whether degrees fit the cluster is checked where they meet.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from netsim.errors import InputError
+from netsim.scenario.names import CollectiveName
+from netsim.workloads.grid import AXES
+from netsim.workloads.presets import MODELS, model_named
+from netsim.yamlio.model import FieldError, ListOf, Model
+from netsim.yamlio.quantities import Bytes, Count, Index, Ratio, Seconds
+
+Degree = Count
+Number = Annotated[float, Field(ge=0, strict=False)]
+
+
+def _model_name(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            model_named(value)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+    return value
+
+
+ModelName = Annotated[
+    str, BeforeValidator(_model_name), WithJsonSchema({"type": "string", "enum": list(MODELS)})
+]
+
+
+class LayerConfig(Model):
+    """One layer of a custom model, for one sample; `repeat` of it in a row."""
+
+    name: str = ""
+    parameters: Index = 0
+    flops: Number | None = None
+    backward_flops: Number | None = None
+    forward: Seconds | None = None
+    backward: Seconds | None = None
+    activation: Index = 0
+    output: Index = 0
+    repeat: Count = 1
+
+    @model_validator(mode="after")
+    def _timed(self) -> "LayerConfig":
+        if self.flops is None and self.forward is None:
+            raise FieldError("expected how long the layer takes: forward (such as 1.5ms) or flops")
+        if (self.forward is None) != (self.backward is None):
+            raise FieldError("expected both forward and backward, or neither")
+        return self
+
+
+class TransformerConfig(Model):
+    """A transformer by its numbers; what is left out follows from the others."""
+
+    layers: Count
+    hidden: Count
+    heads: Count
+    kv_heads: Count | None = None
+    head_size: Count | None = None
+    ffn: Count
+    vocabulary: Count
+    sequence: Count = 2048
+    gated: bool = True
+    biases: bool = False
+    tied: bool = False
+    positions: Index = 0
+    causal: bool = True
+    experts: Index = 0
+    top_k: Index = 0
+    expert_ffn: Count | None = None
+    shared_ffn: Index = 0
+    dense_layers: Index = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TransformerConfig":
+        if self.head_size is None and self.hidden % self.heads:
+            raise FieldError(f"{self.hidden} is not divisible by {self.heads} heads", "hidden")
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise FieldError(f"{self.heads} heads are not divisible by {self.kv_heads}", "kv_heads")
+        if self.experts and not 1 <= self.top_k <= self.experts:
+            raise FieldError(f"expected 1 to {self.experts} of the experts for a token", "top_k")
+        if self.dense_layers > self.layers:
+            raise FieldError(f"the model has {self.layers} layers", "dense_layers")
+        return self
+
+
+DataKind = Literal[
+    "allreduce", "ddp", "parameter-server", "zero1", "zero2", "zero3", "distributed-optimizer",
+    "fsdp", "fsdp2",
+]  # fmt: skip
+
+
+class Parallelism(Model):
+    """Degrees, the order of ranks, and the kind of data parallelism.
+
+    `order` names the axes from the fastest. `ep` divides the data-parallel ranks, as Megatron has
+    it, or is an axis of its own: whichever makes the degrees multiply to the GPUs.
+    """
+
+    dp: Degree | None = None
+    tp: Degree = 1
+    pp: Degree = 1
+    cp: Degree = 1
+    ep: Degree = 1
+    order: str = "-".join(AXES)
+    data: DataKind | None = None
+    sequence_parallel: bool | None = None
+    context: Literal["p2p", "all_gather", "a2a"] = "p2p"
+    expert_tensor: bool = True
+
+    @model_validator(mode="after")
+    def _axes(self) -> "Parallelism":
+        axes = self.order.split("-")
+        if sorted(axes) != sorted(AXES):
+            raise FieldError(
+                f"expected the axes {', '.join(AXES)} joined by '-', each once, got {self.order!r}",
+                "order",
+            )
+        return self
+
+
+class Pipeline(Model):
+    """How stages work through micro-batches; `chunks` of layers a stage when interleaved."""
+
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "naive"] | None = None
+    chunks: Count = 1
+    blocking_sends: bool | None = None
+
+    @model_validator(mode="after")
+    def _chunks(self) -> "Pipeline":
+        if self.chunks > 1 and self.schedule not in (None, "interleaved"):
+            raise FieldError(
+                f"{self.schedule} has one chunk a stage; interleaved has more", "chunks"
+            )
+        if self.schedule == "interleaved" and self.chunks == 1:
+            raise FieldError("interleaved needs at least 2 chunks a stage", "chunks")
+        return self
+
+
+class Replicas(Model):
+    """What data parallelism does with gradients and weights.
+
+    DDP: `bucket`, `first_bucket`, `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`,
+    `limit_all_gathers`, `shard` (ranks that share one copy: HYBRID_SHARD). Distributed optimizer:
+    `overlap_gather`.
+    """
+
+    bucket: Bytes = 25 * 2**20
+    first_bucket: Bytes = 2**20
+    overlap: bool | None = None
+    no_sync: bool | None = None
+    reshard: bool = True
+    backward_prefetch: Literal["pre", "post", "none"] = "pre"
+    limit_all_gathers: bool = True
+    overlap_gather: bool = False
+    shard: Count | None = None
+    delayed: bool = False
+    gradient_dtype: Literal["float", "half", "bfloat16"] | None = None
+
+
+class CompressionConfig(Model):
+    """Gradients in fewer bytes: in lower precision, or the largest `keep` of them."""
+
+    kind: Literal["none", "fp16", "bf16", "fp8", "top-k"] = "none"
+    keep: Ratio = 0.01
+
+    @model_validator(mode="after")
+    def _part(self) -> "CompressionConfig":
+        if self.keep > 1:
+            raise FieldError(
+                f"expected a part of the gradients, at most 100%, got {self.keep:g}", "keep"
+            )
+        return self
+
+
+class ExtraConfig(Model):
+    """A small collective: a preset by name, or any collective of a group of axes at some moment."""
+
+    preset: Literal[
+        "parameter-broadcast", "sync-batch-norm", "loss-reduce", "gradient-norm", "input-scatter",
+        "evaluation-gather",
+    ] | None = None  # fmt: skip
+    collective: CollectiveName | None = None
+    group: Literal["all", "tp", "cp", "ep", "dp", "pp", "model"] | None = None
+    bytes: Bytes | None = None
+    when: Literal["init", "forward", "backward", "step", "eval"] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "ExtraConfig":
+        if self.preset is None:
+            for name in ("collective", "group", "bytes", "when"):
+                if getattr(self, name) is None:
+                    raise FieldError(f"expected {name}, or a preset")
+        return self
+
+
+class ComputeConfig(Model):
+    """What kernels reach of the machine's peaks, or the user's own times of layers.
+
+    `times` is a CSV with the columns layer, forward_us, backward_us for one micro-batch.
+    """
+
+    gemm_efficiency: Ratio | None = None
+    attention_efficiency: Ratio | None = None
+    memory_efficiency: Ratio | None = None
+    kernel: Seconds | None = None
+    times: str | None = None
+
+    @model_validator(mode="after")
+    def _parts(self) -> "ComputeConfig":
+        for name in ("gemm_efficiency", "attention_efficiency", "memory_efficiency"):
+            value = getattr(self, name)
+            if value is not None and value > 1:
+                raise FieldError(f"expected a part of the peak, at most 100%, got {value:g}", name)
+        return self
+
+
+class Straggler(Model):
+    """A GPU that computes so many times slower."""
+
+    rank: Index
+    slowdown: Annotated[float, Field(ge=1, strict=False)]
+
+
+class Training(Model):
+    """A training step: a model, its batch, how both are divided among the GPUs."""
+
+    model: ModelName | TransformerConfig | ListOf[LayerConfig]
+    batch: Count
+    micro_batch: Count = 1
+    sequence: Count | None = None
+    dtype: Literal["bfloat16", "half", "float", "tf32", "fp8"] = "bfloat16"
+    parallelism: Parallelism = Field(default_factory=Parallelism)
+    pipeline: Pipeline = Field(default_factory=Pipeline)
+    replicas: Replicas = Field(default_factory=Replicas)
+    compression: CompressionConfig = Field(default_factory=CompressionConfig)
+    recompute: Literal["none", "selective", "full"] = "none"
+    imbalance: Annotated[float, Field(ge=1, strict=False)] = 1.0
+    optimizer: Literal["adam", "sgd", "sgd-momentum"] = "adam"
+    extras: ListOf[ExtraConfig] = ()
+    compute: ComputeConfig = Field(default_factory=ComputeConfig)
+    stragglers: ListOf[Straggler] = ()
+    allow_oom: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> "Training":
+        if isinstance(self.model, tuple) and not self.model:
+            raise FieldError("expected at least one layer, got an empty list", "model")
+        return self
+
+    @property
+    def label(self) -> str:
+        """What results call the model."""
+        return self.model if isinstance(self.model, str) else "custom"
+
+    def size_list(self) -> list[int]:
+        """A step has no message size; 0 stands for none."""
+        return [0]

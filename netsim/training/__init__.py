@@ -1,0 +1,1 @@
+"""A training step on a cluster: tasks and NCCL's collectives, simulated and written down."""

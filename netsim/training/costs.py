@@ -1,0 +1,149 @@
+"""What NCCL makes of the collectives of a step: each simulated once for groups that are alike.
+
+Groups are alike if their ranks sit at the same places of equal hosts, in the same pattern, over
+ways of the same latency and bandwidth.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from netsim.collectives import Collective, collective_of
+from netsim.expect.choice import operations, planned
+from netsim.expect.job import Job, job_of
+from netsim.expect.launching import nccl_launch
+from netsim.expect.plans import nccl_plan
+from netsim.expect.settings import Wishes
+from netsim.looped import Looped, looped_nccl
+from netsim.nccl.plan import Planned
+from netsim.nccl.schedules import with_blocks
+from netsim.program import place
+from netsim.scenario.names import DTYPES
+from netsim.schedule import Launch, Schedule
+from netsim.timing import Bench, Timing
+from netsim.topology.cluster import Cluster
+from netsim.training.coarse import coarse_of
+from netsim.workloads.lower import Coarse
+from netsim.workloads.tape import Task
+
+Group = tuple[int, ...]
+Key = tuple[object, ...]
+
+
+@dataclass
+class Costs:
+    """The collectives of one cluster, by group, size and kind; `wishes` is what NCCL is told."""
+
+    cluster: Cluster
+    wishes: Wishes
+    launch: str = "process_per_gpu"
+    registered: bool = False
+    known: dict[Key, Coarse] = field(default_factory=dict)
+    times: dict[Key, Timing] = field(default_factory=dict)
+    jobs: dict[Key, Job] = field(default_factory=dict)
+    patterns: dict[Group, tuple[Key, Key]] = field(default_factory=dict)
+
+    def __call__(self, task: Task, group: Group) -> Coarse:
+        """The coarse form of a task's collective in one group."""
+        key = (self._places(group), task.collective, task.nbytes, task.dtype)
+        if key not in self.known:
+            self.known[key] = self._made(task, group)
+        return self.known[key]
+
+    def _places(self, group: Group) -> Key:
+        """What groups over the same places of equal hosts have in common."""
+        return self._both(group)[0]
+
+    def _ways(self, group: Group) -> Key:
+        """What groups have in common that take as long: with one GPU a host, not which it is."""
+        return self._both(group)[1]
+
+    def _both(self, group: Group) -> tuple[Key, Key]:
+        if group not in self.patterns:
+            self.patterns[group] = self._pattern(group)
+        return self.patterns[group]
+
+    def _pattern(self, group: Group) -> tuple[Key, Key]:
+        cluster, gpus = self.cluster, np.array(group, np.int32)
+        hosts = cluster.gpu_host[gpus]
+        first = np.searchsorted(cluster.gpu_host, hosts)
+        seen = {host: number for number, host in enumerate(dict.fromkeys(hosts.tolist()))}
+        places = tuple((gpus - first).tolist())
+        pattern = tuple(seen[host] for host in hosts.tolist())
+        kinds = tuple(cluster.host_class[hosts].tolist())
+        near = np.roll(gpus, -1)
+        channel = np.zeros(len(gpus), np.int32)
+        routes = cluster.topology.routes(gpus, near, channel)
+        bandwidth = cluster.topology.links.bandwidth[routes.link]
+        least = np.minimum.reduceat(bandwidth, routes.ptr[:-1])
+        ways = (
+            pattern, kinds, tuple(np.diff(routes.ptr).tolist()),
+            tuple(np.round(routes.latency * 1e12).tolist()), tuple(np.round(least).tolist()),
+        )  # fmt: skip
+        return (places, *ways), ways if len(seen) == len(gpus) else (places, *ways)
+
+    def _job(self, group: Group) -> Job:
+        key = self._places(group)
+        if key not in self.jobs:
+            self.jobs[key] = job_of(self.cluster, np.array(group, np.int32), self.wishes)
+        return self.jobs[key]
+
+    def _made(self, task: Task, group: Group) -> Coarse:
+        job, collective = self._job(group), _collective(task, len(group))
+        topology = with_blocks(self.cluster.topology, job.mechanism)
+        plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
+        call = looped_nccl(collective, [plan], lambda made: made[0])
+        key = (self._ways(group), task.collective, task.nbytes, task.dtype)
+        if key not in self.times:
+            gpus = np.array(group, np.int32)
+            bench = Bench(topology, gpus, Launch(), single=True, engine="compiled")
+            self.times[key] = bench.time_looped(call)
+        timing = self.times[key]
+        loops = call.least if call.worth_shortening else call.loops
+        program = place(call.schedule(loops), topology, group)
+        chosen = planned(job, collective, task.dtype)
+        made = coarse_of(
+            program, timing.seconds, self._launch(job, collective, chosen),
+            chosen.n_channels / self.cluster.machine_of(0).gpu.sms, scale=_scale(call, loops),
+        )  # fmt: skip
+        return replace(
+            made, algorithm=chosen.algorithm, protocol=chosen.protocol,
+            channels=chosen.n_channels, approximation=_words(timing),
+        )  # fmt: skip
+
+    def _launch(self, job: Job, collective: Collective, chosen: Planned) -> float:
+        """Seconds from the end of the kernel before to the first byte; the host runs ahead."""
+        return nccl_launch(
+            self.launch,
+            job.comm.version,
+            begin=job.mechanism.begin.of(chosen.protocol),
+            channels=chosen.n_channels,
+            sends_and_receives=operations(collective),
+        ).kernel
+
+
+def _words(timing: Timing) -> str:
+    """What was approximated, without the numbers of one collective."""
+    return "large collectives from their steady state" if timing.approximation else ""
+
+
+def _scale(call: Looped, loops: int) -> float:
+    """How many times more bytes the call moves than with so many loops."""
+    if loops == call.loops:
+        return 1.0
+    few, more = _moved(call.schedule(loops)), _moved(call.schedule(loops + 1))
+    return (few + (more - few) * (call.loops - loops)) / few
+
+
+def _moved(schedule: Schedule) -> float:
+    times = schedule.style_column("multiplicity").astype(np.float64)
+    return float((schedule.amount * times).sum())
+
+
+def _collective(task: Task, ranks: int) -> Collective:
+    """The collective of a task; sizes are rounded up to what its ranks can share evenly."""
+    element = DTYPES[task.dtype]
+    even = ranks * max(element, 16)
+    size = -(-task.nbytes // even) * even
+    pairs = [(0, 1)] if task.collective == "p2p" else []
+    return collective_of(task.collective, ranks, size, element, pairs=pairs)

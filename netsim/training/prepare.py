@@ -1,0 +1,85 @@
+"""A training cell whose parts fit: its cluster, its Setting, what NCCL is told.
+
+What does not fit is said here, with its place in the scenario, before anything runs.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.errors import InputError
+from netsim.expect.settings import Wishes
+from netsim.nccl.version import parse_version
+from netsim.scenario.cells import Cell
+from netsim.scenario.training import Training
+from netsim.topology import Topology, TopologyError
+from netsim.topology.build import build_at, build_cluster
+from netsim.topology.cluster import Cluster
+from netsim.training.costs import Costs
+from netsim.training.settings import setting_of
+from netsim.workloads.setting import Setting
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """A cell that asks for a training step; rank i runs on GPU i of the cluster."""
+
+    cell: Cell
+    cluster: Cluster
+    setting: Setting
+
+    @property
+    def work(self) -> Training:
+        """What the scenario says of the step."""
+        work = self.cell.scenario.workload
+        assert isinstance(work, Training)
+        return work
+
+    @property
+    def topology(self) -> Topology:
+        """The topology of the cluster."""
+        return self.cluster.topology
+
+    @property
+    def gpus(self) -> NDArray[np.int32]:
+        """The device of every rank."""
+        return np.arange(len(self.topology), dtype=np.int32)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a host; of the first, where they differ."""
+        return int(np.count_nonzero(self.cluster.gpu_host == 0))
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What NCCL makes of collectives here."""
+        scenario = self.cell.scenario
+        nccl = scenario.nccl
+        wishes = Wishes(parse_version(nccl.version), nccl.env)
+        style = scenario.launch_costs().style
+        return Costs(self.cluster, wishes, style, registered=nccl.registration != "none")
+
+
+def prepare_step(cell: Cell) -> PreparedStep:
+    """Build the cluster of a training cell and settle everything about its step."""
+    cluster = _cluster(cell)
+    prepared = PreparedStep(cell, cluster, setting_of(cell, cluster))
+    try:
+        prepared.costs.wishes.settings()
+    except InputError as error:
+        raise cell.source.error(("nccl",), error.message, hint=error.hint) from None
+    return prepared
+
+
+def _cluster(cell: Cell) -> Cluster:
+    config = cell.scenario.cluster
+    if config.graph is not None:
+        message = "a training step needs machines, which say how fast GPUs compute, not a graph"
+        raise cell.source.error(("cluster", "graph"), message, key=True)
+    try:
+        return build_cluster(config)
+    except TopologyError:
+        build_at(config, cell.source)  # raises it with its place
+        raise

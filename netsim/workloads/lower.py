@@ -1,0 +1,251 @@
+"""From a tape to a Schedule: a row for each kernel of each rank, a few rows for each collective.
+
+What a collective is made of is given as a Coarse: rows between the ranks of its group, each with
+the bytes that the real schedule sends that way and the rate it reaches alone. A collective begins
+when the last of its group has come, and all its ranks are done when its last row has ended.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.schedule import (
+    IN_ORDER,
+    MULTICAST,
+    SWITCH_REDUCE,
+    Builder,
+    Schedule,
+    Style,
+    compute_style,
+)
+from netsim.workloads.grid import Ranks
+from netsim.workloads.tape import Tape, Task
+
+NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Coarse:
+    """A collective of one group in few rows; ranks are places within the group.
+
+    `ends` of row i are (source, target): places, or for a multicast's target and a reduction's
+    source a number in `groups`. `seconds` is the time of the collective alone, from the launch of
+    its kernels on. `algorithm`, `protocol`, `channels`: what NCCL chose.
+    """
+
+    seconds: float
+    styles: tuple[Style, ...]
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    amount: NDArray[np.int64]
+    groups: tuple[tuple[int, ...], ...] = ()
+    algorithm: str = ""
+    protocol: str = ""
+    channels: int = 0
+    approximation: str = ""
+
+
+Realise = Callable[[Task, tuple[int, ...]], Coarse]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A schedule of a tape. By task: `begin` (the row that waits for all of a group; of a kernel,
+    the kernel) and `end` for every row of its groups. `classes` are the Coarse of every group.
+    """
+
+    schedule: Schedule
+    begin: tuple[NDArray[np.int32], ...]
+    end: tuple[NDArray[np.int32], ...]
+    coarse: tuple[tuple[Coarse, ...], ...]
+    class_of: tuple[NDArray[np.int32], ...]
+
+
+class _Places:
+    """Where each rank is among the groups of a task, kept for arrays of groups that come again."""
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+        self.known: dict[int, tuple[Ranks, NDArray[np.int32]]] = {}
+
+    def of(self, groups: Ranks) -> NDArray[np.int32]:
+        """The row of `groups` that each rank is in; -1 for none."""
+        kept = self.known.get(id(groups))
+        if kept is None:
+            rows = np.full(self.world, NONE, np.int32)
+            rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
+            kept = self.known[id(groups)] = (groups, rows)
+        return kept[1]
+
+
+class _Lowering:
+    """The builder, and the last row of every stream on every rank."""
+
+    def __init__(self, tape: Tape, world: int, realise: Realise, slowdown: Mapping[int, float]):
+        self.tape, self.world, self.realise = tape, world, realise
+        self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.tasks)))}
+        self.builder = Builder(world, collectives=tuple(self.names))
+        self.places = _Places(world)
+        self.streams: dict[str, NDArray[np.int32]] = {}
+        self.begin: list[NDArray[np.int32]] = []
+        self.end: list[NDArray[np.int32]] = []
+        self.coarse: list[tuple[Coarse, ...]] = []
+        self.class_of: list[NDArray[np.int32]] = []
+        self.slow = np.ones(world)
+        for rank, factor in slowdown.items():
+            self.slow[rank] = factor
+        self.work: dict[tuple[float, float], int] = {}
+        self.amounts: dict[int, NDArray[np.int32]] = {}
+        # Kept by the identity of arrays and forms, which are kept as well so that it stays theirs.
+        self.forms: dict[tuple[object, ...], tuple[Any, ...]] = {}
+        self.columns: dict[tuple[object, ...], tuple[Any, tuple[NDArray[np.int32], ...]]] = {}
+
+    def rows_of(self, task: int, ranks: Ranks) -> NDArray[np.int32]:
+        """The row after which a task is done at each of these ranks; -1 where it has no part."""
+        place = self.places.of(self.tape.tasks[task].groups)[ranks]
+        return np.where(place >= 0, self.end[task][place], NONE).astype(np.int32)
+
+    def stream(self, name: str) -> NDArray[np.int32]:
+        if name not in self.streams:
+            self.streams[name] = np.full(self.world, NONE, np.int32)
+        return self.streams[name]
+
+    def compute(self, task: Task) -> None:
+        ranks = task.groups[:, 0]
+        stream = self.stream(task.stream)
+        after = [stream[ranks], *(self.rows_of(d, ranks) for d in task.after)]
+        style = compute_style(collective=self.names[label(task)], stream=task.stream)
+        rows = self.builder.rows(
+            style, ranks, ranks, self.pieces(task.seconds, ranks),
+            after=[(column, IN_ORDER) for column in _useful(after)],
+        )  # fmt: skip
+        stream[ranks] = rows
+        self.add(rows, rows, (), np.zeros(0, np.int32))
+
+    def pieces(self, seconds: float, ranks: Ranks) -> NDArray[np.int32]:
+        factors = self.slow[ranks]
+        found = np.empty(len(ranks), np.int32)
+        for factor in np.unique(factors):
+            key = (seconds, float(factor))
+            if key not in self.work:
+                self.work[key] = int(self.builder.work(seconds * factor)[0])
+            found[factors == factor] = self.work[key]
+        return found
+
+    def collective(self, task: Task) -> None:
+        groups = task.groups
+        distinct, class_of = self.realised(task)
+        begin = self.join(task)
+        end = np.empty(len(groups), np.int32)
+        for k, coarse in enumerate(distinct):
+            mine = np.flatnonzero(class_of == k)
+            end[mine] = self.transfer(task, coarse, mine, begin[mine])
+        self.stream(task.stream)[groups] = end[:, None]
+        self.add(begin, end, distinct, class_of)
+
+    def realised(self, task: Task) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
+        """The different forms of a task's collective, and which of them each group has."""
+        key = (id(task.groups), task.collective, task.nbytes, task.dtype)
+        if key not in self.forms:
+            chosen = [self.realise(task, tuple(group)) for group in task.groups.tolist()]
+            distinct = tuple({id(one): one for one in chosen}.values())
+            numbers = {id(one): k for k, one in enumerate(distinct)}
+            class_of = np.array([numbers[id(one)] for one in chosen], np.int32)
+            self.forms[key] = (task.groups, distinct, class_of)
+        return self.forms[key][1:]
+
+    def join(self, task: Task) -> NDArray[np.int32]:
+        """Marks that wait until all ranks of each group have come."""
+        groups = task.groups
+        waiting = groups[:, :-1] if task.posted else groups
+        columns = [self.stream(task.stream)[groups]]
+        columns += [self.rows_of(d, waiting) for d in task.after]
+        every = np.concatenate(columns, axis=1)
+        every = np.sort(every, axis=1)
+        keep = every >= 0
+        keep[:, 1:] &= every[:, 1:] != every[:, :-1]
+        ptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))])
+        return self.builder.marks(groups[:, 0], joins=(ptr, every[keep], IN_ORDER))
+
+    def transfer(
+        self, task: Task, coarse: Coarse, mine: NDArray[np.intp], begin: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """The rows of a collective in the groups that have this form, and the marks that end it."""
+        groups, each = task.groups[mine], len(coarse.src)
+        key = (id(task.groups), id(coarse), label(task), task.stream)
+        if key not in self.columns:
+            self.columns[key] = (task.groups, self.row_columns(task, coarse, groups))
+        rows = self.builder.rows(*self.columns[key][1], after=[(np.repeat(begin, each), IN_ORDER)])
+        ptr = np.arange(len(mine) + 1) * each
+        return self.builder.marks(groups[:, 0], joins=(ptr, rows, IN_ORDER))
+
+    def row_columns(
+        self, task: Task, coarse: Coarse, groups: Ranks
+    ) -> tuple[NDArray[np.int32], ...]:
+        """Styles, sources, targets and pieces of all rows."""
+        name, stream = self.names[label(task)], task.stream
+        tagged = [replace(style, collective=name, stream=stream) for style in coarse.styles]
+        styles = np.array([self.builder.style(style) for style in tagged], np.int32)
+        piece = self.amounts.get(id(coarse))
+        if piece is None:
+            piece = self.amounts[id(coarse)] = self.builder.pieces(coarse.amount)
+        src, dst = self.ends(coarse, groups)
+        width = len(groups)
+        return np.tile(styles, width), src.reshape(-1), dst.reshape(-1), np.tile(piece, width)
+
+    def ends(self, coarse: Coarse, groups: Ranks) -> tuple[Ranks, Ranks]:
+        """Source and target of every row in every group."""
+        kinds = np.array([style.kind for style in coarse.styles])
+        columns = []
+        for places, grouped in ((coarse.src, SWITCH_REDUCE), (coarse.dst, MULTICAST)):
+            many = kinds == grouped
+            column = groups[:, np.where(many, 0, places)].copy()
+            for row in np.flatnonzero(many):
+                members = list(coarse.groups[int(places[row])])
+                column[:, row] = [self.builder.group(group[members]) for group in groups]
+            columns.append(column)
+        return columns[0], columns[1]
+
+    def add(
+        self,
+        begin: NDArray[np.int32],
+        end: NDArray[np.int32],
+        coarse: tuple[Coarse, ...],
+        class_of: NDArray[np.int32],
+    ) -> None:
+        self.begin.append(begin)
+        self.end.append(end)
+        self.coarse.append(coarse)
+        self.class_of.append(class_of)
+
+
+def lower(
+    tape: Tape, world: int, realise: Realise, slowdown: Mapping[int, float] | None = None
+) -> Lowered:
+    """The schedule of a tape on `world` ranks; `slowdown` is by rank, of what it computes."""
+    work = _Lowering(tape, world, realise, slowdown or {})
+    for task in tape.tasks:
+        if task.collective:
+            work.collective(task)
+        else:
+            work.compute(task)
+    return Lowered(
+        work.builder.finish(),
+        tuple(work.begin),
+        tuple(work.end),
+        tuple(work.coarse),
+        tuple(work.class_of),
+    )
+
+
+def label(task: Task) -> str:
+    """What rows of a task are called: `compute`, or kind and collective."""
+    return f"{task.kind} {task.collective}".strip()
+
+
+def _useful(columns: list[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
+    """Columns of dependencies that are not all empty."""
+    return [column for column in columns if (column >= 0).any()]

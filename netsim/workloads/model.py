@@ -1,0 +1,245 @@
+"""Models as layers: what each layer stores and passes on. Transformers, and lists of layers.
+
+Counts are of whole, unsharded layers; how they are divided is the business of the parallelisms.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Split = Literal["", "tp"]
+LayerKind = Literal["embedding", "block", "head", "plain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One parameter tensor, `copies` of it one after the other (the experts' are many).
+
+    `split`: tensor parallelism divides it; `expert`: it belongs to one expert a copy.
+    """
+
+    name: str
+    count: int
+    split: Split = ""
+    copies: int = 1
+    expert: bool = False
+
+    @property
+    def total(self) -> int:
+        """Elements of all copies."""
+        return self.count * self.copies
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """What a layer of a custom model costs, for one sample: FLOPs, or seconds that were measured.
+
+    `forward` and `backward` are seconds for one micro-batch; where they are None, FLOPs count.
+    """
+
+    flops: float = 0.0
+    backward_flops: float = 0.0
+    forward: float | None = None
+    backward: float | None = None
+    activation: float = 0.0
+    output: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: a transformer block, what comes before and after the blocks, or a plain layer."""
+
+    name: str
+    kind: LayerKind
+    tensors: tuple[Tensor, ...]
+    moe: bool = False
+    plain: Plain = field(default_factory=Plain)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the layer."""
+        return sum(tensor.total for tensor in self.tensors)
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of its experts."""
+        return sum(tensor.total for tensor in self.tensors if tensor.expert)
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """Multi-head latent attention: ranks of the compressed queries, keys and values, head sizes."""
+
+    q_rank: int
+    kv_rank: int
+    nope: int
+    rope: int
+    value: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """A decoder (or encoder) described by its numbers; `sequence` is the usual training length.
+
+    `gated`: three matrices in the MLP; `expert_ffn` and `shared_ffn` are those of one expert and of
+    what all tokens pass; the first `dense_layers` have no experts.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocabulary: int
+    sequence: int
+    head_size: int = 0
+    gated: bool = True
+    biases: bool = False
+    norm_biases: bool = False
+    tied: bool = False
+    positions: int = 0
+    segments: int = 0
+    pooler: bool = False
+    qk_norm: bool = False
+    causal: bool = True
+    experts: int = 0
+    top_k: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0
+    dense_layers: int = 0
+    latent: Latent | None = None
+
+    @property
+    def head(self) -> int:
+        """Elements of one head of queries."""
+        return self.head_size or self.hidden // self.heads
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of all keys of one token."""
+        return self.kv_heads * self.head
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return sum(layer.parameters for layer in layers_of(self))
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token passes through."""
+        return sum(
+            layer.parameters
+            - layer.expert_parameters
+            + layer.expert_parameters * self.top_k // max(self.experts, 1)
+            for layer in layers_of(self)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerList:
+    """A model that is a list of plain layers, such as a convolutional one."""
+
+    name: str
+    layers: tuple[Layer, ...]
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return sum(layer.parameters for layer in self.layers)
+
+
+Model = Transformer | LayerList
+
+
+def layers_of(model: Model) -> tuple[Layer, ...]:
+    """All layers in the order of the forward pass."""
+    if isinstance(model, LayerList):
+        return model.layers
+    blocks = [_block(model, number) for number in range(model.layers)]
+    return (_embedding(model), *blocks, _head(model))
+
+
+def _embedding(m: Transformer) -> Layer:
+    tensors = [Tensor("tokens", m.vocabulary * m.hidden, "tp")]
+    if m.positions:
+        tensors.append(Tensor("positions", m.positions * m.hidden))
+    if m.segments:
+        tensors += [Tensor("segments", m.segments * m.hidden), *_norm(m, "norm", m.hidden)]
+    return Layer("embedding", "embedding", tuple(tensors))
+
+
+def _head(m: Transformer) -> Layer:
+    tensors: list[Tensor] = []
+    if m.pooler:
+        tensors += [Tensor("pooler", m.hidden * m.hidden), Tensor("pooler bias", m.hidden)]
+    else:
+        tensors += _norm(m, "norm", m.hidden)
+    if not m.tied:
+        tensors.append(Tensor("logits", m.vocabulary * m.hidden, "tp"))
+    return Layer("head", "head", tuple(tensors))
+
+
+def _block(m: Transformer, number: int) -> Layer:
+    moe = bool(m.experts) and number >= m.dense_layers
+    mlp = _experts(m) if moe else _mlp(m, "mlp", m.ffn)
+    attention = _latent_attention(m, m.latent) if m.latent else _attention(m)
+    norms = [*_norm(m, "norm1", m.hidden), *_norm(m, "norm2", m.hidden)]
+    return Layer(f"layer {number}", "block", (*attention, *mlp, *norms), moe)
+
+
+def _norm(m: Transformer, name: str, width: int) -> list[Tensor]:
+    bias = [Tensor(f"{name} bias", width)] if m.norm_biases else []
+    return [Tensor(name, width), *bias]
+
+
+def _linear(m: Transformer, name: str, inputs: int, outputs: int, *, row: bool) -> list[Tensor]:
+    """One matrix; the bias of a row-parallel one is not divided."""
+    bias = [Tensor(f"{name} bias", outputs, "" if row else "tp")] if m.biases else []
+    return [Tensor(name, inputs * outputs, "tp"), *bias]
+
+
+def _attention(m: Transformer) -> list[Tensor]:
+    width = m.heads * m.head
+    norms = [Tensor("q norm", m.head), Tensor("k norm", m.head)] if m.qk_norm else []
+    return [
+        *_linear(m, "qkv", m.hidden, width + 2 * m.kv_width, row=False),
+        *norms,
+        *_linear(m, "proj", width, m.hidden, row=True),
+    ]
+
+
+def _latent_attention(m: Transformer, latent: Latent) -> list[Tensor]:
+    queries = m.heads * (latent.nope + latent.rope)
+    return [
+        Tensor("q down", m.hidden * latent.q_rank),
+        Tensor("q norm", latent.q_rank),
+        Tensor("q up", latent.q_rank * queries, "tp"),
+        Tensor("kv down", m.hidden * (latent.kv_rank + latent.rope)),
+        Tensor("kv norm", latent.kv_rank),
+        Tensor("kv up", latent.kv_rank * m.heads * (latent.nope + latent.value), "tp"),
+        Tensor("proj", m.heads * latent.value * m.hidden, "tp"),
+    ]
+
+
+def _mlp(m: Transformer, name: str, ffn: int) -> list[Tensor]:
+    width = 2 * ffn if m.gated else ffn
+    return [
+        *_linear(m, f"{name} in", m.hidden, width, row=False),
+        *_linear(m, f"{name} out", ffn, m.hidden, row=True),
+    ]
+
+
+def _experts(m: Transformer) -> list[Tensor]:
+    width = 2 * m.expert_ffn if m.gated else m.expert_ffn
+    shared = _mlp(m, "shared", m.shared_ffn) if m.shared_ffn else []
+    return [
+        Tensor("router", m.hidden * m.experts),
+        *shared,
+        Tensor("experts in", m.hidden * width, "tp", m.experts, expert=True),
+        Tensor("experts out", m.expert_ffn * m.hidden, "tp", m.experts, expert=True),
+    ]

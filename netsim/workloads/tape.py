@@ -1,0 +1,116 @@
+"""The tape: a training step as tasks in a topological order, each on a stream of its ranks.
+
+A task is what many ranks do alike: a kernel on each of them, or one collective in each of several
+groups. On one stream of one rank, tasks run in the order in which they were written down; `after`
+adds what else a rank waits for: what it did itself in earlier tasks.
+"""
+
+from dataclasses import dataclass, field
+
+from netsim.workloads.grid import Ranks
+
+COMPUTE = "compute"
+Deps = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One entry of the tape.
+
+    `groups` has a row a group, in rank order; of a kernel, one rank each. `collective` is empty for
+    kernels. `nbytes` is the size as nccl-tests counts it. `sms` says whether a kernel needs the
+    GPU's SMs (an optimizer in the host's memory does not). `rendezvous`: of these columns of a
+    group, `after` is waited for (None: all); a receive that was posted early waits for nothing.
+    """
+
+    name: str
+    kind: str
+    phase: str
+    stream: str
+    groups: Ranks
+    after: Deps
+    seconds: float = 0.0
+    collective: str = ""
+    nbytes: int = 0
+    dtype: str = "bfloat16"
+    layer: str = ""
+    micro_batch: int = -1
+    posted: bool = False
+
+
+@dataclass
+class Tape:
+    """Collects the tasks of a step; `tasks[i]` may wait for earlier ones only."""
+
+    tasks: list[Task] = field(default_factory=list)
+    phase: str = "forward"
+    layer: str = ""
+    micro_batch: int = -1
+    put_off: list[tuple[str, Ranks, float, Deps]] = field(default_factory=list)
+    _last: dict[int, int] = field(default_factory=dict)
+    _columns: dict[int, tuple[Ranks, Ranks]] = field(default_factory=dict)
+
+    def compute(self, name: str, ranks: Ranks, seconds: float, after: Deps = ()) -> int:
+        """A kernel on each of these ranks."""
+        made = self._add(name, COMPUTE, "compute", self._column(ranks), after, seconds=seconds)
+        self._last[id(ranks)] = made
+        return made
+
+    def collective(
+        self,
+        name: str,
+        kind: str,
+        collective: str,
+        groups: Ranks,
+        nbytes: int,
+        after: Deps = (),
+        *,
+        stream: str = "",
+        dtype: str = "bfloat16",
+        posted: bool = False,
+    ) -> int | None:
+        """A collective in each group; None where there is nothing to do.
+
+        `kind` is the parallelism it belongs to. `posted`: the last rank of each group (a receiver)
+        has posted it ahead and does not hold it up.
+        """
+        if groups.shape[1] < 2 or nbytes <= 0:
+            return None
+        return self._add(
+            name, kind, stream or kind, groups, after,
+            collective=collective, nbytes=nbytes, dtype=dtype, posted=posted,
+        )  # fmt: skip
+
+    def _column(self, ranks: Ranks) -> Ranks:
+        """The ranks as groups of one each; the same array for the same ranks."""
+        if id(ranks) not in self._columns:
+            self._columns[id(ranks)] = (ranks, ranks.reshape(-1, 1))
+        return self._columns[id(ranks)][1]
+
+    def later(self, name: str, ranks: Ranks, seconds: float, after: Deps) -> None:
+        """A kernel that is written down only before the optimizer, so that nothing waits for it."""
+        self.put_off.append((name, ranks, seconds, after))
+
+    def catch_up(self) -> None:
+        """Write down the kernels that were put off."""
+        for one in self.put_off:
+            self.compute(*one)
+        self.put_off.clear()
+
+    def last_of(self, ranks: Ranks) -> Deps:
+        """The last kernel that these very ranks have run."""
+        found = self._last.get(id(ranks))
+        return () if found is None else (found,)
+
+    def _add(
+        self, name: str, kind: str, stream: str, groups: Ranks, after: Deps, **more: object
+    ) -> int:
+        number = len(self.tasks)
+        earlier = tuple(dict.fromkeys(after))
+        self.tasks.append(
+            Task(
+                name, kind, self.phase, stream, groups, earlier,
+                layer=self.layer, micro_batch=self.micro_batch, **more,  # type: ignore[arg-type]
+            )
+        )  # fmt: skip
+        return number
