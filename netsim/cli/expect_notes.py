@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from netsim.cli.expect_question import Given
 from netsim.expect.choice import fallback
+from netsim.expect.job import plugin_of
 from netsim.nccl.environment import without_effect
+from netsim.prepared import wishes_of
 from netsim.scenario.clusters import node_count
 from netsim.simulate import Prepared
 from netsim.topology.config import ClusterConfig
@@ -25,6 +27,7 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
     if prepared.jobs:
         if given.flags.get("nccl") is None and "version" not in scenario.nccl.model_fields_set:
             yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
+        yield from _plugin(prepared)
         for name, why in without_effect(scenario.nccl.env).items():
             yield f"warning: {name} is known to NCCL but has no effect here: {why}"
         yield from fallbacks(prepared)
@@ -46,6 +49,16 @@ def fallbacks(prepared: Prepared) -> Iterator[str]:
         reason = fallback(job, prepared.collective(max(work.size_list())), work.dtype)
         if reason:
             yield f"NCCL {scenario.nccl.version} falls back to Ring: {reason}"
+
+
+def _plugin(prepared: Prepared) -> Iterator[str]:
+    """What the network's plugin sets by itself."""
+    job, scenario = prepared.jobs[0], prepared.cell.scenario
+    wishes = wishes_of(scenario)
+    variables = wishes.with_plugin(plugin_of(job.cluster, job.gpus)).variables
+    ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
+    if ours and job.cluster.transport:
+        yield f"assumed: the plugin of {job.cluster.transport.name} sets {', '.join(ours)} (--env)"
 
 
 def roundings(prepared: Prepared, sizes: list[int]) -> Iterator[str]:

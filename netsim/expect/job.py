@@ -1,6 +1,6 @@
 """A job: one NCCL communicator in its cluster, with what NCCL found and will choose for a call."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,9 @@ from netsim.nccl.facts import Facts
 from netsim.nccl.mechanism import Mechanism, mechanism_of
 from netsim.nccl.node import communicator
 from netsim.nccl.plan import Sends, sends_of
+from netsim.nccl.plugins import plugin_variables
 from netsim.topology.cluster import Cluster
+from netsim.topology.nccl_view import ASSUMED_SM
 
 GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
 
@@ -61,6 +63,7 @@ class Job:
 
 def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
     """The communicator that NCCL makes of these GPUs, in rank order."""
+    wishes = wishes.with_plugin(plugin_of(cluster, gpus))
     settings = wishes.settings()
     nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)
     if len(nodes) > 1 and not all(node.view.table.nets for node in nodes):
@@ -86,6 +89,15 @@ def _reduces(node: Node) -> bool:
     """Whether the network of a node reduces in its switches."""
     graph = node.view.table.graph
     return any(graph.net(net).coll for net in node.view.table.nets)
+
+
+def plugin_of(cluster: Cluster, gpus: NDArray[np.int32]) -> Mapping[str, str]:
+    """What the network's plugin sets for a job; nothing where the job is one NVLink domain."""
+    hosts = np.unique(cluster.gpu_host[gpus])
+    if cluster.transport is None or len(np.unique(cluster.domain[hosts])) == 1:
+        return {}
+    oldest = min(cluster.machine_of(host).gpu.sm or ASSUMED_SM for host in hosts.tolist())
+    return plugin_variables(cluster.transport.name, oldest)
 
 
 def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:

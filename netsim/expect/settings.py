@@ -42,6 +42,16 @@ class Wishes:
             found = replace(found, protocols=dict.fromkeys(FUNCTIONS, (self.protocol,)))
         return found
 
+    def with_plugin(self, variables: Mapping[str, str]) -> "Wishes":
+        """The same with what a network plugin sets, where the user says nothing of it."""
+        forced = {"NCCL_ALGO": self.algorithm, "NCCL_PROTO": self.protocol}
+        free = {
+            name: value
+            for name, value in variables.items()
+            if forced.get(name, AUTO) == AUTO and not self.variables.get(name)
+        }
+        return replace(self, variables={**self.variables, **free}) if free else self
+
     def _alone(self, variable: str, what: str) -> None:
         if self.variables.get(variable):
             raise InputError(f"{variable} is set, and {what} is forced as well: give one of them")

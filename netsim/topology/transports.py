@@ -17,8 +17,8 @@ class Transport:
     `hop` is one switch hop in seconds; `usable` the part of a line rate that carries data, at most
     `nic_cap` bytes/s a NIC. `latency` is what a message takes end to end beyond NICs, cables and
     switches, `message` what each occupies its NIC for (seconds). `groups`: NICs beyond one a GPU
-    appear as one. `routing` is how its switches usually choose between equal paths; `protocols`
-    are those that NCCL may use on it. `source` says where the figures are from.
+    appear as one. `routing` is how its switches usually choose between equal paths. `source` says
+    where the figures are from.
     """
 
     name: str
@@ -31,8 +31,6 @@ class Transport:
     gpudirect: bool = True
     groups: bool = False
     routing: str = "static"
-    protocols: tuple[str, ...] = ("LL", "LL128", "Simple")
-    tuner: str = ""
 
 
 TRANSPORTS = {
@@ -62,8 +60,6 @@ TRANSPORTS = {
             latency=10e-6,
             groups=True,
             routing="spray",
-            protocols=("LL", "LL128", "Simple"),
-            tuner="aws-ofi-nccl",
         ),
         Transport(
             "tcpxo",
