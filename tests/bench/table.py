@@ -8,7 +8,7 @@ from tests.bench.measure import Figures
 
 COLUMNS = ("case", "ranks", "rows", "import_s", "build_s", "place_s", "run_s", "rows_per_s",
            "total_s", "peak_mb")  # fmt: skip
-COMPARED = ("build_s", "place_s", "run_s", "total_s", "peak_mb")
+COMPARED = ("build_s", "place_s", "run_s", "peak_mb")
 
 
 def line(figures: Figures) -> str:
