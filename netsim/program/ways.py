@@ -186,6 +186,8 @@ class Ways:
         rank = src if use.end == "src" or way.kind not in (TRANSFER, SWITCH_REDUCE) else dst
         if use.resource == "nic_msg":
             who, owners = self._nics(use, wires)
+        elif use.resource == "proxy" and use.end == "src" and way.kind == TRANSFER:
+            who, owners = mine, self._last_gpus(mine, self.device[rank], wires)
         elif use.resource == "host":
             who, owners = mine, self.process[rank].astype(np.int64)
         else:
@@ -194,6 +196,18 @@ class Ways:
         times = 1 if use.resource == "sm" else way.multiplicity
         links = self.resources.numbers(use.resource, use.index, owners).astype(np.int32)
         return who, links, np.full(len(links), use.weight * times)
+
+    def _last_gpus(self, mine: Ints, own: Ints, wires: Entries) -> NDArray[np.int64]:
+        """The GPU from which each way's data leaves its host: a relay (PXN), or the sender."""
+        owner, link, _ = wires
+        device = np.full(len(self.topology.node_kinds), -1, np.int64)
+        device[self.topology.gpu_nodes] = np.arange(len(self.topology))
+        at = device[self.topology.links.tail[link]]
+        ways, last = np.unique(owner[at >= 0][::-1], return_index=True)
+        found = own.astype(np.int64)
+        place = np.searchsorted(mine, ways, sorter=np.argsort(mine))
+        found[np.argsort(mine)[place]] = at[at >= 0][::-1][last]
+        return found
 
     def _nics(self, use: Use, wires: Entries) -> tuple[Ints, NDArray[np.int64]]:
         """The first NIC (sending end) or the last one (receiving end) of every way that has one."""

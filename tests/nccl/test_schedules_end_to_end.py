@@ -1,0 +1,91 @@
+"""Schedules at their real structure: channels, chunks, rings, trees, heads and NICs of machines.
+
+Every algorithm and protocol that NCCL can run there, for every collective, is executed
+symbolically and checked for races, channel by channel.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from netsim.cli.expect_question import Given, asked
+from netsim.collectives.races import check_races
+from netsim.collectives.verify import verify
+from netsim.errors import InputError
+from netsim.expect.plans import nccl_plan
+from netsim.nccl.names import ALGORITHMS, COLLECTIVES, PROTOCOLS
+from netsim.nccl.schedules import schedule_of
+from netsim.prepared import Prepared, prepare
+from netsim.scenario.cells import expand
+
+SHARP = ("cluster.fabric.sharp=true",)
+ENABLED = ("NCCL_COLLNET_ENABLE=1",)
+# machine, nodes, GPUs of each, and what else: even and odd, one GPU a node, part of a node.
+SHAPES = {
+    "alone": ("dgx-h100", 1, 8, False),
+    "part": ("dgx-h100", 1, 3, False),
+    "pair": ("dgx-h100", 2, 4, True),
+    "odd": ("dgx-h100", 3, 2, True),
+    "lone": ("dgx-h100", 5, 1, True),
+    "ampere": ("dgx-a100", 3, 3, True),
+    "cube": ("dgx-1-v100", 2, 4, False),
+}
+SENDS = ("alltoall", "gather", "scatter", "sendrecv")
+
+
+@cache
+def prepared(shape: str, collective: str, algorithm: str, protocol: str) -> Prepared | None:
+    """A question with one algorithm forced; nothing where NCCL's rules refuse it."""
+    machine, nodes, gpus, sharp = SHAPES[shape]
+    flags = {"nodes": nodes, "gpus_per_node": gpus, "algo": algorithm, "proto": protocol}
+    given = Given(
+        {name: value for name, value in flags.items() if value},
+        "40K",
+        variables=ENABLED if sharp else (),
+        settings=SHARP if sharp else (),
+    )
+    try:
+        return prepare(expand(asked(machine, collective, given).source)[0])
+    except InputError:
+        return None
+
+
+def check(ready: Prepared, size: int) -> None:
+    """Execute what NCCL does at a size, unfolded and with places."""
+    collective = ready.collective(size)
+    plan = nccl_plan(ready.jobs[0], collective, "float")
+    made = schedule_of(collective, replace(plan, places=True, fold=False, memory={}))
+    verify(made, collective)
+    check_races(made, collective)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_all_that_nccl_can_run_is_right(shape, collective):
+    ran = set()
+    for algorithm in ALGORITHMS:
+        for protocol in PROTOCOLS:
+            ready = prepared(shape, collective, algorithm, protocol)
+            if ready is not None:
+                ran.add(algorithm)
+                for size in (4, 40_004):
+                    check(ready, size)
+    assert "Ring" in ran
+    if collective == "all_reduce":
+        assert "Tree" in ran
+        _, nodes, _, sharp = SHAPES[shape]
+        assert ("CollNetChain" in ran) == sharp
+        assert ("CollNetDirect" in ran) == sharp
+        assert nodes > 1 or shape == "cube" or "NVLS" in ran
+    if shape == "lone" and collective in ("all_gather", "reduce_scatter"):
+        assert "PAT" in ran
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("collective", SENDS)
+def test_sends_are_right(shape, collective):
+    ready = prepared(shape, collective, "", "")
+    assert ready is not None
+    for size in (512, 1_000_000):
+        check(ready, size)
