@@ -67,7 +67,7 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
         usual = nccl_launch(
             costs.style,
             job.comm.version,
-            begin=job.mechanism.begin.of(plan.protocol),
+            begin=max(map(job.mechanism.begin.of, plan.protocols)),
             channels=plan.n_channels,
             sends_and_receives=operations(prepared.collective(size)),
         )

@@ -39,6 +39,11 @@ class Planned:
     expected_us: float | None = None
     tuned: bool = False
 
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Those in use: grouped sends may have one inside a node and another between nodes."""
+        return tuple(self.protocol.split("/"))
+
 
 @dataclass(frozen=True)
 class Sends:
