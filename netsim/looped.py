@@ -19,7 +19,8 @@ class Looped:
 
     `write(loops, grain)` writes it down with that many loops, and chunks `grain` times as large
     (where it has `grains`). With fewer loops all data is smaller by whole loops: what is left over
-    for a last, partial one is the same. `rounding` is by which part its loops differ at most.
+    for a last, partial one is the same. `rounding` is by which part its loops differ at most,
+    `memory` the loops that its FIFOs hold.
     """
 
     loops: int
@@ -27,6 +28,7 @@ class Looped:
     least: int = 1
     grains: bool = False
     rounding: float = 0.0
+    memory: int = 0
     _last: dict[tuple[int, int], Schedule] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -58,7 +60,8 @@ def looped_nccl(collective: Collective, plans: Sequence[Plan], join: Join) -> Lo
         short = [shorter(collective, plan, loops - kept) for plan in plans]
         return join([schedule_of(one, coarser(plan, grain)) for one, plan in short])
 
-    return Looped(loops, write, min(loops, loops - fewest + LEAST), grains=True)
+    least, memory = min(loops, loops - fewest + LEAST), max(plan.slots for plan in plans)
+    return Looped(loops, write, least, grains=True, memory=memory)
 
 
 def looped_build(

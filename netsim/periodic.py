@@ -18,7 +18,7 @@ from netsim.errors import InputError
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
 LONGEST_PERIOD = 4  # loops after which the pattern may repeat
 _FIRST = 8  # loops that the first attempt runs
-_IN_VAIN = 32  # part of the loops that an attempt may run, where a run in full is possible
+_IN_VAIN = 8  # part of the loops that an attempt may run, where a run in full is possible
 _COARSEST = 1 << 20
 
 Floats = NDArray[np.float64]
@@ -43,6 +43,12 @@ class Plan:
     seconds: Callable[[int, int], ArrayLike]
     grains: bool = False
     least: int = 1
+    memory: int = 0
+
+    @property
+    def first(self) -> int:
+        """Loops of the first attempt: what it compares has gone once through all memory."""
+        return self.least - 1 + max(_FIRST, self.memory + 1 + LONGEST_PERIOD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +102,40 @@ def estimate(plan: Plan, budget: int, most: int | None = None) -> Estimate:
         return _in_full(plan)
     once = cache(lambda loops: _parts(plan, loops, 1))
     fits = plan.rows(plan.loops, 1) <= most
-    first = plan.least - 1 + _FIRST
-    limit = max(first, plan.loops // _IN_VAIN) if fits else plan.loops
-    found = extrapolate(
-        plan.loops, once, lambda k: k <= limit and plan.rows(k, 1) <= most, plan.least
-    )
+    limit = max(plan.first, plan.loops // _IN_VAIN) if fits else plan.loops
+    short = lambda k: k <= limit and plan.rows(k, 1) <= most  # noqa: E731
+    found = extrapolate(plan.loops, once, short, plan.least, plan.first)
     if found is not None:
         return found
     return _in_full(plan) if fits else _coarser(plan, most)
 
 
 def extrapolate(
-    loops: int, seconds: Callable[[int], ArrayLike], fits: Callable[[int], bool], least: int = 1
+    loops: int,
+    seconds: Callable[[int], ArrayLike],
+    fits: Callable[[int], bool],
+    least: int = 1,
+    first: int = _FIRST,
 ) -> Estimate | None:
     """The time of `loops` loops, from the shortest run that has a steady state and fits."""
     once = cache(lambda k: np.atleast_1d(np.asarray(seconds(k), np.float64)))
-    size = least - 1 + _FIRST
+    size = first
     while size < loops and fits(size):
-        found = _from_steady(loops, size, once, least)
-        if found is not None:
-            return found
+        if _is_full(once, size, least):
+            found = _from_steady(loops, size, once, least)
+            if found is not None:
+                return found
         size *= 2
     return None
+
+
+def _is_full(totals: Totals, size: int, least: int) -> bool:
+    """Whether the first loop is over before those begin that are compared. Loops that are all in
+    flight at once take the same time each, too, but not the time that they take in the long run.
+    """
+    shortest = float(totals(least).max())
+    each = (float(totals(size).max()) - shortest) / (size - least)
+    return (size - LONGEST_PERIOD - 1) * each >= shortest - (least - 1) * each
 
 
 def _from_steady(loops: int, size: int, totals: Totals, least: int) -> Estimate | None:

@@ -25,7 +25,7 @@ def simulate_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> tuple[Row, Timing]:
     """The row of one cell at one size, and the timing behind it (out of place)."""
-    work, bench = prepared.cell.scenario.collective, _bench(prepared, size, engine, progress)
+    work, bench = prepared.cell.scenario.collective, bench_of(prepared, size, engine, progress)
     call = prepared.looped(size)
     timing = bench.time_looped(call)
     inplace = None
@@ -43,10 +43,13 @@ def simulate_one(
 ) -> Timing:
     """The timing of one cell at one size, only in place or only out of place."""
     call = prepared.looped(size, in_place=in_place)
-    return _bench(prepared, size, engine, None).time_looped(call)
+    return bench_of(prepared, size, engine).time_looped(call)
 
 
-def _bench(prepared: Prepared, size: int, engine: str, progress: Progress | None) -> Bench:
+def bench_of(
+    prepared: Prepared, size: int, engine: str = "auto", progress: Progress | None = None
+) -> Bench:
+    """Where operations of one cell at one size are timed."""
     return Bench(
         prepared.topology,
         prepared.gpus,

@@ -101,7 +101,7 @@ class Bench:
             runs[loops, grain] = self.alone(work.schedule(loops, grain))
             return runs[loops, grain].ends.ravel()
 
-        plan = Plan(work.loops, work.rows, seconds, work.grains, work.least)
+        plan = Plan(work.loops, work.rows, seconds, work.grains, work.least, work.memory)
         found = estimate(plan, BUDGET_ROWS, MOST_ROWS)
         alone = runs[found.loops, found.grain]
         if found.loops == work.loops:
@@ -222,22 +222,24 @@ def _in_step(ends: Floats) -> bool:
 
 
 def _of_one(ends: Floats) -> Period:
-    """Of an operation too large to repeat: the next one may begin this much earlier."""
-    return Period(float(ends.max()), ALONE, 1 - float(ends.min() / ends.max()))
+    """Of an operation too large to repeat: the next one may begin this much earlier, and ranks that
+    do not start together may disturb each other a little.
+    """
+    spread = 1 - float(ends.min() / ends.max())
+    return Period(float(ends.max()), ALONE, max(spread, TOGETHER))
 
 
 def _of_many(ends: Floats) -> Period:
     """From the ends of operations (first axis) by rank: the time from one to the next.
 
     If every rank ends later by the same from one to the next, all that follows is equal. Else the
-    mean of all, and by how much that of the second half differs.
+    mean of all, and by how much single ranks and operations differ.
     """
     times = len(ends)
     for period in range(1, min(LONGEST_PERIOD, (times - 1) // 2) + 1):
         found = steady(lambda k: ends[k], times - 1, period, period + 1)
         if found is not None:
             return Period(float(found.added.mean()) / period)
-    means, half = ends.mean(axis=1), times // 2
-    whole = float(means[-1] - means[0]) / (times - 1)
-    second = float(means[-1] - means[half]) / (times - 1 - half)
-    return Period(whole, MEAN, abs(second / whole - 1) if whole > 0 else 0.0)
+    added = np.diff(ends, axis=0)
+    mean = float(added.mean())
+    return Period(mean, MEAN, float(np.ptp(added)) / mean if mean > 0 else 0.0)

@@ -32,7 +32,7 @@ def seconds_of(schedule: Schedule, latency: float) -> float:
 
 @given(
     ranks=st.integers(2, 4),
-    latency=st.sampled_from([0.0, 0.1, 2.0]),
+    latency=st.sampled_from([0.0, 0.1, 0.3]),
     sizes=st.tuples(st.sampled_from([1.0, 6.0]), st.sampled_from([1.0, 2.5])),
 )
 def test_it_gives_the_time_of_the_run_in_full(ranks: int, latency: float, sizes) -> None:
@@ -102,3 +102,15 @@ def test_what_fits_in_no_way_is_refused_with_its_size(grains: bool) -> None:
     plan = Plan(1000, rows=lambda k, _: k * 10**6, seconds=lambda k, _: float(k), grains=grains)
     with pytest.raises(BudgetError, match=r"1000 loops take 1,000,000,000 rows, .* of 50"):
         estimate(plan, 50)
+
+
+def test_loops_that_are_all_in_flight_at_once_are_not_taken_for_steady() -> None:
+    """Until the first one is over, every loop adds 1; from then on they share, and add 2."""
+
+    def seconds(k: int) -> float:
+        return 50.0 + k + max(0, k - 50)
+
+    assert extrapolate(10**6, seconds, lambda k: k <= 32) is None
+    found = extrapolate(10**6, seconds, lambda k: k <= 1024)
+    assert found is not None
+    assert found.seconds == pytest.approx(seconds(10**6), rel=1e-9)
