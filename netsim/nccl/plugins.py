@@ -21,8 +21,9 @@ class PluginSetting:
 
 
 # EFA delivers out of order. Only where the GPU's writes of 128 bytes arrive whole (from Hopper on)
-# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO. Measured: 175 us at 32 B on two
-# p4d (measured/, aws_p4d_a100_2x8_all_reduce_1), where LL would take 39.
+# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO. The one measured run agrees at
+# small sizes (aws_p4d_a100_2x8_all_reduce_1: 175 us at 32 B, where LL would take 39), though its
+# settings are not recorded and its large sizes look like rings.
 _EFA = "aws-ofi-nccl, src/platform-aws.c"
 _A3 = "Google's guide to GPUDirect-TCPXO on A3 Mega"
 
