@@ -68,7 +68,7 @@ class Mechanism:
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach, `nvls_sync` the time until a rank may use what others have made ready for it. The pass
     between a rank's buffer and the switch's is made by a part of the warps, at `nvls_copy_rate`,
-    and costs `nvls_copy` a loop beyond that: it goes through the parts of all heads in turn.
+    and goes through the parts of all heads in turn, each of which costs `nvls_part` beyond that.
     """
 
     rate: ByProtocol
@@ -83,7 +83,7 @@ class Mechanism:
     local_credit: float = 1e-6
     nvls_efficiency: float = 0.85
     nvls_sync: float = 1.5e-6
-    nvls_copy: float = 6e-6
+    nvls_part: float = 0.3e-6
     nvls_copy_rate: float = 21e9
 
     def link(self, kind: str) -> LinkCost:
@@ -97,23 +97,24 @@ NVLINK_WIRE, PCIE_WIRE = 0.4 * MICRO, 0.45 * MICRO  # what the topology counts f
 # Simple, §5.2: 2.5 µs a slice beyond its bytes, seen on A100 rings; the rest of the 3.4 µs a hop
 # (§1.1, NVLINK Ring Simple) is flag, fence and wire.
 STEP_COST = {
-    70: ByProtocol(0.8 * MICRO, 2.6 * MICRO, 2.5 * MICRO),
-    80: ByProtocol(0.8 * MICRO, 2.6 * MICRO, 3.5 * MICRO),
-    90: ByProtocol(0.37 * MICRO, 1.7 * MICRO, 2.5 * MICRO),
-    100: ByProtocol(1.05 * MICRO, 1.7 * MICRO, 2.5 * MICRO),
+    70: ByProtocol(0.9 * MICRO, 2.6 * MICRO, 2.5 * MICRO),
+    80: ByProtocol(0.9 * MICRO, 2.6 * MICRO, 3.5 * MICRO),
+    90: ByProtocol(0.32 * MICRO, 1.4 * MICRO, 2.5 * MICRO),
+    100: ByProtocol(1.15 * MICRO, 1.4 * MICRO, 2.5 * MICRO),
 }
 
-# A loop of 256 KiB (chunks of 32 KiB) takes 19-20 µs on 8 H100 (8-32 MiB) and 20-22 on 8 B200
-# (16-64 MiB); one of 512 KiB no more than the 29-32 µs that NVLink needs for it.
-NVLS_COPY = {90: (5 * MICRO, 21e9), 100: (11 * MICRO, 34e9)}
+# A loop of 256 KiB (8 chunks of 32 KiB) takes 19-20 µs on 8 H100 (8-32 MiB) and 20-22 on 8 B200
+# (16-64 MiB); one of 512 KiB no more than the 29-32 µs that NVLink needs for it; one of 2.3 MiB
+# (72 chunks of 32 KiB) 180 µs on 72 B200.
+NVLS_COPY = {90: (0.3 * MICRO, 21e9), 100: (0.95 * MICRO, 30e9)}
 
 # §1.1 baseLat: what NCCL's own table has for LL128 and Simple beyond LL.
-BEGIN = ByProtocol(0.0, 7.4 * MICRO, 1.8 * MICRO)
+BEGIN = ByProtocol(0.0, 6.0 * MICRO, 1.8 * MICRO)
 
 # §5.2, §1.1: NVLINK LL 0.6, LL128 1.25 (Tree; 1.9 for Ring contains chunks), Simple 3.4 µs.
 # A credit is a flag that travels back and is polled, as an LL line is.
 NVLINK = LinkCost(
-    ByProtocol(0.6 * MICRO - NVLINK_WIRE, 1.25 * MICRO - NVLINK_WIRE, 0.5 * MICRO),
+    ByProtocol(0.5 * MICRO - NVLINK_WIRE, 1.1 * MICRO - NVLINK_WIRE, 0.5 * MICRO),
     credit=0.6 * MICRO,
 )
 
@@ -130,8 +131,8 @@ PCIE = LinkCost(
 # alltoall on 2 DGX-A100 at 200G). LL and LL128 carry their flags in the data, so
 # that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
 NETWORK = NetworkCost(
-    notice=2.0 * MICRO,
-    post=ByProtocol(1.0 * MICRO, 1.0 * MICRO, 3.0 * MICRO),
+    notice=1.5 * MICRO,
+    post=ByProtocol(1.0 * MICRO, 1.0 * MICRO, 1.2 * MICRO),
     message=0.05 * MICRO,
     delivery=ByProtocol(0.3 * MICRO, 3.0 * MICRO, 1.5 * MICRO),
     flush=1.5 * MICRO,
@@ -155,7 +156,7 @@ _RATES = {
 
 def _generation(sm: int) -> Mechanism:
     flush = NETWORK.flush if sm < 90 else 0.0  # §4.6: Hopper and newer need none
-    copy, copy_rate = NVLS_COPY[max(sm, 90)]
+    part, copy_rate = NVLS_COPY[max(sm, 90)]
     return Mechanism(
         rate=_RATES[sm],
         step_cost=STEP_COST[sm],
@@ -165,7 +166,7 @@ def _generation(sm: int) -> Mechanism:
         shm=PCIE,
         network=replace(NETWORK, flush=flush),
         nvls_efficiency=0.74 if sm >= 100 else 0.85,  # §1.1 nvlsEfficiency
-        nvls_copy=copy,
+        nvls_part=part,
         nvls_copy_rate=copy_rate,
     )
 

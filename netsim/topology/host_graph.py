@@ -14,6 +14,7 @@ from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 
 # Seconds of one traversal, with the forwarding of the node it enters. Estimates from public
 # figures; protocol and driver costs are not in here. `latencies` of a machine replaces them.
+DIRECT_NVLINK = 350e-9  # a hop without a switch takes hardly less than one with two traversals
 LATENCY: dict[LinkKind, float] = {
     "nvlink": 200e-9,  # a remote load over NVSwitch returns after 0.7-0.9 µs, i.e. 4 traversals
     "xgmi": 250e-9,  # as NVLink, with a SerDes of longer reach
@@ -86,7 +87,9 @@ def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind
 def _join(
     graph: "nx.DiGraph[Any]", machine: Machine, a: str, b: str, kind: LinkKind, bandwidth: float
 ) -> None:
-    own = {kind: machine.latencies.get(kind, usual) for kind, usual in LATENCY.items()}
+    own = {**LATENCY, **machine.latencies}
+    if a.startswith("gpu") and b.startswith("gpu"):
+        own["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
     for tail, head in permutations((a, b)):
         graph.add_edge(
             tail,

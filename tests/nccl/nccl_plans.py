@@ -24,7 +24,7 @@ IDEAL = Mechanism(
     local_credit=0.0,
     nvls_efficiency=1.0,
     nvls_sync=0.0,
-    nvls_copy=0.0,
+    nvls_part=0.0,
     nvls_copy_rate=1e15,
 )
 

@@ -28,7 +28,7 @@ def collnet_chain(collective: Collective, plan: Plan) -> Schedule:
     for work, multiplicity in folded(plan, keys):
         channel, nodes = Channel(plan, work.channel, multiplicity), plan.chains[work.channel]
         table = chunk_table(work, collective.element_bytes)
-        cut = segments(plan, collective.element_bytes, table)
+        cut = segments(plan, collective.element_bytes, table, threads=SHARE)
         group = output.builder.group([order[0] for order in nodes])
         joined = (nodes, group, plan.doors[work.channel])
 

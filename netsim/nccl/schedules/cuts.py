@@ -36,14 +36,16 @@ def segments(
     *,
     steps: Steps = ONE,
     turns: int = 1,
+    threads: float = 1.0,
 ) -> Segments:
     """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, …
 
     After them come whole chunks, and last an empty segment for rows that only wait. A FIFO of
-    `plan.slots` holds as many chunks as fit and is filled `turns` times a loop.
+    `plan.slots` holds as many chunks as fit and is filled `turns` times a loop. `threads` is the
+    least part of a block's threads that moves a chunk.
     """
     offset, count = table
-    size, subs = _sizes(plan, element_bytes, count, steps)
+    size, subs = _sizes(plan, element_bytes, count, steps, threads)
     part = np.arange(subs)
     begin = np.minimum(part * size[:, :, None], count[:, :, None])
     length = np.minimum(size[:, :, None], count[:, :, None] - begin)
@@ -59,7 +61,9 @@ def segments(
     return Segments(where, much, inside, slots, turns, subs, subs * count.shape[1])
 
 
-def _sizes(plan: Plan, element_bytes: int, count: Ints, steps: Steps) -> tuple[Ints, int]:
+def _sizes(
+    plan: Plan, element_bytes: int, count: Ints, steps: Steps, threads: float
+) -> tuple[Ints, int]:
     """Elements of a whole segment of each chunk, and the number of segments of a chunk."""
     if plan.protocol == "Simple":
         slices = steps.chunk // steps.slice
@@ -68,7 +72,10 @@ def _sizes(plan: Plan, element_bytes: int, count: Ints, steps: Steps) -> tuple[I
         return size, slices if (count > size).any() else 1
     mechanism = plan.mechanism
     largest = int(count.max(initial=0)) * element_bytes
-    pieces = int(-(-largest // mechanism.grain.of(plan.protocol)))
+    grain = mechanism.grain.of(plan.protocol)
+    if plan.protocol == "LL":  # a line a thread; warps of LL128 pass on theirs one by one
+        grain *= threads
+    pieces = int(-(-largest // grain))
     subs = max(1, min(mechanism.most_pieces, pieces))
-    grain = max(1, ALIGNMENT // element_bytes)
-    return np.maximum(-(-count // (subs * grain)) * grain, 1), subs
+    line = max(1, ALIGNMENT // element_bytes)
+    return np.maximum(-(-count // (subs * line)) * line, 1), subs

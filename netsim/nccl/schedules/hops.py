@@ -143,10 +143,11 @@ class Channel:
 
     def staging(self, src_buffer: int, dst_buffer: int) -> RowKind:
         """A pass between a rank's own buffer and the one that its switch reads and writes."""
-        mechanism = self.plan.mechanism
+        mechanism, heads = self.plan.mechanism, len(self.plan.heads[0])
         kind = self.local(Pass(src_buffer, dst_buffer, writes=1))
+        fixed = mechanism.step_cost.simple + heads * mechanism.nvls_part
         cap = min(mechanism.nvls_copy_rate, kind.style.cap)
-        return RowKind(replace(kind.style, latency=mechanism.nvls_copy, cap=cap))
+        return RowKind(replace(kind.style, latency=fixed, cap=cap))
 
     def message(self, src: int, dst: int, dst_buffer: int, op: int = COPY) -> RowKind:
         """What the proxy of `src` sends to `dst`."""

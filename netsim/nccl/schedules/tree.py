@@ -23,19 +23,20 @@ from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRAT
 # FIFOs of a rank: from children, to the proxy for its parent, from its parent, to proxies for
 # children.
 FROM_CHILD, TO_PARENT, FROM_PARENT, TO_CHILD, REGIONS = 0, 3, 4, 5, 8
-UP_THREADS = {"LL": 0.7, "LL128": 0.7, "Simple": 0.5}  # of a block, for the way up
+# Of a block's rate, for each way. (Of its threads LL and LL128 give 70 % to the way up, because a
+# pass that reduces takes more of them for each byte.)
+SHARE = 0.5
 
 
 def tree(collective: Collective, plan: Plan) -> Schedule:
     """AllReduce over all channels' trees."""
-    share = UP_THREADS[plan.protocol]
-    return _over_trees(collective, plan, dict(enumerate(plan.trees)), (share, 1 - share))
+    return _over_trees(collective, plan, dict(enumerate(plan.trees)), SHARE)
 
 
 def chain(collective: Collective, plan: Plan) -> Schedule:
     """Broadcast and Reduce along all channels' rings."""
     trees = {work.channel: chain_of(plan.rings[work.channel], collective) for work in plan.work}
-    return _over_trees(collective, plan, trees, (1.0, 1.0))
+    return _over_trees(collective, plan, trees, 1.0)
 
 
 def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
@@ -52,7 +53,7 @@ def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
 
 
 def _over_trees(
-    collective: Collective, plan: Plan, trees: Mapping[int, Tree], threads: tuple[float, float]
+    collective: Collective, plan: Plan, trees: Mapping[int, Tree], share: float
 ) -> Schedule:
     output = Output(collective, places=plan.places)
     algorithm: Algorithm = "Tree" if collective.name == "all_reduce" else "Ring"
@@ -60,13 +61,13 @@ def _over_trees(
     keys = {c: (trees[c], _routes(plan, c, trees[c])) for c in {w.channel for w in plan.work}}
     for work, multiplicity in folded(plan, keys):
         table = chunk_table(work, collective.element_bytes)
-        cut = segments(plan, collective.element_bytes, table, steps=steps)
+        cut = segments(plan, collective.element_bytes, table, steps=steps, threads=share)
         channel = Channel(plan, work.channel, multiplicity, cut.subs)
         found = trees[work.channel]
 
         def turn(channel: Channel = channel, cut: Segments = cut, found: Tree = found) -> Turn:
             lines = Lines(channel, cut.subs, cut.slots, cut.whole)
-            return Turn(lines.woven, Climb(lines, found, collective.name, *threads).all())
+            return Turn(lines.woven, Climb(lines, found, collective.name, share).all())
 
         key = (found, *channel.key, cut.subs, cut.slots, cut.whole)
         output.add(remembered(collective, plan, key, turn), cut, REGIONS)
@@ -83,15 +84,14 @@ def _routes(plan: Plan, channel: int, found: Tree) -> tuple[str, ...]:
 class Climb:
     """One channel's tree while the rows of one chunk are written.
 
-    `up` and `down` are the parts of the threads in each direction; `merges` what the root has to
+    `share` is the part of the block's rate in each direction; `merges` what the root has to
     wait for before it hands out, by sub.
     """
 
     lines: Lines
     tree: Tree
     function: str
-    up: float
-    down: float
+    share: float
     merges: dict[int, list[int]] = field(default_factory=dict)
 
     def all(self) -> tuple[list[int], list[int]]:
@@ -135,7 +135,7 @@ class Climb:
             row = self.lines.send(
                 (rank, parent),
                 sub,
-                Pass(buffer, above, op, reads, threads=self.up),
+                Pass(buffer, above, op, reads, threads=self.share),
                 source=source,
                 target=buffer_place(above, FROM_CHILD + number),
                 region=TO_PARENT,
@@ -187,7 +187,7 @@ class Climb:
             reads=reads,
             writes=int(self.reduces or not root),
             fan=len(children),
-            threads=1.0 if root else self.down,
+            threads=1.0 if root else self.share,
         )
         target = buffer_place(made.dst_buffer, FROM_PARENT)
         return self.lines.send((rank, child), sub, made, target=target, region=TO_CHILD + number)
@@ -197,7 +197,7 @@ class Climb:
         channel = self.lines.channel
         if channel.plan.direct:
             return self.lines.woven.row(channel.wait(), rank, rank, -1)
-        kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=self.down))
+        kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=self.share))
         return self.lines.woven.row(kind, rank, rank, sub, source=Place(0, FROM_PARENT))
 
 
