@@ -7,6 +7,7 @@ from math import log2
 from netsim.schedule.builder import MAX_ROWS
 
 BYTES_A_ROW = 100  # schedule, program, engine and timeline together, with some room
+BYTES_A_ROW_OF_NCCL = 500  # what NCCL plans for each message included
 EXACT_UP_TO = 256  # ranks up to which building is cheaper than estimating
 
 
@@ -20,14 +21,22 @@ def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1)
     return int(high * (ranks / more) ** exponent)
 
 
-def misfit(rows: int, ranks: int) -> str:
+def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
+    """Rows that NCCL's schedule has at least: a send and a receive, or a step of each ring."""
+    if collective in ("alltoall", "alltoallv"):
+        return 2 * ranks * ranks
+    steps = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}.get(collective, 0)
+    return steps * ranks * (ranks - 1) if algorithm == "Ring" else ranks
+
+
+def misfit(rows: int, ranks: int, bytes_a_row: int = BYTES_A_ROW) -> str:
     """Why a schedule would not fit, and what would; empty if it fits."""
     available = available_memory()
-    most = min(available // BYTES_A_ROW, MAX_ROWS)
+    most = min(available // bytes_a_row, MAX_ROWS)
     if rows <= most:
         return ""
     return (
-        f"about {rows:.2g} rows would take {rows * BYTES_A_ROW / 1e9:.0f} GB of memory, but "
+        f"about {rows:.2g} rows would take {rows * bytes_a_row / 1e9:.0f} GB of memory, but "
         f"{available / 1e9:.0f} GB are free and at most {MAX_ROWS:.2g} rows are possible; with "
         f"this algorithm about {max(2, int(ranks * (most / rows) ** 0.5))} ranks would fit, else "
         "take one with fewer steps or larger chunks"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.budget import estimated_rows, misfit
+from netsim.budget import BYTES_A_ROW_OF_NCCL, estimated_rows, least_rows_of_nccl, misfit
 from netsim.collectives import (
     ALGORITHMS,
     Collective,
@@ -201,6 +201,7 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
         known = ", ".join(ALGORITHMS[work.collective])
         message = f"NCCL's choice needs a machine, not a plain graph; choose one of {known}"
         raise source.error(place, message)
+    _check_rows(prepared)
     wishes = wishes_of(prepared.cell.scenario)
     place = ("cluster",)
     try:
@@ -209,13 +210,24 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
         found = replace(prepared, topology=topology, jobs=tuple(jobs))
         place = ("workload", "algorithm")
         found.planned(min(work.size_list()))
+        largest = found.planned(max(work.size_list()))
     except CollectiveError as error:
         raise _placed(prepared.cell, error) from None
     except ScenarioError:  # in a file of its own, such as one of channels
         raise
     except InputError as error:
         raise source.error(place, error.message, hint=error.hint) from None
+    _check_rows(found, largest.algorithm if largest else "")
     return found
+
+
+def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
+    """Refuse what would not fit, from the rows that NCCL needs at least."""
+    ranks, name = len(prepared.groups[0]), prepared.cell.scenario.collective.collective
+    rows = least_rows_of_nccl(name, ranks, algorithm) * len(prepared.groups)
+    too_large = misfit(rows, ranks, BYTES_A_ROW_OF_NCCL)
+    if too_large:
+        raise prepared.cell.source.error(("workload",), too_large, key=True)
 
 
 def _check_wishes(cell: Cell) -> None:

@@ -25,7 +25,8 @@ def check_file(path: Path) -> str:
     if "workload" in source.data or "cluster" in source.data:
         cells = checked_cells(source)
         sizes = sum(len(cell.scenario.workload.size_list()) for cell in cells)
-        return f"a scenario of {len(cells)} cell{'s' * (len(cells) > 1)}, {sizes} sizes in all"
+        counted = f"{sizes} size{'s' * (sizes != 1)} in all"
+        return f"a scenario of {len(cells)} cell{'s' * (len(cells) > 1)}, {counted}"
     if "gpu" in source.data:
         machine = load_machine(path)
         return f"a machine with {machine.gpu.count} GPUs"

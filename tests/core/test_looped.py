@@ -9,6 +9,7 @@ import pytest
 from netsim import timing
 from netsim.cli.expect_question import Given, asked
 from netsim.collectives import Collective
+from netsim.errors import ScenarioError
 from netsim.looped import looped_build
 from netsim.nccl.schedules import Plan, Work, loops_of, shorter
 from netsim.runs import checked_cells
@@ -162,3 +163,12 @@ def test_chunks_grow_where_nothing_else_fits(monkeypatch) -> None:
     assert coarse.approximation == "chunks 2 times as large"
     assert len(coarse.program) < 0.6 * len(full.program)
     assert coarse.uncertainty > 0
+
+
+def test_sends_of_a_thousand_nodes_are_refused_before_they_are_planned(monkeypatch) -> None:
+    monkeypatch.setattr("netsim.budget.available_memory", lambda: 24 * 10**9)
+    message = (
+        r"about 1\.3e\+08 rows would take 67 GB of memory, but 24 GB are free .* about 4\d+ ranks"
+    )
+    with pytest.raises(ScenarioError, match=message):
+        prepared_of("dgx-h100", "alltoall", 1024, "auto", 8, "1G", ())
