@@ -24,8 +24,9 @@ def active_entries(
         least[where], most[where] = min(least[where], value), max(most[where], value)
     active = np.isfinite(least)[link]
     owner = owners_of(ptr)
+    pairs = np.sort(owner.astype(np.int64) * len(least) + link)
     for position in range(int(np.diff(ptr).max(initial=0))):
-        dominated = _dominated(ptr, owner, link, weight, least, most, active, position)
+        dominated = _dominated(ptr, owner, pairs, link, weight, least, most, active, position)
         active &= ~dominated[link]
     return active
 
@@ -33,6 +34,7 @@ def active_entries(
 def _dominated(
     ptr: NDArray[np.int64],
     owner: NDArray[np.int32],
+    pairs: NDArray[np.int64],
     link: NDArray[np.int32],
     weight: NDArray[np.float64],
     least: NDArray[np.float64],
@@ -41,7 +43,7 @@ def _dominated(
     position: int,
 ) -> NDArray[np.bool_]:
     """Resources for which the one at `position` of their first path is tighter everywhere."""
-    rival = _rivals(ptr, link, owner, len(least), position)
+    rival = _rivals(ptr, link, owner, pairs, len(least), position)
     entries = np.flatnonzero((rival >= 0)[link])  # few, or none: most have no rival
     uses = np.bincount(link[entries], minlength=len(least))
     everywhere = np.zeros(len(least), np.int64)
@@ -68,10 +70,14 @@ def _rivals(
     ptr: NDArray[np.int64],
     link: NDArray[np.int32],
     owner: NDArray[np.int32],
+    pairs: NDArray[np.int64],
     links: int,
     position: int,
 ) -> NDArray[np.int64]:
-    """A candidate for every resource: on its first path at `position`, and on its last path too."""
+    """A candidate for every resource: on its first path at `position`, and on its last path too.
+
+    `pairs` are the keys of all (path, resource), sorted.
+    """
     first, last = np.full(links, -1), np.full(links, -1)
     first[link[::-1]] = owner[::-1]
     last[link] = owner
@@ -79,8 +85,9 @@ def _rivals(
     has = (first >= 0) & (at < ptr[first + 1])
     rival = np.where(has, link[np.where(has, at, 0)] if len(link) else -1, -1)
     rival[rival == np.arange(links)] = -1
-    shared = np.zeros(links, bool)
-    for step in range(int(np.diff(ptr)[last[rival >= 0]].max(initial=0))):
-        on = (rival >= 0) & (step < ptr[last + 1] - ptr[last])
-        shared |= on & (link[np.where(on, ptr[last] + step, 0)] == rival)
-    return np.where(shared, rival, -1)
+    some = np.flatnonzero(rival >= 0)
+    wanted = last[some].astype(np.int64) * links + rival[some]
+    place = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+    missing = some[pairs[place] != wanted] if len(pairs) else some
+    rival[missing] = -1
+    return rival
