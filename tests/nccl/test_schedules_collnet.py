@@ -3,6 +3,8 @@
 import pytest
 
 from netsim.collectives import Collective
+from netsim.collectives.races import RaceError
+from netsim.nccl.schedules.network import Network
 from tests.nccl.nccl_plans import checked, small_plan
 
 SHAPES = [(2, 1), (2, 2), (3, 1), (3, 3), (4, 2), (5, 3), (2, 8)]
@@ -81,3 +83,19 @@ def test_blocks_go_through_the_network(algorithm, name, nodes, local, quick):
             chunk=64,
         )
         checked(Collective(name, nodes * local, count, 4, in_place=in_place), plan)
+
+
+@pytest.mark.parametrize("forgotten", ["take", "_give"])
+@pytest.mark.parametrize("algorithm", ["NVLS", "CollNetDirect", "CollNetChain"])
+def test_what_waits_for_the_network_is_noticed(monkeypatch, algorithm, forgotten):
+    """Without the waits around an operation of the network, blocks and proxies would race."""
+    monkeypatch.setattr(Network, forgotten, lambda *_: None)
+    plan = small_plan(
+        *(algorithm, "Simple", 3, 2, 17 * 256),
+        heads=heads_of(3, 2, 2),
+        chains=chains_of(3, 2),
+        doors=("net", "net"),
+        chunk=64,
+    )
+    with pytest.raises(RaceError):
+        checked(Collective("all_reduce", 6, 17 * 256, 4), plan)
