@@ -3,6 +3,7 @@
 What does not fit is said here, with its place in the scenario, before anything runs.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,6 +43,11 @@ from netsim.topology.build import build_at, build_cluster
 from netsim.topology.cluster import Cluster
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
+
+# The last topologies that were built, by what cells ask of a cluster: only for speed.
+_BUILT: OrderedDict[str, tuple[Topology, Cluster | None]] = OrderedDict()
+MOST_BUILT = 32
+
 # Where in a scenario the arguments of a collective are written.
 _FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix": "matrix"}
 
@@ -181,16 +187,27 @@ def prepare(cell: Cell) -> Prepared:
 
 def _built(cell: Cell) -> tuple[Topology, Cluster | None]:
     """The topology, and the cluster that it is unless it is a plain graph."""
-    config = cell.scenario.cluster
+    config, key = cell.scenario.cluster, cell.cluster
+    by_nccl = config.graph is None and cell.scenario.collective.algorithm in NCCL_NAMES
+    if key and by_nccl:  # NCCL's variables choose NICs
+        key += repr(sorted(cell.scenario.nccl.env.items()))
+    if key in _BUILT:
+        _BUILT.move_to_end(key)
+        return _BUILT[key]
+    cluster = None
     if config.graph is None:
-        if cell.scenario.collective.algorithm in NCCL_NAMES:
+        if by_nccl:
             config = networked(config, wishes_of(cell.scenario).settings())
         try:
             cluster = build_cluster(config)
         except TopologyError:
             return build_at(config, cell.source), None  # raises it with its place
-        return cluster.topology, cluster
-    return build_at(config, cell.source), None
+    built = (build_at(config, cell.source) if cluster is None else cluster.topology, cluster)
+    if key:
+        _BUILT[key] = built
+        while len(_BUILT) > MOST_BUILT:
+            _BUILT.popitem(last=False)
+    return built
 
 
 def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:

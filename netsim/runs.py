@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from netsim.answers import answer, prepare_any
+from netsim.errors import ScenarioError
 from netsim.presets import Preset, find_preset, is_path, preset_folder
 from netsim.results import Row
-from netsim.scenario.cells import Cell, expand
+from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all
 from netsim.yamlio.overrides import apply_overrides
 from netsim.yamlio.source import Source, read_source
 
@@ -33,12 +34,28 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     return replace(source, data={"name": path.stem, **source.data})
 
 
+def checked(source: Source) -> Expansion:
+    """All points of a scenario; those that do not fit together as such, with the reason."""
+    expansion = expand_all(source)
+    points = [
+        point if isinstance(point, Invalid) else _fitting(point) for point in expansion.points
+    ]
+    return replace(expansion, points=tuple(points))
+
+
+def _fitting(cell: Cell) -> Cell | Invalid:
+    try:
+        prepare_any(cell)
+    except ScenarioError as error:
+        return Invalid(cell.id, cell.axes, error)
+    return cell
+
+
 def checked_cells(source: Source) -> list[Cell]:
     """All cells of a scenario, each known to fit together; what is wrong is raised at once."""
-    cells = expand(source)
-    for cell in cells:
-        prepare_any(cell)
-    return cells
+    expansion = checked(source)
+    expansion.refuse_invalid()
+    return expansion.cells
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:

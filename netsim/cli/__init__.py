@@ -24,6 +24,7 @@ VERBS = {
     "compare": ("netsim.cli.compare", "Hold measured logs against the prediction."),
     "accuracy": ("netsim.cli.accuracy", "Hold the simulator against an index of measured runs."),
     "explain": ("netsim.cli.explain", "Show where the time goes and what would change it."),
+    "merge": ("netsim.cli.merge", "Put together the results of the parts of a sweep."),
     "topo": ("netsim.cli.topo", "List and show machines and topologies."),
     "check": ("netsim.cli.check", "Validate scenarios and topologies without running them."),
     "schema": ("netsim.cli.schema", "Print the JSON Schema of scenario or topology files."),

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from netsim.results import Row
 from netsim.sweep import Task
 from netsim.timing import Progress as Report
 from netsim.units import format_size, format_time
@@ -23,6 +24,7 @@ class Bar:
 
     def __init__(self, tasks: int, quiet: bool) -> None:
         self.console = Console(stderr=True)
+        self.best: Row | None = None
         self.shown = self.console.is_terminal and not quiet
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -67,9 +69,17 @@ class Bar:
 
         return report
 
-    def advance(self) -> None:
-        """One task is done."""
+    def advance(self, row: Row | None = None) -> None:
+        """One task is done; the best row so far stands beside the bar."""
         self.progress.advance(self.all)
+        if not self.shown or row is None or row.status != "ok" or not row.time_us:
+            return
+        size, best = row.size_bytes or 0, self.best
+        if best is None or (-size, row.time_us) < (-(best.size_bytes or 0), best.time_us or 0.0):
+            self.best = row
+            where = ", ".join(str(value) for value in row.axes.values())
+            text = f"sizes (best: {where} {format_time(row.time_us / 1e6)})" if where else "sizes"
+            self.progress.update(self.all, description=text)
 
     def print(self, text: str) -> None:
         """A line of results, on standard output, above the bar."""

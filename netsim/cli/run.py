@@ -1,5 +1,6 @@
 """`netsim run`: simulate all cells of a scenario and write what was asked for."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,13 +10,47 @@ from netsim.cli.arguments import ScenarioName, Settings
 from netsim.cli.outputs import write_outputs
 from netsim.cli.progress import Bar
 from netsim.cli.run_text import PRINTERS
-from netsim.errors import NetsimError
+from netsim.cli.sweep_text import after_lines, invalid_lines, worst
+from netsim.cli.workers import (
+    Dask,
+    Jobs,
+    Shard,
+    SkipInvalid,
+    UseCache,
+    cache,
+    part_of,
+    shard_of,
+    workers,
+)  # fmt: skip
+from netsim.errors import InputError, NetsimError
 from netsim.results import Row, open_folder
-from netsim.runs import checked_cells, find_scenario, load_source, notes_of
-from netsim.scenario.cells import Cell
-from netsim.sweep import run_tasks, tasks_of
+from netsim.runs import checked, find_scenario, load_source, notes_of
+from netsim.scenario.cells import Cell, Expansion
+from netsim.scenario.unused import unused_keys
+from netsim.sweep import Task, run_tasks, tasks_of
+from netsim.sweep.manifest import about
+from netsim.sweep.tasks import engine_for, invalid_row
+from netsim.sweep.written import write_tables
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What is run and how."""
+
+    expansion: Expansion
+    cells: list[Cell]
+    folder: Path
+    name: str
+    engine: str
+    form: Format
+    manifest: dict[str, object]
+    jobs: int | None
+    dask: str | None
+    cached: bool
+    resume: bool
+    quiet: bool
 
 
 def command(
@@ -28,6 +63,11 @@ def command(
         Literal["auto", "simpy", "compiled"], typer.Option(help="Engine; the answer is the same.")
     ] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    shard: Shard = None,
+    use_cache: UseCache = False,
+    skip_invalid: SkipInvalid = False,
     seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None,
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
@@ -36,52 +76,102 @@ def command(
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
     found = find_scenario(scenario)
     changes = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
-    cells = checked_cells(load_source(found.path, changes))
-    tell = _silent if quiet else _tell
+    part = shard_of(shard)
+    expansion = checked(load_source(found.path, changes))
+    _refuse_invalid(expansion, skip=skip_invalid)
+    cells, tell = expansion.cells, _silent if quiet else _tell
     for note in dict.fromkeys([found.note, *notes_of(cells)]):
         if note:
             tell(note)
+    for text in unused_keys(cells):
+        tell(f"warning: {text}")
     name = cells[0].scenario.name or found.path.stem
-    folder = output or Path("reports") / name
-    rows, failure = _simulate(cells, folder, name, engine, form, resume=resume, quiet=quiet)
+    folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
+    one = engine_for(tasks_of(cells), engine)
+    manifest = about(expansion, found.path, changes, one, part)
+    job = _Run(expansion, part_of(cells, part), folder, name, one, form, manifest, jobs, dask,
+               use_cache, resume, quiet)  # fmt: skip
+    rows, failure = _simulate(job)
     if failure is None or len(cells) > 1:
-        for file in write_outputs(cells, folder, engine):
+        written = [str(folder / "results.csv")]
+        if part is None:
+            written = write_outputs(cells, folder, engine)
+            written += write_tables(expansion, rows, folder)
+        for file in written:
             tell(f"wrote {file}")
+    for text in after_lines(expansion, rows, one) if part is None else ():
+        tell(text)
     if verbose:
         tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
 
 
-def _simulate(
-    cells: list[Cell],
-    folder: Path,
-    name: str,
-    engine: str,
-    form: Format,
-    *,
-    resume: bool,
-    quiet: bool,
-) -> tuple[list[Row], NetsimError | None]:
+def _refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
+    """Say what cannot be built, before anything runs; go on only if asked to."""
+    if not expansion.invalid:
+        return
+    if not skip or not expansion.cells:
+        if len(expansion.points) > len(expansion.invalid):
+            for text in invalid_lines(expansion, skipped=False):
+                _tell(text)
+        expansion.refuse_invalid()
+    for text in invalid_lines(expansion, skipped=True):
+        _tell(text)
+
+
+def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
     """Simulate, printing rows as they are finished; the first failure is told at the end."""
-    axes = list(cells[0].axes)
-    tasks = tasks_of(cells)
+    axes, tasks = list(job.cells[0].axes) if job.cells else [], tasks_of(job.cells)
+    if not tasks:
+        raise InputError("this part has no cells", hint="there are fewer cells than parts")
     rows: list[Row] = []
-    failure = None
-    printer = PRINTERS[form](cells)
-    with open_folder(folder, name, resume=resume) as results, Bar(len(tasks), quiet) as bar:
+    failures: list[NetsimError] = []
+    printer = PRINTERS[job.form](job.cells)
+    with (
+        open_folder(job.folder, job.name, resume=job.resume, about=job.manifest) as results,
+        workers(job.jobs, job.dask) as helpers,
+        cache(job.cached) as known,
+        Bar(len(tasks), job.quiet) as bar,
+    ):
+        progress = bar.task if helpers is None else _unseen
         try:
-            for task, row, error in run_tasks(tasks, results, engine=engine, progress=bar.task):
+            for task, row, error in run_tasks(
+                tasks, results, engine=job.engine, workers=helpers, cache=known, progress=progress
+            ):
                 rows.append(row)
-                failure = failure or error
-                bar.advance()
+                failures += [error] if error else []
+                bar.advance(row)
                 for text in printer.lines(task.cell, row):
                     bar.print(text)
         finally:
-            results.write_results(rows, axes)
+            results.write_results(_in_order(job, rows), axes)
+        if known is not None and known.found and not job.quiet:
+            _tell(f"{known.found} of {len(tasks)} rows were known from earlier sweeps")
     for text in printer.end(rows):
         typer.echo(text)
-    return rows, failure
+    return rows, worst(failures, len(tasks))
+
+
+def _in_order(job: _Run, rows: list[Row]) -> list[Row]:
+    """The rows that are there, with those of points that are invalid in their places."""
+    if not job.expansion.invalid:
+        return rows
+    left = iter(rows)
+    ordered: list[Row] = []
+    mine = {id(cell) for cell in job.cells}
+    for point in job.expansion.points:
+        if not isinstance(point, Cell):
+            ordered.append(invalid_row(point, job.name))
+        elif id(point) in mine:
+            sizes = len(point.scenario.workload.size_list())
+            ordered += [row for _, row in zip(range(sizes), left, strict=False)]
+    return ordered
+
+
+def _unseen(task: Task) -> None:
+    """No progress within a task that runs elsewhere."""
+    del task
 
 
 def _tell(text: str) -> None:

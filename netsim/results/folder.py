@@ -8,7 +8,8 @@ same bytes as an uninterrupted one.
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,8 +25,11 @@ TIMINGS = "timings.csv"
 # Everything that a run writes besides its journal and manifest.
 OUTPUTS = (
     RESULTS, TIMINGS, "breakdown.csv", "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
-    "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g",
+    "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
+    "explain*.*", "report.html",
 )  # fmt: skip
+
+SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
 
 Key = tuple[str, int]  # cell, size
 
@@ -38,32 +42,43 @@ class Folder:
     journal: IO[str]
     finished: dict[Key, Row] = field(default_factory=dict)
     timings: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    _synced: float = 0.0
 
     def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
         """Keep one finished row, whatever happens next."""
         line = {"cell": key[0], "size": key[1], "row": asdict(row), "timing": timing}
         self.journal.write(json.dumps(line) + "\n")
         self.journal.flush()
-        os.fsync(self.journal.fileno())
+        if time.monotonic() - self._synced >= SYNC_EVERY:
+            self.sync()
         self.finished[key] = row
         self.timings[key] = timing
 
+    def sync(self) -> None:
+        """See that all that was recorded survives even a loss of power."""
+        os.fsync(self.journal.fileno())
+        self._synced = time.monotonic()
+
     def write_results(self, rows: Sequence[Row], axes: Sequence[str]) -> Path:
         """Write results.csv: finished rows, in the order of the cells."""
+        self.sync()
         self._write_timings()
         return write_text(self.path / RESULTS, csv_text(rows, axes))
 
     def _write_timings(self) -> None:
         """What differs from run to run, apart from the results: wall times and hosts."""
-        lines = ["cell,size_bytes,wall_s,host"]
+        columns = ("wall_s", "host", "worker")
+        lines = [",".join(("cell", "size_bytes", *columns))]
         for (cell, size), timing in self.timings.items():
-            lines.append(f"{cell},{size},{timing.get('wall_s', '')},{timing.get('host', '')}")
+            lines.append(",".join([cell, str(size), *(str(timing.get(c, "")) for c in columns)]))
         write_text(self.path / TIMINGS, "\n".join(lines) + "\n")
 
 
 @contextmanager
-def open_folder(path: Path, scenario: str, *, resume: bool) -> Iterator[Folder]:
-    """Open a folder for the results of a scenario, alone.
+def open_folder(
+    path: Path, scenario: str, *, resume: bool, about: Mapping[str, Any] | None = None
+) -> Iterator[Folder]:
+    """Open a folder for the results of a scenario, alone; `about` is kept in its manifest.
 
     What the same scenario left there is replaced, or with `resume` continued; a folder that holds
     anything else is refused.
@@ -78,7 +93,8 @@ def open_folder(path: Path, scenario: str, *, resume: bool) -> Iterator[Folder]:
         else:
             journal.truncate(0)
             _remove_outputs(path)
-        write_text(path / MANIFEST, json.dumps({"scenario": scenario}) + "\n")
+        manifest = {"scenario": scenario, **(about or {})}
+        write_text(path / MANIFEST, json.dumps(manifest, default=str) + "\n")
         yield folder
 
 
@@ -143,6 +159,13 @@ def _lock(journal: IO[str], path: Path) -> None:
 
 def _read(folder: Folder) -> None:
     """Take up the rows of the journal; a last line that was cut off is dropped, on disk too."""
+    good = read_journal(folder)
+    folder.journal.seek(good)
+    folder.journal.truncate(good)
+
+
+def read_journal(folder: Folder) -> int:
+    """Take up the rows of the journal; where the last whole line ends."""
     journal, good = folder.journal, 0
     journal.seek(0)
     for number, line in enumerate(iter(journal.readline, ""), 1):
@@ -159,5 +182,4 @@ def _read(folder: Folder) -> None:
                 hint="run without --resume",
             ) from None
         good = journal.tell()
-    journal.seek(good)
-    journal.truncate(good)
+    return good

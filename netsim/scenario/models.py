@@ -206,7 +206,7 @@ class Scenario(Model):
     workload: AnyWorkload
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
-    sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    sweep: dict[str, Any] = Field(default_factory=dict)  # read by `axes`
     outputs: ListOf[Literal["csv", "plots", "trace"]] = ("csv", "plots", "trace")
     seed: Index = 1
 

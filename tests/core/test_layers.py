@@ -51,7 +51,7 @@ SAME_LAYER = {
     "simulate": {"scenario", "expect", "looped", "prepared", "timing", "results"},
     "training": {"scenario", "expect", "looped", "results", "timing"},
     "answers": {"scenario", "prepared", "simulate", "training", "results", "timing"},
-    "sweep": {"answers", "scenario", "simulate", "timing", "results"},
+    "sweep": {"answers", "scenario", "prepared", "timing", "results"},
     "tune": {"expect", "prepared", "simulate", "results"},
     "runs": {"answers", "scenario", "simulate", "results"},
     "measured": {"scenario", "simulate", "prepared", "runs", "timing", "results"},

@@ -1,0 +1,69 @@
+"""What is told about a whole sweep: cells that cannot be, the best one, axes without effect."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from netsim.errors import NetsimError
+from netsim.results import Row
+from netsim.scenario.cells import Expansion
+from netsim.sweep import CellError
+from netsim.sweep.effects import idle_axes, reason
+from netsim.sweep.tables import base_rows, best_row, time_of
+from netsim.units import format_size, format_time
+
+_MOST = 10
+
+
+def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
+    """Which points of a sweep cannot be built, and why."""
+    invalid, all_points = expansion.invalid, len(expansion.points)
+    if skipped:
+        yield f"{len(invalid)} of {all_points} cells are left out, which cannot be built:"
+    else:
+        yield (
+            f"{len(invalid)} of {all_points} cells cannot be built "
+            f"(--skip-invalid runs the other {all_points - len(invalid)}):"
+        )
+    for point in invalid[:_MOST]:
+        message = point.error.errors[0].message if skipped else ""
+        yield f"  {named(point.axes)}{f': {message}' if message else ''}"
+    if len(invalid) > _MOST:
+        yield f"  ... and {len(invalid) - _MOST} more"
+
+
+def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:
+    """What a sweep showed: the best cell, how it compares, and which axes changed nothing."""
+    cells = expansion.cells
+    if len(cells) < 2:
+        return
+    best = best_row(rows)
+    if best is not None:
+        where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
+        line = f"best{where}: {named(best.axes)}, {format_time(time_of(best) / 1e6)}"
+        base = expansion.sweep.base
+        other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
+        if other is not None and other.cell != best.cell:
+            line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
+        yield line
+    for idle in idle_axes(cells, rows):
+        try:
+            why = reason(idle, engine)
+        except NetsimError as error:
+            why = str(error)
+        yield f"axis {idle.axis} changed nothing: {why}"
+
+
+def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
+    """What to end with where rows failed: the first error, and how many there were."""
+    if not failures:
+        return None
+    first = failures[0]
+    if len(failures) == 1:
+        return first
+    return CellError(f"{first}\n{len(failures)} of {tasks} rows failed, see results.csv",
+                     first.exit_code)  # fmt: skip
+
+
+def named(axes: Mapping[str, Any]) -> str:
+    """Values of axes in words: `nodes 4, nic 400Gbps`."""
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in axes.items())

@@ -1,0 +1,93 @@
+"""Results of parts put together: the same results.csv as one run of everything writes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from netsim.errors import InputError
+from netsim.results.folder import JOURNAL, MANIFEST, Folder, read_journal
+from netsim.results.row import Row
+
+ALIKE = ("scenario", "axes", "points", "engine")  # what all parts of one sweep have in common
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What a results folder says about itself."""
+    try:
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        hint = "expected a folder that netsim run has written"
+        raise InputError(f"{folder}: holds no {MANIFEST}", hint=hint) from None
+    except (OSError, ValueError):
+        raise InputError(f"{folder / MANIFEST}: not written by netsim") from None
+    if not isinstance(found, dict) or "scenario" not in found:
+        raise InputError(f"{folder / MANIFEST}: not written by netsim")
+    return found
+
+
+def merge_into(target: Folder, parts: Sequence[Path], manifest: Mapping[str, Any]) -> int:
+    """Take up the rows of all parts; the number of rows that the whole has."""
+    for part in parts:
+        _check_alike(part, read_manifest(part), parts[0], manifest)
+        found = _rows_of(part)
+        for key, row in found.finished.items():
+            if key not in target.finished:
+                target.record(key, row, found.timings[key])
+    missing = [
+        (point["cell"], size)
+        for point in manifest["points"]
+        for size in point.get("sizes", ())
+        if (point["cell"], size) not in target.finished
+    ]
+    if missing:
+        raise InputError(
+            f"{len(missing)} rows are in none of the parts, the first of cell {missing[0][0]} at "
+            f"{missing[0][1]} B",
+            hint="run the missing parts, or those that were interrupted with --resume",
+        )
+    return sum(len(point.get("sizes", "1")) for point in manifest["points"])
+
+
+def rows_in_order(
+    finished: Mapping[tuple[str, int], Row], manifest: Mapping[str, Any]
+) -> list[Row]:
+    """The rows of a folder in the order of its cells, those that are there."""
+    rows = []
+    for point in manifest["points"]:
+        if "error" in point:
+            rows.append(
+                Row(scenario=manifest["scenario"], cell=point["cell"], status="invalid",
+                    model_version=str(manifest["versions"]["model"]), error=point["error"],
+                    axes=point["axes"])
+            )  # fmt: skip
+            continue
+        for size in point["sizes"]:
+            row = finished.get((point["cell"], size))
+            if row is not None:
+                rows.append(replace(row, scenario=manifest["scenario"], axes=point["axes"]))
+    return rows
+
+
+def _check_alike(
+    part: Path, own: Mapping[str, Any], first: Path, manifest: Mapping[str, Any]
+) -> None:
+    for name in ALIKE:
+        if own.get(name) != manifest.get(name):
+            what = {"scenario": "another scenario", "points": "other cells", "axes": "other axes",
+                    "engine": "another engine"}[name]  # fmt: skip
+            raise InputError(f"{part}: holds {what} than {first}")
+    versions = (own.get("versions", {}), manifest.get("versions", {}))
+    if versions[0].get("model") != versions[1].get("model"):
+        raise InputError(f"{part}: was computed by another model version than {first}")
+
+
+def _rows_of(part: Path) -> Folder:
+    try:
+        with (part / JOURNAL).open("r", encoding="utf-8") as journal:
+            folder = Folder(part, journal)
+            read_journal(folder)
+            return folder
+    except FileNotFoundError:
+        raise InputError(f"{part}: holds no {JOURNAL}") from None

@@ -1,0 +1,10 @@
+"""All cells of a scenario: in this process, in several, or on other machines, row by row.
+
+Every finished row is kept at once; a cell that fails is a row with the error and does not stop the
+rest. Whoever computes a row, it is the same row.
+"""
+
+from netsim.sweep.tasks import Task, finished_row, tasks_of
+from netsim.sweep.work import CellError, run_tasks
+
+__all__ = ["CellError", "Task", "finished_row", "run_tasks", "tasks_of"]

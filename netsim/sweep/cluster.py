@@ -1,0 +1,131 @@
+"""Workers of a Dask cluster that is running already, or that Slurm starts (extra `dask`).
+
+The scheduler hands orders to workers, and gives those of a worker that died to another.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from netsim.errors import InputError
+from netsim.sweep.orders import VERSION, Answer, Order, fulfil
+from netsim.sweep.work import died
+
+PATIENCE = "15s"  # for a scheduler to answer
+AT_ONCE = 2000  # orders that the scheduler is given at a time
+ATTEMPTS = 3
+SLURM = "slurm"
+
+
+def installed_version() -> str:
+    """What this process would compute with."""
+    return VERSION
+
+
+class DaskWorkers:
+    """The workers of a Dask scheduler, or `jobs` that Slurm is asked for."""
+
+    def __init__(self, address: str, jobs: int | None = None) -> None:
+        self.distributed = _imported("distributed")
+        _quiet()
+        self._cluster: Any = None
+        self.address = address
+        if address == SLURM:
+            self._cluster = _slurm(jobs or 1)
+        self.client = self._client()
+        self._check_versions()
+
+    def _client(self) -> Any:
+        target = self._cluster or self.address
+        try:
+            return self.distributed.Client(target, timeout=PATIENCE, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise InputError(
+                f"--dask {self.address}: the scheduler does not answer: {reason.splitlines()[0]}",
+                hint="start one with 'dask scheduler' and give its address, as tcp://host:8786",
+            ) from None
+
+    def _check_versions(self) -> None:
+        """Refuse workers with another netsim, or without any."""
+        try:
+            found = self.client.run(installed_version, on_error="return")
+        except Exception as error:  # whatever the other side could not read
+            found = {self.address: error}
+        for worker, version in found.items():
+            if version != VERSION:
+                has = "no netsim that can be used" if isinstance(version, Exception) else version
+                self.close()
+                raise InputError(
+                    f"--dask {self.address}: worker {worker} has {has}, not netsim {VERSION}",
+                    hint="install the same version everywhere",
+                )
+
+    def fulfil(self, orders: Sequence[Order]) -> Iterator[tuple[Order, list[Answer]]]:
+        """Every order with its answers, as they come."""
+        left = list(reversed(orders))
+        known: dict[str, Order] = {}
+        running = self.distributed.as_completed(loop=self.client.loop)
+        try:
+            while left or known:
+                while left and len(known) < AT_ONCE:
+                    future = self._submit(left.pop(), known)
+                    running.add(future)
+                future = next(running)
+                order = known.pop(future.key)
+                yield order, self._result(future, order)
+        except (OSError, self.distributed.CancelledError, TimeoutError) as error:
+            raise InputError(
+                f"--dask {self.address}: the scheduler is gone ({type(error).__name__}); what was "
+                "finished is kept, --resume continues"
+            ) from None
+
+    def _submit(self, order: Order, known: dict[str, Order]) -> Any:
+        future = self.client.submit(fulfil, order, pure=False, retries=0)
+        known[future.key] = order
+        return future
+
+    def _result(self, future: Any, order: Order) -> list[Answer]:
+        try:
+            answers: list[Answer] = future.result()
+            return answers
+        except self.distributed.scheduler.KilledWorker:
+            return died(order, ATTEMPTS)
+
+    def close(self) -> None:
+        """Let go of the scheduler, and of jobs that were started for this."""
+        self.client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def _quiet() -> None:
+    """Let errors be told once, by netsim, and not by the loggers of Dask as well."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _imported(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise InputError(
+            f"--dask needs the package {name}", hint="pip install 'netsim[dask]'"
+        ) from None
+
+
+def _slurm(jobs: int) -> Any:
+    """A cluster whose workers are Slurm jobs, as the user's jobqueue.yaml describes them."""
+    queue = _imported("dask_jobqueue")
+    try:
+        cluster = queue.SLURMCluster()
+        cluster.scale(jobs=jobs)
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"--dask slurm: {reason}",
+            hint="say cores, memory and queue in ~/.config/dask/jobqueue.yaml",
+        ) from None
+    return cluster

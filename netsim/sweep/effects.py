@@ -1,0 +1,113 @@
+"""Axes of a sweep that changed nothing, each with the reason."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netsim.engines import simulate
+from netsim.metrics import bound_by, link_use
+from netsim.prepared import prepare
+from netsim.program import Program, place
+from netsim.results import Row
+from netsim.scenario.cells import Cell
+from netsim.scenario.training import Training
+from netsim.scenario.unused import idle_axis
+from netsim.sweep.tables import time_of
+
+EQUAL = 1e-9  # relative difference of times that are the same
+MOST_ROWS = 3_000_000  # of a schedule that is simulated only to say why
+
+
+@dataclass(frozen=True)
+class Idle:
+    """An axis without effect, two cells that differ in it alone, and the largest size."""
+
+    axis: str
+    cells: tuple[Cell, Cell]
+    size: int
+
+
+def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
+    """The axes whose values never make a difference, however the others are chosen."""
+    sizes = {cell.id: cell.scenario.workload.size_list() for cell in cells}
+    by_cell: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.status == "ok" and time_of(row):
+            by_cell.setdefault(row.cell, {})[row.size_bytes or 0] = time_of(row)
+    found = []
+    for axis in cells[0].axes if cells and by_cell else ():
+        groups: dict[str, list[Cell]] = {}
+        for cell in cells:
+            if cell.id in by_cell:
+                others = {k: v for k, v in cell.axes.items() if k != axis}
+                groups.setdefault(repr(sorted(others.items(), key=str)), []).append(cell)
+        compared = [group for group in groups.values() if len(group) > 1]
+        if compared and all(_alike([by_cell[c.id] for c in group]) for group in compared):
+            one, other = compared[-1][0], compared[-1][-1]
+            found.append(Idle(axis, (one, other), max(sizes[one.id])))
+    return found
+
+
+def _alike(times: Sequence[Mapping[int, float]]) -> bool:
+    first = times[0]
+    return all(
+        other.keys() == first.keys()
+        and all(abs(other[size] - t) <= EQUAL * max(t, 1e-300) for size, t in first.items())
+        for other in times[1:]
+    )
+
+
+def reason(idle: Idle, engine: str = "auto") -> str:
+    """Why an axis changed nothing, from what is simulated in two of its cells."""
+    known = idle_axis(idle.cells, idle.axis)
+    if known:
+        return known
+    if isinstance(idle.cells[0].scenario.workload, Training):
+        return "the step does not depend on it"
+    programs = [_program(cell, idle.size) for cell in idle.cells]
+    one, other = programs
+    changed = _changed_kinds(one, other)
+    if len(one) > MOST_ROWS:
+        return f"it changes {_listed(changed) or 'nothing that is simulated'}"
+    timeline = simulate(one, engine)
+    bound = bound_by(one, timeline)
+    if not changed:
+        return f"it does not change what is simulated; bound by {bound}"
+    use = link_use(one, timeline)
+    most: dict[str, float] = dict.fromkeys(changed, 0.0)
+    for link, part in zip(use.link.tolist(), use.utilisation.tolist(), strict=True):
+        kind = one.links.kind(link)
+        if kind in most:
+            most[kind] = max(most[kind], part)
+    parts = [
+        f"{name} links are never used" if not used else f"{name} is used to {used:.0%} at most"
+        for name, used in most.items()
+    ]
+    return f"{', '.join(parts)}; bound by {bound}".replace("%", " %").replace("  %", " %")
+
+
+def _program(cell: Cell, size: int) -> Program:
+    prepared = prepare(cell)
+    return place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
+
+
+def _changed_kinds(one: Program, other: Program) -> list[str]:
+    """The kinds of links of which two programs have other numbers, rates or latencies."""
+    tables = [_table(one), _table(other)]
+    kinds = dict.fromkeys([*tables[0], *tables[1]])
+    return [kind for kind in kinds if tables[0].get(kind) != tables[1].get(kind)]
+
+
+def _table(program: Program) -> dict[str, Any]:
+    table = program.links
+    found: dict[str, list[tuple[float, float]]] = {}
+    columns = zip(table.capacity.tolist(), table.latency.tolist(), strict=True)
+    for number, figures in enumerate(columns):
+        found.setdefault(table.kind(number), []).append(figures)
+    return {kind: np.sort(np.array(rows), axis=0).tolist() for kind, rows in found.items()}
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return ", ".join(kinds)

@@ -1,0 +1,102 @@
+"""Workers on this machine: processes that are replaced if they die, and end if this one does."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from multiprocessing import connection
+
+from netsim.sweep.orders import Answer, Order, fulfil
+from netsim.sweep.work import died
+
+ATTEMPTS = 3
+_AHEAD = 4  # orders in hand for each process
+
+
+class Processes:
+    """So many processes of this machine."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def fulfil(self, orders: Sequence[Order]) -> Iterator[tuple[Order, list[Answer]]]:
+        """Every order with its answers; a dead worker's orders are given to others, one by one."""
+        left = list(reversed(_shared_out(orders, self.count)))
+        while left:
+            held: list[Order] = []
+            yield from self._together(left, held)
+            yield from self._alone(held)
+
+    def _together(
+        self, left: list[Order], held: list[Order]
+    ) -> Iterator[tuple[Order, list[Answer]]]:
+        """Orders of which all processes take some; those in hand when one died are `held`."""
+        pool = _pool(self.count)
+        running: dict[Future[list[Answer]], Order] = {}
+        try:
+            while left or running:
+                while left and len(running) < self.count * _AHEAD:
+                    order = left.pop()
+                    running[pool.submit(fulfil, order)] = order
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    answers = future.result()
+                    yield running.pop(future), answers
+        except BrokenProcessPool:
+            held.extend(running.values())
+        finally:
+            _stop(pool)
+
+    def _alone(self, held: list[Order]) -> Iterator[tuple[Order, list[Answer]]]:
+        """Orders of which one ended its worker, each in a process of its own."""
+        for order in held:
+            answers = None
+            for _ in range(1, ATTEMPTS):
+                pool = _pool(1)
+                try:
+                    answers = pool.submit(fulfil, order).result()
+                    break
+                except BrokenProcessPool:
+                    continue
+                finally:
+                    _stop(pool)
+            yield order, died(order, ATTEMPTS) if answers is None else answers
+
+
+def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
+    """Orders small enough that every process has some."""
+    if len(orders) >= 2 * count:
+        return list(orders)
+    return [replace(order, sizes=(size,)) for order in orders for size in order.sizes]
+
+
+def _pool(count: int) -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["netsim.sweep.orders"])
+    return ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """Let go of a pool without waiting for what its processes are at."""
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+
+
+def _begin() -> None:
+    """Leave interrupts to the parent, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    """End this process as soon as the one that waits for its work has ended."""
+    connection.wait([sentinel])
+    os._exit(1)

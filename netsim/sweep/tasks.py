@@ -1,0 +1,70 @@
+"""What a sweep consists of: its cells at each of their sizes, in the order of results.csv."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from netsim.answers import named
+from netsim.results import Folder, Row
+from netsim.scenario.cells import Cell, Invalid
+from netsim.scenario.clusters import cluster_label
+from netsim.version import MODEL_VERSION
+
+MANY = 40  # rows from which the start-up of the compiled engine pays, whatever their sizes
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell at one size."""
+
+    cell: Cell
+    size: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What the journal knows it by."""
+        return self.cell.id, self.size
+
+
+def tasks_of(cells: Sequence[Cell]) -> list[Task]:
+    """Every cell at every size, in the order of results.csv."""
+    return [Task(cell, size) for cell in cells for size in cell.scenario.workload.size_list()]
+
+
+def engine_for(tasks: Sequence[Task], engine: str = "auto") -> str:
+    """The engine of all rows of a sweep, so that they do not depend on how the work is divided."""
+    return "compiled" if engine == "auto" and len(tasks) >= MANY else engine
+
+
+def finished_row(folder: Folder, task: Task) -> Row:
+    """The row of a task; an equal question asked under other names keeps its own names."""
+    row = folder.finished[task.key]
+    return replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes))
+
+
+def failed_row(task: Task, message: str) -> Row:
+    """The row of a task that ended in an error."""
+    scenario = task.cell.scenario
+    row = Row(
+        scenario=scenario.name or "",
+        cell=task.cell.id,
+        topology=cluster_label(scenario.cluster),
+        size_bytes=task.size or None,
+        seed=scenario.seed,
+        model_version=MODEL_VERSION,
+        status="error",
+        error=message,
+        axes=dict(task.cell.axes),
+    )
+    return named(task.cell, row)
+
+
+def invalid_row(point: Invalid, scenario: str) -> Row:
+    """The row of a point that no scenario is possible at."""
+    return Row(
+        scenario=scenario,
+        cell=point.id,
+        model_version=MODEL_VERSION,
+        status="invalid",
+        error=str(point.error),
+        axes=dict(point.axes),
+    )

@@ -1,0 +1,169 @@
+"""Sweeps over several processes, a Dask cluster and parts: the same bytes, whatever dies."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import netsim
+
+SWEEP = """\
+name: sweep
+cluster:
+  graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}
+workload: {collective: all_reduce, algorithm: ring, sizes: [64KiB, 1MiB, 16MiB]}
+sweep:
+  cluster.graph.gpus: [8, 10, 12, 14, 16]
+  workload.algorithm: [ring, tree]
+outputs: [csv]
+"""
+WAIT = 120  # seconds, on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sweep.yaml").write_text(SWEEP)
+
+
+@pytest.fixture
+def whole(capsys) -> bytes:
+    assert netsim(capsys, "run", "sweep.yaml", "-o", "whole", "-q").code == 0
+    return Path("whole/results.csv").read_bytes()
+
+
+def start(*arguments: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "netsim", "run", "sweep.yaml", "-q", "-o", "out"]
+    return subprocess.Popen(
+        [*command, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def journal() -> list[str]:
+    path = Path("out/journal.jsonl")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for(rows: int) -> None:
+    deadline = time.monotonic() + WAIT
+    while len(journal()) < rows:
+        assert time.monotonic() < deadline, "no rows"
+        time.sleep(0.01)
+
+
+def children_of(pid: int) -> list[int]:
+    """All processes below one, the youngest last."""
+    below: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            below.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, left = [], [pid]
+    while left:
+        mine = below.get(left.pop(), [])
+        found += mine
+        left += mine
+    return sorted(found)
+
+
+def test_two_processes_write_the_same_bytes(capsys, whole: bytes) -> None:
+    assert netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--jobs", 2).code == 0
+    assert Path("out/results.csv").read_bytes() == whole
+
+
+def test_a_worker_that_is_killed_is_replaced(whole: bytes) -> None:
+    process = start(
+        "--jobs", 2, "--engine", "simpy", "--set", "workload.sizes=[64KiB, 1MiB, 16MiB]"
+    )
+    wait_for(1)
+    workers = [int(line.partition('"worker": ')[2].rstrip("}")) for line in journal()]
+    os.kill(workers[-1], signal.SIGKILL)
+    _, err = process.communicate(timeout=WAIT)
+    assert process.returncode == 0, err
+    assert Path("out/results.csv").read_bytes() == whole
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sweep_killed_at_any_moment_resumes_to_the_same_bytes(seed: int, whole: bytes) -> None:
+    rng = random.Random(seed)
+    jobs = ["--jobs", 2] if seed % 2 else []
+    process = start(*jobs)
+    if rng.random() < 0.5:
+        wait_for(rng.randrange(1, 20))
+    else:
+        time.sleep(rng.uniform(0.5, 4.0))
+    process.kill()
+    process.communicate()
+    again = start("--resume", *jobs)
+    _, err = again.communicate(timeout=WAIT)
+    assert again.returncode == 0, err
+    assert Path("out/results.csv").read_bytes() == whole
+
+
+def test_workers_end_when_their_sweep_is_killed() -> None:
+    process = start(
+        "--jobs", 2, "--engine", "simpy", "--set", "sweep.cluster.graph.gpus=[24, 26, 28]"
+    )
+    wait_for(1)
+    workers = children_of(process.pid)
+    assert workers
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() and not ended(pid) for pid in workers):
+        assert time.monotonic() < deadline, "workers outlive their sweep"
+        time.sleep(0.1)
+
+
+def ended(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_parts_put_together_are_the_whole(capsys, whole: bytes) -> None:
+    for part in (1, 2, 3):
+        assert netsim(capsys, "run", "sweep.yaml", "-q", "--shard", f"{part}/3").code == 0
+    parts = [f"reports/sweep-{part}of3" for part in (1, 2, 3)]
+    done = netsim(capsys, "merge", *parts)
+    assert (done.code, done.out) == (0, "reports/sweep/results.csv: 30 rows of 3 parts\n")
+    assert Path("reports/sweep/results.csv").read_bytes() == whole
+    missing = netsim(capsys, "merge", *parts[:2], "-o", "few")
+    assert missing.code == 2
+    assert "9 rows are in none of the parts" in missing.err
+
+
+def test_parts_of_other_sweeps_do_not_go_together(capsys) -> None:
+    netsim(capsys, "run", "sweep.yaml", "-q", "--shard", "1/2", "-o", "a")
+    netsim(capsys, "run", "sweep.yaml", "-q", "--shard", "2/2", "-o", "b",
+           "--set", "workload.sizes=[1KiB]")  # fmt: skip
+    done = netsim(capsys, "merge", "a", "b", "-o", "c")
+    assert (done.code, done.err) == (2, "b: holds other cells than a\n")
+    assert netsim(capsys, "merge", "a", "-o", "a").err.startswith("a: is one of the parts")
+    assert "holds no run.json" in netsim(capsys, "merge", ".", "-o", "c").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shard", "3/2"], "--shard: expected i/n such as 1/8"),
+        (["--shard", "11/11"], "this part has no cells"),
+        (["--jobs", "0"], "--jobs: expected 1 to"),
+        (["--dask", "tcp://127.0.0.1:1"], "--dask tcp://127.0.0.1:1: "),
+    ],
+)
+def test_mistakes_about_workers_get_one_message(capsys, monkeypatch, arguments, message) -> None:
+    monkeypatch.setattr("netsim.sweep.cluster.PATIENCE", "2s")
+    done = netsim(capsys, "run", "sweep.yaml", "-q", *arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
