@@ -8,7 +8,7 @@ import typer
 from netsim.cli import nccl_tests
 from netsim.cli.expect_acceptance import part_of, print_acceptance
 from netsim.cli.expect_graph import write_graph
-from netsim.cli.expect_notes import assumptions, roundings
+from netsim.cli.expect_notes import approximations, assumptions, roundings
 from netsim.cli.expect_question import Given, asked, one_size
 from netsim.cli.expect_table import Engine, Format, print_table
 from netsim.cli.expect_tuner import write_tuner
@@ -115,6 +115,8 @@ def command(
         print_acceptance(prepared, part, engine)
         return
     rows = print_table(prepared, form, engine)
+    for note in approximations(rows):
+        typer.echo(note, err=True)
     if json_file is not None:
         written = nccl_tests.write_json(json_file, nccl_tests.run_of(prepared), rows)
         typer.echo(f"wrote {written}", err=True)

@@ -1,12 +1,13 @@
 """What `netsim expect` had to assume, in a line each, for the user to confirm or correct."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from netsim.cli.expect_question import Given
 from netsim.expect.choice import fallback
 from netsim.expect.job import plugin_of
 from netsim.nccl.environment import without_effect
 from netsim.prepared import wishes_of
+from netsim.results import Row
 from netsim.scenario.clusters import node_count
 from netsim.simulate import Prepared
 from netsim.topology.config import ClusterConfig
@@ -59,6 +60,14 @@ def _plugin(prepared: Prepared) -> Iterator[str]:
     ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
     if ours and job.cluster.transport:
         yield f"assumed: the plugin of {job.cluster.transport.name} sets {', '.join(ours)} (--env)"
+
+
+def approximations(rows: Sequence[Row]) -> Iterator[str]:
+    """Where not everything was simulated, and by how much that may move an answer."""
+    for row in rows:
+        if row.approximation:
+            most = row.approximation_pct or 0.0
+            yield f"approximated: {row.size_bytes} B: {row.approximation} (within {most:.2g} %)"
 
 
 def roundings(prepared: Prepared, sizes: list[int]) -> Iterator[str]:
