@@ -42,7 +42,8 @@ class NetworkCost:
     `message`: the NIC is busy; `delivery`: from the completion until the receiving block may use
     the data; `flush`: the read that orders data before flag (before Hopper, Simple only);
     `credit`: from the end of the use of a slot until the other proxy may send the next message;
-    `reduction`: what an operation of switches that reduce takes beyond a message.
+    `reduction`: what an operation of switches that reduce takes beyond a message; `pool`: what the
+    proxy spends beyond a post on a message of grouped sends, whose buffers all channels share.
     """
 
     notice: float
@@ -52,6 +53,7 @@ class NetworkCost:
     flush: float
     credit: float
     reduction: float
+    pool: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,8 @@ PCIE = LinkCost(
 
 # §5.2: 2 µs from GPU to proxy, 1–2 µs from completion to GPU, 1–2 µs flush; wire and NIC are the
 # topology's. A proxy is busy for 1 µs a post (Intel; 2 on AMD) and for three of them a message of
-# Simple, as NCCL itself counts (§1.1, §1.4 netOverhead): messages of 128 KiB then leave at
-# 43.7 GB/s, and at 21.8 on AMD (seen in measured/: 43.1, sendrecv on 2 × 8 B200 at 400G; 21.2,
+# grouped sends, as NCCL counts for Simple (§1.1, §1.4 netOverhead): messages of 128 KiB then leave
+# at 43.7 GB/s, and at 21.8 on AMD (seen in measured/: 43.1, sendrecv on 2 × 8 B200 at 400G; 21.2,
 # alltoall on 2 DGX-A100 at 200G). LL and LL128 carry their flags in the data, so
 # that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
 NETWORK = NetworkCost(
@@ -138,6 +140,7 @@ NETWORK = NetworkCost(
     flush=1.5 * MICRO,
     credit=2.0 * MICRO,
     reduction=(31.0 - 14.0) * MICRO,  # §1.1 NET: CollNetDirect, less a message (Tree Simple)
+    pool=1.8 * MICRO,
 )
 
 # Rates in bytes/s. Simple: §5.4, the middle of the range; for Hopper and Blackwell what sends of
@@ -180,5 +183,5 @@ def mechanism_of(min_cc: int, *, cpu_vendor: str = "Intel") -> Mechanism:
     found = MECHANISMS[newest]
     if cpu_vendor == "AMD":  # §1.1 netOverhead
         post = ByProtocol(2.0 * MICRO, 2.0 * MICRO, 6.0 * MICRO)
-        return replace(found, network=replace(found.network, post=post))
+        return replace(found, network=replace(found.network, post=post, pool=0.0))
     return found

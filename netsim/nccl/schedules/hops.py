@@ -163,7 +163,8 @@ class Channel:
             route=self.plan.route_of(self.number, src, dst),
             uses=(Use("hbm", "src", 1.0), Use("hbm", "dst", 1.0)),
         )
-        post = network.post.of(self.plan.protocol)
+        pool = network.pool if self.plan.algorithm == "SendRecv" else 0.0
+        post = network.post.of(self.plan.protocol) + pool
         costs = (("proxy", "src", post), ("nic_msg", "src", network.message))
         return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
 
