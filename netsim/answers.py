@@ -8,6 +8,7 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.training import Training
 from netsim.simulate import simulate_size
 from netsim.timing import Progress
+from netsim.training.details import details_of
 from netsim.training.prepare import PreparedStep, prepare_step
 from netsim.training.rows import step_row
 from netsim.training.run import simulate_step
@@ -25,7 +26,8 @@ def answer(
 ) -> Row:
     """The row of a prepared cell at one size; a training step has none."""
     if isinstance(prepared, PreparedStep):
-        return step_row(simulate_step(prepared, engine=engine, progress=progress))
+        step = simulate_step(prepared, engine=engine, progress=progress)
+        return replace(step_row(step), details=details_of(step))
     return simulate_size(prepared, size, engine=engine, progress=progress)[0]
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netsim.cli.traces import LOAD, ROWS
-from netsim.plots import plot_links, plot_results, plot_timeline
-from netsim.results.folder import RESULTS
+from netsim.plots import plot_breakdown, plot_links, plot_results, plot_timeline
+from netsim.results.folder import BREAKDOWN, RESULTS
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import line_rate
 
@@ -16,6 +16,8 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     rates = {line_rate(cell.scenario.cluster) for cell in cells}
     rate = rates.pop() if len(rates) == 1 else None
     files = plot_results([folder / RESULTS], folder, line_rate=rate)
+    if (folder / BREAKDOWN).exists():
+        files += plot_breakdown(folder / BREAKDOWN, folder)
     if (folder / ROWS).exists():
         files += plot_timeline(folder / ROWS, folder)
         files += plot_links(folder / LOAD, folder)

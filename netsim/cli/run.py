@@ -70,12 +70,17 @@ def command(
     skip_invalid: SkipInvalid = False,
     seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None,
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
+    allow_oom: Annotated[
+        bool,
+        typer.Option("--allow-oom", help="Run steps that need more memory than there is."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False,
 ) -> None:
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
     found = find_scenario(scenario)
-    changes = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
+    oom = ["workload.allow_oom=true"] if allow_oom else []
+    changes = [*(settings or []), *oom, *([] if seed is None else [f"seed={seed}"])]
     part = shard_of(shard)
     expansion = checked(load_source(found.path, changes))
     _refuse_invalid(expansion, skip=skip_invalid)

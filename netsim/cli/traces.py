@@ -11,6 +11,10 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.training import Training
 from netsim.simulate import Prepared, prepare
 from netsim.trace import Operation, write_links, write_links_over_time, write_rows, write_trace
+from netsim.training.prepare import prepare_step
+from netsim.training.run import simulate_step
+from netsim.training.tables import write_collectives, write_memory
+from netsim.training.timeline import write_step_trace
 
 TRACE = "trace.json.gz"
 ROWS = "trace.csv"
@@ -22,7 +26,7 @@ BREAKDOWN = "breakdown.csv"
 def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Simulate the operation once, from standstill, and write its trace and its links."""
     if isinstance(cells[0].scenario.workload, Training):
-        return []
+        return _write_step(cells[0], folder, engine)
     prepared = prepare(cells[0])
     size = max(cells[0].scenario.collective.size_list())
     program = place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
@@ -37,6 +41,17 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     _write_breakdown(folder / BREAKDOWN, cells[0].id, size, program, timeline)
     notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
     return [*notes, str(folder / BREAKDOWN)]
+
+
+def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
+    """The trace of a training step, its collectives, its memory, its links."""
+    step = simulate_step(prepare_step(cell), engine=engine)
+    files = [
+        write_step_trace(folder / TRACE, step),
+        write_links(folder / LINKS, step.program, step.spans.timeline),
+    ]
+    notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
+    return [*notes, str(write_collectives(folder, step)), str(write_memory(folder, step))]
 
 
 def _operations(prepared: Prepared, size: int) -> list[Operation]:

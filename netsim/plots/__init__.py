@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from netsim.plots.breakdown import plot_breakdown
 from netsim.plots.explanation import plot_explanation
 from netsim.plots.links import plot_links
 from netsim.plots.results import plot_results
@@ -26,6 +27,7 @@ def plot_trace(
 
 __all__ = [
     "FORMATS",
+    "plot_breakdown",
     "plot_explanation",
     "plot_links",
     "plot_results",

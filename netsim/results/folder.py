@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from netsim.errors import InputError
-from netsim.results.row import Row, csv_text, row_from
+from netsim.results.row import Row, csv_text, details_text, row_from
 
 MANIFEST = "run.json"
 JOURNAL = "journal.jsonl"
 RESULTS = "results.csv"
 TIMINGS = "timings.csv"
+BREAKDOWN = "breakdown.csv"
 # Everything that a run writes besides its journal and manifest.
 OUTPUTS = (
-    RESULTS, TIMINGS, "breakdown.csv", "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
+    RESULTS, TIMINGS, BREAKDOWN, "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
     "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
-    "explain*.*", "report.html",
+    "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
 )  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
@@ -63,6 +64,8 @@ class Folder:
         """Write results.csv: finished rows, in the order of the cells."""
         self.sync()
         self._write_timings()
+        if any(row.details for row in rows):
+            write_text(self.path / BREAKDOWN, details_text(rows, axes))
         return write_text(self.path / RESULTS, csv_text(rows, axes))
 
     def _write_timings(self) -> None:

@@ -47,9 +47,11 @@ class Row:
     status: str = "ok"
     error: str = ""
     axes: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, float] = field(default_factory=dict)  # the line of breakdown.csv
 
 
-COLUMNS = tuple(column.name for column in fields(Row) if column.name != "axes")
+BESIDE = ("axes", "details")
+COLUMNS = tuple(column.name for column in fields(Row) if column.name not in BESIDE)
 AXIS = "axis:"
 
 
@@ -65,9 +67,23 @@ def csv_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
     return text.getvalue()
 
 
+def details_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
+    """What rows have beside their own columns, as CSV: a line a row, the swept axes last."""
+    names, ends = list(dict.fromkeys(name for row in rows for name in row.details)), list(axes)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["scenario", "cell", *names, *(AXIS + name for name in ends)])
+    for row in rows:
+        if row.details:
+            own = [_written(row.details.get(name)) for name in names]
+            places = [_written(row.axes.get(name)) for name in ends]
+            writer.writerow([row.scenario, row.cell, *own, *places])
+    return text.getvalue()
+
+
 def row_from(values: Mapping[str, Any]) -> Row:
     """A row from the mapping that a journal line holds."""
-    unknown = sorted(set(values) - set(COLUMNS) - {"axes"})
+    unknown = sorted(set(values) - set(COLUMNS) - set(BESIDE))
     if unknown:
         raise InputError(f"not a row of results: unknown column {unknown[0]!r}")
     return Row(**values)

@@ -139,9 +139,11 @@ def _some(ways: list[_Way]) -> list[_Way]:
     for way in ways:
         alike[way.style.route].append(way)
     kept = []
-    for mine in alike.values():
-        # By distance, so that what all ranks choose together is spread over all ranks.
-        mine.sort(key=lambda way: (way.dst < way.src, way.dst))
+    for near in alike.values():
+        near.sort(key=lambda way: (way.dst < way.src, way.dst))
+        # Each rank begins elsewhere, so that what all choose together is spread over all ranks.
+        turn = near[0].src % len(near) if near[0].style.route else 0
+        mine = near[turn:] + near[:turn]
         few = max(1, MOST_TARGETS * len(mine) // len(ways))
         edges = [k * len(mine) // few for k in range(few + 1)]
         for first, after in pairwise(edges):

@@ -116,7 +116,7 @@ class Costs:
         return nccl_launch(
             self.launch,
             job.comm.version,
-            begin=job.mechanism.begin.of(chosen.protocol),
+            begin=job.mechanism.begin.of(chosen.protocol.rpartition("/")[2]),
             channels=chosen.n_channels,
             sends_and_receives=operations(collective),
         ).kernel

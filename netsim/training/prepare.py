@@ -18,6 +18,7 @@ from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
 from netsim.topology.cluster import Cluster
 from netsim.training.costs import Costs
+from netsim.training.fitting import check_memory
 from netsim.training.settings import setting_of
 from netsim.workloads.setting import Setting
 
@@ -66,6 +67,7 @@ def prepare_step(cell: Cell) -> PreparedStep:
     """Build the cluster of a training cell and settle everything about its step."""
     cluster = _cluster(cell)
     prepared = PreparedStep(cell, cluster, setting_of(cell, cluster))
+    check_memory(cell, prepared.work, prepared.setting, cluster)
     try:
         prepared.costs.wishes.settings()
     except InputError as error:

@@ -1,0 +1,34 @@
+"""What a step has beside its time: the line of breakdown.csv."""
+
+from netsim.training.fitting import memories
+from netsim.training.run import Step
+
+KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
+
+
+def details_of(step: Step) -> dict[str, float]:
+    """Means over GPUs, in µs: computing, exposed communication by kind, idle; and what follows.
+
+    `hidden_us` is communication that computing hides, `bubble_pct` idle time in % of computing.
+    """
+    found, setting = step.breakdown, step.prepared.setting
+    exposed = dict.fromkeys(KINDS, 0.0)
+    for kind, seconds in zip(found.kinds, found.exposed.mean(axis=1), strict=True):
+        exposed[kind] += float(seconds)
+    computing, idle = float(found.computing.mean()), float(found.idle.mean())
+    held = memories(setting)
+    worst = max(held, key=lambda memory: memory.total)
+    return {
+        "step_time_us": step.seconds * 1e6,
+        "computing_us": computing * 1e6,
+        **{f"exposed_{kind}_us": seconds * 1e6 for kind, seconds in exposed.items()},
+        "idle_us": idle * 1e6,
+        "hidden_us": float(found.hidden.sum(axis=0).mean()) * 1e6,
+        "overlap_pct": found.overlap * 100,
+        "bubble_pct": idle / computing * 100 if computing > 0 else 0.0,
+        "mfu_pct": step.mfu * 100,
+        "tokens_per_s": step.tokens_per_second,
+        "memory_GB": worst.total / 1e9,
+        "states_GB": worst.states / 1e9,
+        "activations_GB": worst.activations / 1e9,
+    }

@@ -1,0 +1,174 @@
+"""Memory of one GPU in a step: weights, gradients, optimizer states, activations, buffers.
+
+Model states follow Rajbhandari et al. 2020 (ZeRO); activations Korthikanti et al. 2022, for
+attention kernels that keep no scores.
+"""
+
+from dataclasses import dataclass
+
+from netsim.workloads.model import Layer, Transformer
+from netsim.workloads.optimizer import FP32, STATES, state_bytes
+from netsim.workloads.pipeline import SCHEDULES, in_flight
+from netsim.workloads.replicas import buckets_of
+from netsim.workloads.setting import Setting
+
+SHARDED = ("zero3", "fsdp", "fsdp2")
+DIVIDED = ("zero1", "zero2", "distributed-optimizer")
+CONTEXT = (
+    600e6  # CUDA's context and NCCL's code and channels, seen with nvidia-smi on A100 and H100
+)
+NCCL_CHANNEL = 10e6  # a communicator's channel, both ways: 4 MiB Simple, LL128, LL (estimate)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one GPU of one pipeline stage at its peak."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    buffers: float
+    context: float = CONTEXT
+
+    @property
+    def states(self) -> float:
+        """Weights, gradients and optimizer states."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.states + self.activations + self.buffers + self.context
+
+    @property
+    def largest(self) -> str:
+        """What takes most."""
+        names = ("weights", "gradients", "optimizer", "activations", "buffers")
+        return max(names, key=lambda name: float(getattr(self, name)))
+
+
+@dataclass(frozen=True)
+class States:
+    """Bytes a parameter: weights, gradients, optimizer, on one of `ranks` replicas."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.weights + self.gradients + self.optimizer
+
+
+def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str) -> States:
+    """Bytes a parameter that one of `ranks` replicas keeps, by kind of data parallelism.
+
+    Weights of fp32 are their own master copy.
+    """
+    kept = state_bytes(optimizer)
+    if element == FP32 and STATES[optimizer]:
+        kept -= FP32
+    if data in SHARDED:
+        return States(element / ranks, gradient / ranks, kept / ranks)
+    if data == "zero2":
+        return States(element, gradient / ranks, kept / ranks)
+    if data in DIVIDED:
+        return States(element, gradient, kept / ranks)
+    return States(element, gradient, kept)
+
+
+def memory_of(setting: Setting, stage: int) -> Memory:
+    """The memory of a GPU of one stage."""
+    s, chunks = setting, setting.stages()[stage]
+    layers = [layer for chunk in chunks for layer in chunk]
+    replicas = {False: 1, True: 1}
+    for expert, axes in ((False, s.dense_axes), (True, s.expert_axes)):
+        for axis in axes:
+            replicas[expert] *= s.degree(axis)
+    weights = gradients = optimizer = 0.0
+    for layer in layers:
+        for count, expert in s.held(layer):
+            ranks = min(s.shard or replicas[expert], replicas[expert])
+            each = states_of(s.data, ranks, s.element, s.gradient_element, s.optimizer)
+            weights += count * each.weights
+            gradients += count * each.gradients
+            optimizer += count * each.optimizer
+    return Memory(weights, gradients, optimizer, _activations(s, stage), _buffers(s, layers))
+
+
+def _activations(s: Setting, stage: int) -> float:
+    """What passes under way keep for their backward pass, and what the pass at hand adds."""
+    order = SCHEDULES[s.schedule](stage, s.degree("pp"), s.micro_batches, s.chunks)
+    passes = in_flight(order)
+    layers = [layer for chunk in s.stages()[stage] for layer in chunk]
+    kept = sum(activation_bytes(s, layer) for layer in layers) / s.chunks
+    again = 0.0
+    if s.recompute == "full":
+        again = max(full_activation_bytes(s, layer) for layer in layers)
+    return passes * kept + again
+
+
+def activation_bytes(s: Setting, layer: Layer) -> float:
+    """What one layer keeps of one micro-batch on one GPU."""
+    if s.recompute == "full" and layer.kind == "block" and isinstance(s.model, Transformer):
+        return _inputs(s, s.model)
+    return full_activation_bytes(s, layer)
+
+
+def full_activation_bytes(s: Setting, layer: Layer) -> float:
+    """The same without recomputation.
+
+    A block keeps the inputs of its products, of its norms, of its attention and of the function
+    between the products of its MLP; what is not divided by tp is divided by sequence parallelism.
+    """
+    m = s.model
+    if not isinstance(m, Transformer) or layer.kind == "plain":
+        return layer.plain.activation * s.micro
+    if layer.kind == "embedding":
+        return 0.0
+    tp, tokens = s.degree("tp"), s.tokens
+    if layer.kind == "head":  # logits and their gradient's source in fp32, the norm's input
+        return tokens * (FP32 * m.vocabulary / tp) + 2 * _inputs(s, m)
+    attention = (2 * m.heads * m.head + 2 * m.kv_width) / tp
+    if layer.moe:
+        ffn, used = m.expert_ffn, m.top_k * s.imbalance
+        shared = m.shared_ffn * _width(m) / tp
+        mlp = used * (ffn * _width(m) / (tp if s.expert_tensor else 1) + m.hidden / tp) + shared
+    else:
+        mlp = m.ffn * _width(m) / tp
+    # Inputs of both norms and of both column-parallel products.
+    return 4 * _inputs(s, m) + s.element * tokens * (attention + mlp)
+
+
+def _width(m: Transformer) -> int:
+    """Tensors of the size of the FFN that its MLP keeps."""
+    return 3 if m.gated else 2
+
+
+def _inputs(s: Setting, m: Transformer) -> float:
+    """The input of a block on one GPU."""
+    divided = s.degree("tp") if s.sequence_parallel else 1
+    return s.element * s.tokens * m.hidden / divided
+
+
+def _buffers(s: Setting, layers: list[Layer]) -> float:
+    """Buckets or gathered units in flight, and NCCL's own buffers."""
+    groups = sum(s.degree(axis) > 1 for axis in ("tp", "cp", "ep", "dp", "pp"))
+    nccl = groups * 16 * NCCL_CHANNEL
+    held = [sum(count for count, _ in s.held(layer)) for layer in layers]
+    if s.replicas * s.degree("cp") == 1:
+        return nccl
+    if s.data in SHARDED:  # two units gathered, the gradients of one
+        ends = sum(n for n, layer in zip(held, layers, strict=True) if layer.kind != "block")
+        block = max(
+            (n for n, one in zip(held, layers, strict=True) if one.kind == "block"), default=0
+        )
+        whole = ends if any(layer.kind == "block" for layer in layers) else max(held)
+        return nccl + (whole + 2 * block) * s.element + max(held) * s.gradient_element
+    if s.data == "ddp":
+        cap, first = s.bucket, s.first_bucket
+        found = buckets_of(s, layers, cap, first, s.gradient_element)
+        return nccl + max((one.count for one in found), default=0) * s.gradient_element
+    return nccl

@@ -1,0 +1,152 @@
+"""Laws of steps: pipeline bubbles, DDP's overlap, stragglers, and the schedules behind them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from netsim.engines import simulate
+from netsim.program import place
+from netsim.schedule import Style
+from netsim.topology import switch
+from netsim.workloads.lower import Coarse, Lowered, lower
+from netsim.workloads.model import Layer, LayerList, Plain, Tensor
+from netsim.workloads.pipeline import SCHEDULES, in_flight
+from netsim.workloads.setting import Setting
+from netsim.workloads.step import training_step
+from netsim.workloads.tape import Tape, Task
+from tests.training.steps import setting
+
+FORWARD, BACKWARD = 1.0, 2.0
+
+
+def layers(count: int, parameters: int = 0) -> LayerList:
+    """Plain layers of known times."""
+    tensors = (Tensor("weights", parameters),) if parameters else ()
+    plain = Plain(forward=FORWARD, backward=BACKWARD, output=1.0)
+    names = [f"layer {k}" for k in range(count)]
+    return LayerList(name="l", layers=tuple(Layer(n, "plain", tensors, plain=plain) for n in names))
+
+
+def run(
+    s: Setting, seconds: float = 0.0, slow: Mapping[int, float] | None = None
+) -> tuple[Tape, Lowered, np.ndarray, np.ndarray]:
+    """A step whose collectives take a fixed time a byte (or next to none), and no optimizer."""
+    tape = training_step(s)
+    world = s.grid.size
+
+    def realise(task: Task, group: tuple[int, ...]) -> Coarse:
+        time = max(seconds * task.nbytes, 1e-9)
+        style = Style(cap=task.nbytes / time)
+        one = np.zeros(1, np.int32)
+        return Coarse(time, (style,), one, one + 1, np.array([task.nbytes], np.int64))
+
+    lowered = lower(tape, world, realise, slow)
+    timeline = simulate(place(lowered.schedule, switch(world, float("inf"))), "simpy")
+    return tape, lowered, timeline.start, timeline.end
+
+
+def step_time(tape: Tape, lowered: Lowered, end: np.ndarray) -> float:
+    """The end of the last pass."""
+    passes = [k for k, task in enumerate(tape.tasks) if task.phase != "step"]
+    return max(float(end[lowered.end[k]].max()) for k in passes)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (2, 8), (4, 4), (4, 12), (8, 8)])
+@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+def test_the_bubble_is_p_minus_1_over_m(name: str, p: int, m: int) -> None:
+    s = setting(pp=p, model=layers(p), batch=m, schedule=name, blocking_sends=False)
+    tape, lowered, _, end = run(s)
+    ideal = m * (FORWARD + BACKWARD)
+    assert step_time(tape, lowered, end) / ideal - 1 == pytest.approx((p - 1) / m, rel=1e-6)
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(2, 4, 2), (4, 4, 2), (4, 8, 2), (4, 8, 4), (2, 6, 3)])
+def test_interleaving_divides_the_bubble_by_its_chunks(p: int, m: int, v: int) -> None:
+    s = setting(
+        pp=p, chunks=v, model=layers(p * v), batch=m, schedule="interleaved", blocking_sends=False
+    )
+    tape, lowered, _, end = run(s)
+    ideal = m * v * (FORWARD + BACKWARD)
+    assert step_time(tape, lowered, end) / ideal - 1 == pytest.approx((p - 1) / (v * m), rel=1e-6)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (4, 12)])
+def test_zero_bubble_takes_weight_gradients_out_of_the_bubble(p: int, m: int) -> None:
+    s = setting(pp=p, model=layers(p), batch=m, schedule="zb-h1", blocking_sends=False)
+    tape, lowered, _, end = run(s)
+    inputs = weights = BACKWARD / 2
+    bubble = (p - 1) * (FORWARD + inputs - weights)
+    found = step_time(tape, lowered, end) - m * (FORWARD + BACKWARD)
+    assert found == pytest.approx(bubble, abs=1e-5)
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
+def test_naive_model_parallelism_leaves_all_but_one_idle(k: int) -> None:
+    s = setting(pp=k, model=layers(k), batch=3, schedule="naive")
+    tape, lowered, _, end = run(s)
+    busy = 3 * (FORWARD + BACKWARD)
+    assert 1 - busy / step_time(tape, lowered, end) == pytest.approx((k - 1) / k, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 2), (4, 8), (4, 3)])
+def test_every_schedule_does_every_pass_once(name: str, p: int, m: int) -> None:
+    chunks = 2 if name == "interleaved" else 1
+    if chunks > 1 and m % p:
+        pytest.skip("refused")
+    for stage in range(p):
+        actions = SCHEDULES[name](stage, p, m, chunks)
+        for kind in "FB":
+            found = sorted((a.micro_batch, a.chunk) for a in actions if a.kind == kind)
+            assert found == [(k, c) for k in range(m) for c in range(chunks)]
+    if name in ("1f1b", "zb-h1"):
+        assert in_flight(SCHEDULES["1f1b"](0, p, m, 1)) == min(m, p)
+    if name == "gpipe":
+        assert in_flight(SCHEDULES[name](0, p, m, 1)) == m
+
+
+@pytest.mark.parametrize("bucket", [4_000, 20_000, 10_000_000])
+@pytest.mark.parametrize("rate", [1e-5, 1e-4, 1e-3])
+def test_ddp_ends_when_its_recurrence_says(bucket: int, rate: float) -> None:
+    """start(i) = max(ready(i), end(i - 1)); the step ends with the last bucket."""
+    count, parameters = 6, 1000
+    s = setting(
+        dp=2, model=layers(count, parameters), batch=2, bucket=bucket, first_bucket=bucket,
+        gradient_dtype="float",
+    )  # fmt: skip
+    tape, lowered, _, end = run(s, rate)
+    nbytes, ready, expected = parameters * 4, count * FORWARD, 0.0
+    filled = 0
+    for number in range(count):
+        ready += BACKWARD
+        filled += nbytes
+        if filled >= bucket or number == count - 1:
+            expected = max(ready, expected) + filled * rate
+            filled = 0
+    assert step_time(tape, lowered, end) == pytest.approx(max(expected, ready), rel=1e-6)
+
+
+def test_delayed_gradients_cost_the_longer_of_both() -> None:
+    s = setting(dp=2, model=layers(4, 1000), batch=2, delayed=True, gradient_dtype="float")
+    for rate in (1e-5, 1e-2):
+        tape, lowered, _, end = run(s, rate)
+        longer = max(4 * (FORWARD + BACKWARD), 4 * 1000 * 4 * rate)
+        assert step_time(tape, lowered, end) == pytest.approx(longer, rel=1e-6)
+
+
+@pytest.mark.parametrize("data", ["ddp", "allreduce", "parameter-server", "zero1", "fsdp"])
+def test_a_synchronous_step_is_as_slow_as_its_slowest_gpu(data: str) -> None:
+    s = setting(dp=4, model=layers(4, 1000), batch=4, data=data)
+    times = [step_time(*(found := run(s, 0.0, slow))[:2], found[3]) for slow in (None, {2: 1.5})]
+    assert times[1] == pytest.approx(1.5 * times[0], rel=1e-3)
+
+
+def test_accumulation_communicates_once_without_sync_and_each_time_with() -> None:
+    s = setting(dp=2, model=layers(4, 1000), batch=2 * 4)
+    calls = {
+        flag: sum(task.kind == "dp" for task in training_step(replace(s, no_sync=flag)).tasks)
+        for flag in (True, False)
+    }
+    assert calls[False] == 4 * calls[True]

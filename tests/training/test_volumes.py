@@ -1,0 +1,156 @@
+"""Bytes, counts and memory of every parallelism against their closed forms, at many degrees."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from netsim.training.tables import sent_bytes
+from netsim.workloads.memory import memory_of, states_of
+from netsim.workloads.model import layers_of
+from netsim.workloads.setting import Setting
+from netsim.workloads.step import training_step
+from netsim.workloads.tape import Task
+from tests.training.steps import SMALL, setting
+
+DEGREES = (2, 3, 4, 8)
+
+
+def tasks_of(s: Setting, kind: str, rank: int = 0) -> list[Task]:
+    """The collectives of one kind that a rank takes part in."""
+    return [task for task in training_step(s).tasks if task.kind == kind and rank in task.groups]
+
+
+def sent(s: Setting, kind: str, rank: int = 0) -> float:
+    return sum(
+        sent_bytes(t.collective, t.nbytes, t.groups.shape[1]) for t in tasks_of(s, kind, rank)
+    )
+
+
+@pytest.mark.parametrize("d", DEGREES)
+@pytest.mark.parametrize("data", ["ddp", "allreduce", "zero1", "zero2", "distributed-optimizer"])
+def test_replicas_send_twice_the_weights(data: str, d: int) -> None:
+    s = setting(dp=d, data=data)
+    assert sent(s, "dp") == pytest.approx(2 * (d - 1) / d * SMALL.parameters * 2)
+
+
+@pytest.mark.parametrize("d", DEGREES)
+@pytest.mark.parametrize(("reshard", "times"), [(True, 3), (False, 2)])
+def test_fsdp_sends_the_weights_three_times_or_twice(d: int, reshard: bool, times: int) -> None:
+    s = setting(dp=d, data="fsdp", no_sync=False, batch=d, reshard=reshard)
+    root = sum(layer.parameters for layer in layers_of(SMALL) if layer.kind != "block")
+    blocks = SMALL.parameters - root  # the outermost unit is never given up
+    closed = (d - 1) / d * 2 * (times * blocks + 2 * root)
+    assert sent(s, "dp") == pytest.approx(closed, rel=1e-4)  # padded to whole elements a rank
+
+
+@pytest.mark.parametrize(("d", "shard"), [(4, 2), (8, 2), (8, 4)])
+def test_hybrid_sharding_all_reduces_its_part_across(d: int, shard: int) -> None:
+    s = setting(dp=d, data="fsdp", shard=shard, batch=d)
+    across = [task for task in tasks_of(s, "dp") if task.collective == "all_reduce"]
+    assert {task.groups.shape[1] for task in across} == {d // shard}
+    assert sum(task.nbytes for task in across) == pytest.approx(
+        SMALL.parameters * 2 / shard, rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("t", [2, 4, 8])
+@pytest.mark.parametrize("m", [1, 3])
+def test_tensor_parallelism_all_reduces_twice_a_pass_of_a_block(t: int, m: int) -> None:
+    s = setting(tp=t, batch=m)
+    message = 256 * SMALL.hidden * 2
+    found = Counter((task.phase, task.nbytes) for task in tasks_of(s, "tp"))
+    assert found["forward", message] == m * (2 * SMALL.layers + 1)  # and the embedding
+    assert found["backward", message] == m * (2 * SMALL.layers + 1)  # and the logits
+    assert found["forward", 256 * 4] == m * 3  # the loss
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("t", [2, 4, 8])
+def test_sequence_parallelism_gathers_and_scatters_the_same_bytes(t: int) -> None:
+    s = setting(tp=t, batch=1, sequence_parallel=True)
+    message = 256 * SMALL.hidden * 2
+    found = Counter(
+        (task.phase, task.collective) for task in tasks_of(s, "tp") if task.nbytes == message
+    )
+    layers = SMALL.layers
+    assert found["forward", "all_gather"] == 2 * layers + 1
+    assert found["forward", "reduce_scatter"] == 2 * layers + 1
+    assert found["backward", "all_gather"] == 4 * layers + 1  # 2 more to have the inputs again
+    assert found["backward", "reduce_scatter"] == 2 * layers + 1
+
+
+def test_full_recomputation_repeats_the_collectives_of_forward() -> None:
+    plain, again = (setting(tp=4, batch=1, recompute=kind) for kind in ("none", "full"))
+    more = len(tasks_of(again, "tp")) - len(tasks_of(plain, "tp"))
+    assert more == 2 * SMALL.layers + 3  # blocks, and the head's loss
+
+
+@pytest.mark.parametrize("c", [2, 4, 8])
+def test_context_parallelism_moves_keys_and_values(c: int) -> None:
+    kv, layers = 2 * 256 // c * SMALL.hidden * 2, SMALL.layers
+    ring = tasks_of(setting(cp=c, batch=1, context="p2p"), "cp")
+    found = Counter((task.phase, task.nbytes) for task in ring)
+    assert found == {
+        ("forward", kv): layers * (c - 1), ("backward", 2 * kv): layers * (c - 1),
+    }  # fmt: skip
+    gathered = tasks_of(setting(cp=c, batch=1, context="all_gather"), "cp")
+    assert Counter((task.phase, task.collective) for task in gathered) == {
+        ("forward", "all_gather"): layers,
+        ("backward", "all_gather"): layers,
+        ("backward", "reduce_scatter"): layers,
+    }
+    assert {task.nbytes for task in gathered} == {c * kv}
+    heads = tasks_of(setting(cp=c, batch=1, context="a2a"), "cp")
+    assert len(heads) == 8 * layers
+    assert {task.nbytes for task in heads} == {256 // c * SMALL.hidden * 2}
+
+
+@pytest.mark.parametrize("e", [2, 4, 8])
+def test_experts_exchange_tokens_times_top_k(e: int) -> None:
+    moe = replace(SMALL, experts=8, top_k=2, expert_ffn=512)
+    found = tasks_of(setting(ep=e, model=moe, batch=e), "ep")
+    dispatched = [task for task in found if task.collective == "alltoall"]
+    assert len(dispatched) == 4 * SMALL.layers
+    assert {task.nbytes for task in dispatched} == {256 * 2 * SMALL.hidden * 2}
+    reduced = tasks_of(setting(ep=e, dp=2, model=moe), "dp")
+    experts = sum(task.nbytes for task in reduced if task.groups.shape[1] == 2)
+    held = sum(layer.expert_parameters for layer in layers_of(moe)) // e
+    assert experts == held * 2
+
+
+@pytest.mark.parametrize(("p", "v", "m"), [(2, 1, 4), (4, 1, 4), (4, 2, 8), (2, 4, 2)])
+def test_pipelines_hand_every_micro_batch_on_once_a_chunk(p: int, v: int, m: int) -> None:
+    schedule = "interleaved" if v > 1 else "1f1b"
+    s = setting(pp=p, chunks=v, batch=m, schedule=schedule)
+    sends = [task for task in training_step(s).tasks if task.kind == "pp"]
+    assert len(sends) == 2 * m * (p * v - 1)
+    assert {task.nbytes for task in sends} == {256 * SMALL.hidden * 2}
+
+
+@pytest.mark.parametrize(
+    ("data", "gigabytes"), [("ddp", 120), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.9)]
+)
+def test_model_states_are_those_of_the_zero_paper(data: str, gigabytes: float) -> None:
+    """Rajbhandari et al. 2020, figure 1: 7.5e9 parameters on 64 GPUs."""
+    each = states_of(data, 64, 2, 2, "adam").total
+    assert 7.5e9 * each / 1e9 == pytest.approx(gigabytes, abs=0.05)
+
+
+@pytest.mark.parametrize("d", DEGREES)
+def test_megatrons_optimizer_takes_six_bytes_and_a_part_of_twelve(d: int) -> None:
+    assert states_of("distributed-optimizer", d, 2, 4, "adam").total == pytest.approx(6 + 12 / d)
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_1f1b_keeps_activations_of_fewer_micro_batches_than_gpipe(p: int) -> None:
+    kept = {
+        name: [memory_of(setting(pp=p, batch=16, schedule=name), k).activations for k in range(p)]
+        for name in ("gpipe", "1f1b", "zb-h1")
+    }
+    one = kept["1f1b"][-1]  # the last stage has one micro-batch under way, and the head
+    head = one - kept["1f1b"][-2] / 2
+    for k in range(p - 1):
+        assert kept["gpipe"][k] == pytest.approx(16 / (p - k) * kept["1f1b"][k])
+    assert kept["gpipe"][-1] == pytest.approx(16 * one)
+    assert head > 0
