@@ -6,7 +6,7 @@ import numpy as np
 
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.expect.choice import operations
-from netsim.expect.launching import NOTHING, nccl_launch
+from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
 from netsim.looped import Looped
 from netsim.metrics import bound_by
 from netsim.prepared import Prepared, prepare
@@ -74,6 +74,8 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
             channels=plan.n_channels,
             sends_and_receives=operations(prepared.collective(size)),
         )
+        if costs.style != "cuda_graph":
+            usual = calibrated_launch(usual, job.calibration)
     return Launch(
         usual.host if costs.host is None else costs.host,
         usual.kernel if costs.kernel is None else costs.kernel,

@@ -12,6 +12,7 @@ from netsim.errors import InputError
 from netsim.expect.nodes import Node, nodes_of
 from netsim.expect.settings import Wishes
 from netsim.expect.wiring import Wiring, check_shared_memory, wiring_of
+from netsim.nccl.calibrated import calibrated
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.executed import worst_graph
 from netsim.nccl.facts import Facts
@@ -21,6 +22,7 @@ from netsim.nccl.plan import Sends, sends_of
 from netsim.nccl.plugins import plugin_variables
 from netsim.topology.cluster import Cluster
 from netsim.topology.nccl_view import ASSUMED_SM
+from netsim.topology.stamped import Figure
 
 GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
 
@@ -40,9 +42,15 @@ class Job:
         return tuple(node.ranks for node in self.nodes)
 
     @property
+    def calibration(self) -> Mapping[str, Figure]:
+        """What was fitted to its first host."""
+        return self.cluster.machine_of(0).calibration
+
+    @cached_property
     def mechanism(self) -> Mechanism:
         """What execution costs on its GPUs."""
-        return mechanism_of(self.comm.min_cc, cpu_vendor=self.comm.cpu_vendor)
+        usual = mechanism_of(self.comm.min_cc, cpu_vendor=self.comm.cpu_vendor)
+        return calibrated(usual, self.calibration)
 
     @cached_property
     def memory(self) -> dict[object, Any]:

@@ -1,11 +1,14 @@
 """What it costs to launch an operation: by the host, and on the GPU before its first byte moves.
 
-Section numbers are those of the NCCL fact sheet (5.1). Nothing here is fitted to one system.
+Section numbers are those of the NCCL fact sheet (5.1). Nothing here is fitted to one system, but
+for what a topology file says of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netsim.nccl.version import Version
+from netsim.topology.stamped import Figure, value_of
 
 MICRO = 1e-6
 
@@ -54,6 +57,20 @@ def nccl_launch(
     if not sends_and_receives:
         more = each_channel * (channels - 1)
     return LaunchTimes(HOST + more, KERNEL + begin)
+
+
+def calibrated_launch(times: LaunchTimes, figures: Mapping[str, Figure]) -> LaunchTimes:
+    """The same with the launch and the kernel of a system that was measured."""
+    usual = {"launch.host": HOST, "launch.kernel": KERNEL}
+    more = {
+        name: value_of(name, figures[name]) - base
+        for name, base in usual.items()
+        if name in figures
+    }
+    return LaunchTimes(
+        max(0.0, times.host + more.get("launch.host", 0.0)),
+        max(0.0, times.kernel + more.get("launch.kernel", 0.0)),
+    )
 
 
 NOTHING = LaunchTimes(0.0, 0.0)

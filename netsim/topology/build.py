@@ -8,6 +8,7 @@ import numpy as np
 
 from netsim.errors import suggest
 from netsim.topology.adjust import with_figures, with_nics
+from netsim.topology.calibration import calibrated_machine, calibrated_transport
 from netsim.topology.cluster import Cluster, Plan, join
 from netsim.topology.config import ClusterConfig, Group
 from netsim.topology.fabrics.config import (
@@ -97,7 +98,16 @@ def _keys(field: str) -> list[str | int]:
 def _transport(config: ClusterConfig) -> Transport:
     named = config.network.transport if config.network else None
     usual = config.members[0].loaded.machine.transport
-    return TRANSPORTS[named or usual]
+    return calibrated_transport(TRANSPORTS[named or usual], _calibration_of(config))
+
+
+def _calibration_of(config: ClusterConfig) -> Machine:
+    """The first machine, with a calibration that holds for all hosts."""
+    machine = config.members[0].loaded.machine
+    for one in config.overrides:
+        if not one.hosts and "calibration" in one.machine:
+            machine = with_figures(machine, {"calibration": one.machine["calibration"]})
+    return machine
 
 
 def _usual(plan: Plan) -> Any:
@@ -217,6 +227,7 @@ class _Classes:
             one = self.config.overrides[number]
             machine = with_figures(machine, one.machine, "overrides", number, "machine")
             nics = one.nics if one.nics is not None else nics
+        machine = calibrated_machine(machine)
         machine = with_nics(machine, group.nics_per_node, rate, gpus, self.transport)
         have = range(machine.nics.count if machine.nics else 0)
         for number in overrides:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict, model_validator
 
 from netsim.errors import suggest
+from netsim.topology.stamped import Figure, value_of
 from netsim.topology.transports import TransportName
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Bytes, Count, Flops, Index, Seconds
@@ -157,7 +158,9 @@ class Nics(Model):
 
 
 class Machine(Model):
-    """One host. `p2p`: whether GPUs may reach each other's memory over PCIe."""
+    """One host. `p2p`: whether GPUs may reach each other's memory over PCIe. `calibration`: what
+    was fitted to measurements of this very system, by the names of `netsim.topology.stamped`.
+    """
 
     description: str
     purpose: str = ""
@@ -170,6 +173,16 @@ class Machine(Model):
     p2p: bool = True
     transport: TransportName = "infiniband"
     latencies: dict[LinkKind, Seconds] = Field(default_factory=dict)
+    calibration: dict[str, Figure] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _calibrated(self) -> "Machine":
+        for name, figure in self.calibration.items():
+            try:
+                value_of(name, figure)
+            except ValueError as error:
+                raise FieldError(str(error), "calibration", name, "value") from None
+        return self
 
     @model_validator(mode="after")
     def _places(self) -> "Machine":

@@ -1,0 +1,121 @@
+"""`netsim calibrate`: fit a few physical parameters of a system to logs of it."""
+
+from collections.abc import Iterator
+from math import exp
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netsim.cli.calibration_file import machine_text, written_file
+from netsim.cli.expect_question import Given
+from netsim.cli.logs_question import Question, question_of
+from netsim.errors import InputError
+from netsim.measured.bands import ALL, BANDS, Error
+from netsim.measured.calibrate import Calibrated, calibrate
+from netsim.measured.comparison import prepared_for
+from netsim.measured.logs import read_log
+from netsim.measured.proposals import check_ranks, contradictions
+from netsim.scenario.clusters import node_count
+from netsim.units import format_bandwidth, format_time
+
+Text = str | None
+
+
+def command(
+    logs: Annotated[list[Path], typer.Argument(help="Logs, JSON or CSV.", metavar="LOG…")],
+    topology: Annotated[str, typer.Option(help="The machine, or its topology file.", metavar="T")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write a topology file.", metavar="FILE"),
+    ] = None,
+    collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option(help="GPUs of a host in use.", metavar="G")
+    ] = None,
+    fabric: Annotated[Text, typer.Option(help="What joins the hosts.", metavar="K")] = None,
+    nic: Annotated[Text, typer.Option(help="Line rate of the NICs.", metavar="400Gbps")] = None,
+    nics_per_node: Annotated[
+        int | None, typer.Option(help="NICs of a host in use.", metavar="K")
+    ] = None,
+    transport: Annotated[Text, typer.Option(help="infiniband, roce, …", metavar="T")] = None,
+    launch: Annotated[
+        Text, typer.Option(help="process_per_gpu, single_process, …", metavar="L")
+    ] = None,
+    nccl: Annotated[Text, typer.Option(help="NCCL's version, as 2.27.", metavar="V")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="An NCCL variable.", metavar="NAME=VALUE")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
+    ] = None,
+) -> None:
+    """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
+    flags = {
+        "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
+        "launch": launch, "nccl": nccl,
+    }  # fmt: skip
+    given = Given(flags, "8", fabric, transport, tuple(env or ()), False, tuple(settings or ()))
+    text = machine_text(topology)
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"-o {output}: there is no folder {output.parent}")
+    pairs = []
+    for run in (run for path in logs for run in read_log(path, collective)):
+        if not run.rows:
+            raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
+        source, notes = question_of(Question(topology, None, given), run)
+        prepared = prepared_for(source, run)
+        scenario = prepared.cell.scenario
+        hosts = node_count(scenario.cluster)
+        check_ranks(run, len(prepared.gpus), hosts)
+        asides = [*notes, *run.notes, *contradictions(run, scenario.launch_costs().style, hosts)]
+        asides += [f"not used: {problem}" for problem in run.problems]
+        for note in dict.fromkeys(asides):
+            typer.echo(f"{run.file}: {note}", err=True)
+        pairs.append((source, run))
+    found = calibrate(pairs)
+    for line in report(found):
+        typer.echo(line)
+    if output is not None:
+        names = ", ".join(dict.fromkeys(Path(run.file).name for _, run in pairs))
+        written_file(output, text, found.figures, names)
+        typer.echo(f"wrote {output}", err=True)
+
+
+def report(found: Calibrated) -> Iterator[str]:
+    """The parameters with their intervals, what was left alone, and the errors."""
+    yield "# fitted: factor on the usual value, 90 % interval"
+    for one in found.fitted:
+        if not one.left:
+            values = ", ".join(
+                f"{name} {_shown(name, value)}"
+                for name, value in one.parameter.figures(one.x).items()
+            )
+            span = f"[{exp(one.low):.2f}, {exp(one.high):.2f}]"
+            yield f"  {one.parameter.name:<36} x {exp(one.x):.2f} {span}   {values}"
+    yield "# left at their usual values"
+    for one in found.fitted:
+        if one.left:
+            yield f"  {one.parameter.name:<36} {one.left}"
+    yield from _errors("sizes that were fitted", found.before, found.after)
+    if found.held_out:
+        title = "sizes held back while the others were fitted"
+        yield from _errors(title, found.held_out_before, found.held_out)
+    else:
+        yield "# too few sizes to hold any back: the error elsewhere is not known"
+
+
+def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> Iterator[str]:
+    yield f"# {title}: median error, before -> after"
+    for band in (*BANDS, ALL):
+        if band in after:
+            points = f"({after[band].points} sizes)"
+            yield f"  {band:>12}: {before[band].median:6.1%} -> {after[band].median:6.1%} {points}"
+
+
+def _shown(name: str, value: float) -> str:
+    if "rate" in name or "bandwidth" in name:
+        return format_bandwidth(value)
+    return f"{value:.3g}" if value > 1e-2 else format_time(value)

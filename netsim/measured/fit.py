@@ -1,0 +1,168 @@
+"""Robust least squares of a few physical parameters on measured times, with intervals.
+
+The residual of a point is the logarithm of simulated over measured time. Parameters are logarithms
+of factors on their usual values; a weak pull towards those keeps what the points do not show.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from netsim.measured.parameters import Parameter
+
+Floats = NDArray[np.float64]
+Residuals = Callable[[Floats], Floats]  # of all parameters
+Narrow = Callable[[NDArray[np.bool_]], None]  # told which points depend on which parameters
+
+STEP = 0.1  # of a parameter, for differences: simulated times are piecewise smooth
+DEPENDS = 1e-3  # the same from which a point depends on a parameter at all
+SHOWS = 0.03  # change of a log time by a factor of e from which a point shows a parameter
+NOISE = 0.05  # of a measured point, as a part
+PULL = 0.08  # weight of the pull: a factor of e counts as an error of 8 %
+ROUNDS = 3  # of each loss
+DRAWS = 400
+WIDE = np.log(2.5)  # an interval wider than this factor tells nothing
+SEED = 20240229
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One parameter: its logarithm, the 90 % interval, and why it was left alone, if it was."""
+
+    parameter: Parameter
+    x: float
+    low: float
+    high: float
+    left: str = ""
+
+
+def fit(
+    parameters: Sequence[Parameter],
+    residuals: Residuals,
+    narrow: Narrow,
+    start: Floats | None = None,
+) -> list[Fitted]:
+    """The parameters that the points determine; the others at their usual values.
+
+    `start`: where fewer of the points have led.
+    """
+    count = len(parameters)
+    begin = np.zeros(count) if start is None else start
+    start = np.zeros(count)
+    jacobian = _differences(residuals, start, range(count), _bounds(parameters))
+    narrow(np.abs(jacobian) > DEPENDS)
+    shown = [i for i in range(count) if np.abs(jacobian[:, i]).max(initial=0.0) > SHOWS]
+    left = {i: "the points do not show it" for i in range(count) if i not in shown}
+    x, intervals = np.where([i in shown for i in range(count)], begin, 0.0), np.zeros((count, 2))
+    while shown:
+        x, jacobian, rest = _solved(parameters, residuals, x, shown)
+        intervals = np.zeros((count, 2))
+        intervals[shown] = _bootstrap(jacobian, rest)
+        worst = {
+            i: "the points determine it to no better than a factor of 2.5"
+            for i in shown
+            if intervals[i, 1] - intervals[i, 0] > WIDE
+        }
+        for i in [] if worst else _at_bound(parameters, x, shown)[:1]:
+            worst[i] = "it would lie at the edge of what is physical"
+        if not worst:
+            break
+        left |= worst
+        shown = [i for i in shown if i not in worst]
+        x = np.where([i in shown for i in range(count)], x, 0.0)
+    return [
+        Fitted(
+            parameter,
+            float(x[i]),
+            float(x[i] + intervals[i, 0]),
+            float(x[i] + intervals[i, 1]),
+            left.get(i, ""),
+        )
+        for i, parameter in enumerate(parameters)
+    ]
+
+
+def _solved(
+    parameters: Sequence[Parameter], residuals: Residuals, start: Floats, shown: Sequence[int]
+) -> tuple[Floats, Floats, Floats]:
+    """The best values of some parameters, with the Jacobian and the residuals there."""
+    bounds = _bounds(parameters)
+    pull = PULL * np.eye(len(shown))
+
+    def whole(part: Floats) -> Floats:
+        x = start.copy()
+        x[list(shown)] = part
+        return x
+
+    def errors(part: Floats) -> Floats:
+        return np.concatenate([residuals(whole(part)), PULL * part])
+
+    def slopes(part: Floats) -> Floats:
+        return np.vstack([_differences(residuals, whole(part), shown, bounds), pull])
+
+    picked = list(shown)
+    low, high = bounds[0][picked], bounds[1][picked]
+    best = start[picked]
+    for loss in ("linear", "soft_l1"):  # far away the robust loss takes small steps
+        found = least_squares(
+            errors,
+            np.clip(best, low + 1e-6, high - 1e-6),
+            jac=slopes,
+            bounds=(low, high),
+            loss=loss,
+            f_scale=NOISE,
+            max_nfev=ROUNDS,
+            xtol=1e-2,
+            ftol=1e-3,
+        )
+        best = found.x
+    x = whole(best)
+    return x, slopes(best)[: -len(picked)], residuals(x)
+
+
+def _differences(
+    residuals: Residuals, x: Floats, which: Sequence[int] | range, bounds: tuple[Floats, Floats]
+) -> Floats:
+    """How the residuals change with some parameters."""
+    here = residuals(x)
+    columns = []
+    for i in which:
+        step = STEP if x[i] + STEP <= bounds[1][i] else -STEP
+        moved = x.copy()
+        moved[i] += step
+        columns.append((residuals(moved) - here) / step)
+    return np.array(columns).T.reshape(len(here), len(columns))
+
+
+def _bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
+    low = np.log([parameter.low for parameter in parameters])
+    return low, np.maximum(np.log([parameter.high for parameter in parameters]), low + 0.01)
+
+
+def _at_bound(parameters: Sequence[Parameter], x: Floats, shown: Sequence[int]) -> list[int]:
+    low, high = _bounds(parameters)
+    whole = high < 0.05  # a usable part that is nearly all already may be all of it
+    return [i for i in shown if x[i] < low[i] + 0.01 or (x[i] > high[i] - 0.01 and not whole[i])]
+
+
+def _bootstrap(jacobian: Floats, residuals: Floats) -> Floats:
+    """The 5th and 95th percentile of each parameter's move when the points are drawn anew.
+
+    The simulation is taken as linear around the optimum, where it is evaluated already.
+    """
+    points, count = jacobian.shape
+    random = np.random.default_rng(SEED)
+    spread = np.maximum(np.abs(residuals), 0.01)
+    moves = np.empty((DRAWS, count))
+    for draw in range(DRAWS):
+        chosen = random.integers(points, size=points)
+        noise = (
+            random.choice((-1.0, 1.0), size=points) * spread[random.integers(points, size=points)]
+        )
+        slopes = np.vstack([jacobian[chosen], PULL * np.eye(count)])
+        target = np.concatenate([noise, np.zeros(count)])
+        moves[draw] = np.linalg.lstsq(slopes, target, rcond=None)[0]
+    return np.quantile(moves, (0.05, 0.95), axis=0).T

@@ -1,0 +1,123 @@
+"""`netsim calibrate`: parameters that made a log are found again, and their file is used."""
+
+from math import exp, log
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netsim.errors import InputError, NetsimError
+from netsim.measured.fit import fit
+from netsim.measured.parameters import Parameter
+from netsim.nccl.calibrated import calibrated, names_of
+from netsim.nccl.mechanism import mechanism_of
+from netsim.topology.load import load_machine
+from netsim.topology.stamped import Figure, value_of, written
+from tests.cli.command import netsim
+
+PAIR = "rtx2080ti-x2"
+TRUE = "{launch.kernel: {value: 6us}, cpu.memory_bandwidth: {value: 12GB/s}}"
+SIZES = "8,1K,16K,256K,1M,4M,16M,64M,256M"
+
+
+def log_of_other_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    changed = f"cluster.overrides=[{{machine: {{calibration: {TRUE}}}}}]"
+    options = ("--sizes", SIZES, "--format", "nccl-tests", "--set", changed)
+    done = netsim(capsys, "expect", PAIR, "all_reduce", *options)
+    assert done.code == 0, done.err
+    path = tmp_path / "all_reduce.log"
+    path.write_text(done.out)
+    return path
+
+
+def test_figures_that_made_a_log_are_found_and_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged = log_of_other_figures(tmp_path, capsys)
+    mine = tmp_path / "mine.yaml"
+    options = ("--launch", "process_per_gpu", "-o", mine)
+    done = netsim(capsys, "calibrate", logged, "--topology", PAIR, *options)
+    assert done.code == 0, done.err
+    figures = load_machine(mine).calibration
+    memory = figures["cpu.memory_bandwidth"]
+    assert value_of("cpu.memory_bandwidth", memory) == pytest.approx(12e9, rel=0.03)
+    assert memory.stamp == "calibrated"
+    assert "held back" in done.out
+    text = mine.read_text()
+    assert text.startswith("description:")
+    assert "# Turing whitepaper" in text  # the machine's own comments are kept
+    checked = ("--topology", mine, "--tolerance", "3%", "--launch", "process_per_gpu")
+    after = netsim(capsys, "compare", logged, *checked)
+    assert after.code == 0, after.out
+
+
+def test_a_fit_finds_what_points_show_and_says_what_they_do_not() -> None:
+    parameters = [
+        Parameter("shown", {"launch.kernel": 1e-6}, 1 / 3, 3),
+        Parameter("unseen", {"launch.host": 1e-6}, 1 / 3, 3),
+        Parameter("beyond", {"rate.ll": 1e9}, 0.9, 1.1),
+    ]
+    weight = np.linspace(1.0, 0.3, 9)
+
+    def residuals(x):
+        first, second = weight * (x[0] - log(1.5)), weight * (x[2] - log(1.3))
+        return np.concatenate([first, second])
+
+    asked = []
+    found = fit(parameters, residuals, asked.append)
+    assert exp(found[0].x) == pytest.approx(1.5, rel=0.05)
+    assert found[1].left == "the points do not show it"
+    assert found[2].left == "it would lie at the edge of what is physical"
+    assert [asked[0].tolist()[0], asked[0].tolist()[9]] == [
+        [True, False, False],
+        [False, False, True],
+    ]
+
+
+def test_every_constant_has_a_name_and_a_unit() -> None:
+    usual = mechanism_of(90)
+    assert "nvlink.sync.ll" in names_of(usual)
+    changed = calibrated(usual, {"network.post.simple": Figure(value="9us")})
+    assert changed.network.post.simple == pytest.approx(9e-6)
+    assert changed.nvlink == usual.nvlink
+    for name in ("rate.ll", "nvls_sync", "transport.usable"):
+        assert value_of(name, Figure(value=written(name, 0.75))) == pytest.approx(0.75, rel=1e-3)
+    with pytest.raises(InputError, match=r"did you mean nvlink\.sync\.ll"):
+        calibrated(usual, {"nvlink.sync.l": Figure(value="9us")})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("launch.kernel: {value: 4}", "calibration.launch.kernel.value"),
+        ("launch.kernel: {value: 4GB/s}", "calibration.launch.kernel.value"),
+        ("launch.kernel: {value: 4us, stamp: guessed}", "stamp"),
+    ],
+)
+def test_wrong_figures_are_refused_with_their_line(tmp_path: Path, line: str, message: str) -> None:
+    text = Path("topologies") / f"{PAIR}.yaml"
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.read_text() + f"calibration:\n  {line}\n")
+    with pytest.raises(NetsimError, match=r"mine\.yaml:") as caught:
+        load_machine(path)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "topology", "message"),
+    [
+        ("8,16", PAIR, "nothing can be fitted to fewer than 3"),
+        (SIZES, "two-hosts.yaml", "no such file"),
+        (SIZES, "dgx-h1000", "did you mean dgx-h100?"),
+    ],
+)
+def test_what_cannot_be_calibrated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sizes: str, topology: str, message: str
+) -> None:
+    options = ("--sizes", sizes, "--format", "nccl-tests")
+    path = tmp_path / "all_reduce.log"
+    path.write_text(netsim(capsys, "expect", PAIR, "all_reduce", *options).out)
+    done = netsim(capsys, "calibrate", path, "--topology", topology)
+    assert done.code == 2
+    assert message in done.err
+    assert not list(tmp_path.glob("*.yaml"))
