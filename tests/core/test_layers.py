@@ -54,7 +54,7 @@ SAME_LAYER = {
     "sweep": {"answers", "scenario", "prepared", "timing", "results"},
     "tune": {"expect", "prepared", "simulate", "results"},
     "runs": {"answers", "scenario", "simulate", "results"},
-    "measured": {"scenario", "simulate", "prepared", "runs", "timing", "results"},
+    "measured": {"scenario", "expect", "simulate", "prepared", "runs", "timing", "results"},
     "explained": {"simulate"},
     "report": {"plots"},
     "cli": {"plots", "report"},
