@@ -6,7 +6,7 @@ from netsim.engines import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.parameters import Case
 from netsim.explain.whatif import MOST_ROWS, Advance
-from netsim.program import place
+from netsim.program import Program, Timeline, place
 from netsim.simulate import Prepared, launch_of
 from netsim.units import format_size
 
@@ -20,12 +20,24 @@ def explained(
     advance: Advance = lambda done, of: None,
 ) -> dict[str, Any]:
     """Where the time of a cell goes at one size, as plain values in µs."""
+    return explained_run(prepared, size, engine=engine, most_rows=most_rows, advance=advance)[0]
+
+
+def explained_run(
+    prepared: Prepared,
+    size: int,
+    *,
+    engine: str = "auto",
+    most_rows: int = MOST_ROWS,
+    advance: Advance = lambda done, of: None,
+) -> tuple[dict[str, Any], Program, Timeline]:
+    """The same, with the program and the timeline that it is about."""
     program = place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
     launch = launch_of(prepared, size)
     case = Case(program, launch.host + launch.kernel)
     timeline = simulate(program, engine)
     found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows, advance=advance))
-    return {"title": explained_title(prepared, size), **found}
+    return {"title": explained_title(prepared, size), **found}, program, timeline
 
 
 def explained_title(prepared: Prepared, size: int) -> str:

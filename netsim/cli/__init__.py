@@ -30,6 +30,7 @@ VERBS = {
     "check": ("netsim.cli.check", "Validate scenarios and topologies without running them."),
     "schema": ("netsim.cli.schema", "Print the JSON Schema of scenario or topology files."),
     "plot": ("netsim.cli.plot", "Redraw plots from results alone."),
+    "report": ("netsim.cli.report", "Write one HTML file of a folder of results."),
     "doctor": ("netsim.cli.doctor", "Show versions, extras and folders."),
 }
 

@@ -42,12 +42,18 @@ class Lines:
 
 def read_results(paths: Sequence[Path]) -> pd.DataFrame:
     """The rows of one or several results.csv that are answers, with `file` as a column."""
+    table = read_all(paths)
+    if "status" in table.columns:
+        table = table[table["status"].isin(["", "ok"])]
+    return table.reset_index(drop=True)
+
+
+def read_all(paths: Sequence[Path]) -> pd.DataFrame:
+    """All rows of one or several results.csv, with those that failed."""
     tables = []
     for path in paths:
         table = read_table(path, RESULTS, "the columns of results.csv")
         table = with_numbers(path, table, NUMBERS)
-        if "status" in table.columns:
-            table = table[table["status"].isin(["", "ok"])]
         tables.append(table.assign(file=path.parent.name or path.stem))
     return pd.concat(tables, ignore_index=True)
 

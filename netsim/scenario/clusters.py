@@ -47,5 +47,6 @@ def _nic_sum(config: ClusterConfig, machine: Machine) -> float | None:
     nics = machine.nics
     if nics is None:
         return None
-    rates = (config.nic,) * nics.count if config.nic else nics.rates
+    chosen = config.nic or (config.fabric.nic if config.fabric else None)
+    rates = (chosen,) * nics.count if chosen else nics.rates
     return sum(rates[: config.nics_per_node]) / 1e9

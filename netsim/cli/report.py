@@ -1,0 +1,102 @@
+"""`netsim report`: a folder of results as one HTML file that opens offline."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from netsim.answers import prepare_any
+from netsim.errors import InputError, NetsimError
+from netsim.explained import explained_run
+from netsim.plots.lines import read_all
+from netsim.plots.sweeps import at_largest
+from netsim.plots.topology import plot_topology
+from netsim.prepared import Prepared
+from netsim.report import Extra, write_report
+from netsim.report.build import PICTURES
+from netsim.results.folder import RESULTS
+from netsim.results.merged import read_manifest
+from netsim.scenario.cells import Cell, expand_all
+from netsim.topology.build import build_cluster
+from netsim.trace import write_links
+from netsim.yamlio.overrides import apply_overrides
+from netsim.yamlio.source import parse_source
+
+MOST_ROWS = 100_000  # rows simulated again to confirm sensitivities: a report should be quick
+LARGEST = 400_000  # rows of an operation that is explained at all
+COSTS = "costs.csv"
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="Results of netsim run.", metavar="DIR")],
+    explain: Annotated[
+        bool, typer.Option(help="Simulate the base line and the best cell again, to explain them.")
+    ] = True,
+) -> None:
+    """Write DIR/report.html: the answer, plots, explanations and all cells."""
+    manifest = read_manifest(folder)
+    if "points" not in manifest:
+        raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
+    if not (folder / RESULTS).is_file():
+        raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
+    table = read_all([folder / RESULTS])
+    costs = folder / COSTS
+    extra = _explained(folder, manifest, table) if explain else Extra({})
+    if costs.is_file():
+        extra = Extra(extra.explanations, extra.topology, pd.read_csv(costs))
+    path = write_report(folder, manifest, table, extra)
+    typer.echo(f"wrote {path}", err=True)
+
+
+def _explained(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame) -> Extra:
+    """Explanations of the base line and the best cell, and the drawing of its topology."""
+    good = table[table["status"].isin(["", "ok"])]
+    rows = at_largest(good).dropna(subset=["time"]) if len(good) else good
+    if rows.empty:
+        return Extra({})
+    wanted = {"best": rows.sort_values("time", kind="stable").iloc[0]}
+    base = rows
+    for axis, value in (manifest.get("base") or {}).items():
+        base = base[base[f"axis:{axis}"].astype(str) == str(value)]
+    if manifest.get("base") and len(base) and base.iloc[0]["cell"] != wanted["best"]["cell"]:
+        wanted = {"base line": base.iloc[0], **wanted}
+    found: dict[str, Any] = {}
+    topology = None
+    for label, row in wanted.items():
+        try:
+            cell = _cell(manifest, str(row["cell"]))
+            prepared = prepare_any(cell)
+            if not isinstance(prepared, Prepared):
+                continue
+            found[label] = _one(prepared, int(row["size_bytes"]), folder, label)
+            topology = folder / PICTURES / "topology.svg"
+        except NetsimError as error:  # the files of its machines may have gone
+            typer.echo(f"not explained: {label}: {error}", err=True)
+    return Extra(found, topology if topology is not None and topology.exists() else None)
+
+
+def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, Any]:
+    """The explanation of one cell; of the best one, the topology is drawn."""
+    if len(prepared.schedule(size)) > LARGEST:
+        raise InputError(f"{LARGEST:,} rows are the most that a report explains")
+    found, program, timeline = explained_run(prepared, size, most_rows=MOST_ROWS)
+    if label == "best":
+        config = prepared.cell.scenario.cluster
+        what = prepared.topology if config.graph is not None else build_cluster(config)
+        place = folder / PICTURES
+        place.mkdir(exist_ok=True)
+        write_links(place / "links.csv", program, timeline)
+        plot_topology(prepared.topology.name, what, place / "topology", result=place)
+    return found
+
+
+def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
+    """A cell of the run, from the scenario as it was."""
+    source = parse_source(str(manifest["text"]), str(manifest["file"]))
+    source = apply_overrides(source, manifest.get("settings", []))
+    for cell in expand_all(source).cells:
+        if cell.id == wanted:
+            return cell
+    raise InputError("its machine or topology files have changed since the run")

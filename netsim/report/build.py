@@ -1,0 +1,179 @@
+"""From a folder of results to report.html: what is said, the pictures, and the page around them."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
+from netsim.plots.lines import AXIS, lines_of
+from netsim.plots.sizes import sizes_figure
+from netsim.plots.style import drawing, save
+from netsim.plots.sweeps import (
+    at_largest,
+    axes_figure,
+    heat_figure,
+    pareto_figure,
+    shown_size,
+)  # fmt: skip
+from netsim.report.sheet import page_json, sheet_of
+from netsim.report.words import Summary, summary_of
+
+REPORT = "report.html"
+PICTURES = "pictures"
+MOST_LINES = 8  # cells drawn against size
+LARGEST_PICTURE = 400_000  # bytes of an SVG; larger ones are shown as PNG
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of the page: its heading, what it shows in words, and the file as a data URI."""
+
+    title: str
+    text: str
+    uri: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What only a simulation can tell: explanations by name (the base line, the best cell), and the
+    drawing of the topology of the best cell.
+    """
+
+    explanations: Mapping[str, Mapping[str, Any]]
+    topology: Path | None = None
+    costs: pd.DataFrame | None = None
+
+
+def write_report(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame, extra: Extra
+                 ) -> Path:  # fmt: skip
+    """Write the report of a folder, and its pictures as SVG and PNG."""
+    table = _with_more(table, manifest, extra)
+    good = table[table["status"].isin(["", "ok"])]
+    summary = summary_of(table, good, manifest, extra.explanations)
+    pictures = _pictures(folder, good, manifest, extra, summary)
+    environment = Environment(loader=PackageLoader("netsim.report", "page"), autoescape=True)
+    script = _part("report.js")
+    page = environment.get_template("report.html").render(
+        name=manifest["scenario"],
+        summary=summary,
+        groups=pictures,
+        sheet=Markup(page_json(sheet_of(table, manifest.get("axes", [])))),
+        style=Markup(_part("report.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        manifest=manifest,
+        explanations=extra.explanations,
+        command=_command(manifest),
+    )
+    path = folder / REPORT
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _part(name: str) -> str:
+    return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
+
+
+def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -> pd.DataFrame:
+    """The rows with how they compare to the base line, and what their cells cost."""
+    if extra.costs is not None:
+        table = table.merge(extra.costs[["cell", "cost_usd", "power_w"]], on="cell", how="left")
+    base = manifest.get("base") or {}
+    if base:
+        others = [c for c in table.columns if c.startswith(AXIS) and c[len(AXIS) :] not in base]
+        keys = [*others, "size_bytes"]
+        chosen = table
+        for axis, value in base.items():
+            chosen = chosen[chosen[AXIS + axis].astype(str) == str(value)]
+        known = {tuple(map(str, row[:-1])): row[-1] for row in chosen[[*keys, "time_us"]].values}
+        compared = [
+            known.get(tuple(map(str, row[:-1])), nan) / row[-1] if row[-1] else nan
+            for row in table[[*keys, "time_us"]].values
+        ]
+        table = table.assign(speedup=np.array(compared, np.float64))
+    return table
+
+
+def _command(manifest: Mapping[str, Any]) -> str:
+    settings = "".join(f" --set '{text}'" for text in manifest.get("settings", []))
+    return f"netsim run {manifest.get('file', manifest['scenario'])}{settings}"
+
+
+def _pictures(
+    folder: Path, good: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra, summary: Summary
+) -> dict[str, list[Picture]]:
+    """The pictures of each part of the page."""
+    place = folder / PICTURES
+    place.mkdir(exist_ok=True)
+    size = shown_size(good) if len(good) else ""
+    at = f" at {size}" if size else ""
+    found = extra.explanations
+    best = found.get("best") or next(iter(found.values()), None)
+    plans: list[tuple[str, str, str, str, Any]] = [
+        ("results", "sizes", "Against message size", "Bus bandwidth and time against message size",
+         lambda: _sizes(good, manifest, summary)),
+        ("results", "axes", f"What every axis does{at}",
+         "The time of every cell at each value of an axis; the line is the median",
+         lambda: axes_figure(good)),
+        ("results", "heat", f"Two axes together{at}", "Median time for each pair of values",
+         lambda: heat_figure(good)),
+        ("results", "cost", f"Time against cost{at}", "Cells that none beats in both are marked",
+         lambda: pareto_figure(good, "cost_usd", "cost (USD)")),
+        ("results", "power", f"Time against power{at}", "Cells that none beats in both are marked",
+         lambda: pareto_figure(good, "power_w", "power (W)")),
+        ("why", "breakdown", "Where the time goes", "The critical path of one operation, by cause",
+         lambda: breakdown_figure(found) if found else None),
+        ("why", "tornado", "What would change it",
+         "The time with each parameter 10 % worse and better",
+         lambda: tornado_figure(best) if best else None),
+        ("why", "timeline", "The critical path", "All GPUs over time, the critical path in colour",
+         lambda: timeline_figure(best) if best else None),
+    ]  # fmt: skip
+    groups: dict[str, list[Picture]] = {"results": [], "why": [], "topology": []}
+    with drawing():
+        for group, name, title, text, make in plans:
+            figure = make() if len(good) else None
+            if figure is not None:
+                groups[group].append(_saved(figure, place / name, title, text))
+    if extra.topology is not None:
+        text = "Links of the best cell's topology, coloured by how much they are used"
+        files = (extra.topology.name, extra.topology.with_suffix(".png").name)
+        groups["topology"].append(Picture("Topology", text, _uri(extra.topology), files))
+    return groups
+
+
+def _saved(figure: Figure, stem: Path, title: str, text: str) -> Picture:
+    files = save(figure, stem)
+    return Picture(title, text, _uri(files[0]), tuple(file.name for file in files))
+
+
+def _uri(svg: Path) -> str:
+    """A picture as a data URI; in one, no script runs."""
+    png = svg.with_suffix(".png")
+    if svg.stat().st_size > LARGEST_PICTURE and png.exists():
+        return f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}"
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
+
+
+def _sizes(good: pd.DataFrame, manifest: Mapping[str, Any], summary: Summary) -> Figure | None:
+    """Cells against size: all of a few, else the best, the worst, the base and some between."""
+    if good["size_bytes"].nunique() < 2:
+        return None
+    order = at_largest(good).sort_values("time", kind="stable")["cell"].drop_duplicates().tolist()
+    if len(order) > MOST_LINES:
+        steps = [round(k * (len(order) - 1) / (MOST_LINES - 1)) for k in range(MOST_LINES)]
+        order = [order[k] for k in steps]
+        order = list(dict.fromkeys([*order, *summary.base_cells[:1]]))
+    chosen = good[good["cell"].isin(order)].assign(file="")
+    return sizes_figure(lines_of(chosen), "", manifest.get("line_rate"))
