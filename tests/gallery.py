@@ -19,6 +19,10 @@ PICTURES = {
     "two-hosts-links": (["run", "two-hosts", "--set", "sweep={}", "--set",
                          "workload.algorithm=hierarchical"], "links-heatmap"),
     "torus-alltoall": (["run", "torus-alltoall"], "busbw"),
+    "pp-schedules": (["run", "pp-schedules"], "breakdown"),
+    "moe-fabrics": (["run", "moe-fabrics"], "breakdown"),
+    "dp-fsdp-zero": (["run", "dp-fsdp-zero"], "breakdown"),
+    "layouts-70b": (["run", "layouts-70b"], "breakdown"),
 }  # fmt: skip
 
 

@@ -7,7 +7,15 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.scenario.training import Training
 
-_WIDTH = 16
+_COLUMNS = (
+    ("step (ms)", "step_time_us", 1e3, 12, 3),
+    ("MFU %", "mfu_pct", 1, 7, 1),
+    ("tokens/s", "tokens_per_s", 1, 11, 0),
+    ("exposed ms", "", 1e3, 11, 3),
+    ("overlap %", "overlap_pct", 1, 10, 1),
+    ("idle ms", "idle_us", 1e3, 10, 3),
+    ("GB/GPU", "memory_GB", 1, 8, 1),
+)
 
 
 class StepTable:
@@ -23,16 +31,22 @@ class StepTable:
         if not self.begun:
             yield from (self._title(), self._header())
         self.begun = True
-        axes = "".join(f"  {row.axes.get(axis)!s:<{_WIDTH}}" for axis in self.axes)
-        if row.status != "ok" or row.step_time_us is None:
-            yield f"#{axes} {row.error}"
-        else:
-            yield f"{row.step_time_us / 1e3:>12.3f}  {row.rows:>10}{axes}  {row.bound_by}"
+        axes = ", ".join(f"{_short(axis)} {_plain(row.axes.get(axis))}" for axis in self.axes)
+        if row.status != "ok":
+            yield f"# {axes}: {row.error}"
+            return
+        exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
+        values = "".join(
+            f"{row.details.get(key, exposed) / unit:>{width}.{digits}f}"
+            for _, key, unit, width, digits in _COLUMNS
+        )
+        yield f"{values}  {row.bound_by:<24}  {axes}".rstrip()
 
     def end(self, rows: Sequence[Row]) -> Iterator[str]:
         """What was approximated, once."""
-        for text in dict.fromkeys(row.approximation for row in rows if row.approximation):
-            yield f"# {text}"
+        words = [one for row in rows for one in row.approximation.split("; ") if one]
+        if words:
+            yield f"# approximated: {'; '.join(dict.fromkeys(words))}"
 
     def _title(self) -> str:
         scenario = self.cells[0].scenario
@@ -43,5 +57,20 @@ class StepTable:
         return f"# a training step of {work.label} on {where}{several}"
 
     def _header(self) -> str:
-        axes = "".join(f"  {axis.rpartition('.')[2]:<{_WIDTH}}" for axis in self.axes)
-        return f"# {'step (ms)':>10}  {'rows':>10}{axes}  bound by"
+        names = "".join(f"{name:>{width}}" for name, _, _, width, _ in _COLUMNS)
+        axes = ", ".join(map(_short, self.axes))
+        return f"#{names[1:]}  {'bound by':<24}  {axes}".rstrip()
+
+
+def _short(axis: str) -> str:
+    """The last part of a dotted key."""
+    return axis.rpartition(".")[2]
+
+
+def _plain(value: object) -> str:
+    """A value as one writes it in YAML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_plain(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    return str(value)
