@@ -8,9 +8,10 @@ The names below are the public interface; they are imported when they are first 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from netsim.version import __version__
+
+TYPE_CHECKING = False  # for type checkers; importing typing takes as long as all else here
 
 if TYPE_CHECKING:
     from netsim.collectives import (
@@ -83,7 +84,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'netsim' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -1,6 +1,34 @@
-"""`python -m netsim` is the command `netsim`."""
+"""`python -m netsim` is the command `netsim`; Ctrl-C ends it quietly, even while it starts."""
 
-from netsim.cli import main
+import os
+import signal
+import sys
+from importlib import import_module
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Load the command line and run one command."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler:  # a shell has us ignore it
+        return _command()
+    signal.signal(signal.SIGINT, _leave)
+    return _command(lambda: signal.signal(signal.SIGINT, usual))
+
+
+def _command(*started: object) -> int:
+    code: int = import_module("netsim.cli").main(None, *started)
+    return code
+
+
+def _leave(*_: object) -> None:
+    """While modules are imported, nothing needs to be kept, and not all of them stand an exception
+    in their middle.
+    """
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"interrupted\n")
+    os._exit(INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()

@@ -37,8 +37,10 @@ VERBS = {
 INTERRUPTED = 130
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code, which is also how the process ends."""
+def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None) -> int:
+    """Run one command; returns the exit code, which is also how the process ends. All that it needs
+    is imported when `started()` is called.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((word for word in arguments if not word.startswith("-")), "")
     if asked and asked not in VERBS:
@@ -47,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         typer.echo(f"netsim: expected one of {', '.join(VERBS)}, got {asked!r}{hint}", err=True)
         raise SystemExit(2)
     try:
-        _app(asked)(arguments, prog_name="netsim")
+        app = _app(asked)
+        started()
+        app(arguments, prog_name="netsim")
     except KeyboardInterrupt:  # while the verb's module was still being imported
         typer.echo("interrupted", err=True)
         raise SystemExit(INTERRUPTED) from None

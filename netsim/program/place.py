@@ -55,7 +55,7 @@ def _devices(
     device = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
     if len(device) != schedule.ranks:
         raise PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
-    if len(np.unique(device)) < len(device):
+    if len(set(device.tolist())) < len(device):
         raise PlacementError("two ranks cannot share a GPU")
     if device.min() < 0 or device.max() >= len(topology):
         raise PlacementError(

@@ -7,19 +7,16 @@ rings, meshes and tori the GPUs are the routers, so they pass on traffic of othe
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 from math import prod
-from typing import Any
-
-import networkx as nx
 
 from netsim.topology.graph import Topology
-from netsim.topology.layout import TopologyError
+from netsim.topology.layout import Sketch, TopologyError
 from netsim.topology.routing import StaticRouter
 
 
 def switch(gpus: int, bandwidth: float, latency: float = 0.0) -> Topology:
     """GPUs on one non-blocking switch; `latency` is that of a whole traversal GPU to GPU."""
-    graph: nx.DiGraph[Any] = _gpus(gpus, forwards=False)
-    graph.add_node("switch0", kind="switch")
+    graph = _gpus(gpus, forwards=False)
+    graph.node("switch0", kind="switch")
     for gpu in range(gpus):
         _join(graph, f"gpu{gpu}", "switch0", bandwidth, latency / 2)
     return _topology(f"switch({gpus})", graph, gpus)
@@ -61,18 +58,19 @@ def _mesh(
     return _topology(name, graph, gpus)
 
 
-def _gpus(gpus: int, *, forwards: bool) -> "nx.DiGraph[Any]":
+def _gpus(gpus: int, *, forwards: bool) -> Sketch:
     if gpus < 1:
         raise TopologyError(f"gpus: expected at least 1, got {gpus}")
-    graph: nx.DiGraph[Any] = nx.DiGraph()
-    graph.add_nodes_from((f"gpu{i}" for i in range(gpus)), kind="gpu", forwards=forwards)
+    graph = Sketch()
+    for number in range(gpus):
+        graph.node(f"gpu{number}", kind="gpu", forwards=forwards)
     return graph
 
 
-def _join(graph: "nx.DiGraph[Any]", a: str, b: str, bandwidth: float, latency: float) -> None:
+def _join(graph: Sketch, a: str, b: str, bandwidth: float, latency: float) -> None:
     for tail, head in ((a, b), (b, a)):
-        graph.add_edge(tail, head, bandwidth=bandwidth, latency=latency, kind="fabric")
+        graph.edge(tail, head, bandwidth=bandwidth, latency=latency, kind="fabric")
 
 
-def _topology(name: str, graph: "nx.DiGraph[Any]", gpus: int) -> Topology:
+def _topology(name: str, graph: Sketch, gpus: int) -> Topology:
     return Topology(name, graph, tuple(f"gpu{i}" for i in range(gpus)), StaticRouter())

@@ -1,19 +1,22 @@
 """The Topology: a directed graph of GPUs, switches, NICs and the links between them.
 
-The networkx graph is the description; for simulating it is frozen to arrays, and no state of a run
-lives on it. This module knows neither schedules nor scenarios.
+A graph is the description; for simulating it is frozen to arrays, and no state of a run lives on
+it. This module knows neither schedules nor scenarios.
 """
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.topology.layout import Layout, Links, TopologyError, freeze_graph, lanes, thaw
+from netsim.topology.layout import Layout, Links, Sketch, TopologyError, freeze_graph, lanes
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,14 @@ class Router(Protocol):
 
 @dataclass(frozen=True)
 class Topology:
-    """Devices joined by links, described by a networkx graph or laid out as arrays.
+    """Devices joined by links, described by a graph or laid out as arrays.
 
     `gpus` lists the nodes of kind gpu in device order. `capacities` holds, by resource name
     (`sm`, `hbm`, `nvls`, …), what one GPU has of it; what is absent never limits.
     """
 
     name: str
-    description: "nx.DiGraph[Any] | Layout"
+    description: "nx.DiGraph[Any] | Sketch | Layout"
     gpus: tuple[Hashable, ...]
     router: Router
     capacities: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
@@ -80,8 +83,8 @@ class Topology:
     @cached_property
     def graph(self) -> "nx.DiGraph[Any]":
         """The networkx graph; parallel links of a layout are one edge here."""
-        given = self.description
-        return thaw(given) if isinstance(given, Layout) else given
+        drawn: nx.DiGraph[Any] = import_module("netsim.topology.drawn").graph_of(self.description)
+        return drawn
 
     @property
     def nodes(self) -> tuple[Hashable, ...]:

@@ -5,16 +5,14 @@ Routes are tables of local link numbers, padded with -1. Knows machines, but no 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.topology.affinity import nics_of_gpus
 from netsim.topology.graph import Topology
 from netsim.topology.host_graph import cpu_above, host_graph
-from netsim.topology.layout import GPU_LINKS, LINK_KINDS, Layout
+from netsim.topology.layout import GPU_LINKS, LINK_KINDS, Layout, Sketch
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter, walk
 
@@ -85,15 +83,17 @@ def make_host(
 
 def _part_in_use(
     machine: Machine, gpus: Sequence[int], nics: Sequence[int], dead: Sequence[str]
-) -> "nx.DiGraph[Any]":
+) -> Sketch:
     """The graph of a machine without the GPUs and NICs that nobody uses."""
     graph = host_graph(machine)
     every = range(machine.nics.count if machine.nics else 0)
-    graph.remove_nodes_from(f"gpu{n}" for n in set(range(machine.gpu.count)) - set(gpus))
-    graph.remove_nodes_from(f"nic{n}" for n in set(every) - set(nics))
+    for number in set(range(machine.gpu.count)) - set(gpus):
+        graph.remove(f"gpu{number}")
+    for number in set(every) - set(nics):
+        graph.remove(f"nic{number}")
     for link in dead:
         tail, _, head = link.partition("->")
-        if graph.has_edge(tail, head):
+        if (tail, head) in graph.edges:
             graph.edges[tail, head]["bandwidth"] = 0.0
     return graph
 
@@ -104,7 +104,7 @@ class _Search:
     def __init__(
         self,
         machine: Machine,
-        graph: "nx.DiGraph[Any]",
+        graph: Sketch,
         gpus: tuple[int, ...],
         rails: tuple[int, ...],
     ) -> None:

@@ -6,10 +6,8 @@ memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
 
 from collections.abc import Iterator
 from itertools import combinations, permutations
-from typing import Any
 
-import networkx as nx
-
+from netsim.topology.layout import Sketch
 from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 
 # Seconds of one traversal, with the forwarding of the node it enters. Estimates from public
@@ -26,20 +24,20 @@ LATENCY: dict[LinkKind, float] = {
 }
 
 
-def host_graph(machine: Machine) -> "nx.DiGraph[Any]":
+def host_graph(machine: Machine) -> Sketch:
     """The graph of one host; every node has a kind, every edge bandwidth, latency, kind, duplex."""
-    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph = Sketch()
     for number in range(machine.gpu.count):
-        graph.add_node(f"gpu{number}", kind="gpu", forwards=False)
+        graph.node(f"gpu{number}", kind="gpu", forwards=False)
     if machine.scale_up is not None and machine.scale_up.switches is not None:
-        graph.add_node("nvswitch0", kind="nvswitch", **_adds(machine.scale_up))
+        graph.node("nvswitch0", kind="nvswitch", **_adds(machine.scale_up))
     for number in range(len(machine.pcie.switches)):
-        graph.add_node(f"pcie{number}", kind="pcie")
+        graph.node(f"pcie{number}", kind="pcie")
     for number in range(machine.cpu.domains):
-        graph.add_node(f"cpu{number}", kind="cpu")
-        graph.add_node(f"mem{number}", kind="memory", forwards=False)
+        graph.node(f"cpu{number}", kind="cpu")
+        graph.node(f"mem{number}", kind="memory", forwards=False)
     for number in range(machine.nics.count if machine.nics else 0):
-        graph.add_node(f"nic{number}", kind="nic", forwards=False)
+        graph.node(f"nic{number}", kind="nic", forwards=False)
     for a, b, kind, bandwidth in _joints(machine):
         _join(graph, machine, a, b, kind, bandwidth)
     return graph
@@ -85,13 +83,13 @@ def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind
 
 
 def _join(
-    graph: "nx.DiGraph[Any]", machine: Machine, a: str, b: str, kind: LinkKind, bandwidth: float
+    graph: Sketch, machine: Machine, a: str, b: str, kind: LinkKind, bandwidth: float
 ) -> None:
     own = {**LATENCY, **machine.latencies}
     if a.startswith("gpu") and b.startswith("gpu"):
         own["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
     for tail, head in permutations((a, b)):
-        graph.add_edge(
+        graph.edge(
             tail,
             head,
             kind=kind,

@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any, Literal, Union
 
-import networkx as nx
 import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from netsim.errors import suggest
 from netsim.topology.generators import full_mesh, ring, switch, torus
 from netsim.topology.graph import Topology
+from netsim.topology.layout import Sketch
 from netsim.topology.routing import StaticRouter, walk
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Seconds
@@ -160,16 +160,16 @@ class InlineGraph(Model):
 
     def build(self) -> Topology:
         """The topology, with the cheapest path as route."""
-        graph: nx.DiGraph[Any] = nx.DiGraph()
+        graph = Sketch()
         for node in self.nodes:
             forwards = node.kind != "gpu" if node.forwards is None else node.forwards
             extra = {"reduces": True} if node.reduces else {}
-            graph.add_node(node.name, kind=node.kind, forwards=forwards, **extra)
+            graph.node(node.name, kind=node.kind, forwards=forwards, **extra)
         for link in self.links:
             given = link.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
-            graph.add_edge(link.tail, link.head, **given)
+            graph.edge(link.tail, link.head, **given)
             if link.both:
-                graph.add_edge(link.head, link.tail, **given)
+                graph.edge(link.head, link.tail, **given)
         gpus = tuple(node.name for node in self.nodes if node.kind == "gpu")
         return Topology("graph", graph, gpus, StaticRouter())
 

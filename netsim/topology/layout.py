@@ -1,19 +1,21 @@
 """A topology as arrays: names and kinds of nodes, and the links between them as columns.
 
-Generated clusters are laid out as arrays at once; a networkx graph is frozen into the same form.
-Knows nothing of routes.
+Generated clusters are laid out as arrays at once; a sketch or a networkx graph is frozen into the
+same form. Knows nothing of routes.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 NODE_KINDS = ("gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory")
 LINK_KINDS = ("nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric")
@@ -58,14 +60,40 @@ class Layout:
     reduces: NDArray[np.bool_]
 
 
-def freeze_graph(name: str, graph: "nx.DiGraph[Any]") -> Layout:
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A graph as it is written down: nodes and links by their ends, each with its attributes.
+
+    What a networkx graph would hold, where nothing else of networkx is needed: importing that takes
+    longer than many a run.
+    """
+
+    nodes: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
+    edges: dict[tuple[Hashable, Hashable], dict[str, Any]] = field(default_factory=dict)
+
+    def node(self, name: Hashable, **given: Any) -> None:
+        """Add a node."""
+        self.nodes[name] = given
+
+    def edge(self, tail: Hashable, head: Hashable, **given: Any) -> None:
+        """Add a link between nodes that are there."""
+        self.edges[tail, head] = given
+
+    def remove(self, name: Hashable) -> None:
+        """Take out a node and its links."""
+        del self.nodes[name]
+        for ends in [ends for ends in self.edges if name in ends]:
+            del self.edges[ends]
+
+
+def freeze_graph(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Layout:
     """Read a graph into columns, refusing what no simulation could use."""
-    for node, given in graph.nodes(data=True):
+    for node, given in graph.nodes.items():
         if given.get("kind", "switch") not in NODE_KINDS:
             raise TopologyError(f"{name}: node {node} is of unknown kind {given['kind']!r}")
-    kinds = [d.get("kind", "switch") for _, d in graph.nodes(data=True)]
-    passes = [d.get("forwards", d.get("kind") != "gpu") for _, d in graph.nodes(data=True)]
-    reduces = [d.get("reduces", False) for _, d in graph.nodes(data=True)]
+    kinds = [d.get("kind", "switch") for d in graph.nodes.values()]
+    passes = [d.get("forwards", d.get("kind") != "gpu") for d in graph.nodes.values()]
+    reduces = [d.get("reduces", False) for d in graph.nodes.values()]
     return Layout(
         tuple(graph.nodes),
         np.array([NODE_KINDS.index(kind) for kind in kinds], np.int8),
@@ -73,32 +101,6 @@ def freeze_graph(name: str, graph: "nx.DiGraph[Any]") -> Layout:
         _freeze_links(name, graph),
         np.array(reduces, bool),
     )
-
-
-def thaw(layout: Layout) -> "nx.DiGraph[Any]":
-    """The networkx graph of a layout; parallel links become one edge that counts them."""
-    graph: nx.DiGraph[Any] = nx.DiGraph()
-    names, links = layout.nodes, layout.links
-    of_nodes = (layout.kinds, layout.passes, layout.reduces)
-    for node, kind, passes, adds in zip(names, *of_nodes, strict=True):
-        extra = {"reduces": True} if adds else {}
-        graph.add_node(node, kind=NODE_KINDS[kind], forwards=bool(passes), **extra)
-    half = np.bincount(links.resource, minlength=len(links))[links.resource] > 1
-    columns = (links.tail, links.head, links.bandwidth, links.latency, links.kind, half)
-    for tail, head, bandwidth, latency, kind, shared in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
-        edge = graph.get_edge_data(names[tail], names[head])
-        graph.add_edge(
-            names[tail],
-            names[head],
-            bandwidth=bandwidth + (edge["bandwidth"] if edge else 0.0),
-            latency=latency,
-            kind=LINK_KINDS[kind],
-            duplex="half" if shared else "full",
-            count=1 + (edge["count"] if edge else 0),
-        )
-    return graph
 
 
 def lanes(links: Links) -> NDArray[np.int32]:
@@ -125,9 +127,10 @@ def pair_resources(
     return resource
 
 
-def _freeze_links(name: str, graph: "nx.DiGraph[Any]") -> Links:
+def _freeze_links(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Links:
     number = {node: n for n, node in enumerate(graph.nodes)}
-    edges = list(graph.edges(data=True))
+    edges = [(tail, head, given) for (tail, head), given in graph.edges.items()]
+    edges.sort(key=lambda edge: number[edge[0]])  # as networkx has them: by the node they leave
     for tail, head, given in edges:
         _check_edge(name, f"{tail}->{head}", given)
     tails = np.array([number[t] for t, _, _ in edges], np.int32)

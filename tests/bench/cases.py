@@ -12,10 +12,6 @@ import numpy as np
 from netsim.collectives import build, collective_of
 from netsim.schedule import ARRIVED, IN, OUT, Builder, Schedule, Style
 from netsim.topology import Topology, switch
-from netsim.topology.build import build_topology
-from netsim.topology.config import ClusterConfig
-from netsim.yamlio.source import parse_source
-from netsim.yamlio.validate import validate
 
 SIZE = 1 << 30  # bytes
 RATE = 50e9  # bytes/s
@@ -153,6 +149,12 @@ def _single(ranks: int) -> str:
 
 
 def _cluster(text: str) -> Topology:
+    """Only what is described in YAML needs what reads it."""
+    from netsim.topology.build import build_topology
+    from netsim.topology.config import ClusterConfig
+    from netsim.yamlio.source import parse_source
+    from netsim.yamlio.validate import validate
+
     return build_topology(validate(ClusterConfig, parse_source(text, "bench")))
 
 

@@ -1,6 +1,8 @@
 """Imports point downwards, at the top of modules, and layer 0 is fast to import."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +64,7 @@ SAME_LAYER = {
 }
 
 # The places that may import inside functions or by name: lazy start-up (DESIGN), each for a reason.
-LAZY = {"__init__.py", "cli/__init__.py", "engines/__init__.py"}
+LAZY = {"__init__.py", "cli/__init__.py", "engines/__init__.py", "topology/graph.py", "__main__.py"}
 
 MODULES = sorted(
     p.relative_to(ROOT).as_posix() for p in ROOT.rglob("*.py") if "_data" not in p.parts
@@ -117,3 +119,25 @@ def test_files_and_functions_stay_small() -> None:
     long = {m: n for m, n in lengths.items() if n > 300}
     assert not long
     assert sorted(lengths.values())[len(lengths) // 2] <= 160
+
+
+# Each takes longer to import than a small run takes; those that need one import it when they do.
+HEAVY = ("networkx", "pandas", "matplotlib", "scipy", "numba", "llvmlite", "jinja2", "numpy.ma")
+
+
+@pytest.mark.parametrize(
+    ("module", "without"),
+    [
+        ("netsim", ("numpy", "pydantic", "typer", *HEAVY)),
+        ("netsim.cli", ("numpy", "pydantic", *HEAVY)),
+        ("netsim.collectives, netsim.program, netsim.topology", ("pydantic", *HEAVY)),
+        ("netsim.cli.run", HEAVY),
+    ],
+)
+def test_start_up_is_light(module: str, without: tuple[str, ...]) -> None:
+    code = f"import sys; import {module}; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT.parent)
+    loaded = set(done.stdout.split())
+    assert not loaded & set(without)
+    assert module.split(",", maxsplit=1)[0] in loaded

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from netsim.topology.fabrics.fabric import Fabric, Ints, Ports, Terms
 from netsim.topology.graph import Topology
-from netsim.topology.layout import TopologyError
+from netsim.topology.layout import Sketch, TopologyError
 from netsim.topology.routing import StaticRouter, walk
 
 Cable = tuple[int, int, float | None, float | None]  # ends, bytes/s, seconds
@@ -68,18 +66,20 @@ def custom(
     )
 
 
-def _graph(ports: Ports, terms: Terms, switches: int, cables: list[Cable]) -> "nx.DiGraph[Any]":
+def _graph(ports: Ports, terms: Terms, switches: int, cables: list[Cable]) -> Sketch:
     """Ports and switches by number, and every cable in both directions."""
-    graph: nx.DiGraph[Any] = nx.DiGraph()
-    graph.add_nodes_from(range(len(ports)), kind="nic", forwards=False)
-    graph.add_nodes_from(range(len(ports), len(ports) + switches), kind="switch")
+    graph = Sketch()
+    for number in range(len(ports)):
+        graph.node(number, kind="nic", forwards=False)
+    for number in range(switches):
+        graph.node(len(ports) + number, kind="switch")
     for low, high, rate, latency in sorted(cables, key=lambda cable: cable[:2]):
         port = next((end for end in (low, high) if end < len(ports)), None)
         usual = terms.link if port is None else float(ports.rate[port])
         most = inf if port is None else terms.nic_cap
         for tail, head in ((low, high), (high, low)):
             hop = terms.nic if head < len(ports) else terms.hop
-            graph.add_edge(
+            graph.edge(
                 tail,
                 head,
                 bandwidth=min((rate or usual) * terms.usable, most),
