@@ -44,6 +44,7 @@ class NetworkCost:
     `credit`: from the end of the use of a slot until the other proxy may send the next message;
     `reduction`: what an operation of switches that reduce takes beyond a message; `pool`: what the
     proxy spends beyond a post on a message of grouped sends, whose buffers all channels share.
+    Messages of more than `eager` bytes on the wire are asked for first: `rendezvous`.
     """
 
     notice: float
@@ -54,6 +55,8 @@ class NetworkCost:
     credit: float
     reduction: float
     pool: float = 0.0
+    eager: float = inf
+    rendezvous: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +130,13 @@ PCIE = LinkCost(
 )
 
 # §5.2: 2 µs from GPU to proxy, 1–2 µs from completion to GPU, 1–2 µs flush; wire and NIC are the
-# topology's. A proxy is busy for 1 µs a post (Intel; 2 on AMD) and for three of them a message of
-# grouped sends, as NCCL counts for Simple (§1.1, §1.4 netOverhead): messages of 128 KiB then leave
-# at 43.7 GB/s, and at 21.8 on AMD (seen in measured/: 43.1, sendrecv on 2 × 8 B200 at 400G; 21.2,
-# alltoall on 2 DGX-A100 at 200G). LL and LL128 carry their flags in the data, so
-# that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
+# topology's. Of these, 1.5 µs to the proxy is what two hops more of a tree of LL take on 4 × 8 H100
+# than on 2 × 8 (9.9 µs). A proxy is busy for 1 µs a post (Intel; 2 on AMD, §1.1 netOverhead), a
+# message of Simple has a tail to write too (NVLSTree on 10 × 8 H100 sends 64 KiB in at most 1.7
+# µs), and one of grouped sends takes 3 µs in all, as NCCL counts for Simple (§1.4): messages of
+# 128 KiB then leave at 43.7 GB/s, and at 21.8 on AMD (seen in measured/: 43.1, sendrecv on 2 × 8
+# B200 at 400G; 21.2, alltoall on 2 DGX-A100 at 200G). LL and LL128 carry their flags in the data,
+# so that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
 NETWORK = NetworkCost(
     notice=1.5 * MICRO,
     post=ByProtocol(1.0 * MICRO, 1.0 * MICRO, 1.2 * MICRO),
@@ -177,11 +182,22 @@ def _generation(sm: int) -> Mechanism:
 MECHANISMS = {sm: _generation(sm) for sm in _RATES}
 
 
-def mechanism_of(min_cc: int, *, cpu_vendor: str = "Intel") -> Mechanism:
+# Trees of LL on 2 to 8 × 4 GH200 over Slingshot: 7.5 µs more a hop from 8 KiB on the wire on, but
+# not with 4 KiB (libfabric's protocol for messages that do not fit the receiver's bounce buffers).
+RENDEZVOUS = {"slingshot": (4096.0, 7.5 * MICRO)}
+
+
+def mechanism_of(
+    min_cc: int, *, cpu_vendor: str = "Intel", transport: str | None = None
+) -> Mechanism:
     """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0)."""
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     found = MECHANISMS[newest]
+    network = found.network
     if cpu_vendor == "AMD":  # §1.1 netOverhead
-        post = ByProtocol(2.0 * MICRO, 2.0 * MICRO, 6.0 * MICRO)
-        return replace(found, network=replace(found.network, post=post, pool=0.0))
-    return found
+        post = ByProtocol(2.0 * MICRO, 2.0 * MICRO, 2.4 * MICRO)
+        network = replace(network, post=post, pool=2 * network.pool)
+    if transport in RENDEZVOUS:
+        eager, seconds = RENDEZVOUS[transport]
+        network = replace(network, eager=eager, rendezvous=seconds)
+    return replace(found, network=network)
