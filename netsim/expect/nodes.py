@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netsim.nccl.environment import settings_from
 from netsim.nccl.graph_xml import GraphFile, graphs_of
-from netsim.nccl.nics_in_use import with_nics
+from netsim.nccl.nics_in_use import with_latency, with_nics
 from netsim.nccl.node import NodeView, search_node
 from netsim.nccl.settings import Settings
 from netsim.nccl.version import Version
@@ -20,6 +20,7 @@ from netsim.topology.cluster import Cluster
 from netsim.topology.nccl_view import node_system
 from netsim.topology.nccl_xml import Pci, System
 
+STATED_SINCE = Version(2, 18)  # plugins of before did not tell NCCL their latency
 CHOICE_ONLY = ("NCCL_ALGO", "NCCL_PROTO")  # variables that no search depends on
 
 
@@ -42,6 +43,9 @@ def nodes_of(
     """The nodes of a communicator whose ranks are these GPUs of a cluster, by their first rank."""
     domain = cluster.domain
     transport = cluster.transport.name if cluster.transport else ""
+    stated = 0.0
+    if cluster.transport and version >= STATED_SINCE:
+        stated = cluster.transport.stated_latency * 1e6
     if settings.mnnvl == 0:  # every host is a node, even where NVLink joins several
         domain = np.arange(len(cluster.host_class), dtype=np.int32)
         cluster = replace(cluster, domain=domain)
@@ -57,6 +61,8 @@ def nodes_of(
         key = (tuple(cluster.host_class[domain == number].tolist()), places)
         if key not in views:
             there = with_nics(node_system(cluster, number), transport, settings)
+            if stated:
+                there = with_latency(there, stated)
             system = _taking_part(there, places)
             views[key] = _searched(system, len(ranks) > 1, version, chosen, graphs)
         found.append(Node(tuple(here), views[key]))

@@ -44,7 +44,6 @@ class NetworkCost:
     `credit`: from the end of the use of a slot until the other proxy may send the next message;
     `reduction`: what an operation of switches that reduce takes beyond a message; `pool`: what the
     proxy spends beyond a post on a message of grouped sends, whose buffers all channels share.
-    Messages of more than `eager` bytes on the wire are asked for first: `rendezvous`.
     """
 
     notice: float
@@ -55,8 +54,6 @@ class NetworkCost:
     credit: float
     reduction: float
     pool: float = 0.0
-    eager: float = inf
-    rendezvous: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,7 @@ NETWORK = NetworkCost(
     flush=1.5 * MICRO,
     credit=2.0 * MICRO,
     reduction=(31.0 - 14.0) * MICRO,  # §1.1 NET: CollNetDirect, less a message (Tree Simple)
-    pool=1.8 * MICRO,
+    pool=1.0 * MICRO,
 )
 
 # Rates in bytes/s. Simple: §5.4, the middle of the range; for Hopper and Blackwell what sends of
@@ -182,22 +179,12 @@ def _generation(sm: int) -> Mechanism:
 MECHANISMS = {sm: _generation(sm) for sm in _RATES}
 
 
-# Trees of LL on 2 to 8 × 4 GH200 over Slingshot: 7.5 µs more a hop from 8 KiB on the wire on, but
-# not with 4 KiB (libfabric's protocol for messages that do not fit the receiver's bounce buffers).
-RENDEZVOUS = {"slingshot": (4096.0, 7.5 * MICRO)}
-
-
-def mechanism_of(
-    min_cc: int, *, cpu_vendor: str = "Intel", transport: str | None = None
-) -> Mechanism:
+def mechanism_of(min_cc: int, *, cpu_vendor: str = "Intel") -> Mechanism:
     """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0)."""
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     found = MECHANISMS[newest]
-    network = found.network
-    if cpu_vendor == "AMD":  # §1.1 netOverhead
-        post = ByProtocol(2.0 * MICRO, 2.0 * MICRO, 2.4 * MICRO)
-        network = replace(network, post=post, pool=2 * network.pool)
-    if transport in RENDEZVOUS:
-        eager, seconds = RENDEZVOUS[transport]
-        network = replace(network, eager=eager, rendezvous=seconds)
-    return replace(found, network=network)
+    if cpu_vendor == "AMD":  # §1.1 netOverhead, which trees of LL on A100 do not show
+        network = found.network
+        post = replace(network.post, simple=2.4 * MICRO)
+        return replace(found, network=replace(network, post=post, pool=2 * network.pool))
+    return found

@@ -1,4 +1,4 @@
-"""The NICs of a system that NCCL may use, where a variable names them."""
+"""The NICs of a system as NCCL has them: which it may use, and what their plugin says of them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,6 +29,23 @@ def with_nics(system: System, transport: str, settings: Settings) -> System:
     if there and not any(nic.nets for pci in _pcis(changed) for nic in pci.nics):
         raise InputError(f"{variable} names none of the NICs {', '.join(dict.fromkeys(there))}")
     return changed
+
+
+def with_latency(system: System, microseconds: float) -> System:
+    """The system whose NICs' plugin states a latency."""
+    return replace(
+        system,
+        cpus=tuple(
+            replace(cpu, pcis=tuple(_later(pci, microseconds) for pci in cpu.pcis))
+            for cpu in system.cpus
+        ),
+    )
+
+
+def _later(pci: Pci, microseconds: float) -> Pci:
+    nics = (Nic(tuple(replace(net, latency=microseconds) for net in nic.nets)) for nic in pci.nics)
+    below = tuple(_later(one, microseconds) for one in pci.pcis)
+    return replace(pci, nics=tuple(nics), pcis=below)
 
 
 def _kept(pci: Pci, names: NicNames, sockets: bool) -> Pci:

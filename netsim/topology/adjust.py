@@ -78,7 +78,9 @@ def with_nics(
         "at": tuple(machine.nic_at(nic) for nic in chosen),
         "gpudirect": nics.gpudirect and transport.gpudirect,
     }
-    return machine.model_copy(update={"nics": nics.model_copy(update=changed)})
+    return machine.model_copy(
+        update={"nics": nics.model_copy(update=changed), "transport": transport.name}
+    )
 
 
 def _chosen(machine: Machine, nics: Nics, count: int, gpus: Sequence[int]) -> list[int]:

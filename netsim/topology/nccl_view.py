@@ -12,7 +12,6 @@ from netsim.topology.host import Host
 from netsim.topology.layout import NODE_KINDS
 from netsim.topology.machine import Machine, PcieLink, node_of
 from netsim.topology.nccl_xml import C2c, Cpu, Gpu, Net, Nic, NvLink, Pci, System
-from netsim.topology.transports import TRANSPORTS
 
 SPEEDS = {
     1: "2.5 GT/s PCIe",
@@ -177,7 +176,6 @@ def _nic(machine: Machine, nic: int) -> Pci:
         guid=f"{0x1000 + nic:#x}",
         maxconn=131072,
         gdr=machine.nics.gpudirect,
-        latency=TRANSPORTS[machine.transport].stated_latency * 1e6,
     )
     link = machine.link_of(machine.nics, nic)
     return replace(_pci(f"0000:{0x40 + nic:02x}:00.0", NIC_CLASS, link), nics=(Nic((net,)),))

@@ -16,8 +16,8 @@ class Transport:
 
     `hop` is one switch hop in seconds; `usable` the part of a line rate that carries data, at most
     `nic_cap` bytes/s a NIC. `latency` is what a message takes end to end beyond NICs, cables and
-    switches, `stated_latency` what its plugin tells NCCL of that, `message` what each occupies its
-    NIC for (seconds). `groups`: NICs beyond one a GPU
+    switches, `stated_latency` what its plugin tells NCCL of that (seconds; the
+    plugins of NCCL 2.18 and later). `groups`: NICs beyond one a GPU
     appear as one. `routing` is how its switches usually choose between equal paths. `source` says
     where the figures are from.
     """
@@ -29,7 +29,6 @@ class Transport:
     nic_cap: float = inf
     latency: float = 0.0
     stated_latency: float = 0.0
-    message: float = 0.0
     gpudirect: bool = True
     groups: bool = False
     routing: str = "static"
@@ -60,7 +59,7 @@ TRANSPORTS = {
             source="usable: 43.8 GB/s of 4 x 100G (measured/, aws_p4d_a100_2x8_all_reduce_1); "
             "hop: estimate; latency: what two hops of a tree of LL take more than on InfiniBand "
             "(aws_p5_h100_2x8_all_reduce_1); stated: as aws-ofi-nccl tells NCCL",
-            latency=30e-6,
+            latency=20e-6,
             stated_latency=75e-6,
             groups=True,
             routing="spray",

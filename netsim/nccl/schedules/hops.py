@@ -5,7 +5,6 @@ the proxy sends from there. It knows neither algorithms nor the order of rows.
 """
 
 from dataclasses import dataclass, field, replace
-from math import inf
 
 from netsim.nccl.schedules.plan import NET, Plan
 from netsim.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
@@ -16,15 +15,13 @@ FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """A style; seconds that each message takes of resources whatever its size; the least seconds of
-    a row, which overlap with moving its bytes; and what one of more than `eager` bytes waits for.
+    """A style; seconds that each message takes of resources whatever its size; and the least
+    seconds of a row, which overlap with moving its bytes.
     """
 
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
     least: float = 0.0
-    eager: float = inf
-    rendezvous: float = 0.0
 
     def of(self, nbytes: float) -> Style:
         """The style of a row of so many bytes; an empty one costs nothing."""
@@ -35,8 +32,7 @@ class RowKind:
         if not self.messages:
             return self.style
         more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self.messages)
-        wait = self.rendezvous if nbytes * self.style.wire > self.eager else 0.0
-        return replace(self.style, latency=wait, uses=(*self.style.uses, *more))
+        return replace(self.style, uses=(*self.style.uses, *more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +166,7 @@ class Channel:
         pool = network.pool if self.plan.algorithm == "SendRecv" else 0.0
         post = network.post.of(self.plan.protocol) + pool
         costs = (("proxy", "src", post), ("nic_msg", "src", network.message))
-        taken = tuple(cost for cost in costs if cost[2] > 0)
-        return RowKind(style, taken, eager=network.eager, rendezvous=network.rendezvous)
+        return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
         """A further source of a pass that has several: its time is in that pass."""

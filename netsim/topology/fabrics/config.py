@@ -226,7 +226,8 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
     hop = transport.hop if config.latency is None else config.latency
     link = config.link or float(ports.rate.max(initial=0.0))
     hop += config.cable_metres * SECONDS_A_METRE
-    terms = Terms(link, hop, NIC_SECONDS, transport.usable, transport.nic_cap)
+    arrival = NIC_SECONDS + transport.latency
+    terms = Terms(link, hop, arrival, transport.usable, transport.nic_cap)
     if config.kind in ("single-switch", "nvlink-domain"):
         return single_switch(ports, terms)
     if config.kind == "custom":
