@@ -128,12 +128,11 @@ PCIE = LinkCost(
 
 # §5.2: 2 µs from GPU to proxy, 1–2 µs from completion to GPU, 1–2 µs flush; wire and NIC are the
 # topology's. Of these, 1.5 µs to the proxy is what two hops more of a tree of LL take on 4 × 8 H100
-# than on 2 × 8 (9.9 µs). A proxy is busy for 1 µs a post (Intel; 2 on AMD, §1.1 netOverhead), a
+# than on 2 × 8 (9.9 µs). A proxy is busy for 1 µs a post (§1.1 netOverhead), a
 # message of Simple has a tail to write too (NVLSTree on 10 × 8 H100 sends 64 KiB in at most 1.7
-# µs), and one of grouped sends takes 3 µs in all, as NCCL counts for Simple (§1.4): messages of
-# 128 KiB then leave at 43.7 GB/s, and at 21.8 on AMD (seen in measured/: 43.1, sendrecv on 2 × 8
-# B200 at 400G; 21.2, alltoall on 2 DGX-A100 at 200G). LL and LL128 carry their flags in the data,
-# so that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
+# µs), and one of grouped sends takes 2.5 µs in all: more, and alltoall of 32-64 MiB on 10 × 8 H100
+# is too slow, less, and sendrecv on 2 × 8 B200 is too fast. LL and LL128 carry their flags in the
+# data, so that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
 NETWORK = NetworkCost(
     notice=1.5 * MICRO,
     post=ByProtocol(1.0 * MICRO, 1.0 * MICRO, 1.2 * MICRO),
@@ -142,7 +141,7 @@ NETWORK = NetworkCost(
     flush=1.5 * MICRO,
     credit=2.0 * MICRO,
     reduction=(31.0 - 14.0) * MICRO,  # §1.1 NET: CollNetDirect, less a message (Tree Simple)
-    pool=1.0 * MICRO,
+    pool=1.3 * MICRO,
 )
 
 # Rates in bytes/s. Simple: §5.4, the middle of the range; for Hopper and Blackwell what sends of

@@ -56,7 +56,7 @@ TYPOS = {
     "roce, efa, tcpxo, slingshot, tcp, nvlink, got 'ib'",
     ("--fabric", "clos"): "--fabric clos: cluster.fabric.kind: expected one of single-switch, "
     "leaf-spine, rail-optimized, rail-only, dual-plane, fat-tree, dragonfly, torus, ring, "
-    "nvlink-domain, custom, got 'clos'",
+    "custom, nvlink-domain, got 'clos'",
     ("--set", "x=1"): "--set x=1: x: unknown key 'x' "
     "(known: name, cluster, workload, nccl, launch, sweep, outputs, seed)",
     ("--set", "cluster.nodes"): "--set cluster.nodes: expected KEY=VALUE such as cluster.nodes=4",

