@@ -12,7 +12,10 @@ from netsim.errors import InputError
 from netsim.measured.accuracy import Accuracy, chosen, compared, read_accuracy, run_index
 from netsim.measured.bands import ALL, BANDS, Error, band_of, by_band, grouped
 from netsim.measured.index import read_index
+from netsim.measured.page import classes_of, page_text, results_path
 from netsim.measured.points import Point
+from netsim.plots.accuracy import plot_accuracy
+from netsim.presets import preset_folder
 from netsim.results.folder import write_text
 
 MOST_CHANGES = 12
@@ -23,6 +26,16 @@ def command(
     index: Annotated[Path, typer.Argument(help="An index of measured runs.", metavar="INDEX")],
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write points and bands.", metavar="FILE")
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="Write a picture for each machine.", metavar="DIR")
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the validation page, its pictures, and beside INDEX what `validated` says.",
+            metavar="FILE",
+        ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
@@ -37,8 +50,10 @@ def command(
 ) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
     before = read_accuracy(against) if against else ()
-    if json_file is not None and not json_file.parent.is_dir():
-        raise InputError(f"--json {json_file}: there is no folder {json_file.parent}")
+    for flag, file in (("--json", json_file), ("--page", page)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise InputError(f"{flag} {file}: there is no folder {file.parent}")
+    index = _index(index)
     entries = chosen(read_index(index), only or ())
     with Counter("runs", quiet) as counter:
         found = run_index(entries, jobs, counter.show)
@@ -48,8 +63,36 @@ def command(
         typer.echo(line)
     for line in _changes(found.points, before):
         typer.echo(line)
+    if plots is not None:
+        _pictures(found, plots)
+    if page is not None and found.points:
+        folder = page.parent / page.stem
+        pictures = {name: f"{page.stem}/{file.name}" for name, file in _pictures(found, folder)}
+        write_text(page, "\n".join(page_text(found, entries, pictures)) + "\n")
+        if not only:
+            write_text(results_path(index), classes_of(found.points, entries))
     for line in _asides(found, quiet):
         typer.echo(line, err=True)
+
+
+def _index(path: Path) -> Path:
+    """The file itself, or the corpus that comes with netsim where it is asked for by its place."""
+    kept = preset_folder("scenarios") / "measured" / "index.yaml"
+    asked = path.as_posix() in ("measured", "scenarios/measured", "scenarios/measured/index.yaml")
+    return kept if asked and not path.is_file() else path
+
+
+def _pictures(found: Accuracy, folder: Path) -> list[tuple[str, Path]]:
+    """A picture for each machine, by its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for machine, points in grouped(found.points, attrgetter("machine")).items():
+        curves = {
+            run: [(p.size_bytes, p.measured_us, p.simulated_us) for p in some]
+            for run, some in grouped(points, attrgetter("run")).items()
+        }
+        written.append((machine, plot_accuracy(curves, folder / machine, machine)[0]))
+    return written
 
 
 def report(found: Accuracy) -> Iterator[str]:

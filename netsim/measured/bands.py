@@ -10,11 +10,10 @@ from typing import TypeVar
 import numpy as np
 
 from netsim.measured.points import Point
+from netsim.validated import BANDS, band_of
 
 K = TypeVar("K", bound=Hashable)
 
-KIB, MIB = 2**10, 2**20
-BANDS = ("<=64KiB", "64KiB-1MiB", "1-64MiB", ">=64MiB")
 ALL = "all"
 
 
@@ -27,15 +26,6 @@ class Error:
     median: float
     p90: float
     bias: float
-
-
-def band_of(size_bytes: int) -> str:
-    """The band of a size."""
-    if size_bytes <= 64 * KIB:
-        return BANDS[0]
-    if size_bytes <= MIB:
-        return BANDS[1]
-    return BANDS[2] if size_bytes < 64 * MIB else BANDS[3]
 
 
 def error_of(points: Sequence[Point]) -> Error:
@@ -69,3 +59,6 @@ def grouped(points: Iterable[Point], key: Callable[[Point], K]) -> dict[K, list[
 def as_values(errors: dict[str, Error]) -> dict[str, dict[str, float]]:
     """Errors as plain values."""
     return {band: asdict(error) for band, error in errors.items()}
+
+
+__all__ = ["ALL", "BANDS", "Error", "as_values", "band_of", "by_band", "error_of", "grouped"]

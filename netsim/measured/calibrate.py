@@ -80,20 +80,20 @@ def calibrate(pairs: Sequence[tuple[Source, LogRun]]) -> Calibrated:
         trial = _fitted(simulated, [number for number in every if not _kept(number)])
         held_before = simulated.errors(usual, kept)
         held = simulated.errors(_vector(trial), kept)
-    found = _fitted(simulated, every, _vector(trial) if kept else None)
+    found = _fitted(simulated, every, trial if kept else None)
     before, after = simulated.errors(usual, every), simulated.errors(_vector(found), every)
     return Calibrated(tuple(found), _figures(found), before, after, held_before, held)
 
 
 def _fitted(
-    simulated: "_Simulated", which: Sequence[int], start: NDArray[np.float64] | None = None
+    simulated: "_Simulated", which: Sequence[int], earlier: Sequence[Fitted] | None = None
 ) -> list[Fitted]:
     """The parameters that some of the points give."""
     return fit(
         simulated.parameters,
         lambda x: simulated.ratios(x, which),
         lambda depends: simulated.narrow(depends, which),
-        start,
+        earlier,
     )
 
 

@@ -21,11 +21,12 @@ STEP = 0.1  # of a parameter, for differences: simulated times are piecewise smo
 DEPENDS = 1e-3  # the same from which a point depends on a parameter at all
 SHOWS = 0.03  # change of a log time by a factor of e from which a point shows a parameter
 NOISE = 0.05  # of a measured point, as a part
-PULL = 0.08  # weight of the pull: a factor of e counts as an error of 8 %
-ROUNDS = 3  # of each loss
-DRAWS = 400
+PULL = 0.125  # weight of the pull: a factor of e counts as an error of 12.5 %
+ROUNDS = 3  # of each loss, the first of them where it begins
+DRAWS = 200
 WIDE = np.log(2.5)  # an interval wider than this factor tells nothing
 SEED = 20240229
+VAGUE = "the points determine it to no better than a factor of 2.5"
 
 
 @dataclass(frozen=True)
@@ -43,36 +44,39 @@ def fit(
     parameters: Sequence[Parameter],
     residuals: Residuals,
     narrow: Narrow,
-    start: Floats | None = None,
+    earlier: Sequence[Fitted] | None = None,
 ) -> list[Fitted]:
     """The parameters that the points determine; the others at their usual values.
 
-    `start`: where fewer of the points have led.
+    `earlier`: what fewer of the points gave; those parameters are fitted again, and no others.
     """
     count = len(parameters)
-    begin = np.zeros(count) if start is None else start
-    start = np.zeros(count)
-    jacobian = _differences(residuals, start, range(count), _bounds(parameters))
-    narrow(np.abs(jacobian) > DEPENDS)
-    shown = [i for i in range(count) if np.abs(jacobian[:, i]).max(initial=0.0) > SHOWS]
-    left = {i: "the points do not show it" for i in range(count) if i not in shown}
-    x, intervals = np.where([i in shown for i in range(count)], begin, 0.0), np.zeros((count, 2))
-    while shown:
-        x, jacobian, rest = _solved(parameters, residuals, x, shown)
+    left: dict[int, str] = {}
+    x = np.zeros(count)
+    if earlier is None:
+        jacobian = _differences(residuals, x, range(count), _bounds(parameters))
+        narrow(np.abs(jacobian) > DEPENDS)
+        seen = np.abs(jacobian).max(axis=0, initial=0.0) > SHOWS
+        left = {i: "the points do not show it" for i in range(count) if not seen[i]}
+    else:
+        x = np.array([one.x for one in earlier])
+        left = {i: one.left for i, one in enumerate(earlier) if one.left}
+    intervals = np.zeros((count, 2))
+    again = True
+    while again:
+        shown = [i for i in range(count) if i not in left]
+        x[list(left)] = 0.0
         intervals = np.zeros((count, 2))
-        intervals[shown] = _bootstrap(jacobian, rest)
-        worst = {
-            i: "the points determine it to no better than a factor of 2.5"
-            for i in shown
-            if intervals[i, 1] - intervals[i, 0] > WIDE
-        }
-        for i in [] if worst else _at_bound(parameters, x, shown)[:1]:
-            worst[i] = "it would lie at the edge of what is physical"
-        if not worst:
+        if not shown:
             break
-        left |= worst
-        shown = [i for i in shown if i not in worst]
-        x = np.where([i in shown for i in range(count)], x, 0.0)
+        x, jacobian, rest = _solved(parameters, residuals, x, shown)
+        vague = _vague(jacobian, rest)
+        left |= {shown[k]: VAGUE for k in vague}
+        kept = [k for k in range(len(shown)) if k not in vague]
+        intervals[[shown[k] for k in kept]] = _bootstrap(jacobian[:, kept], rest)
+        edge = [] if vague else _at_bound(parameters, x, shown)[:1]
+        left |= dict.fromkeys(edge, "it would lie at the edge of what is physical")
+        again = bool(vague or edge)
     return [
         Fitted(
             parameter,
@@ -83,6 +87,22 @@ def fit(
         )
         for i, parameter in enumerate(parameters)
     ]
+
+
+def _vague(jacobian: Floats, residuals: Floats) -> list[int]:
+    """Parameters that the points do not determine, the vaguest first, each without the last.
+
+    Two that do the same are both vague until one of them is held.
+    """
+    gone: list[int] = []
+    kept = list(range(jacobian.shape[1]))
+    while kept:
+        intervals = _bootstrap(jacobian[:, kept], residuals)
+        width = intervals[:, 1] - intervals[:, 0]
+        if width.max() <= WIDE:
+            break
+        gone.append(kept.pop(int(width.argmax())))
+    return gone
 
 
 def _solved(
@@ -156,7 +176,9 @@ def _bootstrap(jacobian: Floats, residuals: Floats) -> Floats:
     points, count = jacobian.shape
     random = np.random.default_rng(SEED)
     spread = np.maximum(np.abs(residuals), 0.01)
-    moves = np.empty((DRAWS, count))
+    moves = np.zeros((DRAWS, count))
+    if not count:
+        return np.zeros((0, 2))
     for draw in range(DRAWS):
         chosen = random.integers(points, size=points)
         noise = (

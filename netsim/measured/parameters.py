@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import exp
 
 from netsim.expect.launching import HOST, KERNEL
-from netsim.nccl.calibrated import constant
+from netsim.nccl.calibrated import constant, names_of
 from netsim.prepared import Prepared
 from netsim.topology.machine import Machine
-from netsim.topology.stamped import USABLE, Figure, written
+from netsim.topology.stamped import USABLE, Figure, kind_of, written
 from netsim.topology.transports import TRANSPORTS
 
 SURE, LOOSE = 1.6, 3.0  # factors within which a parameter may lie: of rates, of latencies
@@ -42,8 +42,11 @@ def parameters_of(prepared: Prepared) -> list[Parameter]:
     ]
 
     def scaled(name: str, *constants: str, factor: float = LOOSE, only: str = "") -> None:
-        usual = {one: constant(job.mechanism, one) for one in constants}
-        found.append(Parameter(name, usual, 1 / factor, factor, only))
+        usual = {one: constant(job.mechanism, one) for one in constants if one in known}
+        if usual:
+            found.append(Parameter(name, usual, 1 / factor, factor, only))
+
+    known = names_of(job.mechanism)
 
     for name in ("LL", "LL128", "Simple"):
         kind, key = _link_kind(machine), name.casefold()
@@ -51,7 +54,8 @@ def parameters_of(prepared: Prepared) -> list[Parameter]:
         scaled(f"channel rate of {name}", f"rate.{key}", factor=SURE, only=name)
     if job.comm.nvls_channels and machine.scale_up is not None and machine.scale_up.multicast:
         scaled("part of NVLink's rate in NVLS", "nvls_efficiency", factor=1.3, only="NVLS")
-        scaled("hop of NVLS", "nvls_sync", "nvls_copy", only="NVLS")
+        hops = [one for one in known if one.startswith("nvls_") and kind_of(one) == "time"]
+        scaled("hop of NVLS", *hops, only="NVLS")
     if job.comm.n_nodes > 1:
         scaled("transport latency", "network.notice", "network.delivery.simple", "network.credit")
         scaled("time of a post", "network.post.ll", "network.post.ll128", "network.post.simple")

@@ -12,6 +12,7 @@ from netsim.measured.bands import band_of, error_of
 from netsim.measured.index import read_index
 from netsim.measured.mapping import mapped
 from netsim.measured.points import Point
+from netsim.validated import validated
 from tests.cli.command import netsim
 
 HEADER = (
@@ -177,3 +178,26 @@ def test_an_earlier_result_must_be_one(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[]")
     with pytest.raises(InputError, match="not a result of netsim accuracy"):
         read_accuracy(tmp_path / "x.json")
+
+
+def test_the_page_its_pictures_and_what_validated_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = index(tmp_path, {}, {"id": "ill", "healthy": "'no'"})
+    page = tmp_path / "validation.md"
+    done = netsim(capsys, "accuracy", path, "--jobs", 1, "--page", page)
+    assert done.code == 0, done.err
+    text = page.read_text()
+    assert "1 healthy runs, 1 points" in text
+    assert "| ill (problem) |" in text
+    assert (tmp_path / "validation" / "rtx2080ti-x2.svg").stat().st_size > 1000
+    (found,) = json.loads((tmp_path / "validated.json").read_text())
+    assert (found["machine"], found["band"], found["runs"]) == ("rtx2080ti-x2", "<=64KiB", 1)
+
+
+def test_validated_is_of_the_nearest_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {("m", "intra", "all_reduce", "<=64KiB"): (0.123, 2)}
+    monkeypatch.setattr("netsim.validated.stored", lambda: known)
+    assert validated("m", "intra", "all_reduce", 8) == "12% (2 runs)"
+    assert validated("m", "intra", "alltoall", 8) == "not validated (all_reduce: 12%)"
+    assert validated("m", "roce", "all_reduce", 8) == "not validated"

@@ -65,7 +65,7 @@ def test_a_fit_finds_what_points_show_and_says_what_they_do_not() -> None:
 
     asked = []
     found = fit(parameters, residuals, asked.append)
-    assert exp(found[0].x) == pytest.approx(1.5, rel=0.05)
+    assert exp(found[0].x) == pytest.approx(1.5, rel=0.1)
     assert found[1].left == "the points do not show it"
     assert found[2].left == "it would lie at the edge of what is physical"
     assert [asked[0].tolist()[0], asked[0].tolist()[9]] == [
