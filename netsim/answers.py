@@ -5,7 +5,7 @@ from dataclasses import replace
 from netsim.prepared import Prepared, prepare
 from netsim.results import Row
 from netsim.scenario.cells import Cell
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 from netsim.simulate import simulate_size
 from netsim.timing import Progress
 from netsim.training.details import details_of
@@ -18,7 +18,11 @@ AnyPrepared = Prepared | PreparedStep
 
 def prepare_any(cell: Cell) -> AnyPrepared:
     """Check that the parts of a cell fit; errors name the field."""
-    return prepare_step(cell) if isinstance(cell.scenario.workload, Training) else prepare(cell)
+    return (
+        prepare_step(cell)
+        if isinstance(cell.scenario.workload, Training | Recorded)
+        else prepare(cell)
+    )
 
 
 def answer(
@@ -34,6 +38,6 @@ def answer(
 def named(cell: Cell, row: Row) -> Row:
     """What a row says of its cell, also where the simulation failed."""
     work = cell.scenario.workload
-    if isinstance(work, Training):
-        return replace(row, workload=f"training {work.label}", dtype=work.dtype)
+    if isinstance(work, Training | Recorded):
+        return replace(row, workload=f"training {work.label}")
     return replace(row, collective=work.collective, algorithm=work.algorithm, dtype=work.dtype)

@@ -36,7 +36,7 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
 from netsim.scenario.models import Scenario
 from netsim.scenario.names import DTYPES
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 from netsim.schedule import Schedule, combine
 from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
@@ -159,9 +159,9 @@ class Prepared:
 def prepare(cell: Cell) -> Prepared:
     """Build the topology of a cell and check that its workload fits; errors name the field."""
     source = cell.source
-    if isinstance(cell.scenario.workload, Training):
+    if isinstance(cell.scenario.workload, Training | Recorded):
         message = "a training step is run and written out as a whole, by netsim run"
-        raise source.error(("workload", "model"), message, key=True)
+        raise source.error(("workload",), message, key=True)
     work = cell.scenario.collective
     if work.algorithm in NCCL_NAMES:
         _check_wishes(cell)

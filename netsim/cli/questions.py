@@ -10,7 +10,7 @@ from netsim.cli.expect_question import Given, asked
 from netsim.errors import InputError
 from netsim.runs import find_scenario, load_source, notes_of
 from netsim.scenario.cells import Cell, expand
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 from netsim.simulate import Prepared, prepare
 
 Text = str | None
@@ -70,7 +70,7 @@ def questioned(
     found = find_scenario(subject)
     cells = expand(load_source(found.path, options.settings))
     notes = [note for note in (found.note, *notes_of(cells)) if note]
-    if isinstance(cells[0].scenario.workload, Training):
+    if isinstance(cells[0].scenario.workload, Training | Recorded):
         hint = "netsim run writes its breakdown"
         raise InputError("explain: a training step is not explained row by row", hint=hint)
     if len(cells) > 1:

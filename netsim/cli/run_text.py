@@ -13,7 +13,7 @@ from netsim.results import Row, csv_text
 from netsim.results.nccl_tests import TestRun, closing, line, opening
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label, node_count
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 from netsim.simulate import prepare
 
 
@@ -105,12 +105,14 @@ class _Json:
 
 def _table(cells: Sequence[Cell]) -> Printer:
     """The table of collectives, or that of training steps."""
-    return (StepTable if isinstance(cells[0].scenario.workload, Training) else _Table)(cells)
+    return (StepTable if isinstance(cells[0].scenario.workload, Training | Recorded) else _Table)(
+        cells
+    )
 
 
 def _tests_log(cells: Sequence[Cell]) -> Printer:
     """nccl-tests times collectives only."""
-    if isinstance(cells[0].scenario.workload, Training):
+    if isinstance(cells[0].scenario.workload, Training | Recorded):
         raise InputError("--format nccl-tests: a training step is no run of nccl-tests")
     return _TestsLog(cells)
 

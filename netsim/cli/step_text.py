@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from netsim.results import Row
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label, node_count
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 
 _COLUMNS = (
     ("step (ms)", "step_time_us", 1e3, 12, 3),
@@ -36,11 +36,12 @@ class StepTable:
             yield f"# {axes}: {row.error}"
             return
         exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
-        values = "".join(
-            f"{row.details.get(key, exposed) / unit:>{width}.{digits}f}"
+        values = {**row.details, "": exposed}
+        texts = "".join(
+            f"{values[key] / unit:>{width}.{digits}f}" if key in values else f"{'-':>{width}}"
             for _, key, unit, width, digits in _COLUMNS
         )
-        yield f"{values}  {row.bound_by:<24}  {axes}".rstrip()
+        yield f"{texts}  {row.bound_by:<24}  {axes}".rstrip()
 
     def end(self, rows: Sequence[Row]) -> Iterator[str]:
         """What was approximated, once."""
@@ -51,7 +52,7 @@ class StepTable:
     def _title(self) -> str:
         scenario = self.cells[0].scenario
         work = scenario.workload
-        assert isinstance(work, Training)
+        assert isinstance(work, Training | Recorded)
         several = f", {len(self.cells)} cells" if len(self.cells) > 1 else ""
         where = f"{node_count(scenario.cluster)} x {cluster_label(scenario.cluster)}"
         return f"# a training step of {work.label} on {where}{several}"

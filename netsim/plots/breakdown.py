@@ -76,6 +76,8 @@ def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     axes.grid(visible=False, axis="y")
     longest = float(table["step_time_us"].max()) / factor
     axes.set_xlim(0, longest * 1.14)
+    if "mfu_pct" not in table:
+        return
     for place, (time, mfu) in enumerate(zip(table["step_time_us"], table["mfu_pct"], strict=True)):
         text = f"{mfu:.1f} % MFU"
         axes.text(time / factor + 0.01 * longest, place, text, va="center", fontsize=8.5)

@@ -17,7 +17,7 @@ from netsim.nccl.tuner_csv import read_tuner
 from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, parse_version, supported_version
 from netsim.scenario.names import DTYPES, CollectiveName
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 from netsim.topology.config import ClusterConfig
 from netsim.units import size_steps
 from netsim.yamlio.model import FieldError, ListOf, Model
@@ -119,13 +119,17 @@ class Workload(Model):
 
 
 def _kind_of_workload(value: object) -> str:
-    """A training step names a model; everything else is a collective."""
-    training = isinstance(value, Training) or (isinstance(value, Mapping) and "model" in value)
-    return "training" if training else "collective"
+    """A training step names a model, a recorded one a trace; all else is a collective."""
+    if isinstance(value, Training | Recorded):
+        return "training" if isinstance(value, Training) else "recorded"
+    keys = value if isinstance(value, Mapping) else ()
+    return "training" if "model" in keys else "recorded" if "trace" in keys else "collective"
 
 
 AnyWorkload = Annotated[
-    Annotated[Workload, Tag("collective")] | Annotated[Training, Tag("training")],
+    Annotated[Workload, Tag("collective")]
+    | Annotated[Training, Tag("training")]
+    | Annotated[Recorded, Tag("recorded")],
     Discriminator(_kind_of_workload),
 ]
 

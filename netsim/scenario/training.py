@@ -260,3 +260,19 @@ class Training(Model):
     def size_list(self) -> list[int]:
         """A step has no message size; 0 stands for none."""
         return [0]
+
+
+class Recorded(Model):
+    """A step that was recorded: a PyTorch profiler trace of one rank, which all ranks repeat."""
+
+    trace: str
+    stragglers: ListOf[Straggler] = ()
+
+    @property
+    def label(self) -> str:
+        """What results call it."""
+        return self.trace
+
+    def size_list(self) -> list[int]:
+        """A step has no message size; 0 stands for none."""
+        return [0]

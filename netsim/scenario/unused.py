@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
 from netsim.scenario.models import Scenario
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 from netsim.yamlio.source import KeyPath
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -19,7 +19,7 @@ def _one_host(scenario: Scenario) -> bool:
 
 
 def _textbook(scenario: Scenario) -> bool:
-    if isinstance(scenario.workload, Training):
+    if isinstance(scenario.workload, Training | Recorded):
         return False
     work = scenario.workload
     return work.algorithm not in NCCL_ALGORITHMS and work.collective != "p2p"

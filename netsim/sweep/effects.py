@@ -12,7 +12,7 @@ from netsim.prepared import prepare
 from netsim.program import Program, place
 from netsim.results import Row
 from netsim.scenario.cells import Cell
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 from netsim.scenario.unused import idle_axis
 from netsim.sweep.tables import time_of
 
@@ -64,7 +64,7 @@ def reason(idle: Idle, engine: str = "auto") -> str:
     known = idle_axis(idle.cells, idle.axis)
     if known:
         return known
-    if isinstance(idle.cells[0].scenario.workload, Training):
+    if isinstance(idle.cells[0].scenario.workload, Training | Recorded):
         return "the step does not depend on it"
     programs = [_program(cell, idle.size) for cell in idle.cells]
     one, other = programs

@@ -32,12 +32,17 @@ Key = tuple[object, ...]
 
 @dataclass
 class Costs:
-    """The collectives of one cluster, by group, size and kind; `wishes` is what NCCL is told."""
+    """The collectives of one cluster, by group, size and kind; `wishes` is what NCCL is told.
+
+    Without `holds_sms`, kernels beside collectives are as fast as without: recorded ones have
+    lost that time already.
+    """
 
     cluster: Cluster
     wishes: Wishes
     launch: str = "process_per_gpu"
     registered: bool = False
+    holds_sms: bool = True
     known: dict[Key, Coarse] = field(default_factory=dict)
     times: dict[Key, Timing] = field(default_factory=dict)
     jobs: dict[Key, Job] = field(default_factory=dict)
@@ -104,12 +109,16 @@ class Costs:
         chosen = planned(job, collective, task.dtype)
         made = coarse_of(
             program, timing.seconds, self._launch(job, collective, chosen),
-            chosen.n_channels / self.cluster.machine_of(0).gpu.sms, scale=_scale(call, loops),
+            self._part_of_sms(chosen), scale=_scale(call, loops),
         )  # fmt: skip
         return replace(
             made, algorithm=chosen.algorithm, protocol=chosen.protocol,
             channels=chosen.n_channels, approximation=_words(timing),
         )  # fmt: skip
+
+    def _part_of_sms(self, chosen: Planned) -> float:
+        """What the channels of a collective take from kernels beside it."""
+        return chosen.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
 
     def _launch(self, job: Job, collective: Collective, chosen: Planned) -> float:
         """Seconds from the end of the kernel before to the first byte; the host runs ahead."""

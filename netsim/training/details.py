@@ -11,13 +11,12 @@ def details_of(step: Step) -> dict[str, float]:
 
     `hidden_us` is communication that computing hides, `bubble_pct` idle time in % of computing.
     """
-    found, setting = step.breakdown, step.prepared.setting
+    found = step.breakdown
     exposed = dict.fromkeys(KINDS, 0.0)
     for kind, seconds in zip(found.kinds, found.exposed.mean(axis=1), strict=True):
-        exposed[kind] += float(seconds)
+        exposed[kind if kind in KINDS else "extra"] += float(seconds)
     computing, idle = float(found.computing.mean()), float(found.idle.mean())
-    held = memories(setting)
-    worst = max(held, key=lambda memory: memory.total)
+    known = {} if step.prepared.recorded else _of_model(step)
     return {
         "step_time_us": step.seconds * 1e6,
         "computing_us": computing * 1e6,
@@ -26,6 +25,14 @@ def details_of(step: Step) -> dict[str, float]:
         "hidden_us": float(found.hidden.sum(axis=0).mean()) * 1e6,
         "overlap_pct": found.overlap * 100,
         "bubble_pct": idle / computing * 100 if computing > 0 else 0.0,
+        **known,
+    }
+
+
+def _of_model(step: Step) -> dict[str, float]:
+    """What is known where the model is."""
+    worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
+    return {
         "mfu_pct": step.mfu * 100,
         "tokens_per_s": step.tokens_per_second,
         "memory_GB": worst.total / 1e9,

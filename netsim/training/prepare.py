@@ -5,6 +5,7 @@ What does not fit is said here, with its place in the scenario, before anything 
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,18 @@ from netsim.errors import InputError
 from netsim.expect.settings import Wishes
 from netsim.nccl.version import parse_version
 from netsim.scenario.cells import Cell
-from netsim.scenario.training import Training
+from netsim.scenario.training import Recorded, Training
 from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
 from netsim.topology.cluster import Cluster
 from netsim.training.costs import Costs
 from netsim.training.fitting import check_memory
-from netsim.training.settings import setting_of
+from netsim.training.recorded.kineto import Profile, read_profile
+from netsim.training.recorded.replay import tape_of
+from netsim.training.settings import recorded_setting, setting_of
 from netsim.workloads.setting import Setting
+from netsim.workloads.step import training_step
+from netsim.workloads.tape import Tape
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,18 @@ class PreparedStep:
     cell: Cell
     cluster: Cluster
     setting: Setting
+    recorded: Profile | None = None
 
     @property
-    def work(self) -> Training:
+    def work(self) -> Training | Recorded:
         """What the scenario says of the step."""
         work = self.cell.scenario.workload
-        assert isinstance(work, Training)
+        assert isinstance(work, Training | Recorded)
         return work
+
+    def tape(self) -> Tape:
+        """The tasks of the step."""
+        return training_step(self.setting) if self.recorded is None else tape_of(self.recorded)
 
     @property
     def topology(self) -> Topology:
@@ -60,19 +70,48 @@ class PreparedStep:
         nccl = scenario.nccl
         wishes = Wishes(parse_version(nccl.version), nccl.env)
         style = scenario.launch_costs().style
-        return Costs(self.cluster, wishes, style, registered=nccl.registration != "none")
+        return Costs(
+            self.cluster,
+            wishes,
+            style,
+            registered=nccl.registration != "none",
+            holds_sms=self.recorded is None,
+        )
 
 
 def prepare_step(cell: Cell) -> PreparedStep:
     """Build the cluster of a training cell and settle everything about its step."""
     cluster = _cluster(cell)
-    prepared = PreparedStep(cell, cluster, setting_of(cell, cluster))
-    check_memory(cell, prepared.work, prepared.setting, cluster)
+    work = cell.scenario.workload
+    if isinstance(work, Recorded):
+        prepared = _recorded(cell, work, cluster)
+    else:
+        assert isinstance(work, Training)
+        prepared = PreparedStep(cell, cluster, setting_of(cell, cluster))
+        check_memory(cell, work, prepared.setting, cluster)
     try:
         prepared.costs.wishes.settings()
     except InputError as error:
         raise cell.source.error(("nccl",), error.message, hint=error.hint) from None
     return prepared
+
+
+def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
+    """A step from a profile: on as many GPUs as its world has ranks."""
+    place, gpus = ("workload", "trace"), len(cluster.topology)
+    try:
+        profile = read_profile(Path(work.trace))
+        tape_of(profile)
+    except InputError as error:
+        raise cell.source.error(place, error.message, hint=error.hint) from None
+    if profile.world != gpus:
+        message = f"the trace is of {profile.world} ranks, but the cluster has {gpus} GPUs"
+        raise cell.source.error(place, message)
+    for number, slow in enumerate(work.stragglers):
+        if slow.rank >= gpus:
+            message = f"expected a rank in 0..{gpus - 1}, got {slow.rank}"
+            raise cell.source.error(("workload", "stragglers", number, "rank"), message)
+    return PreparedStep(cell, cluster, recorded_setting(gpus, cluster), profile)
 
 
 def _cluster(cell: Cell) -> Cluster:

@@ -2,6 +2,7 @@
 
 from netsim.results import Row
 from netsim.scenario.clusters import cluster_label, node_count
+from netsim.scenario.training import Training
 from netsim.training.breakdown import bound_of
 from netsim.training.run import Step
 from netsim.version import MODEL_VERSION
@@ -19,7 +20,7 @@ def step_row(step: Step) -> Row:
         gpus_per_node=prepared.gpus_per_node,
         ranks=prepared.setting.grid.size,
         workload=f"training {work.label}",
-        dtype=work.dtype,
+        dtype=work.dtype if isinstance(work, Training) else "",
         launch=scenario.launch_costs().style,
         nccl_version=scenario.nccl.version,
         step_time_us=step.seconds * 1e6,

@@ -11,7 +11,6 @@ from netsim.training.flops import model_flops
 from netsim.training.prepare import PreparedStep
 from netsim.training.spans import Spans
 from netsim.workloads.lower import lower
-from netsim.workloads.step import training_step
 
 COARSE = "collectives as flows of the rate that each reaches alone"
 
@@ -59,6 +58,9 @@ class Step:
     def approximation(self) -> str:
         """What was done to have few rows."""
         found = {one.approximation for group in self.spans.lowered.coarse for one in group}
+        recorded = self.prepared.recorded
+        if recorded is not None and recorded.unsized:
+            found.add(f"{recorded.unsized} kernels of NCCL's without sizes or peers left out")
         return "; ".join([COARSE, *sorted(found - {""})])
 
 
@@ -66,7 +68,7 @@ def simulate_step(
     prepared: PreparedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Step:
     """Simulate the step of a cell."""
-    tape = training_step(prepared.setting)
+    tape = prepared.tape()
     slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
     lowered = lower(tape, prepared.setting.grid.size, prepared.costs, slow)
     program = place(lowered.schedule, prepared.topology)

@@ -7,7 +7,7 @@ from netsim.training.degrees import degrees_of
 from netsim.training.extras import extras_of
 from netsim.training.fits import check_fits
 from netsim.training.times import read_times
-from netsim.workloads.grid import Grid
+from netsim.workloads.grid import AXES, Grid
 from netsim.workloads.model import Layer, LayerList, Model, Plain, Tensor, Transformer
 from netsim.workloads.presets import model_named
 from netsim.workloads.roofline import (
@@ -83,6 +83,16 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
         extras=extras_of(work, model, grid),
         layer_seconds=read_times(cell, work, model),
     )
+
+
+def recorded_setting(ranks: int, cluster: Cluster) -> Setting:
+    """The setting of a step of which only the kernels are known: no model, no degrees."""
+    gpu = cluster.machine_of(0).gpu
+    flops = {str(name): rate for name, rate in gpu.flops.items()}
+    grid = Grid({axis: ranks if axis == "dp" else 1 for axis in AXES})
+    roofline = Roofline(flops, gpu.memory_bandwidth, gpu.sms)
+    model = LayerList(name="recorded", layers=())
+    return Setting(model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1)
 
 
 def _gradient_dtype(work: Training, data: str) -> str:

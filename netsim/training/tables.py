@@ -17,7 +17,7 @@ MEMORY = "memory.csv"
 COLLECTIVE_COLUMNS = (
     "kind", "name", "phase", "collective", "ranks", "groups", "nodes", "calls", "size_bytes",
     "dtype", "algorithm", "protocol", "channels", "time_us", "alone_us", "total_us", "exposed_us",
-    "sent_bytes",
+    "sent_bytes", "measured_us",
 )  # fmt: skip
 WHOLE = ("sendrecv", "p2p", "broadcast", "reduce")
 
@@ -58,8 +58,14 @@ def _collective_lines(step: Step) -> Iterable[Sequence[object]]:
             task.kind, _family(task.name), task.phase, task.collective, ranks, groups,
             len(np.unique(hosts[task.groups[0]])), f"{calls:g}", task.nbytes, task.dtype,
             coarse.algorithm, coarse.protocol, coarse.channels, mean * 1e6, coarse.seconds * 1e6,
-            mean * calls * 1e6, exposed * 1e6, wire,
+            mean * calls * 1e6, exposed * 1e6, wire, _measured(step, numbers),
         )  # fmt: skip
+
+
+def _measured(step: Step, numbers: Sequence[int]) -> object:
+    """The mean of what a profile recorded for these calls, in µs; empty without one."""
+    found = [step.spans.tape.tasks[number].measured for number in numbers]
+    return float(np.mean(found)) * 1e6 if any(found) else ""
 
 
 def _key(task: Task) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from netsim.scenario.names import DTYPES
 from netsim.trace import Operation, Written, kineto_args
 from netsim.training.run import Step
 from netsim.workloads.tape import COMPUTE, Task
@@ -94,8 +95,12 @@ def _collective_args(step: Step, number: int, task: Task, group: int, rank: int,
     lowered = step.spans.lowered
     coarse = lowered.coarse[number][int(lowered.class_of[number][group])]
     members = tuple(task.groups[group].tolist())
+    whole = task.nbytes // DTYPES[task.dtype]
+    part = max(1, whole // len(members))
     operation = Operation(
         task.collective, coarse.algorithm, coarse.protocol, task.dtype,
+        in_elements=part if task.collective == "all_gather" else whole,
+        out_elements=part if task.collective == "reduce_scatter" else whole,
         ranks=members, group=f"{task.kind} {members[0]}", group_description=task.kind,
     )  # fmt: skip
     return {

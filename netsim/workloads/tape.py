@@ -18,9 +18,8 @@ class Task:
     """One entry of the tape.
 
     `groups` has a row a group, in rank order; of a kernel, one rank each. `collective` is empty for
-    kernels. `nbytes` is the size as nccl-tests counts it. `sms` says whether a kernel needs the
-    GPU's SMs (an optimizer in the host's memory does not). `rendezvous`: of these columns of a
-    group, `after` is waited for (None: all); a receive that was posted early waits for nothing.
+    kernels. `nbytes` is the size as nccl-tests counts it. `posted`: the last rank of each group has
+    posted its receive ahead and holds nobody up. `measured`: seconds that a profile recorded.
     """
 
     name: str
@@ -36,6 +35,7 @@ class Task:
     layer: str = ""
     micro_batch: int = -1
     posted: bool = False
+    measured: float = 0.0
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Tape:
         stream: str = "",
         dtype: str = "bfloat16",
         posted: bool = False,
+        measured: float = 0.0,
     ) -> int | None:
         """A collective in each group; None where there is nothing to do.
 
@@ -78,7 +79,7 @@ class Tape:
             return None
         return self._add(
             name, kind, stream or kind, groups, after,
-            collective=collective, nbytes=nbytes, dtype=dtype, posted=posted,
+            collective=collective, nbytes=nbytes, dtype=dtype, posted=posted, measured=measured,
         )  # fmt: skip
 
     def _column(self, ranks: Ranks) -> Ranks:

@@ -1,0 +1,41 @@
+"""Reading a trace in Chrome's format, packed or not; what is wrong with a file is told once."""
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from netsim.errors import InputError
+
+GZIP = b"\x1f\x8b"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The trace in a file: a mapping with `traceEvents`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if content[:2] == GZIP:
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, OSError, zlib.error):
+            raise InputError(f"{path}: the gzip data is cut or damaged") from None
+    elif path.suffix == ".gz":
+        raise InputError(f"{path}: is not packed by gzip, though its name ends in .gz")
+    try:
+        found = json.loads(content)
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: expected a trace in JSON, got binary data") from None
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(error.doc.rstrip()) - 1
+        what = (
+            "ends in the middle (was the profiler stopped?)" if cut else f"is no JSON: {error.msg}"
+        )
+        raise InputError(f"{path}:{error.lineno}:{error.colno}: {what}") from None
+    if isinstance(found, list):
+        found = {"traceEvents": found}
+    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+        raise InputError(f"{path}: expected a trace with traceEvents")
+    return found
