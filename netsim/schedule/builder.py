@@ -49,6 +49,7 @@ class Builder:
         self.element_bytes = element_bytes
         self.collectives = tuple(collectives)
         self._styles: dict[Style, int] = {}
+        self._grouped = False
         self._lags: dict[Lag, int] = {}
         self._groups: dict[tuple[int, ...], int] = {}
         self._pieces: list[tuple[NDArray[np.int64], ...]] = []
@@ -68,6 +69,7 @@ class Builder:
         """The number of a style."""
         if not 0 <= style.collective < len(self.collectives):
             raise ValueError(f"collective: expected 0..{len(self.collectives) - 1}, got {style}")
+        self._grouped |= style.kind in (MULTICAST, SWITCH_REDUCE)
         return self._styles.setdefault(style, len(self._styles))
 
     def lag(self, lag: Lag) -> int:
@@ -139,7 +141,10 @@ class Builder:
         number = self.style(style) if isinstance(style, Style) else style
         given = [np.asarray(x, np.int32) for x in (number, src, dst, piece, step)]
         shape = np.broadcast_shapes((1,), *(x.shape for x in given))
-        block = tuple(np.ascontiguousarray(np.broadcast_to(x, shape)) for x in given)
+        block = tuple(
+            np.ascontiguousarray(x if x.shape == shape else np.broadcast_to(x, shape))
+            for x in given
+        )
         first, size = self._rows, shape[0]
         if first + size > MAX_ROWS:
             raise ValueError(f"a schedule has at most {MAX_ROWS} rows, got {first + size}")
@@ -240,8 +245,7 @@ class Builder:
     def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:
         style, src, dst, piece, _ = block
         limits = (len(self._styles), self.ranks, self.ranks, self._piece_count)
-        kinds = {s.kind for s in self._styles}
-        if kinds & {MULTICAST, SWITCH_REDUCE}:
+        if self._grouped:
             widest = max(self.ranks, len(self._groups))
             limits = (limits[0], widest, widest, limits[3])
         names = ("style", "src", "dst", "piece")

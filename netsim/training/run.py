@@ -1,7 +1,7 @@
 """One training cell, from question to row: its tape, its schedule, its time, its breakdown."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from netsim.engines import choose, simulate
 from netsim.program import Program, place
@@ -64,17 +64,39 @@ class Step:
         return "; ".join([COARSE, *sorted(found - {""})])
 
 
+@dataclass(frozen=True)
+class _Question:
+    """A prepared step as the key of a cache: equal cells ask the same."""
+
+    prepared: PreparedStep
+
+    def __hash__(self) -> int:
+        return hash(self.prepared.cell.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self.prepared.cell.id == other.prepared.cell.id
+
+
 def simulate_step(
     prepared: PreparedStep, *, engine: str = "auto", progress: Progress | None = None
 ) -> Step:
-    """Simulate the step of a cell."""
+    """Simulate the step of a cell; the last one is kept, for it is asked for again."""
+    if progress is not None and engine == "simpy":
+        return _simulated(prepared, engine, progress)
+    return _kept(_Question(prepared), engine)
+
+
+@lru_cache(maxsize=1)
+def _kept(question: _Question, engine: str) -> Step:
+    return _simulated(question.prepared, engine, None)
+
+
+def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -> Step:
     tape = prepared.tape()
     slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
     lowered = lower(tape, prepared.setting.grid.size, prepared.costs, slow)
     program = place(lowered.schedule, prepared.topology)
     chosen = choose(program, engine)
-    options = {"progress": progress} if chosen == "simpy" else {}
-    timeline = simulate(program, chosen, **options)
-    return Step(
-        prepared, program, Spans(tape, lowered, timeline, prepared.setting.grid.size), chosen
-    )
+    timeline = simulate(program, chosen, progress=progress)
+    spans = Spans(tape, lowered, timeline, prepared.setting.grid.size)
+    return Step(prepared, program, spans, chosen)
