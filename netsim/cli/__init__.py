@@ -22,6 +22,7 @@ VERBS = {
     "run": ("netsim.cli.run", "Simulate all cells of a scenario."),
     "expect": ("netsim.cli.expect", "Print the table that nccl-tests would print, and why."),
     "compare": ("netsim.cli.compare", "Hold measured logs against the prediction."),
+    "diff": ("netsim.cli.diff", "Show by size which of two is faster, and why."),
     "calibrate": ("netsim.cli.calibrate", "Fit a few physical parameters to logs of a system."),
     "accuracy": ("netsim.cli.accuracy", "Hold the simulator against an index of measured runs."),
     "explain": ("netsim.cli.explain", "Show where the time goes and what would change it."),
