@@ -32,6 +32,7 @@ VERBS = {
     "schema": ("netsim.cli.schema", "Print the JSON Schema of scenario or topology files."),
     "plot": ("netsim.cli.plot", "Redraw plots from results alone."),
     "report": ("netsim.cli.report", "Write one HTML file of a folder of results."),
+    "optimize": ("netsim.cli.optimize", "Search the choices of a scenario for the best."),
     "doctor": ("netsim.cli.doctor", "Show versions, extras and folders."),
 }
 

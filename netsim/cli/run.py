@@ -28,6 +28,7 @@ from netsim.runs import checked, find_scenario, load_source, notes_of
 from netsim.scenario.cells import Cell, Expansion
 from netsim.scenario.unused import unused_keys
 from netsim.sweep import Task, run_tasks, tasks_of
+from netsim.sweep.bills import check_prices, write_costs
 from netsim.sweep.manifest import about
 from netsim.sweep.tasks import engine_for, invalid_row
 from netsim.sweep.written import write_tables
@@ -90,6 +91,7 @@ def command(
             tell(note)
     for text in unused_keys(cells):
         tell(f"warning: {text}")
+    check_prices(cells)
     name = cells[0].scenario.name or found.path.stem
     folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
     one = engine_for(tasks_of(cells), engine)
@@ -102,6 +104,7 @@ def command(
         if part is None:
             written = write_outputs(cells, folder, engine)
             written += write_tables(expansion, rows, folder)
+            written += write_costs(cells, folder)
         for file in written:
             tell(f"wrote {file}")
     for text in after_lines(expansion, rows, one) if part is None else ():

@@ -27,7 +27,7 @@ BREAKDOWN = "breakdown.csv"
 OUTPUTS = (
     RESULTS, TIMINGS, BREAKDOWN, "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
     "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
-    "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
+    "costs.csv", "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
 )  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between

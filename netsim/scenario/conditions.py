@@ -33,7 +33,9 @@ _WORK: dict[type, Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 # A quantity without quotes, so that 400Gbps can be written as elsewhere.
-_BARE = re.compile(r"('[^']*'|\"[^\"]*\")|(?<![\w.])([0-9][0-9.]*[A-Za-z%][\w/%]*)")
+_BARE = re.compile(
+    r"('[^']*'|\"[^\"]*\")|(?<![\w.])(?![0-9.]+[eE][0-9]+\b)([0-9][0-9.]*[A-Za-z%][\w/%]*)"
+)
 _EXAMPLE = "expected a condition such as cluster.nodes > 4 and workload.algorithm == 'Tree'"
 
 

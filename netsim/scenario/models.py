@@ -213,6 +213,7 @@ class Scenario(Model):
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `axes`
     outputs: ListOf[Literal["csv", "plots", "trace"]] = ("csv", "plots", "trace")
     seed: Index = 1
+    prices: str | None = None
 
     @property
     def collective(self) -> Workload:

@@ -63,14 +63,15 @@ def run_tasks(
         if ahead is not None:
             task, answer = next(source)
             if task.key not in folder.finished:
-                _keep(folder, task, answer, errors)
+                keep(folder, task, answer, errors)
                 if cache is not None and not answer.error:
                     cache.keep(task.key, engine, folder.finished[task.key])
 
 
-def _keep(
+def keep(
     folder: Folder, task: Task, answer: Answer, errors: dict[tuple[str, int], NetsimError]
 ) -> None:
+    """Record what came of a task; its error goes to `errors`."""
     if answer.row is None:
         errors[task.key] = CellError(answer.error, answer.exit_code)
         row = failed_row(task, answer.error)

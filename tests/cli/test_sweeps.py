@@ -99,6 +99,7 @@ def test_files_by_pattern_and_presets() -> None:
     [
         ("skip: cluster.graph.gpus > 4", [2, 4]),
         ("only: cluster.graph.gpus in [2, 8]", [2, 8]),
+        ("only: cluster.graph.gpus < 5e0", [2, 4]),
         ("skip: [cluster.graph.gpus == 2, cluster.graph.gpus > 4 and name == name]", [4]),
         ("skip: cluster.graph.bandwidth < 60GB/s and cluster.graph.gpus * 2 > 8", [2, 4]),
         ("only: not cluster.graph.gpus % 4 == 0", [2]),

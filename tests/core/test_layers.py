@@ -15,7 +15,7 @@ ROOT = Path(netsim.__file__).parent
 LAYERS = [
     {"version", "errors", "units", "presets", "schedule", "yamlio"},
     {"topology", "collectives"},
-    {"nccl", "workloads", "program"},
+    {"nccl", "workloads", "program", "costs"},
     {"engines", "metrics", "trace", "explain", "periodic"},
     {
         "scenario",

@@ -1,0 +1,116 @@
+"""`netsim optimize`: the best of the cells that a scenario's sweep declares, as a scenario file."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from netsim.cli.arguments import ScenarioName, Settings
+from netsim.cli.progress import Bar
+from netsim.cli.sweep_text import named
+from netsim.errors import InputError, suggest
+from netsim.results import csv_text, open_folder, write_text
+from netsim.runs import find_scenario, load_source
+from netsim.scenario.cells import Expansion, expand_all
+from netsim.scenario.conditions import parse_condition
+from netsim.sweep.bills import check_prices
+from netsim.sweep.manifest import about
+from netsim.sweep.search import OBJECTIVES, Search, Trial, best_of, trials
+
+BEST = "best.yaml"
+
+
+def command(
+    scenario: ScenarioName,
+    objective: Annotated[
+        str, typer.Option(help="What to make best, of one size.", metavar="FIGURE")
+    ] = "",
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option("--subject-to", help="Such as 'cost_usd < 5e6'.", metavar="CONDITION"),
+    ] = None,
+    trial_count: Annotated[
+        int | None, typer.Option("--trials", help="Cells to try; the rest is skipped.", min=1)
+    ] = None,
+    settings: Settings = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for results.", metavar="DIR")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
+) -> None:
+    """Search the choices that SCENARIO's sweep declares for the best."""
+    found = find_scenario(scenario)
+    source = load_source(found.path, settings or [])
+    expansion = expand_all(source)
+    expansion.refuse_invalid()
+    cells = expansion.cells
+    if len(cells) < 2:
+        raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
+    check_prices(cells)
+    search = Search(cells, _objective(objective, expansion), _conditions(constraint), "auto")
+    name = f"{cells[0].scenario.name or found.path.stem}"
+    folder = output or Path("reports") / f"{name}-optimized"
+    manifest = about(expansion, found.path, settings or [], "auto")
+    looked: list[Trial] = []
+    count = min(trial_count or len(cells), len(cells))
+    with open_folder(folder, name, resume=resume, about=manifest) as results:
+        try:
+            with Bar(count, quiet) as bar:
+                seed = cells[0].scenario.seed
+                for trial in trials(search, results, most=trial_count, seed=seed):
+                    looked.append(trial)
+                    bar.advance(trial.row)
+        finally:
+            rows = [trial.row for trial in looked]
+            write_text(folder / "results.csv", csv_text(rows, list(cells[0].axes)))
+            results.sync()
+    _tell(search, looked, folder)
+
+
+def _objective(given: str, expansion: Expansion) -> str:
+    if given and given not in OBJECTIVES:
+        hint = suggest(given, OBJECTIVES)
+        known = ", ".join(OBJECTIVES)
+        raise InputError(f"--objective: expected one of {known}, got {given!r}{hint}")
+    cell = expansion.cells[0]
+    needs_prices = given in ("cost_usd", "power_w", "time_x_cost")
+    if needs_prices and cell.scenario.prices is None:
+        raise InputError(f"--objective {given}: needs prices", hint="add prices: default")
+    training = "size_list" in dir(cell.scenario.workload) and not any(
+        cell.scenario.workload.size_list()
+    )
+    return given or ("step_time_us" if training else "time_us")
+
+
+def _conditions(texts: list[str] | None) -> list[Any]:
+    found = []
+    for text in texts or []:
+        try:
+            found.append(parse_condition(text, ()))
+        except ValueError as error:
+            raise InputError(f"--subject-to: {error}") from None
+    return found
+
+
+def _tell(search: Search, looked: list[Trial], folder: Path) -> None:
+    """Print the best and write the scenario that reproduces it."""
+    best = best_of(looked, search.objective)
+    out = sum(not trial.allowed for trial in looked)
+    failed = sum(trial.row.status != "ok" for trial in looked)
+    typer.echo(f"{len(looked)} of {len(search.cells)} cells looked at, {failed} failed, "
+               f"{out - failed if out > failed else 0} outside the constraints")  # fmt: skip
+    if best is None:
+        raise InputError("no cell meets the constraints", hint=f"see {folder / 'results.csv'}")
+    typer.echo(f"best: {named(best.cell.axes)}")
+    for name, value in best.figures.items():
+        if value is not None:
+            typer.echo(f"  {name:<14}{value:>16,.6g}")
+    data = {key: value for key, value in best.cell.source.data.items() if key != "sweep"}
+    data["name"] = f"{data.get('name', 'scenario')}-best"
+    text = yaml.safe_dump(json.loads(json.dumps(data, default=str)), sort_keys=False)
+    note = f"# The best of {len(looked)} cells by {search.objective}; netsim run reproduces it.\n"
+    path = write_text(folder / BEST, note + text)
+    typer.echo(f"wrote {path}", err=True)

@@ -1,0 +1,44 @@
+"""What the cells of a sweep cost: costs.csv, a line a cell."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from netsim.answers import prepare_any
+from netsim.costs import Bill, bill_of, load_prices
+from netsim.results import write_text
+from netsim.scenario.cells import Cell
+
+COSTS = "costs.csv"
+COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
+
+
+def bill(cell: Cell) -> Bill | None:
+    """The bill of a cell, by the prices that its scenario names; None of a plain graph."""
+    config, name = cell.scenario.cluster, cell.scenario.prices
+    if name is None or config.graph is not None:
+        return None
+    models = [
+        group.loaded.machine.gpu.model
+        for group in config.members
+        for _ in range(group.nodes * (group.gpus_per_node or group.loaded.machine.gpu.count))
+    ]
+    topology = prepare_any(cell).topology
+    return bill_of(topology, models[: len(topology)], load_prices(name))
+
+
+def check_prices(cells: Sequence[Cell]) -> None:
+    """Read the prices that cells name; what is wrong with them is raised."""
+    for name in {cell.scenario.prices for cell in cells} - {None}:
+        load_prices(str(name))
+
+
+def write_costs(cells: Sequence[Cell], folder: Path) -> list[str]:
+    """Write what every cell costs, if prices are wanted."""
+    if all(cell.scenario.prices is None for cell in cells):
+        return []
+    lines = [",".join(("cell", *COLUMNS))]
+    for cell in {cell.id: cell for cell in cells}.values():
+        found = bill(cell)
+        if found is not None:
+            lines.append(",".join([cell.id, *(repr(getattr(found, c)) for c in COLUMNS)]))
+    return [str(write_text(folder / COSTS, "\n".join(lines) + "\n"))]
