@@ -10,7 +10,11 @@ from pathlib import Path
 from netsim.results.folder import RESULTS, TIMINGS
 from netsim.scenario.cells import Cell
 
-WRITERS = {"trace": "netsim.cli.traces", "plots": "netsim.cli.pictures"}
+WRITERS = {
+    "trace": "netsim.cli.traces",
+    "chakra": "netsim.cli.execution_traces",
+    "plots": "netsim.cli.pictures",
+}
 
 
 def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:

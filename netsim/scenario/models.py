@@ -211,9 +211,15 @@ class Scenario(Model):
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `axes`
-    outputs: ListOf[Literal["csv", "plots", "trace"]] = ("csv", "plots", "trace")
+    outputs: ListOf[Literal["csv", "plots", "trace", "chakra"]] = ("csv", "plots", "trace")
     seed: Index = 1
     prices: str | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Scenario":
+        if "chakra" in self.outputs and isinstance(self.workload, Workload):
+            raise FieldError("chakra is for training steps, not for a collective", "outputs")
+        return self
 
     @property
     def collective(self) -> Workload:

@@ -20,12 +20,21 @@ from netsim.topology.build import build_at, build_cluster
 from netsim.topology.cluster import Cluster
 from netsim.training.costs import Costs
 from netsim.training.fitting import check_memory
-from netsim.training.recorded.kineto import Profile, read_profile
+from netsim.training.recorded.execution import tape_of_rank
+from netsim.training.recorded.kineto import read_profile
 from netsim.training.recorded.replay import tape_of
 from netsim.training.settings import recorded_setting, setting_of
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import training_step
 from netsim.workloads.tape import Tape
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A step from a trace, and how many calls of it are left out."""
+
+    tape: Tape
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class PreparedStep:
     cell: Cell
     cluster: Cluster
     setting: Setting
-    recorded: Profile | None = None
+    recorded: Replay | None = None
 
     @property
     def work(self) -> Training | Recorded:
@@ -46,7 +55,7 @@ class PreparedStep:
 
     def tape(self) -> Tape:
         """The tasks of the step."""
-        return training_step(self.setting) if self.recorded is None else tape_of(self.recorded)
+        return training_step(self.setting) if self.recorded is None else self.recorded.tape
 
     @property
     def topology(self) -> Topology:
@@ -100,18 +109,23 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
     """A step from a profile: on as many GPUs as its world has ranks."""
     place, gpus = ("workload", "trace"), len(cluster.topology)
     try:
-        profile = read_profile(Path(work.trace))
-        tape_of(profile)
+        replay = _replay(Path(work.trace), gpus)
     except InputError as error:
         raise cell.source.error(place, error.message, hint=error.hint) from None
-    if profile.world != gpus:
-        message = f"the trace is of {profile.world} ranks, but the cluster has {gpus} GPUs"
-        raise cell.source.error(place, message)
     for number, slow in enumerate(work.stragglers):
         if slow.rank >= gpus:
             message = f"expected a rank in 0..{gpus - 1}, got {slow.rank}"
             raise cell.source.error(("workload", "stragglers", number, "rank"), message)
-    return PreparedStep(cell, cluster, recorded_setting(gpus, cluster), profile)
+    return PreparedStep(cell, cluster, recorded_setting(gpus, cluster), replay)
+
+
+def _replay(path: Path, gpus: int) -> Replay:
+    if path.suffix == ".et":
+        return Replay(*tape_of_rank(path, gpus))
+    profile = read_profile(path)
+    if profile.world != gpus:
+        raise InputError(f"the trace is of {profile.world} ranks, but the cluster has {gpus} GPUs")
+    return Replay(tape_of(profile), profile.unsized)
 
 
 def _cluster(cell: Cell) -> Cluster:

@@ -59,8 +59,8 @@ class Step:
         """What was done to have few rows."""
         found = {one.approximation for group in self.spans.lowered.coarse for one in group}
         recorded = self.prepared.recorded
-        if recorded is not None and recorded.unsized:
-            found.add(f"{recorded.unsized} kernels of NCCL's without sizes or peers left out")
+        if recorded is not None and recorded.left_out:
+            found.add(f"{recorded.left_out} calls without size, or of two ranks only, left out")
         return "; ".join([COARSE, *sorted(found - {""})])
 
 
