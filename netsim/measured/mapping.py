@@ -214,8 +214,8 @@ def _variables(entry: Entry, version: Version, notes: list[str]) -> dict[str, st
             notes.append(f"left out: {error}")
             continue
         found[name] = value
-    if entry.topology.get("p2p") is not None and _flag(entry, "p2p"):
-        if not found.keys() & {"NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"}:
-            found["NCCL_P2P_LEVEL"] = "SYS"
-            notes.append("peer access is in use: taken at any distance (NCCL_P2P_LEVEL=SYS)")
+    peers = entry.topology.get("p2p") is not None and _flag(entry, "p2p")
+    if peers and not found.keys() & {"NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"}:
+        found["NCCL_P2P_LEVEL"] = "SYS"
+        notes.append("peer access is in use: taken at any distance (NCCL_P2P_LEVEL=SYS)")
     return found

@@ -132,7 +132,8 @@ PCIE = LinkCost(
 # message of Simple has a tail to write too (NVLSTree on 10 × 8 H100 sends 64 KiB in at most 1.7
 # µs), and one of grouped sends takes 2.5 µs in all: more, and alltoall of 32-64 MiB on 10 × 8 H100
 # is too slow, less, and sendrecv on 2 × 8 B200 is too fast. LL and LL128 carry their flags in the
-# data, so that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are known.
+# data, so that only a poll is left at the receiver; of LL128's 8.5 µs an exposed hop, 5.5 are
+# known.
 NETWORK = NetworkCost(
     notice=1.5 * MICRO,
     post=ByProtocol(1.0 * MICRO, 1.0 * MICRO, 1.2 * MICRO),

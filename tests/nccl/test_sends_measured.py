@@ -54,8 +54,8 @@ def test_large_parts_take_more_channels(mib, channels, measured):
     assert found == pytest.approx(measured, rel=0.08)
 
 
-# An alltoall over g GPUs a node is bound by NICs, which carry (n - g)/n of it. Proxies cost 2.5 µs a
-# message of 128 KiB, 5 µs with CPUs of AMD (sophia_dgxa100_2x8_alltoall_1: 42.2 GB/s of algbw).
+# An alltoall over g GPUs a node is bound by NICs, which carry (n - g)/n of it. Proxies cost 2.5 µs
+# a message of 128 KiB, 5 with CPUs of AMD (sophia_dgxa100_2x8_alltoall_1: 42.2 GB/s of algbw).
 @pytest.mark.parametrize(
     ("machine", "nic", "post"), [("dgx-h100", 49.1, 2.5e-6), ("dgx-a100", 24.5, 5e-6)]
 )
