@@ -66,11 +66,11 @@ class _Step:
             self.stages.append(_Stage(at, chunks, data, actions))
         self.sent: dict[tuple[str, int, int], Deps] = {}
         self.links: dict[tuple[int, int], Ranks] = {}
-        self.done: dict[tuple[int, int], int] = {}
+        self.before: Deps = ()
 
     def write(self) -> Tape:
         """Stages take turns, each as far as what it waits for has been written down."""
-        self._extras("forward")
+        self.before = self._extras("forward")
         while any(stage.actions for stage in self.stages):
             moved = False
             for stage in self.stages:
@@ -120,6 +120,8 @@ class _Step:
     def _forward(self, stage: _Stage, action: Action) -> None:
         place = self._virtual(stage, action)
         after = self._waits(stage, ("F", action.micro_batch, place - 1))
+        if action.micro_batch == 0:
+            after = (*after, *self.before)
         for number, layer in self._numbered(stage, action):
             self.tape.layer = layer.name
             more = stage.data.before_forward(number)

@@ -13,7 +13,7 @@ from netsim.topology import switch
 from netsim.workloads.lower import Coarse, Lowered, lower
 from netsim.workloads.model import Layer, LayerList, Plain, Tensor
 from netsim.workloads.pipeline import SCHEDULES, in_flight
-from netsim.workloads.setting import Setting
+from netsim.workloads.setting import Extra, Setting
 from netsim.workloads.step import training_step
 from netsim.workloads.tape import Tape, Task
 from tests.training.steps import setting
@@ -150,3 +150,33 @@ def test_accumulation_communicates_once_without_sync_and_each_time_with() -> Non
         for flag in (True, False)
     }
     assert calls[False] == 4 * calls[True]
+
+
+def test_extras_run_at_their_moment() -> None:
+    whens = ("forward", "backward", "step", "eval")
+    extras = tuple(Extra(when, "all_reduce", ("dp",), 64, when) for when in whens)
+    tape = training_step(setting(dp=2, model=layers(2, 1000), batch=2, extras=extras))
+    extra = [k for k, task in enumerate(tape.tasks) if task.kind == "extra"]
+    assert [tape.tasks[k].name for k in extra] == list(whens)
+    place = dict(zip(whens, extra, strict=True))
+    place["optimizer"] = next(k for k, t in enumerate(tape.tasks) if t.name == "optimizer")
+    first = next(k for k, task in enumerate(tape.tasks) if not task.collective)
+    assert tape.tasks[first].after == (place["forward"],)  # the pass waits for its input
+    assert place["step"] in tape.tasks[place["optimizer"]].after
+    assert place["optimizer"] < place["eval"]
+
+
+@pytest.mark.parametrize("keep", [0.01, 0.1])
+def test_compression_moves_fewer_bytes(keep: float) -> None:
+    model = layers(2, 100_000)
+    s = setting(dp=4, model=model, batch=4, gradient_dtype="float", bucket=1, first_bucket=1)
+
+    def moved(**given: object) -> list[tuple[str, int]]:
+        tasks = training_step(replace(s, **given)).tasks  # type: ignore[arg-type]
+        return [(task.collective, task.nbytes) for task in tasks if task.kind == "dp"]
+
+    assert moved() == [("all_reduce", 400_000)] * 2
+    assert moved(compression="bf16") == [("all_reduce", 200_000)] * 2
+    assert moved(compression="fp8") == [("all_reduce", 100_000)] * 2
+    kept = int(100_000 * keep) * 4 * 4  # of four ranks, four bytes each: values, then indices
+    assert moved(compression="top-k", top_k=keep) == [("all_gather", kept)] * 4
