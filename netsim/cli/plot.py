@@ -24,12 +24,25 @@ def command(
     results, traces, loads = _sorted(files)
     folder = output or (files[0] if files[0].is_dir() else files[0].parent)
     written = plot_results(results, folder) if results else []
-    for trace in traces:
-        written += plot_timeline(trace, folder)
-    for load in loads:
-        written += plot_links(load, folder)
+    for trace, place in _places(traces, folder):
+        written += plot_timeline(trace, place)
+    for load, place in _places(loads, folder):
+        written += plot_links(load, place)
     for path in written:
         typer.echo(f"wrote {path}", err=True)
+
+
+def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
+    """Where the pictures of each file go: of several, each has a folder of its own."""
+    if len(files) < 2:
+        return [(file, folder) for file in files]
+    taken: dict[str, int] = {}
+    places = []
+    for file in files:
+        name = file.resolve().parent.name
+        taken[name] = taken.get(name, 0) + 1
+        places.append((file, folder / (name if taken[name] == 1 else f"{name}-{taken[name]}")))
+    return places
 
 
 def _sorted(files: list[Path]) -> tuple[list[Path], list[Path], list[Path]]:

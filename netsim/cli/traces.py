@@ -57,10 +57,12 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
 def _operations(prepared: Prepared, size: int) -> list[Operation]:
     """What the trace says about the collective of each communicator."""
     work, collective = prepared.cell.scenario.collective, prepared.collective(size)
+    plan = prepared.planned(size)
     return [
         Operation(
             collective=work.collective,
-            algorithm=work.algorithm,
+            algorithm=plan.algorithm if plan else work.algorithm,
+            protocol=plan.protocol if plan else "",
             dtype=work.dtype,
             in_elements=collective.input_count(work.root),
             out_elements=collective.output_count(work.root),

@@ -9,7 +9,7 @@ from netsim.scenario.cells import Cell, Invalid
 from netsim.scenario.clusters import cluster_label
 from netsim.version import MODEL_VERSION
 
-MANY = 40  # rows from which the start-up of the compiled engine pays, whatever their sizes
+MANY, MANY_ON_MACHINES = 40, 6  # rows from which the start-up of the compiled engine pays
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ def tasks_of(cells: Sequence[Cell]) -> list[Task]:
 
 def engine_for(tasks: Sequence[Task], engine: str = "auto") -> str:
     """The engine of all rows of a sweep, so that they do not depend on how the work is divided."""
-    return "compiled" if engine == "auto" and len(tasks) >= MANY else engine
+    machines = any(task.cell.scenario.cluster.graph is None for task in tasks)
+    many = len(tasks) >= (MANY_ON_MACHINES if machines else MANY)
+    return "compiled" if engine == "auto" and many else engine
 
 
 def finished_row(folder: Folder, task: Task) -> Row:

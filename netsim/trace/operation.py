@@ -54,6 +54,9 @@ KERNEL_TYPES = {
     "fp8_e4m3": "f8e4m3",
     "fp8_e5m2": "f8e5m2",
 }
+NCCL_ALGORITHMS = frozenset(
+    {"", "Ring", "Tree", "NVLS", "NVLSTree", "CollNetDirect", "CollNetChain", "PAT", "SendRecv"}
+)
 _LONGEST_LIST = 30  # Kineto writes longer lists with an ellipsis
 
 
@@ -83,7 +86,12 @@ class Operation:
 
     @property
     def kernel(self) -> str:
-        """A name as NCCL's kernels have: ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE."""
+        """A name as NCCL's kernels have: ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE.
+
+        NCCL has no kernels of textbook algorithms; they are called by what they do.
+        """
+        if self.algorithm not in NCCL_ALGORITHMS:
+            return self.title
         if self.collective in SENDS_AND_RECEIVES:
             return "ncclDevKernel_SendRecv"
         if self.collective not in KERNEL_NAMES:

@@ -257,3 +257,14 @@ def test_checking_many_cells_shares_what_they_have_in_common() -> None:
     assert len(found.cells) == len(expand_all(source).cells) == 24
     assert len({cell.cluster for cell in found.cells}) == 1
     assert time.perf_counter() - began < 60  # seconds, on any machine
+
+
+def test_pictures_of_two_traces_do_not_replace_each_other(capsys) -> None:
+    text = HEAD.replace("outputs: [csv]", "outputs: [csv, trace]")
+    Path("x.yaml").write_text(text)
+    for folder in ("a", "b"):
+        assert netsim(capsys, "run", "x.yaml", "-q", "-o", folder).code == 0
+    assert netsim(capsys, "plot", "a", "b", "-o", "drawn").code == 0
+    assert Path("drawn/a/timeline.svg").exists()
+    assert Path("drawn/b/timeline.svg").exists()
+    assert not Path("drawn/timeline.svg").exists()

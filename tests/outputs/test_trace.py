@@ -74,7 +74,7 @@ def test_collectives_carry_the_arguments_that_kineto_writes(tmp_path: Path) -> N
     trace = load(write_trace(tmp_path / "t.json", program, timeline, [RING]).path)
     kernels = [e for e in of_phase(trace, "X") if e["cat"] == "kernel"]
     assert [e["pid"] for e in kernels] == [0, 1, 2, 3]
-    assert {e["name"] for e in kernels} == {"ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE"}
+    assert {e["name"] for e in kernels} == {"ring all_reduce"}
     assert kernels[3]["args"] == {
         "device": 3,
         "stream": 0,
@@ -123,7 +123,9 @@ def test_repeated_operations_are_kernels_of_their_own(tmp_path: Path) -> None:
     [
         (Operation("all_gather", "Ring", "LL128"), "ncclDevKernel_AllGather_RING_LL128"),
         (Operation("reduce", "Ring", "LL", "half"), "ncclDevKernel_Reduce_Sum_f16_RING_LL"),
-        (Operation("alltoall", "pairwise"), "ncclDevKernel_SendRecv"),
+        (Operation("alltoall", "SendRecv", "Simple"), "ncclDevKernel_SendRecv"),
+        (Operation("alltoall", "pairwise"), "pairwise alltoall"),
+        (Operation("all_reduce", "ring"), "ring all_reduce"),
         (Operation("all_gather", "Ring", "Simple"), "ncclDevKernel_AllGather_RING_SIMPLE"),
         (Operation("backward"), "backward"),
         (Operation(""), "operation"),
