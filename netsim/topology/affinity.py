@@ -38,8 +38,9 @@ def nics_of_gpus(
 ) -> NDArray[np.int32]:
     """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc).
 
-    k NICs that m GPUs have in common: each GPU takes ceil(k/m) of them, from `device % m` on,
-    bit-mirrored where k is a power of two.
+    Of k nearest NICs, the first of which is nearest to m GPUs, a GPU takes ceil(k/m), from number
+    `device` on (bit-mirrored where k is a power of two). So GPUs whose own NIC is gone take turns
+    on all that are left.
     """
     gpus, nics = out.shape[:2]
     if not nics:
@@ -49,8 +50,8 @@ def nics_of_gpus(
     near = [_best(width[gpu], kind[gpu]) for gpu in range(gpus)]
     rows = []
     for gpu, mine in enumerate(near):
-        sharing = sum(other == mine for other in near)
-        start = _mirrored(devices[gpu] % sharing, len(mine))
+        sharing = len(_best(width[:, mine[0]], kind[:, mine[0]]))
+        start = _mirrored(devices[gpu], len(mine))
         each = -(-len(mine) // sharing)
         rows.append([mine[(start + turn) % len(mine)] for turn in range(each)])
     longest = max(len(row) for row in rows)

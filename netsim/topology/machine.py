@@ -8,7 +8,7 @@ What becomes of a machine in a cluster is not known here.
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, model_validator
 
 from netsim.errors import suggest
 from netsim.topology.stamped import Figure, value_of
@@ -20,6 +20,7 @@ DTYPES = ("double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "i
 Dtype = Literal["double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic"]
 BRIDGE = re.compile(r"(cpu\d+)\.\d{1,3}", re.ASCII)
+ARCH = re.compile(r"sm_\d{2,3}[af]?|gfx[0-9a-f]{3,5}", re.ASCII)
 PeerLinks = Annotated[tuple[Index, Index, Count], Strict(False)]
 
 # Raw rate of one lane in one direction after line coding, bytes/s (PCI-SIG base specifications).
@@ -27,6 +28,13 @@ PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9
 # What is left for data after packet headers: 25.8 GB/s of 31.5 between two GPUs on gen4 x16
 # (p2pBandwidthLatencyTest, measured/index.yaml, rtx4090_8_8_all_reduce_2).
 PCIE_EFFICIENCY = 25.8 / 31.5
+
+
+def _arch(name: str) -> str:
+    """The name of an architecture; what NCCL does depends on it."""
+    if not ARCH.fullmatch(name):
+        raise ValueError(f"expected an architecture such as sm_90 or gfx942, got '{name}'")
+    return name
 
 
 class PcieLink(Model):
@@ -63,7 +71,7 @@ class Gpu(Model):
 
     model: str
     count: Count
-    arch: str
+    arch: Annotated[str, AfterValidator(_arch)]
     sms: Count
     memory: Bytes
     memory_bandwidth: Bandwidth

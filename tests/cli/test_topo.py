@@ -90,6 +90,22 @@ def test_show_follows_options(capsys) -> None:
     assert re.search(r"^nic3 +4 +200 Gb/s +1 +leaf3$", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    ("fabric", "dims", "far", "diameter"),
+    [("ring", [], 8, 9), ("torus", ["--set", "fabric.dims=[4,4]"], 10, 5), ("fat-tree", [], 15, 5)],
+)
+def test_show_names_the_longest_route(capsys, fabric, dims, far, diameter) -> None:
+    """The last host is a neighbour of the first in a ring; the farthest is half way round."""
+    out = netsim(capsys, "topo", "show", "dgx-h100", "--nodes", 16, "--fabric", fabric, *dims).out
+    assert figure(out, "longest route").startswith(f"node0.gpu0 to node{far}.gpu7: ")
+    assert figure(out, "diameter") == f"{diameter} switches"
+
+
+def test_show_has_the_leaves_of_both_planes(capsys) -> None:
+    out = netsim(capsys, "topo", "show", "dgx-h100", "--nodes", 8, "--fabric", "dual-plane").out
+    assert re.search(r"^nic3 +8 +400 Gb/s +1 +leaf3, leaf11$", out, re.MULTILINE)
+
+
 def test_show_65536_gpus(capsys) -> None:
     out = netsim(capsys, "topo", "show", "dgx-h100", "--nodes", 8192).out
     assert figure(out, "oversubscription") == "1:1 between halves"

@@ -21,6 +21,17 @@ def refusal(text):
     return str(caught.value)
 
 
+def test_gpus_without_a_nic_of_their_own_take_turns_on_all_that_are_left():
+    """Only even GPUs, and NICs 0 and 1 beside GPU 0: over two channels each GPU uses both."""
+    t = topology(
+        "machine: dgx-a100\nnodes: 2\ngpus: [0, 2, 4, 6]\noverrides: [{node: 0, nics: [0, 1]}]\n"
+    )
+    for gpu in range(4):
+        ways = [route(t, gpu, gpu + 4, channel=channel) for channel in range(2)]
+        used = [nic for nic in (0, 1) for way in ways if any(f"node0.nic{nic}" in x for x in way)]
+        assert sorted(set(used)) == [0, 1], (gpu, ways)
+
+
 def test_a_dead_nic_is_replaced_by_those_of_the_others():
     made = cluster(FOUR + "overrides: [{node: 3, nics: [0, 1, 2, 3, 4, 5, 6]}]\n")
     assert [len(h.rail) for h in made.hosts] == [8, 7]

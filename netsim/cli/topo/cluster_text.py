@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from netsim.cli.topo.columns import columns, labelled, plural
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import Figures, fabric_figures, gpu_bandwidth
-from netsim.topology.graph import Topology
 from netsim.topology.tiers import Side, tiers_of
 from netsim.units import format_bandwidth, format_time
 
@@ -56,7 +55,7 @@ def _figures(cluster: Cluster, found: Figures | None) -> list[tuple[str, str]]:
                       f"{format_bandwidth(found.bisection / pairs)} a GPU"),
         ("oversubscription", f"{found.oversubscription:.3g}:1 between halves"),
         ("diameter", plural(found.diameter, "switch")),
-        ("longest route", _route(cluster.topology)),
+        ("longest route", _route(cluster)),
     ]  # fmt: skip
 
 
@@ -97,14 +96,13 @@ def _rail_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     """What each rail has: NICs, their rate, GPUs of a host that use it, and its switches."""
     ports, made = cluster.ports, cluster.fabric
     assert made is not None
-    switch = np.full(made.ports, -1)
-    access = made.tail < made.ports
-    switch[made.tail[access]] = made.head[access] - made.ports
+    access = made.tail < made.ports  # two links of each port where there are two planes
+    port, switch = made.tail[access], made.head[access] - made.ports
     users = _users(cluster)
     alike: dict[tuple[str, ...], list[int]] = {}
     for rail in sorted(set(ports.rail.tolist())):
         mine = ports.rail == rail
-        at = _names([made.switches[n] for n in np.unique(switch[mine]).tolist() if n >= 0])
+        at = _names([made.switches[n] for n in np.unique(switch[mine[port]]).tolist()])
         rate = _rates(ports.rate[mine], bits=True)
         alike.setdefault((str(int(mine.sum())), rate, users.get(rail, "0"), at), []).append(rail)
     rows = [("rail", "NICs", "line rate", "GPUs a host", "switches")]
@@ -136,15 +134,22 @@ def _names(names: list[str]) -> str:
     return f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)})"
 
 
-def _route(topology: Topology) -> str:
-    """The route from the first GPU to the last: its latency, and its narrowest link."""
-    ends = np.zeros(1, np.int32), np.full(1, len(topology) - 1, np.int32)
-    routes = topology.routes(*ends, np.zeros(1, np.int32))
-    if not len(routes.link):
+def _route(cluster: Cluster) -> str:
+    """The longest route from the first GPU to the last of any host: its latency, and its narrowest
+    link.
+    """
+    topology, host = cluster.topology, cluster.gpu_host
+    ends = np.flatnonzero(np.append(host[1:] != host[:-1], True)).astype(np.int32)
+    start, channel = np.zeros(len(ends), np.int32), np.zeros(len(ends), np.int32)
+    routes = topology.routes(start, ends, channel)
+    longest = len(ends) - 1 - int(np.round(routes.latency, 12)[::-1].argmax())
+    mine = slice(routes.ptr[longest], routes.ptr[longest + 1])
+    link = routes.link[mine]
+    if not len(link):
         return ""
-    narrow = float((topology.links.bandwidth[routes.link] / routes.fraction).min())
-    first, last = topology.gpus[0], topology.gpus[-1]
+    narrow = float((topology.links.bandwidth[link] / routes.fraction[mine]).min())
     return (
-        f"{first} to {last}: {format_time(float(routes.latency[0]))}, "
+        f"{topology.gpus[0]} to {topology.gpus[ends[longest]]}: "
+        f"{format_time(float(routes.latency[longest]))}, "
         f"{format_bandwidth(narrow)} at its narrowest"
     )
