@@ -23,6 +23,7 @@ from netsim.cli.workers import (
     workers,
 )  # fmt: skip
 from netsim.errors import InputError, NetsimError
+from netsim.measured.overlay import check as check_measured
 from netsim.results import Row, open_folder
 from netsim.runs import checked, find_scenario, load_source, notes_of
 from netsim.scenario.cells import Cell, Expansion
@@ -92,6 +93,8 @@ def command(
     for text in unused_keys(cells):
         tell(f"warning: {text}")
     check_prices(cells)
+    for cell in cells:
+        check_measured(cell)
     name = cells[0].scenario.name or found.path.stem
     folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
     one = engine_for(tasks_of(cells), engine)

@@ -212,6 +212,7 @@ class Scenario(Model):
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `axes`
     outputs: ListOf[Literal["csv", "plots", "trace", "chakra"]] = ("csv", "plots", "trace")
+    measured: str | None = None  # a log, JSON or CSV of the same runs on hardware
     seed: Index = 1
     prices: str | None = None
 

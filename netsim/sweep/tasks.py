@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from netsim.answers import named
+from netsim.measured.overlay import overlaid
 from netsim.results import Folder, Row
 from netsim.scenario.cells import Cell, Invalid
 from netsim.scenario.clusters import cluster_label
@@ -40,7 +41,8 @@ def engine_for(tasks: Sequence[Task], engine: str = "auto") -> str:
 def finished_row(folder: Folder, task: Task) -> Row:
     """The row of a task; an equal question asked under other names keeps its own names."""
     row = folder.finished[task.key]
-    return replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes))
+    named = replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes))
+    return overlaid(named, task.cell)
 
 
 def failed_row(task: Task, message: str) -> Row:

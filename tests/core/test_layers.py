@@ -54,7 +54,7 @@ SAME_LAYER = {
     "simulate": {"scenario", "validated", "expect", "looped", "prepared", "timing", "results"},
     "training": {"scenario", "expect", "looped", "results", "timing"},
     "answers": {"scenario", "prepared", "simulate", "training", "results", "timing"},
-    "sweep": {"answers", "scenario", "prepared", "timing", "results"},
+    "sweep": {"answers", "measured", "scenario", "prepared", "timing", "results"},
     "tune": {"expect", "prepared", "simulate", "results"},
     "runs": {"answers", "scenario", "simulate", "results"},
     "measured": {
