@@ -14,6 +14,7 @@ WRITERS = {
     "trace": "netsim.cli.traces",
     "chakra": "netsim.cli.execution_traces",
     "plots": "netsim.cli.pictures",
+    "report": "netsim.cli.report",
 }
 
 

@@ -1,6 +1,6 @@
 """`netsim report`: a folder of results as one HTML file that opens offline."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +36,17 @@ def command(
     ] = True,
 ) -> None:
     """Write DIR/report.html: the answer, plots, explanations and all cells."""
+    typer.echo(f"wrote {make_report(folder, explain=explain)}", err=True)
+
+
+def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """Write the report of a run that asks for it."""
+    del cells, engine
+    return [str(make_report(folder))]
+
+
+def make_report(folder: Path, *, explain: bool = True) -> Path:
+    """Write the report of a folder of results."""
     manifest = read_manifest(folder)
     if "points" not in manifest:
         raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
@@ -46,8 +57,7 @@ def command(
     extra = _explained(folder, manifest, table) if explain else Extra({})
     if costs.is_file():
         extra = Extra(extra.explanations, extra.topology, pd.read_csv(costs))
-    path = write_report(folder, manifest, table, extra)
-    typer.echo(f"wrote {path}", err=True)
+    return write_report(folder, manifest, table, extra)
 
 
 def _explained(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame) -> Extra:

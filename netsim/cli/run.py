@@ -105,9 +105,8 @@ def command(
     if failure is None or len(cells) > 1:
         written = [str(folder / "results.csv")]
         if part is None:
-            written = write_outputs(cells, folder, engine)
-            written += write_tables(expansion, rows, folder)
-            written += write_costs(cells, folder)
+            tables = [*write_tables(expansion, rows, folder), *write_costs(cells, folder)]
+            written = [*tables, *write_outputs(cells, folder, engine)]
         for file in written:
             tell(f"wrote {file}")
     for text in after_lines(expansion, rows, one) if part is None else ():

@@ -211,7 +211,11 @@ class Scenario(Model):
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `axes`
-    outputs: ListOf[Literal["csv", "plots", "trace", "chakra"]] = ("csv", "plots", "trace")
+    outputs: ListOf[Literal["csv", "plots", "trace", "chakra", "report"]] = (
+        "csv",
+        "plots",
+        "trace",
+    )
     measured: str | None = None  # a log, JSON or CSV of the same runs on hardware
     seed: Index = 1
     prices: str | None = None

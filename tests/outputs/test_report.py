@@ -154,3 +154,12 @@ def test_a_folder_without_results_gets_one_message(tmp_path: Path, capsys, files
     done = netsim(capsys, "report", tmp_path)
     assert done.code == 2
     assert message in done.err
+
+
+def test_a_scenario_may_ask_for_its_report(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nics.yaml").write_text(SWEEP.replace("[csv]", "[csv, report]"))
+    done = netsim(capsys, "run", "nics.yaml", "-o", "out")
+    assert done.code == 0
+    assert "wrote out/report.html" in done.err
+    assert Path("out/report.html").exists()
