@@ -1,15 +1,16 @@
 """Figures that foreign files lack, taken from the preset that is most like what they describe."""
 
+import re
 from dataclasses import dataclass
 
 from netsim.errors import InputError, suggest
 from netsim.presets import preset_names
+from netsim.topology.importers.gpus import MODELS, USUAL
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import Cpu, Machine, ScaleUp
 
 # The preset that stands for a compute capability where nothing tells its like apart.
 BY_SM = {
-    60: "dgx-1-v100",
     70: "dgx-1-v100",
     75: "rtx2080ti-x2",
     80: "dgx-a100",
@@ -52,6 +53,7 @@ class Shape:
 
 def machine_like(gpu: str, shape: Shape, *, sm: int = 0, gcn: str = "") -> Machine:
     """The preset most like a host whose GPUs are of a model, a compute capability or `gcn` arch."""
+    gpu = gpu or USUAL.get(sm, "")
     names = _of_model(gpu) if gpu else _of_arch(sm, gcn)
     return max(names, key=lambda one: _alike(one, shape))
 
@@ -88,15 +90,27 @@ def same_cpu(cpu: Cpu, wanted: tuple[str, int, int]) -> bool:
 
 
 def _of_model(gpu: str) -> list[Machine]:
-    """The presets whose GPUs have this name in their model, such as `H100` or `RTX 4090`."""
-    wanted = _plain(gpu)
+    """The machines whose GPUs have this name in their model, such as `H100` or `RTX 4090`: presets,
+    else hosts of the same compute capability with GPUs of a known model.
+    """
     known = [load_machine(name) for name in preset_names(FOLDER)]
-    fitting = [one for one in known if _plain(one.gpu.model).startswith(wanted)]
-    fitting = fitting or [one for one in known if wanted in _plain(one.gpu.model)]
-    if wanted and fitting:
-        return fitting
-    models = sorted({one.gpu.model for one in known})
+    for fits in (_begins, _has_words, _holds):  # so that L40 is not L40S, nor A10 A100
+        if presets := [one for one in known if fits(one.gpu.model, gpu)]:
+            return presets
+        if name := next((name for name in MODELS if fits(name, gpu)), ""):
+            return [_with_gpu(one, name) for one in _of_arch(MODELS[name].sm, "")]
+    models = sorted({one.gpu.model for one in known} | set(MODELS))
     raise InputError(f"unknown GPU '{gpu}'{suggest(gpu, models)}; known: {', '.join(models)}")
+
+
+def _with_gpu(like: Machine, name: str) -> Machine:
+    """A machine with GPUs of another model."""
+    gpu = MODELS[name].filled(name, like.gpu)
+    scale_up = like.scale_up
+    if scale_up is not None and like.gpu.sm != gpu.sm:
+        scale_up = scale_up.model_copy(update={"link_bandwidth": nvlink_rate(gpu.sm)})
+    told = {"gpu": gpu, "scale_up": scale_up, "p2p": MODELS[name].p2p}
+    return like.model_copy(update=told)
 
 
 def _of_arch(sm: int, gcn: str) -> list[Machine]:
@@ -105,7 +119,7 @@ def _of_arch(sm: int, gcn: str) -> list[Machine]:
     if gcn:
         of_maker = [one for one in known if not one.gpu.sm]
         return [one for one in of_maker if one.gpu.arch == gcn] or of_maker
-    usual = load_machine(BY_SM[max((s for s in BY_SM if s <= sm), default=60)])
+    usual = load_machine(BY_SM[max((s for s in BY_SM if s <= sm), default=min(BY_SM))])
     return [usual, *(one for one in known if one.gpu.sm == usual.gpu.sm)]
 
 
@@ -125,6 +139,21 @@ def _alike(one: Machine, shape: Shape) -> tuple[bool, ...]:
     )
 
 
-def _plain(name: str) -> str:
-    words = name.casefold().replace("nvidia", "").replace("geforce", "").replace("amd", "")
-    return "".join(filter(str.isalnum, words))
+def _begins(model: str, wanted: str) -> bool:
+    mine, words = _words(model), _words(wanted)
+    return bool(words) and mine[: len(words)] == words
+
+
+def _has_words(model: str, wanted: str) -> bool:
+    words = _words(wanted)
+    return bool(words) and set(words) <= set(_words(model))
+
+
+def _holds(model: str, wanted: str) -> bool:
+    plain = "".join(_words(wanted))
+    return bool(plain) and plain in "".join(_words(model))
+
+
+def _words(name: str) -> list[str]:
+    words = re.findall(r"[a-z0-9]+", name.casefold())
+    return [word for word in words if word not in ("nvidia", "geforce", "amd")]

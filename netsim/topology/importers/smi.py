@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-from netsim.topology.importers.known import Shape, joined_by, machine_like, most_links
+from netsim.topology.importers.known import Shape, joined_by, machine_like, most_links, nvlink_rate
 from netsim.topology.importers.matrix import Matrix, parse_matrix
 from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 
 SOCKETS = 16e9  # bytes/s between two domains where the preset has only one
 USUAL_RATE = 12.5e9  # bytes/s of a NIC where the preset has none
-USUAL_LINK = 20e9  # bytes/s of an NVLink where the preset has none
 _LAST = 2**31  # untold domains (-1) come after all others
 MULTICAST = 90  # compute capability from which NVSwitches reduce and multicast
 
@@ -179,7 +178,7 @@ def _scale_up(matrix: Matrix, like: Machine) -> ScaleUp | None:
     pairs, usual = _pairs(matrix), like.scale_up
     if not pairs:
         return None
-    rate = usual.link_bandwidth if usual else USUAL_LINK
+    rate = usual.link_bandwidth if usual else nvlink_rate(like.gpu.sm)
     fewest, complete = (
         min(pairs.values()),
         len(pairs) == len(matrix.gpus) * (len(matrix.gpus) - 1) // 2,
