@@ -13,6 +13,7 @@ from netsim.nccl.communicator import Communicator
 from netsim.nccl.executed import executed_channels
 from netsim.nccl.facts import Facts, facts_of
 from netsim.nccl.paths import PathTable, path_table
+from netsim.nccl.rccl import over_all_links
 from netsim.nccl.search import Request, search
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.system import cpu_vendor, system_graph
@@ -57,6 +58,8 @@ def search_node(
     arena = Arena(path_table(graph, settings), settings)
     own = given(arena.table, facts) if given else {}
     ring = own.get(0) or search(arena, Request(RING, 1, facts.search_channels), settings)
+    if not networked and 0 not in own:
+        ring = over_all_links(system, ring)
     count = ring.n_channels
     tree = own.get(1) or search(arena, Request(BALANCED_TREE, count, count), settings)
     nvls = chain = direct = None

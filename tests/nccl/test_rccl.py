@@ -1,0 +1,29 @@
+"""RCCL's rings over full meshes."""
+
+from itertools import permutations
+
+import pytest
+
+from netsim.nccl.rccl import rings_of_mesh
+from tests.cli.test_expect import netsim
+
+
+@pytest.mark.parametrize("gpus", [3, 5, 7, 8, 9])
+def test_rings_use_every_link_of_a_mesh_once_in_each_direction(gpus: int) -> None:
+    rings = rings_of_mesh(gpus)
+    hops = [hop for ring in rings for hop in zip(ring, (*ring[1:], ring[0]), strict=True)]
+    assert sorted(hops) == sorted(permutations(range(gpus), 2))
+    assert all(sorted(ring) == list(range(gpus)) for ring in rings)
+
+
+@pytest.mark.parametrize("gpus", [4, 6])
+def test_meshes_of_four_and_six_have_no_such_rings(gpus: int) -> None:
+    assert rings_of_mesh(gpus) == ()
+
+
+@pytest.mark.parametrize(("gpus", "channels"), [(8, 56), (4, None)])
+def test_amd_meshes_of_eight_run_on_all_links(capsys, gpus: int, channels: int | None) -> None:
+    options = ["--gpus-per-node", str(gpus), "--sizes", "64M", "--format", "csv"]
+    row = netsim(capsys, "expect", "mi300x", "all_reduce", *options).out.splitlines()[1]
+    used = int(row.split(",")[10])
+    assert used == channels if channels else used < 56
