@@ -19,6 +19,7 @@ PICTURES = {
     "two-hosts-links": (["run", "two-hosts", "--set", "sweep={}", "--set",
                          "workload.algorithm=hierarchical"], "links-heatmap"),
     "nics-400-or-800": (["run", "nics-400-or-800"], "busbw"),
+    "one-dead-nic": (["run", "one-dead-nic"], "busbw"),
     "tree-or-ring": (["run", "tree-or-ring"], "busbw"),
     "moe-nvl72-or-hgx": (["run", "moe-nvl72-or-hgx"], "busbw"),
     "torus-alltoall": (["run", "torus-alltoall"], "busbw"),

@@ -12,6 +12,7 @@ from netsim.sweep.tables import base_rows, best_row, time_of
 from netsim.units import format_size, format_time
 
 _MOST = 10
+CLEARLY = 1.005  # times as fast from which it is worth a word
 
 
 def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
@@ -42,7 +43,7 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
         line = f"best{where}: {named(best.axes)}, {format_time(time_of(best) / 1e6)}"
         base = expansion.sweep.base
         other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
-        if other is not None and other.cell != best.cell:
+        if other is not None and time_of(other) > time_of(best) * CLEARLY:
             line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
         yield line
     for idle in idle_axes(cells, rows):
