@@ -39,7 +39,8 @@ CPUS: dict[str, dict[int, tuple[float, float]]] = {
 class Shape:
     """What a file tells of a host, as far as it tells it (None: it does not).
 
-    `joined`: how its GPUs are, see `joined_by`; `cpu`: vendor, family and model.
+    `joined`: how its GPUs are, see `joined_by`; `cpu`: vendor, family and model; `pairs`:
+    how many pairs of GPUs have links of their own.
     """
 
     gpus: int
@@ -49,6 +50,7 @@ class Shape:
     cpu: tuple[str, int, int] | None = None
     nics: int | None = None
     rate: float | None = None
+    pairs: int | None = None
 
 
 def machine_like(gpu: str, shape: Shape, *, sm: int = 0, gcn: str = "") -> Machine:
@@ -132,11 +134,19 @@ def _alike(one: Machine, shape: Shape) -> tuple[bool, ...]:
         shape.arch is None or one.cpu.arch == shape.arch,
         joined[0] == shape.joined[0],
         joined == shape.joined,
+        shape.pairs is None or _pairs(one) == shape.pairs,
         shape.cpu is not None and same_cpu(one.cpu, shape.cpu),
         one.gpu.count == shape.gpus,
         rate == shape.rate,
         (one.nics.count if one.nics else 0) == shape.nics,
     )
+
+
+def _pairs(one: Machine) -> int:
+    """How many pairs of GPUs have links of their own."""
+    if one.scale_up is None or not one.scale_up.fitted or one.scale_up.switches is not None:
+        return 0
+    return len(one.scale_up.peers) or one.gpu.count * (one.gpu.count - 1) // 2
 
 
 def _begins(model: str, wanted: str) -> bool:

@@ -20,7 +20,7 @@ from netsim.topology.importers.tree import Port, Tree, tree_of
 from netsim.topology.machine import C2c as MachineC2c
 from netsim.topology.machine import Cpu as MachineCpu
 from netsim.topology.machine import Gpu as MachineGpu
-from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
+from netsim.topology.machine import Machine, Nics, Pcie, PcieLink, ScaleUp
 from netsim.topology.nccl_view import ASSUMED_LINK, NVSWITCH_CLASS, VENDORS
 from netsim.topology.nccl_xml import Cpu, System, read_system
 from netsim.topology.transports import TransportName
@@ -68,7 +68,7 @@ def machine_of(
         c2c=_c2c(tree, like),
         pcie=_pcie(tree),
         cpu=_cpus(cpus, like),
-        nics=_nics(tree, like, nic_rate),
+        nics=_nics(tree, like, nic_rate, shape.cpu),
         p2p=bool(shape.p2p) or like.p2p,
         transport=_transport(tree, like),
     )
@@ -96,6 +96,7 @@ def _shape(tree: Tree, cpus: tuple[Cpu, ...]) -> Shape:
         (_vendor(cpus[0]), cpus[0].familyid, cpus[0].modelid),
         len(tree.ports),
         rates[0] * 1e6 / 8 if rates else None,
+        len(up.peers) if up else None,
     )
 
 
@@ -201,7 +202,9 @@ def _cpus(cpus: tuple[Cpu, ...], like: Machine) -> MachineCpu:
     )
 
 
-def _nics(tree: Tree, like: Machine, nic_rate: float | None) -> Nics | None:
+def _nics(
+    tree: Tree, like: Machine, nic_rate: float | None, cpu: tuple[str, int, int] | None
+) -> Nics | None:
     """All ports, as they are numbered by NCCL."""
     if not tree.ports:
         return None
@@ -218,8 +221,17 @@ def _nics(tree: Tree, like: Machine, nic_rate: float | None) -> Nics | None:
         rate_each=rates,
         at=tuple(port.place for port in tree.ports),
         gpudirect=reach and (not nets or any(net.gdr for net in nets)),
-        pcie=tuple(port.link or tree.gpus[0].link for port in tree.ports),
+        pcie=tuple(_measured(port.link or tree.gpus[0].link, like, cpu) for port in tree.ports),
     )
+
+
+def _measured(link: PcieLink, like: Machine, cpu: tuple[str, int, int] | None) -> PcieLink:
+    """The link of a NIC, with what its like was measured to carry if both are of one kind."""
+    if like.nics is None or cpu is None or not same_cpu(like.cpu, cpu):
+        return link
+    usual = like.link_of(like.nics, 0)
+    alike = (usual.generation, usual.width) == (link.generation, link.width)
+    return link.model_copy(update={"bandwidth": usual.bandwidth}) if alike else link
 
 
 def _rate(port: Port, told: float | None, usual: float) -> float:
