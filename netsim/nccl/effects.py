@@ -59,7 +59,7 @@ EFFECTS = {
 
 # Known and without effect here, for a reason worth telling.
 WITHOUT_EFFECT = {
-    "NCCL_P2P_READ_ENABLE": "reads and writes over NVLink and PCIe cost the same here",
+    "NCCL_P2P_READ_ENABLE": "ranks always write over NVLink and PCIe here, at the same cost",
     "NCCL_SHM_LOCALITY": "the data crosses host memory once on either side",
     "NCCL_NET_GDR_READ": "sends and receives share one way between GPU and NIC here",
     "NCCL_NET_DISABLE_INTRA": "the network is never used inside a node here",

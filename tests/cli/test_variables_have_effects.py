@@ -37,7 +37,7 @@ TIMES: dict[tuple[str, str], tuple[object, ...]] = {
     ("NCCL_LL_BUFFSIZE", "65536"): (A100, "all_reduce", "4M", "--proto", "LL"),
     ("NCCL_LL128_BUFFSIZE", "614400"): (A100, "all_reduce", "16M", "--proto", "LL128"),
     ("NCCL_P2P_DISABLE", "1"): (A100, "all_reduce", "64M"),
-    ("NCCL_P2P_LEVEL", "SYS"): (PCIE, "all_reduce", "64M"),
+    ("NCCL_P2P_LEVEL", "NVL"): (PCIE, "all_reduce", "64M"),
     ("NCCL_P2P_DIRECT_DISABLE", "1"): (A100, "all_gather", "64M", "--launch", "single_process"),
     ("NCCL_NVB_DISABLE", "1"): ("dgx-1-v100", "alltoall", "64M"),
     ("NCCL_NET_GDR_LEVEL", "LOC"): (A100, "all_reduce", "64M", *TWO),
@@ -127,7 +127,7 @@ def test_why_a_known_variable_changes_nothing(capsys) -> None:
     err = netsim(capsys, "expect", A100, "all_reduce", "--why", "1M",
                  "--env", "NCCL_P2P_READ_ENABLE=1", "--env", "NCCL_DEBUG=INFO").err  # fmt: skip
     assert (
-        "warning: NCCL_P2P_READ_ENABLE is known to NCCL but has no effect here: reads and writes "
-        "over NVLink and PCIe cost the same here"
+        "warning: NCCL_P2P_READ_ENABLE is known to NCCL but has no effect here: ranks always write "
+        "over NVLink and PCIe here, at the same cost"
     ) in err
     assert "NCCL_DEBUG is known to NCCL but has no effect here: it changes nothing of" in err

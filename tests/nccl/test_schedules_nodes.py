@@ -40,6 +40,15 @@ def test_rotated_trees_bring_every_block_home(name, ranks, chunk):
         checked(Collective(name, ranks, count, 4, in_place=in_place), plan)
 
 
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize(("ranks", "slots"), [(9, 1), (16, 2), (40, 4)])
+def test_more_messages_of_a_round_than_slots(name, ranks, slots):
+    count = 64
+    plan = small_plan("PAT", "Simple", ranks, 1, count, chunk=128)
+    full = replace(plan, slots=slots, slot_bytes=128)  # one block a message
+    checked(Collective(name, ranks, count, 4), full)
+
+
 def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:
     topology = with_blocks(switch(c.ranks, bandwidth, latency), plan.mechanism)
     return simulate(place(schedule_of(c, plan), topology), "simpy").makespan

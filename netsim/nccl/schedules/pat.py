@@ -116,12 +116,14 @@ class _Rounds:
         groups = [offsets[k : k + self.together] for k in range(0, len(offsets), self.together)]
         peer = (self.ranks + (-far if self.gathers else far)) % n
         filled, sent, stored = list[Ints](), list[Ints](), list[Ints]()
-        for turn, group in enumerate(groups):
-            filled.append(self._fill(group, dimension, turn))
-            sent.append(self._message(len(group), dimension, turn, peer))
-            self.woven.after(sent[-1], self.last, self.channel.noticed)
-        for turn, group in enumerate(groups):
-            stored.append(self._store(group, dimension, turn, (sent[turn], peer)))
+        for turn in range(len(groups) + self.slots):
+            done = turn - self.slots  # with all slots full, one must be emptied to fill the next
+            if 0 <= done < len(groups):
+                stored.append(self._store(groups[done], dimension, done, (sent[done], peer)))
+            if turn < len(groups):
+                filled.append(self._fill(groups[turn], dimension, turn))
+                sent.append(self._message(len(groups[turn]), dimension, turn, peer))
+                self.woven.after(sent[-1], self.last, self.channel.noticed)
         self._credits(filled, sent, stored, peer)
 
     def _step(self, rows: Ints) -> Ints:
