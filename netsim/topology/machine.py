@@ -8,10 +8,18 @@ What becomes of a machine in a cluster is not known here.
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    Strict,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from netsim.errors import suggest
-from netsim.topology.stamped import Figure, value_of
+from netsim.topology.stamped import Figure, Stamp, value_of
+from netsim.topology.stamps import Stamped, check_stamps, stamped
 from netsim.topology.transports import TransportName
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Bytes, Count, Flops, Index, Seconds
@@ -168,6 +176,7 @@ class Nics(Model):
 class Machine(Model):
     """One host. `p2p`: whether GPUs may reach each other's memory over PCIe. `calibration`: what
     was fitted to measurements of this very system, by the names of `netsim.topology.stamped`.
+    `stamps`: where figures are from, as lists of figures by word; the others are assumed.
     """
 
     description: str
@@ -182,6 +191,22 @@ class Machine(Model):
     transport: TransportName = "infiniband"
     latencies: dict[LinkKind, Seconds] = Field(default_factory=dict)
     calibration: dict[str, Figure] = Field(default_factory=dict)
+    stamps: dict[Stamp, ListOf[str]] = Field(default_factory=dict)
+
+    @field_validator("stamps")
+    @classmethod
+    def _stamped(
+        cls, stamps: dict[Stamp, tuple[str, ...]], info: ValidationInfo
+    ) -> dict[Stamp, tuple[str, ...]]:
+        if len(info.data) == len(cls.model_fields) - 1:  # else another part is wrong already
+            check_stamps(info.data, stamps)
+        return stamps
+
+    @property
+    def sources(self) -> list[Stamped]:
+        """Every figure, with where it is from."""
+        parts = {name: getattr(self, name) for name in type(self).model_fields}
+        return stamped(parts, self.stamps, self.calibration)
 
     @model_validator(mode="after")
     def _calibrated(self) -> "Machine":

@@ -12,16 +12,16 @@ _SIZES = ("memory",)
 
 def machine_yaml(machine: Machine) -> str:
     """The text of a machine file."""
-    plain = _plain(machine.model_dump(mode="python", exclude_defaults=True), "")
+    plain = with_units(machine.model_dump(mode="python", exclude_defaults=True), "")
     return yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=100)
 
 
-def _plain(value: Any, key: str, parent: str = "") -> Any:
-    """Quantities with units again, tuples as lists."""
+def with_units(value: Any, key: str, parent: str = "") -> Any:
+    """Quantities with units again, tuples as lists; `parent` is the last part that they are in."""
     if isinstance(value, dict):
-        return {name: _plain(one, name, key) for name, one in value.items()}
+        return {name: with_units(one, name, key) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, key, parent) for one in value]
+        return [with_units(one, key, parent) for one in value]
     if parent == "latencies":
         return f"{value * 1e9:.12g}ns"
     if parent == "flops":

@@ -37,6 +37,8 @@ Settings = Annotated[
     ),
 ]
 
+Sources = Annotated[bool, typer.Option("--sources", help="Say where every figure is from.")]
+
 
 @dataclass(frozen=True)
 class Options:

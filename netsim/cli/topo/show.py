@@ -18,7 +18,9 @@ from netsim.cli.topo.options import (
     Nodes,
     Options,
     Settings,
+    Sources,
 )
+from netsim.cli.topo.sources_text import source_lines, source_summary
 from netsim.cli.topo.subject import Subject, find_subject
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph_figures import graph_figures
@@ -38,13 +40,14 @@ def show(
     gpus_per_node: GpusPerNode = None,
     gpu: GpuModel = None,
     settings: Settings = None,
+    sources: Sources = False,
 ) -> None:
     """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
     given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
     subject = find_subject(name, Options(*given))
     for note in subject.notes:
         typer.echo(note, err=True)
-    for line in _lines(subject):
+    for line in source_lines(subject) if sources else _lines(subject):
         typer.echo(line)
 
 
@@ -75,7 +78,7 @@ def _which(cluster: Cluster, number: int) -> str:
 
 
 def _host_lines(host: Host) -> Iterator[str]:
-    yield from labelled(figures(host.machine))
+    yield from labelled([*figures(host.machine), ("sources", source_summary(host.machine))])
     yield "\nPaths of GPUs as NCCL names them, and the NICs that each GPU uses:"
     yield from columns(path_matrix(host))
     yield from ("", *LEGEND)
