@@ -24,9 +24,10 @@ def active_entries(
         least[where], most[where] = min(least[where], value), max(most[where], value)
     active = np.isfinite(least)[link]
     owner = owners_of(ptr)
-    pairs = np.sort(owner.astype(np.int64) * len(least) + link)
+    outer = _outer_paths(owner, link, len(least))
     for position in range(int(np.diff(ptr).max(initial=0))):
-        dominated = _dominated(ptr, owner, pairs, link, weight, least, most, active, position)
+        rival = _rivals(ptr, link, outer, position)
+        dominated = _dominated(ptr, owner, link, weight, least, most, active, rival, position)
         active &= ~dominated[link]
     return active
 
@@ -34,16 +35,15 @@ def active_entries(
 def _dominated(
     ptr: NDArray[np.int64],
     owner: NDArray[np.int32],
-    pairs: NDArray[np.int64],
     link: NDArray[np.int32],
     weight: NDArray[np.float64],
     least: NDArray[np.float64],
     most: NDArray[np.float64],
     active: NDArray[np.bool_],
+    rival: NDArray[np.int64],
     position: int,
 ) -> NDArray[np.bool_]:
-    """Resources for which the one at `position` of their first path is tighter everywhere."""
-    rival = _rivals(ptr, link, owner, pairs, len(least), position)
+    """Resources whose rival, at `position` of most paths, is tighter wherever they are used."""
     entries = np.flatnonzero((rival >= 0)[link])  # few, or none: most have no rival
     uses = np.bincount(link[entries], minlength=len(least))
     everywhere = np.zeros(len(least), np.int64)
@@ -66,28 +66,32 @@ def _dominated(
     return dominated
 
 
-def _rivals(
-    ptr: NDArray[np.int64],
-    link: NDArray[np.int32],
-    owner: NDArray[np.int32],
-    pairs: NDArray[np.int64],
-    links: int,
-    position: int,
-) -> NDArray[np.int64]:
-    """A candidate for every resource: on its first path at `position`, and on its last path too.
-
-    `pairs` are the keys of all (path, resource), sorted.
-    """
+def _outer_paths(
+    owner: NDArray[np.int32], link: NDArray[np.int32], links: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and the last path of every resource, -1 for what is on none."""
     first, last = np.full(links, -1), np.full(links, -1)
     first[link[::-1]] = owner[::-1]
     last[link] = owner
-    at = np.where(first >= 0, ptr[first] + position, 0)
-    has = (first >= 0) & (at < ptr[first + 1])
-    rival = np.where(has, link[np.where(has, at, 0)] if len(link) else -1, -1)
-    rival[rival == np.arange(links)] = -1
-    some = np.flatnonzero(rival >= 0)
-    wanted = last[some].astype(np.int64) * links + rival[some]
-    place = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    missing = some[pairs[place] != wanted] if len(pairs) else some
-    rival[missing] = -1
+    return first, last
+
+
+def _rivals(
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    outer: tuple[NDArray[np.int64], NDArray[np.int64]],
+    position: int,
+) -> NDArray[np.int64]:
+    """A candidate for every resource: on its first path at `position`, and on its last path too."""
+    first, last = outer
+    rival = np.full(len(first), -1)
+    some = np.flatnonzero(first >= 0)
+    some = some[ptr[first[some]] + position < ptr[first[some] + 1]]
+    some = some[link[ptr[first[some]] + position] != some]
+    wanted, met = link[ptr[first[some]] + position], np.zeros(len(some), bool)
+    start, end = ptr[last[some]], ptr[last[some] + 1]
+    for step in range(int((end - start).max(initial=0))):
+        inside = start + step < end
+        met |= inside & (link[np.where(inside, start + step, 0)] == wanted)
+    rival[some[met]] = wanted[met]
     return rival

@@ -51,8 +51,16 @@ def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
     size = len(classes) * width * width
     keys = _Keys(schedule, of_style if size > _DENSE else of_style.astype(np.int32), width)
     path, ways = _by_table(keys, size) if size <= _DENSE else _by_sorting(keys)
-    ends = (ways // (width * width), ways // width % width, ways % width)
-    return Distinct(path, tuple(classes), *(end.astype(np.int32) for end in ends))
+    return Distinct(path, tuple(classes), *_apart(ways, width))
+
+
+def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]:
+    """The class, source and destination of every key: there are few classes and many ways."""
+    pair = ways // width
+    dst = (ways - pair * width).astype(np.int32)
+    klass = (pair // width).astype(np.int32)
+    pair -= klass.astype(np.int64) * width
+    return klass, pair.astype(np.int32), dst
 
 
 def _way(style: Style, per_channel: bool) -> Way:
