@@ -21,7 +21,10 @@ def pack(blocks: list[Entries], ways: int) -> Packed:
     owners = np.concatenate([none, *(block[0] for block in blocks)])
     np.cumsum(np.bincount(owners, minlength=ways), out=ptr[1:])
     del owners
-    link, weight = np.empty(int(ptr[-1]), np.int32), np.empty(int(ptr[-1]))
+    link = np.empty(int(ptr[-1]), np.int32)
+    values = {float(w[0]) if w.strides == (0,) else None for _, _, w in blocks if len(w)}
+    same = values.pop() if len(values) == 1 else None
+    weight = np.empty(len(link)) if same is None else np.broadcast_to(same, len(link))
     filled = ptr[:-1].copy()
     blocks.reverse()
     while blocks:
@@ -29,9 +32,18 @@ def pack(blocks: list[Entries], ways: int) -> Packed:
         starts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1])[: len(owner)])
         lengths = np.diff(np.append(starts, len(owner)))
         place = np.arange(len(owner)) + np.repeat(filled[owner[starts]] - starts, lengths)
-        link[place], weight[place] = its_link, its_weight
+        link[place] = its_link
+        if same is None:
+            weight[place] = its_weight
         filled[owner[starts]] += lengths
     return _merged(ptr, link, weight) if _repeats(ptr, link) else (ptr, link, weight)
+
+
+def thrifty(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same values; where all are equal, they take no memory."""
+    if len(values) and values.min() == values.max():
+        return np.broadcast_to(values[0], len(values))
+    return values
 
 
 def owners_of(ptr: NDArray[np.int64]) -> Ints:

@@ -14,6 +14,12 @@ from numpy.typing import NDArray
 from netsim.schedule import COMPUTE, Schedule
 
 
+def read_only(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The column, which nobody may change from now on."""
+    column.setflags(write=False)
+    return column
+
+
 @dataclass(frozen=True, slots=True)
 class Paths:
     """The distinct sets of resources that rows draw on, in CSR form.
@@ -27,6 +33,10 @@ class Paths:
     weight: NDArray[np.float64]
     active: NDArray[np.bool_]
     latency: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        for name in Paths.__slots__:
+            getattr(self, name).setflags(write=False)
 
     def __len__(self) -> int:
         return len(self.latency)
@@ -94,7 +104,10 @@ class Program:
     @property
     def path_latency(self) -> NDArray[np.float64]:
         """Path latency by path number, with 0 appended for rows without a path (-1)."""
-        return np.append(self.paths.latency, 0.0)
+        latency = self.paths.latency
+        if latency.strides == (0,) and len(self.path) and self.path.min() >= 0:
+            return latency  # the same for all, which takes no memory
+        return read_only(np.append(latency, 0.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from netsim.errors import InputError
 from netsim.program.distinct import Distinct, Way
-from netsim.program.pack import Entries, Ints, pack
+from netsim.program.pack import Entries, Ints, pack, thrifty
 from netsim.program.reduced import FabricTrees, through_fabric
 from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule, Use
 from netsim.topology import NODE_KINDS, Topology
@@ -92,7 +92,7 @@ class Ways:
                 mine = mine[np.argsort(found.dst[mine], kind="stable")]
             for first in range(0, len(mine), _PORTION):
                 self._portion(way, mine[first : first + _PORTION], found, latency, entries)
-        return (*pack(entries, len(latency)), latency)
+        return (*pack(entries, len(latency)), thrifty(latency))
 
     def _portion(
         self,
@@ -106,7 +106,7 @@ class Ways:
         src, dst = found.src[mine], found.dst[mine]
         wires = self._wires(way, mine, src, dst, latency)
         weight = wires[2] * (way.wire * way.multiplicity)
-        entries.append((wires[0], wires[1], weight))
+        entries.append((wires[0], wires[1], thrifty(weight)))
         entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
 
     def _wires(

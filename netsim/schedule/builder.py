@@ -102,14 +102,15 @@ class Builder:
         table = tuple(np.broadcast_arrays(*given))
         if any((column < 0).any() for column in table):
             raise ValueError("pieces: offsets and counts must not be negative")
-        return self._add_pieces(table, table[3] * float(self.element_bytes))
+        amounts = np.broadcast_to(given[3] * float(self.element_bytes), table[3].shape)
+        return self._add_pieces(table, amounts)
 
     def work(self, seconds: ArrayLike) -> Rows:
         """Numbers of new pieces of work, in seconds, for compute rows."""
         amounts = np.atleast_1d(np.asarray(seconds, np.float64))
         if not ((amounts >= 0) & np.isfinite(amounts)).all():
             raise ValueError("work: expected finite seconds from 0 up")
-        zero = np.zeros(len(amounts), np.int64)
+        zero = np.broadcast_to(np.int64(0), amounts.shape)
         return self._add_pieces((zero, zero, zero, zero), amounts)
 
     def _add_pieces(
@@ -141,10 +142,7 @@ class Builder:
         number = self.style(style) if isinstance(style, Style) else style
         given = [np.asarray(x, np.int32) for x in (number, src, dst, piece, step)]
         shape = np.broadcast_shapes((1,), *(x.shape for x in given))
-        block = tuple(
-            np.ascontiguousarray(x if x.shape == shape else np.broadcast_to(x, shape))
-            for x in given
-        )
+        block = tuple(x if x.shape == shape else np.broadcast_to(x, shape) for x in given)
         first, size = self._rows, shape[0]
         if first + size > MAX_ROWS:
             raise ValueError(f"a schedule has at most {MAX_ROWS} rows, got {first + size}")
@@ -187,8 +185,9 @@ class Builder:
         columns = [_join([block[k] for block in self._columns], np.int32) for k in range(5)]
         self._columns.clear()
         counts = _join([deps[0] for deps in self._deps], np.int32)
-        ptr = np.zeros(self._rows + 1, np.int32)
-        np.cumsum(counts, out=ptr[1:])
+        ptr = np.broadcast_to(np.int32(0), self._rows + 1)
+        if self._edges:
+            ptr = np.append(ptr[:1], np.cumsum(counts, dtype=np.int32))
         src, dst, own, count = (_join([p[k] for p in self._pieces], np.int64) for k in range(4))
         row, time = self._finished_releases()
         return Schedule(
@@ -290,6 +289,7 @@ def compute_style(share: float = COMPUTE_SHARE, **given: Any) -> Style:
 
 
 def _join(blocks: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    """One column of all blocks; that of a single one may be one value for all."""
     if len(blocks) == 1:
-        return np.ascontiguousarray(blocks[0])
+        return blocks[0]
     return np.concatenate([np.zeros(0, dtype), *blocks])

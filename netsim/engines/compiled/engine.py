@@ -10,6 +10,7 @@ from netsim.engines.compiled.attended import attended
 from netsim.engines.compiled.followers import followers_of
 from netsim.engines.compiled.groups import Grouping, group_rows
 from netsim.engines.compiled.loop import MORE_ALARMS, MORE_SEATS, STALLED, advance_rows
+from netsim.engines.compiled.memory import give_back, untouched
 from netsim.engines.compiled.state import (
     CHANGE,
     CORE,
@@ -31,10 +32,13 @@ _PLACES = 1 << 10  # seats and alarms to begin with
 
 def run(program: Program, *, progress: Progress | None = None) -> Timeline:
     """Simulate a program; `progress(rows done, rows, now)` is told how far it is now and then."""
+    give_back()
     found = group_rows(program)
-    rows, net, future = _rows(program, found), _net(found), _future(program, found)
+    rows, net = _rows(program, found), _net(found)
     core = net.core[0]
-    core["ready"] = _list_free_rows(rows)
+    core["ready"], free = _list_free_rows(rows)
+    future = _future(program, found, min(free, len(net.seats)))
+    give_back()
 
     def look() -> None:
         if progress is not None:
@@ -60,7 +64,7 @@ def run(program: Program, *, progress: Progress | None = None) -> Timeline:
 def _rows(program: Program, found: Grouping) -> Rows:
     schedule = program.schedule
     followers = followers_of(schedule)
-    start = np.zeros(len(program))
+    start = untouched(len(program), np.float64)
     start[schedule.release_row] = schedule.release_time
     styles = np.zeros(len(schedule.styles), STYLE)
     styles["latency"], styles["cap"] = program.style_values("latency"), program.caps
@@ -74,7 +78,7 @@ def _rows(program: Program, found: Grouping) -> Rows:
         start=start,
         end=np.full(len(program), -1.0),
         waits=np.diff(schedule.dep_ptr),
-        child=np.zeros(len(program), np.int32),
+        child=untouched(len(program), np.int32),
         next_ptr=followers.ptr,
         next_row=followers.row,
         next_lag=followers.lag,
@@ -99,7 +103,7 @@ def _net(found: Grouping) -> Net:
         groups=found.groups,
         draws=found.draws,
         members=found.members,
-        seats=np.empty(len(found.groups) - 1, SEAT),
+        seats=untouched(len(found.groups) - 1, SEAT),
         looks=empty_agenda(len(found.links) + _has_caps(found) * _PLACES),
     )
 
@@ -108,26 +112,28 @@ def _has_caps(found: Grouping) -> bool:
     return bool(np.isfinite(found.limits["cap"]).any())
 
 
-def _future(program: Program, found: Grouping) -> Future:
-    """Nothing but the changes of capacity, closed by one that never comes."""
+def _future(program: Program, found: Grouping, seats: int) -> Future:
+    """Nothing but the changes of capacity, closed by one that never comes; with room for so many
+    seats at first.
+    """
     known = [
         (time, capacity, found.number[link])
         for time, link, capacity in program.links.changes
         if found.number[link] >= 0
     ]
     return Future(
-        ends=empty_agenda(_PLACES),
+        ends=empty_agenda(max(seats, _PLACES)),
         alarms=empty_agenda(_PLACES),
-        alarm_row=np.empty(len(program), np.int32),
+        alarm_row=untouched(len(program), np.int32),
         changes=np.array([*known, (inf, 0.0, 0)], CHANGE),
     )
 
 
-def _list_free_rows(rows: Rows) -> int:
-    """Link the rows that wait for nothing, in row order; the first of them."""
+def _list_free_rows(rows: Rows) -> tuple[int, int]:
+    """Link the rows that wait for nothing, in row order; the first of them, and their number."""
     free = np.flatnonzero(rows.waits == 0).astype(np.int32)
     rows.waits[free] = np.append(free[1:], np.int32(NOBODY))
-    return int(free[0]) if len(free) else NOBODY
+    return int(free[0]) if len(free) else NOBODY, len(free)
 
 
 def _stalled(program: Program, rows: Rows, now: float) -> Exception:

@@ -92,17 +92,22 @@ class Entry(Generic[P]):
 
 
 def _kind(arg: Any) -> object:
-    """What the machine code for an argument depends on."""
+    """What the machine code for an argument depends on. What is only read may have any strides: a
+    column whose entries are all the same then takes no memory.
+    """
     if isinstance(arg, tuple):
         return tuple(map(_kind, arg))
-    return (arg.ndim, arg.dtype.descr) if isinstance(arg, np.ndarray) else "int"
+    if isinstance(arg, np.ndarray):
+        return (arg.ndim, arg.dtype.descr, arg.flags.writeable)
+    return "int"
 
 
 def _numba_type(numba: Any, arg: Any) -> Any:
     if isinstance(arg, tuple):
         return numba.types.NamedTuple([_numba_type(numba, item) for item in arg], type(arg))
     if isinstance(arg, np.ndarray):
-        return numba.types.Array(numba.from_dtype(arg.dtype), arg.ndim, "C")
+        strides = "C" if arg.flags.writeable else "A"
+        return numba.types.Array(numba.from_dtype(arg.dtype), arg.ndim, strides)
     return numba.types.int64
 
 
@@ -114,7 +119,7 @@ def _words(arg: Any) -> Iterator[int]:
         for item in arg:
             yield from _words(item)
     elif isinstance(arg, np.ndarray):
-        assert arg.flags.c_contiguous
+        assert arg.flags.c_contiguous or not arg.flags.writeable
         yield from (0, 0, arg.size, arg.itemsize, arg.ctypes.data, *arg.shape, *arg.strides)
     else:
         yield int(arg)
