@@ -127,7 +127,7 @@ def test_measured_calls_stand_beside_simulated_ones(tmp_path, capsys) -> None:
 BAD = [
     (b"", "t.json:1:1:"),
     (b'{"traceEvents": [{"ph": "X"', "ends in the middle"),
-    (gzip.compress(b'{"traceEvents": []}' * 99)[:40], "the gzip data is cut or damaged"),
+    (gzip.compress(b'{"traceEvents": []}' * 99, mtime=0)[:40], "the gzip data is cut or damaged"),
     (b'{"events": []}', "expected a trace with traceEvents"),
     (b'{"traceEvents": []}', "has no kernels"),
     (json.dumps({"traceEvents": [kernel(0, 1)]}).encode(), "but none of NCCL's"),

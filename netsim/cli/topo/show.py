@@ -1,6 +1,7 @@
 """`netsim topo show`: what a machine, a cluster or a graph has and gives, and its path types."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -20,8 +21,10 @@ from netsim.cli.topo.options import (
     Settings,
     Sources,
 )
+from netsim.cli.topo.route_text import route_lines
 from netsim.cli.topo.sources_text import source_lines, source_summary
 from netsim.cli.topo.subject import Subject, find_subject
+from netsim.errors import InputError
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph_figures import graph_figures
 from netsim.topology.host import Host
@@ -39,6 +42,9 @@ def show(
     nics_per_node: NicsPerNode = None,
     gpus_per_node: GpusPerNode = None,
     gpu: GpuModel = None,
+    routes: Annotated[
+        bool, typer.Option("--routes", help="Also count flows and collisions on links.")
+    ] = False,
     settings: Settings = None,
     sources: Sources = False,
 ) -> None:
@@ -47,8 +53,13 @@ def show(
     subject = find_subject(name, Options(*given))
     for note in subject.notes:
         typer.echo(note, err=True)
-    for line in source_lines(subject) if sources else _lines(subject):
+    if routes and (subject.cluster is None or subject.cluster.fabric is None):
+        raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
+    for line in _lines(subject):
         typer.echo(line)
+    if routes and subject.cluster is not None:
+        for line in route_lines(subject.cluster):
+            typer.echo(line)
 
 
 def _lines(subject: Subject) -> Iterator[str]:
