@@ -55,7 +55,7 @@ def show(
         typer.echo(note, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
         raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
-    for line in _lines(subject):
+    for line in source_lines(subject) if sources else _lines(subject):
         typer.echo(line)
     if routes and subject.cluster is not None:
         for line in route_lines(subject.cluster):
