@@ -2,11 +2,16 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 from math import log2
 
+import numpy as np
+
+from netsim.schedule import Schedule
 from netsim.schedule.builder import MAX_ROWS
 
 BYTES_A_ROW = 100  # schedule, program, engine and timeline together, with some room
+BYTES_A_PATH = 220  # of a few links: where it goes and what is under way on it
 BYTES_A_ROW_OF_NCCL = 500  # what NCCL plans for each message included
 EXACT_UP_TO = 256  # ranks up to which building is cheaper than estimating
 
@@ -21,6 +26,23 @@ def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1)
     return int(high * (ranks / more) ** exponent)
 
 
+def estimated_size(
+    ranks: int, schedule_at: Callable[[int], Schedule], multiple: int = 1, groups: int = 1
+) -> tuple[int, int]:
+    """Rows and bytes of equal groups of many ranks. Rows with the same ends share a path, as those
+    of a ring; in an all-to-all, each has its own.
+    """
+    known = cache(schedule_at)
+    rows = estimated_rows(ranks, lambda count: len(known(count)), multiple)
+    paths = estimated_rows(ranks, lambda count: _ways(known(count)), multiple)
+    return groups * rows, groups * (rows * BYTES_A_ROW + paths * BYTES_A_PATH)
+
+
+def _ways(schedule: Schedule) -> int:
+    ends = schedule.src.astype(np.int64) * schedule.ranks + schedule.dst
+    return len(np.unique(ends))
+
+
 def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
     """Rows that NCCL's schedule has at least: a send and a receive, or a step of each ring."""
     if collective in ("alltoall", "alltoallv"):
@@ -29,14 +51,14 @@ def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
     return steps * ranks * (ranks - 1) if algorithm == "Ring" else ranks
 
 
-def misfit(rows: int, ranks: int, bytes_a_row: int = BYTES_A_ROW) -> str:
+def misfit(rows: int, memory: int, ranks: int) -> str:
     """Why a schedule would not fit, and what would; empty if it fits."""
     available = available_memory()
-    most = min(available // bytes_a_row, MAX_ROWS)
+    most = min(available * rows // max(1, memory), MAX_ROWS)
     if rows <= most:
         return ""
     return (
-        f"about {rows:.2g} rows would take {rows * bytes_a_row / 1e9:.0f} GB of memory, but "
+        f"about {rows:.2g} rows would take {memory / 1e9:.0f} GB of memory, but "
         f"{available / 1e9:.0f} GB are free and at most {MAX_ROWS:.2g} rows are possible; with "
         f"this algorithm about {max(2, int(ranks * (most / rows) ** 0.5))} ranks would fit, else "
         "take one with fewer steps or larger chunks"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.budget import BYTES_A_ROW_OF_NCCL, estimated_rows, least_rows_of_nccl, misfit
+from netsim.budget import BYTES_A_ROW_OF_NCCL, estimated_size, least_rows_of_nccl, misfit
 from netsim.collectives import (
     ALGORITHMS,
     Collective,
@@ -89,17 +89,17 @@ class Prepared:
             return {**work.parameters, "node_size": self.gpus_per_node}
         return work.parameters
 
-    def estimated_rows(self) -> int:
-        """Rows of all communicators at the largest size, without building large schedules."""
+    def estimated_size(self) -> tuple[int, int]:
+        """Rows and bytes of all communicators at the largest size, without large schedules."""
         work, ranks = self.cell.scenario.collective, len(self.groups[0])
         fixed = {"groups", "root"} & set(self.parameters) or work.pairs or work.matrix or work.root
 
-        def rows_at(count: int) -> int:
+        def schedule_at(count: int) -> Schedule:
             collective = self.collective(max(work.size_list()), ranks=count)
-            return len(build(collective, work.algorithm, **self.parameters))
+            return build(collective, work.algorithm, **self.parameters)
 
         multiple = ranks if fixed else int(self.parameters.get("node_size", 1))
-        return estimated_rows(ranks, rows_at, multiple) * len(self.groups)
+        return estimated_size(ranks, schedule_at, multiple, len(self.groups))
 
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
@@ -242,7 +242,7 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     """Refuse what would not fit, from the rows that NCCL needs at least."""
     ranks, name = len(prepared.groups[0]), prepared.cell.scenario.collective.collective
     rows = least_rows_of_nccl(name, ranks, algorithm) * len(prepared.groups)
-    too_large = misfit(rows, ranks, BYTES_A_ROW_OF_NCCL)
+    too_large = misfit(rows, rows * BYTES_A_ROW_OF_NCCL, ranks)
     if too_large:
         raise prepared.cell.source.error(("workload",), too_large, key=True)
 
@@ -284,7 +284,7 @@ def _check_algorithm(prepared: Prepared) -> None:
         message = f"only NCCL's algorithms have protocols, {work.algorithm} has none"
         raise source.error(("workload", "protocol"), message)
     try:
-        too_large = misfit(prepared.estimated_rows(), len(prepared.gpus))
+        too_large = misfit(*prepared.estimated_size(), len(prepared.gpus))
         if too_large:
             raise source.error(("workload",), too_large, key=True)
     except CollectiveError as error:
