@@ -1,6 +1,7 @@
 """Where machine code is kept, and that a run needs no compiler once it is there."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -105,3 +106,38 @@ def test_simulating_imports_nothing_that_takes_longer_than_simulating() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+SIMULATE = """
+import sys
+from netsim.collectives import build, collective_of
+from netsim.engines import simulate
+from netsim.program import place
+from netsim.topology import switch
+program = place(build(collective_of("all_reduce", 4, 4096), "ring"), switch(4, 1e9))
+print("numba" in sys.modules, simulate(program, "compiled").makespan, "numba" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="folders that cannot be made are named by Unix")
+def test_a_first_run_where_neither_package_nor_home_can_be_written(tmp_path: Path) -> None:
+    """Permissions would not stop root, so a file lies where the package would keep its code."""
+    shutil.copytree(
+        Path(store.__file__).parents[2],
+        tmp_path / "netsim",
+        ignore=shutil.ignore_patterns("__pycache__", "_data"),
+    )
+    (tmp_path / "netsim/engines/compiled/__pycache__").write_text("")
+    (tmp_path / "tmp").mkdir()
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"), "/proc/none")
+    env = {**os.environ, **nowhere, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(tmp_path)}
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
+    said = []
+    for _ in range(2):
+        command = [sys.executable, "-W", "error", "-c", SIMULATE]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=True)
+        said.append(done.stdout.decode().split())
+    assert [words[2] for words in said] == ["True", "False"]  # compiled once, then kept
+    assert said[0][1] == said[1][1]
+    assert len(list((tmp_path / "tmp").rglob("*advance_rows*.code"))) == 1
