@@ -31,6 +31,7 @@ from netsim.expect.settings import AUTO, NCCL_NAMES, Wishes
 from netsim.looped import Looped, looped_build, looped_nccl
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
+from netsim.nccl.variables import VariableError
 from netsim.nccl.version import parse_version
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
@@ -232,6 +233,8 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
         raise _placed(prepared.cell, error) from None
     except ScenarioError:  # in a file of its own, such as one of channels
         raise
+    except VariableError as error:
+        raise source.error(("nccl", "env", error.variable), error.message) from None
     except InputError as error:
         raise source.error(place, error.message, hint=error.hint) from None
     _check_rows(found, largest.algorithm if largest else "")

@@ -115,6 +115,8 @@ def question_row(prepared: Prepared, size: int) -> Row:
 def _validated(prepared: Prepared, size: int) -> str:
     """How far this machine was off where such a case was measured."""
     config = prepared.cell.scenario.cluster
+    if config.faults:  # what was measured was healthy
+        return NOT_VALIDATED
     named = config.fabric.transport if config.fabric else None
     transport: str = named or config.members[0].loaded.machine.transport
     if node_count(config) == 1:

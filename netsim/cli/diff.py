@@ -112,7 +112,7 @@ def _log(path: Path) -> Side:
 
 def _topology(name: str, collective: str, given: Given) -> Side:
     prepared = prepare(checked_cells(asked(name, collective, given).source)[0])
-    rows = [row for row in simulated(prepared, "auto") if row.status == "ok"]
+    rows = [row for row in simulated(prepared, "auto", []) if row.status == "ok"]
     times = {row.size_bytes: row.time_us for row in rows if row.size_bytes and row.time_us}
     why = {row.size_bytes or 0: _reason(row.algorithm, row.protocol, row.bound_by) for row in rows}
     return Side(name, times, why)

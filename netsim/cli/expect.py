@@ -1,5 +1,6 @@
 """`netsim expect`: the table that nccl-tests would print, with what NCCL chooses for each size."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,9 @@ from netsim.cli.expect_question import Given, asked, one_size
 from netsim.cli.expect_table import Engine, Format, print_table
 from netsim.cli.expect_tuner import write_tuner
 from netsim.cli.expect_why import explain
+from netsim.errors import InputError, NetsimError
 from netsim.runs import checked_cells
-from netsim.simulate import prepare
+from netsim.simulate import Prepared, prepare
 
 Text = str | None
 
@@ -95,6 +97,8 @@ def command(
     }  # fmt: skip
     variables = tuple(env or ())
     part = None if acceptance is None else part_of(acceptance)
+    outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}
+    _check_outputs({"--why": why, "--acceptance": acceptance, **outputs}, outputs)
     given = Given(flags, sizes, fabric, transport, variables, nccl_env, tuple(settings or ()))
     question = asked(topology, collective, given)
     prepared = prepare(checked_cells(question.source)[0])
@@ -111,12 +115,35 @@ def command(
     if tuner_out is not None:
         write_tuner(prepared, tuner_out, engine)
         return
+    failures: list[NetsimError] = []
     if part is not None:
-        print_acceptance(prepared, part, engine)
-        return
-    rows = print_table(prepared, form, engine)
+        print_acceptance(prepared, part, engine, failures)
+    else:
+        _table(prepared, form, engine, failures, json_file)
+    if failures:
+        raise failures[0]
+
+
+def _table(
+    prepared: Prepared,
+    form: Format,
+    engine: Engine,
+    failures: list[NetsimError],
+    json_file: Path | None,
+) -> None:
+    rows = print_table(prepared, form, engine, failures)
     for note in approximations(rows):
         typer.echo(note, err=True)
     if json_file is not None:
         written = nccl_tests.write_json(json_file, nccl_tests.run_of(prepared), rows)
         typer.echo(f"wrote {written}", err=True)
+
+
+def _check_outputs(asked_for: Mapping[str, object], files: Mapping[str, Path | None]) -> None:
+    """One answer at a time, and a place for it, before anything is simulated."""
+    several = [flag for flag, value in asked_for.items() if value is not None]
+    if len(several) > 1:
+        raise InputError(f"{' and '.join(several)} are different answers: give one of them")
+    for flag, file in files.items():
+        if file is not None and not file.absolute().parent.is_dir():
+            raise InputError(f"{flag} {file}: there is no folder {file.parent}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import typer
 
 from netsim.cli.expect_table import Engine, simulated
-from netsim.errors import InputError
+from netsim.errors import InputError, NetsimError
 from netsim.results import Row
 from netsim.results.acceptance import acceptance_csv, min_bandwidth
 from netsim.simulate import Prepared
@@ -24,9 +24,11 @@ def part_of(text: str) -> float:
     return part
 
 
-def print_acceptance(prepared: Prepared, part: float, engine: Engine) -> None:
+def print_acceptance(
+    prepared: Prepared, part: float, engine: Engine, failures: list[NetsimError]
+) -> None:
     """The table on standard output; the one number that nccl-tests takes beside it."""
-    rows = list(simulated(prepared, engine))
+    rows = list(simulated(prepared, engine, failures))
     _tell_failures(rows)
     typer.echo(acceptance_csv(rows, part, prepared.cell.scenario.collective.root), nl=False)
     typer.echo(

@@ -19,9 +19,11 @@ Engine = Literal["auto", "simpy", "compiled"]
 MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
 
 
-def print_table(prepared: Prepared, form: Format, engine: Engine) -> list[Row]:
+def print_table(
+    prepared: Prepared, form: Format, engine: Engine, failures: list[NetsimError]
+) -> list[Row]:
     """All sizes; those that cannot be simulated say why and do not stop the rest."""
-    found = simulated(prepared, engine)
+    found = simulated(prepared, engine, failures)
     if form == "csv":
         rows = list(found)
         typer.echo(csv_text(rows), nl=False)
@@ -38,8 +40,8 @@ def print_table(prepared: Prepared, form: Format, engine: Engine) -> list[Row]:
     return rows
 
 
-def simulated(prepared: Prepared, engine: Engine) -> Iterator[Row]:
-    """The row of every size, as it is done."""
+def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
+    """The row of every size, as it is done; what went wrong is added to `failures`."""
     sizes = prepared.cell.scenario.collective.size_list()
     if engine == "auto" and len(sizes) >= MANY_SIZES:
         engine = "compiled"
@@ -47,6 +49,7 @@ def simulated(prepared: Prepared, engine: Engine) -> Iterator[Row]:
         try:
             yield simulate_size(prepared, size, engine=engine)[0]
         except NetsimError as error:
+            failures.append(error)
             yield replace(question_row(prepared, size), status="error", error=str(error))
 
 

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from netsim.errors import InputError
 from netsim.expect.nodes import Node
 from netsim.nccl.channels import Channel, ChannelGraph
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.executed import mixed_layout
 from netsim.nccl.paths import PathTable, p2p_level
 from netsim.nccl.trees import Tree
+from netsim.nccl.variables import VariableError
 
 Pair = tuple[int, int]
 Hop = tuple[int, int, int]  # channel, from, to
@@ -152,9 +152,10 @@ def check_shared_memory(comm: Communicator, nodes: Sequence[Node]) -> None:
     for node in nodes:
         for (one, other), kind in _kinds(comm, node).items():
             if kind == "shm":
-                raise InputError(
-                    f"NCCL_SHM_DISABLE leaves no way between GPUs {one} and {other} of a node but "
-                    "the network, which is not simulated"
+                raise VariableError(
+                    "NCCL_SHM_DISABLE",
+                    f"it leaves no way between GPUs {one} and {other} of a node but the network, "
+                    "which is not simulated",
                 )
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from netsim.errors import InputError
 from netsim.nccl.nic_names import NicNames
 from netsim.nccl.settings import Settings
+from netsim.nccl.variables import VariableError
 from netsim.topology.nccl_xml import Net, Nic, Pci, System
 
 SOCKETS = ("tcp",)  # transports whose NICs are network interfaces to NCCL
@@ -27,7 +27,8 @@ def with_nics(system: System, transport: str, settings: Settings) -> System:
         ),
     )
     if there and not any(nic.nets for pci in _pcis(changed) for nic in pci.nics):
-        raise InputError(f"{variable} names none of the NICs {', '.join(dict.fromkeys(there))}")
+        known = ", ".join(dict.fromkeys(there))
+        raise VariableError(variable, f"it names none of the NICs {known}")
     return changed
 
 

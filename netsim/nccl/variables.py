@@ -3,6 +3,17 @@
 Only names: what a value means is in `environment`. A name that is not here is a mistake.
 """
 
+from netsim.errors import InputError
+
+
+class VariableError(InputError):
+    """A value of a variable that this machine cannot follow."""
+
+    def __init__(self, variable: str, message: str) -> None:
+        super().__init__(message)
+        self.variable = variable
+
+
 ALGORITHMS_AND_CHANNELS = """
 NCCL_ALGO NCCL_PROTO NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS NCCL_MIN_CTAS NCCL_MAX_CTAS
 NCCL_MIN_NRINGS NCCL_MAX_NRINGS NCCL_RINGS NCCL_NTHREADS NCCL_LL128_NTHREADS NCCL_THREAD_THRESHOLDS

@@ -156,3 +156,42 @@ def test_old_versions_fall_back_to_rings_and_say_so(capsys):
     assert "no algorithm available for AllReduce (NVLS needs multicast" in new.err
     obeyed = netsim(capsys, *question[:-4], "--algo", "Tree", "--sizes", "1M", "--nccl", "2.20")
     assert "falls back" not in obeyed.err
+
+
+OTHERS = ("gpu1", "gpu2", "gpu3", "cpu0")
+DEAD = ", ".join(f"{{link: node0.gpu0-node0.{other}, bandwidth: 0%}}" for other in OTHERS)
+
+
+@pytest.mark.parametrize(
+    "form", [("--format", "table"), ("--format", "csv"), ("--acceptance", 0.9)]
+)
+def test_sizes_that_cannot_finish_are_told_and_end_as_such(capsys, form) -> None:
+    question = (
+        "expect",
+        "gh200-x4",
+        "all_reduce",
+        "--sizes",
+        "8,1K",
+        "--set",
+        f"cluster.faults=[{DEAD}]",
+    )
+    outcome = netsim(capsys, *question, *form)
+    assert outcome.code == 3
+    assert "the simulation cannot finish" in outcome.err.splitlines()[-1]
+    assert "(1 run)" not in outcome.out  # no measured run had this fault
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--why", "1M", "--acceptance", "90%"), "--why and --acceptance are different answers: "
+         "give one of them"),
+        (("--tuner-out", "a.csv", "-J", "b.json"), "--tuner-out and -J are different answers: "
+         "give one of them"),
+        (("-J", "nowhere/b.json"), "-J nowhere/b.json: there is no folder nowhere"),
+        (("--graph-out", "nowhere/g.xml"), "--graph-out nowhere/g.xml: there is no folder nowhere"),
+    ],
+)  # fmt: skip
+def test_one_answer_and_a_place_for_it(capsys, options, message) -> None:
+    outcome = netsim(capsys, "expect", "dgx-h100", "all_reduce", *options)
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", message + "\n")
