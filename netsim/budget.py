@@ -51,6 +51,12 @@ def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
     return steps * ranks * (ranks - 1) if algorithm == "Ring" else ranks
 
 
+def misfit_of_nccl(collective: str, ranks: int, groups: int, algorithm: str) -> str:
+    """The same for NCCL's schedule, from the rows that it has at least."""
+    rows = least_rows_of_nccl(collective, ranks, algorithm) * groups
+    return misfit(rows, rows * BYTES_A_ROW_OF_NCCL, ranks)
+
+
 def misfit(rows: int, memory: int, ranks: int) -> str:
     """Why a schedule would not fit, and what would; empty if it fits."""
     available = available_memory()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.budget import BYTES_A_ROW_OF_NCCL, estimated_size, least_rows_of_nccl, misfit
+from netsim.budget import estimated_size, misfit, misfit_of_nccl
 from netsim.collectives import (
     ALGORITHMS,
     Collective,
@@ -244,9 +244,7 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
 def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     """Refuse what would not fit, from the rows that NCCL needs at least."""
     ranks, name = len(prepared.groups[0]), prepared.cell.scenario.collective.collective
-    rows = least_rows_of_nccl(name, ranks, algorithm) * len(prepared.groups)
-    too_large = misfit(rows, rows * BYTES_A_ROW_OF_NCCL, ranks)
-    if too_large:
+    if too_large := misfit_of_nccl(name, ranks, len(prepared.groups), algorithm):
         raise prepared.cell.source.error(("workload",), too_large, key=True)
 
 
@@ -287,8 +285,7 @@ def _check_algorithm(prepared: Prepared) -> None:
         message = f"only NCCL's algorithms have protocols, {work.algorithm} has none"
         raise source.error(("workload", "protocol"), message)
     try:
-        too_large = misfit(*prepared.estimated_size(), len(prepared.gpus))
-        if too_large:
+        if too_large := misfit(*prepared.estimated_size(), len(prepared.gpus)):
             raise source.error(("workload",), too_large, key=True)
     except CollectiveError as error:
         raise _placed(prepared.cell, error) from None
