@@ -51,6 +51,9 @@ def command(
         list[str] | None,
         typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
     ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
+    ] = None,
 ) -> None:
     """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
     flags = {
@@ -75,7 +78,7 @@ def command(
         for note in dict.fromkeys(asides):
             typer.echo(f"{run.file}: {note}", err=True)
         pairs.append((source, run))
-    found = calibrate(pairs)
+    found = calibrate(pairs, jobs)
     for line in report(found):
         typer.echo(line)
     if output is not None:

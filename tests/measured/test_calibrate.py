@@ -1,14 +1,22 @@
 """`netsim calibrate`: parameters that made a log are found again, and their file is used."""
 
+from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from netsim.cli.expect_question import Given
+from netsim.cli.logs_question import Question, question_of
 from netsim.errors import InputError, NetsimError
+from netsim.measured.bands import ALL
+from netsim.measured.calibrate import calibrate
+from netsim.measured.comparison import compare, prepared_for
 from netsim.measured.fit import fit
-from netsim.measured.parameters import Parameter
+from netsim.measured.logs import read_log
+from netsim.measured.parameters import Parameter, parameters_of
+from netsim.measured.ratios import Ratios, Set, changed
 from netsim.nccl.calibrated import calibrated, names_of
 from netsim.nccl.mechanism import mechanism_of
 from netsim.topology.load import load_machine
@@ -51,6 +59,46 @@ def test_figures_that_made_a_log_are_found_and_used(
     assert after.code == 0, after.out
 
 
+def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
+    name = "rtx2080ti_autodl_2_all_reduce_1.csv"
+    (run,) = read_log(Path("scenarios/measured/csv") / name, None)
+    given = run.rows[:: len(run.rows) // 5][:6]
+    six = replace(run, rows=given)
+    others = replace(run, rows=tuple(row for row in run.rows if row not in given))
+    launch = Given({"launch": "single_process"}, "8", None, None, (), False, ())
+    source, _ = question_of(Question(PAIR, None, launch), six)
+    found = calibrate([(source, six)])
+    figures = {
+        name: {"value": figure.value, "stamp": figure.stamp}
+        for name, figure in found.figures.items()
+    }
+    errors = [
+        compare(prepared_for(changed(source, some), others), others).bands[ALL].median
+        for some in ({}, figures)
+    ]
+    assert errors[0] > 0.08, "there was something to gain"
+    assert errors[1] < errors[0] / 3
+
+
+def test_several_processes_find_the_same() -> None:
+    path = Path("scenarios/measured/csv/gh200_alps_4_all_reduce_1.csv")
+    (run,) = read_log(path, None)
+    few = replace(run, rows=run.rows[5:17:4])
+    source, _ = question_of(
+        Question("gh200-x4", None, Given({}, "8", None, None, (), False, ())), few
+    )
+    parameters = parameters_of(prepared_for(source, few))
+    x = np.zeros(len(parameters))
+    sets = [Set(source, few, few.rows)]
+    found = []
+    for jobs in (1, 2):
+        with Ratios(parameters, sets, jobs, large=2) as ratios:
+            assert (ratios.pool is None) is (jobs == 1)
+            found.append(np.concatenate(ratios.at([x, x + 0.1], range(3))))
+    assert np.array_equal(*found)
+    assert not np.array_equal(found[0][:3], found[0][3:])
+
+
 def test_a_fit_finds_what_points_show_and_says_what_they_do_not() -> None:
     parameters = [
         Parameter("shown", {"launch.kernel": 1e-6}, 1 / 3, 3),
@@ -59,9 +107,10 @@ def test_a_fit_finds_what_points_show_and_says_what_they_do_not() -> None:
     ]
     weight = np.linspace(1.0, 0.3, 9)
 
-    def residuals(x):
-        first, second = weight * (x[0] - log(1.5)), weight * (x[2] - log(1.3))
-        return np.concatenate([first, second])
+    def residuals(places):
+        return [
+            np.concatenate([weight * (x[0] - log(1.5)), weight * (x[2] - log(1.3))]) for x in places
+        ]
 
     asked = []
     found = fit(parameters, residuals, asked.append)
