@@ -34,10 +34,12 @@ def run(program: Program, *, progress: Progress | None = None) -> Timeline:
     """Simulate a program; `progress(rows done, rows, now)` is told how far it is now and then."""
     give_back()
     found = group_rows(program)
-    rows, net = _rows(program, found), _net(found)
+    rows = _rows(program, found)
+    ready, free = _list_free_rows(rows)
+    places = _places(min(free, len(found.groups) - 1))
+    net, future = _net(found, places), _future(program, found, places)
     core = net.core[0]
-    core["ready"], free = _list_free_rows(rows)
-    future = _future(program, found, min(free, len(net.seats)))
+    core["ready"] = ready
     give_back()
 
     def look() -> None:
@@ -59,6 +61,13 @@ def run(program: Program, *, progress: Progress | None = None) -> Timeline:
     if state == STALLED:
         raise _stalled(program, rows, float(core["now"]))
     return Timeline(rows.start, rows.end)
+
+
+def _places(seats: int) -> int:
+    """Places for so many seats: as many as an agenda of them has leaves, for `looks` has one for
+    every seat that `ends` has room for.
+    """
+    return 1 << (max(seats, _PLACES) - 1).bit_length()
 
 
 def _rows(program: Program, found: Grouping) -> Rows:
@@ -90,7 +99,7 @@ def _rows(program: Program, found: Grouping) -> Rows:
     )
 
 
-def _net(found: Grouping) -> Net:
+def _net(found: Grouping, places: int) -> Net:
     """All at rest. What is not touched of the seats takes no memory."""
     core = np.zeros(1, CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "dirty", "moved"):
@@ -104,7 +113,7 @@ def _net(found: Grouping) -> Net:
         draws=found.draws,
         members=found.members,
         seats=untouched(len(found.groups) - 1, SEAT),
-        looks=empty_agenda(len(found.links) + _has_caps(found) * _PLACES),
+        looks=empty_agenda(len(found.links) + _has_caps(found) * places),
     )
 
 
@@ -112,7 +121,7 @@ def _has_caps(found: Grouping) -> bool:
     return bool(np.isfinite(found.limits["cap"]).any())
 
 
-def _future(program: Program, found: Grouping, seats: int) -> Future:
+def _future(program: Program, found: Grouping, places: int) -> Future:
     """Nothing but the changes of capacity, closed by one that never comes; with room for so many
     seats at first.
     """
@@ -122,7 +131,7 @@ def _future(program: Program, found: Grouping, seats: int) -> Future:
         if found.number[link] >= 0
     ]
     return Future(
-        ends=empty_agenda(max(seats, _PLACES)),
+        ends=empty_agenda(places),
         alarms=empty_agenda(_PLACES),
         alarm_row=untouched(len(program), np.int32),
         changes=np.array([*known, (inf, 0.0, 0)], CHANGE),

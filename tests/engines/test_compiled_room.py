@@ -1,0 +1,27 @@
+"""Every seat that may end has a place of its own among the looks, as long as both are grown alike."""
+
+import numpy as np
+import pytest
+
+from netsim.engines.compiled import engine
+from netsim.engines.compiled.agenda import grown
+from netsim.engines.compiled.groups import group_rows
+from netsim.schedule import Builder, Style
+from tests.engines.test_compiled_cases import program
+
+
+@pytest.mark.parametrize("count", [1, 1000, 1500, 3000, 5000])
+@pytest.mark.parametrize("links", [1, 500])
+def test_looks_have_a_place_for_every_seat(count: int, links: int) -> None:
+    builder = Builder(2)
+    styles = [builder.style(Style(cap=1.0 + i)) for i in range(count)]
+    builder.rows(styles, 0, 1, builder.work(np.ones(count)))
+    paths = [(i % links,) for i in range(count)]
+    made = program(builder, [4.0] * links, paths, list(range(count)))
+    found = group_rows(made)
+    places = engine._places(len(found.groups) - 1)
+    net, future = engine._net(found, places), engine._future(made, found, places)
+    looks, ends = net.looks, future.ends
+    for _ in range(2):
+        assert len(looks) // 2 >= len(net.links) + len(ends) // 2
+        looks, ends = grown(looks), grown(ends)
