@@ -1,4 +1,4 @@
-"""Every seat that may end has a place of its own among the looks, as long as both are grown alike."""
+"""Every seat that may end has a place of its own among the looks, also once both have grown."""
 
 import numpy as np
 import pytest
