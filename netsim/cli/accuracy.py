@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from netsim.cli.counter import Counter
-from netsim.errors import InputError
 from netsim.measured.accuracy import Accuracy, chosen, compared, read_accuracy, run_index
 from netsim.measured.bands import ALL, BANDS, Error, band_of, by_band, grouped
 from netsim.measured.index import read_index
@@ -16,9 +15,10 @@ from netsim.measured.page import classes_of, page_text, results_path
 from netsim.measured.points import Point
 from netsim.plots.accuracy import plot_accuracy
 from netsim.presets import preset_folder
-from netsim.results.folder import write_text
+from netsim.results.folder import check_writable, write_text
 
 MOST_CHANGES = 12
+INTERRUPTED = 130
 NAME = 36
 
 
@@ -51,8 +51,8 @@ def command(
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
     before = read_accuracy(against) if against else ()
     for flag, file in (("--json", json_file), ("--page", page)):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise InputError(f"{flag} {file}: there is no folder {file.parent}")
+        if file is not None:
+            check_writable(flag, file)
     index = _index(index)
     entries = chosen(read_index(index), only or ())
     with Counter("runs", quiet) as counter:
@@ -65,7 +65,7 @@ def command(
         typer.echo(line)
     if plots is not None:
         _pictures(found, plots)
-    if page is not None and found.points:
+    if page is not None and found.points and not found.missing:
         folder = page.parent / page.stem
         pictures = {name: f"{page.stem}/{file.name}" for name, file in _pictures(found, folder)}
         write_text(page, "\n".join(page_text(found, entries, pictures)) + "\n")
@@ -73,6 +73,11 @@ def command(
             write_text(results_path(index), classes_of(found.points, entries))
     for line in _asides(found, quiet):
         typer.echo(line, err=True)
+    if found.missing:
+        runs = len({point.run for point in found.points})
+        left = ", no page is written" if page is not None else ""
+        typer.echo(f"interrupted: only what was finished is shown ({runs} runs){left}", err=True)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _index(path: Path) -> Path:

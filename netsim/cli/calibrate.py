@@ -16,6 +16,7 @@ from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.comparison import prepared_for
 from netsim.measured.logs import read_log
 from netsim.measured.proposals import check_ranks, contradictions
+from netsim.results.folder import check_writable
 from netsim.scenario.clusters import node_count
 from netsim.units import format_bandwidth, format_time
 
@@ -62,8 +63,8 @@ def command(
     }  # fmt: skip
     given = Given(flags, "8", fabric, transport, tuple(env or ()), False, tuple(settings or ()))
     text = machine_text(topology)
-    if output is not None and not output.absolute().parent.is_dir():
-        raise InputError(f"-o {output}: there is no folder {output.parent}")
+    if output is not None:
+        check_writable("-o", output)
     pairs = []
     for run in (run for path in logs for run in read_log(path, collective)):
         if not run.rows:

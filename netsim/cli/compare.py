@@ -20,7 +20,7 @@ from netsim.measured.logs import read_log
 from netsim.measured.proposals import check_ranks, contradictions
 from netsim.plots import plot_results
 from netsim.results import csv_text
-from netsim.results.folder import write_text
+from netsim.results.folder import check_writable, write_text
 from netsim.scenario.clusters import line_rate, node_count
 from netsim.units import UnitError, parse_ratio
 from netsim.yamlio.source import Source
@@ -84,8 +84,8 @@ def command(
     }  # fmt: skip
     given = Given(flags, "8", fabric, transport, tuple(env or ()), False, tuple(settings or ()))
     asked = Question(topology, scenario, given)
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise InputError(f"--json {json_file}: there is no folder {json_file.parent}")
+    if json_file is not None:
+        check_writable("--json", json_file)
     runs = [run for path in logs for run in read_log(path, collective)]
     done = [_compared(asked, run, explain) for run in runs]
     _write(done, asked, output, json_file)

@@ -1,9 +1,8 @@
 """Rows of `netsim expect` as text: nccl-tests' columns, and NCCL's choice beside them."""
 
-from netsim.cli.tables import halves
+from netsim.cli.tables import SURE, halves, sure
 from netsim.results import Row
 
-_SURE = 14  # characters of how a case is validated; the whole text is in the CSV
 _CHOICE = f"  {'algorithm':<13}  {'protocol':<9}  {'chan':>4}"
 
 
@@ -15,7 +14,7 @@ def header() -> str:
         [
             f"#{'out-of-place':>61}{'in-place':>25}",
             f"# {'size':>10}  {'count':>12}  {'type':>8}{half}{half}{_CHOICE}"
-            f"  {'validated':<{_SURE}}  bound by",
+            f"  {'validated':<{SURE}}  bound by",
             f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}{units}{units}",
         ]
     )
@@ -26,7 +25,5 @@ def line(row: Row) -> str:
     fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}"
     channels = "" if row.channels is None else str(row.channels)
     choice = f"  {row.algorithm:<13}  {row.protocol:<9}  {channels:>4}"
-    sure = row.validated.split(" (" if row.validated.startswith("not") else ")")[0]
-    sure = sure if sure.startswith("not") or not sure else f"{sure})"
     last = row.bound_by if row.status == "ok" else row.error
-    return f"{fixed}{halves(row)}{choice}  {sure:<{_SURE}}  {last}"
+    return f"{fixed}{halves(row)}{choice}  {sure(row.validated):<{SURE}}  {last}"

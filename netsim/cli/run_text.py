@@ -9,12 +9,15 @@ from netsim.cli import tables
 from netsim.cli.nccl_tests import run_of
 from netsim.cli.step_text import StepTable
 from netsim.errors import InputError
+from netsim.expect.settings import AUTO, NCCL_NAMES
 from netsim.results import Row, csv_text
 from netsim.results.nccl_tests import TestRun, closing, line, opening
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.scenario.training import Recorded, Training
 from netsim.simulate import prepare
+
+HELD = (AUTO, *NCCL_NAMES)
 
 
 class Printer(Protocol):
@@ -33,12 +36,14 @@ class _Table:
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.cells, self.axes = cells, list(cells[0].axes)
         self.begun = False
+        # What NCCL would do can be held against hardware, textbook algorithms cannot.
+        self.validated = any(cell.scenario.collective.algorithm in HELD for cell in cells)
 
     def lines(self, cell: Cell, row: Row) -> Iterator[str]:
         if not self.begun:
-            yield from (self._title(), tables.header(self.axes))
+            yield from (self._title(), tables.header(self.axes, validated=self.validated))
         self.begun = True
-        yield tables.line(row, self.axes)
+        yield tables.line(row, self.axes, validated=self.validated)
 
     def end(self, rows: Sequence[Row]) -> Iterator[str]:
         yield tables.footer(rows)

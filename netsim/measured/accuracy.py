@@ -6,9 +6,11 @@ The same index gives the same points, however many processes share the work.
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from math import log2, sqrt
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ class Accuracy:
     points: tuple[Point, ...]
     failed: tuple[Failed, ...] = ()
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: int = 0  # parts that were not simulated: somebody interrupted
 
     def json(self) -> str:
         """The points and the error by band, healthy runs apart from others."""
@@ -58,7 +61,7 @@ def run_index(
     jobs: int | None = None,
     done: Callable[[int, int], None] | None = None,
 ) -> Accuracy:
-    """Simulate all runs; `done` hears how many parts of how many are finished."""
+    """Simulate all runs, or until Ctrl-C; `done` hears how many parts of how many are finished."""
     parts: list[Part] = []
     failed: list[Failed] = []
     for entry in entries:
@@ -68,11 +71,13 @@ def run_index(
             failed.append(Failed(entry.id, str(error)))
     order = sorted(range(len(parts)), key=lambda number: -_work(parts[number]))
     answers: dict[int, Answer] = {}
-    for number, found in _answers(parts, order, jobs or os.cpu_count() or 1):
-        answers[number] = found
-        if done:
-            done(len(answers), len(parts))
-    return _joined([answers[number] for number in range(len(parts))], failed)
+    with suppress(KeyboardInterrupt):  # what is finished is worth having
+        for number, found in _answers(parts, order, jobs or os.cpu_count() or 1):
+            answers[number] = found
+            if done:
+                done(len(answers), len(parts))
+    finished = _joined([answers[number] for number in sorted(answers)], failed)
+    return replace(finished, missing=len(parts) - len(answers))
 
 
 def _answers(parts: Sequence[Part], order: list[int], jobs: int) -> Iterator[tuple[int, Answer]]:
@@ -81,14 +86,21 @@ def _answers(parts: Sequence[Part], order: list[int], jobs: int) -> Iterator[tup
             yield number, answer(parts[number])
         return
     spawn = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
-    with ProcessPoolExecutor(min(jobs, len(parts)), mp_context=spawn) as pool:
+    with ProcessPoolExecutor(min(jobs, len(parts)), spawn, ignore_interrupts) as pool:
         waiting = {pool.submit(answer, parts[number]): number for number in order}
         try:
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()  # nobody waits for what they are at
             raise
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C reaches all processes; whoever shares out the work decides what becomes of it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _parts(entry: Entry) -> list[Part]:

@@ -21,9 +21,7 @@ STEP = 0.1  # of a parameter, for differences: simulated times are piecewise smo
 DEPENDS = 1e-3  # the same from which a point depends on a parameter at all
 SHOWS = 0.03  # change of a log time by a factor of e from which a point shows a parameter
 NOISE = 0.05  # of a measured point, as a part
-PULL = (
-    0.25  # weight of the pull: figures differ by a quarter among systems, model and points by 6 %
-)
+PULL = 0.25  # weight of the pull: systems differ by about a quarter, points by 6 %
 ROUNDS = 4  # of each loss, the first of them where it begins
 DRAWS = 200
 WIDE = np.log(2.5)  # an interval wider than this factor tells nothing

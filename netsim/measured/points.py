@@ -1,6 +1,6 @@
 """Points: a measured time beside a simulated one, for one run at one size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from math import log
@@ -74,7 +74,8 @@ def answer(part: Part) -> Answer:
         failed: list[Failed] = []
         for key, rows in groupby(part.rows, key=lambda row: (dtype_of(row.dtype), row.root)):
             chosen = list(rows)
-            plan, prepared = _prepared(plan, chosen, *key)
+            sizes = sorted({row.size_bytes for row in chosen})
+            plan, prepared = prepared_at(plan, sizes, *key)
             for row in chosen:
                 try:
                     points += point_of(entry, prepared, row)
@@ -85,11 +86,8 @@ def answer(part: Part) -> Answer:
     return Answer(entry.id, tuple(points), tuple(failed), plan.notes)
 
 
-def _prepared(
-    plan: Mapped, rows: Sequence[Measured], dtype: str, root: int
-) -> tuple[Mapped, Prepared]:
+def prepared_at(plan: Mapped, sizes: list[int], dtype: str, root: int) -> tuple[Mapped, Prepared]:
     """The prepared cell; variables that force what cannot be had are left out, and told."""
-    sizes = sorted({row.size_bytes for row in rows})
     try:
         return plan, _prepare(plan, sizes, dtype, root)
     except NetsimError as error:

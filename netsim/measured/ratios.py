@@ -5,6 +5,7 @@ No point is simulated twice with parameters that are alike for it.
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -75,6 +76,7 @@ _here: list[Cells] = []  # of a worker process
 
 
 def _begin(cells: Cells) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever shares out the work hears of it
     _here[:] = [cells]
 
 

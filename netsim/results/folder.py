@@ -109,6 +109,17 @@ def _remove_outputs(path: Path) -> None:
             file.unlink(missing_ok=True)
 
 
+def check_writable(flag: str, path: Path) -> None:
+    """Refuse a file that could not be written, before anything is simulated for it."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"{flag} {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InputError(f"{flag} {path}: this is a folder, expected a file to write")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"{flag} {path}: no permission to write it")
+
+
 def write_text(path: Path, text: str) -> Path:
     """Replace a file as a whole: it is never half written."""
     return write_bytes(path, text.encode())

@@ -202,7 +202,8 @@ def test_small_calls_take_microseconds(capsys, collective: str, algorithm: str) 
     (row,) = json.loads(outcome.out)
     assert (row["status"], row["algorithm"], row["protocol"]) == ("ok", algorithm, "LL")
     assert 4 < row["time_us"] < 26  # at least the launch of a kernel
-    assert (row["validated"], row["nccl_version"]) == ("not validated", "2.30.7")
+    assert re.fullmatch(r"\d+% \(\d+ runs?\)", row["validated"])  # of the corpus that comes with it
+    assert row["nccl_version"] == "2.30.7"
 
 
 def test_one_process_for_all_gpus_is_bound_by_its_launches(capsys) -> None:

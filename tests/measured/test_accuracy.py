@@ -1,7 +1,7 @@
 """`netsim accuracy` on small indexes: mapping, points, errors, what cannot be mapped."""
 
 import json
-from math import log
+from math import log, prod
 from pathlib import Path
 
 import pytest
@@ -9,9 +9,9 @@ import pytest
 from netsim.errors import InputError
 from netsim.measured.accuracy import compared, read_accuracy, run_index
 from netsim.measured.bands import band_of, error_of
-from netsim.measured.index import read_index
-from netsim.measured.mapping import mapped
-from netsim.measured.points import Point
+from netsim.measured.index import Entry, read_index
+from netsim.measured.mapping import dtype_of, mapped
+from netsim.measured.points import Point, answer, prepared_at
 from netsim.validated import validated
 from tests.cli.command import netsim
 
@@ -178,6 +178,57 @@ def test_an_earlier_result_must_be_one(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[]")
     with pytest.raises(InputError, match="not a result of netsim accuracy"):
         read_accuracy(tmp_path / "x.json")
+
+
+def test_an_interrupted_accuracy_prints_what_is_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = index(tmp_path, {"id": "first"}, {"id": "second"})
+
+    def interrupted(part):
+        if part.entry.id == "second":
+            raise KeyboardInterrupt
+        return answer(part)
+
+    monkeypatch.setattr("netsim.measured.accuracy.answer", interrupted)
+    kept, page = tmp_path / "kept.json", tmp_path / "page.md"
+    options = ("--jobs", 1, "--json", kept, "--page", page)
+    done = netsim(capsys, "accuracy", path, *options)
+    assert done.code == 130
+    assert "  first" in done.out
+    assert "second" not in done.out
+    assert "interrupted: only what was finished is shown (1 runs), no page is written" in done.err
+    assert {point.run for point in read_accuracy(kept)} == {"first"}
+    assert not page.exists()
+
+
+def test_a_result_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netsim.cli.accuracy.run_index", lambda *_: pytest.fail("it ran"))
+    path = index(tmp_path, {})
+    for file, message in ((tmp_path, "this is a folder"), ("no/such.json", "there is no folder")):
+        done = netsim(capsys, "accuracy", path, "--json", file)
+        assert done.code == 2
+        assert message in done.err
+
+
+def test_every_run_of_the_corpus_has_a_scenario_that_can_be_prepared() -> None:
+    entries = read_index(Path("scenarios/measured/index.yaml"))
+    assert len(entries) == 70
+    for entry in entries:
+        rows = entry.rows()
+        assert rows, entry.id
+        smallest = min(row.size_bytes for row in rows)
+        _, prepared = prepared_at(mapped(entry), [smallest], dtype_of(rows[0].dtype), rows[0].root)
+        assert prepared.jobs, entry.id
+        assert len(prepared.gpus) == entry_ranks(entry), entry.id
+        assert prepared.planned(smallest) is not None, entry.id
+
+
+def entry_ranks(entry: Entry) -> int:
+    counts = (entry.topology.get(key, 1) for key in ("nodes", "gpus_per_node"))
+    return prod(int(count) for count in counts)
 
 
 def test_the_page_its_pictures_and_what_validated_says(
