@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -13,9 +13,11 @@ from netsim.measured.bands import ALL, BANDS, Error, band_of, by_band, grouped
 from netsim.measured.index import read_index
 from netsim.measured.page import classes_of, page_text, results_path
 from netsim.measured.points import Point
-from netsim.plots.accuracy import plot_accuracy
+from netsim.plots.accuracy import MOST_CURVES, plot_accuracy
 from netsim.presets import preset_folder
 from netsim.results.folder import check_writable, write_text
+
+T = TypeVar("T")
 
 MOST_CHANGES = 12
 INTERRUPTED = 130
@@ -67,7 +69,10 @@ def command(
         _pictures(found, plots)
     if page is not None and found.points and not found.missing:
         folder = page.parent / page.stem
-        pictures = {name: f"{page.stem}/{file.name}" for name, file in _pictures(found, folder)}
+        pictures = {
+            name: [f"{page.stem}/{file.name}" for file in files]
+            for name, files in _pictures(found, folder).items()
+        }
         write_text(page, "\n".join(page_text(found, entries, pictures)) + "\n")
         if not only:
             write_text(results_path(index), classes_of(found.points, entries))
@@ -87,17 +92,28 @@ def _index(path: Path) -> Path:
     return kept if asked and not path.is_file() else path
 
 
-def _pictures(found: Accuracy, folder: Path) -> list[tuple[str, Path]]:
-    """A picture for each machine, by its name."""
+def _pictures(found: Accuracy, folder: Path) -> dict[str, list[Path]]:
+    """The pictures of each machine, by its name: no more runs in one than there are colours."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    written: dict[str, list[Path]] = {}
     for machine, points in grouped(found.points, attrgetter("machine")).items():
-        curves = {
-            run: [(p.size_bytes, p.measured_us, p.simulated_us) for p in some]
+        curves = [
+            (run, [(p.size_bytes, p.measured_us, p.simulated_us) for p in some])
             for run, some in grouped(points, attrgetter("run")).items()
-        }
-        written.append((machine, plot_accuracy(curves, folder / machine, machine)[0]))
+        ]
+        for number, few in enumerate(_batched(curves, MOST_CURVES), 1):
+            name = machine if len(curves) <= MOST_CURVES else f"{machine}-{number}"
+            made = plot_accuracy(dict(few), folder / name, machine)
+            written.setdefault(machine, []).append(made[0])
     return written
+
+
+def _batched(values: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Values in as few parts of about equal size as hold at most so many."""
+    parts = -(-len(values) // most)
+    size = -(-len(values) // parts)
+    for first in range(0, len(values), size):
+        yield values[first : first + size]
 
 
 def report(found: Accuracy) -> Iterator[str]:

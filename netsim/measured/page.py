@@ -47,14 +47,12 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
 
 
 def page_text(
-    found: Accuracy, entries: Sequence[Entry], pictures: Mapping[str, str]
+    found: Accuracy, entries: Sequence[Entry], pictures: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
     """The lines of the page; `pictures` are the files by machine, relative to the page."""
     yield INTRO
     healthy = [point for point in found.points if point.healthy]
-    runs = len({point.run for point in healthy})
-    yield f"Model {MODEL_VERSION}, {runs} healthy runs, {len(healthy)} points.\n"
-    yield from _table("", {"all healthy runs": healthy})
+    yield from _headline(found, healthy, [entry for entry in entries if not entry.healthy])
     yield "\n## By machine\n"
     yield from _table("machine", _by(healthy, "machine"))
     yield "\n## By collective\n"
@@ -62,8 +60,8 @@ def page_text(
     sources = {entry.id: entry.text("source") for entry in entries}
     for machine, points in sorted(grouped(found.points, lambda p: p.machine).items()):
         yield f"\n## {machine}\n"
-        if machine in pictures:
-            yield f"![Measured and simulated times on {machine}]({pictures[machine]})\n"
+        for picture in pictures.get(machine, ()):
+            yield f"![Measured and simulated times on {machine}]({picture})\n"
         marked = {
             name + ("" if some[0].healthy else " (problem)"): some
             for name, some in grouped(points, lambda p: p.run).items()
@@ -72,11 +70,49 @@ def page_text(
         links = sorted({sources[p.run] for p in points if sources[p.run].startswith("http")})
         if links:
             yield "\nSources: " + ", ".join(f"<{link}>" for link in links)
+    yield from _assumed(found)
     if found.failed:
         yield "\n## Not simulated\n"
         for one in found.failed:
             size = "" if one.size_bytes is None else f" at {one.size_bytes} B"
             yield f"- {one.run}{size}: {one.reason}"
+
+
+def _headline(found: Accuracy, healthy: Sequence[Point], ill: Sequence[Entry]) -> Iterator[str]:
+    """The figures of all healthy runs, and under which conditions they hold."""
+    runs = len({point.run for point in healthy})
+    machines = len({point.machine for point in healthy})
+    where = f"{_count(runs, 'healthy run')} on {_count(machines, 'kind')} of machine"
+    where += "s" * (machines != 1)
+    yield f"Model {MODEL_VERSION}, {where}, {_count(len(healthy), 'point')}.\n"
+    problems = [point for point in found.points if not point.healthy]
+    parts = {"all healthy runs": healthy, "runs with a problem": problems}
+    yield from _table("", {name: some for name, some in parts.items() if some})
+    yield "\nConditions:\n"
+    yield (
+        "- The constants of execution were fitted to some of these runs (comments in "
+        "`netsim/nccl/mechanism.py` name them), so this is how well one set of constants for each "
+        "generation describes all of them, not a forecast for machines that are not among them."
+    )
+    yield "- Every point counts alike, so runs with many sizes count more than those with few."
+    yield "- A column `validated` quotes the median of its class here, however few its runs are."
+    if ill:
+        names = ", ".join(f"{entry.id} ({entry.text('healthy')})" for entry in ill)
+        yield f"- Kept apart as having a problem: {names}."
+    if found.notes:
+        yield f"- Something was assumed for {_count(len(found.notes), 'run')}, as listed below."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _assumed(found: Accuracy) -> Iterator[str]:
+    """What entries of the index left open."""
+    if found.notes:
+        yield "\n## Assumed\n"
+        for run, notes in sorted(found.notes.items()):
+            yield f"- {run}: {'; '.join(notes)}"
 
 
 def _by(points: Sequence[Point], key: str) -> dict[str, list[Point]]:

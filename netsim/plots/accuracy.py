@@ -20,6 +20,7 @@ from netsim.plots.style import (
 
 Curve = Sequence[tuple[int, float, float]]  # size, measured µs, simulated µs
 WITHIN = (0.85, 1.15)
+MOST_CURVES = len(PALETTE)  # in one picture: each with a colour of its own
 
 
 def plot_accuracy(
@@ -37,7 +38,11 @@ def plot_accuracy(
             times.plot(
                 sizes, [m for _, m, _ in curve], label=name, markerfacecolor="none", **points
             )
-            ratios.plot(sizes, [s / m for _, m, s in curve], color=colour, linewidth=1.2)
+            ratio = [s / m for _, m, s in curve]
+            ratios.plot(
+                sizes, ratio, color=colour, linewidth=1.2, marker=marker, markersize=3,
+                markerfacecolor="none",
+            )  # fmt: skip
         every = [time for curve in curves.values() for _, m, s in curve for time in (m, s)]
         time_axis(times, min(every), max(every))
         times.set_ylabel("time: points measured, lines simulated")

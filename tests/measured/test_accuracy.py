@@ -12,6 +12,7 @@ from netsim.measured.bands import band_of, error_of
 from netsim.measured.index import Entry, read_index
 from netsim.measured.mapping import dtype_of, mapped
 from netsim.measured.points import Point, answer, prepared_at
+from netsim.plots.accuracy import MOST_CURVES
 from netsim.validated import validated
 from tests.cli.command import netsim
 
@@ -239,11 +240,24 @@ def test_the_page_its_pictures_and_what_validated_says(
     done = netsim(capsys, "accuracy", path, "--jobs", 1, "--page", page)
     assert done.code == 0, done.err
     text = page.read_text()
-    assert "1 healthy runs, 1 points" in text
+    assert "1 healthy run on 1 kind of machine, 1 point" in text
     assert "| ill (problem) |" in text
     assert (tmp_path / "validation" / "rtx2080ti-x2.svg").stat().st_size > 1000
     (found,) = json.loads((tmp_path / "validated.json").read_text())
     assert (found["machine"], found["band"], found["runs"]) == ("rtx2080ti-x2", "<=64KiB", 1)
+
+
+def test_no_picture_has_more_runs_than_colours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = index(tmp_path, *({"id": f"run{n}"} for n in range(MOST_CURVES + 1)))
+    page = tmp_path / "validation.md"
+    done = netsim(capsys, "accuracy", path, "--jobs", 1, "--page", page)
+    assert done.code == 0, done.err
+    files = sorted(file.name for file in (tmp_path / "validation").iterdir())
+    assert files == ["rtx2080ti-x2-1.svg", "rtx2080ti-x2-2.svg"]
+    text = page.read_text()
+    assert all(f"(validation/{name})" in text for name in files)
 
 
 def test_validated_is_of_the_nearest_class(monkeypatch: pytest.MonkeyPatch) -> None:
