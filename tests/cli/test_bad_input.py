@@ -36,7 +36,7 @@ TYPOS = {
         "name: x",
         "jobs: {}",
         "1:1: jobs: unknown key 'jobs' "
-        "(known: name, cluster, workload, nccl, launch, sweep, outputs, seed, prices)",
+        "(known: name, cluster, workload, nccl, launch, sweep, outputs, measured, seed, prices)",
     ),
     "duplicate key": ("name: x", "name: x\nname: y", "2:1: duplicate key 'name', first in line 1"),
     "wrong type": (

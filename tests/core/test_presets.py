@@ -10,8 +10,8 @@ from netsim.topology.load import load_machine
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
-# Fewer micro-batches of the largest, which takes half a minute.
-SMALLER = {"layouts-70b": ["workload.batch=32"]}
+# Fewer micro-batches and hosts of the largest, which take minutes.
+SMALLER = {"layouts-70b": ["workload.batch=32"], "fabrics-1024": ["cluster.nodes=8"]}
 MACHINES = sorted((ROOT / "topologies").glob("*.yaml"))
 
 
