@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import netsim
+
+DASK = find_spec("distributed") is not None
 
 SWEEP = """\
 name: sweep
@@ -158,7 +161,7 @@ def test_parts_of_other_sweeps_do_not_go_together(capsys) -> None:
         (["--shard", "3/2"], "--shard: expected i/n such as 1/8"),
         (["--shard", "11/11"], "this part has no cells"),
         (["--jobs", "0"], "--jobs: expected 1 to"),
-        (["--dask", "tcp://127.0.0.1:1"], "--dask tcp://127.0.0.1:1: "),
+        (["--dask", "tcp://127.0.0.1:1"], "--dask tcp://127.0.0.1:1: " if DASK else "netsim[dask]"),
     ],
 )
 def test_mistakes_about_workers_get_one_message(capsys, monkeypatch, arguments, message) -> None:
