@@ -9,15 +9,12 @@ import typer
 
 from netsim.cli.calibration_file import machine_text, written_file
 from netsim.cli.expect_question import Given
-from netsim.cli.logs_question import Question, question_of
+from netsim.cli.logs_question import Question, prepared_with_notes, question_of
 from netsim.errors import InputError
 from netsim.measured.bands import ALL, BANDS, Error
 from netsim.measured.calibrate import Calibrated, calibrate
-from netsim.measured.comparison import prepared_for
 from netsim.measured.logs import read_log
-from netsim.measured.proposals import check_ranks, contradictions
 from netsim.results.folder import check_writable
-from netsim.scenario.clusters import node_count
 from netsim.units import format_bandwidth, format_time
 
 Text = str | None
@@ -70,14 +67,7 @@ def command(
         if not run.rows:
             raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
         source, notes = question_of(Question(topology, None, given), run)
-        prepared = prepared_for(source, run)
-        scenario = prepared.cell.scenario
-        hosts = node_count(scenario.cluster)
-        check_ranks(run, len(prepared.gpus), hosts)
-        asides = [*notes, *run.notes, *contradictions(run, scenario.launch_costs().style, hosts)]
-        asides += [f"not used: {problem}" for problem in run.problems]
-        for note in dict.fromkeys(asides):
-            typer.echo(f"{run.file}: {note}", err=True)
+        prepared_with_notes(source, notes, run)
         pairs.append((source, run))
     found = calibrate(pairs, jobs)
     for line in report(found):

@@ -10,14 +10,13 @@ import typer
 
 from netsim.cli.compare_text import header, line, summary
 from netsim.cli.expect_question import Given
-from netsim.cli.logs_question import Question, question_of
+from netsim.cli.logs_question import Question, prepared_with_notes, question_of
 from netsim.errors import InputError
 from netsim.measured.bands import ALL, as_values
 from netsim.measured.comparison import Compared, compare, prepared_for
 from netsim.measured.hypotheses import explanations
 from netsim.measured.log_run import LogRun
 from netsim.measured.logs import read_log
-from netsim.measured.proposals import check_ranks, contradictions
 from netsim.plots import plot_results
 from netsim.results import csv_text
 from netsim.results.folder import check_writable, write_text
@@ -109,17 +108,11 @@ def _compared(asked: Question, run: LogRun, explain: bool) -> Compared:
     source, notes = question_of(asked, run)
     if not run.rows:
         raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
-    prepared = prepared_for(source, run)
-    scenario = prepared.cell.scenario
-    hosts = node_count(scenario.cluster)
-    check_ranks(run, len(prepared.gpus), hosts)
-    asides = [*notes, *run.notes, *contradictions(run, scenario.launch_costs().style, hosts)]
-    asides += [f"not used: {problem}" for problem in run.problems]
-    for note in dict.fromkeys(asides):
-        typer.echo(f"{run.file}: {note}", err=True)
+    prepared = prepared_with_notes(source, notes, run)
     if len(run.rows) == 1:
         typer.echo(f"{run.file}: one size only: no curve to compare", err=True)
     found = compare(prepared, run)
+    hosts = node_count(prepared.cell.scenario.cluster)
     typer.echo(f"# {run.collective} on {hosts} x {found.rows[0].topology}, {run.file}")
     typer.echo(header())
     for row in found.rows:

@@ -1,13 +1,19 @@
 """The scenario that a log is held against: options and files as given, the rest as the log says."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import typer
+
 from netsim.cli.expect_question import Given, asked
 from netsim.errors import InputError, NetsimError
+from netsim.measured.comparison import prepared_for
 from netsim.measured.log_run import LogRun
-from netsim.measured.proposals import Proposal, proposal_of
+from netsim.measured.proposals import Proposal, check_ranks, contradictions, proposal_of
+from netsim.prepared import Prepared
 from netsim.runs import find_scenario, load_source
+from netsim.scenario.clusters import node_count
 from netsim.topology.load import load_machine
 from netsim.yamlio.overrides import apply_overrides
 from netsim.yamlio.source import Source
@@ -43,6 +49,19 @@ def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...
     given = _completed(question.given, said, topology, notes)
     answer = asked(topology, run.collective, given)
     return answer.source, (*notes, *answer.notes)
+
+
+def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Prepared:
+    """The scenario prepared for a run that fits it; what the user should know of both is told."""
+    prepared = prepared_for(source, run)
+    scenario = prepared.cell.scenario
+    hosts = node_count(scenario.cluster)
+    check_ranks(run, len(prepared.gpus), hosts)
+    asides = [*notes, *run.notes, *contradictions(run, scenario.launch_costs().style, hosts)]
+    asides += [f"not used: {problem}" for problem in run.problems]
+    for note in dict.fromkeys(asides):
+        typer.echo(f"{run.file}: {note}", err=True)
+    return prepared
 
 
 def _completed(given: Given, said: Proposal, topology: str, notes: list[str]) -> Given:

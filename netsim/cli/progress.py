@@ -2,12 +2,12 @@
 
 import sys
 from time import monotonic
-from types import TracebackType
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from netsim.cli.counter import Shown
 from netsim.results import Row
 from netsim.sweep import Task
 from netsim.timing import Progress as Report
@@ -16,7 +16,7 @@ from netsim.units import format_size, format_time
 REFRESH = 0.1  # seconds
 
 
-class Bar:
+class Bar(Shown):
     """A bar over all tasks, and one over the rows of the task at hand.
 
     with Bar(31, quiet=False) as bar: ...
@@ -37,18 +37,6 @@ class Bar:
         )
         self.all = self.progress.add_task("sizes", total=tasks)
         self.one = self.progress.add_task("rows", total=None, visible=False)
-
-    def __enter__(self) -> "Bar":
-        self.progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.progress.stop()
 
     def task(self, task: Task) -> Report | None:
         """What the engine reports to while it simulates one task."""

@@ -91,15 +91,12 @@ def _taking_part(system: System, places: Sequence[int]) -> System:
     number = {place: rank for rank, place in enumerate(places)}
     if number == {gpu.rank: gpu.rank for gpu in system.gpus()}:
         return system
-    cpus = (
-        replace(cpu, pcis=tuple(_ranked(pci, number) for pci in cpu.pcis)) for cpu in system.cpus
-    )
-    return replace(system, cpus=tuple(cpus))
 
-
-def _ranked(pci: Pci, number: Mapping[int, int]) -> Pci:
-    gpu = pci.gpu
-    if gpu is not None:
+    def ranked(pci: Pci) -> Pci:
+        gpu = pci.gpu
+        if gpu is None:
+            return pci
         assert gpu.rank is not None  # node_system gives every GPU one
-        gpu = replace(gpu, rank=number.get(gpu.rank))
-    return replace(pci, gpu=gpu, pcis=tuple(_ranked(below, number) for below in pci.pcis))
+        return replace(pci, gpu=replace(gpu, rank=number.get(gpu.rank)))
+
+    return system.changed(ranked)

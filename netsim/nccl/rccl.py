@@ -4,12 +4,12 @@ NCCL's search looks for few hops and leaves links of a full mesh idle. RCCL know
 has rings for them that use every link once in each direction.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from netsim.nccl.channels import Channel, ChannelGraph
-from netsim.topology.nccl_xml import System
+from netsim.topology.nccl_xml import Gpu, System
 
 COPIES = 4  # 28 rings of the search, 56 channels: what RCCL logs on 8 MI300X
 Order = tuple[int, ...]
@@ -17,10 +17,10 @@ Order = tuple[int, ...]
 
 def over_all_links(system: System, found: ChannelGraph) -> ChannelGraph:
     """The rings of a full mesh of AMD's GPUs; what was found anywhere else."""
-    gpus = len(list(system.gpus()))
-    if not _is_mesh(system) or found.n_channels >= gpus - 1:
+    gpus = list(system.gpus())
+    if not _is_mesh(gpus) or found.n_channels >= len(gpus) - 1:
         return found
-    rings = rings_of_mesh(gpus)
+    rings = rings_of_mesh(len(gpus))
     if not rings:
         return found
     channels = tuple(Channel(order) for order in rings) * COPIES
@@ -30,9 +30,8 @@ def over_all_links(system: System, found: ChannelGraph) -> ChannelGraph:
     )
 
 
-def _is_mesh(system: System) -> bool:
+def _is_mesh(gpus: Sequence[Gpu]) -> bool:
     """Whether each of several GPUs of AMD is linked to every other."""
-    gpus = list(system.gpus())
     return len(gpus) > 2 and all(
         gpu.gcn
         and gpu.rank is not None

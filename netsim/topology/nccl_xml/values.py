@@ -3,8 +3,8 @@
 Units are the file's own: link speeds as text, NIC speeds in Mb/s, latencies in µs, C2C in MB/s.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,15 @@ class System:
                 pci = stack.pop()
                 yield pci
                 stack.extend(reversed(pci.pcis))
+
+    def changed(self, change: Callable[[Pci], Pci]) -> "System":
+        """The system with every PCIe device as `change` makes it; what is below it stays below."""
+
+        def made(pci: Pci) -> Pci:
+            return replace(change(pci), pcis=tuple(made(below) for below in pci.pcis))
+
+        cpus = (replace(cpu, pcis=tuple(made(pci) for pci in cpu.pcis)) for cpu in self.cpus)
+        return replace(self, cpus=tuple(cpus))
 
     def gpus(self) -> Iterator[Gpu]:
         """Every GPU, in the order of the file."""
