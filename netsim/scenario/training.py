@@ -263,9 +263,13 @@ class Training(Model):
 
 
 class Recorded(Model):
-    """A step that was recorded: a PyTorch profiler trace of one rank, which all ranks repeat."""
+    """A step that was recorded: a PyTorch profiler trace of one rank, which all ranks repeat.
+
+    `step` is the number of one of the profiler's steps (the one of median length by default).
+    """
 
     trace: str
+    step: Index | None = None
     stragglers: ListOf[Straggler] = ()
 
     @property

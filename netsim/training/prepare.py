@@ -23,6 +23,7 @@ from netsim.training.fitting import check_memory
 from netsim.training.recorded.execution import tape_of_rank
 from netsim.training.recorded.kineto import read_profile
 from netsim.training.recorded.replay import tape_of
+from netsim.training.recorded.steps import StepError, step_of
 from netsim.training.settings import recorded_setting, setting_of
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import training_step
@@ -31,10 +32,10 @@ from netsim.workloads.tape import Tape
 
 @dataclass(frozen=True)
 class Replay:
-    """A step from a trace, and how many calls of it are left out."""
+    """A step from a trace, and in words what was chosen of it and left out."""
 
     tape: Tape
-    left_out: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,9 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
     """A step from a profile: on as many GPUs as its world has ranks."""
     place, gpus = ("workload", "trace"), len(cluster.topology)
     try:
-        replay = _replay(Path(work.trace), gpus)
+        replay = _replay(work, gpus)
+    except StepError as error:
+        raise cell.source.error(("workload", "step"), error.message) from None
     except InputError as error:
         raise cell.source.error(place, error.message, hint=error.hint) from None
     for number, slow in enumerate(work.stragglers):
@@ -119,13 +122,18 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
     return PreparedStep(cell, cluster, recorded_setting(gpus, cluster), replay)
 
 
-def _replay(path: Path, gpus: int) -> Replay:
+def _replay(work: Recorded, gpus: int) -> Replay:
+    path = Path(work.trace)
     if path.suffix == ".et":
-        return Replay(*tape_of_rank(path, gpus))
+        if work.step is not None:
+            raise StepError("a Chakra trace is one step")
+        tape, left = tape_of_rank(path, gpus)
+        return Replay(tape, (f"{left} nodes without a peer left out",) if left else ())
     profile = read_profile(path)
     if profile.world != gpus:
         raise InputError(f"the trace is of {profile.world} ranks, but the cluster has {gpus} GPUs")
-    return Replay(tape_of(profile), profile.unsized)
+    chosen, notes = step_of(profile, work.step)
+    return Replay(tape_of(chosen), notes)
 
 
 def _cluster(cell: Cell) -> Cluster:

@@ -59,9 +59,8 @@ class Step:
         """What was done to have few rows."""
         found = {one.approximation for group in self.spans.lowered.coarse for one in group}
         recorded = self.prepared.recorded
-        if recorded is not None and recorded.left_out:
-            found.add(f"{recorded.left_out} calls without size, or of two ranks only, left out")
-        return "; ".join([COARSE, *sorted(found - {""})])
+        notes = () if recorded is None else recorded.notes
+        return "; ".join([COARSE, *notes, *sorted(found - {""})])
 
 
 @dataclass(frozen=True)

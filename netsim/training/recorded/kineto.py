@@ -1,147 +1,187 @@
 """A PyTorch profiler (Kineto) trace of one rank: its kernels and its calls of NCCL."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from netsim.errors import InputError
-from netsim.scenario.names import DTYPES
-from netsim.trace.operation import KINETO_TYPES
+from netsim.training.recorded.calls import Job, Said, job_of
+from netsim.training.recorded.events import Event, Events, args_of, events_of, is_nccl
 from netsim.training.recorded.reading import read_json
 
-# What PyTorch calls collectives, in its several ways.
-NAMES = {
-    "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce",
-    "_allgather_base": "all_gather", "allgather": "all_gather", "all_gather": "all_gather",
-    "allgather_into_tensor_coalesced": "all_gather", "all_gather_into_tensor": "all_gather",
-    "_reduce_scatter_base": "reduce_scatter", "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "all_to_all": "alltoall", "all_to_allv": "alltoall", "alltoall": "alltoall",
-    "alltoall_base": "alltoall", "broadcast": "broadcast", "_broadcast_oop": "broadcast",
-    "reduce": "reduce", "gather": "gather", "scatter": "scatter",
-}  # fmt: skip
-TYPES = {name: dtype for dtype, name in KINETO_TYPES.items()} | {
-    "Float8_e4m3fn": "f8e4m3", "Float8_e5m2": "f8e5m2", "Bool": "uint8",
-}  # fmt: skip
-KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
-WHOLE_OUTPUT = ("all_gather",)  # the size counts what comes out, of others what goes in
+NO_STEP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that is none of NCCL's: begin and end in seconds, and the profiler's step."""
+
+    begin: float
+    end: float
+    step: int = NO_STEP
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One kernel of NCCL's: begin and end in seconds, and what it was called for."""
+    """One kernel of NCCL's: begin and end in seconds, and what it was called for.
+
+    `part` counts the calls that one kernel carries out together.
+    """
 
     begin: float
     end: float
     stream: str
-    collective: str
-    nbytes: int
-    dtype: str
-    ranks: tuple[int, ...]
-    group: str
+    said: Said
+    part: int = 0
+    step: int = NO_STEP
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What one rank did: kernels as (begin, end) in order of time, and calls of NCCL.
+    """What one rank did, in order of time, in seconds since its first kernel.
 
-    `unsized` counts kernels of NCCL's whose size or peers the trace does not tell.
+    `unsized` counts kernels of NCCL's whose size or peers the trace does not tell; `steps` are the
+    profiler's, where it recorded several.
     """
 
     rank: int
     world: int
-    kernels: tuple[tuple[float, float], ...]
+    kernels: tuple[Kernel, ...]
     calls: tuple[Call, ...]
     unsized: int = 0
+    steps: tuple[int, ...] = ()
+    gpu: str = ""
+    nccl: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """From the first kernel to the end of the last."""
+        every: tuple[Kernel | Call, ...] = (*self.kernels, *self.calls)
+        return max(one.end for one in every) - min(one.begin for one in every)
+
+    def of_step(self, step: int) -> "Profile":
+        """What belongs to one step."""
+        return replace(
+            self,
+            kernels=tuple(one for one in self.kernels if one.step == step),
+            calls=tuple(one for one in self.calls if one.step == step),
+            steps=(step,),
+        )
+
+    def usual_step(self) -> int | None:
+        """The step of median length; None where there are no steps."""
+        lengths = sorted((self.of_step(step).seconds, step) for step in self.steps)
+        return lengths[(len(lengths) - 1) // 2][1] if lengths else None
 
 
 def read_profile(path: Path) -> Profile:
     """The profile in a file."""
-    data = read_json(path)
-    events = _of_one_device([e for e in data["traceEvents"] if _is_kernel(e)], data)
-    ours = [e for e in events if _is_nccl(e)]
-    if not events:
+    return profile_of(read_json(path), path)
+
+
+def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
+    """The profile of a trace that was read."""
+    job, events = job_of(data), events_of(data["traceEvents"])
+    events.kernels = _of_one_device(events.kernels, job.rank)
+    ours = [event for event in events.kernels if is_nccl(event)]
+    if not events.kernels:
         raise InputError(f"{path}: has no kernels (was the profiler told to record CUDA?)")
     if not ours:
-        raise InputError(f"{path}: has {len(events)} kernels, but none of NCCL's")
-    sized = [(e, call) for e in ours if (call := _call(path, e)) is not None]
-    if not sized:
+        raise InputError(f"{path}: has {len(events.kernels)} kernels, but none of NCCL's")
+    origin = min(float(event["ts"]) for event in events.kernels)
+    try:
+        calls, unsized = _calls(events, ours, _with_rank(job, ours), origin)
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}") from None
+    if not calls:
         raise InputError(
             f"{path}: NCCL's kernels say neither sizes nor groups",
             hint="PyTorch 2.3 and later write them",
         )
-    others = sorted(
-        (e["ts"] * 1e-6, (e["ts"] + e["dur"]) * 1e-6) for e in events if not _is_nccl(e)
+    rank = job.rank if job.rank is not None else min(calls[0].said.ranks)
+    world = job.world or max(max(call.said.ranks) for call in calls) + 1
+    others = [event for event in events.kernels if not is_nccl(event)]
+    kernels = sorted(
+        (Kernel(*_when(event, origin), events.step_of(event)) for event in others),
+        key=lambda one: (one.begin, one.end),
     )
-    calls = tuple(sorted((call for _, call in sized), key=lambda call: call.begin))
-    info = data.get("distributedInfo") or {}
-    rank = int(info.get("rank", sized[0][0]["args"].get("Rank", min(calls[0].ranks))))
-    world = int(info.get("world_size", max(max(call.ranks) for call in calls) + 1))
-    return Profile(rank, world, tuple(others), calls, len(ours) - len(sized))
+    calls.sort(key=lambda call: (call.begin, call.part))
+    steps = sorted({call.step for call in calls if call.step != NO_STEP})
+    return Profile(
+        rank, world, tuple(kernels), tuple(calls), unsized, tuple(steps), _gpu(data), _nccl(data)
+    )
 
 
-def _of_one_device(events: list[Any], data: Mapping[str, Any]) -> list[Any]:
+def _calls(
+    events: Events, ours: Sequence[Event], job: Job, origin: float
+) -> tuple[list[Call], int]:
+    """The calls of all kernels, and how many kernels do not say what they do.
+
+    A call that took several kernels of one stream, one after the other, is as long as all of them.
+    """
+    found: dict[object, list[Call]] = {}
+    unsized = 0
+    for number, (kernel, sayings) in enumerate(events.sayings(ours)):
+        said = _together([one for args in sayings if (one := job.said(args)) is not None])
+        unsized += not said
+        begin, end = _when(kernel, origin)
+        made = args_of(kernel).get("External id")
+        stream = str(args_of(kernel).get("stream", kernel.get("tid", "")))
+        key = (made, stream) if made else number
+        if key in found:
+            begin = min(begin, found[key][0].begin)
+            end = max(end, found[key][0].end)
+        step = events.step_of(kernel)
+        found[key] = [Call(begin, end, stream, one, part, step) for part, one in enumerate(said)]
+    return [call for calls in found.values() for call in calls], unsized
+
+
+def _together(calls: Sequence[Said]) -> list[Said]:
+    """Calls of one kernel: collectives of one kind and group are one, sends and receives apart."""
+    found: dict[object, Said] = {}
+    for one in calls:
+        key = (one.collective, one.ranks, one.dtype)
+        held = found.get(key)
+        found[key] = one if held is None else replace(held, nbytes=held.nbytes + one.nbytes)
+    return list(found.values())
+
+
+def _with_rank(job: Job, ours: Sequence[Event]) -> Job:
+    """The job with the rank that its collectives name, where the header has none."""
+    if job.rank is not None:
+        return job
+    for event in ours:
+        args = args_of(event)
+        named = isinstance(args.get("Rank"), int) and "Src Rank" not in args
+        if named and "Dst Rank" not in args and args.get("Collective name") not in ("send", "recv"):
+            return replace(job, rank=args["Rank"])
+    return job
+
+
+def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
     """The kernels of the recorded rank's device, where a file holds several."""
     devices = {event.get("pid") for event in events}
-    rank = (data.get("distributedInfo") or {}).get("rank")
     if len(devices) < 2:
         return events
-    own = [e["pid"] for e in events if _is_nccl(e) and (e.get("args") or {}).get("Rank") == rank]
-    device = own[0] if own else next((e["pid"] for e in events if _is_nccl(e)), events[0]["pid"])
+    ours = [event for event in events if is_nccl(event)]
+    own = [event["pid"] for event in ours if args_of(event).get("Rank") == rank]
+    device = own[0] if own else ours[0]["pid"] if ours else events[0]["pid"]
     return [event for event in events if event.get("pid") == device]
 
 
-def _is_kernel(event: object) -> bool:
-    return (
-        isinstance(event, dict)
-        and event.get("ph") == "X"
-        and str(event.get("cat", "")).lower() in KERNELS
-        and isinstance(event.get("ts"), int | float)
-        and isinstance(event.get("dur"), int | float)
-    )
+def _when(event: Event, origin: float) -> tuple[float, float]:
+    """Begin and end in seconds; whole microseconds are taken off first, which floats hold."""
+    begin = float(event["ts"]) - origin
+    return begin * 1e-6, (begin + float(event["dur"])) * 1e-6
 
 
-def _is_nccl(event: Mapping[str, Any]) -> bool:
-    args = event.get("args")
-    named = isinstance(args, dict) and "Collective name" in args
-    return named or str(event.get("name", "")).startswith(("ncclDevKernel", "ncclKernel"))
+def _gpu(data: Mapping[str, Any]) -> str:
+    devices = data.get("deviceProperties")
+    first = devices[0] if isinstance(devices, list) and devices else {}
+    return str(first.get("name", "")) if isinstance(first, dict) else ""
 
 
-def _call(path: Path, event: Mapping[str, Any]) -> Call | None:
-    """The call of one kernel; None if it does not say what it moves between whom."""
-    args = event.get("args") or {}
-    collective = NAMES.get(str(args.get("Collective name", "")).lower())
-    dtype = TYPES.get(str(args.get("dtype", "")))
-    ranks = _ranks(path, args)
-    which = "Out msg nelems" if collective in WHOLE_OUTPUT else "In msg nelems"
-    elements = args.get(which)
-    if collective is None or dtype not in DTYPES or not ranks or not isinstance(elements, int):
-        return None
-    if elements <= 0 or len(ranks) < 2:
-        return None
-    return Call(
-        event["ts"] * 1e-6, (event["ts"] + event["dur"]) * 1e-6, str(event.get("tid", "")),
-        collective, elements * DTYPES[str(dtype)], str(dtype), ranks,
-        str(args.get("Process Group Description") or args.get("Process Group Name") or "group"),
-    )  # fmt: skip
-
-
-def _ranks(path: Path, args: Mapping[str, Any]) -> tuple[int, ...]:
-    """The ranks of a group; a list that Kineto cut with an ellipsis goes on as it began."""
-    text, size = str(args.get("Process Group Ranks", "")), args.get("Group size")
-    if "..." in text:
-        head = text.partition("...")[0].strip("[], ")
-        first = [int(part) for part in head.split(",") if part.strip().isdigit()]
-        if len(first) < 2 or not isinstance(size, int):
-            return ()
-        return tuple(first[0] + k * (first[1] - first[0]) for k in range(size))
-    try:
-        found = json.loads(text) if text else []
-    except ValueError:
-        raise InputError(f"{path}: 'Process Group Ranks' is no list: {text[:60]!r}") from None
-    if not found and isinstance(size, int):  # the default group is written without its ranks
-        return tuple(range(size))
-    return tuple(int(rank) for rank in found)
+def _nccl(data: Mapping[str, Any]) -> str:
+    info = data.get("distributedInfo")
+    return str(info.get("nccl_version", "")) if isinstance(info, dict) else ""

@@ -9,6 +9,7 @@ from typing import Any
 from netsim.errors import InputError
 
 GZIP = b"\x1f\x8b"
+OTHERS = {b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -18,18 +19,20 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     if content[:2] == GZIP:
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, OSError, zlib.error):
-            raise InputError(f"{path}: the gzip data is cut or damaged") from None
+        while content[:2] == GZIP:  # some pipelines pack what is packed already
+            content = _unpacked(path, content)
     elif path.suffix == ".gz":
         raise InputError(f"{path}: is not packed by gzip, though its name ends in .gz")
+    for magic, name in OTHERS.items():
+        if content.startswith(magic):
+            raise InputError(f"{path}: is packed by {name}", hint="unpack it, or pack it by gzip")
     try:
         found = json.loads(content)
     except UnicodeDecodeError:
         raise InputError(f"{path}: expected a trace in JSON, got binary data") from None
     except json.JSONDecodeError as error:
-        cut = error.pos >= len(error.doc.rstrip()) - 1
+        ended = error.pos >= len(error.doc.rstrip()) - len("false")
+        cut = ended or error.msg.startswith("Unterminated")
         what = (
             "ends in the middle (was the profiler stopped?)" if cut else f"is no JSON: {error.msg}"
         )
@@ -39,3 +42,10 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
         raise InputError(f"{path}: expected a trace with traceEvents")
     return found
+
+
+def _unpacked(path: Path, content: bytes) -> bytes:
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error):
+        raise InputError(f"{path}: the gzip data is cut or damaged") from None

@@ -15,6 +15,7 @@ from netsim.training.recorded.kineto import Call, Profile
 from netsim.workloads.grid import Ranks
 from netsim.workloads.tape import Deps, Tape
 
+Key = tuple[bool, tuple[int, ...]]
 IDLE = 1e-6  # seconds without a kernel, from which on something was waited for
 
 
@@ -23,34 +24,42 @@ def tape_of(profile: Profile) -> Tape:
     tape, everyone = Tape(), np.arange(profile.world, dtype=np.int32)
     tape.phase = "step"
     blocks = _blocks(profile)
-    groups = {call.ranks: tiled(call.ranks, profile.world) for call in profile.calls}
+    groups = {_key(call): groups_of(call, profile.world) for call in profile.calls}
     begun = [block[0] for block in blocks]
     starts = sorted((call.begin, number) for number, call in enumerate(profile.calls))
-    made: dict[int, int] = {}
+    running: dict[int, int] = {}
     waiting = iter(starts)
     ahead = next(waiting, None)
     last: Deps = ()
     before = min([begun[0]] if begun else [], default=0.0)
     for begin, end in blocks:
         while ahead is not None and ahead[0] <= begin:
-            made[ahead[1]] = _written(tape, profile.calls[ahead[1]], groups, last)
+            running[ahead[1]] = _written(tape, profile.calls[ahead[1]], groups, last)
             ahead = next(waiting, None)
-        over = [n for n in made if before < profile.calls[n].end <= begin + IDLE]
+        running = {n: task for n, task in running.items() if profile.calls[n].end > before}
+        over = [n for n in running if profile.calls[n].end <= begin + IDLE]
         reached = max([before, *(profile.calls[n].end for n in over)])
         gap = max(0.0, begin - reached) if begin - before > IDLE else 0.0
-        made_here = tuple(made[n] for n in over)
-        last = (tape.compute("kernels", everyone, gap + end - begin, (*last, *made_here)),)
+        awaited = tuple(running[n] for n in over)
+        last = (tape.compute("kernels", everyone, gap + end - begin, (*last, *awaited)),)
         before = end
     while ahead is not None:
-        made[ahead[1]] = _written(tape, profile.calls[ahead[1]], groups, last)
+        _written(tape, profile.calls[ahead[1]], groups, last)
         ahead = next(waiting, None)
     return tape
 
 
-def _written(tape: Tape, call: Call, groups: dict[tuple[int, ...], Ranks], after: Deps) -> int:
+def _key(call: Call) -> Key:
+    return call.said.collective == "p2p", call.said.ranks
+
+
+def _written(tape: Tape, call: Call, groups: dict[Key, Ranks], after: Deps) -> int:
+    said = call.said
+    together = f" part {call.part}" if call.part else ""
     made = tape.collective(
-        call.collective, call.group, call.collective, groups[call.ranks], call.nbytes, after,
-        stream=f"{call.group} {call.stream}", dtype=call.dtype, measured=call.end - call.begin,
+        said.collective, said.group, said.collective, groups[_key(call)], said.nbytes, after,
+        stream=f"{said.group} {call.stream}{together}", dtype=said.dtype,
+        measured=call.end - call.begin,
     )  # fmt: skip
     assert made is not None  # calls have two ranks and a byte at least
     return made
@@ -59,17 +68,25 @@ def _written(tape: Tape, call: Call, groups: dict[tuple[int, ...], Ranks], after
 def _blocks(profile: Profile) -> list[tuple[float, float]]:
     """Times of kernels without a pause, cut where a call of NCCL begins."""
     merged: list[list[float]] = []
-    for begin, end in profile.kernels:
-        if merged and begin <= merged[-1][1] + IDLE:
-            merged[-1][1] = max(merged[-1][1], end)
+    for kernel in profile.kernels:
+        if merged and kernel.begin <= merged[-1][1] + IDLE:
+            merged[-1][1] = max(merged[-1][1], kernel.end)
         else:
-            merged.append([begin, end])
+            merged.append([kernel.begin, kernel.end])
     cuts = sorted(call.begin for call in profile.calls)
     found = []
     for begin, end in merged:
         inside = cuts[bisect_right(cuts, begin) : bisect_right(cuts, end)]
         found += [pair for pair in pairwise([begin, *inside, end]) if pair[1] > pair[0]]
     return found
+
+
+def groups_of(call: Call, world: int) -> Ranks:
+    """The group of a call and its likes; of sends, the pairs that are as far apart."""
+    ranks = call.said.ranks
+    found = tiled(ranks, world)
+    backward = call.said.collective == "p2p" and ranks[0] > ranks[1]
+    return np.ascontiguousarray(found[:, ::-1]) if backward else found
 
 
 def tiled(ranks: tuple[int, ...], world: int) -> Ranks:
