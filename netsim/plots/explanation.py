@@ -40,7 +40,8 @@ CAUSES = {
     "compute": ("compute", GREEN),
 }
 _ROWS = 12  # parameters of a tornado
-_LANES = 64  # GPUs of a timeline
+_LANES = 32  # GPUs of a timeline; of more, only those on the path are shown
+_UNSURE = 0.4  # strength of colours of what was not simulated again
 _LEAST = 5e-4  # part of the whole below which a parameter is left out
 
 
@@ -99,46 +100,60 @@ def _stack(axes: Axes, place: int, one: Mapping[str, Any], factor: float) -> Non
 
 
 def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
-    """How far 10 % of each parameter moves the time, either way; None without simulated answers."""
+    """How far 10 % of each parameter moves the time, either way; None where nothing does.
+
+    What was not simulated again is drawn pale, by its part of the critical path.
+    """
     now = found["time_us"]
-    shown = [one for one in found["parameters"] if one["worse_10pct_us"] is not None]
-    shown = [one for one in shown if _span(one) > _LEAST * now]
-    shown.sort(key=lambda one: -_span(one))
+    shown = [(one, _swing(one, now)) for one in found["parameters"]]
+    shown = [pair for pair in shown if abs(pair[1][0] - pair[1][1]) > _LEAST]
+    shown.sort(key=lambda pair: -abs(pair[1][0] - pair[1][1]))
     shown = shown[:_ROWS]
     if not shown:
         return None
     figure = new_figure(7.6, 1.7 + 0.38 * len(shown))
     axes = figure.subplots()
-    for place, one in enumerate(shown):
-        for key, colour in (("worse_10pct_us", ORANGE), ("better_10pct_us", BLUE)):
-            change = one[key] / now - 1
-            axes.barh(place, change, color=colour, height=0.62)
-            if abs(change) > _LEAST:
-                side = "left" if change > 0 else "right"
-                axes.annotate(
-                    f"{change:+.1%}",
-                    (change, place),
-                    (4 if change > 0 else -4, 0),
-                    textcoords="offset points",
-                    ha=side,
-                    va="center",
-                    fontsize=8.5,
-                )
+    for place, (one, changes) in enumerate(shown):
+        strength = 1.0 if _simulated(one) else _UNSURE
+        for change, colour in zip(changes, (ORANGE, BLUE), strict=True):
+            axes.barh(place, change, color=tint(colour, strength), height=0.62)
+            _label_change(axes, place, change)
     axes.axvline(0, color=BLACK, linewidth=1)
-    axes.set_yticks(range(len(shown)), [_parameter(one) for one in shown])
+    axes.set_yticks(range(len(shown)), [_parameter(one) for one, _ in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.16)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g} %" if value else "0")
     axes.set_xlabel(f"change of the time ({time_text(now)})")
     handles = [Patch(color=ORANGE, label="10 % worse"), Patch(color=BLUE, label="10 % better")]
-    figure.legend(handles=handles, loc="outside lower left", ncols=2)
+    if not all(_simulated(one) for one, _ in shown):
+        pale = tint(GREY, _UNSURE)
+        handles.append(Patch(color=pale, label="pale: by the critical path, not simulated"))
+    figure.legend(handles=handles, loc="outside lower left", ncols=3)
     axes.set_title(title, loc="left")
     return figure
 
 
-def _span(one: Mapping[str, Any]) -> float:
-    return abs(float(one["worse_10pct_us"]) - float(one["better_10pct_us"]))
+def _simulated(one: Mapping[str, Any]) -> bool:
+    return one["worse_10pct_us"] is not None
+
+
+def _swing(one: Mapping[str, Any], now: float) -> tuple[float, float]:
+    """By which part of the time 10 % less and 10 % more of a parameter change it."""
+    if _simulated(one):
+        return one["worse_10pct_us"] / now - 1, one["better_10pct_us"] / now - 1
+    part = one["on_path_us"] / now
+    if one["per_percent_us"] < 0:  # a rate
+        return part * (1 / 0.9 - 1), part * (1 / 1.1 - 1)
+    return part * 0.1, -part * 0.1
+
+
+def _label_change(axes: Axes, place: int, change: float) -> None:
+    if abs(change) > _LEAST:
+        sign = 1 if change > 0 else -1
+        axes.annotate(f"{change:+.1%}", (change, place), (4 * sign, 0), va="center",
+                      textcoords="offset points", ha="left" if sign > 0 else "right",
+                      fontsize=8.5)  # fmt: skip
 
 
 def _parameter(one: Mapping[str, Any]) -> str:
@@ -156,6 +171,7 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     names = list(found["slack_us"]["by_gpu"])
     on_path = dict.fromkeys(row["from_rank"] for row in path)
     ranks = list(range(len(names))) if len(names) <= _LANES else sorted([*on_path][:_LANES])
+    left_out = len(names) - len(ranks)
     place = {rank: number for number, rank in enumerate(ranks)}
     unit, factor = time_unit(found["time_us"])
     figure = new_figure(9.6, 1.6 + max(0.16, min(0.4, 9 / len(ranks))) * len(ranks))
@@ -174,7 +190,8 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     axes.set_xlim(0, max(row["end_us"] for row in path) / factor * 1.01)
     axes.set_xlabel(f"time ({unit})")
     axes.grid(axis="y", visible=False)
-    handles = [Patch(color=PALE, label="all other work")]
+    others = f" ({left_out} GPUs not shown)" if left_out else ""
+    handles = [Patch(color=PALE, label=f"all other work{others}")]
     handles += [Patch(color=CAUSES[c][1], label=CAUSES[c][0]) for c in CAUSES if c in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=4)
     axes.set_title(f"critical path: {title}" if title else "critical path", loc="left")

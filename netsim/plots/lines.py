@@ -65,7 +65,7 @@ def lines_of(table: pd.DataFrame) -> Lines:
     lines = []
     for cell in cells:
         values = tuple(str(cell[column].iloc[0]) for column in columns)
-        label = ", ".join(map(_named, columns, values)) or _only(cell)
+        label = ", ".join(map(spoken, columns, values)) or _only(cell)
         lines.append(Line(label, values, cell.sort_values("size_bytes", kind="stable")))
     return Lines(columns, tuple(lines))
 
@@ -88,11 +88,12 @@ def _telling(table: pd.DataFrame, cells: list[pd.DataFrame]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _named(column: str, value: str) -> str:
-    """A value as a label says it: `ring`, `4 nodes`, `oversubscription 2`."""
-    if column.removeprefix(AXIS).rpartition(".")[2] in _PLAIN:
-        return value or f"no {column}"
-    name = column.removeprefix(AXIS).rpartition(".")[2]
+def spoken(column: str, value: str) -> str:
+    """A value as a label says it: `ring`, `4 nodes`, `oversubscription 2`, a variant's name."""
+    key = column.removeprefix(AXIS)
+    name = key.rpartition(".")[2]
+    if name in _PLAIN or (column != key and name == key and key not in NAMING):
+        return value or f"no {name}"
     if name in _COUNTED and value.isdigit():
         many = f"{value} {_COUNTED[name]}{'' if value == '1' else 's'}"
         return f"{many} a node" if name == "gpus_per_node" else many

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from netsim.plots.lines import AXIS
+from netsim.plots.lines import AXIS, spoken
 from netsim.plots.style import BLACK, BLUE, GREY, ORANGE, new_figure, time_text, tint
 from netsim.units import format_size
 
@@ -150,10 +150,11 @@ def pareto_figure(table: pd.DataFrame, column: str, label: str) -> Figure | None
     axes = swept_axes(rows)
     for place in front[:8]:
         row = rows.iloc[place]
-        name = ", ".join(str(row[axis]) for axis in axes)
+        name = ", ".join(spoken(axis, str(row[axis])) for axis in axes)
         panel.annotate(name, (cost[place], time[place]), (6, 6), textcoords="offset points",
                        fontsize=8)  # fmt: skip
     panel.set_xlabel(label)
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.set_ylabel("time")
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
     panel.margins(x=0.12, y=0.12)

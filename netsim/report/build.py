@@ -60,7 +60,7 @@ def write_report(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame,
     """Write the report of a folder, and its pictures as SVG and PNG."""
     table = _with_more(table, manifest, extra)
     good = table[table["status"].isin(["", "ok"])]
-    summary = summary_of(table, good, manifest, extra.explanations)
+    summary = summary_of(table, good, manifest)
     pictures = _pictures(folder, good, manifest, extra, summary)
     environment = Environment(loader=PackageLoader("netsim.report", "page"), autoescape=True)
     script = _part("report.js")
@@ -120,6 +120,7 @@ def _pictures(
     at = f" at {size}" if size else ""
     found = extra.explanations
     best = found.get("best") or next(iter(found.values()), None)
+    title = best.get("title", "") if best else ""
     plans: list[tuple[str, str, str, str, Any]] = [
         ("results", "sizes", "Against message size", "Bus bandwidth and time against message size",
          lambda: _sizes(good, manifest, summary)),
@@ -136,9 +137,9 @@ def _pictures(
          lambda: breakdown_figure(found) if found else None),
         ("why", "tornado", "What would change it",
          "The time with each parameter 10 % worse and better",
-         lambda: tornado_figure(best) if best else None),
+         lambda: tornado_figure(best, title) if best else None),
         ("why", "timeline", "The critical path", "All GPUs over time, the critical path in colour",
-         lambda: timeline_figure(best) if best else None),
+         lambda: timeline_figure(best, title) if best else None),
     ]  # fmt: skip
     groups: dict[str, list[Picture]] = {"results": [], "why": [], "topology": []}
     with drawing():

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from netsim.plots.lines import AXIS
+from netsim.plots.sweeps import short
 
 # Column of results.csv, title, kind.
 COLUMNS = (
@@ -32,7 +33,7 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
     columns = []
     for axis in axes:
         if AXIS + axis in table.columns:
-            title = axis.rpartition(".")[2].replace("_", " ")
+            title = short(axis)
             columns.append(_column(table[AXIS + axis].tolist(), title, "text"))
     for name, title, kind in COLUMNS:
         if name in table.columns:
@@ -57,7 +58,8 @@ def _column(values: Sequence[Any], title: str, kind: str) -> dict[str, Any]:
         known = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         return {"title": title, "kind": kind, "texts": list(known),
                 "values": [known[text] for text in texts]}  # fmt: skip
-    numbers = [None if _missing(v) else float(f"{float(v):.{DIGITS}g}") for v in values]
+    digits = 17 if kind == "size" else DIGITS  # a rounded 1 GiB would be shown as 1024 MiB
+    numbers = [None if _missing(v) else float(f"{float(v):.{digits}g}") for v in values]
     plain = [int(v) if v is not None and v == int(v) else v for v in numbers]
     return {"title": title, "kind": kind, "values": plain}
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isnan
 from typing import Any
 
 import pandas as pd
@@ -10,8 +9,11 @@ import pandas as pd
 from netsim.plots.lines import AXIS
 from netsim.plots.style import time_text
 from netsim.plots.sweeps import at_largest, shown_size
+from netsim.report.headline import blank, cell_name, headline, longer
+from netsim.report.trust import rows_text, trust
 
 _LISTED = 5
+Line = tuple[str, str, str, str]  # a cell, its time, how much longer, its bandwidth or cost
 
 
 @dataclass(frozen=True)
@@ -21,49 +23,36 @@ class Summary:
     question: str
     headline: str
     cards: tuple[tuple[str, str, str], ...]
-    best: tuple[tuple[str, str, str], ...]
-    worst: tuple[tuple[str, str, str], ...]
+    beside: str  # what the last column of the tables is
+    best: tuple[Line, ...]
+    worst: tuple[Line, ...]
     failures: tuple[str, ...]
     validated: tuple[str, ...]
     best_cell: str = ""
     base_cells: tuple[str, ...] = field(default=())
 
 
-def summary_of(
-    table: pd.DataFrame,
-    good: pd.DataFrame,
-    manifest: Mapping[str, Any],
-    explanations: Mapping[str, Mapping[str, Any]],
-) -> Summary:
+def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, Any]) -> Summary:
     """Sum up a table of results."""
     axes = list(manifest.get("axes", []))
     rows = at_largest(good).sort_values("time", kind="stable") if len(good) else good
     rows = rows[rows["time"].notna()] if len(rows) else rows
     bases = _base_cells(good, manifest)
     records: list[dict[str, Any]] = rows.to_dict("records") if len(rows) else []  # type: ignore[assignment]
-    listed = [(cell_name(r, axes), time_text(r["time"]), _bandwidth(r)) for r in records]
+    listed = [_line(one, records[0]["time"], axes) for one in records]
     failed = table[~table["status"].isin(["", "ok"])]
     return Summary(
         question=_question(manifest),
-        headline=_headline(records, axes, bases, shown_size(good) if len(good) else ""),
-        cards=tuple(_cards(table, records, bases, failed)),
+        headline=headline(records, good, axes, bases, shown_size(good) if len(good) else ""),
+        cards=tuple(_cards(table, records, bases, axes)),
+        beside="bus bandwidth" if all(blank(r.get("cost_usd")) for r in records) else "cost",
         best=tuple(listed[:_LISTED]),
-        worst=tuple(listed[-1 : -_LISTED - 1 : -1]) if len(listed) > _LISTED else (),
+        worst=tuple(reversed(listed[_LISTED:][-_LISTED:])),
         failures=tuple(dict.fromkeys(failed["error"].astype(str)))[:10],
-        validated=tuple(_validated(good, explanations)),
+        validated=tuple(trust(good)),
         best_cell=str(records[0]["cell"]) if records else "",
         base_cells=tuple(bases),
     )
-
-
-def cell_name(row: Mapping[str, Any], axes: Sequence[str]) -> str:
-    """A cell by its values on the axes: `nodes 4, nic 400Gbps`."""
-    parts = []
-    for axis in axes:
-        value = row.get(AXIS + axis)
-        if not _missing(value):
-            parts.append(f"{axis.rpartition('.')[2].replace('_', ' ')} {value}")
-    return ", ".join(parts) or str(row.get("algorithm") or row.get("scenario") or "the cell")
 
 
 def _question(manifest: Mapping[str, Any]) -> str:
@@ -76,39 +65,25 @@ def _question(manifest: Mapping[str, Any]) -> str:
     return " ".join(lines)
 
 
-def _headline(records: Sequence[Any], axes: Sequence[str], bases: Sequence[str], size: str) -> str:
-    if not records:
-        return "No cell could be simulated."
-    best, worst = records[0], records[-1]
-    at = f" for {size}" if size else ""
-    what = str(best.get("collective") or best.get("workload") or "it").replace("_", "-")
-    if len(records) == 1:
-        return f"{what}{at} takes {time_text(best['time'])}, bound by {best['bound_by']}."
-    text = f"{cell_name(best, axes)} is fastest: {time_text(best['time'])}{at}"
-    base = next((r for r in records if r["cell"] in bases), None)
-    if base is not None and base["cell"] != best["cell"]:
-        text += f", {_times(base['time'] / best['time'])} the base line ({cell_name(base, axes)})"
-    elif worst["time"] > best["time"]:
-        text += f", {_times(worst['time'] / best['time'])} the slowest ({cell_name(worst, axes)})"
-    return f"{text}. It is bound by {best['bound_by']}." if best.get("bound_by") else f"{text}."
-
-
-def _times(ratio: float) -> str:
-    """How a time compares, in words."""
-    return "about as fast as" if ratio < 1.02 else f"{ratio:.2f} times as fast as"
+def _line(row: Mapping[str, Any], best: float, axes: Sequence[str]) -> Line:
+    more = "" if row["time"] <= best else longer(row["time"], best)
+    beside = _bandwidth(row) if blank(row.get("cost_usd")) else dollars(row["cost_usd"])
+    return cell_name(row, axes), time_text(row["time"]), more, beside
 
 
 def _cards(
-    table: pd.DataFrame, records: Sequence[Any], bases: Sequence[str], failed: pd.DataFrame
+    table: pd.DataFrame, records: Sequence[Any], bases: Sequence[str], axes: Sequence[str]
 ) -> list[tuple[str, str, str]]:
     """Label, figure, note."""
-    cells = table["cell"].nunique()
-    note = f"{failed['cell'].nunique()} failed" if len(failed) else "all answered"
-    cards = [("cells", f"{cells:,}", f"{len(table):,} rows, {note}")]
+    failed = table[~table["status"].isin(["", "ok"])]["cell"].nunique()
+    note = f"{failed} failed" if failed else "all answered"
+    cards = [("cells", f"{table['cell'].nunique():,}", f"{rows_text(len(table))}, {note}")]
     if not records:
         return cards
     best = records[0]
-    cards.append(("best time", time_text(best["time"]), _bandwidth(best)))
+    bandwidth = _bandwidth(best)
+    note = f"{bandwidth} bus bandwidth" if bandwidth else ""
+    cards.append(("best time", time_text(best["time"]), note))
     base = next((r for r in records if r["cell"] in bases), None)
     if base is not None:
         ratio = base["time"] / best["time"]
@@ -116,21 +91,27 @@ def _cards(
     elif len(records) > 1:
         ratio = records[-1]["time"] / best["time"]
         cards.append(("best against worst", f"{ratio:.2f} ×", time_text(records[-1]["time"])))
-    if best.get("bound_by"):
-        cards.append(("best is bound by", str(best["bound_by"]), ""))
-    if not _missing(best.get("cost_usd")):
-        cards.append(("cost of the best", f"${best['cost_usd'] / 1e6:.2f} M",
-                      f"{best['power_w'] / 1e3:.0f} kW"))  # fmt: skip
+    if not blank(best.get("cost_usd")):
+        power = f"{best['power_w'] / 1e3:.3g} kW"
+        cards.append(("cost of the best", dollars(best["cost_usd"]), power))
+        cheap = min(records, key=lambda one: (float(one["cost_usd"]), one["time"]))
+        if cheap["cost_usd"] < best["cost_usd"]:
+            note = f"{cell_name(cheap, axes)}: {longer(cheap['time'], best['time'])}"
+            cards.append(("cheapest", dollars(cheap["cost_usd"]), note))
     return cards
+
+
+def dollars(amount: float) -> str:
+    """A sum of money, short: `$9.43 M`."""
+    for unit, factor in ((" bn", 1e9), (" M", 1e6), (" k", 1e3)):
+        if amount >= factor:
+            return f"${amount / factor:.3g}{unit}"
+    return f"${amount:.0f}"
 
 
 def _bandwidth(row: Mapping[str, Any]) -> str:
     value = row.get("busbw_GBps")
-    return "" if value is None or _missing(value) else f"{value:.4g} GB/s bus bandwidth"
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and isnan(value))
+    return "" if value is None or blank(value) else f"{value:.4g} GB/s"
 
 
 def _base_cells(good: pd.DataFrame, manifest: Mapping[str, Any]) -> list[str]:
@@ -141,20 +122,3 @@ def _base_cells(good: pd.DataFrame, manifest: Mapping[str, Any]) -> list[str]:
     for axis, value in base.items():
         rows = rows[rows[AXIS + axis].astype(str) == str(value)]
     return [str(cell) for cell in rows["cell"].drop_duplicates()]
-
-
-def _validated(good: pd.DataFrame, explanations: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """How far the figures can be trusted."""
-    del explanations
-    lines = []
-    for text, count in good["validated"].value_counts().items() if len(good) else ():
-        lines.append(f"{text}: {count:,} rows")
-    if "measured_time_us" in good.columns and good["measured_time_us"].notna().any():
-        errors = good["error_pct"].dropna().abs()
-        lines.append(f"measured beside: {len(errors)} rows, median error {errors.median():.1f} %")
-    if "approximation" in good.columns:
-        for text, count in (
-            good[good["approximation"] != ""]["approximation"].value_counts().items()
-        ):
-            lines.append(f"approximated ({text}): {count:,} rows")
-    return lines
