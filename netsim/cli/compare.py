@@ -1,14 +1,16 @@
-"""`netsim compare`: measured logs against the prediction, and what would explain the difference."""
+"""`netsim compare`: measured logs and traces against the prediction, and what would explain it."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from netsim.cli.compare_text import header, line, summary
+from netsim.cli.compare_trace import compare_traces
 from netsim.cli.expect_question import Given
 from netsim.cli.logs_question import Question, prepared_with_notes, question_of
 from netsim.errors import InputError
@@ -21,6 +23,7 @@ from netsim.plots import plot_results
 from netsim.results import csv_text
 from netsim.results.folder import check_writable, write_text
 from netsim.scenario.clusters import line_rate, node_count
+from netsim.training.recorded.reading import is_trace
 from netsim.units import UnitError, parse_ratio
 from netsim.yamlio.source import Source
 
@@ -30,7 +33,10 @@ SHOWN = 5
 
 
 def command(
-    logs: Annotated[list[Path], typer.Argument(help="Logs, JSON or CSV.", metavar="LOG…")],
+    logs: Annotated[
+        list[Path],
+        typer.Argument(help="Logs, JSON or CSV; traces of PyTorch's profiler.", metavar="LOG…"),
+    ],
     topology: Annotated[
         Text, typer.Option(help="A machine, or a topology file (default: as the log says).")
     ] = None,
@@ -73,7 +79,7 @@ def command(
         bool, typer.Option("--explain", help="Try causes even where the fit is good.")
     ] = False,
 ) -> None:
-    """Print measured times of LOG… beside simulated ones, and the error by size."""
+    """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
     most = tolerance_of(tolerance)
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
@@ -85,14 +91,30 @@ def command(
     asked = Question(topology, scenario, given)
     if json_file is not None:
         check_writable("--json", json_file)
-    runs = [run for path in logs for run in read_log(path, collective)]
-    done = [_compared(asked, run, explain) for run in runs]
-    _write(done, asked, output, json_file)
-    errors = [one.bands[ALL].median for one in done if one.points]
-    if not errors or max(errors) > most:
-        worst = max(errors, default=float("inf"))
+    traces = [path for path in logs if is_trace(path)]
+    if traces:
+        _refuse_for_traces(traces, logs, collective, explain=explain)
+        worst = compare_traces(traces, asked, output, json_file)
+    else:
+        runs = [run for path in logs for run in read_log(path, collective)]
+        done = [_compared(asked, run, explain) for run in runs]
+        _write(done, asked, output, json_file)
+        worst = max((one.bands[ALL].median for one in done if one.points), default=inf)
+    if worst > most:
         typer.echo(f"# beyond the tolerance: {worst:.1%} > {most:.1%}", err=True)
         raise typer.Exit(1)
+
+
+def _refuse_for_traces(
+    traces: list[Path], logs: list[Path], collective: str | None, *, explain: bool
+) -> None:
+    """What goes with logs only."""
+    if len(traces) < len(logs):
+        other = next(path for path in logs if path not in traces)
+        raise InputError(f"{traces[0]} is a trace, {other} is none: compare them one by one")
+    for name, given in (("--collective", collective is not None), ("--explain", explain)):
+        if given:
+            raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
 
 
 def tolerance_of(text: str) -> float:
@@ -117,7 +139,7 @@ def _compared(asked: Question, run: LogRun, explain: bool) -> Compared:
     typer.echo(header())
     for row in found.rows:
         typer.echo(line(row, run.choices))
-    for text in summary(found):
+    for text in summary(found.bands):
         typer.echo(text)
     if explain or (found.points and found.slower > FAR):
         for text in _causes(source, run):

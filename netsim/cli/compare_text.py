@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from netsim.measured.bands import ALL, BANDS
-from netsim.measured.comparison import Compared
+from netsim.measured.bands import ALL, BANDS, Error
 from netsim.results import Row
 from netsim.results.nccl_tests import microseconds
 
@@ -33,13 +32,12 @@ def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
     )
 
 
-def summary(found: Compared) -> Iterator[str]:
+def summary(bands: Mapping[str, Error], what: str = "sizes") -> Iterator[str]:
     """The error by band."""
-    bands = found.bands
     for band in (*BANDS, ALL):
         if band in bands:
             error = bands[band]
             yield (
                 f"# {band:>12}: median error {error.median:6.1%}, 90th percentile "
-                f"{error.p90:6.1%}, bias {error.bias:+.1%} ({error.points} sizes)"
+                f"{error.p90:6.1%}, bias {error.bias:+.1%} ({error.points} {what})"
             )

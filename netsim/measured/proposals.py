@@ -69,9 +69,7 @@ def proposal_of(run: LogRun) -> Proposal:
     whole = listed is not None and len(run.devices) == listed
     hosts = len(run.hosts) if whole else None
     most = max(run.hosts.values()) if whole else 8
-    machine = next(
-        (small if most <= 4 else large for text, small, large in MACHINES if _is(text, run)), None
-    )
+    machine = machine_named(run.gpu_name, most)
     version = None
     if run.nccl:
         given = str(parse_version(run.nccl)) if run.nccl.isdecimal() else run.nccl
@@ -81,6 +79,14 @@ def proposal_of(run: LogRun) -> Proposal:
     return Proposal(
         machine, ranks, hosts, _launch(run), version, _variables(run, notes), tuple(notes)
     )
+
+
+def machine_named(gpu: str, gpus: int) -> str | None:
+    """The machine that has so many GPUs of this name on a host."""
+    for text, small, large in MACHINES:
+        if re.search(rf"\b{text}", gpu, re.IGNORECASE):
+            return small if gpus <= 4 else large
+    return None
 
 
 def check_ranks(run: LogRun, ranks: int, hosts: int) -> None:
@@ -104,10 +110,6 @@ def contradictions(run: LogRun, launch: str, hosts: int) -> list[str]:
     if said.hosts is not None and said.hosts != hosts:
         found.append(f"the log names {said.hosts} hosts, the scenario has {hosts}")
     return found
-
-
-def _is(text: str, run: LogRun) -> bool:
-    return re.search(rf"\b{text}", run.gpu_name, re.IGNORECASE) is not None
 
 
 def _launch(run: LogRun) -> str | None:

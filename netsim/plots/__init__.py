@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netsim.plots.breakdown import plot_breakdown
+from netsim.plots.calls import plot_calls
 from netsim.plots.explanation import plot_explanation
 from netsim.plots.links import plot_links
 from netsim.plots.results import plot_results
@@ -28,6 +29,7 @@ def plot_trace(
 __all__ = [
     "FORMATS",
     "plot_breakdown",
+    "plot_calls",
     "plot_explanation",
     "plot_links",
     "plot_results",

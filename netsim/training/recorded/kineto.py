@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,17 @@ class Profile:
 
 
 def read_profile(path: Path) -> Profile:
-    """The profile in a file."""
+    """The profile in a file; the last one is kept, as every cell of a sweep asks for it."""
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    return _kept(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=1)
+def _kept(path: Path, changed: int, size: int) -> Profile:
+    del changed, size
     return profile_of(read_json(path), path)
 
 

@@ -12,6 +12,29 @@ GZIP = b"\x1f\x8b"
 OTHERS = {b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 
 
+HEAD = 64 * 1024
+MARKS = (b'"schemaVersion"', b'"traceEvents"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file looks like a trace by how it begins: in JSON, with what only traces have."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError:
+        return False
+    if head[:2] == GZIP:
+        try:
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD)
+        except zlib.error:
+            head = b""
+        if not head:
+            return path.name.endswith(".json.gz")  # damaged, and told so when it is read
+    begun = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    events = begun == b"[" and b'"ph"' in head
+    return events or (begun == b"{" and any(mark in head for mark in MARKS))
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The trace in a file: a mapping with `traceEvents`."""
     try:

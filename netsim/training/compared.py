@@ -1,0 +1,188 @@
+"""Collectives that a profile measured beside simulated ones: of its own step, or of a model's."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.training.recorded.kineto import Call, Profile
+from netsim.training.run import Step
+
+Times = NDArray[np.float64]
+NEAR = 0.02  # by which sizes of one collective may differ: padding of buckets and units
+Key = tuple[str, str, int, int, str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Calls that are alike: group, size, and by step how many, how long, how much in the open.
+
+    `us` is the median, `least_us` the shortest: a rank's kernel also waits for the other ranks.
+    """
+
+    collective: str
+    group: str
+    ranks: int
+    size_bytes: int
+    dtype: str
+    calls: float
+    us: float
+    least_us: float
+    total_us: float
+    exposed_us: float
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The same of a simulated step, with what NCCL chose; `alone_us` with nothing beside it."""
+
+    collective: str
+    group: str
+    ranks: int
+    size_bytes: int
+    dtype: str
+    calls: float
+    us: float
+    alone_us: float
+    total_us: float
+    exposed_us: float
+    algorithm: str
+    protocol: str
+    channels: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """Calls that are alike, measured and simulated; either may be missing."""
+
+    measured: Measured | None
+    simulated: Simulated | None
+
+    @property
+    def any(self) -> Measured | Simulated:
+        """Whichever there is."""
+        found = self.measured or self.simulated
+        assert found is not None
+        return found
+
+    @property
+    def error(self) -> float | None:
+        """By how much the simulation is too slow, as a part; None where one is missing."""
+        if self.measured is None or self.simulated is None:
+            return None
+        return self.simulated.us / self.measured.us - 1
+
+
+@dataclass(frozen=True)
+class TraceCompared:
+    """A trace and a simulated step: all calls, and how long the steps take."""
+
+    trace: str
+    machine: str
+    lines: tuple[Line, ...]
+    step_us: float
+    simulated_step_us: float
+
+
+def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> TraceCompared:
+    """Every kind of call beside its simulation, what takes longest first."""
+    measured, simulated = measured_calls(profile), simulated_calls(step)
+    lines = list(_matched(measured, simulated, replayed=step.prepared.recorded is not None))
+    lines.sort(key=lambda line: -line.any.total_us)
+    steps = [profile.of_step(number).seconds for number in profile.steps] or [profile.seconds]
+    return TraceCompared(trace, machine, tuple(lines), median(steps) * 1e6, step.seconds * 1e6)
+
+
+def measured_calls(profile: Profile) -> list[Measured]:
+    """The calls of all of the profile's steps (of all of it, without steps), by what is alike."""
+    calls = [one for one in profile.calls if one.step >= 0 or not profile.steps]
+    alike: dict[Key, list[Call]] = {}
+    for call in calls:
+        said = call.said
+        key = (said.collective, said.group, len(said.ranks), said.nbytes, said.dtype)
+        alike.setdefault(key, []).append(call)
+    steps, bare = max(1, len(profile.steps)), _Bare(profile)
+    found = []
+    for key, some in alike.items():
+        spent = [(one.end - one.begin) * 1e6 for one in some]
+        exposed = sum(bare.within(one.begin, one.end) for one in some) * 1e6
+        found.append(
+            Measured(
+                *key, len(some) / steps, median(spent), min(spent), sum(spent) / steps,
+                exposed / steps,
+            )
+        )  # fmt: skip
+    return found
+
+
+class _Bare:
+    """The time in which no kernel but NCCL's runs."""
+
+    def __init__(self, profile: Profile) -> None:
+        edges: list[list[float]] = []
+        for kernel in profile.kernels:
+            if edges and kernel.begin <= edges[-1][1]:
+                edges[-1][1] = max(edges[-1][1], kernel.end)
+            else:
+                edges.append([kernel.begin, kernel.end])
+        flat = np.array(edges).reshape(-1, 2)
+        self.at: Times = flat.reshape(-1)
+        busy = np.concatenate([[0.0], np.cumsum(flat[:, 1] - flat[:, 0])])
+        # At the end of each kernel the sum is one further than at its begin.
+        self.busy: Times = np.column_stack([busy[:-1], busy[1:]]).reshape(-1)
+
+    def within(self, begin: float, end: float) -> float:
+        """Seconds between two moments without another kernel."""
+        if not len(self.at):
+            return end - begin
+        first, last = np.interp([begin, end], self.at, self.busy)
+        return max(0.0, end - begin - float(last - first))
+
+
+def simulated_calls(step: Step) -> list[Simulated]:
+    """The calls of a simulated step by what is alike; figures are means over its ranks."""
+    tape, spans = step.spans.tape, step.spans
+    alike: dict[Key, list[int]] = {}
+    for number, task in enumerate(tape.tasks):
+        if task.collective:
+            ranks = task.groups.shape[1]
+            key = (task.collective, task.kind, ranks, task.nbytes, task.dtype)
+            alike.setdefault(key, []).append(number)
+    found = []
+    for key, numbers in alike.items():
+        members = len(np.unique(np.concatenate([tape.tasks[n].groups.ravel() for n in numbers])))
+        calls = sum(tape.tasks[n].groups.size for n in numbers) / members
+        times = np.concatenate([spans.end(n) - spans.begin(n) for n in numbers])
+        exposed = float(step.breakdown.exposed_by_task[numbers].sum()) / members
+        coarse, us = spans.lowered.coarse[numbers[0]][0], float(np.median(times)) * 1e6
+        found.append(
+            Simulated(
+                *key, calls, us, coarse.seconds * 1e6, float(times.mean()) * calls * 1e6,
+                exposed * 1e6, coarse.algorithm, coarse.protocol, coarse.channels,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _matched(
+    measured: Sequence[Measured], simulated: Sequence[Simulated], *, replayed: bool
+) -> Iterable[Line]:
+    """Pairs of the same collective among as many ranks with the nearest size; then what is left.
+
+    A step that was replayed has the very groups and sizes of the trace.
+    """
+    left = list(simulated)
+    for one in measured:
+        near = [
+            other for other in left
+            if (other.collective, other.ranks) == (one.collective, one.ranks)
+            and abs(other.size_bytes - one.size_bytes) <= NEAR * one.size_bytes
+            and (not replayed or (other.group, other.dtype) == (one.group, one.dtype))
+        ]  # fmt: skip
+        best = min(near, key=lambda o: abs(o.size_bytes - one.size_bytes), default=None)
+        if best is not None:
+            left.remove(best)
+        yield Line(one, best)
+    yield from (Line(None, one) for one in left)
