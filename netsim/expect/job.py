@@ -17,6 +17,7 @@ from netsim.nccl.communicator import Communicator
 from netsim.nccl.executed import worst_graph
 from netsim.nccl.facts import Facts
 from netsim.nccl.mechanism import Mechanism, mechanism_of
+from netsim.nccl.messages import plugin_of as message_plugin
 from netsim.nccl.node import communicator
 from netsim.nccl.plan import Sends, sends_of
 from netsim.nccl.plugins import plugin_variables
@@ -49,7 +50,12 @@ class Job:
     @cached_property
     def mechanism(self) -> Mechanism:
         """What execution costs on its GPUs."""
-        usual = mechanism_of(self.comm.min_cc, cpu_vendor=self.comm.cpu_vendor)
+        transport = self.cluster.transport.name if self.cluster.transport else ""
+        usual = mechanism_of(
+            self.comm.min_cc,
+            cpu_vendor=self.comm.cpu_vendor,
+            plugin=message_plugin(transport, self.comm.settings),
+        )
         return calibrated(usual, self.calibration)
 
     @cached_property

@@ -204,7 +204,7 @@ def _variables(entry: Entry, version: Version, notes: list[str]) -> dict[str, st
     found: dict[str, str] = {}
     for name in given:
         value = entry.text("env", name)
-        if not name.startswith("NCCL_"):
+        if not (name.startswith("NCCL_") or is_known(name)):
             continue
         try:
             if not is_known(name):

@@ -59,6 +59,9 @@ def parameters_of(prepared: Prepared) -> list[Parameter]:
     if job.comm.n_nodes > 1:
         scaled("transport latency", "network.notice", "network.delivery.simple", "network.credit")
         scaled("time of a post", "network.post.ll", "network.post.ll128", "network.post.simple")
+        busy = [one for one in known if one.startswith("network.path.handling.")]
+        if any(constant(job.mechanism, one) for one in busy):
+            scaled("handling of a message", *busy)
         now = machine.calibration.get(USABLE)
         transport = job.cluster.transport or TRANSPORTS[machine.transport]
         usable = transport.usable if now is None else float(now.value)

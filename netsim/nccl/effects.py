@@ -52,6 +52,8 @@ EFFECTS = {
     "NCCL_P2P_NVL_CHUNKSIZE": "chunk of sends over NVLink",
     "NCCL_P2P_NET_CHUNKSIZE": "chunk of sends over the network",
     "NCCL_P2P_PCI_CHUNKSIZE": "chunk of sends over PCIe",
+    "FI_CXI_RX_MATCH_MODE": "Slingshot: software: receives are matched, and data fetched, later",
+    "FI_CXI_RDZV_PROTO": "Slingshot: alt_read: NICs are busy longer with large messages",
     "NCCL_TUNER_CONFIG_FILE": "a tuner table that replaces NCCL's choice",
     "NCCL_GRAPH_FILE": "channels that replace NCCL's search",
     "NCCL_TESTS_SPLIT": "several communicators at once, as `workload.split`",

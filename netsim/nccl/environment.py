@@ -49,7 +49,7 @@ def known_and_unknown(
     variables: Mapping[str, str],
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """NCCL's variables of a process environment, and a warning for each name none knows."""
-    ours = {name: text for name, text in variables.items() if name.startswith("NCCL_")}
+    ours = {n: text for n, text in variables.items() if n.startswith("NCCL_") or is_known(n)}
     warnings = tuple(
         f"{name} is no NCCL variable{suggest(name, KNOWN_VARIABLES)}"
         for name in ours
@@ -155,6 +155,18 @@ def _threads(least: int, most: int) -> Reader:
     return checked
 
 
+def _one_of(*words: str) -> Reader:
+    """Whether the last of some words is given."""
+
+    def read(text: str, facts: Facts) -> bool:
+        if text.casefold() not in words:
+            hint = suggest(text, words)
+            raise ValueError(f"expected one of {', '.join(words)}, got {shown(text)}{hint}")
+        return text.casefold() == words[-1]
+
+    return read
+
+
 def _is_socket(text: str, facts: Facts) -> bool:
     return text.casefold() == "socket"
 
@@ -228,4 +240,6 @@ READERS: dict[str, tuple[str, Reader]] = {
     "NCCL_P2P_PCI_CHUNKSIZE": ("p2p_pci_chunk", _whole(1, 2**31)),
     "NCCL_SOCKET_NTHREADS": _checked(_whole(1, 16)),
     "NCCL_NSOCKS_PERTHREAD": _checked(_whole(1, 64)),
+    "FI_CXI_RX_MATCH_MODE": ("cxi_software_match", _one_of("hardware", "hybrid", "software")),
+    "FI_CXI_RDZV_PROTO": ("cxi_alternative_read", _one_of("default", "alt_read")),
 }

@@ -8,6 +8,7 @@ sheet; nothing here is fitted to a system.
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from netsim.nccl.messages import PLAIN, VERBS, MessagePath, Plugin
 from netsim.nccl.names import Protocol
 
 
@@ -44,6 +45,7 @@ class NetworkCost:
     `credit`: from the end of the use of a slot until the other proxy may send the next message;
     `reduction`: what an operation of switches that reduce takes beyond a message; `pool`: what the
     proxy spends beyond a post on a message of grouped sends, whose buffers all channels share.
+    `path`: what the network's library makes of a message's size.
     """
 
     notice: float
@@ -54,6 +56,7 @@ class NetworkCost:
     credit: float
     reduction: float
     pool: float = 0.0
+    path: MessagePath = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +182,33 @@ def _generation(sm: int) -> Mechanism:
 MECHANISMS = {sm: _generation(sm) for sm in _RATES}
 
 
-def mechanism_of(min_cc: int, *, cpu_vendor: str = "Intel") -> Mechanism:
-    """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0)."""
+def mechanism_of(min_cc: int, *, cpu_vendor: str = "Intel", plugin: Plugin = VERBS) -> Mechanism:
+    """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0), with what
+    the network's plugin takes.
+    """
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     found = MECHANISMS[newest]
+    network = _plugged(found.network, plugin)
     if cpu_vendor == "AMD":  # §1.1 netOverhead, which trees of LL on A100 do not show
-        network = found.network
-        post = replace(network.post, simple=2.4 * MICRO)
-        return replace(found, network=replace(network, post=post, pool=2 * network.pool))
-    return found
+        handling = network.path.handling
+        network = replace(
+            network,
+            post=replace(network.post, simple=2 * network.post.simple),
+            pool=2 * network.pool,
+            path=replace(network.path, handling=replace(handling, simple=2 * handling.simple)),
+        )
+    return replace(found, network=network)
+
+
+def _plugged(network: NetworkCost, plugin: Plugin) -> NetworkCost:
+    """The cost of messages with a plugin of its own."""
+    post, delivery = network.post, network.delivery
+    return replace(
+        network,
+        path=plugin.path,
+        notice=network.notice + plugin.notice,
+        post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
+        delivery=ByProtocol(
+            *(one + plugin.matched for one in (delivery.ll, delivery.ll128, delivery.simple))
+        ),
+    )

@@ -58,6 +58,8 @@ class Settings:
     p2p_nvl_chunk: int = 524288
     p2p_net_chunk: int = 131072
     p2p_pci_chunk: int = 131072
+    cxi_software_match: bool = False
+    cxi_alternative_read: bool = False
 
 
 NO_SETTINGS = Settings()

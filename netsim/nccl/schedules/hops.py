@@ -4,8 +4,10 @@ A block writes into the FIFO of the next GPU itself; over a network it fills a F
 the proxy sends from there. It knows neither algorithms nor the order of rows.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from netsim.nccl.messages import PLAIN, MessagePath
 from netsim.nccl.schedules.plan import NET, Plan
 from netsim.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
 
@@ -16,12 +18,16 @@ FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 @dataclass(frozen=True, slots=True)
 class RowKind:
     """A style; seconds that each message takes of resources whatever its size; and the least
-    seconds of a row, which overlap with moving its bytes.
+    seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
+    message of a `protocol`; one that `follows` another of its connection costs more there.
     """
 
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
     least: float = 0.0
+    path: MessagePath = PLAIN
+    protocol: str = ""
+    follows: bool = False
 
     def of(self, nbytes: float) -> Style:
         """The style of a row of so many bytes; an empty one costs nothing."""
@@ -31,8 +37,16 @@ class RowKind:
             return replace(self.style, latency=max(0.0, self.least - nbytes / self.style.cap))
         if not self.messages:
             return self.style
-        more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self.messages)
-        return replace(self.style, uses=(*self.style.uses, *more))
+        more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self._costs(nbytes))
+        late = self.path.latency(nbytes * self.style.wire, follows=self.follows)
+        return replace(self.style, latency=late, uses=(*self.style.uses, *more))
+
+    def _costs(self, nbytes: float) -> Iterator[tuple[str, str, float]]:
+        """Seconds of resources that a message of so many bytes takes."""
+        wire = nbytes * self.style.wire
+        busy = self.path.busy(wire, self.protocol, follows=self.follows)
+        for what, end, seconds in self.messages:
+            yield what, end, seconds + (busy if what == "nic_msg" else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +179,9 @@ class Channel:
         )
         pool = network.pool if self.plan.algorithm == "SendRecv" else 0.0
         post = network.post.of(self.plan.protocol) + pool
-        costs = (("proxy", "src", post), ("nic_msg", "src", network.message))
-        return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
+        every = (("proxy", "src", post), ("nic_msg", "src", network.message))
+        costs = tuple(cost for cost in every if cost[2] > 0)
+        return RowKind(style, costs, path=network.path, protocol=self.plan.protocol)
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
         """A further source of a pass that has several: its time is in that pass."""

@@ -5,7 +5,7 @@ order and credits follow by themselves. It knows no algorithm.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.weave import USER, Place, Weave
@@ -57,6 +57,8 @@ class Lines:
         if self.channel.simple or sub == self.subs - 1:
             segment = sub if self.channel.simple else self.whole
             proxy = self.channel.hop(src, dst, made, proxy=True)
+            if self.channel.simple and sub:
+                proxy = replace(proxy, follows=True)
             sent = self.woven.row(proxy, src, dst, segment, step=step, source=fifo, target=target)
             self._sent(hop, sub, sent)
         return row

@@ -89,7 +89,7 @@ def _sends(
     data = _Data(c, walk, order, step, place)
     source, target = data.source(by_proxy), data.target(own_fifo)
     woven.rows(
-        kinds[step, place, by_proxy.astype(int)],
+        kinds[step, place, by_proxy * (1 + ((step > 0) | (sub > 0)))],
         order[place],
         np.where(own_fifo, order[place], following[place]),
         np.where(
@@ -165,19 +165,26 @@ class _Data:
 
 
 def _kinds(woven: Weave, channel: Channel, walk: Walk, order: Ints) -> Ints:
-    """The kind of row by step and place, of the block and of the proxy."""
+    """The kind of row by step and place: of the block, and of the proxy's first and later ones."""
     hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
     known: dict[tuple[object, ...], int] = {}
 
-    def number(made: Pass, hop: tuple[int, int], proxy: bool) -> int:
-        key = (made, channel.plan.route_of(channel.number, *hop), channel.is_net(*hop), proxy)
+    def number(made: Pass, hop: tuple[int, int], proxy: bool, follows: bool = False) -> int:
+        if proxy and not channel.is_net(*hop):
+            return -1
+        route = channel.plan.route_of(channel.number, *hop)
+        key = (made, route, channel.is_net(*hop), proxy, follows)
         if key not in known:
-            known[key] = woven.kind(channel.hop(*hop, made, proxy=proxy))
+            kind = channel.hop(*hop, made, proxy=proxy)
+            known[key] = woven.kind(replace(kind, follows=follows))
         return known[key]
 
     rows = {
         made: [
-            [number(made, hop, False), number(made, hop, True) if channel.is_net(*hop) else -1]
+            [
+                number(made, hop, False),
+                *(number(made, hop, True, follows) for follows in (False, True)),
+            ]
             for hop in hops
         ]
         for made in set(walk.passes)

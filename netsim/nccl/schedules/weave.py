@@ -5,12 +5,13 @@ the same turn or in an earlier one. It knows no algorithm.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.nccl.messages import NO_HANDLING
 from netsim.nccl.schedules.hops import RowKind
 from netsim.schedule import Builder, Lag
 
@@ -173,11 +174,18 @@ class Weave:
         return made.reshape(turns, size)
 
     def _styles(self, builder: Builder, kind: Ints, count: Ints) -> Rows:
-        """Style numbers: of each kind and size there is one."""
+        """Style numbers: of each kind and size there is one.
+
+        Messages of later turns follow others of their connection.
+        """
+        kinds, kind = list(self.kinds), kind.copy()
+        for number, first in enumerate(kinds[:]):
+            if first.path.handling != NO_HANDLING and not first.follows:
+                kind[1:][kind[1:] == number] = len(kinds)
+                kinds.append(replace(first, follows=True))
         sizes, which = np.unique(count, return_inverse=True)
         code = kind * len(sizes) + which.reshape(kind.shape)
         found, place = np.unique(code, return_inverse=True)
-        kinds = list(self.kinds)
         numbers = [
             builder.style(kinds[c // len(sizes)].of(sizes[c % len(sizes)] * builder.element_bytes))
             for c in found.tolist()

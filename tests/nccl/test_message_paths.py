@@ -1,0 +1,90 @@
+"""The ways of messages over Slingshot: by their bytes on the wire, and by what came before them."""
+
+import pytest
+
+from netsim.cli.expect_question import Given, asked
+from netsim.engines import simulate
+from netsim.errors import InputError
+from netsim.nccl.environment import settings_from
+from netsim.nccl.mechanism import mechanism_of
+from netsim.nccl.messages import CXI, NOTICE, POST, SOFTWARE_MATCH, VERBS, cxi, plugin_of
+from netsim.nccl.schedules.hops import RowKind
+from netsim.prepared import prepare
+from netsim.program import place
+from netsim.scenario.cells import expand
+from netsim.schedule import Style
+
+MICRO = 1e-6
+SOFTWARE = {"FI_CXI_RX_MATCH_MODE": "software"}
+
+
+def message(protocol: str, wire: float, *, follows: bool = False, **env: str) -> RowKind:
+    path = cxi(settings_from(env)).path
+    costs = (("proxy", "src", 1e-6), ("nic_msg", "src", 1e-7))
+    return RowKind(Style(wire=wire), costs, path=path, protocol=protocol, follows=follows)
+
+
+def nic_seconds(kind: RowKind, nbytes: float) -> float:
+    weights = [use.weight for use in kind.of(nbytes).uses if use.resource == "nic_msg"]
+    return sum(weights) * nbytes
+
+
+def test_bytes_on_the_wire_decide_the_way_of_a_message():
+    first = message("LL", 2.0)
+    assert first.of(96).latency == 0.0
+    assert first.of(97).latency == CXI.fetch
+    asked_for = message("LL", 2.0, **SOFTWARE)
+    assert asked_for.of(2048).latency == CXI.fetch
+    assert asked_for.of(2049).latency == pytest.approx(CXI.fetch + 4.5 * MICRO)
+    assert message("Simple", 1.0, **SOFTWARE).of(4096).latency == CXI.fetch
+
+
+def test_a_message_after_another_keeps_the_nic():
+    assert nic_seconds(message("LL", 2.0), 4096) == pytest.approx(0.1 * MICRO)
+    later = message("LL", 2.0, follows=True)
+    assert later.of(4096).latency == 0.0
+    assert nic_seconds(later, 4096) == pytest.approx(0.1 * MICRO + CXI.handling.ll)
+    assert nic_seconds(later, 2048) == pytest.approx(0.1 * MICRO)  # sent at once
+    simple = message("Simple", 1.0, follows=True, FI_CXI_RDZV_PROTO="alt_read")
+    assert nic_seconds(simple, 65536) == pytest.approx(0.1 * MICRO + CXI.handling.simple + 5e-6)
+
+
+def test_other_networks_have_one_way_for_all_sizes():
+    assert plugin_of("infiniband", settings_from(SOFTWARE)) is VERBS
+    plain = mechanism_of(90)
+    assert plain == mechanism_of(90, plugin=VERBS)
+    network = mechanism_of(90, plugin=plugin_of("slingshot", settings_from(SOFTWARE))).network
+    assert network.notice == pytest.approx(plain.network.notice + NOTICE)
+    assert network.post.ll == pytest.approx(plain.network.post.ll + POST)
+    assert network.delivery.ll == pytest.approx(plain.network.delivery.ll + SOFTWARE_MATCH)
+
+
+def test_only_the_words_that_libfabric_knows():
+    message = "FI_CXI_RX_MATCH_MODE: expected one of hardware, hybrid, software, got 'sofware'"
+    with pytest.raises(InputError, match=message):
+        settings_from({"FI_CXI_RX_MATCH_MODE": "sofware"})
+    assert settings_from({"FI_CXI_RX_MATCH_MODE": "Hybrid"}).cxi_software_match is False
+
+
+def seconds(collective: str, size: int, *variables: str, nodes: int = 2, **nccl: str) -> float:
+    flags = {"nodes": nodes, "nccl": "2.21", **nccl}
+    given = Given(flags, str(size), transport="slingshot", variables=list(variables))
+    ready = prepare(expand(asked("a100-x4", collective, given).source)[0])
+    made = place(ready.schedule(size), ready.topology, ready.gpus.tolist())
+    return simulate(made).makespan
+
+
+def test_rings_wait_for_nics_and_trees_do_not():
+    """A ring of 32 GPUs sends 31 messages a connection one after another, a tree one."""
+    ring, tree = (seconds("all_gather", 262144, nodes=8), seconds("all_reduce", 16384, nodes=8))
+    assert ring > 30 * CXI.handling.ll
+    assert tree < 7 * CXI.handling.ll
+    small = seconds("all_gather", 16384, nodes=8)  # 512 bytes of each rank, 1 KiB on the wire
+    assert small < 10 * CXI.handling.ll
+
+
+def test_matching_in_software_shows_in_every_hop_of_a_tree():
+    fast, slow = (
+        seconds("all_reduce", 64, *env) for env in ((), ["FI_CXI_RX_MATCH_MODE=software"])
+    )
+    assert slow - fast == pytest.approx(2 * SOFTWARE_MATCH)  # up and down
