@@ -69,18 +69,16 @@ def _explained(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame) -
     wanted = _wanted(manifest, rows)
     found: dict[str, Any] = {}
     topology = None
-    for label, row in wanted.items():
-        try:
-            cell = _cell(manifest, str(row["cell"]))
-            prepared = prepare_any(cell)
-            if not isinstance(prepared, Prepared):
-                continue
-            sizes = good[good["cell"] == row["cell"]]["size_bytes"].dropna().astype(int)
-            size = _explained_size(prepared, sorted(sizes[sizes <= row["size_bytes"]]))
+    try:
+        cells = {label: prepare_any(_cell(manifest, str(row["cell"])))
+                 for label, row in wanted.items()}  # fmt: skip
+        known = {label: cell for label, cell in cells.items() if isinstance(cell, Prepared)}
+        size = _explained_size([*known.values()], _sizes(good, wanted)) if known else 0
+        for label, prepared in known.items():
             found[label] = _one(prepared, size, folder, label)
             topology = folder / PICTURES / "topology.svg"
-        except NetsimError as error:  # the files of its machines may have gone
-            typer.echo(f"not explained: {label}: {error}", err=True)
+    except NetsimError as error:  # the files of its machines may have gone
+        typer.echo(f"not explained: {error}", err=True)
     return Extra(found, topology if topology is not None and topology.exists() else None)
 
 
@@ -96,18 +94,29 @@ def _wanted(manifest: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
     return {"best": best} if other["cell"] == best["cell"] else {label: other, "best": best}
 
 
-def _explained_size(prepared: Prepared, sizes: Sequence[int]) -> int:
-    """The largest size whose operation is short enough to be explained soon."""
+def _sizes(good: pd.DataFrame, wanted: Mapping[str, Any]) -> list[int]:
+    """The sizes that all of some cells have, up to that of the pictures."""
+    known = [
+        set(good[good["cell"] == row["cell"]]["size_bytes"].dropna().astype(int))
+        for row in wanted.values()
+    ]
+    largest = max(row["size_bytes"] for row in wanted.values())
+    return sorted(size for size in set.intersection(*known) if size <= largest)
+
+
+def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
+    """The largest size whose operation is short enough to be explained soon, in all cells."""
     for size in reversed(sizes):
-        call = prepared.looped(size)
-        if call.rows(call.loops) <= LARGEST:
+        calls = [cell.looped(size) for cell in prepared]
+        if max(call.rows(call.loops) for call in calls) <= LARGEST:
             return size
     raise InputError(f"{LARGEST:,} rows are the most that a report explains")
 
 
 def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, Any]:
     """The explanation of one cell; of the best one, the topology is drawn."""
-    found, program, timeline = explained_run(prepared, size, most_rows=MOST_ROWS)
+    most = MOST_ROWS if label == "best" else 0
+    found, program, timeline = explained_run(prepared, size, most_rows=most)
     if label == "best":
         config = prepared.cell.scenario.cluster
         what = prepared.topology if config.graph is not None else build_cluster(config)

@@ -120,7 +120,7 @@ def _pictures(
     at = f" at {size}" if size else ""
     found = extra.explanations
     best = found.get("best") or next(iter(found.values()), None)
-    title = best.get("title", "") if best else ""
+    what = best.get("title", "") if best else ""
     plans: list[tuple[str, str, str, str, Any]] = [
         ("results", "sizes", "Against message size", "Bus bandwidth and time against message size",
          lambda: _sizes(good, manifest, summary)),
@@ -133,13 +133,14 @@ def _pictures(
          lambda: pareto_figure(good, "cost_usd", "cost (USD)")),
         ("results", "power", f"Time against power{at}", "Cells that none beats in both are marked",
          lambda: pareto_figure(good, "power_w", "power (W)")),
-        ("why", "breakdown", "Where the time goes", "The critical path of one operation, by cause",
+        ("why", "breakdown", "Where the time goes",
+         f"The critical path of one {_operation(what)}, by cause",
          lambda: breakdown_figure(found) if found else None),
         ("why", "tornado", "What would change it",
          "The time with each parameter 10 % worse and better",
-         lambda: tornado_figure(best, title) if best else None),
+         lambda: tornado_figure(best, what) if best else None),
         ("why", "timeline", "The critical path", "All GPUs over time, the critical path in colour",
-         lambda: timeline_figure(best, title) if best else None),
+         lambda: timeline_figure(best, what) if best else None),
     ]  # fmt: skip
     groups: dict[str, list[Picture]] = {"results": [], "why": [], "topology": []}
     with drawing():
@@ -152,6 +153,11 @@ def _pictures(
         files = (extra.topology.name, extra.topology.with_suffix(".png").name)
         groups["topology"].append(Picture("Topology", text, _uri(extra.topology), files))
     return groups
+
+
+def _operation(title: str) -> str:
+    """The operation of an explanation's title, without how it is done."""
+    return title.rpartition(" on ")[0] or "operation"
 
 
 def _saved(figure: Figure, stem: Path, title: str, text: str) -> Picture:
