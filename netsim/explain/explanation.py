@@ -206,6 +206,8 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "per_unit": None if native is None else answer.expected() * 1e6 / native,
         "per_unit_simulated": None if native is None or slope is None else slope * 1e6 / native,
         "per_unit_of": unit,
+        "better_1pct_us": us(answer.better),
+        "worse_1pct_us": us(answer.worse),
         "better_10pct_us": us(answer.swing[0] if answer.swing else None),
         "worse_10pct_us": us(answer.swing[1] if answer.swing else None),
         "infinitely_fast_us": us(answer.ideal),

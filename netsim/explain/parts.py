@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.explain.rates import Loads, bottlenecks, full_rates
+from netsim.explain.rates import Limits, Loads, full_rates, limits
 from netsim.metrics.critical import critical_path, on_host
 from netsim.program import Program, Timeline
 from netsim.schedule import COMPUTE, MARK
@@ -27,7 +27,8 @@ class Segment:
     """One row of the path with what led up to it; all times in seconds.
 
     `before` is the row that it waited for (-1: none) and `lag` the number of that dependency's lag
-    in the schedule. `link` limits its flow: a number of the link table, `OWN_RATE` or `NOTHING`.
+    in the schedule. `link` limits its flow: a number of the link table, `OWN_RATE` or `NOTHING`;
+    `alike` are all that limit it alike, any of which would slow it alone.
     """
 
     row: int
@@ -37,6 +38,7 @@ class Segment:
     end: float
     link: int
     seconds: dict[str, float]
+    alike: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,9 @@ def split_path(
         for cause, spent in flows.causes(place):
             seconds[cause] = seconds.get(cause, 0.0) + spent
         begin = float(timeline.start[row])
-        segments.append(
-            Segment(
-                row, before, lag, begin, float(timeline.end[row]), int(flows.link[place]), seconds
-            )
-        )
+        end, limit = float(timeline.end[row]), int(flows.limits.link[place])
+        alike = flows.limits.alike[place]
+        segments.append(Segment(row, before, lag, begin, end, limit, seconds, alike))
     if segments and segments[0].seconds.get("launch") and "waiting" in segments[0].seconds:
         first = segments[0].seconds  # a kernel that a host launches at a given time
         first["launch"] += first.pop("waiting")
@@ -115,7 +115,7 @@ class _Flows:
     startup: NDArray[np.float64]
     alone: NDArray[np.float64]
     shared: NDArray[np.float64]
-    link: NDArray[np.int64]
+    limits: Limits
 
     def causes(self, place: int) -> list[tuple[str, float]]:
         """The causes of the time from start to end of one row."""
@@ -143,5 +143,5 @@ def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads:
         startup,
         alone,
         flow - alone,
-        bottlenecks(program, timeline, rows, flow - alone > flow * 1e-6, loads),
+        limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
     )

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.program import Program, Timeline
+
+ALIKE = 1e-6  # by which links that are full or narrow alike may differ
 
 
 def full_rates(program: Program, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -97,49 +100,68 @@ class Loads:
         return when, passed[: len(when)]
 
 
-def bottlenecks(
+@dataclass(frozen=True)
+class Limits:
+    """What limits each of some rows while it moves.
+
+    `link` is the fullest of its path if it was slowed, else the narrowest; -1 is the row's own cap,
+    -2 nothing. `alike` are all that are as full or as narrow, the cap (-1) among them.
+    """
+
+    link: NDArray[np.int64]
+    alike: list[tuple[int, ...]]
+
+
+def limits(
     program: Program,
     timeline: Timeline,
     rows: NDArray[np.int64],
     slowed: NDArray[np.bool_],
     loads: Loads,
-) -> NDArray[np.int64]:
-    """The link that limits each row: the fullest of its path while it moves, if it was slowed;
-    else the narrowest. -1 is the row's own cap, -2 nothing.
-    """
-    result = np.full(len(rows), -2, np.int64)
+) -> Limits:
+    """What limits each row, `slowed` being those that others on their links slowed."""
+    found = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
     begin, end = loads.flow(rows)
     cap = program.caps[program.schedule.style[rows]]
     path = program.path[rows]
     for number in np.unique(path).tolist():
         mine = np.flatnonzero((path == number) & (program.schedule.amount[rows] > 0))
-        if not len(mine):
-            continue
         if number < 0:
-            result[mine] = -1
+            _note(found, mine, np.array([-1]), np.ones((1, len(mine)), bool))
             continue
         link, alone = _rates(program, number)
-        narrow = alone.min(initial=inf)
-        at_rest = int(link[np.argmin(alone)]) if narrow < inf else -2
-        result[mine] = np.where(cap[mine] < narrow, -1, at_rest)
-        busy = mine[slowed[mine]]
+        busy, free = mine[slowed[mine]], mine[~slowed[mine]]
+        rates = np.concatenate([[cap[free], *([one] * len(free) for one in alone)]])
+        narrow = (rates <= rates.min(axis=0) * (1 + ALIKE)) & np.isfinite(rates)
+        _note(found, free, np.concatenate([[-1], link]), narrow)
         if len(busy) and len(link):
-            result[busy] = _fullest(program, loads, link, begin[busy], end[busy])
-    return result
+            share = _shares(program, loads, link, begin[busy], end[busy])
+            _note(found, busy, link, share >= share.max(axis=0) - ALIKE)
+    return found
 
 
-def _fullest(
+def _note(
+    found: Limits, rows: NDArray[np.int64], links: NDArray[Any], limiting: NDArray[np.bool_]
+) -> None:
+    """Note for each row (columns) which links limit it: the first of them, its own cap last."""
+    for row, column in zip(rows.tolist(), limiting.T, strict=True):
+        alike = tuple(links[column].tolist())
+        found.alike[row] = alike
+        if alike:
+            found.link[row] = alike[1] if alike[0] < 0 < len(alike) - 1 else alike[0]
+
+
+def _shares(
     program: Program,
     loads: Loads,
     link: NDArray[np.int32],
     begin: NDArray[np.float64],
     end: NDArray[np.float64],
-) -> NDArray[np.int64]:
-    """The link of a path that is used most while each of some rows moves."""
+) -> NDArray[np.float64]:
+    """How full the links of a path (rows) are while each of some rows (columns) moves."""
     use = np.array([loads.between(one, begin, end) for one in link.tolist()])
     room = program.links.capacity[link][:, None] * np.maximum(end - begin, 1e-300)
-    share = np.divide(use, room, out=np.zeros_like(use), where=np.isfinite(room) & (room > 0))
-    # Links that are full alike (both ends of a switch) count as the first of them.
-    fullest = np.argmax(share >= share.max(axis=0) - 1e-6, axis=0)
-    found: NDArray[np.int64] = link[fullest].astype(np.int64)
-    return found
+    full: NDArray[np.float64] = np.divide(
+        use, room, out=np.zeros_like(use), where=np.isfinite(room) & (room > 0)
+    )
+    return full

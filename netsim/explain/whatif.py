@@ -29,8 +29,10 @@ class Answer:
     """What one parameter does to the time; all times in seconds, None where not simulated.
 
     `on_path` is the part of the critical path that it sets: one percent more of it is one percent
-    of `on_path`, less for a rate and more for a latency. `better` and `worse` are the times with
-    the parameter a step to each side, `swing` with ten steps, `ideal` infinitely fast.
+    of `on_path`, less for a rate and more for a latency. Where kinds of links are full alike, less
+    of either is slower and more of one alone is no faster: half counts for each. `better` and
+    `worse` are the times with the parameter a step to each side, `swing` with ten steps, `ideal`
+    infinitely fast.
     """
 
     parameter: Parameter
@@ -113,10 +115,10 @@ def path_seconds(program: Program, split: Split) -> dict[str, float]:
     for segment in split.segments:
         style, parts = schedule.styles[int(schedule.style[segment.row])], segment.seconds
         flow = sum(parts.get(cause, 0.0) for cause in ("transfer", "sharing", "compute"))
-        if segment.link >= 0:
-            add(f"{kinds[segment.link]}.rate", flow)
-        elif segment.link == OWN_RATE and style.kind != COMPUTE:
-            add(own, flow)
+        named = {f"{kinds[link]}.rate" if link >= 0 else own for link in segment.alike}
+        if named and not (style.kind == COMPUTE and segment.link == OWN_RATE):
+            for key in sorted(named):
+                add(key, flow if len(named) == 1 else flow / 2)
         protocol = parts.get("protocol", 0.0)
         if style.kind != MARK and protocol:
             startup = min(style.latency, protocol)
