@@ -25,7 +25,7 @@ LABELS = {
     "hostmem": "host memory",
     "nic": "NIC",
     "fabric": "fabric",
-    "sm": "SM of a channel",
+    "sm": "channel's SM",
     "sms": "compute",
     "hbm": "GPU memory",
     "proxy": "proxy thread",

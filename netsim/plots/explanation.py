@@ -42,7 +42,7 @@ CAUSES = {
 _ROWS = 12  # parameters of a tornado
 _LANES = 32  # GPUs of a timeline; of more, only those on the path are shown
 _UNSURE = 0.4  # strength of colours of what was not simulated again
-_LEAST = 5e-4  # part of the whole below which a parameter is left out
+_LEAST = 1e-3  # part of the whole below which a parameter is left out
 
 
 def plot_explanation(

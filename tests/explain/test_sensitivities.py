@@ -15,7 +15,7 @@ from netsim.yamlio.source import parse_source
 SCENES = {
     "ring": """
 cluster: {machine: dgx-h100, nodes: 2, gpus_per_node: 4, nic: 400Gbps}
-workload: {collective: all_reduce, algorithm: Ring, protocol: Simple, sizes: [4MiB]}
+workload: {collective: all_reduce, algorithm: Ring, protocol: Simple, sizes: [16MiB]}
 launch: {host: 2us, kernel: 3us}
 """,
     "ring-ll": """
