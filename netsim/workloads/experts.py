@@ -26,7 +26,10 @@ def forward_experts(shapes: Shapes) -> list[Part]:
 
 
 def backward_experts(shapes: Shapes) -> list[Part]:
-    """The mirror image, with the weight gradients of experts and router."""
+    """The mirror image, with the weight gradients of experts and router.
+
+    One operator makes both gradients of the experts, so that tokens go back after both.
+    """
     m, s = shapes.model, shapes.setting
     first, second = shapes.experts
     permute = s.roofline.stream_seconds(shapes.width(2, m.hidden, shapes.routed))
@@ -37,8 +40,8 @@ def backward_experts(shapes: Shapes) -> list[Part]:
         kernel("unpermute backward", permute),
         exchange("combine gradient", "alltoall", AXIS, shapes.dispatched),
         *_around(shapes, [kernel("experts dgrad", inputs)], " gradient"),
-        exchange("dispatch gradient", "alltoall", AXIS, shapes.dispatched, blocks=False),
         kernel("experts wgrad", weights, weight=True),
+        exchange("dispatch gradient", "alltoall", AXIS, shapes.dispatched, blocks=False),
         kernel("router backward", router + permute, "dispatch gradient"),
     ]
 

@@ -65,6 +65,7 @@ class _Step:
             actions = deque(order(number, stages, micro_batches, setting.chunks))
             self.stages.append(_Stage(at, chunks, data, actions))
         self.sent: dict[tuple[str, int, int], Deps] = {}
+        self.losses: dict[int, Deps] = {}
         self.links: dict[tuple[int, int], Ranks] = {}
         self.before: Deps = ()
 
@@ -131,11 +132,15 @@ class _Step:
             after = done.ends
         if place < self._last_place:
             self._send(stage, action, place, 1, after)
+        else:
+            self.losses[action.micro_batch] = after
 
     def _backward(self, stage: _Stage, action: Action) -> None:
         split = self.setting.schedule == "zb-h1"
         place = self._virtual(stage, action)
         after = self._waits(stage, ("B", action.micro_batch, place + 1))
+        if place == self._last_place:
+            after = (*after, *self.losses.pop(action.micro_batch))
         for number, layer in reversed(self._numbered(stage, action)):
             self.tape.layer = layer.name
             passes = self.passes.of(layer)

@@ -5,6 +5,8 @@ groups. On one stream of one rank, tasks run in the order in which they were wri
 adds what else a rank waits for: what it did itself in earlier tasks.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from netsim.workloads.grid import Ranks
@@ -97,6 +99,13 @@ class Tape:
         for one in self.put_off:
             self.compute(*one)
         self.put_off.clear()
+
+    @contextmanager
+    def naming(self, layer: str) -> Iterator[None]:
+        """Tasks that belong to another layer than the one being written."""
+        before, self.layer = self.layer, layer
+        yield
+        self.layer = before
 
     def last_of(self, ranks: Ranks) -> Deps:
         """The last kernel that these very ranks have run."""

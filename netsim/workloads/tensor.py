@@ -35,7 +35,10 @@ def backward_half(
     sequence: bool,
     what: str,
 ) -> list[Part]:
-    """The same backward; the weight gradient of the column-parallel product hides an exchange."""
+    """The same backward; the weight gradient of the column-parallel product hides an exchange.
+
+    Its input is gathered again beside the product before, the last of `inside`.
+    """
     back, again = f"{what} input gradient", f"{what} input again"
     weight = kernel(f"{what} in wgrad", column_weight, *([again] if sequence else []), weight=True)
     norm = kernel(f"{what} norm backward", before, back)
@@ -44,8 +47,9 @@ def backward_half(
         return [*inside, reduce, weight, norm]
     return [
         exchange(f"{what} output gradient", "all_gather", AXIS, nbytes),
+        *inside[:-1],
         exchange(again, "all_gather", AXIS, nbytes, blocks=False),
-        *inside,
+        inside[-1],
         exchange(back, "reduce_scatter", AXIS, nbytes, blocks=False),
         weight,
         norm,

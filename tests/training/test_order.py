@@ -1,0 +1,155 @@
+"""Collectives stand where Megatron, FSDP and DDP have them: read off the tape of one rank."""
+
+from itertools import pairwise
+
+import pytest
+
+from netsim.workloads.model import Transformer, layers_of
+from netsim.workloads.step import training_step
+from netsim.workloads.tape import Tape, Task
+from tests.training.steps import SMALL, setting
+
+MOE = Transformer(
+    name="moe", layers=2, hidden=512, heads=8, kv_heads=8, ffn=2048, vocabulary=1000, sequence=256,
+    experts=8, top_k=2, expert_ffn=512,
+)  # fmt: skip
+
+
+def tape_of(**given: object) -> Tape:
+    return training_step(setting(**given))
+
+
+def calls(tape: Tape, kind: str, rank: int = 0) -> list[Task]:
+    return [task for task in tape.tasks if task.kind == kind and rank in task.groups]
+
+
+def waits(tape: Tape, later: int, earlier: int) -> bool:
+    """Whether a task waits for another, directly or by way of tasks between."""
+    reached, front = set[int](), {later}
+    while front:
+        before = {d for task in front for d in tape.tasks[task].after} | {
+            k for task in front for k in range(task - 1, task - 40, -1)
+            if k >= 0 and tape.tasks[k].stream == tape.tasks[task].stream
+        }  # fmt: skip
+        front = before - reached
+        reached |= before
+    return earlier in reached
+
+
+def number(tape: Tape, layer: str, name: str, phase: str = "", micro: int = 0) -> int:
+    """The task of a layer with a name."""
+    (found,) = (
+        k for k, t in enumerate(tape.tasks)
+        if t.layer == layer and t.name == name and t.micro_batch == micro and phase in t.phase
+    )  # fmt: skip
+    return found
+
+
+def test_fsdp_gathers_the_root_first_then_unit_by_unit_and_prefetches_before_scattering() -> None:
+    dp = calls(tape_of(dp=8, data="fsdp", no_sync=False, batch=8), "dp")
+    ahead = [(t.collective, t.layer) for t in dp if t.phase == "forward"]
+    assert ahead == [("all_gather", "root")] + [("all_gather", f"layer {k}") for k in range(8)]
+    back = [(t.collective[:3], t.layer) for t in dp if t.phase == "backward"]
+    # Gather of the next unit, kernels of this one, then its gradients: what PRE means.
+    assert back == [
+        ("all", "layer 7"), ("all", "layer 6"), ("red", "layer 7"), ("all", "layer 5"),
+        ("red", "layer 6"), ("all", "layer 4"), ("red", "layer 5"), ("all", "layer 3"),
+        ("red", "layer 4"), ("all", "layer 2"), ("red", "layer 3"), ("all", "layer 1"),
+        ("red", "layer 2"), ("all", "layer 0"), ("red", "layer 1"), ("red", "layer 0"),
+        ("red", "root"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "order"),
+    [("post", ["all 7", "all 6", "red 7", "all 5", "red 6"]),
+     ("none", ["all 7", "red 7", "all 6", "red 6", "all 5"])],
+)  # fmt: skip
+def test_fsdp_prefetches_later_or_never(prefetch: str, order: list[str]) -> None:
+    tape = tape_of(dp=8, data="fsdp", no_sync=False, batch=8, backward_prefetch=prefetch)
+    back = [t for t in calls(tape, "dp") if t.phase == "backward"]
+    assert [f"{t.collective[:3]} {t.layer[-1]}" for t in back][:5] == order
+
+
+def test_fsdp_gathers_a_unit_again_only_after_it_was_given_up() -> None:
+    tape = tape_of(dp=8, data="fsdp", no_sync=False, batch=16)
+    for layer in range(8):
+        gathers = [
+            k for k, t in enumerate(tape.tasks)
+            if t.layer == f"layer {layer}" and t.collective == "all_gather"
+        ]  # fmt: skip
+        assert len(gathers) == 4  # twice a micro-batch
+        kernels = [
+            k for k, t in enumerate(tape.tasks) if t.layer == f"layer {layer}" and not t.collective
+        ]
+        for first, again in pairwise(gathers):
+            last = max(k for k in kernels if first < k < again)
+            assert waits(tape, again, last)
+    assert (
+        sum(t.layer == "root" for t in calls(tape, "dp")) == 4
+    )  # gathered and scattered each time
+
+
+def test_ddp_reduces_from_the_end_and_its_first_bucket_early() -> None:
+    tape = tape_of(dp=8, batch=8, bucket=2**20, first_bucket=2**10)
+    buckets = calls(tape, "dp")
+    assert [t.name for t in buckets] == [f"bucket {k}" for k in range(len(buckets))]
+    assert buckets[0].layer == "head"
+    assert buckets[-1].layer == "embedding"
+    sizes = [t.nbytes for t in buckets]
+    held = [count * 2 for _, count in _reversed_tensors()]
+    assert sizes[0] == held[0]  # the first parameter alone is larger than 1 KiB
+    assert sum(sizes) == sum(held)
+    assert all(size >= 2**20 for size in sizes[1:-1])
+
+
+def _reversed_tensors() -> list[tuple[str, int]]:
+    return [
+        (layer.name, tensor.count)
+        for layer in reversed(layers_of(SMALL)) for tensor in reversed(layer.tensors)
+        for _ in range(tensor.copies)
+    ]  # fmt: skip
+
+
+def test_the_loss_is_summed_before_anything_goes_back() -> None:
+    tape = tape_of(tp=4, batch=2)
+    for micro in (0, 1):
+        first = number(tape, "head", "logits dgrad", "backward", micro)
+        for name in ("maximum", "target logit", "sum of exponents"):
+            assert waits(tape, first, number(tape, "head", f"loss {name}", "forward", micro))
+
+
+def test_sequence_parallelism_gathers_again_beside_the_column_product() -> None:
+    tape = tape_of(tp=4, batch=1, sequence_parallel=True)
+    block = [t for t in tape.tasks if t.layer == "layer 3"]
+    ahead = [t.name for t in block if t.phase == "forward"]
+    assert ahead == [
+        "norm", "attention input", "qkv+attention+proj", "attention output",
+        "norm", "mlp input", "mlp", "mlp output", "residual",
+    ]  # fmt: skip
+    back = [t.name for t in block if t.phase == "backward"]
+    assert back == [
+        "mlp output gradient", "mlp out dgrad+mlp out wgrad", "mlp input again", "mlp in dgrad",
+        "mlp input gradient", "mlp in wgrad", "mlp norm backward",
+        "attention output gradient", "proj dgrad+proj wgrad+attention backward",
+        "attention input again", "qkv dgrad", "attention input gradient", "attention in wgrad",
+        "attention norm backward",
+    ]  # fmt: skip
+    wgrad = number(tape, "layer 3", "mlp in wgrad")
+    assert number(tape, "layer 3", "mlp input again") in tape.tasks[wgrad].after
+    assert number(tape, "layer 3", "mlp input gradient") not in tape.tasks[wgrad].after
+
+
+def test_experts_send_tokens_back_after_both_gradients() -> None:
+    tape = tape_of(dp=1, ep=8, model=MOE, batch=8)
+    block = [t.name for t in tape.tasks if t.layer == "layer 1" and t.kind != "dp"]
+    assert block == [
+        "norm+qkv+attention+proj", "norm+router", "token counts", "dispatch", "experts", "combine",
+        "unpermute+residual",
+        "unpermute backward", "combine gradient", "experts dgrad+experts wgrad",
+        "dispatch gradient",
+        "router backward+norm backward+proj dgrad+proj wgrad+attention backward+qkv dgrad",
+        "attention in wgrad", "attention norm backward",
+    ]  # fmt: skip
+    sent = number(tape, "layer 1", "dispatch gradient")
+    assert number(tape, "layer 1", "experts dgrad+experts wgrad") in tape.tasks[sent].after
