@@ -88,17 +88,17 @@ def report(found: Calibrated) -> Iterator[str]:
                 for name, value in one.parameter.figures(one.x).items()
             )
             span = f"[{exp(one.low):.2f}, {exp(one.high):.2f}]"
-            yield f"  {one.parameter.name:<36} x {exp(one.x):.2f} {span}   {values}"
+            edge = " (at the edge of what is physical)" if one.at_edge else ""
+            yield f"  {one.parameter.name:<36} x {exp(one.x):.2f} {span}   {values}{edge}"
     yield "# left at their usual values"
     for one in found.fitted:
         if one.left:
             yield f"  {one.parameter.name:<36} {one.left}"
     yield from _errors("sizes that were fitted", found.before, found.after)
-    if found.held_out:
-        title = "sizes held back while the others were fitted"
-        yield from _errors(title, found.held_out_before, found.held_out)
-    else:
-        yield "# too few sizes to hold any back: the error elsewhere is not known"
+    title = "every fitted size where only the others are fitted (taken as linear)"
+    yield from _errors(title, found.before, found.forecast)
+    if found.held:
+        yield from _errors("sizes held back from every fit", found.held_before, found.held)
 
 
 def _errors(title: str, before: dict[str, Error], after: dict[str, Error]) -> Iterator[str]:

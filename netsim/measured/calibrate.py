@@ -1,20 +1,19 @@
 """A calibration: measured runs of one system, the parameters that fit them, the error that is left.
 
-Some sizes are held back while fitting, to tell the error where nothing was fitted; then all are
-used.
+Of runs with many sizes some are fitted; others, which the fit never sees, tell the error elsewhere.
+What the fit forecasts of a size without it tells the same of few.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.errors import InputError
 from netsim.measured.bands import Error
 from netsim.measured.comparison import few, prepared_for
 from netsim.measured.curve import Measured
-from netsim.measured.fit import Fitted, fit
+from netsim.measured.fit import Fit, Fitted, fit
 from netsim.measured.log_run import LogRun
 from netsim.measured.parameters import figure, parameters_of
 from netsim.measured.ratios import Ratios, Set
@@ -22,21 +21,26 @@ from netsim.topology.stamped import Figure
 from netsim.yamlio.source import Source
 
 FEWEST = 3  # sizes of which anything can be fitted
-ENOUGH = 8  # sizes from which some can be held back
 MOST = 11  # sizes of one run that are simulated again and again
+MOST_HELD = 8  # sizes of one run that are held back
 HUGE = 4 * 2**30  # larger sizes show no more than this one does, and take long
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What was fitted, and the error by band before and after; `held_out` of sizes not used."""
+    """What was fitted, and the error by band before and after.
+
+    `forecast` is of every fitted size where the others alone are fitted, `held` of sizes that no
+    fit has seen, where there are any.
+    """
 
     fitted: tuple[Fitted, ...]
     figures: dict[str, Figure]
     before: dict[str, Error]
     after: dict[str, Error]
-    held_out_before: dict[str, Error]
-    held_out: dict[str, Error]
+    forecast: dict[str, Error]
+    held_before: dict[str, Error]
+    held: dict[str, Error]
 
 
 def calibrate(pairs: Sequence[tuple[Source, LogRun]], jobs: int | None = None) -> Calibrated:
@@ -51,8 +55,16 @@ def calibrate(pairs: Sequence[tuple[Source, LogRun]], jobs: int | None = None) -
     first = prepared_for(sets[0].source, sets[0].run)
     if not first.jobs:
         raise InputError("only NCCL's own algorithms can be calibrated; leave algorithm at auto")
-    with Ratios(parameters_of(first), sets, jobs) as ratios:
-        return _calibrated(ratios, count)
+    held = [replace(one, rows=_held_back(one)) for one in sets]
+    both = [*sets, *(one for one in held if one.rows)]
+    with Ratios(parameters_of(first), both, jobs) as ratios:
+        fitted = list(range(count))
+        found = fit(
+            ratios.parameters,
+            lambda places: ratios.at(places, fitted),
+            lambda depends: ratios.narrow(depends, fitted),
+        )
+        return _calibrated(ratios, found, fitted)
 
 
 def _used(rows: Sequence[Measured]) -> tuple[Measured, ...]:
@@ -61,40 +73,24 @@ def _used(rows: Sequence[Measured]) -> tuple[Measured, ...]:
     return few(usual if len(usual) >= MOST else rows, MOST)
 
 
-def _calibrated(simulated: Ratios, count: int) -> Calibrated:
-    every = list(range(count))
-    usual = np.zeros(len(simulated.parameters))
-    kept = [number for number in every if _kept(number)] if count >= ENOUGH else []
-    held_before: dict[str, Error] = {}
-    held: dict[str, Error] = {}
-    if kept:
-        trial = _fitted(simulated, [number for number in every if not _kept(number)])
-        held_before = simulated.errors(usual, kept)
-        held = simulated.errors(_vector(trial), kept)
-    found = _fitted(simulated, every, trial if kept else None)
-    before, after = simulated.errors(usual, every), simulated.errors(_vector(found), every)
-    return Calibrated(tuple(found), _figures(found), before, after, held_before, held)
-
-
-def _fitted(
-    simulated: Ratios, which: Sequence[int], earlier: Sequence[Fitted] | None = None
-) -> list[Fitted]:
-    """The parameters that some of the points give."""
-    return fit(
-        simulated.parameters,
-        lambda places: simulated.at(places, which),
-        lambda depends: simulated.narrow(depends, which),
-        earlier,
+def _held_back(one: Set) -> tuple[Measured, ...]:
+    """Some of the rows that are not used, evenly over the sizes."""
+    return few(
+        [row for row in one.run.rows if row not in one.rows and row.size_bytes <= HUGE], MOST_HELD
     )
 
 
-def _vector(fitted: Sequence[Fitted]) -> NDArray[np.float64]:
-    return np.array([one.x for one in fitted])
-
-
-def _kept(number: int) -> bool:
-    """Whether a point is held back while the others are fitted: every third."""
-    return number % 3 == 1
+def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int]) -> Calibrated:
+    usual, held = np.zeros(len(ratios.parameters)), range(len(fitted), len(ratios.points))
+    return Calibrated(
+        found.fitted,
+        _figures(found.fitted),
+        ratios.errors(usual, fitted),
+        ratios.errors(found.x, fitted),
+        ratios.by_band(found.forecast, fitted),
+        ratios.errors(usual, held) if held else {},
+        ratios.errors(found.x, held) if held else {},
+    )
 
 
 def _figures(fitted: Sequence[Fitted]) -> dict[str, Figure]:

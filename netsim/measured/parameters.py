@@ -11,7 +11,9 @@ from netsim.topology.machine import Machine
 from netsim.topology.stamped import USABLE, Figure, kind_of, written
 from netsim.topology.transports import TRANSPORTS
 
-SURE, LOOSE = 1.6, 3.0  # factors within which a parameter may lie: of rates, of latencies
+# Factors within which a parameter may lie: of rates, of latencies, of messages (where a plugin
+# posts and polls them in software, Slingshot's take ten times those of InfiniBand).
+SURE, LOOSE, FOREIGN = 1.6, 3.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,14 @@ def parameters_of(prepared: Prepared) -> list[Parameter]:
         scaled("part of NVLink's rate in NVLS", "nvls_efficiency", factor=1.3, only="NVLS")
         hops = [one for one in known if one.startswith("nvls_") and kind_of(one) == "time"]
         scaled("hop of NVLS", *hops, only="NVLS")
+        scaled("rate of NVLS's copies", "nvls_copy_rate", factor=SURE, only="NVLS")
     if job.comm.n_nodes > 1:
-        scaled("transport latency", "network.notice", "network.delivery.simple", "network.credit")
-        scaled("time of a post", "network.post.ll", "network.post.ll128", "network.post.simple")
+        ways = [f"network.delivery.{key}" for key in ("ll", "ll128", "simple")]
+        scaled("transport latency", "network.notice", *ways, "network.credit", factor=FOREIGN)
+        scaled(
+            "time of a post", "network.post.ll", "network.post.ll128", "network.post.simple",
+            factor=FOREIGN,
+        )  # fmt: skip
         busy = [one for one in known if one.startswith("network.path.handling.")]
         if any(constant(job.mechanism, one) for one in busy):
             scaled("handling of a message", *busy)

@@ -168,8 +168,12 @@ class Ratios:
 
     def errors(self, x: Floats, which: Sequence[int]) -> dict[str, Error]:
         """The error of some points by band."""
+        return self.by_band(self.at([x], which)[0], which)
+
+    def by_band(self, ratios: Floats, which: Sequence[int]) -> dict[str, Error]:
+        """Log ratios of some points as errors by band."""
         found = []
-        for number, ratio in zip(which, self.at([x], which)[0].tolist(), strict=True):
+        for number, ratio in zip(which, ratios.tolist(), strict=True):
             place, row = self.points[number]
             run = self.sets[place].run
             micros = (row.seconds(run.collective) or 0.0) * MICRO

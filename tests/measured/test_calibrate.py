@@ -13,7 +13,7 @@ from netsim.errors import InputError, NetsimError
 from netsim.measured.bands import ALL
 from netsim.measured.calibrate import calibrate
 from netsim.measured.comparison import compare, prepared_for
-from netsim.measured.fit import fit
+from netsim.measured.fit import VAGUE, fit
 from netsim.measured.logs import read_log
 from netsim.measured.parameters import Parameter, parameters_of
 from netsim.measured.ratios import Ratios, Set, changed
@@ -50,7 +50,7 @@ def test_figures_that_made_a_log_are_found_and_used(
     memory = figures["cpu.memory_bandwidth"]
     assert value_of("cpu.memory_bandwidth", memory) == pytest.approx(12e9, rel=0.03)
     assert memory.stamp == "calibrated"
-    assert "held back" in done.out
+    assert "only the others are fitted" in done.out
     text = mine.read_text()
     assert text.startswith("description:")
     assert "# Turing whitepaper" in text  # the machine's own comments are kept
@@ -99,28 +99,78 @@ def test_several_processes_find_the_same() -> None:
     assert not np.array_equal(found[0][:3], found[0][3:])
 
 
-def test_a_fit_finds_what_points_show_and_says_what_they_do_not() -> None:
-    parameters = [
-        Parameter("shown", {"launch.kernel": 1e-6}, 1 / 3, 3),
-        Parameter("unseen", {"launch.host": 1e-6}, 1 / 3, 3),
-        Parameter("beyond", {"rate.ll": 1e9}, 0.9, 1.1),
-    ]
+def shown(*factors: float):
+    """Residuals of points, some for each parameter, that are 0 where it has its factor."""
     weight = np.linspace(1.0, 0.3, 9)
 
     def residuals(places):
         return [
-            np.concatenate([weight * (x[0] - log(1.5)), weight * (x[2] - log(1.3))]) for x in places
+            np.concatenate(
+                [weight * (x[i] - log(factor)) for i, factor in enumerate(factors) if factor]
+            )
+            for x in places
         ]
 
+    return residuals
+
+
+PARAMETERS = [
+    Parameter("shown", {"launch.kernel": 1e-6}, 1 / 3, 3),
+    Parameter("beyond", {"rate.ll": 1e9}, 0.9, 1.1),
+    Parameter("unseen", {"launch.host": 1e-6}, 1 / 3, 3),
+]
+
+
+def test_a_fit_finds_what_points_show_and_says_what_they_do_not() -> None:
     asked = []
-    found = fit(parameters, residuals, asked.append)
-    assert exp(found[0].x) == pytest.approx(1.5, rel=0.1)
-    assert found[1].left == "the points do not show it"
-    assert found[2].left == "it would lie at the edge of what is physical"
+    found = fit(PARAMETERS, shown(1.5, 1.3), asked.append)
+    first, beyond, unseen = found.fitted
+    assert exp(first.x) == pytest.approx(1.5, rel=0.01)
+    assert first.low < log(1.5) < first.high
+    assert unseen.left == "the points do not show it"
+    assert exp(beyond.x) == pytest.approx(1.1, rel=0.02)
+    assert (first.at_edge, beyond.at_edge, unseen.at_edge) == (False, True, False)
     assert [asked[0].tolist()[0], asked[0].tolist()[9]] == [
         [True, False, False],
-        [False, False, True],
+        [False, True, False],
     ]
+
+
+def test_noise_is_not_fitted() -> None:
+    random = np.random.default_rng(7)
+    moves = []
+    for _ in range(40):
+        noise = random.normal(scale=0.03, size=6)
+        slopes = np.abs(random.normal(size=(6, 3))) * np.array([1.0, 0.3, 0.1])
+
+        def residuals(places, noise=noise, slopes=slopes):
+            return [noise + slopes @ x for x in places]
+
+        moves.append(np.abs(fit(PARAMETERS, residuals, lambda _: None).x).max())
+    assert np.median(moves) < 0.05
+    assert sum(move == 0.0 for move in moves) >= 10, "where no fit forecasts, none is made"
+
+
+def test_one_wild_point_moves_nothing() -> None:
+    residuals = shown(1.5)
+
+    def wild(places):
+        return [one + np.eye(9)[4] for one in residuals(places)]
+
+    assert exp(fit(PARAMETERS, wild, lambda _: None).x[0]) == pytest.approx(1.5, rel=0.05)
+
+
+def test_two_that_do_the_same_are_not_told_apart() -> None:
+    """One of them is left, so that the file does not claim what nobody knows."""
+
+    def residuals(places):
+        return [np.linspace(1.0, 0.5, 6) * (x[0] + x[2] - log(1.4)) for x in places]
+
+    found = fit(PARAMETERS, residuals, lambda _: None)
+    left = [one for one in found.fitted if one.left == VAGUE]
+    assert len(left) <= 1
+    assert exp(found.x.sum()) == pytest.approx(1.4, rel=0.02)
+    assert found.fitted[0].high - found.fitted[0].low > 0.1, "between them much is open"
 
 
 def test_every_constant_has_a_name_and_a_unit() -> None:
