@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from netsim.collectives.collective import HAS_IN_PLACE
+from netsim.departures import class_of, departure
 from netsim.expect.choice import operations
 from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
 from netsim.looped import Looped
@@ -14,7 +15,7 @@ from netsim.results import Row
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.schedule import Launch, Schedule
 from netsim.timing import Bench, Progress, Timing
-from netsim.validated import NOT_VALIDATED, ONE_HOST, validated
+from netsim.validated import NOT_VALIDATED, not_validated, validated
 from netsim.version import MODEL_VERSION
 
 __all__ = ["Prepared", "launch_of", "prepare", "question_row", "simulate_one", "simulate_size"]
@@ -105,7 +106,7 @@ def question_row(prepared: Prepared, size: int) -> Row:
         nccl_version=scenario.nccl.version if plan else "",
         size_bytes=collective.size_bytes,
         count=collective.count,
-        validated=_validated(prepared, collective.size_bytes) if plan else NOT_VALIDATED,
+        validated=_validated(prepared, size) if plan else NOT_VALIDATED,
         seed=scenario.seed,
         model_version=MODEL_VERSION,
         axes=prepared.cell.axes,
@@ -114,17 +115,9 @@ def question_row(prepared: Prepared, size: int) -> Row:
 
 def _validated(prepared: Prepared, size: int) -> str:
     """How far this machine was off where such a case was measured."""
-    config = prepared.cell.scenario.cluster
-    if config.faults:  # what was measured was healthy
-        return NOT_VALIDATED
-    named = config.fabric.transport if config.fabric else None
-    transport: str = named or config.members[0].loaded.machine.transport
-    if node_count(config) == 1:
-        transport = ONE_HOST
-    elif prepared.jobs[0].comm.n_nodes == 1:
-        transport = "nvlink"
-    collective = prepared.collective(size).name
-    return validated(cluster_label(config), transport, collective, size)
+    if departed := departure(prepared, size):
+        return not_validated(departed)
+    return validated(class_of(prepared), prepared.collective(size).name, size)
 
 
 def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None) -> Row:

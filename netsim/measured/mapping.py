@@ -152,14 +152,9 @@ def _network(
     """NICs and transport, as far as they are given."""
     if nics is not None:
         yield "nics_per_node", nics
-    rate = entry.text("topology", "nic_gbps")
-    if rate.casefold() not in ("", "unknown", "none", "0"):
-        try:
-            float(rate)
-        except ValueError:
-            message = f"expected Gb/s such as 400, got {rate!r}"
-            raise entry.error(message, "topology", "nic_gbps") from None
-        yield "nic", f"{rate}Gbps"
+    rate = _rate(entry)
+    if rate is not None:
+        yield "nic", f"{rate:g}Gbps"
     transport = entry.text("topology", "transport").casefold()
     if not transport or transport in ("unknown", "intra"):
         notes.append(f"transport unknown: taken as {machine.transport}")
@@ -170,6 +165,29 @@ def _network(
         several = (nics or (machine.nics.count if machine.nics else 1)) > 1
         kind = "rail-optimized" if several else "single-switch"
         yield "fabric", {"kind": kind, "transport": transport}
+
+
+def nics_gbps(entry: Entry) -> float:
+    """What the NICs of a host carry together, as given or as its machine has them."""
+    nics = _machine(entry).nics
+    given = _rate(entry)
+    own = () if nics is None else nics.rates
+    count = _count(entry, "nics_per_node") or len(own)
+    if given is not None:
+        return given * count
+    return sum(own) * count / len(own) * 8 / 1e9 if own else 0.0
+
+
+def _rate(entry: Entry) -> float | None:
+    """Gb/s of a NIC; None where it is not known."""
+    text = entry.text("topology", "nic_gbps")
+    if text.casefold() in ("", "unknown", "none", "0"):
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        message = f"expected Gb/s such as 400, got {text!r}"
+        raise entry.error(message, "topology", "nic_gbps") from None
 
 
 def _flag(entry: Entry, key: str) -> bool:

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 from netsim.measured.accuracy import Accuracy
 from netsim.measured.bands import ALL, BANDS, Error, band_of, by_band, error_of, grouped
 from netsim.measured.index import Entry
+from netsim.measured.mapping import nics_gbps
 from netsim.measured.points import Point
+from netsim.validated import Joined, joined
 from netsim.version import MODEL_VERSION
 
 INTRO = """# Validation
@@ -29,17 +32,19 @@ simulation is too fast). Versions and launches that a source does not name are a
 
 def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     """The error of every class of healthy runs, as the file that `netsim.validated` reads."""
-    transport = {entry.id: entry.transport for entry in entries}
+    where = {
+        entry.id: joined(entry.machine, entry.transport, nics_gbps(entry)) for entry in entries
+    }
     found = grouped(
         (point for point in points if point.healthy),
-        lambda p: (p.machine, transport[p.run], p.collective, band_of(p.size_bytes)),
+        lambda p: (astuple(where[p.run]), p.collective, band_of(p.size_bytes)),
     )
     values = []
-    for (machine, way, collective, band), some in sorted(found.items()):
+    for (machines, collective, band), some in sorted(found.items()):
         error = error_of(some)
         values.append(
             {
-                "machine": machine, "transport": way, "collective": collective, "band": band,
+                **asdict(Joined(*machines)), "collective": collective, "band": band,
                 "median": round(error.median, 4), "runs": error.runs,
             }
         )  # fmt: skip

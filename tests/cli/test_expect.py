@@ -207,6 +207,35 @@ def test_small_calls_take_microseconds(capsys, collective: str, algorithm: str) 
     assert row["nccl_version"] == "2.30.7"
 
 
+TWO_HOSTS = ("dgx-h100", "all_reduce", "--nodes", "2", "--sizes", "1K", "--format", "json")
+
+
+@pytest.mark.parametrize(
+    ("options", "claimed"),
+    [
+        ((), r"\d+% \(\d+ runs?\)"),
+        (("--nic", "400Gbps"), r"\d+% \(\d+ runs?\)"),
+        (("--algo", "Tree"), r"\d+% \(\d+ runs?\)"),  # as NCCL chooses at that size
+        (("--nic", "200Gbps"), r"not validated \(only NICs of 400 and 3200 Gb/s a host .*"),
+        (("--nics-per-node", "4"), r"not validated \(only NICs of .*"),
+        (("--transport", "roce"), "not validated"),
+        (("--algo", "Ring"), r"not validated \(the choice is forced\)"),
+        (("--env", "NCCL_PROTO=Simple"), r"not validated \(the choice is forced\)"),
+        (("--env", "NCCL_BUFFSIZE=1048576"), r"not validated \(NCCL variables .*"),
+        (("--set", "cluster.overrides=[{machine: {pcie: {width: 8}}}]"),
+         r"not validated \(figures of the machine are overridden\)"),
+        (("--set", "cluster.faults=[{gpu: node0.gpu1, slowdown: 1.3}]"),
+         r"not validated \(with faults\)"),
+    ],
+)  # fmt: skip
+def test_validation_is_claimed_only_for_what_was_measured(
+    capsys, options: tuple[str, ...], claimed: str
+) -> None:
+    done = netsim(capsys, "expect", *TWO_HOSTS, *options)
+    assert done.code == 0, done.err
+    assert re.fullmatch(claimed, json.loads(done.out)[0]["validated"])
+
+
 def test_one_process_for_all_gpus_is_bound_by_its_launches(capsys) -> None:
     # The measured runs of 8 A100: 34.7 µs for all_reduce, 87 µs for alltoall.
     options = ["--launch", "single_process", "--sizes", "1K", "--format", "json"]

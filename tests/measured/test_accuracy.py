@@ -10,10 +10,10 @@ from netsim.errors import InputError
 from netsim.measured.accuracy import compared, read_accuracy, run_index
 from netsim.measured.bands import band_of, error_of
 from netsim.measured.index import Entry, read_index
-from netsim.measured.mapping import dtype_of, mapped
+from netsim.measured.mapping import dtype_of, mapped, nics_gbps
 from netsim.measured.points import Point, answer, prepared_at
 from netsim.plots.accuracy import MOST_CURVES
-from netsim.validated import validated
+from netsim.validated import Joined, joined, stored, validated
 from tests.cli.command import netsim
 
 HEADER = (
@@ -261,8 +261,23 @@ def test_no_picture_has_more_runs_than_colours(
 
 
 def test_validated_is_of_the_nearest_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {("m", "intra", "all_reduce", "<=64KiB"): (0.123, 2)}
+    inside, between = Joined("m", "intra"), Joined("m", "roce", 800)
+    known = {
+        (inside, "all_reduce", "<=64KiB"): (0.123, 2),
+        (between, "all_reduce", "<=64KiB"): (0.2, 1),
+    }
     monkeypatch.setattr("netsim.validated.stored", lambda: known)
-    assert validated("m", "intra", "all_reduce", 8) == "12% (2 runs)"
-    assert validated("m", "intra", "alltoall", 8) == "not validated (all_reduce: 12%)"
-    assert validated("m", "roce", "all_reduce", 8) == "not validated"
+    assert validated(inside, "all_reduce", 8) == "12% (2 runs)"
+    assert validated(inside, "alltoall", 8) == "not validated (all_reduce: 12%)"
+    assert validated(between, "all_reduce", 8) == "20% (1 run)"
+    assert validated(Joined("m", "roce", 400), "all_reduce", 8) == (
+        "not validated (only NICs of 800 Gb/s a host were timed)"
+    )
+    assert validated(Joined("m", "efa", 800), "all_reduce", 8) == "not validated"
+    assert joined("m", "intra", 800) == inside, "nobody uses the NICs"
+
+
+def test_what_the_corpus_stores_is_what_its_runs_are() -> None:
+    entries = [one for one in read_index(Path("scenarios/measured/index.yaml")) if one.healthy]
+    runs = {joined(one.machine, one.transport, nics_gbps(one)) for one in entries}
+    assert {where for where, _, _ in stored()} == runs
