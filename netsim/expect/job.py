@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.errors import InputError
+from netsim.expect.inside import check_shared_memory
 from netsim.expect.nodes import Node, nodes_of
 from netsim.expect.settings import Wishes
-from netsim.expect.wiring import Wiring, check_shared_memory, wiring_of
+from netsim.expect.wiring import Wiring
 from netsim.nccl.calibrated import calibrated
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.executed import worst_graph
@@ -37,7 +38,7 @@ class Job:
     cluster: Cluster
     gpus: NDArray[np.int32]
 
-    @property
+    @cached_property
     def node_ranks(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of every node."""
         return tuple(node.ranks for node in self.nodes)
@@ -66,7 +67,7 @@ class Job:
     @cached_property
     def wiring(self) -> Wiring:
         """How its ranks hang together."""
-        return wiring_of(self.comm, self.nodes)
+        return Wiring(self.comm, self.nodes)
 
     @cached_property
     def sends(self) -> Sends:
@@ -94,7 +95,7 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
         for node in kinds.values()
     ]
     ranks = [len(node.ranks) for node in nodes]
-    check_shared_memory(alike[0], list(kinds.values()))
+    check_shared_memory(alike[0], [node.view for node in kinds.values()])
     comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
     return Job(comm, nodes, cluster, gpus)
 

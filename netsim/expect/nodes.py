@@ -52,13 +52,15 @@ def nodes_of(
     ranks: dict[int, list[int]] = {}
     for rank, number in enumerate(domain[cluster.gpu_host[gpus]].tolist()):
         ranks.setdefault(number, []).append(rank)
-    first = np.searchsorted(domain[cluster.gpu_host], np.arange(int(domain[-1]) + 1))
+    numbers = np.arange(int(domain[-1]) + 2)
+    first = np.searchsorted(domain[cluster.gpu_host], numbers[:-1])
+    host = np.searchsorted(domain, numbers)
     chosen = tuple(sorted((k, v) for k, v in variables.items() if k not in CHOICE_ONLY))
     views: dict[tuple[object, ...], NodeView] = {}
     found = []
     for number, here in ranks.items():
         places = tuple((gpus[here] - first[number]).tolist())
-        key = (tuple(cluster.host_class[domain == number].tolist()), places)
+        key = (tuple(cluster.host_class[host[number] : host[number + 1]].tolist()), places)
         if key not in views:
             there = with_nics(node_system(cluster, number), transport, settings)
             if stated:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from netsim.collectives import Collective
 from netsim.expect.choice import call_of
+from netsim.expect.doors import Hop
 from netsim.expect.job import Job
-from netsim.expect.wiring import Hop
 from netsim.nccl.chunks import chunk_bytes, slot_bytes
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import COLLECTIVES, Algorithm
@@ -47,7 +47,7 @@ def plan_of(
     return Plan(
         choice.algorithm,
         choice.protocol,
-        _node_of_rank(job),
+        wiring.node,
         work=work_of(job, collective, choice),
         rings=wiring.rings,
         trees=wiring.trees,
@@ -69,7 +69,7 @@ def plan_of(
 def plan_of_sends(job: Job, collective: Collective) -> Plan:
     """The plan of a collective that NCCL runs as grouped sends and receives."""
     comm, sends, wiring = job.comm, job.sends, job.wiring
-    nodes = _node_of_rank(job)
+    nodes = wiring.node
     return Plan(
         SEND_RECV,
         "Simple",  # each transfer has its own
@@ -111,11 +111,6 @@ def _crosses_nvlink(comm: Communicator) -> bool:
     """Whether this NCCL sends over another GPU's NIC (2.12 and later, unless switched off)."""
     settings = comm.settings
     return "PXN" in comm.facts.path_types and settings.pxn_level == 2 and not settings.pxn_disabled
-
-
-def _node_of_rank(job: Job) -> tuple[int, ...]:
-    places = [(rank, number) for number, node in enumerate(job.nodes) for rank in node.ranks]
-    return tuple(number for _, number in sorted(places))
 
 
 def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...]:

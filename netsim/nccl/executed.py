@@ -6,11 +6,16 @@ gets the two trees. The ranks of nodes may be numbered in any way.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
 
 from netsim.nccl.channels import ChannelGraph
 from netsim.nccl.facts import Facts
+from netsim.nccl.repeated import Repeated
+from netsim.nccl.seats import Seats, seats_of
 from netsim.nccl.settings import NO_SETTINGS, Settings
-from netsim.nccl.trees import Tree, channel_tree, double_binary_tree
+from netsim.nccl.trees import Tree, children_of, double_binary_tree, planted
 
 Nodes = Sequence[Sequence[int]]
 PLENTY = 16  # channels that Hopper needs over a network before NCCL stops doubling
@@ -21,8 +26,8 @@ FAST_RING = 45.0
 class Layout:
     """The executed channels: for each its ring, as ranks in order, and its tree."""
 
-    rings: tuple[tuple[int, ...], ...]
-    trees: tuple[Tree, ...]
+    rings: Repeated[tuple[int, ...]]
+    trees: Repeated[Tree]
 
 
 def contiguous_nodes(n_nodes: int, local_ranks: int) -> tuple[range, ...]:
@@ -95,28 +100,34 @@ def mixed_layout(
     n_channels: int,
 ) -> Layout:
     """Rings and trees over the ranks of `nodes`, each node with its own graphs."""
+    seats = seats_of(nodes, zip(map(id, rings), map(id, trees), strict=True))
+    kinds = [(rings[node], trees[node]) for node in seats.first]
+    return laid_out([ring for ring, _ in kinds], [tree for _, tree in kinds], seats, n_channels)
+
+
+def laid_out(
+    rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], seats: Seats, n_channels: int
+) -> Layout:
+    """The same from the graphs of each kind of node."""
     searched = min(graph.n_channels for graph in (*rings, *trees))
-    joined = [_ring(rings, nodes, channel, searched) for channel in range(searched)]
+    joined = Repeated(n_channels, searched, partial(_ring, rings, seats, searched))
     pattern = max(graph.pattern for graph in trees)
-    planted: list[Tree] = []
-    for places in double_binary_tree(len(nodes)):
-        for channel in range(searched):
-            pairs = zip(nodes, trees, strict=True)
-            orders = [[node[gpu] for gpu in own.channels[channel].gpus] for node, own in pairs]
-            planted.append(channel_tree(orders, pattern, places))
-    return Layout(
-        tuple(joined[channel % searched] for channel in range(n_channels)),
-        tuple(planted[channel % len(planted)] for channel in range(n_channels)),
-    )
+    twins = [children_of(places) for places in double_binary_tree(len(seats))]
+
+    def plant(number: int) -> Tree:
+        twin, channel = divmod(number, searched)
+        orders = [graph.channels[channel].gpus for graph in trees]
+        return planted(seats.in_order(orders, seats.kind), pattern, twins[twin])
+
+    return Layout(joined, Repeated(n_channels, 2 * searched, plant))
 
 
 def _ring(
-    graphs: Sequence[ChannelGraph], nodes: Nodes, channel: int, searched: int
+    graphs: Sequence[ChannelGraph], seats: Seats, searched: int, channel: int
 ) -> tuple[int, ...]:
     """One ring over all nodes; with crossed rails every second node runs the pair's other half."""
     crossed = max(graph.cross_nic for graph in graphs) == 2 and searched % 2 == 0
-    ranks: list[int] = []
-    for number, (node, graph) in enumerate(zip(nodes, graphs, strict=True)):
-        own = channel ^ 1 if crossed and number % 2 else channel
-        ranks += (node[gpu] for gpu in graph.channels[own].gpus)
-    return tuple(ranks)
+    turns = [channel, channel ^ 1] if crossed else [channel]
+    orders = [graph.channels[own].gpus for graph in graphs for own in turns]
+    case = seats.kind * len(turns) + np.arange(len(seats)) % len(turns)
+    return tuple(seats.in_order(orders, case).ranks.tolist())

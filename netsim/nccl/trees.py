@@ -6,9 +6,14 @@ first GPU is on top. The pattern of the search says which GPUs talk to the netwo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netsim.nccl.channels import BALANCED_TREE, SPLIT_TREE
+from netsim.nccl.seats import Seats, seats_of
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -75,27 +80,39 @@ def channel_tree(
     orders: Sequence[Sequence[int]], pattern: int, places: Sequence[NodePlace]
 ) -> Tree:
     """The tree of one channel over all ranks; `orders` are each node's ranks in chain order."""
-    n_ranks = sum(len(order) for order in orders)
-    up, down = [-1] * n_ranks, [list[int]() for _ in range(n_ranks)]
-    for order in orders:
-        for above, below in pairwise(order):
-            up[below] = above
-            down[above].append(below)
-    for node, place in enumerate(places):
-        for number, child in enumerate(place.down):
-            if child < 0:
-                continue
-            parent = orders[node][_door(pattern, number, len(orders[node]))]
-            top = orders[child][0]
-            up[top] = parent
-            down[parent].append(top)
-    return Tree(tuple(up), tuple(tuple(children) for children in down))
+    return planted(seats_of(orders, map(len, orders)), pattern, children_of(places))
 
 
-def _door(pattern: int, child_number: int, n_local: int) -> int:
-    """The place in the chain of the GPU that talks to a child node; the first talks to parents."""
+def children_of(places: Sequence[NodePlace]) -> Ints:
+    """The two children of every node, -1 where there is none."""
+    return np.array([place.down for place in places], np.int64).reshape(-1, 2)
+
+
+def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
+    """The tree over ranks that sit in chain order; `children` are those of every node."""
+    ranks, start = seats.ranks, seats.start
+    up = np.full(len(ranks), -1, np.int64)
+    inner = np.ones(len(ranks), bool)
+    inner[start[:-1]] = False  # the first of a node is below no other of it
+    below = np.flatnonzero(inner)
+    up[ranks[below]] = ranks[below - 1]
+    down: list[tuple[int, ...]] = [()] * len(ranks)
+    for above, one in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
+        down[above] = (one,)
+    for number in (0, 1):
+        node = np.flatnonzero(children[:, number] >= 0)
+        parent = ranks[start[node] + np.minimum(_door(pattern, number), seats.size[node] - 1)]
+        top = ranks[start[children[node, number]]]
+        up[top] = parent
+        for above, one in zip(parent.tolist(), top.tolist(), strict=True):
+            down[above] = (*down[above], one)
+    return Tree(tuple(up.tolist()), tuple(down))
+
+
+def _door(pattern: int, child_number: int) -> int:
+    """The place in the chain of the GPU that talks to a child node, where the chain reaches so
+    far; the first talks to parents.
+    """
     if pattern == BALANCED_TREE:
-        door = 1 if child_number == 0 else 0
-    else:
-        door = 1 if pattern == SPLIT_TREE else 0
-    return min(door, n_local - 1)
+        return 1 if child_number == 0 else 0
+    return 1 if pattern == SPLIT_TREE else 0

@@ -4,7 +4,7 @@ It says which channels run, over which ranks, on which part of the data and in w
 what execution costs. It knows no topology: how two ranks are linked is written down here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,12 +66,12 @@ class Plan:
     protocol: Protocol
     node: tuple[int, ...]
     work: tuple[Work, ...] = ()
-    rings: tuple[tuple[int, ...], ...] = ()
-    trees: tuple[Tree, ...] = ()
+    rings: Sequence[tuple[int, ...]] = ()
+    trees: Sequence[Tree] = ()
     heads: tuple[tuple[int, ...], ...] = ()
     chains: tuple[tuple[tuple[int, ...], ...], ...] = ()
     doors: tuple[str, ...] = ()
-    transfers: tuple[Transfer, ...] = ()
+    transfers: Sequence[Transfer] = ()
     mechanism: Mechanism = MECHANISMS[90]
     link: str = "nvlink"
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)
