@@ -3,7 +3,6 @@
 What does not fit is said here, with its place in the scenario, before anything runs.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.budget import estimated_size, misfit, misfit_of_nccl
+from netsim.built import Built, built, wishes_of
 from netsim.collectives import (
     ALGORITHMS,
     Collective,
@@ -32,22 +32,16 @@ from netsim.looped import Looped, looped_build, looped_nccl
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
 from netsim.nccl.variables import VariableError
-from netsim.nccl.version import parse_version
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
-from netsim.scenario.models import Scenario
 from netsim.scenario.names import DTYPES
 from netsim.scenario.training import Recorded, Training
 from netsim.schedule import Schedule, combine
-from netsim.topology import Topology, TopologyError
-from netsim.topology.build import build_at, build_cluster
+from netsim.topology import Topology
+from netsim.topology.build import build_cluster
 from netsim.topology.cluster import Cluster
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
-
-# The last topologies that were built, by what cells ask of a cluster: only for speed.
-_BUILT: OrderedDict[str, tuple[Topology, Cluster | None]] = OrderedDict()
-MOST_BUILT = 32
 
 # Where in a scenario the arguments of a collective are written.
 _FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix": "matrix"}
@@ -166,8 +160,8 @@ def prepare(cell: Cell) -> Prepared:
     work = cell.scenario.collective
     if work.algorithm in NCCL_NAMES:
         _check_wishes(cell)
-    topology, cluster = _built(cell)
-    available = len(topology)
+    found = built(cell)
+    available = len(found.topology)
     if work.ranks is not None and max(work.ranks) >= available:
         place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
         raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
@@ -179,43 +173,18 @@ def prepare(cell: Cell) -> Prepared:
     if len({len(group) for group in groups}) > 1:
         sizes = sorted({len(group) for group in groups})
         raise source.error(("workload", "split"), f"makes communicators of unequal sizes {sizes}")
-    prepared = Prepared(cell, topology, tuple(tuple(group) for group in groups))
+    prepared = Prepared(cell, found.topology, tuple(tuple(group) for group in groups))
     if work.algorithm in NCCL_NAMES:
-        return _with_nccl(prepared, cluster)
+        return _with_nccl(prepared, found)
     _check_algorithm(prepared)
     return prepared
 
 
-def _built(cell: Cell) -> tuple[Topology, Cluster | None]:
-    """The topology, and the cluster that it is unless it is a plain graph."""
-    config, key = cell.scenario.cluster, cell.cluster
-    by_nccl = config.graph is None and cell.scenario.collective.algorithm in NCCL_NAMES
-    if key and by_nccl:  # NCCL's variables choose NICs
-        key += repr(sorted(cell.scenario.nccl.env.items()))
-    if key in _BUILT:
-        _BUILT.move_to_end(key)
-        return _BUILT[key]
-    cluster = None
-    if config.graph is None:
-        if by_nccl:
-            config = networked(config, wishes_of(cell.scenario).settings())
-        try:
-            cluster = build_cluster(config)
-        except TopologyError:
-            return build_at(config, cell.source), None  # raises it with its place
-    built = (build_at(config, cell.source) if cluster is None else cluster.topology, cluster)
-    if key:
-        _BUILT[key] = built
-        while len(_BUILT) > MOST_BUILT:
-            _BUILT.popitem(last=False)
-    return built
-
-
-def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
+def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
     """The same with NCCL's communicators; what NCCL would refuse is said here."""
     source, work = prepared.cell.source, prepared.cell.scenario.collective
     place: tuple[str, ...] = ("workload", "algorithm")
-    if cluster is None:
+    if built.cluster is None:
         known = ", ".join(ALGORITHMS[work.collective])
         message = f"NCCL's choice needs a machine, not a plain graph; choose one of {known}"
         raise source.error(place, message)
@@ -223,7 +192,11 @@ def _with_nccl(prepared: Prepared, cluster: Cluster | None) -> Prepared:
     wishes = wishes_of(prepared.cell.scenario)
     place = ("cluster",)
     try:
-        jobs = _jobs(prepared, cluster, wishes)
+        # Schedules of one communicator share what they are made of: of one type of data.
+        asked = repr((wishes, prepared.groups, work.ranks, work.dtype))
+        if asked not in built.jobs:
+            built.jobs[asked] = _jobs(prepared, built.cluster, wishes)
+        jobs = built.jobs[asked]
         topology = with_blocks(jobs[0].cluster.topology, jobs[0].mechanism)
         found = replace(prepared, topology=topology, jobs=tuple(jobs))
         place = ("workload", "algorithm")
@@ -264,13 +237,6 @@ def _jobs(prepared: Prepared, cluster: Cluster, wishes: Wishes) -> list[Job]:
     config = networked(prepared.cell.scenario.cluster, wishes.settings())
     cluster = build_cluster(without_gpudirect(config))
     return [job_of(cluster, group, wishes) for group in groups]
-
-
-def wishes_of(scenario: Scenario) -> Wishes:
-    """What a scenario asks of NCCL."""
-    nccl, work = scenario.nccl, scenario.collective
-    version = parse_version(nccl.version)
-    return Wishes(version, nccl.env, work.algorithm, work.protocol, nccl.tuner, nccl.graph)
 
 
 def _check_algorithm(prepared: Prepared) -> None:

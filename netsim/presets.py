@@ -47,10 +47,9 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
     if local is not None:
         apart = preset.is_file() and preset.read_bytes() != local.read_bytes()
         return Preset(name, local, shadows=apart)
-    known = preset_names(kind)
-    if name in known:
+    if preset.is_file():
         return Preset(name, preset)
-    choices = sorted({*known, *(f.stem for f in Path(kind).glob("*.yaml"))})
+    choices = sorted({*preset_names(kind), *(f.stem for f in Path(kind).glob("*.yaml"))})
     what = noun or kind.removesuffix("s")
     raise InputError(
         f"unknown {what} '{name}'{suggest(name, choices)}; known: {', '.join(choices) or 'none'}"

@@ -37,9 +37,11 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
 def checked(source: Source) -> Expansion:
     """All points of a scenario; those that do not fit together as such, with the reason."""
     expansion = expand_all(source)
-    points = [
-        point if isinstance(point, Invalid) else _fitting(point) for point in expansion.points
-    ]
+    points = list(expansion.points)
+    # Cells of one cluster after each other, so that each cluster is built once.
+    cells = [(number, point) for number, point in enumerate(points) if isinstance(point, Cell)]
+    for number, cell in sorted(cells, key=lambda pair: pair[1].cluster):
+        points[number] = _fitting(cell)
     return replace(expansion, points=tuple(points))
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from netsim.built import wishes_of
 from netsim.cli.expect_question import Given
 from netsim.expect.choice import fallback
 from netsim.expect.job import plugin_of
 from netsim.nccl.environment import without_effect
-from netsim.prepared import wishes_of
 from netsim.results import Row
 from netsim.scenario.clusters import node_count
 from netsim.simulate import Prepared

@@ -4,6 +4,8 @@ Fills nothing in by itself: `executed` builds one from a topology, tests build t
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from netsim.nccl.channels import ChannelGraph
 from netsim.nccl.facts import Facts, facts_of
@@ -44,6 +46,11 @@ class Communicator:
     def facts(self) -> Facts:
         """The constants and rules of this communicator's NCCL version."""
         return facts_of(self.version)
+
+    @cached_property
+    def memory(self) -> dict[object, Any]:
+        """What calls of several sizes have in common."""
+        return {}
 
     @property
     def multicast(self) -> bool:

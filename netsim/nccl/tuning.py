@@ -113,12 +113,20 @@ def cost_entry(
 
 def timed_costs(comm: Communicator, call: Call) -> tuple[TimedCost, ...]:
     """The cost table of the call's function with the times for its size."""
-    costs = (
-        cost_entry(comm, call.function, algorithm, protocol)
-        for algorithm in ALGORITHMS
-        for protocol in PROTOCOLS
-    )
-    return tuple(_timed(comm, call, cost) for cost in costs)
+    return tuple(_timed(comm, call, cost) for cost in _costs_of(comm, call.function))
+
+
+def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
+    """The entries of one function, made once for all sizes."""
+    found: tuple[Cost, ...] | None = comm.memory.get(("costs", function))
+    if found is None:
+        found = tuple(
+            cost_entry(comm, function, algorithm, protocol)
+            for algorithm in ALGORITHMS
+            for protocol in PROTOCOLS
+        )
+        comm.memory["costs", function] = found
+    return found
 
 
 def choose(comm: Communicator, call: Call) -> Choice:

@@ -25,6 +25,7 @@ LAYERS = [
         "communicators",
         "expect",
         "looped",
+        "built",
         "prepared",
         "timing",
         "training",
@@ -51,7 +52,8 @@ SAME_LAYER = {
     "trace": {"metrics"},
     "explain": {"metrics", "engines"},
     "timing": {"results", "looped"},
-    "prepared": {"scenario", "budget", "communicators", "expect", "looped"},
+    "built": {"scenario", "expect"},
+    "prepared": {"scenario", "budget", "built", "communicators", "expect", "looped"},
     "departures": {"scenario", "validated", "expect", "prepared"},
     "simulate": {
         "departures",
