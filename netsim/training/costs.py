@@ -16,18 +16,35 @@ from netsim.expect.plans import nccl_plan
 from netsim.expect.settings import Wishes
 from netsim.looped import Looped, looped_nccl
 from netsim.nccl.plan import Planned
-from netsim.nccl.schedules import with_blocks
+from netsim.nccl.schedules import Plan, with_blocks
 from netsim.program import place
 from netsim.scenario.names import DTYPES
 from netsim.schedule import Launch, Schedule
-from netsim.timing import Bench, Timing
+from netsim.timing import Bench
 from netsim.topology.cluster import Cluster
 from netsim.training.coarse import coarse_of
+from netsim.training.hops import full_ring, has_long_ring
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import Task
 
 Group = tuple[int, ...]
 Key = tuple[object, ...]
+NOTABLE = 1e-3  # difference between hosts that is worth a word
+STEADY = "large collectives from their steady state"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A collective alone, after its launch: how long, and how it was simplified.
+
+    `hops` is how far chunks went round rings (0: all the way), `scale` by how much they would have
+    moved more.
+    """
+
+    seconds: float
+    approximation: str = ""
+    hops: int = 0
+    scale: float = 1.0
 
 
 @dataclass
@@ -44,7 +61,7 @@ class Costs:
     registered: bool = False
     holds_sms: bool = True
     known: dict[Key, Coarse] = field(default_factory=dict)
-    times: dict[Key, Timing] = field(default_factory=dict)
+    times: dict[Key, Timed] = field(default_factory=dict)
     jobs: dict[Key, Job] = field(default_factory=dict)
     patterns: dict[Group, tuple[Key, Key]] = field(default_factory=dict)
 
@@ -97,23 +114,23 @@ class Costs:
         job, collective = self._job(group), _collective(task, len(group))
         topology = with_blocks(self.cluster.topology, job.mechanism)
         plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
-        call = looped_nccl(collective, [plan], lambda made: made[0])
         key = (self._ways(group), task.collective, task.nbytes, task.dtype)
         if key not in self.times:
             gpus = np.array(group, np.int32)
             bench = Bench(topology, gpus, Launch(), single=True, engine="compiled")
-            self.times[key] = bench.time_looped(call)
-        timing = self.times[key]
+            self.times[key] = _timed(bench, collective, plan)
+        timed = self.times[key]
+        call = _call(collective, plan, timed.hops)
         loops = call.least if call.worth_shortening else call.loops
         program = place(call.schedule(loops), topology, group)
         chosen = planned(job, collective, task.dtype)
         made = coarse_of(
-            program, timing.seconds, self._launch(job, collective, chosen),
-            self._part_of_sms(chosen), scale=_scale(call, loops),
+            program, timed.seconds, self._launch(job, collective, chosen),
+            self._part_of_sms(chosen), scale=timed.scale * _scale(call, loops),
         )  # fmt: skip
         return replace(
             made, algorithm=chosen.algorithm, protocol=chosen.protocol,
-            channels=chosen.n_channels, approximation=_words(timing),
+            channels=chosen.n_channels, approximation=timed.approximation,
         )  # fmt: skip
 
     def _part_of_sms(self, chosen: Planned) -> float:
@@ -131,9 +148,23 @@ class Costs:
         ).kernel
 
 
-def _words(timing: Timing) -> str:
-    """What was approximated, without the numbers of one collective."""
-    return "large collectives from their steady state" if timing.approximation else ""
+def _timed(bench: Bench, collective: Collective, plan: Plan) -> Timed:
+    """The time of a collective alone; of a ring over very many ranks, from a few hops."""
+    if has_long_ring(plan, collective.name):
+        found = full_ring(
+            plan, lambda hops: bench.time_looped(_call(collective, plan, hops)).seconds
+        )
+        if found is not None:
+            words = "long rings from what a few hosts add"
+            if found.spread > NOTABLE:
+                words += f", which differ by up to {found.spread:.1%}"
+            return Timed(found.seconds, words, found.hops, found.scale)
+    timing = bench.time_looped(_call(collective, plan))
+    return Timed(timing.seconds, STEADY if timing.approximation else "")
+
+
+def _call(collective: Collective, plan: Plan, hops: int = 0) -> Looped:
+    return looped_nccl(collective, [replace(plan, hops=hops)], lambda made: made[0])
 
 
 def _scale(call: Looped, loops: int) -> float:

@@ -27,6 +27,7 @@ from netsim.topology import Topology
 
 __all__ = [
     "GENERATORS",
+    "WALKS",
     "Plan",
     "Transfer",
     "Work",

@@ -58,8 +58,9 @@ class Plan:
     (channel, source, destination). `direct`: ranks write straight into each other's output.
     `registered`: the switch reads and writes the user's buffers. `slots` is the depth of a FIFO.
     `fold`: equal channels become one row of their number; `places`: rows say where their data
-    lies, which only checks and pictures ask for. `memory` keeps what other sizes need again; it
-    belongs to one communicator.
+    lies, which only checks and pictures ask for. `hops`: chunks go only so many ranks far in rings
+    (0: all the way), which moves less than the call does, but shows what every hop adds. `memory`
+    keeps what other sizes need again; it belongs to one communicator.
     """
 
     algorithm: str
@@ -82,6 +83,7 @@ class Plan:
     slot_bytes: int = 0  # 0: NCCL's default for the protocol
     fold: bool = True
     places: bool = True
+    hops: int = 0
     memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -29,6 +29,8 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
     output = Output(collective, places=plan.places)
     steps = steps_of(function_of(collective.name), "Ring", plan.protocol)
     walk = WALKS[collective.name](collective.ranks, plan.direct)
+    if plan.hops:
+        walk = walk.cut(plan.hops, collective.ranks)
     for work, multiplicity in folded(plan, _keys(plan)):
         channel = Channel(plan, work.channel, multiplicity)
         _weave(output, channel, work, walk, steps)
@@ -51,7 +53,7 @@ def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Step
     table = chunk_table(work, c.element_bytes, chunks)
     cut = segments(plan, c.element_bytes, table, steps=steps, turns=walk.steps)
     channel = replace(channel, pieces=cut.subs)
-    key = (*channel.key, cut.subs, cut.slots, cut.whole)
+    key = (*channel.key, walk.steps, cut.subs, cut.slots, cut.whole)
     turn = remembered(c, plan, key, lambda: _turn(channel, c, walk, cut))
     output.add(turn, cut, 2)
 

@@ -1,6 +1,6 @@
 """Walks: what the functions of rings do in each step, and the numbers of the rows of one loop."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,12 @@ class Walk:
     def steps(self) -> int:
         """Sends of a loop."""
         return len(self.passes)
+
+    def cut(self, hops: int, ranks: int) -> "Walk":
+        """The same for chunks that go only so many ranks far on each way round."""
+        rounds = [self.passes[k : k + ranks - 1] for k in range(0, self.steps, ranks - 1)]
+        kept = tuple(made for way in rounds for made in way[:hops])
+        return replace(self, passes=kept)
 
 
 def _all_reduce(n: int, direct: bool) -> Walk:
