@@ -1,7 +1,7 @@
 """Which GPUs talk to which: the communicators of a workload, in rank order."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 _SPLIT = re.compile(r"(MOD|DIV|AND|OR)\s*(0[xX][0-9a-fA-F]+|[0-9]+)", re.IGNORECASE)
 
@@ -26,9 +26,6 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
     groups: dict[int, list[int]] = {}
     for rank in range(ranks):
         groups.setdefault(_COLOURS[operation](rank, value), []).append(rank)
+    if len(sizes := sorted({len(group) for group in groups.values()})) > 1:
+        raise ValueError(f"makes communicators of unequal sizes {sizes}")
     return list(groups.values())
-
-
-def uneven(groups: Sequence[Sequence[int]]) -> bool:
-    """Whether communicators differ in size."""
-    return len({len(group) for group in groups}) > 1

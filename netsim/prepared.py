@@ -29,6 +29,7 @@ from netsim.expect.network import loses_gpudirect, networked, without_gpudirect
 from netsim.expect.plans import nccl_plan
 from netsim.expect.settings import AUTO, NCCL_NAMES, Wishes
 from netsim.looped import Looped, looped_build, looped_nccl
+from netsim.nccl.folding import folded_plan
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
 from netsim.nccl.variables import VariableError
@@ -117,8 +118,10 @@ class Prepared:
         work = self.looped(size, in_place=in_place)
         return work.schedule(work.loops)
 
-    def looped(self, size: int, *, in_place: bool = False) -> Looped:
-        """The same as loops over the buffers, of which some can be left out."""
+    def looped(self, size: int, *, in_place: bool = False, folded: bool = False) -> Looped:
+        """The same as loops over the buffers, of which some can be left out; `folded`: what is
+        alike is written down once, unless the scenario forbids it.
+        """
         collective = self.collective(size, in_place=in_place)
         if not self.jobs:
             algorithm = self.cell.scenario.collective.algorithm
@@ -126,6 +129,10 @@ class Prepared:
         kinds = list(dict.fromkeys(self.jobs))
         places = [kinds.index(job) for job in self.jobs]
         plans = [self._plan(job, collective) for job in kinds]
+        if folded and self.cell.scenario.fold == "auto" and len(self.groups) == 1:
+            single = self.cell.scenario.launch_costs().style == "single_process"
+            together = self.gpus_per_node if single else 1
+            plans = [folded_plan(collective, plans[0], self.topology, self.gpus, together)]
         return looped_nccl(
             collective, plans, lambda made: self._joined([made[place] for place in places])
         )
@@ -170,9 +177,6 @@ def prepare(cell: Cell) -> Prepared:
         groups = split_ranks(split, available if work.ranks is None else len(work.ranks))
     except ValueError as error:
         raise source.error(("workload", "split"), str(error)) from None
-    if len({len(group) for group in groups}) > 1:
-        sizes = sorted({len(group) for group in groups})
-        raise source.error(("workload", "split"), f"makes communicators of unequal sizes {sizes}")
     prepared = Prepared(cell, found.topology, tuple(tuple(group) for group in groups))
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)

@@ -28,13 +28,13 @@ def simulate_size(
 ) -> tuple[Row, Timing]:
     """The row of one cell at one size, and the timing behind it (out of place)."""
     work, bench = prepared.cell.scenario.collective, bench_of(prepared, size, engine, progress)
-    call = prepared.looped(size)
+    call = prepared.looped(size, folded=True)
     timing = bench.time_looped(call)
     inplace = None
     if work.collective in HAS_IN_PLACE:
         inplace = timing
         if not (prepared.jobs and work.collective in ALIKE):
-            other = prepared.looped(size, in_place=True)
+            other = prepared.looped(size, in_place=True, folded=True)
             if not _alike(call, other):
                 inplace = bench.time_looped(other)
     return _row(prepared, size, timing, inplace), timing
@@ -44,7 +44,7 @@ def simulate_one(
     prepared: Prepared, size: int, *, in_place: bool = False, engine: str = "auto"
 ) -> Timing:
     """The timing of one cell at one size, only in place or only out of place."""
-    call = prepared.looped(size, in_place=in_place)
+    call = prepared.looped(size, in_place=in_place, folded=True)
     return bench_of(prepared, size, engine).time_looped(call)
 
 

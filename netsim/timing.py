@@ -198,6 +198,9 @@ def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     """The ranks that do anything at all; everyone, where nobody does."""
     moving = np.flatnonzero(schedule.kind != MARK)
     busy = np.union1d(senders(schedule, moving)[1], receivers(schedule, moving)[1])
+    if schedule.fold is not None:  # as often as there are ranks that one stands for
+        everyone = schedule.fold.ranks.first
+        busy = everyone[np.isin(everyone, everyone[busy])]
     return (busy if len(busy) else np.arange(schedule.ranks)).astype(np.int64)
 
 
@@ -209,10 +212,11 @@ def ends_of(program: Program, timeline: Timeline) -> Floats:
     channel = schedule.style_column("channel").astype(np.int64)
     ends = np.zeros((int(channel.max(initial=0)) + 1, schedule.ranks))
     sent, sender = senders(schedule, rows)
-    np.maximum.at(ends, (channel[sent], sender), timeline.end[sent])
+    np.maximum.at(ends, (channel[sent], schedule.stand_in(sender)), timeline.end[sent])
     received, receiver = receivers(schedule, rows)
     latency = program.path_latency[program.path[received]]
-    np.maximum.at(ends, (channel[received], receiver), timeline.end[received] + latency)
+    arrival = timeline.end[received] + latency
+    np.maximum.at(ends, (channel[received], schedule.stand_in(receiver)), arrival)
     return ends
 
 

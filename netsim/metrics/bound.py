@@ -70,10 +70,15 @@ def _busiest(table: LinkTable, use: LinkUse) -> str:
     most = float(use.utilisation.max())
     hot = use.link[use.utilisation >= most - _ALIKE].tolist()
     label, place = link_label(table, int(use.link[np.argmax(use.utilisation)]))
-    same = [link for link in use.link.tolist() if link_label(table, link)[0] == label]
-    alike = sum(link_label(table, link)[0] == label for link in hot)
-    where = f" {place}" if alike * 2 < len(same) or len(same) == 1 else ""
+    same = sum(_count(table, k) for k in use.link.tolist() if link_label(table, k)[0] == label)
+    alike = sum(_count(table, k) for k in hot if link_label(table, k)[0] == label)
+    where = f" {place}" if alike * 2 < same or same == 1 else ""
     return f"{label}{where} {min(most, 1.0):.0%}".replace("%", " %")
+
+
+def _count(table: LinkTable, link: int) -> int:
+    """How many links like it a link stands for."""
+    return 1 if table.count is None else int(table.count[link])
 
 
 def _serial(program: Program, timeline: Timeline, path: CriticalPath) -> str:

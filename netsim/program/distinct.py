@@ -24,6 +24,7 @@ class Way:
     uses: tuple[Use, ...]
     route: str
     channel: int
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def _way(style: Style, per_channel: bool) -> Way:
     if style.kind == LOCAL_COPY and not any(use.resource == "hbm" for use in uses):
         uses = (*uses, Use("hbm", "src", 2.0 if style.op == 0 else 3.0))
     channel = style.channel if per_channel else 0
-    return Way(style.kind, style.wire, style.multiplicity, uses, style.route, channel)
+    return Way(style.kind, style.wire, style.multiplicity, uses, style.route, channel, style.copies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from netsim.program.active import active_entries
 from netsim.program.distinct import Distinct, distinct_ways
 from netsim.program.rows import LinkTable, Paths, Program
 from netsim.program.ways import PlacementError, Resources, Ways
-from netsim.schedule import MARK, Schedule
+from netsim.schedule import MARK, Fold, Schedule
 from netsim.topology import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
@@ -44,7 +44,7 @@ def place(
         schedule=schedule,
         path=found.path,
         paths=Paths(ptr, link, weight, active, latency),
-        links=_link_table(topology, resources, capacity, changes),
+        links=_link_table(topology, resources, capacity, changes, schedule.fold, device),
         gpus=tuple(str(topology.gpus[int(d)]) for d in device),
     )
 
@@ -93,6 +93,8 @@ def _link_table(
     resources: Resources,
     capacity: NDArray[np.float64],
     changes: tuple[tuple[float, int, float], ...],
+    fold: Fold | None,
+    device: NDArray[np.int32],
 ) -> LinkTable:
     wires = len(topology.links)
 
@@ -104,5 +106,8 @@ def _link_table(
             return LINK_KINDS[int(topology.links.kind[number])]
         return resources.kind(number)
 
+    count = None
+    if fold is not None:
+        count = np.concatenate([fold.wires.count, resources.counts(fold, device)])
     latency = np.concatenate([topology.links.latency, np.zeros(len(capacity) - wires)])
-    return LinkTable(name, kind, capacity, latency, changes)
+    return LinkTable(name, kind, capacity, latency, changes, count)

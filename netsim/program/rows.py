@@ -48,7 +48,7 @@ class LinkTable:
 
     `name` and `kind` answer by number, so that nothing is spelled out for links nobody looks at; a
     kind is that of a wire, or the name of a resource. `changes` are (time, link, capacity), in
-    order of time.
+    order of time. `count` is how many like it each stands for; None: for itself.
     """
 
     name: Callable[[int], str]
@@ -56,6 +56,7 @@ class LinkTable:
     capacity: NDArray[np.float64]
     latency: NDArray[np.float64]
     changes: tuple[tuple[float, int, float], ...] = ()
+    count: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.capacity)

@@ -10,7 +10,7 @@ from netsim.errors import InputError
 from netsim.program.distinct import Distinct, Way
 from netsim.program.pack import Entries, Ints, pack, thrifty
 from netsim.program.reduced import FabricTrees, through_fabric
-from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule, Use
+from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule, Use
 from netsim.topology import NODE_KINDS, Topology
 
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
@@ -49,6 +49,21 @@ class Resources:
         return np.array(
             [given[n][owner] if n in given else free[n] for n, owner, _ in self.keys], np.float64
         )
+
+    def counts(self, fold: Fold, device: NDArray[np.int32]) -> NDArray[np.int32]:
+        """How many like it each of them stands for."""
+        rank = np.full(len(self.topology), 0, np.int32)
+        rank[device] = np.arange(len(device))
+        found = []
+        for resource, owner, index in self.keys:
+            alike, place = fold.ranks, owner
+            if resource == "nic_msg":
+                alike = fold.nodes
+            elif resource != "host":
+                place = int(rank[owner])
+                alike = fold.blocks[index] if resource == "sm" else fold.ranks
+            found.append(int(alike.count[place]))
+        return np.array(found, np.int32)
 
     def kind(self, number: int) -> str:
         """The name of the resource with a number."""
@@ -106,7 +121,7 @@ class Ways:
         src, dst = found.src[mine], found.dst[mine]
         wires = self._wires(way, mine, src, dst, latency)
         weight = wires[2] * (way.wire * way.multiplicity)
-        entries.append((wires[0], wires[1], thrifty(weight)))
+        entries.append((wires[0], *self._folded_wires(way, wires[1], weight)))
         entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
 
     def _wires(
@@ -194,8 +209,55 @@ class Ways:
             who, owners = mine, self.device[rank].astype(np.int64)
         # One of `multiplicity` equal channels has an SM of its own; everything else they share.
         times = 1 if use.resource == "sm" else way.multiplicity
-        links = self.resources.numbers(use.resource, use.index, owners).astype(np.int32)
-        return who, links, np.full(len(links), use.weight * times)
+        weight = np.full(len(owners), use.weight * times)
+        if self.schedule.fold is None:
+            links = self.resources.numbers(use.resource, use.index, owners).astype(np.int32)
+            return who, links, weight
+        return who, *self._folded_use(self.schedule.fold, way, use, owners, weight)
+
+    def _folded_wires(
+        self, way: Way, links: Ints, weight: NDArray[np.float64]
+    ) -> tuple[Ints, NDArray[np.float64]]:
+        """On the wire that stands for each: what all copies together draw on one such wire."""
+        fold = self.schedule.fold
+        if fold is None:
+            return links, thrifty(weight)
+        wires = fold.wires
+        return wires.first[links], weight * (way.copies / wires.count[links])
+
+    def _folded_use(
+        self,
+        fold: Fold,
+        way: Way,
+        use: Use,
+        owners: NDArray[np.int64],
+        weight: NDArray[np.float64],
+    ) -> tuple[Ints, NDArray[np.float64]]:
+        """The same for other resources; a rank's SM of a channel may be that of another channel."""
+        if use.resource == "sm":
+            blocks, ranks = fold.blocks[use.index], self._rank_of[owners]
+            first = blocks.first[ranks]
+            links = np.empty(len(owners), np.int32)
+            for channel in np.unique(first // self.schedule.ranks).tolist():
+                mine = first // self.schedule.ranks == channel
+                here = self.device[first[mine] % self.schedule.ranks].astype(np.int64)
+                links[mine] = self.resources.numbers("sm", channel, here)
+            return links, weight * (way.copies / blocks.count[ranks])
+        if use.resource == "nic_msg":
+            leads, count = fold.nodes.first[owners].astype(np.int64), fold.nodes.count[owners]
+        else:
+            place = self._rank_of[owners]
+            leads = self.device[fold.ranks.first[place]].astype(np.int64)
+            count = fold.ranks.count[place]
+        links = self.resources.numbers(use.resource, use.index, leads).astype(np.int32)
+        return links, weight * (way.copies / count)
+
+    @cached_property
+    def _rank_of(self) -> NDArray[np.int32]:
+        """The rank of every device."""
+        ranks = np.full(len(self.topology), -1, np.int32)
+        ranks[self.device] = np.arange(len(self.device))
+        return ranks
 
     def _last_gpus(self, mine: Ints, own: Ints, wires: Entries) -> NDArray[np.int64]:
         """The GPU from which each way's data leaves its host: a relay (PXN), or the sender."""

@@ -219,6 +219,7 @@ class Scenario(Model):
     measured: str | None = None  # a log, JSON or CSV of the same runs on hardware
     seed: Index = 1
     prices: str | None = None
+    fold: Literal["auto", "off"] = "auto"  # whether what is alike is simulated once
 
     @model_validator(mode="after")
     def _fits(self) -> "Scenario":

@@ -2,6 +2,7 @@
 
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.combine import combine
+from netsim.schedule.fold import Alike, Fold, Hops, Skeleton
 from netsim.schedule.repeat import Launch, Repeated, repeat
 from netsim.schedule.rows import (
     ARRIVED,
@@ -47,12 +48,16 @@ __all__ = [
     "SCRATCH",
     "SWITCH_REDUCE",
     "TRANSFER",
+    "Alike",
     "Builder",
+    "Fold",
+    "Hops",
     "Lag",
     "Launch",
     "Pieces",
     "Repeated",
     "Schedule",
+    "Skeleton",
     "Style",
     "Use",
     "combine",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.schedule.fold import Fold
 from netsim.schedule.rows import (
     COMPUTE,
     IN_ORDER,
@@ -48,6 +49,7 @@ class Builder:
         self.ranks = ranks
         self.element_bytes = element_bytes
         self.collectives = tuple(collectives)
+        self.fold: Fold | None = None
         self._styles: dict[Style, int] = {}
         self._grouped = False
         self._lags: dict[Lag, int] = {}
@@ -207,6 +209,7 @@ class Builder:
             release_row=row,
             release_time=time,
             collectives=self.collectives,
+            fold=self.fold,
         )
 
     def _finished_releases(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

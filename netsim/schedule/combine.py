@@ -15,6 +15,8 @@ def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world
     Rank i of `schedules[k]` becomes rank `ranks[k][i]` of `world`. Rows keep their order, schedule
     after schedule.
     """
+    if any(one.fold is not None for one in schedules):
+        raise ValueError("schedules: expected them in full, got one that is folded")
     tables = _Tables(world)
     parts = [
         tables.add(one, np.asarray(who, np.int32))
@@ -37,6 +39,7 @@ def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world
         dep_ptr=ptr,
         release_time=np.concatenate([one.release_time for one in schedules]),
         collectives=tuple(names),
+        fold=None,
         **columns,
     )
 

@@ -85,6 +85,7 @@ def repeat(schedule: Schedule, times: int, launch: Launch = Launch()) -> Repeate
         release_row=release_row,
         release_time=release_time,
         collectives=schedule.collectives,
+        fold=schedule.fold,
     )
     first = np.arange(times)[:, None] * size
     return Repeated(repeated, first + ranks + rows + np.arange(ranks)[None, :])
@@ -133,8 +134,8 @@ def _touches(
     kinds = schedule.kind
     grouped = np.isin(kinds, (MULTICAST, SWITCH_REDUCE))
     plain = np.flatnonzero(~grouped)
-    src, dst = schedule.src[plain], schedule.dst[plain]
-    apart = src != dst
+    src, dst = schedule.stand_in(schedule.src[plain]), schedule.stand_in(schedule.dst[plain])
+    apart = schedule.src[plain] != schedule.dst[plain]
     rows, ranks = [plain, plain[apart]], [src, dst[apart]]
     receives = [np.zeros(len(plain), bool), np.ones(int(apart.sum()), bool)]
     for row in np.flatnonzero(grouped):

@@ -10,6 +10,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.schedule.fold import Fold
+
 # Kinds of rows.
 TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE, MARK = range(6)
 KIND_NAMES = ("transfer", "local_copy", "multicast", "switch_reduce", "compute", "mark")
@@ -60,8 +62,8 @@ class Style:
     `latency` (seconds) occupies the row before its bytes move; `cap` bounds its rate (bytes/s, or
     work-seconds a second); `share` is its part in a fair division; `wire` multiplies the bytes on
     every wire (16/15 for a protocol that carries 15 bytes in 16); `route` picks one of the
-    topology's ways ("" is its own choice). `multiplicity` is the number of equal rows that this
-    one stands for.
+    topology's ways ("" is its own choice). `multiplicity` is the number of equal rows with the same
+    ends that this one stands for, `copies` that of rows elsewhere that do the same (see Fold).
     """
 
     kind: int = TRANSFER
@@ -72,6 +74,7 @@ class Style:
     channel: int = 0
     stream: str = ""
     multiplicity: int = 1
+    copies: int = 1
     latency: float = 0.0
     cap: float = inf
     share: float = 1.0
@@ -87,8 +90,9 @@ class Style:
         for name in ("share", "wire"):
             if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)!r}")
-        if self.multiplicity < 1:
-            raise ValueError(f"multiplicity: expected at least 1, got {self.multiplicity!r}")
+        for name in ("multiplicity", "copies"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class Schedule:
 
     Row i depends on `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, all of them earlier rows, so a cycle
     cannot be written down. `src` is the sending rank (the group, for an in-switch reduction), `dst`
-    the receiving one (the group, for a multicast).
+    the receiving one (the group, for a multicast). With a `fold`, rows stand for others too.
     """
 
     ranks: int
@@ -151,6 +155,7 @@ class Schedule:
     release_row: NDArray[np.int32]
     release_time: NDArray[np.float64]
     collectives: tuple[str, ...] = field(default=("",))
+    fold: Fold | None = None
 
     def __post_init__(self) -> None:
         for column in self.columns() + tuple(getattr(self.pieces, n) for n in Pieces.__slots__):
@@ -169,6 +174,10 @@ class Schedule:
     def style_column(self, name: str) -> NDArray[np.generic]:
         """One attribute of the style of every row, such as `kind` or `channel`."""
         return np.array([getattr(style, name) for style in self.styles])[self.style]
+
+    def stand_in(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The ranks whose rows are written down for some ranks."""
+        return ranks if self.fold is None else self.fold.ranks.first[ranks]
 
     @property
     def kind(self) -> NDArray[np.generic]:

@@ -20,12 +20,12 @@ LAYERS = [
     {
         "scenario",
         "budget",
+        "built",
         "validated",
         "departures",
         "communicators",
         "expect",
         "looped",
-        "built",
         "prepared",
         "timing",
         "training",

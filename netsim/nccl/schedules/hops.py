@@ -6,6 +6,7 @@ the proxy sends from there. It knows neither algorithms nor the order of rows.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from netsim.nccl.messages import PLAIN, MessagePath
 from netsim.nccl.schedules.plan import NET, Plan
@@ -68,12 +69,15 @@ class Pass:
 
 @dataclass(frozen=True)
 class Channel:
-    """One channel, or `multiplicity` equal ones, of a plan; `pieces` are the rows of a step."""
+    """One channel, or `multiplicity` equal ones, of a plan; `pieces` are the rows of a step,
+    `copies` the rows elsewhere that each row stands for.
+    """
 
     plan: Plan
     number: int
     multiplicity: int = 1
     pieces: int = 1
+    copies: int = 1
     rate: float = field(init=False)
     _kinds: dict[tuple[object, ...], RowKind] = field(default_factory=dict, repr=False)
 
@@ -81,9 +85,13 @@ class Channel:
         object.__setattr__(self, "rate", self.plan.mechanism.rate.of(self.plan.protocol))
 
     @property
-    def key(self) -> tuple[int, int, int]:
+    def key(self) -> tuple[int, int, int, int]:
         """What a turn depends on besides the plan."""
-        return self.number, self.multiplicity, self.pieces
+        return self.number, self.multiplicity, self.pieces, self.copies
+
+    @property
+    def _tags(self) -> dict[str, Any]:
+        return {"channel": self.number, "multiplicity": self.multiplicity, "copies": self.copies}
 
     @property
     def simple(self) -> bool:
@@ -135,7 +143,9 @@ class Channel:
 
     def wait(self) -> RowKind:
         """What a block does that finds its data in place."""
-        return RowKind(Style(MARK, channel=self.number, multiplicity=self.multiplicity))
+        return RowKind(
+            Style(MARK, channel=self.number, multiplicity=self.multiplicity, copies=self.copies)
+        )
 
     def write(self, src: int, dst: int, made: Pass) -> RowKind:
         """A pass of the block of `src` that writes into the memory of `dst`."""
@@ -171,8 +181,7 @@ class Channel:
             op,
             SCRATCH,
             dst_buffer,
-            channel=self.number,
-            multiplicity=self.multiplicity,
+            **self._tags,
             wire=PAYLOAD_WIRE[self.plan.protocol],
             route=self.plan.route_of(self.number, src, dst),
             uses=(Use("hbm", "src", 1.0), Use("hbm", "dst", 1.0)),
@@ -186,7 +195,9 @@ class Channel:
     def merge(self, dst_buffer: int, op: int) -> RowKind:
         """A further source of a pass that has several: its time is in that pass."""
         style = Style(LOCAL_COPY, op, SCRATCH, dst_buffer, uses=(FREE,))
-        return RowKind(replace(style, channel=self.number, multiplicity=self.multiplicity))
+        return RowKind(
+            replace(style, channel=self.number, multiplicity=self.multiplicity, copies=self.copies)
+        )
 
     def _uses(self, made: Pass) -> tuple[Use, ...]:
         work = self.plan.mechanism.rate.simple / self.rate / made.fan
@@ -198,8 +209,7 @@ class Channel:
         fixed = {"Simple": step.simple, "LL128": step.ll128 / self.pieces, "LL": 0.0}[protocol]
         made_so = replace(
             style,
-            channel=self.number,
-            multiplicity=self.multiplicity,
+            **self._tags,
             latency=fixed,
             cap=self.rate * made.threads,
         )

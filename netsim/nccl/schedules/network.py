@@ -122,6 +122,7 @@ class Network:
             dst_buffer=SCRATCH,
             channel=channel.number,
             multiplicity=channel.multiplicity,
+            copies=channel.copies,
             route=route,
             uses=(Use("hbm", end, 2.0),),
         )
@@ -142,6 +143,7 @@ class Network:
                 dst_buffer=SCRATCH,
                 channel=channel.number,
                 multiplicity=channel.multiplicity,
+                copies=channel.copies,
                 route=route,
                 uses=(FREE,),
             )

@@ -235,6 +235,7 @@ def switch_kind(
         dst_buffer=dst_buffer,
         channel=channel.number,
         multiplicity=channel.multiplicity,
+        copies=channel.copies,
         wire=1 / mechanism.nvls_efficiency,
         uses=tuple(uses),
         latency=0.0 if second else mechanism.step_cost.simple / channel.pieces,

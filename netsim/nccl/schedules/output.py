@@ -5,7 +5,7 @@ one mark a rank.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.weave import Rows, Segments, Weave
-from netsim.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, Builder, Lag, Schedule, Style
+from netsim.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, Builder, Fold, Lag, Schedule, Style
 
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
 
@@ -49,11 +49,19 @@ def remembered(collective: Collective, plan: Plan, key: object, write: Callable[
 class Output:
     """A Builder, the scratch in use, and the rows that end each rank."""
 
-    def __init__(self, collective: Collective, *, places: bool = True, keep: bool = True) -> None:
+    def __init__(
+        self,
+        collective: Collective,
+        *,
+        places: bool = True,
+        keep: bool = True,
+        fold: Fold | None = None,
+    ) -> None:
         self.collective = collective
         self.builder = Builder(
             collective.ranks, float(collective.element_bytes), (collective.name,)
         )
+        self.builder.fold = fold
         self.places = places
         self._scratch = 0
         self._final: list[Rows] = []
@@ -78,6 +86,8 @@ class Output:
 
     def ends(self, ranks: NDArray[np.int64], rows: Rows) -> None:
         """Let the end of some ranks (one may occur several times) wait for rows of theirs."""
+        if self.builder.fold is not None:
+            ranks = self.builder.fold.ranks.first[ranks].astype(np.int64)
         order = np.argsort(ranks, kind="stable")
         ranks, rows = ranks[order], rows[order]
         place = np.arange(len(ranks)) - np.searchsorted(ranks, ranks)
@@ -97,4 +107,12 @@ class Output:
         if self.collective.in_place or not len(kept.rank):
             return
         piece = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset)
-        self.ends(kept.rank, self.builder.rows(KEEP, kept.rank, kept.rank, piece))
+        fold = self.builder.fold
+        if fold is None:
+            self.ends(kept.rank, self.builder.rows(KEEP, kept.rank, kept.rank, piece))
+            return
+        leads = fold.ranks.first[kept.rank] == kept.rank
+        for copies in np.unique(fold.ranks.count[kept.rank[leads]]).tolist():
+            mine = np.flatnonzero(leads & (fold.ranks.count[kept.rank] == copies))
+            rank, style = kept.rank[mine], replace(KEEP, copies=copies)
+            self.ends(rank, self.builder.rows(style, rank, rank, piece[mine]))

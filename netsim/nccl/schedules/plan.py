@@ -5,14 +5,18 @@ what execution costs. It knows no topology: how two ranks are linked is written 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netsim.nccl.chunks import SLOTS, slot_bytes
 from netsim.nccl.mechanism import MECHANISMS, Mechanism
 from netsim.nccl.names import Protocol
 from netsim.nccl.settings import NO_SETTINGS
 from netsim.nccl.trees import Tree
+from netsim.schedule import Fold
 
 NET = "net"
 
@@ -46,6 +50,28 @@ class Transfer:
     batch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A channel that is written down: for `multiplicity` equal ones, on `copies` sets of GPUs."""
+
+    work: Work
+    multiplicity: int = 1
+    copies: int = 1
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Written:
+    """What is written down of a plan that is alike in many places.
+
+    `copies` are by number of the lane, `block` is the class of every block (lane × ranks + rank).
+    """
+
+    fold: Fold
+    copies: Mapping[int, int]
+    block: NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class Plan:
     """One call as NCCL runs it.
@@ -57,10 +83,11 @@ class Plan:
     (nvlink, pcie, shm), `links` the exceptions by (source, destination); `routes` are the ways by
     (channel, source, destination). `direct`: ranks write straight into each other's output.
     `registered`: the switch reads and writes the user's buffers. `slots` is the depth of a FIFO.
-    `fold`: equal channels become one row of their number; `places`: rows say where their data
-    lies, which only checks and pictures ask for. `hops`: chunks go only so many ranks far in rings
-    (0: all the way), which moves less than the call does, but shows what every hop adds. `memory`
-    keeps what other sizes need again; it belongs to one communicator.
+    `fold`: equal channels become one row of their number; `symmetry`: what else is written down
+    once; `places`: rows say where their data lies, which only checks and pictures ask for. `hops`:
+    chunks go only so many ranks far in rings (0: all the way), which moves less than the call does,
+    but shows what every hop adds. `memory` keeps what other sizes need again; it belongs to one
+    communicator.
     """
 
     algorithm: str
@@ -83,8 +110,14 @@ class Plan:
     slot_bytes: int = 0  # 0: NCCL's default for the protocol
     fold: bool = True
     places: bool = True
+    symmetry: Written | None = None
     hops: int = 0
     memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def stands(self) -> Fold | None:
+        """What stands for what in its schedule."""
+        return None if self.symmetry is None else self.symmetry.fold
 
     @property
     def slot(self) -> int:
@@ -109,6 +142,21 @@ class Plan:
         """The way of a hop through the topology."""
         own = "staged" if self.link_of(src, dst) == "shm" else ""
         return self.routes.get((channel, src, dst), own)
+
+
+def lanes_of(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:
+    """The lanes of all different channels; `keys` as for `folded`."""
+    found = folded(plan, keys)
+    return [Lane(work, times, 1, number) for number, (work, times) in enumerate(found)]
+
+
+def written(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:
+    """The lanes that have to be written down; others are like one of them."""
+    lanes, symmetry = lanes_of(plan, keys), plan.symmetry
+    if symmetry is None:
+        return lanes
+    copies = symmetry.copies
+    return [replace(lane, copies=copies[lane.number]) for lane in lanes if lane.number in copies]
 
 
 def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:

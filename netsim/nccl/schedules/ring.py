@@ -4,6 +4,7 @@ In every step each rank passes on what it has just received; the step after the 
 of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from netsim.nccl.names import function_of
 from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.output import Output, Turn, remembered
-from netsim.nccl.schedules.plan import Plan, Work, folded
+from netsim.nccl.schedules.plan import Lane, Plan, Work, written
 from netsim.nccl.schedules.walks import WALKS, Numbers, Walk
 from netsim.nccl.schedules.weave import NOWHERE, Place, Segments, Weave
 from netsim.schedule import IN_ORDER, SCRATCH, Schedule
@@ -26,18 +27,31 @@ RECEIVED, SENDING = 0, 1  # the FIFO that the previous rank fills, and the one t
 
 def ring(collective: Collective, plan: Plan) -> Schedule:
     """All channels' rings."""
-    output = Output(collective, places=plan.places)
+    output = Output(collective, places=plan.places, fold=plan.stands)
     steps = steps_of(function_of(collective.name), "Ring", plan.protocol)
     walk = WALKS[collective.name](collective.ranks, plan.direct)
     if plan.hops:
         walk = walk.cut(plan.hops, collective.ranks)
-    for work, multiplicity in folded(plan, _keys(plan)):
-        channel = Channel(plan, work.channel, multiplicity)
-        _weave(output, channel, work, walk, steps)
+    for lane in written(plan, ring_keys(plan)):
+        work, period = lane.work, period_of(plan, lane)
+        copies = lane.copies * (collective.ranks // period)
+        channel = Channel(plan, work.channel, lane.multiplicity, copies=copies)
+        _weave(output, channel, work, walk, steps, period)
     return output.close()
 
 
-def _keys(plan: Plan) -> dict[int, object]:
+def period_of(plan: Plan, lane: Lane) -> int:
+    """After how many places of its ring a channel repeats itself."""
+    order = np.array(plan.rings[lane.work.channel])
+    if plan.symmetry is None:
+        return len(order)
+    kind = plan.symmetry.block[lane.number * len(order) + order]
+    period = len(np.unique(kind))
+    return period if np.array_equal(kind, np.roll(kind, period)) else len(order)
+
+
+def ring_keys(plan: Plan) -> dict[int, object]:
+    """What tells channels apart: the order of ranks, and the ways between them."""
     keys: dict[int, object] = {}
     for work in plan.work:
         order = plan.rings[work.channel]
@@ -46,30 +60,32 @@ def _keys(plan: Plan) -> dict[int, object]:
     return keys
 
 
-def _weave(output: Output, channel: Channel, work: Work, walk: Walk, steps: Steps) -> None:
+def _weave(
+    output: Output, channel: Channel, work: Work, walk: Walk, steps: Steps, period: int
+) -> None:
     """Append one channel's ring."""
     plan, c = channel.plan, output.collective
     chunks = c.ranks if c.name == "all_reduce" else 1
     table = chunk_table(work, c.element_bytes, chunks)
     cut = segments(plan, c.element_bytes, table, steps=steps, turns=walk.steps)
     channel = replace(channel, pieces=cut.subs)
-    key = (*channel.key, walk.steps, cut.subs, cut.slots, cut.whole)
-    turn = remembered(c, plan, key, lambda: _turn(channel, c, walk, cut))
+    key = (*channel.key, walk.steps, cut.subs, cut.slots, cut.whole, period)
+    turn = remembered(c, plan, key, lambda: _turn(channel, c, walk, cut, period))
     output.add(turn, cut, 2)
 
 
-def _turn(channel: Channel, c: Collective, walk: Walk, cut: Segments) -> Turn:
+def _turn(channel: Channel, c: Collective, walk: Walk, cut: Segments, period: int) -> Turn:
     order = np.array(channel.plan.rings[channel.number])
-    following = np.roll(order, -1)
-    net = np.flatnonzero([channel.is_net(a, b) for a, b in zip(order, following, strict=True)])
-    numbers = Numbers(c.ranks, cut.subs, walk.steps, net, channel.simple)
+    hops = list(zip(order[:period].tolist(), np.roll(order, -1)[:period].tolist(), strict=True))
+    net = np.flatnonzero([channel.is_net(a, b) for a, b in hops])
+    numbers = Numbers(period, cut.subs, walk.steps, net, channel.simple)
     woven = Weave()
     _sends(woven, channel, c, walk, numbers, order, cut.whole)
     _last_passes(woven, channel, c, walk, numbers, order)
     _order(woven, channel, numbers)
-    _waits(woven, channel, numbers, order, cut.slots)
-    ends = numbers.block(np.array(walk.steps), np.array(numbers.subs - 1), np.arange(c.ranks))
-    return Turn(woven, (order, ends))
+    _waits(woven, channel, numbers, hops, cut.slots)
+    ends = numbers.block(np.array(walk.steps), np.array(numbers.subs - 1), np.arange(period))
+    return Turn(woven, (order[:period], ends))
 
 
 def _sends(
@@ -83,7 +99,8 @@ def _sends(
 ) -> None:
     """The rows of all steps: blocks of all ranks and proxies, in the order of `Numbers`."""
     following = np.roll(order, -1)
-    kinds = _kinds(woven, channel, walk, order)
+    hops = list(zip(order[: numbers.n].tolist(), following[: numbers.n].tolist(), strict=True))
+    kinds = _kinds(woven, channel, walk, hops)
     subs, places, proxies = numbers.columns()
     step, column = (x.ravel() for x in np.indices((walk.steps, numbers.width)))
     sub, place, by_proxy = subs[column], places[column], proxies[column]
@@ -166,9 +183,8 @@ class _Data:
         return Place(self.base, np.where(own_fifo, SENDING, region), self.step)
 
 
-def _kinds(woven: Weave, channel: Channel, walk: Walk, order: Ints) -> Ints:
+def _kinds(woven: Weave, channel: Channel, walk: Walk, hops: Sequence[tuple[int, int]]) -> Ints:
     """The kind of row by step and place: of the block, and of the proxy's first and later ones."""
-    hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
     known: dict[tuple[object, ...], int] = {}
 
     def number(made: Pass, hop: tuple[int, int], proxy: bool, follows: bool = False) -> int:
@@ -216,9 +232,14 @@ def _order(woven: Weave, channel: Channel, numbers: Numbers) -> None:
     woven.after(here, numbers.block(step, filled, place), channel.noticed)
 
 
-def _waits(woven: Weave, channel: Channel, numbers: Numbers, order: Ints, slots: int) -> None:
+def _waits(
+    woven: Weave,
+    channel: Channel,
+    numbers: Numbers,
+    hops: Sequence[tuple[int, int]],
+    slots: int,
+) -> None:
     """Data of the previous rank, and credits of the next one."""
-    hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
     syncs, credits = ([f(*hop) for hop in hops] for f in (channel.sync, channel.credit))
     step, sub = (x.ravel() for x in np.indices((numbers.steps, numbers.subs)))
     for lag in dict.fromkeys(syncs):

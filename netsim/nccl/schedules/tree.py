@@ -15,7 +15,7 @@ from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines, buffer_place
 from netsim.nccl.schedules.output import Output, Turn, remembered
-from netsim.nccl.schedules.plan import Plan, folded
+from netsim.nccl.schedules.plan import Plan, written
 from netsim.nccl.schedules.weave import Place, Segments
 from netsim.nccl.trees import Tree
 from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
@@ -55,14 +55,14 @@ def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
 def _over_trees(
     collective: Collective, plan: Plan, trees: Mapping[int, Tree], share: float
 ) -> Schedule:
-    output = Output(collective, places=plan.places)
+    output = Output(collective, places=plan.places, fold=plan.stands)
     algorithm: Algorithm = "Tree" if collective.name == "all_reduce" else "Ring"
     steps = steps_of(function_of(collective.name), algorithm, plan.protocol)
-    keys = {c: (trees[c], _routes(plan, c, trees[c])) for c in {w.channel for w in plan.work}}
-    for work, multiplicity in folded(plan, keys):
+    for lane in written(plan, tree_keys(plan, trees)):
+        work = lane.work
         table = chunk_table(work, collective.element_bytes)
         cut = segments(plan, collective.element_bytes, table, steps=steps, threads=share)
-        channel = Channel(plan, work.channel, multiplicity, cut.subs)
+        channel = Channel(plan, work.channel, lane.multiplicity, cut.subs, lane.copies)
         found = trees[work.channel]
 
         def turn(channel: Channel = channel, cut: Segments = cut, found: Tree = found) -> Turn:
@@ -72,6 +72,11 @@ def _over_trees(
         key = (found, *channel.key, cut.subs, cut.slots, cut.whole)
         output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
+
+
+def tree_keys(plan: Plan, trees: Mapping[int, Tree]) -> dict[int, object]:
+    """What tells channels apart: their trees, and the ways along them."""
+    return {c: (trees[c], _routes(plan, c, trees[c])) for c in {w.channel for w in plan.work}}
 
 
 def _routes(plan: Plan, channel: int, found: Tree) -> tuple[str, ...]:

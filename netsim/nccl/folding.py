@@ -1,0 +1,44 @@
+"""A plan whose equal parts are written down once: what is alike is found on the topology."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives.collective import Collective
+from netsim.nccl.schedules.plan import Plan, Written
+from netsim.nccl.schedules.skeletons import foldable, skeleton_of, works_alike
+from netsim.program.symmetry import symmetry_of
+from netsim.topology import Topology
+
+
+def folded_plan(
+    collective: Collective,
+    plan: Plan,
+    topology: Topology,
+    device: NDArray[np.int32],
+    per_process: int = 1,
+) -> Plan:
+    """The plan with what stands for what; as it is, where nothing does. The GPUs of a process,
+    so many, start one after the other.
+    """
+    if not foldable(collective, plan):
+        return plan
+    key = ("symmetry", collective.name, plan.algorithm, works_alike(collective, plan), per_process)
+    if key not in plan.memory:
+        turn = np.arange(collective.ranks) % per_process
+        plan.memory[key] = _written(collective, plan, topology, device, turn)
+    return replace(plan, symmetry=plan.memory[key])
+
+
+def _written(
+    collective: Collective,
+    plan: Plan,
+    topology: Topology,
+    device: NDArray[np.int32],
+    turn: NDArray[np.int64],
+) -> Written | None:
+    found = symmetry_of(skeleton_of(collective, plan, turn), topology, device)
+    if found is None:
+        return None
+    return Written(found.fold, found.copies, found.block)

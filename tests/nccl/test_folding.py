@@ -1,0 +1,138 @@
+"""Schedules that are written down once for all that is alike take the time of those in full."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from netsim.cli.expect_question import Given, asked
+from netsim.engines import simulate
+from netsim.metrics import link_use
+from netsim.prepared import Prepared, prepare
+from netsim.program import Program, Timeline, place
+from netsim.scenario.cells import expand
+from netsim.schedule import TRANSFER, Fold, Schedule
+from netsim.simulate import simulate_size
+
+NANOSECOND = 1e-9
+
+
+def prepared(
+    machine: str, collective: str, nodes: int, algorithm: str = "", *settings: str, **flags: object
+) -> Prepared:
+    given = {"nodes": nodes, **({"algo": algorithm} if algorithm else {}), **flags}
+    source = asked(machine, collective, Given(given, "64K", settings=settings)).source
+    return prepare(expand(source)[0])
+
+
+def run(ready: Prepared, schedule: Schedule, engine: str) -> tuple[Program, Timeline]:
+    program = place(schedule, ready.topology, ready.gpus.tolist())
+    return program, simulate(program, engine)
+
+
+def ends(program: Program, timeline: Timeline, fold: Fold, leader: int) -> NDArray[np.float64]:
+    """The different times at which transfers of a rank, or of those like it, end."""
+    schedule = program.schedule
+    mine = (fold.ranks.first[schedule.src] == leader) & (schedule.kind == TRANSFER)
+    return np.unique(np.round(timeline.end[mine] / (NANOSECOND / 1000)))
+
+
+def compare(ready: Prepared, size: int, engine: str = "compiled") -> float:
+    """Hold every transfer and every link against the run in full; by how much rows are fewer."""
+    full, less = (ready.looped(size, folded=folded) for folded in (False, True))
+    whole, part = full.schedule(full.loops), less.schedule(less.loops)
+    fold = part.fold
+    assert fold is not None
+    big, small = run(ready, whole, engine), run(ready, part, engine)
+    assert small[1].makespan == pytest.approx(big[1].makespan, rel=1e-9)
+    for leader in fold.leaders.tolist():
+        here, there = ends(*small, fold, leader), ends(*big, fold, leader)
+        assert len(here), leader
+        assert_close(here, there)
+        assert_close(there, here)
+    amounts = np.zeros(len(big[0].links))
+    use = link_use(*big)
+    amounts[use.link] = use.amount
+    use, wires = link_use(*small), len(ready.topology.links)
+    for link, amount in zip(use.link.tolist(), use.amount.tolist(), strict=True):
+        if link < wires:
+            alike = np.flatnonzero(fold.wires.first == link)
+            assert amounts[alike] == pytest.approx(amount, rel=1e-9)
+    drawn = np.isin(np.flatnonzero(amounts[:wires] > 0), fold.wires.first)
+    assert set(fold.wires.first[np.flatnonzero(amounts[:wires] > 0)]) <= set(use.link.tolist())
+    assert drawn.any()
+    return len(whole) / len(part)
+
+
+def assert_close(some: NDArray[np.float64], others: NDArray[np.float64]) -> None:
+    """Each of some times (in ps) is one of the others."""
+    after = np.clip(np.searchsorted(others, some), 0, len(others) - 1)
+    off = np.minimum(np.abs(others[after] - some), np.abs(others[np.maximum(after - 1, 0)] - some))
+    assert off.max() <= 2
+
+
+CASES = [
+    ("dgx-h100", "all_gather", 2, "Ring", 8),
+    ("dgx-h100", "all_reduce", 4, "Ring", 16),
+    ("dgx-h100", "reduce_scatter", 6, "Ring", 4),
+    ("dgx-a100", "all_reduce", 3, "Ring", 2),
+    ("dgx-h100", "all_reduce", 4, "Tree", 12),
+    ("dgx-h100", "all_reduce", 5, "Tree", 6),
+    ("dgx-a100", "all_reduce", 7, "Tree", 2),
+    ("hgx-h200", "all_reduce", 1, "Ring", 4),
+]
+
+
+@pytest.mark.parametrize(("machine", "collective", "nodes", "algorithm", "least"), CASES)
+def test_the_same_times_from_fewer_rows(
+    machine: str, collective: str, nodes: int, algorithm: str, least: float
+) -> None:
+    ready = prepared(machine, collective, nodes, algorithm)
+    assert compare(ready, 4 << 20) >= least
+    compare(ready, 96 * 1024)
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_engines_agree_on_what_is_folded(nodes: int) -> None:
+    ready = prepared("dgx-h100", "all_reduce", nodes, "Tree")
+    compare(ready, 256 * 1024, "simpy")
+
+
+BROKEN = [
+    "cluster.overrides=[{node: 1, nics: [0, 1, 2, 3, 4, 5, 6]}]",
+    "cluster.faults=[{link: node1.nic3-leaf3, bandwidth: 50%}]",
+    "cluster.faults=[{gpu: node1.gpu2, slowdown: 1.5}]",
+    "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}",
+    "cluster.placement=random",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("algorithm", ["Ring", "Tree"])
+def test_what_is_not_alike_is_told_apart(broken: str, algorithm: str) -> None:
+    ready = prepared("dgx-h100", "all_reduce", 4, algorithm, broken)
+    compare(ready, 1 << 20)
+
+
+def test_chunks_of_different_sizes_are_not_alike() -> None:
+    ready = prepared("dgx-h100", "all_reduce", 4, "Ring")
+    assert compare(ready, (1 << 20) + 4096) >= 1
+
+
+def test_the_rows_of_a_table_are_the_same() -> None:
+    for algorithm in ("Ring", "Tree"):
+        folded = prepared("dgx-h100", "all_reduce", 4, algorithm)
+        full = prepared("dgx-h100", "all_reduce", 4, algorithm, "fold=off")
+        here, there = (simulate_size(one, 1 << 20)[0] for one in (folded, full))
+        assert here.time_us == pytest.approx(there.time_us, rel=1e-9)
+        assert here.bound_by == there.bound_by
+        assert here.rows is not None
+        assert there.rows is not None
+        assert here.rows < there.rows
+
+
+def test_a_single_process_starts_its_gpus_in_turn() -> None:
+    folded = prepared("dgx-h100", "all_reduce", 2, "Ring", launch="single_process")
+    full = prepared("dgx-h100", "all_reduce", 2, "Ring", "fold=off", launch="single_process")
+    for size in (4096, 1 << 20):
+        here, there = (simulate_size(one, size)[0] for one in (folded, full))
+        assert here.time_us == pytest.approx(there.time_us, rel=1e-6)
