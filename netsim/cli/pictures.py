@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from netsim.cli.traces import LOAD, ROWS
-from netsim.plots import plot_breakdown, plot_links, plot_results, plot_timeline
+from netsim.cli.traces import LOAD, ROWS, TRACE
+from netsim.plots import plot_breakdown, plot_links, plot_results, plot_step, plot_timeline
 from netsim.results.folder import BREAKDOWN, RESULTS
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import line_rate
+from netsim.scenario.training import Recorded, Training
 
 
 def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
@@ -18,6 +19,9 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     files = plot_results([folder / RESULTS], folder, line_rate=rate)
     if (folder / BREAKDOWN).exists():
         files += plot_breakdown(folder / BREAKDOWN, folder)
+    is_step = isinstance(cells[0].scenario.workload, Training | Recorded)
+    if is_step and (folder / TRACE).exists():
+        files += plot_step(folder / TRACE, folder)
     if (folder / ROWS).exists():
         files += plot_timeline(folder / ROWS, folder)
         files += plot_links(folder / LOAD, folder)

@@ -9,6 +9,7 @@ from netsim.plots.explanation import plot_explanation
 from netsim.plots.links import plot_links
 from netsim.plots.results import plot_results
 from netsim.plots.states import plot_states
+from netsim.plots.steps import plot_step
 from netsim.plots.style import FORMATS
 from netsim.plots.timeline import plot_timeline
 
@@ -34,6 +35,7 @@ __all__ = [
     "plot_links",
     "plot_results",
     "plot_states",
+    "plot_step",
     "plot_timeline",
     "plot_trace",
 ]

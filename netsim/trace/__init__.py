@@ -1,7 +1,8 @@
 """Traces of a run: trace.json for timeline viewers, and the same facts as CSV."""
 
 from netsim.trace.chrome import trace_events, write_trace
-from netsim.trace.operation import Operation, kineto_args
+from netsim.trace.counters import link_counters
+from netsim.trace.operation import Operation, distributed_info, kineto_args
 from netsim.trace.selection import Selection, Written, first_rows
 from netsim.trace.tables import (
     LINK_COLUMNS,
@@ -19,8 +20,10 @@ __all__ = [
     "Operation",
     "Selection",
     "Written",
+    "distributed_info",
     "first_rows",
     "kineto_args",
+    "link_counters",
     "trace_events",
     "write_links",
     "write_links_over_time",

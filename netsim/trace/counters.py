@@ -18,6 +18,13 @@ def busiest_load(program: Program, timeline: Timeline, links: int, bins: int) ->
     return load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins)
 
 
+def link_counters(
+    program: Program, timeline: Timeline, links: int, bins: int
+) -> tuple[list[Event], list[Event]]:
+    """Names and counters of the most utilised links."""
+    return counter_events(program, busiest_load(program, timeline, links, bins))
+
+
 def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[Event]]:
     """Names of the processes that hold the counters, and the counters: one process a link kind."""
     kinds = [program.links.kind(link) for link in load.link.tolist()]

@@ -106,13 +106,23 @@ class Operation:
 def kineto_args(
     operation: Operation, rank: int, members: Sequence[int], seq: int
 ) -> dict[str, object]:
-    """The arguments by which Kineto describes a collective, under Kineto's own names."""
+    """The arguments by which Kineto describes a collective, under Kineto's own names.
+
+    Of a p2p, the first member sends and the second receives.
+    """
+    if operation.collective == "p2p":
+        sends = rank == members[0]
+        peer = {"Dst Rank": members[1]} if sends else {"Src Rank": members[0]}
+        name = "send" if sends else "recv"
+    else:
+        name, peer = KINETO_NAMES.get(operation.collective, operation.collective), {}
     nelems = {
         "In msg nelems": operation.in_elements,
         "Out msg nelems": operation.out_elements,
     }
     return {
-        "Collective name": KINETO_NAMES.get(operation.collective, operation.collective),
+        "Collective name": name,
+        **peer,
         **{name: count for name, count in nelems.items() if count is not None},
         "In split size": "[]",
         "Out split size": "[]",

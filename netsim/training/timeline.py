@@ -1,4 +1,4 @@
-"""trace.json of a step: a process a GPU, a thread a stream, kernels and collectives by name.
+"""trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.
 
 Of many equal ranks, one of each pipeline stage is shown, and those that a straggler touches. The
 collectives' arguments are Kineto's, so that what reads PyTorch's profiles reads these.
@@ -7,19 +7,23 @@ collectives' arguments are Kineto's, so that what reads PyTorch's profiles reads
 import gzip
 import json
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from netsim.scenario.names import DTYPES
-from netsim.trace import Operation, Written, kineto_args
+from netsim.trace import Operation, Written, distributed_info, kineto_args, link_counters
+from netsim.training.ready import Ready
 from netsim.training.run import Step
+from netsim.training.titles import pass_title, stream_title, task_title
 from netsim.workloads.tape import COMPUTE, Task
 
 TRACE = "trace.json.gz"
 MOST_SLICES = 200_000
 MOST_RANKS = 16
+LINKS, BINS = 32, 400  # counters: the busiest links, and points of each
+PASS = "passes"
+VISIBLE = 0.5e-6  # seconds of waiting from which they are shown
 Event = dict[str, Any]
 
 
@@ -36,19 +40,18 @@ def shown_ranks(step: Step) -> list[int]:
 def write_step_trace(path: Path, step: Step) -> Written:
     """Write the trace; it says which ranks it shows."""
     ranks = shown_ranks(step)
-    events = sorted(_slices(step, ranks), key=lambda event: (event["ts"], -event["dur"]))
-    left = len(events) - MOST_SLICES
-    streams = sorted({(e["pid"], e["tid"]) for e in events}, key=_stream_order)
-    threads = {key: number for number, key in enumerate(streams, 1)}
-    for event in events:
-        event["tid"] = threads[event["pid"], event["tid"]]
-    names = [*_process_names(step, ranks), *_thread_names(threads)]
+    seen = _Seen(step, ranks)
+    timed = sorted(seen.events(), key=lambda event: (event["ts"], -event.get("dur", -1)))
+    left = len(timed) - MOST_SLICES
+    shown = timed[:MOST_SLICES]
+    counter_names, counters = link_counters(step.program, step.spans.timeline, LINKS, BINS)
+    info = distributed_info(step.spans.ranks, list(seen.groups.values()))
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "distributedInfo": {"backend": "nccl", "world_size": step.spans.ranks, "rank": ranks[0]},
+        "distributedInfo": {**info, "rank": ranks[0]},
         "otherData": {"simulator": "netsim", "approximation": step.approximation},
-        "traceEvents": [*names, *events[:MOST_SLICES]],
+        "traceEvents": [*seen.names(), *counter_names, *shown, *counters],
     }
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     path.write_bytes(gzip.compress(text, compresslevel=6, mtime=0))
@@ -58,78 +61,131 @@ def write_step_trace(path: Path, step: Step) -> Written:
     return Written(path, note)
 
 
-def _stream_order(key: tuple[int, str]) -> tuple[int, bool, str]:
-    return key[0], key[1] != COMPUTE, key[1]
+class _Seen:
+    """The events of some ranks; `groups` are those in which they take part, by name."""
+
+    def __init__(self, step: Step, ranks: Sequence[int]) -> None:
+        self.step, self.ranks = step, ranks
+        self.groups: dict[str, Operation] = {}
+        self.threads = self._threads()
+        batches = {task.micro_batch for task in step.spans.tape.tasks}
+        self.several = len(batches - {-1}) > 1
+
+    def _threads(self) -> dict[tuple[int, str], int]:
+        """A number for every stream of every rank, passes and kernels first."""
+        streams = {
+            (rank, task.stream)
+            for task in self.step.spans.tape.tasks
+            for rank in set(self.ranks).intersection(task.groups.ravel().tolist())
+        }
+        keys = sorted(
+            streams | {(rank, PASS) for rank in self.ranks},
+            key=lambda key: (key[0], key[1] != PASS, key[1] != COMPUTE, key[1]),
+        )
+        return {key: number for number, key in enumerate(keys, 1)}
+
+    def events(self) -> Iterator[Event]:
+        """Slices of all ranks, and an arrow from every send to its receive."""
+        ready = Ready(self.step.spans)
+        for rank in self.ranks:
+            seq: dict[str, int] = {}
+            kernels: list[tuple[str, float, float]] = []
+            for number, row, come in ready.of(rank):
+                task = self.step.spans.tape.tasks[number]
+                begin = float(self.step.spans.begin(number)[row])
+                end = float(self.step.spans.end(number)[row])
+                if not task.collective:
+                    kernels.append((pass_title(task), begin, end))
+                    yield self._slice(task, rank, (rank,), (begin, end))
+                    continue
+                seq[task.stream] = seq.get(task.stream, -1) + 1
+                yield from self._call(number, row, rank, seq[task.stream], (come, begin, end))
+            yield from self._passes(rank, kernels)
+
+    def _passes(self, rank: int, kernels: Sequence[tuple[str, float, float]]) -> Iterator[Event]:
+        """A slice around the kernels of every pass."""
+        for name, group in groupby(kernels, key=lambda kernel: kernel[0]):
+            spans = list(group)
+            yield self._event(name, "gpu_user_annotation", rank, PASS, spans[0][1], spans[-1][2])
+
+    def _call(
+        self, number: int, row: int, rank: int, seq: int, when: tuple[float, float, float]
+    ) -> Iterator[Event]:
+        """A collective from when this rank has come, within it the wait for the last rank."""
+        task = self.step.spans.tape.tasks[number]
+        come, begin, end = when
+        members = tuple(task.groups[row].tolist())
+        first = come if begin - come > VISIBLE else begin
+        made = self._slice(task, rank, members, (first, end))
+        made["args"] |= self._collective_args(number, task, row, rank, seq, members)
+        if first < begin:
+            made["args"]["waiting for others (us)"] = (begin - first) * 1e6
+        yield made
+        if first < begin:
+            yield self._event("waiting for the last rank", "wait", rank, task.stream, first, begin)
+        if task.collective == "p2p" and set(members) <= set(self.ranks):
+            arrow = {"id": number * self.step.spans.ranks + members[0], "name": task.name,
+                     "cat": "p2p", "pid": rank, "tid": self.threads[rank, task.stream]}  # fmt: skip
+            kind = {"ph": "s"} if rank == members[0] else {"ph": "f", "bp": "e"}
+            yield {**kind, **arrow, "ts": begin * 1e6}
+
+    def _slice(
+        self, task: Task, rank: int, members: tuple[int, ...], when: tuple[float, float]
+    ) -> Event:
+        name = task_title(task, rank, members, several=self.several)
+        told = {"phase": task.phase, "layer": task.layer, "micro batch": task.micro_batch}
+        made = self._event(name, "kernel", rank, task.stream, *when)
+        made["args"] = {key: value for key, value in told.items() if value not in ("", -1)}
+        return made
+
+    def _event(
+        self, name: str, kind: str, rank: int, stream: str, begin: float, end: float
+    ) -> Event:
+        return {
+            "ph": "X", "cat": kind, "name": name, "pid": rank, "tid": self.threads[rank, stream],
+            "ts": begin * 1e6, "dur": (end - begin) * 1e6, "args": {},
+        }  # fmt: skip
+
+    def _collective_args(
+        self, number: int, task: Task, row: int, rank: int, seq: int, members: tuple[int, ...]
+    ) -> Event:
+        lowered = self.step.spans.lowered
+        coarse = lowered.coarse[number][int(lowered.class_of[number][row])]
+        whole = task.nbytes // DTYPES[task.dtype]
+        part = max(1, whole // len(members))
+        group = f"{task.kind} {' '.join(map(str, members[:2]))}".strip()
+        operation = Operation(
+            task.collective, coarse.algorithm, coarse.protocol, task.dtype,
+            in_elements=part if task.collective in ("all_gather", "gather") else whole,
+            out_elements=part if task.collective in ("reduce_scatter", "scatter") else whole,
+            ranks=members, group=group, group_description=task.kind,
+        )  # fmt: skip
+        self.groups.setdefault(group, operation)
+        return {
+            "algorithm": coarse.algorithm, "protocol": coarse.protocol,
+            "channels": coarse.channels, "bytes": task.nbytes, "alone (us)": coarse.seconds * 1e6,
+            "kernel": operation.kernel, **kineto_args(operation, rank, members, seq),
+        }  # fmt: skip
+
+    def names(self) -> Iterator[Event]:
+        """What processes and threads are called, and in which order they stand."""
+        for rank in self.ranks:
+            stage = _stage_of(self.step, rank)
+            where = f", stage {stage}" if stage is not None else ""
+            name = f"rank {rank} ({self.step.program.gpus[rank]}{where})"
+            about: Event = {"ph": "M", "pid": rank, "tid": 0}
+            yield {**about, "name": "process_name", "args": {"name": name}}
+            yield {**about, "name": "process_sort_index", "args": {"sort_index": rank}}
+        for (rank, stream), tid in self.threads.items():
+            name = stream if stream == PASS else stream_title(stream, _stage_of(self.step, rank))
+            thread: Event = {"ph": "M", "pid": rank, "tid": tid}
+            yield {**thread, "name": "thread_name", "args": {"name": name}}
+            yield {**thread, "name": "thread_sort_index", "args": {"sort_index": tid}}
 
 
-def _slices(step: Step, ranks: Sequence[int]) -> Iterator[Event]:
-    """A slice for every task of these ranks, from when a rank itself was ready for it."""
-    counts: dict[tuple[int, str], int] = {}
-    for number, task in enumerate(step.spans.tape.tasks):
-        chosen = np.flatnonzero(np.isin(task.groups, ranks).any(axis=1))
-        if not len(chosen):
-            continue
-        begin, end = step.spans.begin(number), step.spans.end(number)
-        for group in chosen.tolist():
-            for rank in task.groups[group].tolist():
-                if rank in ranks:
-                    seq = counts[rank, task.stream] = counts.get((rank, task.stream), -1) + 1
-                    yield _slice(step, number, task, group, rank, seq, (begin[group], end[group]))
-
-
-def _slice(
-    step: Step, number: int, task: Task, group: int, rank: int, seq: int, when: tuple[float, float]
-) -> Event:
-    where = f"mb {task.micro_batch}" if task.micro_batch >= 0 else task.phase
-    name = " ".join(filter(None, (task.layer, task.name)))
-    args: Event = {"phase": task.phase, "layer": task.layer, "micro batch": task.micro_batch}
-    if task.collective:
-        args |= _collective_args(step, number, task, group, rank, seq)
-    return {
-        "ph": "X", "cat": "kernel", "name": f"{name} ({where})", "pid": rank, "tid": task.stream,
-        "ts": when[0] * 1e6, "dur": (when[1] - when[0]) * 1e6, "args": args,
-    }  # fmt: skip
-
-
-def _collective_args(step: Step, number: int, task: Task, group: int, rank: int, seq: int) -> Event:
-    lowered = step.spans.lowered
-    coarse = lowered.coarse[number][int(lowered.class_of[number][group])]
-    members = tuple(task.groups[group].tolist())
-    whole = task.nbytes // DTYPES[task.dtype]
-    part = max(1, whole // len(members))
-    operation = Operation(
-        task.collective, coarse.algorithm, coarse.protocol, task.dtype,
-        in_elements=part if task.collective == "all_gather" else whole,
-        out_elements=part if task.collective == "reduce_scatter" else whole,
-        ranks=members, group=f"{task.kind} {members[0]}", group_description=task.kind,
-    )  # fmt: skip
-    return {
-        "algorithm": coarse.algorithm, "protocol": coarse.protocol, "channels": coarse.channels,
-        "bytes": task.nbytes, "alone (us)": coarse.seconds * 1e6, "kernel": operation.kernel,
-        **kineto_args(operation, rank, members, seq),
-    }  # fmt: skip
-
-
-def _process_names(step: Step, ranks: Sequence[int]) -> Iterator[Event]:
-    for rank in ranks:
-        gpu = step.program.gpus[rank]
-        stage = _stage_of(step, rank)
-        name = f"rank {rank} ({gpu}{stage})"
-        yield {"ph": "M", "pid": rank, "tid": 0, "name": "process_name", "args": {"name": name}}
-        order = {"sort_index": rank}
-        yield {"ph": "M", "pid": rank, "tid": 0, "name": "process_sort_index", "args": order}
-
-
-def _stage_of(step: Step, rank: int) -> str:
+def _stage_of(step: Step, rank: int) -> int | None:
+    """The pipeline stage of a rank; None without a pipeline."""
     grid = step.prepared.setting.grid
     if grid.degrees["pp"] == 1:
-        return ""
-    stage = next(k for k in range(grid.degrees["pp"]) if rank in grid.stage(k))
-    return f", stage {stage}"
-
-
-def _thread_names(threads: dict[tuple[int, str], int]) -> Iterator[Event]:
-    for (rank, stream), tid in threads.items():
-        where: Event = {"ph": "M", "pid": rank, "tid": tid}
-        yield {**where, "name": "thread_name", "args": {"name": f"stream {stream}"}}
-        yield {**where, "name": "thread_sort_index", "args": {"sort_index": tid}}
+        return None
+    return next(k for k in range(grid.degrees["pp"]) if rank in grid.stage(k))

@@ -103,7 +103,8 @@ class _Step:
 
     def _act(self, stage: _Stage, action: Action) -> None:
         self.tape.micro_batch = action.micro_batch
-        self.tape.phase = {"F": "forward", "B": "backward", "W": "backward"}[action.kind]
+        self.tape.phase = {"F": "forward", "B": "backward", "W": "weights"}[action.kind]
+        self.tape.chunk = action.chunk if self.setting.chunks > 1 else -1
         {"F": self._forward, "B": self._backward, "W": self._weights}[action.kind](stage, action)
         self.tape.layer = ""
 
@@ -211,7 +212,7 @@ class _Step:
     def _finish(self) -> None:
         """Gradients that are still to be reduced, the optimizer, weights to be gathered."""
         setting, tape = self.setting, self.tape
-        tape.micro_batch, tape.phase = -1, "backward"
+        tape.micro_batch, tape.chunk, tape.phase = -1, -1, "backward"
         ends = [stage.data.finish() for stage in self.stages]
         self._extras("backward")
         tied = self._tied()

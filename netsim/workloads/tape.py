@@ -36,6 +36,7 @@ class Task:
     dtype: str = "bfloat16"
     layer: str = ""
     micro_batch: int = -1
+    chunk: int = -1
     posted: bool = False
     measured: float = 0.0
 
@@ -48,6 +49,7 @@ class Tape:
     phase: str = "forward"
     layer: str = ""
     micro_batch: int = -1
+    chunk: int = -1
     put_off: list[tuple[str, Ranks, float, Deps]] = field(default_factory=list)
     _last: dict[int, int] = field(default_factory=dict)
     _columns: dict[int, tuple[Ranks, Ranks]] = field(default_factory=dict)
@@ -120,7 +122,7 @@ class Tape:
         self.tasks.append(
             Task(
                 name, kind, self.phase, stream, groups, earlier,
-                layer=self.layer, micro_batch=self.micro_batch, **more,  # type: ignore[arg-type]
+                layer=self.layer, micro_batch=self.micro_batch, chunk=self.chunk, **more,  # type: ignore[arg-type]
             )
         )  # fmt: skip
         return number
