@@ -81,6 +81,18 @@ class _Places:
         return kept[1]
 
 
+@dataclass(frozen=True)
+class _Block:
+    """The rows of a collective without what they wait for: columns, and the group of each row.
+    `order` sorts them by group, of which `ptr` are the ends.
+    """
+
+    columns: tuple[NDArray[np.int32], ...]
+    group: NDArray[np.intp]
+    order: NDArray[np.intp]
+    ptr: NDArray[np.intp]
+
+
 class _Lowering:
     """The builder, and the last row of every stream on every rank."""
 
@@ -101,7 +113,7 @@ class _Lowering:
         self.amounts: dict[int, NDArray[np.int32]] = {}
         # Kept by the identity of arrays and forms, which are kept as well so that it stays theirs.
         self.forms: dict[tuple[object, ...], tuple[Any, ...]] = {}
-        self.columns: dict[tuple[object, ...], tuple[Any, tuple[NDArray[np.int32], ...]]] = {}
+        self.written: dict[tuple[object, ...], tuple[Any, _Block]] = {}
 
     def rows_of(self, task: int, ranks: Ranks) -> NDArray[np.int32]:
         """The row after which a task is done at each of these ranks; -1 where it has no part."""
@@ -139,10 +151,7 @@ class _Lowering:
         groups = task.groups
         distinct, class_of = self.realised(task)
         begin = self.join(task)
-        end = np.empty(len(groups), np.int32)
-        for k, coarse in enumerate(distinct):
-            mine = np.flatnonzero(class_of == k)
-            end[mine] = self.transfer(task, coarse, mine, begin[mine])
+        end = self.transfer(task, distinct, class_of, begin)
         self.stream(task.stream)[groups] = end[:, None]
         self.add(begin, end, distinct, class_of)
 
@@ -171,21 +180,44 @@ class _Lowering:
         return self.builder.marks(groups[:, 0], joins=(ptr, every[keep], IN_ORDER))
 
     def transfer(
-        self, task: Task, coarse: Coarse, mine: NDArray[np.intp], begin: NDArray[np.int32]
+        self,
+        task: Task,
+        distinct: tuple[Coarse, ...],
+        class_of: NDArray[np.int32],
+        begin: NDArray[np.int32],
     ) -> NDArray[np.int32]:
-        """The rows of a collective in the groups that have this form, and the marks that end it."""
-        groups, each = task.groups[mine], len(coarse.src)
-        key = (id(task.groups), id(coarse), label(task), task.stream)
-        if key not in self.columns:
-            self.columns[key] = (task.groups, self.row_columns(task, coarse, groups))
-        rows = self.builder.rows(*self.columns[key][1], after=[(np.repeat(begin, each), IN_ORDER)])
-        ptr = np.arange(len(mine) + 1) * each
-        return self.builder.marks(groups[:, 0], joins=(ptr, rows, IN_ORDER))
+        """The rows of a collective in all its groups, and the marks that end it."""
+        key = (id(task.groups), *map(id, distinct), label(task), task.stream)
+        if key not in self.written:
+            self.written[key] = (task.groups, self.rows_written(task, distinct, class_of))
+        block = self.written[key][1]
+        rows = self.builder.rows(*block.columns, after=[(begin[block.group], IN_ORDER)])
+        joins = (block.ptr, rows[block.order], IN_ORDER)
+        return self.builder.marks(task.groups[:, 0], joins=joins)
+
+    def rows_written(
+        self, task: Task, distinct: tuple[Coarse, ...], class_of: NDArray[np.int32]
+    ) -> "_Block":
+        """The rows of a collective in all its groups, those of one form after the other."""
+        parts, group = [], []
+        for k, coarse in enumerate(distinct):
+            mine = np.flatnonzero(class_of == k)
+            parts.append(self.row_columns(task, coarse, task.groups[mine]))
+            group.append(np.repeat(mine, len(coarse.src)))
+        styles, src, dst, piece = (np.concatenate(column) for column in zip(*parts, strict=True))
+        number = np.concatenate(group)
+        count = np.bincount(number, minlength=len(task.groups))
+        return _Block(
+            columns=(styles, src, dst, piece),
+            group=number,
+            order=np.argsort(number, kind="stable"),
+            ptr=np.concatenate([[0], np.cumsum(count)]),
+        )
 
     def row_columns(
         self, task: Task, coarse: Coarse, groups: Ranks
     ) -> tuple[NDArray[np.int32], ...]:
-        """Styles, sources, targets and pieces of all rows."""
+        """Styles, sources, targets and pieces of the rows of one form in some groups."""
         name, stream = self.names[label(task)], task.stream
         tagged = [replace(style, collective=name, stream=stream) for style in coarse.styles]
         styles = np.array([self.builder.style(style) for style in tagged], np.int32)
