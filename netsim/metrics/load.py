@@ -13,6 +13,7 @@ from netsim.metrics.links import capacity_room, utilisation_of
 from netsim.program import Program, Timeline
 
 BINS = 200
+_INSTANT = 1e-9  # of a run: changes closer than that are one
 _CHUNK = 1 << 20  # rows treated at a time, to bound temporary memory
 
 
@@ -45,18 +46,39 @@ class LinkLoad:
 
 
 def load_over_time(
-    program: Program, timeline: Timeline, links: NDArray[np.int64], bins: int = BINS
+    program: Program,
+    timeline: Timeline,
+    links: NDArray[np.int64],
+    bins: int = BINS,
+    exact: int = 0,
 ) -> LinkLoad:
-    """The load of some links in equal bins from 0 to the end of the run."""
+    """The load of some links in equal bins from 0 to the end of the run.
+
+    Where rows begin and end at no more than `exact` times, the bins lie between these instead.
+    """
     if bins < 1:
         raise ValueError(f"bins: expected at least 1, got {bins}")
-    edges = np.linspace(0.0, timeline.makespan, bins + 1)
+    edges = _changes(program, timeline) if exact else np.zeros(0)
+    if not 2 <= len(edges) <= exact:
+        edges = np.linspace(0.0, timeline.makespan, bins + 1)
     spread = _Spread(program, timeline, edges, _positions(program, links))
-    amount = np.zeros((len(links), bins))
+    amount = np.zeros((len(links), len(edges) - 1))
     for first in range(0, len(program), _CHUNK):
         spread.add(amount, np.arange(first, min(first + _CHUNK, len(program))))
     room = capacity_room(program.links, links, edges)
     return LinkLoad(links, edges, _levelled(amount, room), room)
+
+
+def _changes(program: Program, timeline: Timeline) -> NDArray[np.float64]:
+    """When any row begins or ends to move, from 0 to the end of the run."""
+    moving = (program.path >= 0) & (program.schedule.amount > 0)
+    latency = program.style_values("latency")[program.schedule.style[moving]]
+    end = timeline.end[moving]
+    begin = np.minimum(timeline.start[moving] + latency, end)
+    when = np.unique(np.concatenate([[0.0], begin, end, [timeline.makespan]]))
+    apart = np.diff(when, prepend=-np.inf) > timeline.makespan * _INSTANT
+    apart[-1] = False  # the end itself comes last, whatever is next to it
+    return np.append(when[apart], timeline.makespan)
 
 
 def _positions(program: Program, links: NDArray[np.int64]) -> NDArray[np.int64]:

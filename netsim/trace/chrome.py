@@ -21,7 +21,8 @@ from netsim.trace.slices import Slice, Track, lanes, threads, track_name
 
 MOST_ROWS = 50_000  # about 40 MB of JSON, which viewers still open
 MOST_LINKS = 64
-BINS = 200
+BINS = 500  # of counters; where there are no more than
+CHANGES = 1000  # times at which anything changes, counters change exactly then
 
 _ORDER = {"s": 1, "f": 2}  # at one instant, slices come before the arrows that they hold
 Threads = dict[tuple[int, Track, int], int]
@@ -57,7 +58,7 @@ def trace_events(
     slices = row_slices(program, timeline, Names(program, named), selection)
     placed = lanes(slices + kernel_slices(program, timeline, named))
     tids = threads(placed)
-    load = busiest_load(program, timeline, links, BINS)
+    load = busiest_load(program, timeline, links, BINS, CHANGES)
     counter_names, counters = counter_events(program, load)
     timed = [event for item, lane in placed for event in _slice_events(item, lane, tids)]
     timed += counters

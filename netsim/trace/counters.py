@@ -12,10 +12,12 @@ FIRST_PROCESS = 1_000_000  # process numbers of link kinds begin here, those bel
 Event = dict[str, Any]
 
 
-def busiest_load(program: Program, timeline: Timeline, links: int, bins: int) -> LinkLoad:
+def busiest_load(
+    program: Program, timeline: Timeline, links: int, bins: int, exact: int = 0
+) -> LinkLoad:
     """The load over time of the most utilised links, in link order."""
     use = link_use(program, timeline)
-    return load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins)
+    return load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
 
 
 def link_counters(

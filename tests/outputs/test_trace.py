@@ -10,7 +10,7 @@ from output_runs import chain_run, launched_run, mixed_run, ring_all_reduce, rin
 from trace_rules import check, load, of_phase
 
 from netsim.program import Timeline
-from netsim.schedule import Builder, Launch, Style, repeat
+from netsim.schedule import ARRIVED, Builder, Launch, Style, repeat
 from netsim.topology import switch
 from netsim.trace import Operation, kineto_args, write_trace
 
@@ -159,13 +159,30 @@ def test_counters_of_links_in_a_group_of_their_own(tmp_path: Path) -> None:
     first = [e for e in counters if e["name"] == "gpu0->switch0"]
     assert first[0]["args"] == {"GB/s": 50.0}
     assert first[-1]["args"] == {"GB/s": 0.0}
-    assert first[-1]["ts"] == pytest.approx(timeline.makespan * 1e6)
+    assert first[-1]["ts"] == pytest.approx(timeline.end[program.path >= 0].max() * 1e6, abs=1e-3)
     assert {"%"} == set().union(*(e["args"] for e in counters if e["name"].startswith("sms")))
     names = {
         e["pid"]: e["args"].get("name") for e in of_phase(trace, "M") if "process_name" in e["name"]
     }
     assert names[first[0]["pid"]] == "links: fabric"
     assert min(e["pid"] for e in counters) > 4
+
+
+def test_counters_change_when_flows_do(tmp_path: Path) -> None:
+    b = Builder(3, 1.0)
+    first = b.rows(Style(), [0], [2], b.pieces([3_000]))
+    b.rows(Style(), [1], [2], b.pieces([1_000]))
+    b.rows(Style(), [1], [0], b.pieces([500]), after=[(first, ARRIVED)])
+    program, timeline, _ = run(b.finish(), switch(3, 1e9, 0.0))
+    trace = load(write_trace(tmp_path / "t.json", program, timeline).path)
+    shown = {}
+    for event in of_phase(trace, "C"):
+        shown.setdefault(event["name"], []).append((event["ts"], event["args"]["GB/s"]))
+    assert shown["gpu1->switch0"] == [(0.0, 0.5), (2.0, 0.0), (4.0, 1.0), (4.5, 0.0)]
+    assert shown["switch0->gpu0"] == [(0.0, 0.0), (4.0, 1.0), (4.5, 0.0)]
+    into = shown["switch0->gpu2"]
+    assert [when for when, _ in into] == [0.0, 4.0]
+    assert into[0][1] == 1.0
 
 
 def test_same_run_same_bytes_and_compressed_by_suffix(tmp_path: Path) -> None:
