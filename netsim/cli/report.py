@@ -123,7 +123,8 @@ def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, A
         place = folder / PICTURES
         place.mkdir(exist_ok=True)
         write_links(place / "links.csv", program, timeline)
-        plot_topology(prepared.topology.name, what, place / "topology", result=place)
+        plot_topology(prepared.topology.name, what, place / "topology", result=place,
+                      run=found["title"])  # fmt: skip
     return found
 
 

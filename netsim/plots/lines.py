@@ -18,7 +18,8 @@ NAMING = (
     "model_version", "cell",
 )  # fmt: skip
 _PLAIN = frozenset({"topology", "collective", "workload", "algorithm", "protocol", "scenario"})
-_COUNTED = {"nodes": "node", "ranks": "rank", "channels": "channel", "gpus_per_node": "GPU"}
+_COUNTED = {"nodes": "node", "ranks": "rank", "channels": "channel", "gpus_per_node": "GPU",
+            "gpus": "GPU"}  # fmt: skip
 _SPOKEN = {"nccl_version": "NCCL"}
 AXIS = "axis:"
 

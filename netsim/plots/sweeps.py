@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from netsim.plots.lines import AXIS, spoken
-from netsim.plots.style import BLACK, BLUE, GREY, ORANGE, new_figure, time_text, tint
+from netsim.plots.style import BLACK, BLUE, GREY, ORANGE, new_figure, time_axis, time_text, tint
 from netsim.units import format_size
 
 _MOST_AXES = 6
 _MOST_VALUES = 40
 _MOST_MAPS = 3
+_FAR = 20  # times as long, from which times are drawn on a logarithmic axis
 _LABELLED = 14  # columns or rows of a heat map whose cells are labelled
 
 
@@ -52,16 +53,26 @@ def axes_figure(table: pd.DataFrame) -> Figure | None:
         panel.set_visible(False)
     for row in panels:
         row[0].set_ylabel("time")
+    _wide_or_from_zero(panels[0][0], rows["time"].dropna())
+    for row in panels:
         row[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
-    panels[0][0].set_ylim(bottom=0)
     return figure
+
+
+def _wide_or_from_zero(panel: Axes, times: pd.Series) -> None:
+    """Times from 0 on, or on a logarithmic axis where they are far apart."""
+    if times.min() > 0 and times.max() > _FAR * times.min():
+        time_axis(panel, float(times.min()), float(times.max()))
+    else:
+        panel.set_ylim(bottom=0)
 
 
 def _axis_panel(panel: Axes, rows: pd.DataFrame, axis: str) -> None:
     values = list(dict.fromkeys(rows[axis]))[:_MOST_VALUES]
     groups = [rows[rows[axis] == value]["time"].dropna().to_numpy() for value in values]
     for place, times in enumerate(groups):
-        spread = (np.arange(len(times)) % 7 - 3) * 0.04
+        abreast = min(len(times), 7)
+        spread = (np.arange(len(times)) % 7 - (abreast - 1) / 2) * 0.04
         panel.plot(np.full(len(times), place) + spread, times, "o", color=tint(BLUE, 0.45),
                    markersize=3.5, markeredgewidth=0)  # fmt: skip
     medians = [float(np.median(times)) if len(times) else np.nan for times in groups]

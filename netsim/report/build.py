@@ -30,7 +30,7 @@ from netsim.report.words import Summary, summary_of
 
 REPORT = "report.html"
 PICTURES = "pictures"
-MOST_LINES = 8  # cells drawn against size
+MOST_LINES = 6  # cells drawn against size, beside the base: each has a colour of its own
 LARGEST_PICTURE = 400_000  # bytes of an SVG; larger ones are shown as PNG
 
 
@@ -122,7 +122,7 @@ def _pictures(
     best = found.get("best") or next(iter(found.values()), None)
     what = best.get("title", "") if best else ""
     plans: list[tuple[str, str, str, str, Any]] = [
-        ("results", "sizes", "Against message size", "Bus bandwidth and time against message size",
+        ("results", "sizes", "Against message size", _shown(good),
          lambda: _sizes(good, manifest, summary)),
         ("results", "axes", f"What every axis does{at}",
          "The time of every cell at each value of an axis; the line is the median",
@@ -153,6 +153,14 @@ def _pictures(
         files = (extra.topology.name, extra.topology.with_suffix(".png").name)
         groups["topology"].append(Picture("Topology", text, _uri(extra.topology), files))
     return groups
+
+
+def _shown(good: pd.DataFrame) -> str:
+    """What the picture against size shows of so many cells."""
+    count = good["cell"].nunique()
+    if count <= MOST_LINES:
+        return "Bus bandwidth and time of every cell"
+    return f"The fastest, the slowest and some between of {count} cells, and the base line, if any"
 
 
 def _operation(title: str) -> str:

@@ -36,11 +36,20 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
             title = short(axis)
             columns.append(_column(table[AXIS + axis].tolist(), title, "text"))
     for name, title, kind in COLUMNS:
-        if name in table.columns:
+        if name in table.columns and not _told(table, name, axes):
             values = table[name].tolist()
             if _says_something(values, kind):
                 columns.append(_column(values, title, kind))
     return {"rows": len(table), "columns": columns}
+
+
+def _told(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bool:
+    """Whether an axis says the same."""
+    same = [AXIS + axis for axis in axes if axis.rpartition(".")[2] == name]
+    return any(
+        one in table.columns and table[one].astype(str).equals(table[name].astype(str))
+        for one in same
+    )
 
 
 def _says_something(values: Sequence[Any], kind: str) -> bool:

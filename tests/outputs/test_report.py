@@ -13,7 +13,7 @@ from netsim.results.row import Row
 from tests.cli.command import netsim
 
 SWEEP = """\
-# What if </script><script>alert(1)</script> the <b>links</b> were faster?
+# What if </script><script>alert(1)</script> the <b>links</b> were "faster" & 速い, it's ünïcode?
 name: nics
 cluster:
   graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}
@@ -61,8 +61,8 @@ def test_a_report_is_one_file_that_asks_nobody(report: Path) -> None:
 
 def test_a_report_says_the_answer(report: Path) -> None:
     text = report.read_text()
-    assert "Bandwidth 100GB/s, gpus 2 is fastest at 16 MiB: 169.8 µs; " in text
-    assert "the base line (bandwidth 50GB/s, gpus 2) takes 99% longer." in text
+    assert "Bandwidth 100GB/s, 2 GPUs is fastest at 16 MiB: 169.8 µs; " in text
+    assert "the base line (bandwidth 50GB/s, 2 GPUs) takes 99% longer." in text
     names = {path.name for path in (report.parent / "pictures").iterdir()}
     drawn = ("sizes", "axes", "heat", "breakdown", "tornado", "timeline", "topology")
     assert {name + suffix for name in drawn for suffix in (".svg", ".png")} <= names
@@ -117,6 +117,15 @@ def test_basics_of_keyboard_and_screen_reader(report: Path, browser: Browser) ->
     )
     assert browser.run(reachable)
     assert browser.run("return !!document.querySelector('[role=status][aria-live]')")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_report_fits_screens_of_any_width(report: Path, browser: Browser, width: int) -> None:
+    browser.resize(width)
+    browser.open(report.as_uri())
+    browser.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.run("return document.querySelector('h1').getBoundingClientRect().right") <= width
 
 
 def test_five_hundred_cells_make_a_small_report_soon(tmp_path: Path, capsys) -> None:

@@ -55,6 +55,12 @@ class Browser:
         """Load a page."""
         self._ask("POST", "/url", {"url": url})
 
+    def resize(self, width: int, height: int = 900) -> None:
+        """Show the page as a screen of so many pixels does."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
+        self._ask("POST", "/goog/cdp/execute", command)
+
     def run(self, script: str) -> Any:
         """The value of a script in the page."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": []})

@@ -21,9 +21,11 @@ def plot_topology(
     stem: Path,
     *,
     result: Path | None = None,
+    run: str = "",
     formats: Sequence[str] = FORMATS,
 ) -> list[Path]:
-    """Draw a cluster or a graph of GPUs; coloured by utilisation given a folder of results."""
+    """Draw a cluster or a graph of GPUs; coloured by utilisation given a folder of results
+    (and what ran, in words)."""
     topology = what.topology if isinstance(what, Cluster) else what
     used = None if result is None else read_use(result, topology)
     if isinstance(what, Cluster):
@@ -32,7 +34,7 @@ def plot_topology(
         picture = graph_picture(name, what, used)
     if result is not None:
         ours = f"{picture.subtitle}; " if picture.subtitle else ""
-        picture = replace(picture, subtitle=f"{ours}utilisation from {result.as_posix()}")
+        picture = replace(picture, subtitle=f"{ours}utilisation from {run or result.as_posix()}")
     stem.parent.mkdir(parents=True, exist_ok=True)
     with drawing():
         return save(figure_of(picture), stem, formats)
