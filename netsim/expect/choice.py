@@ -1,6 +1,7 @@
 """What NCCL runs for a collective of nccl-tests on a job, and the whole table it chose from."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netsim.collectives import Collective
 from netsim.errors import InputError
@@ -10,6 +11,8 @@ from netsim.nccl.names import COLLECTIVES
 from netsim.nccl.plan import Planned, plan_call, plan_sends
 from netsim.nccl.tuning import Call, TimedCost, fallback_reason, timed_costs
 
+Ints = NDArray[np.int64]
+
 
 def planned(job: Job, collective: Collective, dtype: str) -> Planned:
     """The algorithm, protocol and channels of a collective."""
@@ -17,8 +20,7 @@ def planned(job: Job, collective: Collective, dtype: str) -> Planned:
         return plan_call(
             job.comm, call_of(collective, dtype), collective.count, collective.element_bytes
         )
-    rank, peers = busiest_sender(collective)
-    return plan_sends(job.comm, job.sends, job.node_ranks, rank, peers)
+    return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
 
 
 def call_of(collective: Collective, dtype: str) -> Call:
@@ -51,24 +53,27 @@ def check_wishes(collective: str, wishes: Wishes) -> None:
             )
 
 
-def busiest_sender(collective: Collective) -> tuple[int, list[tuple[int, int]]]:
-    """The rank that sends most, with every rank it sends to and the bytes."""
+def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
+    """The rank that sends most, every rank it sends to, and the bytes to each."""
     ranks, nbytes = collective.ranks, collective.count * collective.element_bytes
-    everyone = [(rank, nbytes) for rank in range(ranks)]
-    if collective.name == "sendrecv":
-        return 0, [(1 % ranks, nbytes)]
-    if collective.name == "gather":
-        return (collective.root + 1) % ranks, [(collective.root, nbytes)]
-    if collective.name == "p2p":
-        pairs = [(d, nbytes) for s, d in collective.pairs if s == collective.pairs[0][0]]
-        return collective.pairs[0][0], pairs
+    if collective.name == "barrier":
+        raise InputError("NCCL has no barrier", hint="choose a textbook algorithm")
     if collective.name == "alltoallv":
         rows = np.array(collective.matrix) * collective.element_bytes
         rank = int(rows.sum(axis=1).argmax())
-        return rank, [(peer, int(size)) for peer, size in enumerate(rows[rank]) if size]
-    if collective.name == "barrier":
-        raise InputError("NCCL has no barrier", hint="choose a textbook algorithm")
-    return (collective.root if collective.name == "scatter" else 0), everyone
+        peers = np.flatnonzero(rows[rank])
+        return rank, peers, rows[rank, peers]
+    rank, peers = 0, np.arange(ranks)
+    if collective.name == "sendrecv":
+        peers = np.array([1 % ranks])
+    elif collective.name == "gather":
+        rank, peers = (collective.root + 1) % ranks, np.array([collective.root])
+    elif collective.name == "p2p":
+        rank = collective.pairs[0][0]
+        peers = np.array([target for source, target in collective.pairs if source == rank])
+    elif collective.name == "scatter":
+        rank = collective.root
+    return rank, peers, np.full(len(peers), nbytes)
 
 
 def operations(collective: Collective) -> int:

@@ -20,6 +20,7 @@ from netsim.nccl.facts import Facts
 from netsim.nccl.mechanism import Mechanism, mechanism_of
 from netsim.nccl.messages import plugin_of as message_plugin
 from netsim.nccl.node import communicator
+from netsim.nccl.p2p_rounds import Rounds, rounds_of
 from netsim.nccl.plan import Sends, sends_of
 from netsim.nccl.plugins import plugin_variables
 from netsim.topology.cluster import Cluster
@@ -68,6 +69,11 @@ class Job:
     def wiring(self) -> Wiring:
         """How its ranks hang together."""
         return Wiring(self.comm, self.nodes)
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """Who sends to whom when."""
+        return rounds_of(self.node_ranks, self.comm.facts, self.comm.settings)
 
     @cached_property
     def sends(self) -> Sends:

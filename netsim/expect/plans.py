@@ -10,7 +10,7 @@ from netsim.nccl.chunks import chunk_bytes, slot_bytes
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import COLLECTIVES, Algorithm
 from netsim.nccl.plan import SEND_RECV
-from netsim.nccl.schedules import Plan, Work, transfers_of
+from netsim.nccl.schedules import Plan, Transfers, Work
 from netsim.nccl.split import (
     Share,
     evenly_split,
@@ -74,9 +74,7 @@ def plan_of_sends(job: Job, collective: Collective) -> Plan:
         SEND_RECV,
         "Simple",  # each transfer has its own
         nodes,
-        transfers=transfers_of(
-            collective, job.node_ranks, sends.channels, sends.chunk, comm.facts, comm.settings
-        ),
+        transfers=Transfers(collective, job.rounds, sends),
         mechanism=job.mechanism,
         link=wiring.link,
         links=wiring.links,

@@ -1,31 +1,20 @@
-"""Sends and receives as NCCL runs them: the order of rounds, channels a peer, and parts.
+"""Sends and receives as NCCL runs them: channels a peer, and the parts of an operation.
 
-Every rank walks the same rounds, so that sends and receives of one round match. Alltoall, gather
-and scatter are sets of such operations.
+Alltoall, gather and scatter are sets of such operations; their order is that of `p2p_rounds`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, gcd
+from math import ceil
 
 from netsim.nccl.facts import Facts
+from netsim.nccl.p2p_rounds import BATCH
 from netsim.nccl.paths import PathTable, nearest
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.system import net_bandwidth, nvlink_bandwidth
 
-BATCH = 8  # operations that share a channel's block at a time
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096
 LL_SLOT = 16384
-
-
-@dataclass(frozen=True)
-class Round:
-    """What a rank does in one round, and the number of the round."""
-
-    number: int
-    send_to: int
-    receive_from: int
 
 
 @dataclass(frozen=True)
@@ -45,68 +34,6 @@ class P2pWork:
     channels: tuple[int, ...]
     chunk: int
     protocol: str
-
-
-def quadratic_order(count: int) -> tuple[int, ...]:
-    """0, 1, 3, 6, … modulo the next power of two: all numbers below `count`, each once."""
-    power, delta, order = 1 << max(0, count - 1).bit_length(), 0, []
-    for step in range(power):
-        if delta < count:
-            order.append(delta)
-        delta = (delta + step + 1) % power
-    return tuple(order)
-
-
-def alternating_order(count: int) -> tuple[int, ...]:
-    """Distances tried before 2.22: d, -d, and both from half way, outwards from 0."""
-    half, found = count // 2, dict[int, None]()
-    for distance in range(count):
-        for delta in (distance, count - distance, half - distance, half + distance):
-            found.setdefault(delta % count)
-    return tuple(found)
-
-
-def group_size(nodes: Sequence[Sequence[int]], settings: Settings = NO_SETTINGS) -> int:
-    """Ranks of one group of the schedule: the node when alone, else 8 or what divides all nodes."""
-    if len(nodes) == 1:
-        return len(nodes[0])
-    return gcd(settings.p2p_group, *(len(node) for node in nodes))
-
-
-def schedule(
-    nodes: Sequence[Sequence[int]], rank: int, facts: Facts, settings: Settings = NO_SETTINGS
-) -> tuple[Round, ...]:
-    """The rounds of `rank`: with whom it exchanges data, itself first."""
-    groups = _groups(nodes, facts, settings)
-    size = len(groups[0])
-    orders = {
-        "grouped": (quadratic_order(len(groups)), tuple(range(size))),
-        "quadratic": (quadratic_order(len(groups)), quadratic_order(size)),
-        "alternating": (alternating_order(len(groups)), tuple(range(size))),
-    }
-    far, near = orders[facts.p2p_rounds]
-    own, place = next(
-        (number, group.index(rank)) for number, group in enumerate(groups) if rank in group
-    )
-    pairs = [(group, local) for group in far for local in near]
-    return tuple(
-        Round(
-            number,
-            groups[(own + group) % len(groups)][(place + local) % size],
-            groups[(own - group) % len(groups)][(place - local) % size],
-        )
-        for number, (group, local) in enumerate(pairs)
-    )
-
-
-def _groups(
-    nodes: Sequence[Sequence[int]], facts: Facts, settings: Settings
-) -> list[Sequence[int]]:
-    if facts.p2p_rounds != "grouped":
-        equal = len({len(node) for node in nodes}) == 1
-        return list(nodes) if equal else [[rank for node in nodes for rank in node]]
-    size = group_size(nodes, settings)
-    return [node[start : start + size] for node in nodes for start in range(0, len(node), size)]
 
 
 def p2p_channels(
@@ -164,17 +91,6 @@ def p2p_chunk(table: PathTable, n_nodes: int, settings: Settings = NO_SETTINGS) 
     pairs = ((one, two) for one in table.gpus for two in table.gpus if one != two)
     nvlinks = all(table.type_of(one, two) == "NVL" for one, two in pairs)
     return settings.p2p_nvl_chunk if nvlinks else settings.p2p_pci_chunk
-
-
-def base_channel(round_number: int, total: int, n_nodes: int, size: int) -> int:
-    """The first channel of a round: spread by reversing the bits of its number."""
-    number = round_number
-    if n_nodes > 1:
-        group, local = divmod(round_number, size)
-        number = group * ceil(size / BATCH) + local // BATCH
-    bits = total.bit_length() - 1
-    text = format(number % total, f"0{bits}b") if bits else "0"
-    return int(text[::-1], 2)
 
 
 def p2p_work(

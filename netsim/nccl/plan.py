@@ -4,25 +4,21 @@ Sends and receives have no algorithms; their protocol and channels follow from t
 the channels then do is the business of the schedules.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netsim.nccl.communicator import Communicator
-from netsim.nccl.p2p import (
-    P2pChannels,
-    P2pWork,
-    base_channel,
-    group_size,
-    p2p_channels,
-    p2p_chunk,
-    p2p_work,
-    schedule,
-)
+from netsim.nccl.p2p import P2pChannels, P2pWork, p2p_channels, p2p_chunk, p2p_work
+from netsim.nccl.p2p_rounds import Rounds
 from netsim.nccl.paths import PathTable
 from netsim.nccl.split import Share, evenly_split, split_over_channels
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Call, Choice, choose
 
+Ints = NDArray[np.int64]
 SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
 
 
@@ -51,6 +47,18 @@ class Sends:
 
     channels: P2pChannels
     chunk: int
+
+    def work(self, nbytes: int, first: int, rounds: Rounds, *, over_network: bool) -> P2pWork:
+        """The parts of one send whose round begins at a channel."""
+        return p2p_work(
+            nbytes,
+            first,
+            self.channels,
+            self.chunk,
+            n_nodes=rounds.n_nodes,
+            over_network=over_network,
+            settings=rounds.settings,
+        )
 
 
 def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
@@ -85,30 +93,16 @@ def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: Share)
     return max(1, len({part.channel for part in parts}))
 
 
-def plan_sends(
-    comm: Communicator,
-    sends: Sends,
-    nodes: Sequence[Sequence[int]],
-    rank: int,
-    peers: Iterable[tuple[int, int]],
-) -> Planned:
-    """How NCCL runs the sends of one rank: (peer, bytes), grouped in one call."""
-    wanted = dict(peers)
-    near = next(set(ranks) for ranks in nodes if rank in ranks)
-    group = group_size(nodes, comm.settings)
-    works: dict[int, P2pWork] = {}
-    for one in schedule(nodes, rank, comm.facts, comm.settings):
-        if one.send_to in wanted:
-            works[one.send_to] = p2p_work(
-                wanted[one.send_to],
-                base_channel(one.number, sends.channels.total, len(nodes), group),
-                sends.channels,
-                sends.chunk,
-                n_nodes=len(nodes),
-                over_network=one.send_to not in near,
-                settings=comm.settings,
-            )
-    others = [work for peer, work in works.items() if peer != rank] or list(works.values())
+def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Planned:
+    """How NCCL runs the sends of one rank, of some bytes to each peer, grouped in one call."""
+    total = sends.channels.total
+    first = rounds.channels(rounds.numbers(rank, peers), total)
+    kinds = np.column_stack([nbytes, first, rounds.crosses(rank, peers), peers == rank])
+    works = [
+        (sends.work(size, base, rounds, over_network=bool(crosses)), bool(own))
+        for size, base, crosses, own in np.unique(kinds, axis=0).tolist()
+    ]
+    others = [work for work, own in works if not own] or [work for work, _ in works]
     protocols = sorted({work.protocol for work in others})
-    channels = {channel for work in works.values() for channel in work.channels}
+    channels = {channel for work, _ in works for channel in work.channels}
     return Planned(SEND_RECV, "/".join(protocols), max(1, len(channels)))

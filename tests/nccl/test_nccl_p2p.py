@@ -1,20 +1,12 @@
 """Rounds, channels and parts of sends and receives."""
 
+import numpy as np
 import pytest
 from nccl_nodes import node_of, searched_communicator
 
-from netsim.nccl.executed import contiguous_nodes
 from netsim.nccl.facts import facts_of
-from netsim.nccl.p2p import (
-    P2pChannels,
-    alternating_order,
-    base_channel,
-    p2p_channels,
-    p2p_chunk,
-    p2p_work,
-    quadratic_order,
-    schedule,
-)
+from netsim.nccl.p2p import P2pChannels, p2p_channels, p2p_chunk, p2p_work
+from netsim.nccl.p2p_rounds import alternating_order, first_channels, quadratic_order, rounds_of
 from netsim.nccl.settings import Settings
 from netsim.nccl.version import Version
 
@@ -38,17 +30,19 @@ def test_rounds_match_and_meet_everyone_once(facts, sizes):
     for size in sizes:
         nodes.append(range(first, first + size))
         first += size
-    rounds = {rank: schedule(nodes, rank, facts) for rank in range(first)}
+    found = rounds_of(nodes, facts)
+    rounds = {rank: found.of(rank) for rank in range(first)}
     for rank, own in rounds.items():
         assert own[0].send_to == own[0].receive_from == rank
         assert sorted(r.send_to for r in own) == list(range(first))
         for number, step in enumerate(own):
             assert rounds[step.send_to][number].receive_from == rank
+            assert step.number == number == found.numbers(rank, step.send_to)
 
 
 def test_one_node_shifts_plainly_since_2_28_7():
-    assert [r.send_to for r in schedule([range(8)], 3, NEW)] == [3, 4, 5, 6, 7, 0, 1, 2]
-    assert [r.send_to for r in schedule([range(8)], 0, MIDDLE)] == [0, 1, 3, 6, 2, 7, 5, 4]
+    assert [r.send_to for r in rounds_of([range(8)], NEW).of(3)] == [3, 4, 5, 6, 7, 0, 1, 2]
+    assert [r.send_to for r in rounds_of([range(8)], MIDDLE).of(0)] == [0, 1, 3, 6, 2, 7, 5, 4]
 
 
 def channels_of(config: str, nodes: int, facts=NEW) -> P2pChannels:
@@ -78,9 +72,9 @@ def test_chunks():
 
 
 def test_base_channels_spread_by_bit_reversal():
-    assert [base_channel(number, 8, 1, 8) for number in range(8)] == [0, 4, 2, 6, 1, 5, 3, 7]
-    assert [base_channel(number, 8, 2, 8) for number in (0, 7, 8, 16)] == [0, 0, 4, 2]
-    assert base_channel(5, 1, 1, 8) == 0
+    assert first_channels(np.arange(8), 8, 1, 8).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+    assert first_channels(np.array([0, 7, 8, 16]), 8, 2, 8).tolist() == [0, 0, 4, 2]
+    assert first_channels(np.array([5]), 1, 1, 8).tolist() == [0]
 
 
 def test_parts_of_one_operation():
@@ -109,8 +103,3 @@ def test_network_parts_have_small_chunks_and_no_ll():
     chosen = Settings(p2p_net_ll=True)
     work = p2p_work(KIB, 0, channels, chunk, n_nodes=2, over_network=True, settings=chosen)
     assert work.protocol == "LL"
-
-
-def test_schedules_of_many_nodes_are_cheap():
-    nodes = contiguous_nodes(128, 8)
-    assert len(schedule(nodes, 1000, NEW)) == 1024

@@ -1,10 +1,12 @@
 """What a call becomes: algorithm, protocol and channels, for functions and for sends."""
 
+import numpy as np
 import pytest
 from nccl_nodes import node_of, searched_communicator
 
 from netsim.nccl.environment import settings_from
 from netsim.nccl.node import communicator
+from netsim.nccl.p2p_rounds import rounds_of
 from netsim.nccl.plan import SEND_RECV, Planned, plan_call, plan_sends, sends_of
 from netsim.nccl.tuning import Call
 from netsim.nccl.version import Version
@@ -38,10 +40,14 @@ def test_before_2_22_all_channels_of_the_launch_work() -> None:
 def test_sends_of_a_rank_share_the_channels() -> None:
     comm, table = searched_communicator("h100_8nic", 1), node_of("h100_8nic", networked=False).table
     sends = sends_of(comm, [table])
-    nodes = [tuple(range(8))]
-    one = plan_sends(comm, sends, nodes, 0, [(1, 64)])
+    rounds = rounds_of([range(8)], comm.facts)
+
+    def planned(peers: list[int], nbytes: int) -> Planned:
+        return plan_sends(sends, rounds, 0, np.array(peers), np.full(len(peers), nbytes))
+
+    one = planned([1], 64)
     assert one == Planned(SEND_RECV, "LL", 1)
-    large = plan_sends(comm, sends, nodes, 0, [(1, 2**24)])
+    large = planned([1], 2**24)
     assert (large.protocol, large.n_channels) == ("Simple", sends.channels.fewest)
-    everyone = plan_sends(comm, sends, nodes, 0, [(peer, 2**24) for peer in range(8)])
+    everyone = planned(list(range(8)), 2**24)
     assert everyone.n_channels == sends.channels.total

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from netsim.collectives import Collective
@@ -9,7 +10,9 @@ from netsim.engines import simulate
 from netsim.nccl.facts import facts_of
 from netsim.nccl.mechanism import MECHANISMS, ByProtocol
 from netsim.nccl.p2p import P2pChannels
-from netsim.nccl.schedules import Plan, schedule_of, transfers_of, with_blocks
+from netsim.nccl.p2p_rounds import rounds_of
+from netsim.nccl.plan import Sends
+from netsim.nccl.schedules import Plan, Transfers, schedule_of, with_blocks
 from netsim.nccl.schedules.rounds import messages_of
 from netsim.nccl.settings import Settings
 from netsim.program import place
@@ -26,7 +29,7 @@ def plan_of(
 ) -> Plan:
     local = c.ranks // nodes
     ranks = [range(first, first + local) for first in range(0, c.ranks, local)]
-    sends = transfers_of(c, ranks, channels, chunk, facts_of())
+    sends = Transfers(c, rounds_of(ranks, facts_of()), Sends(channels, chunk))
     values = {"mechanism": IDEAL, **given}
     return Plan("SendRecv", "Simple", nodes_of(nodes, local), transfers=sends, **values)
 
@@ -48,7 +51,7 @@ def test_uneven_exchanges_and_pairs():
     pairs = Collective("p2p", 4, 900, 4, pairs=((0, 1), (2, 2), (0, 3), (3, 0)))
     checked(pairs, plan_of(pairs, 2, fold=False))
     with pytest.raises(ValueError, match="all_reduce does not run as sends"):
-        list(messages_of(Collective("all_reduce", 4, 10)))
+        messages_of(Collective("all_reduce", 4, 10), np.arange(4))
 
 
 def test_proxies_send_chunks_of_ll_as_a_whole():
@@ -56,7 +59,8 @@ def test_proxies_send_chunks_of_ll_as_a_whole():
     c = Collective("sendrecv", 4, 4096, 4)
     settings = Settings(p2p_net_ll=True)
     nodes = [range(1), range(1, 2), range(2, 3), range(3, 4)]
-    sends = transfers_of(c, nodes, P2pChannels(1, 1, 1), 16384, facts_of(), settings)
+    rounds = rounds_of(nodes, facts_of(), settings)
+    sends = Transfers(c, rounds, Sends(P2pChannels(1, 1, 1), 16384))
     assert {one.protocol for one in sends} == {"LL"}
     plan = Plan("SendRecv", "LL", (0, 1, 2, 3), transfers=sends, mechanism=MECHANISMS[90])
     made = checked(c, plan)

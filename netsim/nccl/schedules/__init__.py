@@ -17,7 +17,7 @@ from netsim.nccl.schedules.output import Output
 from netsim.nccl.schedules.pat import pat
 from netsim.nccl.schedules.plan import Plan, Transfer, Work
 from netsim.nccl.schedules.ring import ring
-from netsim.nccl.schedules.rounds import transfers_of
+from netsim.nccl.schedules.rounds import Transfers
 from netsim.nccl.schedules.send_recv import send_recv
 from netsim.nccl.schedules.shorter import coarser, loops_of, shorter
 from netsim.nccl.schedules.tree import chain, tree
@@ -30,12 +30,12 @@ __all__ = [
     "WALKS",
     "Plan",
     "Transfer",
+    "Transfers",
     "Work",
     "coarser",
     "loops_of",
     "schedule_of",
     "shorter",
-    "transfers_of",
     "with_blocks",
 ]
 

@@ -6,7 +6,7 @@ what execution costs. It knows no topology: how two ranks are linked is written 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from netsim.nccl.names import Protocol
 from netsim.nccl.settings import NO_SETTINGS
 from netsim.nccl.trees import Tree
 from netsim.schedule import Fold
+
+if TYPE_CHECKING:
+    from netsim.nccl.schedules.rounds import Transfers
 
 NET = "net"
 
@@ -99,7 +102,7 @@ class Plan:
     heads: tuple[tuple[int, ...], ...] = ()
     chains: tuple[tuple[tuple[int, ...], ...], ...] = ()
     doors: tuple[str, ...] = ()
-    transfers: Sequence[Transfer] = ()
+    transfers: "Transfers | None" = None
     mechanism: Mechanism = MECHANISMS[90]
     link: str = "nvlink"
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)

@@ -1,100 +1,170 @@
 """Rounds: which sends a collective becomes, in which batch, on which channels, in which parts.
 
-It follows NCCL's order of rounds; collectives are alltoall, gather, scatter and the like.
+It follows NCCL's order of rounds; collectives are alltoall, gather, scatter and the like. Sends are
+columns, and those of equal parts share a work: an alltoall has as many as pairs of ranks.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from netsim.collectives.collective import Collective
-from netsim.nccl.facts import Facts
 from netsim.nccl.names import Protocol
-from netsim.nccl.p2p import (
-    BATCH,
-    P2pChannels,
-    P2pWork,
-    base_channel,
-    group_size,
-    p2p_work,
-    schedule,
-)
+from netsim.nccl.p2p import P2pWork
+from netsim.nccl.p2p_rounds import BATCH, Rounds
+from netsim.nccl.plan import Sends
 from netsim.nccl.schedules.plan import Transfer
-from netsim.nccl.settings import NO_SETTINGS, Settings
+
+Ints = NDArray[np.int64]
+Change = Callable[[P2pWork], P2pWork]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What one rank has for another: elements of its input, and where they go in the output."""
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Sends one by one: their ends, where their data lies in the source's input and the target's
+    output (elements), the batch, and the work of each as a place in `works`.
+    """
 
-    src: int
-    dst: int
-    offset: int
-    target: int
-    count: int
+    src: Ints
+    dst: Ints
+    offset: Ints
+    target: Ints
+    batch: Ints
+    work: Ints
+    works: tuple[P2pWork, ...]
+
+    def transfers(self, rows: Ints) -> list[Transfer]:
+        """Some of them."""
+        ends = (column[rows].tolist() for column in (self.src, self.dst, self.offset, self.target))
+        turns = (column[rows].tolist() for column in (self.work, self.batch))
+        return [
+            _transfer((src, dst, offset, target), self.works[work], batch)
+            for src, dst, offset, target, work, batch in zip(*ends, *turns, strict=True)
+        ]
 
 
-def transfers_of(
-    collective: Collective,
-    nodes: Sequence[Sequence[int]],
-    channels: P2pChannels,
-    chunk: int,
-    facts: Facts,
-    settings: Settings = NO_SETTINGS,
-) -> tuple[Transfer, ...]:
-    """All sends of a collective as NCCL plans them, over the ranks of `nodes`."""
-    size, total = group_size(nodes, settings), channels.total
-    home = {rank: number for number, ranks in enumerate(nodes) for rank in ranks}
-    rounds: dict[int, dict[int, int]] = {}
-    found = []
-    for one in messages_of(collective):
-        if one.src not in rounds:
-            order = schedule(nodes, one.src, facts, settings)
-            rounds[one.src] = {step.send_to: step.number for step in order}
-        number = rounds[one.src][one.dst]
-        work = p2p_work(
-            one.count * collective.element_bytes,
-            base_channel(number, total, len(nodes), size),
-            channels,
-            chunk,
-            n_nodes=len(nodes),
-            over_network=home[one.src] != home[one.dst],
-            settings=settings,
+@dataclass(frozen=True)
+class Transfers(Sequence[Transfer]):
+    """All sends of a collective as NCCL plans them; written out only when somebody looks.
+
+    `changes` are made to the parts of every send.
+    """
+
+    collective: Collective
+    rounds: Rounds
+    sends: Sends
+    changes: tuple[Change, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.columns.src)
+
+    @overload
+    def __getitem__(self, index: int) -> Transfer: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Transfer]: ...
+
+    def __getitem__(self, index: int | slice) -> Transfer | list[Transfer]:
+        rows = np.arange(len(self))[index]
+        found = self.columns.transfers(np.atleast_1d(rows))
+        return found if isinstance(index, slice) else found[0]
+
+    @cached_property
+    def columns(self) -> Columns:
+        """All of them, by source."""
+        return self.of(np.arange(self.collective.ranks))
+
+    def batches(self) -> Iterator[list[Transfer]]:
+        """All of them, batch after batch."""
+        order = np.argsort(self.columns.batch, kind="stable")
+        firsts = np.flatnonzero(np.diff(self.columns.batch[order], prepend=-1))
+        for rows in np.split(order, firsts[1:]) if len(order) else ():
+            yield self.columns.transfers(rows)
+
+    def of(self, sources: Ints) -> Columns:
+        """The sends of some ranks."""
+        collective, rounds = self.collective, self.rounds
+        src, dst, offset, target, count = messages_of(collective, sources)
+        number = rounds.numbers(src, dst)
+        first = rounds.channels(number, self.sends.channels.total)
+        kinds = (count * collective.element_bytes, first, rounds.crosses(src, dst))
+        found, work = _distinct(kinds)
+        works = tuple(
+            self._changed(self.sends.work(nbytes, base, rounds, over_network=bool(crosses)))
+            for nbytes, base, crosses in found
         )
-        found.append(_transfer(one, work, number // BATCH))
-    return tuple(found)
+        return Columns(src, dst, offset, target, number // BATCH, work, works)
+
+    def works(self) -> list[P2pWork]:
+        """One of each size of part and chunk that there is."""
+        if self.collective.name != "alltoall":
+            return list(self.columns.works)
+        # Ranks of nodes of one size have the like to do.
+        _, first = np.unique(self.rounds.seats.size, return_index=True)
+        return list(self.of(self.rounds.seats.ranks[self.rounds.seats.start[first]]).works)
+
+    def changed(self, change: Change) -> "Transfers":
+        """The same with other parts."""
+        return replace(self, changes=(*self.changes, change))
+
+    def _changed(self, work: P2pWork) -> P2pWork:
+        for change in self.changes:
+            work = change(work)
+        return work
 
 
-def _transfer(one: Message, work: P2pWork, batch: int) -> Transfer:
+def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Ints]:
+    """The different rows of some columns, and which of them each row is."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        different, number = np.unique(column, return_inverse=True)
+        code = code * max(1, len(different)) + number
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    return np.column_stack([column[first] for column in columns]).tolist(), which
+
+
+def _transfer(ends: tuple[int, int, int, int], work: P2pWork, batch: int) -> Transfer:
     protocol: Protocol = "LL" if work.protocol == "LL" else "Simple"
-    ends = (one.src, one.dst, one.offset, one.target)
     return Transfer(*ends, work.parts, work.channels, work.chunk, protocol, batch)
 
 
-def messages_of(collective: Collective) -> Iterator[Message]:
-    """Every send of a collective that is not empty; in place, own data stays where it is."""
-    for one in _messages(collective):
-        if one.count and not (collective.in_place and one.src == one.dst):
-            yield one
+def messages_of(c: Collective, sources: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """What some ranks have for others, by source: both ends, where it lies in the input of the one
+    and the output of the other, and elements. Nothing empty; in place, own data stays where it is.
+    """
+    columns = _messages(c, sources)
+    moved = (columns[4] > 0) & ~(c.in_place & (columns[0] == columns[1]))
+    src, dst, offset, target, count = (column[moved] for column in columns)
+    return src, dst, offset, target, count
 
 
-def _messages(c: Collective) -> Iterator[Message]:
-    ranks, count = range(c.ranks), c.count
+def _messages(c: Collective, sources: Ints) -> tuple[Ints, ...]:
     if c.name in ("alltoall", "alltoallv"):
+        src, dst = np.repeat(sources, c.ranks), np.tile(np.arange(c.ranks), len(sources))
+        if c.name == "alltoall":
+            return src, dst, dst * c.count, src * c.count, np.full(len(src), c.count)
         blocks = c.blocks()
-        for src, dst in np.ndindex(c.ranks, c.ranks):
-            table = (blocks.in_offset, blocks.out_offset, blocks.count)
-            yield Message(src, dst, *(int(column[src, dst]) for column in table))
-    elif c.name == "gather":
-        yield from (Message(src, c.root, 0, src * count, count) for src in ranks)
-    elif c.name == "scatter":
-        yield from (Message(c.root, dst, dst * count, 0, count) for dst in ranks)
-    elif c.name == "sendrecv":
-        yield from (Message(src, (src + 1) % c.ranks, 0, 0, count) for src in ranks)
-    elif c.name == "p2p":
-        source, target = c.pair_offsets()
-        for number, (src, dst) in enumerate(c.pairs):
-            yield Message(src, dst, int(source[number]), int(target[number]), count)
-    else:
+        table = (blocks.in_offset, blocks.out_offset, blocks.count)
+        return src, dst, *(column[src, dst] for column in table)
+    if c.name not in ENDS:
         raise ValueError(f"collective: {c.name} does not run as sends and receives")
+    columns = np.broadcast_arrays(*ENDS[c.name](c), c.count)
+    some = np.isin(columns[0], sources)
+    return tuple(column[some] for column in columns)
+
+
+def _pairs(c: Collective) -> tuple[ArrayLike, ...]:
+    return *np.array(c.pairs, np.int64).reshape(-1, 2).T, *c.pair_offsets()
+
+
+# Sources, destinations and both offsets of what is sent where not everyone sends to everyone.
+ENDS: dict[str, Callable[[Collective], tuple[ArrayLike, ...]]] = {
+    "gather": lambda c: (np.arange(c.ranks), c.root, 0, np.arange(c.ranks) * c.count),
+    "scatter": lambda c: (c.root, np.arange(c.ranks), np.arange(c.ranks) * c.count, 0),
+    "sendrecv": lambda c: (np.arange(c.ranks), (np.arange(c.ranks) + 1) % c.ranks, 0, 0),
+    "p2p": _pairs,
+}

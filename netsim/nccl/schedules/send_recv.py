@@ -6,7 +6,6 @@ batch of that block begins when all of them are done.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 
@@ -23,9 +22,9 @@ def send_recv(collective: Collective, plan: Plan) -> Schedule:
     """All transfers of a plan, batch after batch on every block."""
     output = Output(collective, places=plan.places, keep=False)
     doors: dict[Seat, int] = {}
-    batches = sorted(plan.transfers, key=lambda one: one.batch)
-    for _, batch in groupby(batches, key=lambda one: one.batch):
-        _batch(output, plan, list(batch), doors)
+    assert plan.transfers is not None
+    for batch in plan.transfers.batches():
+        _batch(output, plan, batch, doors)
     return output.close()
 
 

@@ -6,9 +6,12 @@ over for its last loop stays as it is. It knows no times.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.plan import Plan, Transfer, Work
+from netsim.nccl.p2p import P2pWork
+from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.rounds import Change, Transfers
 
 SHARED_BY_HEADS = ("NVLS", "NVLSTree", "CollNetDirect")  # a loop has a chunk for each head
 
@@ -26,7 +29,7 @@ def shorter(collective: Collective, plan: Plan, loops: int) -> tuple[Collective,
     step = loops * _chunks_a_loop(collective, plan)
     work = tuple(_less(one, step * one.chunk // collective.element_bytes) for one in plan.work)
     gone = sum(one.count for one in plan.work) - sum(one.count for one in work)
-    transfers = tuple(_fewer(one, loops) for one in plan.transfers)
+    transfers = _changed(plan, partial(_fewer, loops))
     # Of sends, the plan alone says what is moved.
     less = replace(collective, count=collective.count - gone) if gone else collective
     return less, replace(plan, work=work, transfers=transfers)
@@ -39,7 +42,7 @@ def coarser(plan: Plan, grain: int) -> Plan:
     return replace(
         plan,
         work=tuple(replace(one, chunk=one.chunk * grain) for one in plan.work),
-        transfers=tuple(replace(one, chunk=one.chunk * grain) for one in plan.transfers),
+        transfers=_changed(plan, partial(_wider, grain)),
         slot_bytes=plan.slot * grain,
     )
 
@@ -48,8 +51,9 @@ def _loops(collective: Collective, plan: Plan) -> Iterator[int]:
     chunks = _chunks_a_loop(collective, plan)
     for one in plan.work:
         yield -(-one.count * collective.element_bytes // (one.chunk * chunks))
-    for transfer in plan.transfers:
-        yield from (-(-part // transfer.chunk) for part in transfer.parts if part)
+    if plan.transfers is not None:
+        for parts in plan.transfers.works():
+            yield from (-(-part // parts.chunk) for part in parts.parts if part)
 
 
 def _chunks_a_loop(collective: Collective, plan: Plan) -> int:
@@ -64,6 +68,14 @@ def _less(work: Work, elements: int) -> Work:
     return replace(work, count=work.count - elements)
 
 
-def _fewer(transfer: Transfer, loops: int) -> Transfer:
-    parts = tuple(part - loops * transfer.chunk if part else 0 for part in transfer.parts)
-    return replace(transfer, parts=parts)
+def _changed(plan: Plan, change: Change) -> Transfers | None:
+    return None if plan.transfers is None else plan.transfers.changed(change)
+
+
+def _fewer(loops: int, work: P2pWork) -> P2pWork:
+    parts = tuple(part - loops * work.chunk if part else 0 for part in work.parts)
+    return replace(work, parts=parts)
+
+
+def _wider(grain: int, work: P2pWork) -> P2pWork:
+    return replace(work, chunk=work.chunk * grain)

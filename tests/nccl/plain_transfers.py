@@ -1,0 +1,88 @@
+"""Sends of a collective one by one, in the plainest code: what Transfers are held to."""
+
+from math import ceil, gcd
+
+from netsim.nccl.p2p import p2p_work
+from netsim.nccl.p2p_rounds import BATCH, alternating_order, quadratic_order
+from netsim.nccl.schedules import Transfer
+
+
+def plain_transfers(c, nodes, channels, chunk, facts, settings):
+    """All sends, by source (pairs: as they are given)."""
+    home = {rank: number for number, ranks in enumerate(nodes) for rank in ranks}
+    peers = {rank: plain_peers(nodes, rank, facts, settings) for rank in range(c.ranks)}
+    found = []
+    for src, dst, offset, target, count in plain_messages(c):
+        if not count or (c.in_place and src == dst):
+            continue
+        number = peers[src].index(dst)
+        base = plain_channel(number, channels.total, nodes, settings)
+        work = p2p_work(
+            count * c.element_bytes,
+            base,
+            channels,
+            chunk,
+            n_nodes=len(nodes),
+            over_network=home[src] != home[dst],
+            settings=settings,
+        )
+        made = (work.parts, work.channels, work.chunk, work.protocol, number // BATCH)
+        found.append(Transfer(src, dst, offset, target, *made))
+    return found
+
+
+def plain_group_size(nodes, settings):
+    return len(nodes[0]) if len(nodes) == 1 else gcd(settings.p2p_group, *map(len, nodes))
+
+
+def plain_peers(nodes, rank, facts, settings):
+    """Whom a rank sends to, round after round."""
+    if facts.p2p_rounds == "grouped":
+        size = plain_group_size(nodes, settings)
+        groups = [node[k : k + size] for node in nodes for k in range(0, len(node), size)]
+    elif len(set(map(len, nodes))) == 1:
+        groups = list(nodes)
+    else:
+        groups = [[rank for node in nodes for rank in node]]
+    size, count = len(groups[0]), len(groups)
+    far = alternating_order(count) if facts.p2p_rounds == "alternating" else quadratic_order(count)
+    near = quadratic_order(size) if facts.p2p_rounds == "quadratic" else range(size)
+    own = next(number for number, group in enumerate(groups) if rank in group)
+    place = list(groups[own]).index(rank)
+    return [groups[(own + g) % count][(place + k) % size] for g in far for k in near]
+
+
+def plain_channel(number, total, nodes, settings):
+    if len(nodes) > 1:
+        size = plain_group_size(nodes, settings)
+        number = number // size * ceil(size / BATCH) + number % size // BATCH
+    bits = total.bit_length() - 1
+    return int(format(number % total, f"0{bits}b")[::-1], 2) if bits else 0
+
+
+def plain_messages(c):
+    """Source, destination, place in input and output, elements."""
+    ranks, n = range(c.ranks), c.count
+    if c.name in ("alltoall", "alltoallv"):
+        table = c.matrix or [[n] * c.ranks] * c.ranks
+        return [
+            (s, d, sum(table[s][:d]), sum(row[d] for row in table[:s]), table[s][d])
+            for s in ranks
+            for d in ranks
+        ]
+    if c.name == "gather":
+        return [(s, c.root, 0, s * n, n) for s in ranks]
+    if c.name == "scatter":
+        return [(c.root, d, d * n, 0, n) for d in ranks]
+    if c.name == "sendrecv":
+        return [(s, (s + 1) % c.ranks, 0, 0, n) for s in ranks]
+    return [
+        (
+            s,
+            d,
+            n * [p[0] for p in c.pairs[:k]].count(s),
+            n * [p[1] for p in c.pairs[:k]].count(d),
+            n,
+        )
+        for k, (s, d) in enumerate(c.pairs)
+    ]
