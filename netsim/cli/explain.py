@@ -1,4 +1,4 @@
-"""`netsim explain`: why an operation takes as long as it does, or (`--state`) how it works."""
+"""`netsim explain`: why something takes as long as it does, or (`--state`) how it works."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 
 from netsim.cli.arguments import Settings
 from netsim.cli.explain_state import show_states
+from netsim.cli.explain_step import explain_step
 from netsim.cli.explain_text import explain_csv, explain_lines
 from netsim.cli.questions import (
     Algo,
@@ -31,6 +32,7 @@ from netsim.errors import InputError
 from netsim.explained import explained, explained_title
 from netsim.plots import plot_explanation
 from netsim.results import write_text
+from netsim.training.prepare import PreparedStep
 from netsim.units import UnitError, parse_cli_size
 
 USUAL_SIZE = "64M"
@@ -69,7 +71,7 @@ def command(
         Literal["auto", "simpy", "compiled"], typer.Option(help="Engine; the answer is the same.")
     ] = "auto",
 ) -> None:  # fmt: skip
-    """Explain the time of SCENARIO, or of a collective on a topology."""
+    """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
     flags = {
         "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
         "algo": algo, "proto": proto, "dtype": dtype, "launch": launch, "nccl": nccl,
@@ -79,6 +81,10 @@ def command(
     prepared, notes = questioned(subject, collective, size, options, USUAL_SIZE)
     for note in notes:
         typer.echo(note, err=True)
+    if isinstance(prepared, PreparedStep):
+        _refuse_for_steps(size=size, state=state)
+        explain_step(prepared, form, output, engine)
+        return
     if state:
         show_states(prepared, nbytes, output)
         return
@@ -89,6 +95,12 @@ def command(
     if output is not None:
         for path in _write(found, title, output):
             typer.echo(f"wrote {path}", err=True)
+
+
+def _refuse_for_steps(*, size: str | None, state: bool) -> None:
+    for name, given in (("--size", size is not None), ("--state", state)):
+        if given:
+            raise InputError(f"{name}: goes with a collective, not with a training step")
 
 
 def _print(found: dict[str, Any], title: str, form: str) -> None:

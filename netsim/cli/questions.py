@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from netsim.answers import AnyPrepared, prepare_any
 from netsim.cli.expect_question import Given, asked
 from netsim.errors import InputError
 from netsim.runs import find_scenario, load_source, notes_of
 from netsim.scenario.cells import Cell, expand
-from netsim.scenario.training import Recorded, Training
-from netsim.simulate import Prepared, prepare
+from netsim.simulate import prepare
 
 Text = str | None
 Subject = Annotated[
@@ -49,7 +49,7 @@ class Options:
 
 def questioned(
     subject: str, collective: Text, size: Text, options: Options, usual: str
-) -> tuple[Prepared, list[str]]:
+) -> tuple[AnyPrepared, list[str]]:
     """The cell that is asked about, and what the user should know about how it was read."""
     if collective is not None:
         given = Given(
@@ -58,6 +58,12 @@ def questioned(
         )  # fmt: skip
         question = asked(subject, collective, given)
         return prepare(expand(question.source)[0]), list(question.notes)
+    cell, notes = cell_of(subject, options)
+    return prepare_any(cell), notes
+
+
+def cell_of(subject: str, options: Options) -> tuple[Cell, list[str]]:
+    """The first cell of a scenario; options of topologies are refused."""
     named = [name for name, value in options.flags.items() if value is not None]
     named += ["fabric"] * (options.fabric is not None)
     named += ["transport"] * (options.transport is not None) + ["env"] * bool(options.env)
@@ -70,12 +76,9 @@ def questioned(
     found = find_scenario(subject)
     cells = expand(load_source(found.path, options.settings))
     notes = [note for note in (found.note, *notes_of(cells)) if note]
-    if isinstance(cells[0].scenario.workload, Training | Recorded):
-        hint = "netsim run writes its breakdown"
-        raise InputError("explain: a training step is not explained row by row", hint=hint)
     if len(cells) > 1:
         notes.append(f"the first of {len(cells)} cells: {_where(cells[0])} (--set chooses another)")
-    return prepare(cells[0]), notes
+    return cells[0], notes
 
 
 def _where(cell: Cell) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from netsim.plots.breakdown import plot_breakdown
 from netsim.plots.calls import plot_calls
+from netsim.plots.explained_step import plot_explained_step
 from netsim.plots.explanation import plot_explanation
 from netsim.plots.links import plot_links
 from netsim.plots.results import plot_results
@@ -31,6 +32,7 @@ __all__ = [
     "FORMATS",
     "plot_breakdown",
     "plot_calls",
+    "plot_explained_step",
     "plot_explanation",
     "plot_links",
     "plot_results",

@@ -10,6 +10,7 @@ import numpy as np
 from netsim.results import write_text
 from netsim.training.fitting import PARTS, memories
 from netsim.training.run import Step
+from netsim.training.titles import family
 from netsim.workloads.tape import Task
 
 COLLECTIVES = "collectives.csv"
@@ -55,7 +56,7 @@ def _collective_lines(step: Step) -> Iterable[Sequence[object]]:
         mean = float(np.mean(np.concatenate(times)))
         wire = sent_bytes(task.collective, task.nbytes, ranks)
         yield (
-            task.kind, _family(task.name), task.phase, task.collective, ranks, groups,
+            task.kind, family(task.name), task.phase, task.collective, ranks, groups,
             len(np.unique(hosts[task.groups[0]])), f"{calls:g}", task.nbytes, task.dtype,
             coarse.algorithm, coarse.protocol, coarse.channels, mean * 1e6, coarse.seconds * 1e6,
             mean * calls * 1e6, exposed * 1e6, wire, _measured(step, numbers),
@@ -70,14 +71,9 @@ def _measured(step: Step, numbers: Sequence[int]) -> object:
 
 def _key(task: Task) -> tuple[object, ...]:
     return (
-        task.kind, _family(task.name), task.phase, task.collective, task.groups.shape[1],
+        task.kind, family(task.name), task.phase, task.collective, task.groups.shape[1],
         task.nbytes, task.dtype,
     )  # fmt: skip
-
-
-def _family(name: str) -> str:
-    """A name without its number: `bucket 3` is one of the buckets."""
-    return " ".join(word for word in name.split() if not word.isdigit())
 
 
 def write_memory(path: Path, step: Step) -> Path:

@@ -38,3 +38,8 @@ def stream_title(stream: str, stage: int | None) -> str:
         return f"NCCL {stream}"
     ends = f"send to stage {target}" if source == str(stage) else f"recv from stage {source}"
     return f"NCCL {kind} {ends}"
+
+
+def family(name: str) -> str:
+    """A name without its number: `bucket 3` is one of the buckets."""
+    return " ".join(word for word in name.split() if not word.isdigit())

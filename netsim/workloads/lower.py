@@ -157,7 +157,7 @@ class _Lowering:
 
     def realised(self, task: Task) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
         """The different forms of a task's collective, and which of them each group has."""
-        key = (id(task.groups), task.collective, task.nbytes, task.dtype)
+        key = (id(task.groups), task.kind, task.collective, task.nbytes, task.dtype)
         if key not in self.forms:
             chosen = [self.realise(task, tuple(group)) for group in task.groups.tolist()]
             distinct = tuple({id(one): one for one in chosen}.values())

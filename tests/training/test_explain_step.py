@@ -1,0 +1,109 @@
+"""Why a step takes as long as it does: its path adds up, its answers are those of other steps."""
+
+import csv
+import json
+from io import StringIO
+from itertools import pairwise
+
+import pytest
+
+from netsim.training.explained import explained_step
+from netsim.training.path import causes_of, hops_of, visits_of
+from tests.cli.command import netsim
+from tests.training.steps import TEXT, step
+
+SMALL = (
+    "{layers: 4, hidden: 1024, heads: 8, kv_heads: 8, ffn: 4096, vocabulary: 8000, sequence: 512}"
+)
+CASES = [
+    "  parallelism: {dp: 8}",
+    "  parallelism: {dp: 8, data: fsdp}",
+    "  parallelism: {tp: 2, pp: 2, dp: 2, sequence_parallel: true}",
+    "  parallelism: {pp: 4, dp: 2}\n  pipeline: {schedule: zb-h1}",
+    "  parallelism: {cp: 2, dp: 4}\n  stragglers: [{rank: 3, slowdown: 1.5}]",
+]
+
+
+def made(rest: str, batch: int = 16):
+    return step(rest, model=SMALL, batch=batch)
+
+
+@pytest.mark.parametrize("rest", CASES)
+def test_the_path_covers_the_step_without_a_gap(rest: str) -> None:
+    found = made(rest)
+    visits = visits_of(found)
+    assert visits[0].begin == 0
+    assert visits[-1].end == found.seconds
+    for one, after in pairwise(visits):
+        assert after.begin == pytest.approx(one.end, rel=1e-9)
+    assert sum(causes_of(visits).values()) == pytest.approx(found.seconds, rel=1e-6)
+    hops = list(hops_of(visits))
+    assert sum(hop.end - hop.begin for hop in hops) == pytest.approx(found.seconds, rel=1e-9)
+
+
+def test_the_path_of_a_pipeline_goes_down_and_up_its_stages() -> None:
+    hops = list(hops_of(visits_of(made("  parallelism: {pp: 4, dp: 2}"))))
+    names = [(hop.name, hop.rank) for hop in hops]
+    assert names[:7] == [
+        ("F mb 0", 0), ("send activations mb 0", 0), ("F mb 0", 2), ("send activations mb 0", 2),
+        ("F mb 0", 4), ("send activations mb 0", 4), ("F mb 0", 6),
+    ]  # fmt: skip
+    assert names[-1][0] == "step"
+
+
+def test_a_slow_gpu_is_on_the_path_and_without_it_the_step_is_the_other_s() -> None:
+    rest = "  parallelism: {dp: 8, data: allreduce}"
+    slow = made(rest + "\n  stragglers: [{rank: 5, slowdown: 1.5}]")
+    assert {v.rank for v in visits_of(slow) if not v.task.collective} == {5}
+    answers = {one["what"]: one for one in explained_step(slow)["answers"]}
+    assert answers["stragglers"]["free_us"] == pytest.approx(made(rest).seconds * 1e6, rel=1e-9)
+
+
+def test_free_communication_leaves_the_computing() -> None:
+    found = explained_step(made("  parallelism: {dp: 8, data: allreduce}"))
+    answers = {one["what"]: one for one in found["answers"]}
+    (gpus,) = found["gpus_us"]
+    assert answers["dp"]["free_us"] == pytest.approx(gpus["computing"], rel=1e-3)
+    saved = found["time_us"] - answers["dp"]["faster_10pct_us"]
+    assert saved == pytest.approx(gpus["exposed dp"] * (1 - 1 / 1.1), rel=1e-3)
+    assert answers["compute"]["free_us"] == pytest.approx(gpus["exposed dp"], rel=1e-3)
+
+
+def test_calls_are_counted_on_the_path() -> None:
+    found = explained_step(made("  parallelism: {tp: 8}", batch=1))
+    layers = [one for one in found["calls"] if one["name"] == "mlp output"]
+    assert [(one["collective"], one["on_path"]) for one in layers] == [("all_reduce", 4)]
+    assert layers[0]["path_us"] == pytest.approx(layers[0]["exposed_us"], rel=1e-6)
+    assert found["causes_us"]["tp communication"] == pytest.approx(
+        sum(one["path_us"] - one["sharing_us"] for one in found["calls"]), rel=1e-6
+    )
+
+
+def test_explain_prints_and_writes_a_step(tmp_path, capsys) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT.format(nodes=1, gpus=8, model=SMALL, batch=16, rest=CASES[2]))
+    outcome = netsim(capsys, "explain", path, "-o", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    for text in (
+        "along the critical path",
+        "compute, backward",
+        "stage 1",
+        "10 % faster",
+        "F mb 0",
+    ):
+        assert text in outcome.out
+    files = {file.name for file in (tmp_path / "out").iterdir()}
+    assert {"explain.json", "explain.csv", "explain-breakdown.png", "explain-what-if.svg"} <= files
+    found = json.loads(netsim(capsys, "explain", path, "--format", "json").out)
+    lines = list(csv.DictReader(StringIO(netsim(capsys, "explain", path, "--format", "csv").out)))
+    causes = {one["name"]: float(one["value"]) for one in lines if one["section"] == "cause"}
+    assert causes == found["causes_us"]
+
+
+@pytest.mark.parametrize("option", [["--state"], ["--size", "1M"]])
+def test_what_goes_with_collectives_only_is_told(tmp_path, capsys, option) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT.format(nodes=1, gpus=8, model=SMALL, batch=16, rest=CASES[0]))
+    outcome = netsim(capsys, "explain", path, *option)
+    assert outcome.code == 2
+    assert f"{option[0]}: goes with a collective, not with a training step" in outcome.err
