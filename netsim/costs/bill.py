@@ -27,17 +27,17 @@ class Bill:
 def bill_of(topology: Topology, gpu_models: Sequence[str], prices: Prices) -> Bill:
     """Price what a topology has: every cable joins two ports, with a transceiver at either end.
 
-    `gpu_models` names the model of every GPU. Links inside a host belong to the host.
+    `gpu_models` names the model of every GPU. Links inside a host belong to the host; NICs without
+    a cable (of a host that is alone) and dead links count for nothing.
     """
     links, kinds = topology.links, topology.node_kinds
     nic, switch = NODE_KINDS.index("nic"), NODE_KINDS.index("switch")
-    outside = np.isin(links.kind, _FABRIC) & (links.bandwidth > 0)
-    between = outside & (kinds[links.tail] != NODE_KINDS.index("gpu"))
+    between = np.isin(links.kind, _FABRIC) & (links.bandwidth > 0)
     usd = watts = 0.0
     for model, count in Counter(gpu_models).items():
         part = prices.of_gpu(model)
         usd, watts = usd + count * part.usd, watts + count * part.watts
-    nics = set(np.flatnonzero(kinds == nic).tolist())
+    nics = set(np.flatnonzero(kinds == nic).tolist()) & set(links.tail[between].tolist())
     cables = 0.0
     ports = zip(links.tail[between].tolist(), links.bandwidth[between].tolist(), strict=True)
     for tail, rate in ports:  # a link is half a cable: one end, with its port and transceiver

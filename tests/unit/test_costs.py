@@ -1,0 +1,92 @@
+"""Bills of fabrics: switches and cables against the closed forms of each, prices by hand."""
+
+import pytest
+
+from netsim.costs import Bill, bill_of, load_prices
+from netsim.prepared import prepare
+from netsim.scenario.cells import expand
+from netsim.yamlio.source import parse_source
+
+
+def bill(cluster: str) -> Bill:
+    text = f"cluster: {cluster}\nworkload: {{collective: broadcast, algorithm: binomial}}\n"
+    topology = prepare(expand(parse_source(text, "bill.yaml"))[0]).topology
+    return bill_of(topology, ["H100"] * len(topology), load_prices())
+
+
+def of_fabric(nodes: int, fabric: str, nics: int = 8) -> Bill:
+    return bill(f"{{machine: dgx-h100, nodes: {nodes}, nics_per_node: {nics}, fabric: {fabric}}}")
+
+
+@pytest.mark.parametrize("k", [4, 8])
+def test_a_fat_tree_of_k_port_switches(k: int) -> None:
+    """k³/4 ports below 5k²/4 switches; each of three levels has k³/4 cables."""
+    found = of_fabric(k**3 // 4, "{kind: fat-tree}", nics=1)
+    assert (found.switches, found.cables, found.nics) == (5 * k**2 // 4, 3 * k**3 // 4, k**3 // 4)
+
+
+@pytest.mark.parametrize(("ratio", "uplinks"), [(1, 32), (2, 16), (4, 8)])
+def test_a_leaf_spine_has_as_many_uplinks_as_ports_below_over_the_ratio(
+    ratio: int, uplinks: int
+) -> None:
+    """8 leaves of 4 hosts with 8 NICs."""
+    fabric = f"{{kind: leaf-spine, oversubscription: {ratio}, nodes_per_leaf: 4}}"
+    found = of_fabric(32, fabric)
+    assert found.cables == 256 + 8 * uplinks
+
+
+def test_rails() -> None:
+    only, joined = of_fabric(32, "{kind: rail-only}"), of_fabric(32, "{kind: rail-optimized}")
+    assert (only.switches, only.cables) == (8, 8 * 32)
+    assert joined.cables == 2 * 8 * 32  # as many uplinks as NICs
+    assert joined.switches > only.switches
+    assert joined.cost_usd > only.cost_usd
+    assert joined.power_w > only.power_w
+
+
+def test_one_switch() -> None:
+    found = of_fabric(4, "{kind: single-switch}")
+    assert (found.switches, found.cables) == (1, 32)
+
+
+@pytest.mark.parametrize(("p", "a", "h"), [(2, 4, 2), (1, 2, 1)])
+def test_a_dragonfly_has_cables_within_and_between_groups(p: int, a: int, h: int) -> None:
+    """a·h + 1 groups of a switches, all joined within a group, h cables of each to other groups."""
+    groups = a * h + 1
+    shape = f"{{kind: dragonfly, ports_per_router: {p}, routers: {a}, global_links: {h}}}"
+    found = of_fabric(groups * a * p, shape, nics=1)
+    within, between = groups * a * (a - 1) // 2, groups * a * h // 2
+    assert found.switches == groups * a
+    assert found.cables == groups * a * p + within + between
+
+
+def test_tori() -> None:
+    found = of_fabric(24, "{kind: torus, dims: [2, 3, 4]}", nics=1)
+    assert found.switches == 24
+    assert found.cables == 24 + 12 + 24 + 24  # a ring of two is one cable
+    graph = bill("{graph: {kind: torus, dims: [4, 4], bandwidth: 50GB/s, latency: 1us}}")
+    assert (graph.switches, graph.cables) == (0, 32)
+
+
+def test_a_graph_with_a_switch_and_a_host_alone() -> None:
+    graph = bill("{graph: {kind: switch, gpus: 8, bandwidth: 50GB/s, latency: 1us}}")
+    assert (graph.switches, graph.cables) == (1, 8)
+    alone = bill("{machine: dgx-h100}")
+    assert (alone.switches, alone.cables, alone.nics) == (0, 0, 0)
+    assert alone.cost_usd == 8 * 30_000
+
+
+def test_the_sum_is_that_of_the_parts() -> None:
+    """32 GPUs, 32 NICs at 400 Gb/s into one switch, each cable with two transceivers."""
+    found, prices = of_fabric(4, "{kind: single-switch}"), load_prices()
+    parts = [(prices.gpu["H100"], 32), (prices.nic["400Gbps"], 32), (prices.cable["any"], 32),
+             (prices.switch_port["400Gbps"], 32), (prices.optic["400Gbps"], 64)]  # fmt: skip
+    assert found.cost_usd == pytest.approx(sum(part.usd * n for part, n in parts))
+    assert found.power_w == pytest.approx(sum(part.watts * n for part, n in parts))
+
+
+def test_every_price_says_where_it_is_from() -> None:
+    prices = load_prices()
+    for table in (prices.gpu, prices.nic, prices.switch_port, prices.optic, prices.cable):
+        for part in table.values():
+            assert "estimated" in part.source or "as H100" in part.source
