@@ -41,3 +41,59 @@ def test_mistakes_have_one_message(tmp_path: Path, capsys: pytest.CaptureFixture
     other = tmp_path / "all_reduce_2.csv"
     other.write_text(HEADER + "1000,2,float,sum,-1,3,\n")
     assert "have no size in common" in netsim(capsys, "diff", one, other).err
+
+
+SWEEP = """\
+name: links
+cluster: {graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}
+workload: {collective: alltoall, algorithm: pairwise, sizes: [64KiB, 16MiB]}
+sweep:
+  cluster.graph.bandwidth: [25GB/s, 50GB/s]
+  variants: {wire: {short: {cluster.graph.latency: 1us}, long: {cluster.graph.latency: 9us}}}
+outputs: [csv]
+"""
+
+
+@pytest.fixture
+def swept(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("links.yaml").write_text(SWEEP)
+    assert netsim(capsys, "run", "links.yaml", "-q", "-o", "out").code == 0
+    return Path("out")
+
+
+def test_cells_of_one_sweep_are_compared(swept: Path, capsys) -> None:
+    done = netsim(capsys, "diff", "out#25GB/s,short", "out#bandwidth=50GB/s,wire=short")
+    assert done.code == 0, done.err
+    assert "B faster at 2" not in done.out
+    assert "# A faster at 0 sizes, B at 2, equal at 0" in done.out
+    assert "at 16 MiB" in next(line for line in done.out.splitlines() if "on average" in line)
+    assert " 0.50  B" in done.out
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("out", "has 4 such cells; only one can be compared"),
+        ("out", "name it behind #: bandwidth 25GB/s, short; bandwidth 25GB/s, long;"),
+        ("out#short", "has 2 such cells"),
+        ("out#shirt", "no cell is 'shirt'"),
+        ("out#nic=short", "no cell is 'nic=short'"),
+        ("gone/results.csv", "gone/results.csv: no such file or folder"),
+        ("gone.log", "gone.log: no such file or folder"),
+    ],
+)
+def test_names_of_cells_have_one_message(swept: Path, capsys, name: str, said: str) -> None:
+    done = netsim(capsys, "diff", name, "out#25GB/s,short")
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+
+
+def test_a_topology_is_asked_for_what_the_other_side_has(swept: Path, capsys) -> None:
+    done = netsim(capsys, "diff", "rtx2080ti-x2", "out#25GB/s,short")
+    assert done.code == 0, done.err
+    assert "SendRecv" in done.out  # an all-to-all, at the two sizes of the results
+    sizes = [line.split()[0] for line in done.out.splitlines() if line.startswith(" ")]
+    assert sizes == ["65536", "16777216"]
+    other = netsim(capsys, "diff", "rtx2080ti-x2", "out#25GB/s,short", "--collective", "all_reduce")
+    assert "warning: A is of all_reduce, B of alltoall" in other.err
