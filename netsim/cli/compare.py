@@ -30,6 +30,7 @@ from netsim.yamlio.source import Source
 Text = str | None
 FAR = 0.25  # log ratio from which a run that is slower than simulated is explained
 SHOWN = 5
+ALTERNATIVES = 3  # causes that look the same, of which more are too many to read
 
 
 def command(
@@ -159,7 +160,8 @@ def _causes(source: Source, run: LogRun) -> Iterator[str]:
         else "# no single cause that was tried explains it; the nearest:"
     )
     for one in (good or found)[:SHOWN]:
-        yield f"#   {one.cause}: mean error {one.error:.0%} instead of {one.before:.0%}"
+        text = " or ".join(one.names[:ALTERNATIVES])
+        yield f"#   {text}: mean error {one.error:.0%} instead of {one.before:.0%}"
 
 
 def _write(

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.errors import NetsimError
@@ -17,6 +19,8 @@ from netsim.runs import checked_cells
 from netsim.simulate import question_row, simulate_one
 from netsim.yamlio.overrides import override
 from netsim.yamlio.source import Source
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -106,11 +110,6 @@ def few(rows: Sequence[Measured], most: int) -> tuple[Measured, ...]:
     return tuple(rows[::-1][::step][::-1])
 
 
-def log_error(prepared: Prepared, rows: Sequence[Measured], collective: str) -> float:
-    """The mean |log ratio| of some rows."""
-    errors = []
-    for row in rows:
-        seconds = row.seconds(collective)
-        assert seconds is not None
-        errors.append(abs(log(simulated_seconds(prepared, row, collective) / seconds)))
-    return sum(errors) / len(errors)
+def times_of(prepared: Prepared, rows: Sequence[Measured], collective: str) -> Floats:
+    """The simulated times of some rows."""
+    return np.array([simulated_seconds(prepared, row, collective) for row in rows])

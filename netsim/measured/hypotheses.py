@@ -1,15 +1,20 @@
 """What would explain a run that is far from its simulation: single causes, each simulated.
 
-A cause changes one thing of the scenario. They are ranked by how well the changed simulation fits.
+A cause changes one thing of the scenario. They are ranked by how well the changed simulation fits;
+those that no size tells apart are one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import exp
 from typing import Any
 
+import numpy as np
+
 from netsim.errors import NetsimError
-from netsim.measured.comparison import few, log_error, prepared_for
+from netsim.measured.comparison import Floats, few, prepared_for, times_of
+from netsim.measured.curve import Measured
 from netsim.measured.log_run import LogRun
 from netsim.prepared import Prepared
 from netsim.topology.machine import Machine
@@ -18,7 +23,8 @@ from netsim.yamlio.source import Source
 
 SIZES = 6  # of a run that are simulated for each cause
 WORTH = 0.67  # a cause that leaves more of the error than this explains nothing
-SLOW_HOST = (3.0, 10.0)  # times the usual cost of a launch
+SLOW_HOST = (3.0, 6.0, 12.0, 24.0)  # times the usual cost of a launch
+ALIKE = 0.01  # the largest difference of log times up to which two causes are one
 
 
 @dataclass(frozen=True)
@@ -31,34 +37,88 @@ class Cause:
 
 @dataclass(frozen=True)
 class Explained:
-    """How well a cause fits: mean error as a part, and as it was without."""
+    """How well a cause fits: mean error as a part, and as it was without.
+
+    `same` are the causes that nothing tells apart from it, `nothing` says that it changes nothing.
+    """
 
     cause: str
     error: float
     before: float
+    same: tuple[str, ...] = ()
+    nothing: bool = False
 
     @property
     def explains(self) -> bool:
         """Whether it takes most of the error away."""
-        return self.error < WORTH * self.before
+        return not self.nothing and self.error < WORTH * self.before
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that it may be."""
+        return (self.cause, *self.same)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The times of some rows as simulated, by cause; `usual` where nothing is changed."""
+
+    rows: tuple[Measured, ...]
+    usual: Floats
+    times: Mapping[str, Floats]
 
 
 def explanations(source: Source, run: LogRun) -> list[Explained]:
-    """All causes that can be tried, the best fit first."""
+    """All causes that can be tried, the best fit first; what changes nothing last."""
+    return ranked(tried(source, run), run.collective)
+
+
+def tried(source: Source, run: LogRun) -> Tried:
+    """Simulate every cause at some sizes of a run; those that this system cannot have are left."""
     rows = few(run.rows, SIZES)
     prepared = prepared_for(source, run)
-    before = exp(log_error(prepared, rows, run.collective)) - 1
-    found = []
+    times: dict[str, Floats] = {}
     for cause in causes(source, prepared):
         changed = source
         for key, value in cause.changes:
             changed = override(changed, key, value, cause.name)
-        try:
-            error = log_error(prepared_for(changed, run), rows, run.collective)
-        except NetsimError:  # this system cannot have it
-            continue
-        found.append(Explained(cause.name, exp(error) - 1, before))
-    return sorted(found, key=lambda one: one.error)
+        with suppress(NetsimError):
+            times[cause.name] = times_of(prepared_for(changed, run), rows, run.collective)
+    return Tried(rows, times_of(prepared, rows, run.collective), times)
+
+
+def ranked(found: Tried, collective: str) -> list[Explained]:
+    """The causes by how well they fit what was measured."""
+    measured = np.array([row.seconds(collective) for row in found.rows], dtype=float)
+    before = _error(found.usual, measured)
+    groups: list[list[str]] = []
+    for name, seconds in found.times.items():
+        twins = (group for group in groups if _alike(found.times[group[0]], seconds))
+        group = next(twins, None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    explained = [
+        Explained(
+            first,
+            _error(found.times[first], measured),
+            before,
+            tuple(others),
+            _alike(found.times[first], found.usual),
+        )
+        for first, *others in groups
+    ]
+    return sorted(explained, key=lambda one: (one.nothing, one.error))
+
+
+def _error(simulated: Floats, measured: Floats) -> float:
+    """The mean error as a part."""
+    return exp(float(np.abs(np.log(simulated / measured)).mean())) - 1
+
+
+def _alike(one: Floats, other: Floats) -> bool:
+    return float(np.abs(np.log(one / other)).max()) < ALIKE
 
 
 def causes(source: Source, prepared: Prepared) -> Iterator[Cause]:
@@ -93,9 +153,12 @@ def _network(source: Source, prepared: Prepared, machine: Machine) -> Iterator[C
         node = {"node": 0, "nics": list(range(1, count))}
         yield Cause("one NIC missing on one host", _add(source, node))
         yield Cause("one NIC missing on every host", (("cluster.nics_per_node", count - 1),))
+        slow = [f"{each * 8 / (1 + (n == 0)) / 1e9:g}Gbps" for n, each in enumerate(nics.rates)]
+        one = {"node": 0, "machine": {"nics": {"rate_each": slow}}}
+        yield Cause("one NIC of one host at half its rate", _add(source, one))
     for part in (2, 4, 8):
-        if count > part or (count == part and part > 1):
-            left = count // part
+        left = count // part
+        if 0 < left < count - 1:
             name = f"{left} of {count} NICs in use on every host"
             yield Cause(name, (("cluster.nics_per_node", left),))
     for part, name in ((2, "half its"), (4, "a quarter of its")):

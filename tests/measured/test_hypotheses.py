@@ -1,0 +1,92 @@
+"""Logs of systems with one thing wrong: the cause that made a log is found among all others."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from netsim.measured.curve import Measured
+from netsim.measured.hypotheses import Explained, Tried, ranked, tried
+from netsim.measured.log_run import LogRun
+from netsim.yamlio.source import Source, parse_source
+
+NOISE = 0.05  # of a measured time, as a part
+SIZES = [2**12, 2**16, 2**19, 2**22, 2**25, 2**28]  # as many as are simulated
+SYSTEMS = {
+    "two hosts": "cluster: {machine: dgx-a100, nodes: 2, gpus_per_node: 2, nics_per_node: 2}",
+    "NVLS": "cluster: {machine: dgx-h100}",
+    "no NVLink": "cluster: {machine: rtx4090-x8, gpus_per_node: 4}",
+}
+WRONG = [
+    ("two hosts", "one NIC missing on every host"),
+    ("two hosts", "every NIC at half its rate"),
+    ("two hosts", "one NIC of one host at half its rate"),
+    ("two hosts", "no GPUDirect: data passes the hosts' memory"),
+    ("two hosts", "TCP sockets instead of RDMA"),
+    ("two hosts", "host launch bound: launches take 12 times as long"),
+    ("two hosts", "1 of 4 channels"),
+    ("NVLS", "Ring forced"),
+    ("NVLS", "Tree forced"),
+    ("NVLS", "peer access off"),
+    ("NVLS", "4 of 24 channels"),
+    ("NVLS", "one process drives all GPUs of a host"),
+    ("no NVLink", "protocol LL forced"),
+    ("no NVLink", "PCIe x8 instead of x16"),
+    ("no NVLink", "1 of 4 channels"),
+]
+
+
+def source_of(system: str) -> Source:
+    return parse_source(f"{SYSTEMS[system]}\nworkload: {{collective: all_reduce}}", system)
+
+
+@lru_cache
+def simulated(system: str) -> Tried:
+    """Every cause of a system, simulated once."""
+    rows = (Measured(size, out_of_place=1.0) for size in SIZES)
+    return tried(source_of(system), LogRun("here", "all_reduce", tuple(rows)))
+
+
+def with_log(system: str, seconds: np.ndarray) -> list[Explained]:
+    """The causes as a log with these times ranks them."""
+    rows = (
+        replace(row, out_of_place=time)
+        for row, time in zip(simulated(system).rows, seconds.tolist(), strict=True)
+    )
+    return ranked(replace(simulated(system), rows=tuple(rows)), "all_reduce")
+
+
+def rank_of(system: str, name: str, seed: int) -> int:
+    """The place of a cause among all where it made the log."""
+    random = np.random.default_rng(seed)
+    noise = np.exp(random.normal(scale=NOISE, size=len(SIZES)))
+    found = with_log(system, simulated(system).times[name] * noise)
+    return next(place for place, one in enumerate(found) if name in one.names)
+
+
+@pytest.mark.parametrize(("system", "name"), WRONG)
+def test_the_true_cause_comes_first(system: str, name: str) -> None:
+    ranks = [rank_of(system, name, seed) for seed in range(20)]
+    assert ranks.count(0) >= 12, ranks
+    assert max(ranks) <= 1, "beside one that is hardly another"
+    (first, *_) = with_log(system, simulated(system).times[name])
+    assert name in first.names
+    assert first.explains
+    assert first.error < 1e-9
+
+
+def test_what_changes_nothing_explains_nothing() -> None:
+    """Of a healthy run no cause is told, and those without any effect are one."""
+    found = with_log("no NVLink", simulated("no NVLink").usual * 1.3)
+    idle = [one for one in found if one.nothing]
+    assert len(idle) == 1
+    assert found[-1] is idle[0]
+    assert {"Ring forced", "NVLS off"} <= set(idle[0].names)
+    assert not idle[0].explains
+
+
+def test_no_cause_is_named_twice() -> None:
+    for system in SYSTEMS:
+        names = [name for one in ranked(simulated(system), "all_reduce") for name in one.names]
+        assert len(names) == len(set(names)) > 5
