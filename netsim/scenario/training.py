@@ -201,7 +201,8 @@ class ExtraConfig(Model):
 class ComputeConfig(Model):
     """What kernels reach of the machine's peaks, or the user's own times of layers.
 
-    `times` is a CSV with the columns layer, forward_us, backward_us for one micro-batch.
+    `times` is a CSV with the columns layer, forward_us, backward_us for one micro-batch, or a trace
+    of PyTorch's profiler.
     """
 
     gemm_efficiency: Ratio | None = None
