@@ -23,6 +23,7 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
     config = scenario.cluster
     if config.graph is None and node_count(config) > 1:
         yield from _network(config, given)
+        yield from _switches(prepared)
     if given.flags.get("launch") is None and "launch" not in prepared.cell.source.data:
         yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
     if prepared.jobs:
@@ -93,6 +94,14 @@ def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
         yield f"assumed: {_nics(config, machine)} NICs of {rate} a host (--nic, --nics-per-node)"
     if config.network is None or config.network.transport is None:
         yield f"assumed: {machine.transport} (--transport names another)"
+
+
+def _switches(prepared: Prepared) -> Iterator[str]:
+    """What was assumed of the switches, if NCCL runs on a cluster."""
+    for job in prepared.jobs[:1]:
+        made = job.cluster.fabric
+        if made is not None and made.note:
+            yield made.note
 
 
 def _nics(config: ClusterConfig, machine: Machine) -> int:

@@ -79,7 +79,8 @@ def _built(config: ClusterConfig) -> Cluster:
         made = _fabric(fabric, plan, fabric.nodes or total, transport, key)
     policy = _policy(config, fabric, transport, plan, made)
     cluster = join(plan, made, policy, rail=fabric.routing == "rail")
-    notes = tuple(dict.fromkeys(note for group in members if (note := group.loaded.note)))
+    told = [made.note if made else "", *(group.loaded.note for group in members)]
+    notes = tuple(dict.fromkeys(note for note in told if note))
     topology = with_faults(cluster.topology, config.faults) if config.faults else cluster.topology
     return replace(cluster, topology=topology, notes=notes, transport=transport)
 

@@ -305,3 +305,19 @@ def test_sprayed_routes_are_the_same_however_many_are_found_at_once(monkeypatch)
     parts = routes(t, src, dst)
     for name in ("ptr", "link", "fraction", "latency"):
         assert np.array_equal(getattr(whole, name), getattr(parts, name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "ports"),
+    [("leaf-spine", 200, 64), ("leaf-spine", 300, 128), ("rail-only", 2100, 128)],
+)
+def test_switches_are_as_large_as_it_takes(kind, nodes, ports):
+    """Two tiers of switches with p ports join p²/2 NICs."""
+    made = cluster(hosts(nodes, f"{{kind: {kind}}}", "dgx-h100"))
+    told = [note for note in made.notes if "switches of" in note]
+    assert [f"switches of {ports} ports" in note for note in told] == [True] * (ports > 64)
+    asked = cluster(hosts(nodes, f"{{kind: {kind}, ports: {ports}}}", "dgx-h100"))
+    assert not asked.fabric.note
+    assert np.array_equal(made.topology.links.head, asked.topology.links.head)
+    with pytest.raises(TopologyError, match=r"ports: .* a switch has 32"):
+        cluster(hosts(nodes, f"{{kind: {kind}, ports: 32}}", "dgx-h100"))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -27,6 +28,9 @@ from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Index, Ratio, Seconds
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
+# Ports of one switch: 64 as InfiniBand NDR, more where switch chips of 51.2 and 102.4 Tb/s are
+# split into slower ports. Where nobody says which, the smallest that reaches all hosts.
+SWITCH_PORTS = (64, 128, 256, 512)
 SECONDS_A_METRE = 5e-9  # light in fibre and signals in copper: about 0.2 m a nanosecond
 NIC_SECONDS = 250e-9  # entering a NIC, see host_graph.LATENCY
 
@@ -58,9 +62,11 @@ class SingleSwitch(_Fabric):
 
 
 class _Tiered(_Fabric):
-    """Leaves and spines of switches with `ports` ports; oversubscription is down : up of a leaf."""
+    """Leaves and spines of switches with `ports` ports (default: 64, or the next larger ones where
+    these do not reach all hosts); oversubscription is down : up of a leaf.
+    """
 
-    ports: Radix = 64
+    ports: Radix = SWITCH_PORTS[0]
     oversubscription: Annotated[Ratio, Field(ge=1)] = 1.0
 
 
@@ -241,7 +247,28 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
         given["free"] = config.routing not in (None, "static")
     if config.kind == "dragonfly":
         given["valiant"] = config.routing == "valiant"
-    return BUILDERS[config.kind](ports, terms, hosts, **given)
+    build = partial(BUILDERS[config.kind], ports, terms, hosts)
+    if isinstance(config, _Tiered) and "ports" not in config.model_fields_set:
+        return _of_usual_switches(build, given)
+    return build(**given)
+
+
+def _of_usual_switches(build: Builder, given: dict[str, Any]) -> Fabric:
+    """A fabric of the smallest switches that reach all hosts, and what is to be told of it."""
+    refused: list[TopologyError] = []
+    for radix in SWITCH_PORTS:
+        try:
+            made = build(**{**given, "radix": radix})
+        except TopologyError as error:
+            if not error.message.startswith("ports: "):
+                raise
+            refused.append(error)
+            continue
+        if not refused:
+            return made
+        note = f"assumed: switches of {radix} ports, for those of {SWITCH_PORTS[0]} do not reach "
+        return replace(made, note=f"{note}all hosts (cluster.fabric.ports names others)")
+    raise refused[0]
 
 
 def policy_of(config: Any, transport: Transport) -> Policy:

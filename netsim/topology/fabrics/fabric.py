@@ -69,7 +69,7 @@ class Fabric:
 
     The first `access` links join ports to switches; `tiers` names the switches' levels from the
     NICs up, with the number of the first switch of each. `reduces`: its switches add up data on
-    its way (SHARP).
+    its way (SHARP). `note` is what was assumed.
     """
 
     kind: str
@@ -83,6 +83,7 @@ class Fabric:
     latency: NDArray[np.float64]
     wiring: Wiring
     reduces: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
