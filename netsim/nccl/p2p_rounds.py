@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, gcd
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -145,6 +146,16 @@ def first_channels(number: Ints, total: int, n_nodes: int, size: int) -> Ints:
     texts = [format(one, f"0{bits}b") if bits else "0" for one in range(total)]
     found: Ints = np.array([int(text[::-1], 2) for text in texts], np.int64)[number % total]
     return found
+
+
+def distinct_rows(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Ints]:
+    """The different rows of some columns, and which of them each row is."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        different, number = np.unique(column, return_inverse=True)
+        code = code * max(1, len(different)) + number
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    return np.column_stack([column[first] for column in columns]).tolist(), which
 
 
 def _turns(order: Ints) -> Ints:

@@ -7,18 +7,14 @@ the channels then do is the business of the schedules.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.p2p import P2pChannels, P2pWork, p2p_channels, p2p_chunk, p2p_work
-from netsim.nccl.p2p_rounds import Rounds
+from netsim.nccl.p2p_rounds import Ints, Rounds, distinct_rows
 from netsim.nccl.paths import PathTable
 from netsim.nccl.split import Share, evenly_split, split_over_channels
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Call, Choice, choose
 
-Ints = NDArray[np.int64]
 SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
 
 
@@ -97,10 +93,10 @@ def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Int
     """How NCCL runs the sends of one rank, of some bytes to each peer, grouped in one call."""
     total = sends.channels.total
     first = rounds.channels(rounds.numbers(rank, peers), total)
-    kinds = np.column_stack([nbytes, first, rounds.crosses(rank, peers), peers == rank])
+    kinds, _ = distinct_rows([nbytes, first, rounds.crosses(rank, peers), peers == rank])
     works = [
         (sends.work(size, base, rounds, over_network=bool(crosses)), bool(own))
-        for size, base, crosses, own in np.unique(kinds, axis=0).tolist()
+        for size, base, crosses, own in kinds
     ]
     others = [work for work, own in works if not own] or [work for work, _ in works]
     protocols = sorted({work.protocol for work in others})

@@ -1,8 +1,9 @@
 """python -m tests.bench.setup [--nodes N…] [--collective NAME…] [--fabric KIND…] [--profile]
 
-What everything before the first schedule takes: building a cluster of DGX H100, NCCL's search on
-it, rings, trees and ways, and the plans of 31 sizes (8 B to 8 GiB). Every case runs in a process of
-its own; seconds of CPU and MB at the most beyond what importing takes, and how they grow.
+What everything before the first schedule takes: building a cluster of DGX H100 and NCCL's search
+on it, all rings, trees and ways, and the plans of 31 sizes (8 B to 8 GiB). Every case runs in a
+process of its own; seconds of CPU and MB at the most beyond what importing takes. The exponents say
+how they grow with GPUs between the two largest of `--nodes`.
 """
 
 import argparse
@@ -14,13 +15,20 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
 
-from netsim.prepared import prepare
+import numpy as np
+
+from netsim.built import built, wishes_of
+from netsim.collectives import collective_of
+from netsim.expect.choice import planned
+from netsim.expect.job import Job, job_of
+from netsim.expect.plans import nccl_plan
 from netsim.scenario.cells import expand
 from netsim.yamlio.source import parse_source
 
+FLOAT = 4  # bytes
 NODES = (16, 128, 512, 2048)
 FABRICS = ("rail-optimized", "single-switch")
 COLLECTIVES = ("all_reduce", "all_gather", "alltoall")
@@ -76,31 +84,38 @@ def _measured(fabric: str, collective: str, nodes: str) -> Figures:
     return dict(zip(PARTS, whole, strict=True))
 
 
-def _parts(fabric: str, collective: str, nodes: int):  # type: ignore[no-untyped-def]
-    """The parts of one case, in order."""
+def _parts(fabric: str, collective: str, nodes: int) -> Iterator[Callable[[], None]]:
+    """The parts of one case, in order, each to be run before the next."""
     cluster = {"machine": "dgx-h100", "nodes": nodes, "fabric": {"kind": fabric}}
     sizes = {"from": "8B", "to": "8GiB", "factor": 2}
     workload = {"collective": collective, "algorithm": "auto", "sizes": sizes}
     source = parse_source(json.dumps({"cluster": cluster, "workload": workload}), "bench")
-    made = []
+    jobs: list[Job] = []
 
     def build() -> None:
+        """The cluster, NCCL's search, and its communicator."""
         (cell,) = expand(source)
-        made.append(prepare(cell))
+        found = built(cell).cluster
+        assert found is not None
+        gpus = np.arange(len(found.topology), dtype=np.int32)
+        jobs.append(job_of(found, gpus, wishes_of(cell.scenario)))
 
     def wiring() -> None:
-        for job in made[0].jobs:
-            found = job.wiring
-            for channel, (ring, tree) in enumerate(zip(found.rings, found.trees, strict=True)):
-                for ways in (found.ring_routes, found.tree_routes):
-                    ways.get((channel, ring[0], tree.root))
+        """All rings, trees and ways, whatever runs."""
+        found = jobs[0].wiring
+        for channel, (ring, tree) in enumerate(zip(found.rings, found.trees, strict=True)):
+            found.ring_routes.get((channel, ring[0], ring[1]))
+            found.tree_routes.get((channel, ring[0], ring[1]))
+            assert tree.up[tree.root] < 0
 
     def plans() -> None:
-        for size in made[0].cell.scenario.collective.size_list():
-            made[0].planned(size)
-            made[0]._plan(made[0].jobs[0], made[0].collective(size))
+        """What NCCL decides for every size."""
+        for power in range(3, 34):
+            call = collective_of(collective, len(jobs[0].gpus), 2**power, FLOAT)
+            planned(jobs[0], call, "float")
+            nccl_plan(jobs[0], call, "float")
 
-    return build, wiring, plans
+    yield from (build, wiring, plans)
 
 
 def _profiled(fabric: str, collective: str, nodes: int) -> None:

@@ -7,7 +7,7 @@ columns, and those of equal parts share a work: an alltoall has as many as pairs
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.collectives.collective import Collective
 from netsim.nccl.names import Protocol
 from netsim.nccl.p2p import P2pWork
-from netsim.nccl.p2p_rounds import BATCH, Rounds
+from netsim.nccl.p2p_rounds import BATCH, Rounds, distinct_rows
 from netsim.nccl.plan import Sends
 from netsim.nccl.schedules.plan import Transfer
 
@@ -92,7 +92,7 @@ class Transfers(Sequence[Transfer]):
         number = rounds.numbers(src, dst)
         first = rounds.channels(number, self.sends.channels.total)
         kinds = (count * collective.element_bytes, first, rounds.crosses(src, dst))
-        found, work = _distinct(kinds)
+        found, work = distinct_rows(kinds)
         works = tuple(
             self._changed(self.sends.work(nbytes, base, rounds, over_network=bool(crosses)))
             for nbytes, base, crosses in found
@@ -115,16 +115,6 @@ class Transfers(Sequence[Transfer]):
         for change in self.changes:
             work = change(work)
         return work
-
-
-def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Ints]:
-    """The different rows of some columns, and which of them each row is."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        different, number = np.unique(column, return_inverse=True)
-        code = code * max(1, len(different)) + number
-    _, first, which = np.unique(code, return_index=True, return_inverse=True)
-    return np.column_stack([column[first] for column in columns]).tolist(), which
 
 
 def _transfer(ends: tuple[int, int, int, int], work: P2pWork, batch: int) -> Transfer:
