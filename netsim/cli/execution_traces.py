@@ -17,5 +17,6 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     prepared = prepare_step(cell)
     name = cell.scenario.name or "step"
     ranks = range(prepared.setting.grid.size)
-    files = write_ranks(folder / FOLDER, name, prepared.tape(), ranks)
+    slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
+    files = write_ranks(folder / FOLDER, name, prepared.tape(), ranks, slow)
     return [f"{folder / FOLDER} ({len(files) - 1} ranks)"]

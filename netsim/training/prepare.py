@@ -127,8 +127,7 @@ def _replay(work: Recorded, gpus: int) -> Replay:
     if path.suffix == ".et":
         if work.step is not None:
             raise StepError("a Chakra trace is one step")
-        tape, left = tape_of_rank(path, gpus)
-        return Replay(tape, (f"{left} nodes without a peer left out",) if left else ())
+        return Replay(*tape_of_rank(path, gpus))
     profile = read_profile(path)
     if profile.world != gpus:
         raise InputError(f"the trace is of {profile.world} ranks, but the cluster has {gpus} GPUs")

@@ -1,6 +1,8 @@
 """Chakra traces: what is written is read back, runs alike, and files that are none are told."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from netsim.training.prepare import prepare_step
 from netsim.training.recorded.chakra import (
     COLLECTIVE,
     COMPUTE,
+    RECEIVE,
+    SEND,
     Node,
     decoded,
     encoded,
@@ -59,8 +63,7 @@ def test_a_step_written_and_read_back_takes_the_same_time(tmp_path) -> None:
     write_ranks(tmp_path, "step", first.spans.tape, range(8))
     text = f"cluster: {{machine: dgx-h100}}\nworkload: {{trace: {tmp_path}/step.0.et}}\n"
     again = simulate_step(prepare_step(expand(parse_source(text, "x.yaml"))[0]))
-    # Chakra counts whole microseconds.
-    assert again.seconds == pytest.approx(first.seconds, rel=0.03)
+    assert again.seconds == pytest.approx(first.seconds, rel=2e-3)
     kinds = [[t.collective for t in one.spans.tape.tasks] for one in (first, again)]
     assert kinds[0] == kinds[1]
 
@@ -97,3 +100,182 @@ def test_a_collective_has_no_execution_trace(tmp_path, capsys) -> None:
     outcome = netsim(capsys, "run", path, "-o", tmp_path / "out", "-q")
     assert outcome.code == 2
     assert "s.yaml:3:10: outputs: chakra is for training steps" in outcome.err
+
+
+def schema() -> Any:
+    """The messages of et_def.proto that matter here, made by Google's own library."""
+    pool = pytest.importorskip("google.protobuf.descriptor_pool")
+    descriptor = pytest.importorskip("google.protobuf.descriptor_pb2")
+    factory = pytest.importorskip("google.protobuf.message_factory")
+    file = descriptor.FileDescriptorProto(name="et.proto", package="et", syntax="proto3")
+    types = descriptor.FieldDescriptorProto
+    messages = {
+        "AttributeProto": [
+            ("name", 1, types.TYPE_STRING), ("double_val", 3, types.TYPE_DOUBLE),
+            ("float_val", 5, types.TYPE_FLOAT), ("int32_val", 7, types.TYPE_INT32),
+            ("int64_val", 9, types.TYPE_INT64), ("uint64_val", 13, types.TYPE_UINT64),
+            ("sint64_val", 17, types.TYPE_SINT64), ("fixed64_val", 21, types.TYPE_FIXED64),
+            ("sfixed32_val", 23, types.TYPE_SFIXED32), ("bool_val", 27, types.TYPE_BOOL),
+            ("string_val", 29, types.TYPE_STRING),
+        ],
+        "GlobalMetadata": [("version", 1, types.TYPE_STRING)],
+        "Node": [
+            ("id", 1, types.TYPE_UINT64), ("name", 2, types.TYPE_STRING),
+            ("type", 3, types.TYPE_UINT64), ("ctrl_deps", 4, -types.TYPE_UINT64),
+            ("data_deps", 5, -types.TYPE_UINT64), ("duration_micros", 7, types.TYPE_UINT64),
+            ("attr", 10, -types.TYPE_MESSAGE), ("later", 99, types.TYPE_STRING),
+        ],
+    }  # fmt: skip
+    for message, members in messages.items():
+        made = file.message_type.add(name=message)
+        for name, number, kind in members:
+            one = made.field.add(name=name, number=number, type=abs(kind))
+            one.label = types.LABEL_REPEATED if kind < 0 else types.LABEL_OPTIONAL
+            if abs(kind) == types.TYPE_MESSAGE:
+                one.type_name = ".et.AttributeProto"
+    known = pool.DescriptorPool()
+    known.Add(file)
+    return {
+        name: factory.GetMessageClass(known.FindMessageTypeByName(f"et.{name}"))
+        for name in messages
+    }
+
+
+def test_google_s_protobuf_reads_what_is_written() -> None:
+    classes = schema()
+    nodes = list(nodes_of(training_step(setting(tp=2, cp=2, dp=2)), 3, {}))
+    data, at, read = encoded(nodes), 0, []
+    while at < len(data):
+        size, at = read_varint(data, at)
+        kind = "GlobalMetadata" if not read else "Node"
+        read.append(classes[kind].FromString(data[at : at + size]))
+        at += size
+    assert read[0].version == "0.0.4"
+    for node, message in zip(nodes, read[1:], strict=True):
+        assert (message.id, message.name, message.type) == (node.number, node.name, node.kind)
+        assert tuple(message.data_deps) == node.after
+        values = {one.name: one for one in message.attr}
+        assert values["is_cpu_op"].bool_val is False
+        if node.kind == COLLECTIVE:
+            assert values["comm_size"].int64_val == node.attributes["comm_size"]
+            assert values["pg_name"].string_val == node.attributes["pg_name"].decode()
+        elif node.kind in (SEND, RECEIVE):
+            assert values["comm_dst"].int32_val == node.attributes["comm_dst"]
+
+
+def test_what_google_s_protobuf_writes_is_read_with_every_type_of_value() -> None:
+    classes = schema()
+    node = classes["Node"](
+        id=7, name="call", type=COLLECTIVE, ctrl_deps=[1, 300], data_deps=[2], duration_micros=9,
+        later="a field of another version",
+    )  # fmt: skip
+    told = {
+        "a": ("double_val", 0.5), "b": ("float_val", 0.25), "c": ("int32_val", -3),
+        "d": ("int64_val", -(2**40)), "e": ("uint64_val", 2**63), "f": ("sint64_val", -5),
+        "g": ("fixed64_val", 2**50), "h": ("sfixed32_val", -9), "i": ("bool_val", True),
+        "j": ("string_val", "text"),
+    }  # fmt: skip
+    for name, (kind, value) in told.items():
+        node.attr.add(name=name, **{kind: value})
+    parts = [
+        classes["GlobalMetadata"](version="0.0.4").SerializeToString(),
+        node.SerializeToString(),
+    ]
+    (found,) = decoded(b"".join(varint(len(part)) + part for part in parts))
+    assert (found.number, found.name, found.kind) == (7, "call", COLLECTIVE)
+    assert (found.after, found.micros) == ((1, 300, 2), 9)
+    expected = {name: value for name, (_, value) in told.items()} | {"i": 1, "j": b"text"}
+    assert found.attributes == expected
+
+
+def test_durations_add_up_though_each_is_rounded() -> None:
+    tape = training_step(setting(dp=4))
+    total = sum(task.seconds for task in tape.tasks if 2 in task.groups) * 1e6
+    for slowdown in (1.0, 1.37):
+        nodes = nodes_of(tape, 2, {}, slowdown)
+        assert sum(node.micros for node in nodes) == pytest.approx(total * slowdown, abs=1)
+
+
+def test_sizes_are_what_one_rank_puts_in() -> None:
+    s = setting(dp=4, data="fsdp", batch=4)
+    tape = training_step(s)
+    told = [n for n in nodes_of(tape, 0, {}) if n.kind == COLLECTIVE]
+    tasks = [task for task in tape.tasks if task.collective]
+    for node, task in zip(told, tasks, strict=True):
+        part = 4 if task.collective == "all_gather" else 1
+        assert node.attributes["comm_size"] == task.nbytes // part
+
+
+def test_a_ring_is_a_send_and_a_receive_and_both_are_waited_for() -> None:
+    tape = training_step(setting(cp=4, batch=1))
+    ring = next(k for k, task in enumerate(tape.tasks) if task.collective == "sendrecv")
+    nodes = {node.number: node for node in nodes_of(tape, 2, {})}
+    sent, received = nodes[ring], nodes[len(tape.tasks) + ring]
+    assert (sent.kind, received.kind) == (SEND, RECEIVE)
+    assert (sent.attributes["comm_src"], sent.attributes["comm_dst"]) == (2, 3)
+    assert (received.attributes["comm_src"], received.attributes["comm_dst"]) == (1, 2)
+    waiting = [node for node in nodes.values() if sent.number in node.after]
+    assert waiting
+    assert all(received.number in node.after for node in waiting)
+
+
+def replayed(tmp_path: Path, nodes: list[Node], groups: str | None = None):
+    path = tmp_path / "a.1.et"
+    path.write_bytes(encoded(nodes))
+    if groups is not None:
+        (tmp_path / "groups.json").write_text(groups)
+    text = f"cluster: {{machine: dgx-h100}}\nworkload: {{trace: {path}}}\n"
+    return prepare_step(expand(parse_source(text, "x.yaml"))[0])
+
+
+def test_pairs_run_and_groups_are_all_ranks_where_none_is_named(tmp_path) -> None:
+    nodes = [
+        Node(0, "k", COMPUTE, (), 50),
+        Node(1, "s", SEND, (0,), 0, {"comm_size": 2**20, "comm_dst": 5}),
+        Node(2, "r", RECEIVE, (0,), 0, {"comm_size": 2**20, "comm_src": 3}),
+        Node(3, "all", COLLECTIVE, (1, 2), 0, {"comm_size": 2**20, "comm_type": 0}),
+        Node(4, "lost", SEND, (), 0, {"comm_size": 2**20}),
+    ]
+    prepared = replayed(tmp_path, nodes)
+    tasks = prepared.tape().tasks
+    assert [task.groups.tolist()[:2] for task in tasks[1:3]] == [[[0, 4], [1, 5]], [[2, 0], [3, 1]]]
+    assert tasks[3].groups.tolist() == [list(range(8))]
+    assert prepared.recorded is not None
+    assert prepared.recorded.notes == ("1 sends and receives without a peer left out",)
+
+
+def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_path) -> None:
+    nodes = [
+        Node(4, "late", COLLECTIVE, (3,), 0, {"comm_size": 64, "comm_type": 0}),  # out of order
+        Node(1, "k", COMPUTE, (), 50),
+        Node(2, "load", 2, (1,), 10),
+        Node(3, "aten::op", COMPUTE, (2, 99), 80, {"is_cpu_op": 1}),
+    ]
+    prepared = replayed(tmp_path, nodes)
+    tasks = prepared.tape().tasks
+    assert [task.name for task in tasks] == ["k", "late"]
+    assert tasks[1].after == (0,)
+    assert prepared.recorded is not None
+    assert set(prepared.recorded.notes) == {
+        "1 nodes of memory and metadata left out", "1 operators of hosts left out",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "groups", "message"),
+    [
+        ([Node(1, "a", COMPUTE, (2,)), Node(2, "b", COLLECTIVE, (1,), 0, {"comm_type": 0})], None,
+         "nodes wait for each other"),
+        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+         '{"0": [0, 1]}', "of group '3', which groups.json lacks"),
+        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+         None, "groups.json: cannot be read"),
+        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
+         "[1, 2]", "expected groups as"),
+        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 44, "comm_size": 8})], None,
+         "has no comm_type or comm_size"),
+    ],
+)  # fmt: skip
+def test_traces_that_do_not_fit_together_are_told(tmp_path, nodes, groups, message) -> None:
+    with pytest.raises(InputError, match=message):
+        replayed(tmp_path, nodes, groups)

@@ -1,17 +1,20 @@
 """Chakra execution traces: a file a rank, `NAME.RANK.et`, and the groups of ranks in JSON beside.
 
 A file is a sequence of messages, each behind its length: first about the trace, then its nodes
-(MLCommons Chakra, et_def.proto).
+(MLCommons Chakra, et_def.proto). The size of a collective is what one rank puts in.
 """
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 from netsim.errors import InputError
-from netsim.training.recorded.wire import Value, fields, packed, read_varint, varint
+from netsim.training.recorded.wire import Value, fields, packed, read_varint, typed, varint
 from netsim.training.recorded.wire import field as written
 from netsim.workloads.tape import Tape, Task
 
@@ -22,7 +25,8 @@ TYPES = (
 )  # fmt: skip
 ID, NAME, TYPE, CONTROL, DATA, START, DURATION, ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 10
 # Where a value stands in an attribute, by its type.
-INT32, INT64, UINT64, BOOL, STRING = 7, 9, 13, 27, 29
+INT32, INT64, BOOL, STRING = 7, 9, 27, 29
+PARTS = ("all_gather", "gather")  # one rank puts in a part of what nccl-tests counts
 VERSION = "0.0.4"
 GROUPS = "groups.json"
 
@@ -39,37 +43,74 @@ class Node:
     attributes: Mapping[str, Value] = field(default_factory=dict)
 
 
-def nodes_of(tape: Tape, rank: int, groups: dict[tuple[int, ...], int]) -> Iterator[Node]:
-    """What one rank does, in order; `groups` numbers the groups as they come up."""
+def nodes_of(
+    tape: Tape, rank: int, groups: dict[tuple[int, ...], int], slowdown: float = 1.0
+) -> Iterator[Node]:
+    """What one rank does, in order; `groups` numbers the groups as they come up.
+
+    Durations are whole microseconds, of which each rounds away what those before have left over. A
+    ring of sends is two nodes, a send and a receive.
+    """
     last: dict[str, int] = {}
+    made: dict[int, tuple[int, ...]] = {}
+    computed = written_so_far = 0.0
     for number, task in enumerate(tape.tasks):
         rows = [row for row in task.groups.tolist() if rank in row]
         if not rows:
             continue
-        after = [one for one in task.after if rank in tape.tasks[one].groups]
-        after += [last[task.stream]] if task.stream in last else []
+        waits = [*task.after, *([last[task.stream]] if task.stream in last else [])]
+        after = tuple(dict.fromkeys(one for wait in waits for one in made.get(wait, ())))
         last[task.stream] = number
-        yield _node(number, task, rank, tuple(rows[0]), tuple(dict.fromkeys(after)), groups)
+        computed += task.seconds * slowdown * 1e6
+        micros = round(computed - written_so_far)
+        written_so_far += micros
+        node = Node(number, _name(task), COMPUTE, after, micros)
+        nodes = [node]
+        if task.collective:
+            nodes = _calls(node, task, rank, tuple(rows[0]), groups, len(tape.tasks) + number)
+        made[number] = tuple(one.number for one in nodes)
+        yield from nodes
 
 
-def _node(
-    number: int,
+def _name(task: Task) -> str:
+    return " ".join(filter(None, (task.layer, task.name)))
+
+
+def _calls(
+    node: Node,
     task: Task,
     rank: int,
     ranks: tuple[int, ...],
-    after: tuple[int, ...],
     groups: dict[tuple[int, ...], int],
-) -> Node:
-    name = " ".join(filter(None, (task.layer, task.name)))
-    if not task.collective:
-        return Node(number, name, COMPUTE, after, round(task.seconds * 1e6))
-    told: dict[str, Value] = {"comm_size": task.nbytes}
-    if task.collective in ("p2p", "sendrecv"):
-        told |= {"comm_src": ranks[0], "comm_dst": ranks[1], "comm_tag": number}
-        return Node(number, name, SEND if rank == ranks[0] else RECEIVE, after, 0, told)
+    second: int,
+) -> list[Node]:
+    """The node of a collective, a send or a receive; of both, the other has the number `second`."""
+    if task.collective == "p2p":
+        return [_end(node, task, (ranks[0], ranks[1]), node.number, sends=rank == ranks[0])]
+    if task.collective == "sendrecv":
+        place = ranks.index(rank)
+        before, after = ranks[place - 1], ranks[(place + 1) % len(ranks)]
+        other = replace(node, number=second)
+        return [
+            _end(node, task, (rank, after), node.number, sends=True),
+            _end(other, task, (before, rank), node.number, sends=False),
+        ]
     group = groups.setdefault(ranks, len(groups))
-    told |= {"comm_type": TYPES.index(task.collective), "pg_name": str(group).encode()}
-    return Node(number, name, COLLECTIVE, after, 0, told)
+    size = max(1, task.nbytes // len(ranks)) if task.collective in PARTS else task.nbytes
+    told: dict[str, Value] = {
+        "comm_size": size,
+        "comm_type": TYPES.index(task.collective),
+        "pg_name": str(group).encode(),
+    }
+    return [replace(node, kind=COLLECTIVE, micros=0, attributes=told)]
+
+
+def _end(node: Node, task: Task, pair: tuple[int, int], tag: int, *, sends: bool) -> Node:
+    """A send from the first of a pair, or the receive of the second."""
+    told: dict[str, Value] = {
+        "comm_size": task.nbytes, "comm_src": pair[0], "comm_dst": pair[1], "comm_tag": tag,
+    }  # fmt: skip
+    return replace(node, kind=SEND if sends else RECEIVE, micros=0, attributes=told)
 
 
 def encoded(nodes: Sequence[Node]) -> bytes:
@@ -82,9 +123,8 @@ def _message(node: Node) -> bytes:
     parts = [written(ID, node.number), written(NAME, node.name), written(TYPE, node.kind)]
     parts += [written(DATA, one) for one in node.after]
     parts.append(written(DURATION, node.micros))
-    parts.append(_attribute("is_cpu_op", BOOL, 0))
-    kinds = {"comm_size": INT64, "comm_type": INT64, "pg_name": STRING}
-    for name, value in node.attributes.items():
+    kinds = {"comm_size": INT64, "comm_type": INT64, "pg_name": STRING, "is_cpu_op": BOOL}
+    for name, value in {"is_cpu_op": 0, **node.attributes}.items():
         assert isinstance(value, int | bytes)
         parts.append(_attribute(name, kinds.get(name, INT32), value))
     return b"".join(parts)
@@ -128,37 +168,84 @@ def _read(data: bytes) -> Node:
             label = pair.pop(1, b"")
             pair.pop(2, None)
             if isinstance(label, bytes) and pair:
-                told[label.decode(errors="replace")] = next(iter(pair.values()))
+                place, found = next(iter(pair.items()))
+                told[label.decode(errors="replace")] = typed(place, found)
     return Node(number, name, kind, tuple(after), micros, told)
 
 
 def read_rank(path: Path) -> tuple[list[Node], dict[str, tuple[int, ...]]]:
-    """The nodes of one rank, and the groups that its calls name."""
+    """The nodes of one rank, in an order in which each comes after what it waits for; and the
+    groups that its calls name.
+    """
     try:
         nodes = decoded(path.read_bytes())
-        groups = json.loads((path.parent / GROUPS).read_text(encoding="utf-8"))
-        known = {str(name): tuple(int(rank) for rank in ranks) for name, ranks in groups.items()}
     except InputError as error:
         raise InputError(f"{path}: {error.message}: cut, or no Chakra trace") from None
-    except (OSError, EOFError) as error:
-        where = getattr(error, "filename", None) or path
-        raise InputError(f"{where}: cannot be read: {error}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InputError(f"{path}: the gzip data is cut or damaged") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if not any(node.kind in (COLLECTIVE, SEND, RECEIVE) for node in nodes):
+        raise InputError(f"{path}: has no collectives, sends or receives")
+    named = any(group_of(node) for node in nodes if node.kind == COLLECTIVE)
+    return _ordered(path, nodes), _groups(path.parent / GROUPS) if named else {}
+
+
+def group_of(node: Node) -> str:
+    """The group of a collective; "" for all ranks."""
+    name = node.attributes.get("pg_name", b"")
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
+def _groups(path: Path) -> dict[str, tuple[int, ...]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in found.items()}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, AttributeError):
-        message = f'{path.parent / GROUPS}: expected groups as {{"0": [0, 1, …]}}'
-        raise InputError(message) from None
-    if not any(node.kind == COLLECTIVE for node in nodes):
-        raise InputError(f"{path}: has no collectives")
-    return nodes, known
+        raise InputError(f'{path}: expected groups as {{"0": [0, 1, …]}}') from None
 
 
-def write_ranks(folder: Path, name: str, tape: Tape, ranks: Sequence[int]) -> list[Path]:
-    """A file for every rank, and the groups."""
+def _ordered(path: Path, nodes: Sequence[Node]) -> list[Node]:
+    """Nodes in the order of the file, but each behind those that it waits for."""
+    by_number = {node.number: node for node in nodes}
+    sorter = TopologicalSorter(
+        {node.number: [one for one in node.after if one in by_number] for node in nodes}
+    )
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        circle = ", ".join(map(str, error.args[1][:6]))
+        raise InputError(f"{path}: nodes wait for each other: {circle}") from None
+    place = {node.number: k for k, node in enumerate(nodes)}
+    found: list[Node] = []
+    able = [place[number] for number in sorter.get_ready()]
+    heapify(able)
+    while able:
+        node = nodes[heappop(able)]
+        found.append(node)
+        sorter.done(node.number)
+        for number in sorter.get_ready():
+            heappush(able, place[number])
+    return found
+
+
+def write_ranks(
+    folder: Path,
+    name: str,
+    tape: Tape,
+    ranks: Sequence[int],
+    slowdown: Mapping[int, float] | None = None,
+) -> list[Path]:
+    """A file for every rank, and the groups; `slowdown` is by rank, of what it computes."""
     folder.mkdir(parents=True, exist_ok=True)
     groups: dict[tuple[int, ...], int] = {}
     paths = []
     for rank in ranks:
         path = folder / f"{name}.{rank}.et"
-        path.write_bytes(encoded(list(nodes_of(tape, rank, groups))))
+        slow = (slowdown or {}).get(rank, 1.0)
+        path.write_bytes(encoded(list(nodes_of(tape, rank, groups, slow))))
         paths.append(path)
     text = json.dumps({str(number): list(members) for members, number in groups.items()})
     (folder / GROUPS).write_text(text + "\n", encoding="utf-8")

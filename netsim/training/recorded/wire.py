@@ -67,11 +67,31 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
         yield key >> 3, value
 
 
+# Attributes hold their value under the number of its type: of those that varints and fixed sizes do
+# not tell, signed ones, those in zigzag, and whole numbers of a fixed size.
+SIGNED, ZIGZAG = (7, 9), (15, 17)
+WHOLE = {19: ("<f", "<I"), 21: ("<d", "<Q"), 23: ("<f", "<i"), 25: ("<d", "<q")}
+
+
+def typed(number: int, value: Value) -> Value:
+    """The value of an attribute, from what stands under a number."""
+    if number in SIGNED and isinstance(value, int):
+        return value - (1 << 64) if value >> 63 else value
+    if number in ZIGZAG and isinstance(value, int):
+        return (value >> 1) ^ -(value & 1)
+    if number in WHOLE and isinstance(value, float):
+        read, meant = WHOLE[number]
+        found: int = struct.unpack(meant, struct.pack(read, value))[0]
+        return found
+    return value
+
+
 def packed(value: Value) -> list[int]:
     """Numbers that were packed into one field, or the one that was not."""
     if isinstance(value, int):
         return [value]
-    assert isinstance(value, bytes)
+    if not isinstance(value, bytes):
+        raise InputError("holds a list of fractions where node numbers are expected")
     found, at = [], 0
     while at < len(value):
         number, at = read_varint(value, at)
