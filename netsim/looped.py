@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netsim.collectives import Collective, build, parameters_of
+from netsim.collectives import Collective, Stands, build, parameters_of
 from netsim.collectives.chunks import piece_count
 from netsim.nccl.schedules import Plan, coarser, loops_of, schedule_of, shorter
 from netsim.schedule import Schedule
@@ -65,9 +65,15 @@ def looped_nccl(collective: Collective, plans: Sequence[Plan], join: Join) -> Lo
 
 
 def looped_build(
-    collective: Collective, algorithm: str, parameters: Mapping[str, Any], join: Join
+    collective: Collective,
+    algorithm: str,
+    parameters: Mapping[str, Any],
+    join: Join,
+    stands: Stands | None = None,
 ) -> Looped:
     """A textbook algorithm; its loops are the pieces of its pipeline, where it has one."""
+    if stands is not None:
+        return Looped(1, lambda *_: join([build(collective, algorithm, fold=stands, **parameters)]))
     pieces = _pieces(collective, algorithm, parameters)
     others = {k: v for k, v in parameters.items() if k not in ("chunks", "chunk_bytes")}
     even, left = divmod(collective.count, max(1, pieces))

@@ -4,7 +4,7 @@ What does not fit is said here, with its place in the scenario, before anything 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,7 @@ from netsim.scenario.clusters import node_count
 from netsim.scenario.names import DTYPES
 from netsim.scenario.training import Recorded, Training
 from netsim.schedule import Schedule, combine
+from netsim.textbook import Alikeness, Place, alikeness
 from netsim.topology import Topology
 from netsim.topology.build import build_cluster
 from netsim.topology.cluster import Cluster
@@ -59,6 +60,7 @@ class Prepared:
     topology: Topology
     groups: tuple[tuple[int, ...], ...]
     jobs: tuple[Job, ...] = ()
+    memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def gpus(self) -> NDArray[np.int32]:
@@ -125,17 +127,36 @@ class Prepared:
         collective = self.collective(size, in_place=in_place)
         if not self.jobs:
             algorithm = self.cell.scenario.collective.algorithm
-            return looped_build(collective, algorithm, self.parameters, self._joined)
+            found = self.alikeness(collective) if folded else None
+            stands = found.stands if found else None
+            return looped_build(collective, algorithm, self.parameters, self._joined, stands)
         kinds = list(dict.fromkeys(self.jobs))
         places = [kinds.index(job) for job in self.jobs]
         plans = [self._plan(job, collective) for job in kinds]
-        if folded and self.cell.scenario.fold == "auto" and len(self.groups) == 1:
-            single = self.cell.scenario.launch_costs().style == "single_process"
-            together = self.gpus_per_node if single else 1
+        if folded and self._may_fold:
+            together = self._together
             plans = [folded_plan(collective, plans[0], self.topology, self.gpus, together)]
         return looped_nccl(
             collective, plans, lambda made: self._joined([made[place] for place in places])
         )
+
+    @property
+    def _may_fold(self) -> bool:
+        return self.cell.scenario.fold == "auto" and len(self.groups) == 1
+
+    @property
+    def _together(self) -> int:
+        """GPUs that one process starts, one after the other."""
+        single = self.cell.scenario.launch_costs().style == "single_process"
+        return self.gpus_per_node if single else 1
+
+    def alikeness(self, collective: Collective) -> Alikeness | None:
+        """What of a textbook algorithm is alike here; None where it is written in full."""
+        if self.jobs or not self._may_fold:
+            return None
+        place = Place(self.topology, self.gpus, self._together, self.memory)
+        algorithm = self.cell.scenario.collective.algorithm
+        return alikeness(collective, algorithm, self.parameters, place)
 
     def _joined(self, schedules: Sequence[Schedule]) -> Schedule:
         """The schedules of all communicators side by side; one stands for equal ones of all."""

@@ -24,10 +24,13 @@ from netsim.collectives import (
     spread,
 )
 from netsim.collectives.collective import NAMES, Collective, CollectiveError
+from netsim.collectives.lanes import Folding
 from netsim.collectives.memory import VerificationError
 from netsim.collectives.races import RaceError, check_races
 from netsim.collectives.ranges import Expectation
 from netsim.collectives.sizes import collective_of
+from netsim.collectives.sketch import Sketch
+from netsim.collectives.stands import Stands
 from netsim.collectives.state import States, render_text, states
 from netsim.collectives.verify import verify
 from netsim.collectives.volumes import volumes
@@ -91,8 +94,10 @@ class AlgorithmError(CollectiveError):
     """An algorithm that does not exist, does not fit, or has no such parameter."""
 
 
-def build(collective: Collective, algorithm: str, **parameters: object) -> Schedule:
-    """The schedule of an algorithm for a collective.
+def build(
+    collective: Collective, algorithm: str, *, fold: Folding = None, **parameters: object
+) -> Schedule:
+    """The schedule of an algorithm for a collective; with a Sketch or Stands where it `folds`.
 
     >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
     45
@@ -107,13 +112,24 @@ def build(collective: Collective, algorithm: str, **parameters: object) -> Sched
             choice = f"one of {', '.join(known)}" if known else "no parameter"
             message = f"{algorithm} {collective.name} has {choice}, got {name!r}"
             raise AlgorithmError(name, message + suggest(name, known))
+    if fold is not None:
+        parameters["fold"] = fold
     return function(collective, **parameters)
 
 
 def parameters_of(collective: str, algorithm: str) -> list[str]:
     """The names of an algorithm's parameters; none for an algorithm that does not exist."""
+    return [name for name in _arguments(collective, algorithm)[1:] if name != "fold"]
+
+
+def folds(collective: str, algorithm: str) -> bool:
+    """Whether an algorithm can be written down once for all that is alike."""
+    return "fold" in _arguments(collective, algorithm)
+
+
+def _arguments(collective: str, algorithm: str) -> list[str]:
     function = ALGORITHMS[collective].get(algorithm)
-    return [] if function is None else list(signature(function).parameters)[1:]
+    return [] if function is None else list(signature(function).parameters)
 
 
 def _unknown_algorithm(collective: str, algorithm: str) -> str:
@@ -134,11 +150,14 @@ __all__ = [
     "CollectiveError",
     "Expectation",
     "RaceError",
+    "Sketch",
+    "Stands",
     "States",
     "VerificationError",
     "build",
     "check_races",
     "collective_of",
+    "folds",
     "parameters_of",
     "render_text",
     "states",

@@ -9,29 +9,29 @@ import numpy as np
 
 from netsim.collectives.chunks import ceil_log2, rank_of
 from netsim.collectives.collective import Collective
-from netsim.collectives.lanes import Lanes, Part
+from netsim.collectives.lanes import Folding, Lanes, Part
 from netsim.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
 
-def broadcast(collective: Collective) -> Schedule:
+def broadcast(collective: Collective, *, fold: Folding = None) -> Schedule:
     """The ranks that have the data double every round."""
-    lanes = Lanes(collective)
+    lanes = Lanes(collective, fold=fold)
     lanes.keep()
     _spread(lanes, collective.root, IN, 0)
     return lanes.close()
 
 
-def reduce(collective: Collective) -> Schedule:
+def reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
     """The ranks that have partial sums halve every round."""
-    lanes = Lanes(collective)
+    lanes = Lanes(collective, fold=fold)
     lanes.keep()
     _collect(lanes, collective.root, SCRATCH)
     return lanes.close()
 
 
-def all_reduce(collective: Collective, *, root: int = 0) -> Schedule:
+def all_reduce(collective: Collective, *, root: int = 0, fold: Folding = None) -> Schedule:
     """A reduce to one root, then a broadcast from there."""
-    lanes, root = Lanes(collective), rank_of("root", root, collective.ranks)
+    lanes, root = Lanes(collective, fold=fold), rank_of("root", root, collective.ranks)
     lanes.keep()
     _spread(lanes, root, OUT, _collect(lanes, root, OUT))
     return lanes.close()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from netsim.collectives.blocks import around, range_parts
 from netsim.collectives.chunks import edges
 from netsim.collectives.collective import Collective
-from netsim.collectives.lanes import Ints, Lanes, Part
+from netsim.collectives.lanes import Folding, Ints, Lanes, Part
 from netsim.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
 
@@ -39,15 +39,15 @@ def core_of(n: int) -> Core:
     return Core(first[:size], first[:extras] + 1, first)
 
 
-def all_reduce(collective: Collective) -> Schedule:
+def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
-    lanes, core = Lanes(collective), core_of(collective.ranks)
+    lanes, core = Lanes(collective, fold=fold), core_of(collective.ranks)
     lanes.keep()
     size, odd = len(core.members), len(core.extras)
     bounds = edges(collective.count, size)
     whole = np.repeat(lanes.builder.pieces(collective.count), odd)
-    fold = Part(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), whole)
-    lanes.send(core.extras, core.members[:odd], [fold], 0)
+    outer = Part(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), whole)
+    lanes.send(core.extras, core.members[:odd], [outer], 0)
     step = 1 if odd else 0
     distances = [size >> k for k in range(1, size.bit_length())]
     for distance in distances:
@@ -66,15 +66,15 @@ def all_reduce(collective: Collective) -> Schedule:
     return lanes.close()
 
 
-def all_gather(collective: Collective) -> Schedule:
+def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Partners exchange all they have (recursive doubling): log2(n) steps."""
-    lanes, core = Lanes(collective), core_of(collective.ranks)
+    lanes, core = Lanes(collective, fold=fold), core_of(collective.ranks)
     copies = lanes.keep()
     n, block, odd = collective.ranks, collective.count, len(core.extras)
     bounds = np.arange(n + 1) * block
     own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
-    fold = Part(lanes.styles(np.full(odd, IN), OUT), own_block[core.extras])
-    lanes.send(core.extras, core.members[:odd], [fold], 0)
+    outer = Part(lanes.styles(np.full(odd, IN), OUT), own_block[core.extras])
+    lanes.send(core.extras, core.members[:odd], [outer], 0)
     step = 1 if odd else 0
     lanes.settle(copies, core.members[:odd])
     size = len(core.members)
@@ -95,9 +95,9 @@ def all_gather(collective: Collective) -> Schedule:
     return lanes.close()
 
 
-def reduce_scatter(collective: Collective) -> Schedule:
+def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
-    lanes, core = Lanes(collective), core_of(collective.ranks)
+    lanes, core = Lanes(collective, fold=fold), core_of(collective.ranks)
     lanes.keep()
     n, odd, size = collective.ranks, len(core.extras), len(core.members)
     everything = (np.zeros(odd, np.int64), np.full(odd, n))

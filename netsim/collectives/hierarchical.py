@@ -11,7 +11,7 @@ import numpy as np
 from netsim.collectives.chunks import edges
 from netsim.collectives.collective import Collective
 from netsim.collectives.groups import groups_of
-from netsim.collectives.lanes import Ints, Lanes
+from netsim.collectives.lanes import Folding, Ints, Lanes
 from netsim.collectives.ring import channel_styles, pass_around
 from netsim.schedule import COPY, IN, OUT, REDUCE, REDUCE_INPUT, Schedule
 
@@ -28,9 +28,10 @@ def all_reduce(
     *,
     node_size: int | None = None,
     groups: Sequence[Sequence[int]] | None = None,
+    fold: Folding = None,
 ) -> Schedule:
     """Rings inside groups of `node_size` consecutive ranks (or given `groups`) and across them."""
-    lanes = Lanes(collective)
+    lanes = Lanes(collective, fold=fold)
     lanes.keep()
     inside = groups_of(collective.ranks, node_size, groups)
     g, m = inside.shape

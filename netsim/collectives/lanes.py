@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.collectives.collective import Collective
+from netsim.collectives.sketch import Sent, Sketch
+from netsim.collectives.stands import Stands, copied
 from netsim.schedule import (
     ARRIVED,
     COPY,
@@ -26,6 +28,7 @@ from netsim.schedule import (
 
 Rows = NDArray[np.int32]
 Ints = NDArray[np.int64] | NDArray[np.int32]
+Folding = Sketch | Stands | None
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
 
 
@@ -39,9 +42,12 @@ class Part:
 
 
 class Lanes:
-    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals."""
+    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals.
 
-    def __init__(self, collective: Collective, channels: int = 1) -> None:
+    With a Sketch no rows are written, with Stands only those of lanes that stand for others.
+    """
+
+    def __init__(self, collective: Collective, channels: int = 1, fold: Folding = None) -> None:
         n = collective.ranks
         self.collective = collective
         self.ranks = n
@@ -51,6 +57,12 @@ class Lanes:
         self._open: list[tuple[Rows, Lag]] = []
         self._final: list[tuple[Rows, Lag]] = []
         self._step = 0
+        self.sketch = fold if isinstance(fold, Sketch) else None
+        self.stands = fold if isinstance(fold, Stands) else None
+        if self.sketch is not None:
+            self.sketch.begin(n, channels)
+        if self.stands is not None:
+            self.builder.fold = self.stands.fold
 
     def keep(self) -> Rows:
         """Copy the data that stays on its rank to the output, unless it is there already.
@@ -59,11 +71,20 @@ class Lanes:
         """
         copies = np.full(self.ranks, -1, np.int32)
         kept = self.collective.kept()
-        if not self.collective.in_place and len(kept.rank):
-            piece = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset)
-            rows = self.builder.rows(KEEP, kept.rank, kept.rank, piece)
-            copies[kept.rank] = rows
-            self._final += self._columns(kept.rank, rows, IN_ORDER)
+        if self.collective.in_place or not len(kept.rank):
+            return copies
+        piece, rank = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset), kept.rank
+        if self.sketch is not None:
+            self.sketch.mark(rank, kept.count, rows=1)
+            return copies
+        style: Style | Rows = KEEP
+        if self.stands is not None:
+            mine, ranks = self.stands.written(rank), self.stands.fold.ranks
+            rank, piece = rank[mine], piece[mine]
+            number = np.full(len(mine), self.builder.style(KEEP), np.int32)
+            style = copied(self.builder, number, ranks.count[rank])
+        copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
+        self._final += self._columns(rank, rows, IN_ORDER)
         return copies
 
     def style(self, src_buffer: int, dst_buffer: int, op: int = COPY, channel: int = 0) -> int:
@@ -82,6 +103,8 @@ class Lanes:
     def settle(self, rows: Rows, ranks: Ints | None = None) -> None:
         """Let what comes next on some ranks (default: all) wait for their rows, -1 for none."""
         some: Ints = np.arange(self.ranks) if ranks is None else ranks
+        if self.sketch is not None:
+            self.sketch.mark(some, np.zeros(len(some), np.int64))
         some = some[rows[some] >= 0]
         self.wait(some, rows[some], IN_ORDER)
 
@@ -103,17 +126,48 @@ class Lanes:
         """
         base = np.asarray(channel) * self.ranks
         sender, receiver = base + src, base + dst
+        ends = np.full(len(src), -1, np.int32)
+        if self.sketch is not None:
+            self.sketch.message(sender, receiver, [self._told(part) for part in parts])
+            return ends
+        written: Ints | slice = slice(None)
+        if self.stands is not None:
+            written = self.stands.written(sender)
+            sender, receiver = sender[written], self.stands.first[receiver[written]]
+            parts = [self._of_leaders(part, written, sender, len(src)) for part in parts]
         after = [(column[sender], lag) for column, lag in self._open]
         after.append((self.last[sender], ARRIVED if blocking else IN_ORDER))
         if ready:
             after += [(column[receiver], lag) for column, lag in self._open]
-        ends = np.full(len(src), -1, np.int32)
+        last = np.full(len(sender), -1, np.int32)
         for part in parts:
-            self._append(src, dst, part, step, after, ends)
-        sent = np.flatnonzero(ends >= 0)
-        self.passed(sender[sent], ends[sent], step)
-        self.wait(receiver[sent], ends[sent])
+            self._append(src[written], dst[written], part, step, after, last)
+        sent = np.flatnonzero(last >= 0)
+        self.passed(sender[sent], last[sent], step)
+        self.wait(receiver[sent], last[sent])
+        ends[written] = last
         return ends
+
+    def _told(self, part: Part) -> Sent:
+        """A part as a Sketch wants it."""
+        which: Ints | slice = slice(None) if part.which is None else part.which
+        style = part.style
+        if isinstance(style, Style):
+            style = np.full(len(part.piece), self.builder.style(style), np.int32)
+        return style, part.piece, which
+
+    def _of_leaders(self, part: Part, written: Ints, sender: Ints, size: int) -> Part:
+        """The same part of the messages that are written down."""
+        assert self.stands is not None
+        if part.which is None:
+            style = part.style if isinstance(part.style, Style) else part.style[written]
+            return Part(self.stands.styles(self.builder, style, sender), part.piece[written])
+        place = np.full(size, -1)
+        place[written] = np.arange(len(written))
+        mine = np.flatnonzero(place[part.which] >= 0)
+        which = place[part.which[mine]]
+        style = part.style if isinstance(part.style, Style) else part.style[mine]
+        return Part(self.stands.styles(self.builder, style, sender[which]), part.piece[mine], which)
 
     def _append(
         self,
@@ -150,7 +204,13 @@ class Lanes:
     def close(self) -> Schedule:
         """The finished Schedule; its last rows are one mark a rank, in order: the rank is done."""
         n = self.ranks
+        if self.sketch is not None:
+            schedule = self.builder.finish()
+            self.sketch.end(schedule.styles, schedule.pieces)
+            return schedule
         columns = [*self._open, (self.last, IN_ORDER), *self._final]
+        if self.stands is not None:
+            columns = [(column[self.stands.first], lag) for column, lag in columns]
         by_rank = [(part, lag) for column, lag in columns for part in column.reshape(-1, n)]
         after = [(rows, lag) for rows, lag in by_rank if rows.max() >= 0]
         self.builder.marks(np.arange(n), step=self._step, after=after)

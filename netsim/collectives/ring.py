@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from netsim.collectives.chunks import channel_count, edges
 from netsim.collectives.collective import Collective
-from netsim.collectives.lanes import Ints, Lanes, Part, Rows
+from netsim.collectives.lanes import Folding, Ints, Lanes, Part, Rows
 from netsim.schedule import ARRIVED, COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 
-def all_reduce(collective: Collective, *, channels: int = 1) -> Schedule:
+def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
     """Chunk c goes around once to be summed up and once more to be handed out: 2(n-1) steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k)
+    lanes = Lanes(collective, k, fold)
     lanes.keep()
     bounds = edges(collective.count, k * n)
     first = lanes.builder.pieces(np.diff(bounds), bounds[:-1])[0]
@@ -29,10 +29,10 @@ def all_reduce(collective: Collective, *, channels: int = 1) -> Schedule:
     return lanes.close()
 
 
-def all_gather(collective: Collective, *, channels: int = 1) -> Schedule:
+def all_gather(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
     """Everyone's block goes around once: n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k)
+    lanes = Lanes(collective, k, fold)
     lanes.keep()
     part, whole, count = _block_offsets(collective, k)
     first = lanes.builder.pieces(count, part, whole)[0]
@@ -43,10 +43,10 @@ def all_gather(collective: Collective, *, channels: int = 1) -> Schedule:
     return lanes.close()
 
 
-def reduce_scatter(collective: Collective, *, channels: int = 1) -> Schedule:
+def reduce_scatter(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
     """Block c starts after its owner, is summed up on its way and ends there: n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k)
+    lanes = Lanes(collective, k, fold)
     lanes.keep()
     part, whole, count = _block_offsets(collective, k)
     inner = lanes.builder.pieces(count, whole)[0]
@@ -69,8 +69,11 @@ def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
 
 def channel_styles(lanes: Lanes, phases: list[tuple[int, int, int]], channels: int) -> Rows:
     """The style of each step (source buffer, destination buffer, operation) on each channel."""
-    table = [[lanes.style(*phase, channel) for channel in range(channels)] for phase in phases]
-    return np.array(table, np.int32).reshape(len(phases), channels)
+    known = {
+        phase: [lanes.style(*phase, channel) for channel in range(channels)]
+        for phase in dict.fromkeys(phases)
+    }
+    return np.array([known[phase] for phase in phases], np.int32).reshape(len(phases), channels)
 
 
 def pass_around(
@@ -93,51 +96,72 @@ def pass_around(
     steps, (rings, length) = len(styles), ring.shape
     if steps == 0 or length == 1:
         return step
-    each = styles if styles.shape[1] == rings * length else np.repeat(styles, length, axis=1)
     channel = np.repeat(np.arange(rings) * (channels > 1), length)
-    src, dst = ring.ravel(), np.roll(ring, -1, 1).ravel()
-    pieces = _ring_pieces(np.asarray(first_piece, np.int32), rings, length, start)
-    head = lanes.send(src, dst, [Part(each[0], pieces[0])], step, channel=channel, ready=ready)
-    tail = _ring_rows(lanes, src, dst, each[1:], pieces[1:], head, length, step + 1)
+    lane = channel * lanes.ranks + ring.ravel()
+    after = np.roll(lane.reshape(ring.shape), -1, 1).ravel()
+    first = np.asarray(first_piece, np.int32)
+    if lanes.sketch is not None:
+        lanes.sketch.rings(lane, after, styles, first, length)
+        return step + steps
+    some = np.arange(rings * length) if lanes.stands is None else lanes.stands.written(lane)
+    each = styles[:, some if styles.shape[1] == rings * length else some // length]
+    pieces = _ring_pieces(first, some, length, start)
+    places = _Places(lanes, lane, after, some)
+    part = Part(each[0], pieces[0])
+    head = lanes.send(places.src, places.dst, [part], step, channel=channel[some], ready=ready)
+    tail = _ring_rows(lanes, places, each[1:], pieces[1:], head, step + 1)
     if steps > 1:
-        lanes.passed(channel * lanes.ranks + src, tail, step + steps - 1)
-        lanes.wait(channel * lanes.ranks + dst, tail)
+        lanes.passed(places.own, tail, step + steps - 1)
+        lanes.wait(places.next, tail)
     return step + steps
 
 
-def _ring_pieces(first: Rows, rings: int, length: int, start: int) -> Rows:
-    position = np.arange(length, dtype=np.int32)
-    chunk: Rows = (position + start) - np.arange(len(first), dtype=np.int32)[:, None]
+class _Places:
+    """The places of rings that are written down: their lanes, those after and the one before."""
+
+    def __init__(self, lanes: Lanes, lane: Ints, after: Ints, some: Ints) -> None:
+        stands, n = lanes.stands, lanes.ranks
+        self.own: Ints = lane[some]
+        self.next = after[some] if stands is None else stands.first[after[some]]
+        before = np.full(lanes.channels * n, -1)
+        before[after] = lane
+        earlier = before[self.own] if stands is None else stands.first[before[self.own]]
+        number = np.full(lanes.channels * n, -1, np.int32)
+        number[self.own] = np.arange(len(some), dtype=np.int32)
+        self.before = number[earlier]
+        self.src = (lane[some] % n).astype(np.int32)
+        self.dst = (after[some] % n).astype(np.int32)
+
+
+def _ring_pieces(first: Rows, some: Ints, length: int, start: int) -> Rows:
+    """The piece of each step at some places of all rings."""
+    place = some.astype(np.int32)
+    ring = place // np.int32(length) * np.int32(length)
+    chunk: Rows = (place - ring + start) - np.arange(len(first), dtype=np.int32)[:, None]
     chunk %= length
     chunk += first[:, None]
-    offset = np.arange(rings, dtype=np.int32)[:, None] * np.int32(length)
-    pieces: Rows = chunk[:, None, :] + offset
-    return pieces.reshape(len(first), rings * length)
+    chunk += ring
+    return chunk
 
 
 def _ring_rows(
-    lanes: Lanes,
-    src: Rows,
-    dst: Rows,
-    styles: Rows,
-    pieces: Rows,
-    head: Rows,
-    length: int,
-    step: int,
+    lanes: Lanes, places: _Places, styles: Rows, pieces: Rows, head: Rows, step: int
 ) -> Rows:
     """All steps but the first at once: each row follows two of the step before."""
     steps, width = styles.shape
     place = np.arange(width, dtype=np.int32)
-    before = place // length * length + (place - 1) % length
     base = np.int32(head[0]) + np.arange(steps, dtype=np.int32) * np.int32(width)
+    if lanes.stands is not None:
+        owner = np.tile(places.own, (steps, 1)).astype(np.int64)
+        styles = lanes.stands.styles(lanes.builder, styles, owner)
     rows = lanes.builder.rows(
         styles.ravel(),
-        np.tile(src, steps),
-        np.tile(dst, steps),
+        np.tile(places.src, steps),
+        np.tile(places.dst, steps),
         pieces.ravel(),
         step=np.repeat(np.arange(step, step + steps, dtype=np.int32), width),
         after=[
-            (np.add.outer(base, before).ravel(), ARRIVED),
+            (np.add.outer(base, places.before).ravel(), ARRIVED),
             (np.add.outer(base, place).ravel(), IN_ORDER),
         ],
     )

@@ -74,6 +74,11 @@ class Builder:
         self._grouped |= style.kind in (MULTICAST, SWITCH_REDUCE)
         return self._styles.setdefault(style, len(self._styles))
 
+    @property
+    def styles(self) -> tuple[Style, ...]:
+        """All styles so far, by number."""
+        return tuple(self._styles)
+
     def lag(self, lag: Lag) -> int:
         """The number of a lag."""
         return self._lags.setdefault(lag, len(self._lags))

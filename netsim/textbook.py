@@ -1,0 +1,79 @@
+"""Textbook algorithms whose equal parts are written down once: what stands for what on a topology.
+
+An algorithm is sketched first, with a hop for each message but no rows; from the classes of what
+is sketched follows which lanes are written.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.collectives import Collective, Sketch, Stands, build, folds
+from netsim.program.symmetry import alike, symmetry_of
+from netsim.schedule import Skeleton
+from netsim.topology import Topology
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an algorithm runs; `together` GPUs of a process start one after the other. `memory`
+    keeps what was found for other sizes.
+    """
+
+    topology: Topology
+    gpus: NDArray[np.int32]
+    together: int
+    memory: dict[object, Any]
+
+
+@dataclass(frozen=True)
+class Alikeness:
+    """What stands for what (None: nothing for anything else), and rows so and in full."""
+
+    stands: Stands | None
+    rows: int
+    full: int
+
+
+def alikeness(
+    collective: Collective, algorithm: str, parameters: Mapping[str, Any], place: Place
+) -> Alikeness | None:
+    """What of an algorithm is alike; None if it cannot be written down so."""
+    if not folds(collective.name, algorithm) or collective.ranks == 1:
+        return None
+    sketch = Sketch()
+    build(collective, algorithm, fold=sketch, **parameters)
+    skeleton = sketch.skeleton(np.arange(collective.ranks) % place.together)
+    key = _key(skeleton)
+    if key not in place.memory:
+        place.memory[key] = _stands(skeleton, place)
+    stands: Stands | None = place.memory[key]
+    marks, full = collective.ranks, int(sketch.rows.sum())
+    if stands is None:
+        return Alikeness(None, full + marks, full + marks)
+    return Alikeness(stands, int(sketch.rows[stands.leading].sum()) + marks, full + marks)
+
+
+def _stands(skeleton: Skeleton, place: Place) -> Stands | None:
+    found = symmetry_of(skeleton, place.topology, place.gpus)
+    if found is None:
+        return None
+    blocks = alike(found.block.astype(np.uint64))
+    if (blocks.count == 1).all():
+        return None
+    return Stands(found.fold, blocks.first, blocks.count)
+
+
+def _key(skeleton: Skeleton) -> bytes:
+    """What tells skeletons of one size from those of others."""
+    parts: list[NDArray[Any]] = [skeleton.kind, skeleton.turn]
+    for hops in skeleton.hops:
+        parts += [hops.src, hops.dst, hops.label, np.array([hops.channel])]
+    found = blake2b(digest_size=16)
+    for part in parts:
+        found.update(np.ascontiguousarray(part).tobytes() + b"|")
+    return found.digest()
