@@ -4,7 +4,6 @@ import pytest
 
 from netsim.prepared import Prepared, prepare
 from netsim.scenario.cells import expand
-from netsim.simulate import simulate_size
 from netsim.yamlio.source import parse_source
 from tests.nccl.test_folding import compare
 
