@@ -46,7 +46,7 @@ def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...
             )
         topology = said.machine
         notes.append(f"taken from the log: {topology} ({run.gpu_name})")
-    given = _completed(question.given, said, topology, notes)
+    given = _completed(question.given, said, topology, notes, run.file)
     answer = asked(topology, run.collective, given)
     return answer.source, (*notes, *answer.notes)
 
@@ -64,10 +64,10 @@ def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Pr
     return prepared
 
 
-def _completed(given: Given, said: Proposal, topology: str, notes: list[str]) -> Given:
+def _completed(given: Given, said: Proposal, topology: str, notes: list[str], file: str) -> Given:
     """The options, and what the log says where they say nothing."""
     flags = dict(given.flags)
-    counts = _counts(flags, said, topology)
+    counts = _counts(flags, said, topology, file)
     known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
     for name, value in known.items():
         if value is not None and flags.get(name) is None:
@@ -79,7 +79,9 @@ def _completed(given: Given, said: Proposal, topology: str, notes: list[str]) ->
     return replace(given, flags=flags, variables=(*given.variables, *more))
 
 
-def _counts(flags: dict[str, object], said: Proposal, topology: str) -> dict[str, int | None]:
+def _counts(
+    flags: dict[str, object], said: Proposal, topology: str, file: str
+) -> dict[str, int | None]:
     """Hosts and GPUs of each, from ranks and hosts of the log."""
     if said.ranks is None or said.ranks[0] != said.ranks[1] or Path(topology).suffix:
         return {}
@@ -90,6 +92,13 @@ def _counts(flags: dict[str, object], said: Proposal, topology: str) -> dict[str
     ranks, gpus = said.ranks[0], flags.get("gpus_per_node")
     nodes = flags.get("nodes") or said.hosts
     if isinstance(nodes, int) and ranks % nodes == 0:
+        if gpus is None and ranks // nodes > machine.gpu.count:
+            said_hosts = f"{nodes} host{'s' * (nodes > 1)}"
+            raise InputError(
+                f"{file}: the log has {ranks} ranks on {said_hosts}, "
+                f"{topology} has {machine.gpu.count} GPUs",
+                hint="give --nodes, or another --topology",
+            )
         return {"nodes": nodes, "gpus_per_node": ranks // nodes}
     each = gpus if isinstance(gpus, int) else min(machine.gpu.count, ranks)
     if ranks % each:

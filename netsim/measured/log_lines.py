@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 TYPES = (
     "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|float16|float32|float64|"
-    "fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp8"
+    "bf16|fp16|fp32|fp64|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp8"
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-CORE = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?![\w.])(.*)", re.DOTALL)
+CORE = re.compile(rf"(?<![\w.,\-])(\d+)\s+(\d+)\s+({TYPES})(?![\w.])(.*)", re.DOTALL)
 HEADER = re.compile(r"#\s*(?:\S+\s+)*?size\s+count\s+(?:\(elements\)\s+)?type\b(.*)")
 DEVICE = re.compile(
     r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s*"
@@ -40,7 +40,7 @@ PREFIX = re.compile(
     )\s*""",
     re.VERBOSE,
 )
-NUMBERS = re.compile(r"^\s*\d+\s+\d+\s+\S")
+NUMBERS = re.compile(r"^\s*-?\d[\d,]*\s+\d[\d,]*\s+\S")
 LABELS = ("redop", "root")
 OPS = frozenset(("sum", "prod", "max", "min", "avg", "mulsum", "none", "all"))
 ALGORITHMS = {
@@ -105,13 +105,11 @@ def header_columns(text: str) -> tuple[str, ...]:
 def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
     """The cells of a row, or why it is not understood."""
     size, count, dtype, rest = match.groups()
-    if "timestamp" not in header:
-        rest = STAMP.sub("", rest)
-    tokens = rest.split()
+    tokens = STAMP.sub("", rest).split()
     labels: dict[str, str] = {}
     if tokens and tokens[0].casefold() in OPS:
         labels["redop"] = tokens.pop(0)
-    columns = [name for name in header if name not in LABELS]
+    columns = [name for name in header if name not in (*LABELS, "timestamp")]
     rooted = "root" in header or (not header and len(tokens) in (5, 7, 9))
     if tokens and rooted and _is_int(tokens[0]) and len(tokens) != len(columns):
         labels["root"] = tokens.pop(0)
@@ -119,7 +117,6 @@ def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
         if len(tokens) not in BY_COUNT:
             return f"{len(tokens)} values and no header above"
         columns = list(BY_COUNT[len(tokens)])
-    columns = [name for name in columns if name != "timestamp"]
     if len(tokens) > len(columns):
         return f"expected {len(columns)} values after the type, got {len(tokens)}"
     halves = _halves(columns, tokens)

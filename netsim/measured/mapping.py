@@ -21,7 +21,10 @@ from netsim.yamlio.source import Source
 
 LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
 GPUS_A_PROCESS = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =](\d+)")
-DTYPE_NAMES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "fp16": "half", "bf16": "bfloat16"}
+DTYPE_NAMES = {
+    "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "fp16": "half", "bf16": "bfloat16",
+    "fp32": "float", "fp64": "double",
+}  # fmt: skip
 ONLY_CHOICE = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_COLLNET_ENABLE")
 
 

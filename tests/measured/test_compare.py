@@ -114,3 +114,25 @@ def test_mistakes_have_one_message(
     assert done.code == 2
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_log_of_more_gpus_than_the_machine_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "all_reduce.log"
+    log = simulated_log(tmp_path, capsys).read_text().splitlines()
+    devices = [
+        f"#  Rank {rank:2} Group  0 Pid  41 on   host device {rank:2} [0000:1b:00] GPU"
+        for rank in range(16)
+    ]
+    place = next(n for n, line in enumerate(log) if "size" in line and "count" in line)
+    bare = [line for line in log[:place] if "Rank" not in line]
+    small = [
+        line for line in log[place:] if not line.split()[0].isdigit() or len(line.split()[0]) < 5
+    ]
+    path.write_text("\n".join([*bare, *devices, *small]))  # too small for busbw to tell ranks
+    for verb in ("compare", "calibrate"):
+        done = netsim(capsys, verb, path, "--topology", PAIR)
+        assert done.code == 2
+        assert f"the log has 16 ranks on 1 host, {PAIR} has 2 GPUs" in done.err
+        assert "--gpus-per-node" not in done.err

@@ -124,6 +124,20 @@ def test_rows_that_are_not_understood_are_told_with_their_line(row: str, said: s
     assert len(run.rows) == 1
 
 
+@pytest.mark.parametrize("size", ["1,048,576", "-1048576"])
+def test_no_part_of_a_number_is_taken_for_a_size(size: str) -> None:
+    run = one(START, NEW, ROW.replace("1048576", size), NEXT)
+    assert [row.size_bytes for row in run.rows] == [2**21]
+    assert [str(problem).split(":")[0] for problem in run.problems] == ["line 3"]
+
+
+@pytest.mark.parametrize("end", ["  2026-11-21 06:25:09", "  2026-11-21T06:25:09Z"])
+def test_times_of_day_may_end_rows(end: str) -> None:
+    run = one(START, NEW + "  timestamp", ROW + end, NEXT + end)
+    assert [row.in_place for row in run.rows] == [pytest.approx(49e-6), pytest.approx(69e-6)]
+    assert not run.problems
+
+
 def test_cut_rows_keep_what_is_whole() -> None:
     run = one(START, NEW, ROW, NEXT[:88])
     assert run.rows[1].out_of_place == pytest.approx(70e-6)
