@@ -16,6 +16,7 @@ from netsim.workloads.tape import Deps
 
 AHEAD = 2  # units gathered and not yet given up, that limit_all_gathers allows
 OUTERMOST = "root"
+ACROSS = "dp replicas"  # copies have a communicator of their own, and so a stream
 
 
 @dataclass
@@ -123,6 +124,7 @@ class Fsdp(Alone):
                 outer = self.replica.exchange(
                     "gradients across", "all_reduce", part,
                     after if found is None else (found,), expert=expert, groups=self._outer(expert),
+                    stream=ACROSS,
                 )  # fmt: skip
                 self.scattered += [one for one in (found, outer) if one is not None]
 

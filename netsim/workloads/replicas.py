@@ -48,13 +48,14 @@ class Replica:
 
     def exchange(
         self, name: str, collective: str, nbytes: int, after: Deps, *,
-        expert: bool = False, groups: Ranks | None = None, dtype: str = "",
+        expert: bool = False, groups: Ranks | None = None, dtype: str = "", stream: str = KIND,
     ) -> int | None:  # fmt: skip
-        """A collective of replicas on the stream of data parallelism."""
+        """A collective of replicas, on the stream of data parallelism unless another is named."""
         where = self.groups[expert] if groups is None else groups
         return self.tape.collective(
-            name, KIND, collective, where, nbytes, after, dtype=dtype or self.setting.gradient_dtype
-        )
+            name, KIND, collective, where, nbytes, after, stream=stream,
+            dtype=dtype or self.setting.gradient_dtype,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

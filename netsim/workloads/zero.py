@@ -83,8 +83,9 @@ class Zero(Alone):
 
     def _gather(self, bucket: Bucket, after: Deps) -> None:
         s = self.replica.setting
-        made = self.replica.exchange(
-            f"weights {bucket.number}", "all_gather", bucket.count * s.element, after,
-            expert=bucket.expert, dtype=s.dtype,
-        )  # fmt: skip
+        with self.replica.tape.naming(""):  # whichever layer is about to run
+            made = self.replica.exchange(
+                f"weights {bucket.number}", "all_gather", bucket.count * s.element, after,
+                expert=bucket.expert, dtype=s.dtype,
+            )  # fmt: skip
         self.gathered[bucket.number] = -1 if made is None else made

@@ -153,3 +153,25 @@ def test_experts_send_tokens_back_after_both_gradients() -> None:
     ]  # fmt: skip
     sent = number(tape, "layer 1", "dispatch gradient")
     assert number(tape, "layer 1", "experts dgrad+experts wgrad") in tape.tasks[sent].after
+
+
+def test_hybrid_sharding_sums_across_copies_beside_the_next_gather() -> None:
+    tape = tape_of(dp=8, data="fsdp", shard=4, no_sync=False, batch=8)
+    across = [k for k, t in enumerate(tape.tasks) if t.name == "gradients across"]
+    assert {tape.tasks[k].stream for k in across} == {"dp replicas"}
+    for k in across:
+        (scatter,) = tape.tasks[k].after
+        assert tape.tasks[scatter].collective == "reduce_scatter"
+        assert tape.tasks[scatter].layer == tape.tasks[k].layer
+    gathers = [k for k, t in enumerate(tape.tasks) if t.collective == "all_gather"]
+    assert not any(waits(tape, gather, k) for gather in gathers for k in across if k < gather)
+    optimizer = next(k for k, t in enumerate(tape.tasks) if t.name == "optimizer")
+    assert set(across) <= set(tape.tasks[optimizer].after)
+
+
+def test_the_distributed_optimizer_gathers_the_first_layers_first() -> None:
+    tape = tape_of(dp=8, data="distributed-optimizer", forward_prefetch=True, batch=8)
+    gathers = [t for t in calls(tape, "dp") if t.collective == "all_gather"]
+    numbers = [int(t.name.split()[1]) for t in gathers]
+    assert numbers == sorted(numbers, reverse=True)
+    assert {t.layer for t in gathers} == {""}
