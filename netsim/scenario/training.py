@@ -124,10 +124,13 @@ class Parallelism(Model):
 
 
 class Pipeline(Model):
-    """How stages work through micro-batches; `chunks` of layers a stage when interleaved."""
+    """How stages work through micro-batches; `chunks` of layers a stage when interleaved. `stages`:
+    the layers of each (blocks of a transformer; with chunks those of all first chunks, then on).
+    """
 
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "naive"] | None = None
     chunks: Count = 1
+    stages: ListOf[Count] = ()
     blocking_sends: bool | None = None
 
     @model_validator(mode="after")
@@ -240,6 +243,7 @@ class Training(Model):
     replicas: Replicas = Field(default_factory=Replicas)
     compression: CompressionConfig = Field(default_factory=CompressionConfig)
     recompute: Literal["none", "selective", "full"] = "none"
+    attention: Literal["fused", "unfused"] = "fused"
     imbalance: Annotated[float, Field(ge=1, strict=False)] = 1.0
     optimizer: Literal["adam", "sgd", "sgd-momentum"] = "adam"
     extras: ListOf[ExtraConfig] = ()

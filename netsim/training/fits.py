@@ -46,9 +46,13 @@ def _transformer(s: Setting, m: Transformer) -> Iterator[Misfit]:
         yield (*where, "tp"), f"{m.kv_heads} KV heads do not go with tp {tp}"
     if m.ffn % tp:
         yield (*where, "tp"), f"the FFN of {m.ffn} is not divisible by tp {tp}"
-    if m.layers % (pp * s.chunks):
+    if m.layers % (pp * s.chunks) and not s.stage_layers:
         chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
-        yield (*where, "pp"), f"{m.layers} layers are not divisible by pp {pp}{chunks}"
+        message = (
+            f"{m.layers} layers are not divisible by pp {pp}{chunks}; "
+            f"pipeline.stages may say how many each has: {_example(m.layers, pp * s.chunks)}"
+        )
+        yield (*where, "pp"), message
     if ep > 1 and not m.experts:
         yield (*where, "ep"), f"{m.name} has no experts to divide by ep {ep}"
     elif m.experts % ep:
@@ -80,13 +84,14 @@ def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
                 ("parallelism", axis),
                 f"a list of layers cannot be divided by {axis}, only dp and pp",
             )
-    if len(m.layers) < s.degree("pp") * s.chunks:
+    if len(m.layers) < s.degree("pp") * s.chunks and not s.stage_layers:
         parts = s.degree("pp") * s.chunks
         yield ("parallelism", "pp"), f"{len(m.layers)} layers do not make {parts} parts"
 
 
 def _pipeline(s: Setting) -> Iterator[Misfit]:
     pp, m = s.degree("pp"), s.micro_batches
+    yield from _stages(s)
     if s.chunks > 1 and pp == 1:
         yield ("pipeline", "chunks"), "several chunks a stage need pp of 2 or more"
     if s.schedule == "interleaved" and m % pp:
@@ -99,6 +104,26 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
             ("pipeline", "schedule"),
             f"zb-h1 keeps gradients back, which {s.data} scatters at once",
         )
+
+
+def _stages(s: Setting) -> Iterator[Misfit]:
+    """Whether layers that are stated by stage are as many as there are."""
+    where = ("pipeline", "stages")
+    given, parts = s.stage_layers, s.degree("pp") * s.chunks
+    layers = s.model.layers if isinstance(s.model, Transformer) else len(s.model.layers)
+    if given and len(given) != parts:
+        chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
+        yield where, f"expected {parts} numbers for pp {s.degree('pp')}{chunks}, got {len(given)}"
+    elif given and sum(given) != layers:
+        yield where, f"expected {layers} layers in all, got {sum(given)}"
+
+
+def _example(layers: int, parts: int) -> str:
+    """Layers by stage, the later ones with fewer."""
+    each, more = divmod(layers, parts)
+    found = [each + (number < more) for number in range(parts)]
+    shown = [str(one) for one in (found if parts <= 8 else found[:3])]
+    return f"[{', '.join(shown)}{', …' if parts > 8 else ''}]"
 
 
 def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:

@@ -17,6 +17,7 @@ from netsim.workloads.roofline import (
     GEMM_OTHER,
     KERNEL,
     MEMORY_FRACTION,
+    ONE_TILE_A_BLOCK,
     Roofline,
 )
 from netsim.workloads.setting import ELEMENT, Setting
@@ -62,8 +63,10 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
         sequence_parallel=sequential and grid.degrees["tp"] > 1,
         context=parallel.context,
         recompute=work.recompute,
+        attention=work.attention,
         schedule=schedule,
         chunks=pipeline.chunks,
+        stage_layers=tuple(pipeline.stages),
         blocking_sends=schedule != "interleaved" if blocking is None else blocking,
         imbalance=work.imbalance,
         expert_tensor=parallel.expert_tensor,
@@ -113,6 +116,7 @@ def _roofline(work: Training, cluster: Cluster) -> Roofline:
         memory=own.memory_efficiency or MEMORY_FRACTION,
         kernel=KERNEL if own.kernel is None else own.kernel,
         element=ELEMENT[work.dtype],
+        stores_beside=gpu.arch not in ONE_TILE_A_BLOCK,
     )
 
 

@@ -14,6 +14,9 @@ RESIDUAL_NORM = 5  # two in, sum and normalised out, read again by the norm
 RESIDUAL = 3
 ROTARY = 2
 ATTENTION_BACKWARD_FLOPS = 2.5  # FlashAttention recomputes the scores: five products for two
+# Unfused, softmax and dropout each read and write all scores (backward softmax reads two), and
+# dropout a mask of one byte.
+SOFTMAX, SOFTMAX_BACKWARD, DROPOUT_MASK = 4, 5, 1
 
 
 def forward_block(shapes: Shapes, layer: Layer) -> list[Part]:
@@ -30,9 +33,26 @@ def backward_block(shapes: Shapes, layer: Layer) -> list[Part]:
 
 
 def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
-    flops = shapes.attention_flops * (ATTENTION_BACKWARD_FLOPS if backward else 1)
     s = shapes.setting
+    if s.attention == "unfused":
+        return _unfused_seconds(shapes, backward=backward)
+    flops = shapes.attention_flops * (ATTENTION_BACKWARD_FLOPS if backward else 1)
     return s.roofline.attention_seconds(flops, s.dtype, backward=backward)
+
+
+def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
+    """Scores, softmax, dropout and their use as kernels of their own: masked scores are computed,
+    and every kernel reads and writes all of them. The products' own bytes are in their rooflines.
+    """
+    s, products = shapes.setting, shapes.scores
+    if backward:
+        work = input_gradients(s.roofline, s.dtype, products)
+        work += weight_gradients(s.roofline, s.dtype, products)
+    else:
+        work = forward(s.roofline, s.dtype, products)
+    passes = SOFTMAX_BACKWARD if backward else SOFTMAX
+    pairs = products[0].batch * products[0].rows * products[0].outputs
+    return work + s.roofline.stream_seconds(pairs * (passes * s.element + DROPOUT_MASK), 2)
 
 
 def _attention_forward(shapes: Shapes) -> list[Part]:

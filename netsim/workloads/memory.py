@@ -139,7 +139,19 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
     else:
         mlp = m.ffn * _width(m) / tp
     # Inputs of both norms and of both column-parallel products.
-    return 4 * _inputs(s, m) + s.element * tokens * (attention + mlp)
+    return 4 * _inputs(s, m) + s.element * tokens * (attention + mlp) + _unfused(s, m)
+
+
+def _unfused(s: Setting, m: Transformer) -> float:
+    """What kernels of attention's parts keep more: softmax's output, dropout's mask and output;
+    and masks of one byte of both dropouts outside.
+    """
+    if s.attention == "fused":
+        return 0.0
+    masks = 2 * _inputs(s, m) / s.element
+    if s.recompute == "selective":
+        return masks
+    return masks + (2 * s.element + 1) * s.tokens * s.sequence * m.heads / s.degree("tp")
 
 
 def _width(m: Transformer) -> int:

@@ -15,6 +15,7 @@ TILES = ((256, 128, 1.0), (128, 128, 0.92), (128, 64, 0.75), (64, 64, 0.55))
 # cuBLAS. H100 and newer are held back by their power limit: 600-750 of 989.
 GEMM_FRACTION = {"sm_70": 0.80, "sm_80": 0.85, "sm_90": 0.70, "sm_100": 0.72, "sm_103": 0.72}
 GEMM_OTHER = 0.70
+ONE_TILE_A_BLOCK = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89")  # before Hopper's TMA stores
 # FlashAttention-2 reaches 0.73 of the peak of A100, version 3 0.65-0.75 of that of H100 forward;
 # backward is about 0.8 of that (their papers' tables for head size 128).
 ATTENTION_FRACTION = {"sm_80": 0.65, "sm_90": 0.60}
@@ -28,7 +29,8 @@ KERNEL = 2.5e-6  # from kernel to kernel on a stream
 class Roofline:
     """One GPU: dense peaks by dtype (FLOP/s), memory bandwidth (bytes/s), SMs, what is reached.
 
-    `other_sms` is for what a kernel never gets. All figures can be replaced by the user's own.
+    All figures can be replaced by the user's own. `stores_beside`: a block writes one tile of
+    a product while it computes the next, as persistent kernels do; else it computes nothing then.
     """
 
     flops: Mapping[str, float]
@@ -39,6 +41,7 @@ class Roofline:
     memory: float = MEMORY_FRACTION
     kernel: float = KERNEL
     element: int = field(default=2)
+    stores_beside: bool = True
 
     def peak(self, dtype: str) -> float:
         """The dense peak for a data type, or for the one it would be computed in."""
@@ -54,9 +57,12 @@ class Roofline:
         if min(m, n, k, batch) <= 0:
             return 0.0
         area = min(self._area(m, n, batch, *tile) for tile in TILES)
-        rate = self.peak(dtype) * self.gemm
-        moved = batch * (m * k + k * n + m * n) * self.element
-        return max(2.0 * area * k / rate, moved / (self.bandwidth * self.memory)) + self.kernel
+        work = 2.0 * area * k / (self.peak(dtype) * self.gemm)
+        reached = self.bandwidth * self.memory
+        read, written = (batch * many * self.element for many in (m * k + k * n, m * n))
+        if not self.stores_beside:
+            work += written / reached
+        return max(work, (read + written) / reached) + self.kernel
 
     def _area(self, m: int, n: int, batch: int, rows: int, columns: int, part: float) -> float:
         """Elements of the result that full waves of tiles would have made in the same time."""

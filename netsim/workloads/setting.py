@@ -5,7 +5,7 @@ It is what scenario files become; nothing in it is optional. Sizes are in elemen
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from netsim.workloads.grid import Grid
 from netsim.workloads.model import Layer, Model, Transformer, layers_of
@@ -46,8 +46,10 @@ class Setting:
     sequence_parallel: bool = False
     context: str = "p2p"
     recompute: str = "none"
+    attention: str = "fused"
     schedule: str = "1f1b"
     chunks: int = 1
+    stage_layers: tuple[int, ...] = ()
     blocking_sends: bool = True
     imbalance: float = 1.0
     expert_tensor: bool = True
@@ -123,13 +125,15 @@ class Setting:
     def stages(self) -> list[list[tuple[Layer, ...]]]:
         """The layers of every pipeline stage, chunk by chunk: `stages()[stage][chunk]`.
 
-        Blocks are divided evenly; the embedding goes with the first chunk, the head with the last.
+        Blocks are divided evenly, or as `stage_layers` says; the embedding goes with the first
+        chunk, the head with the last.
         """
         every = layers_of(self.model)
         parts, p = self.degree("pp") * self.chunks, self.degree("pp")
         ends = (every[:1], every[-1:]) if isinstance(self.model, Transformer) else ((), ())
         middle = every[len(ends[0]) : len(every) - len(ends[1])]
-        edges = [number * len(middle) // parts for number in range(parts + 1)]
+        even = [number * len(middle) // parts for number in range(parts + 1)]
+        edges = [0, *accumulate(self.stage_layers)] if self.stage_layers else even
         pieces = [middle[a:b] for a, b in pairwise(edges)]
         pieces[0] = (*ends[0], *pieces[0])
         pieces[-1] = (*pieces[-1], *ends[1])

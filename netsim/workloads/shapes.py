@@ -88,6 +88,15 @@ class Shapes:
         pairs = float(self.tokens) * self.setting.sequence / (2 if m.causal else 1)
         return 2.0 * pairs * each * m.heads / self.tp
 
+    @property
+    def scores(self) -> tuple[Linear, Linear]:
+        """The products with all keys and with all values, which kernels that store scores make."""
+        m, heads = self.model, self.model.heads // self.tp * self.setting.micro
+        rows, keys = self.tokens // self.setting.micro, self.setting.sequence
+        value = m.latent.value if m.latent else m.head
+        width = m.latent.nope + m.latent.rope if m.latent else m.head
+        return Linear(rows, width, keys, heads), Linear(rows, keys, value, heads)
+
     def mlp_in(self, ffn: int) -> tuple[Linear, ...]:
         """The first product of a dense MLP."""
         width = (2 if self.model.gated else 1) * ffn // self.tp

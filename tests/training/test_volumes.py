@@ -4,9 +4,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from netsim.training.tables import sent_bytes
-from netsim.workloads.memory import memory_of, states_of
+from netsim.workloads.memory import activation_bytes, memory_of, states_of
 from netsim.workloads.model import layers_of
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import training_step
@@ -154,3 +156,63 @@ def test_1f1b_keeps_activations_of_fewer_micro_batches_than_gpipe(p: int) -> Non
         assert kept["gpipe"][k] == pytest.approx(16 / (p - k) * kept["1f1b"][k])
     assert kept["gpipe"][-1] == pytest.approx(16 * one)
     assert head > 0
+
+
+@given(
+    st.sampled_from([1, 2, 4, 8]),
+    st.integers(1, 4),
+    st.sampled_from([64, 256, 1024]),
+    st.booleans(),
+)
+def test_activations_are_those_of_korthikanti(t: int, b: int, s: int, stored: bool) -> None:
+    """sbh(34 + 5as/h)/t with sequence parallelism, sbh(10 + (24 + 5as/h)/t) without."""
+    gpt = replace(SMALL, gated=False, biases=True, ffn=4 * SMALL.hidden)
+    sbh, scores = s * b * SMALL.hidden, 5 * SMALL.heads * s / SMALL.hidden * stored
+    block = layers_of(gpt)[1]
+    for divided in (False, True):
+        one = setting(
+            tp=t, model=gpt, micro=b, batch=b, sequence=s, attention="unfused",
+            sequence_parallel=divided, recompute="none" if stored else "selective",
+        )  # fmt: skip
+        closed = (34 + scores) / t if divided else 10 + (24 + scores) / t
+        assert activation_bytes(one, block) == pytest.approx(sbh * closed)
+
+
+@given(
+    st.sampled_from(["ddp", "zero1", "zero2", "zero3"]), st.integers(1, 4096), st.floats(1e6, 1e13)
+)
+def test_states_follow_the_formulas_at_any_size(data: str, n: int, parameters: float) -> None:
+    closed = {
+        "ddp": 16, "zero1": 4 + 12 / n, "zero2": 2 + 14 / n, "zero3": 16 / n,
+    }  # fmt: skip
+    found = states_of(data, n, 2, 2, "adam").total * parameters
+    assert found == pytest.approx(closed[data] * parameters)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 4), st.sampled_from([1, 2, 4]), st.integers(1, 3), st.sampled_from([1, 2, 4]),
+    st.sampled_from(["ddp", "zero1", "zero2", "distributed-optimizer"]),
+)  # fmt: skip
+def test_volumes_hold_at_combined_degrees(d: int, t: int, c: int, p: int, data: str) -> None:
+    """Any dp x tp x cp x pp: each axis sends what it does alone, of what the others leave it."""
+    if data == "zero2" and p > 1:
+        return
+    sequence = 48 * 2 * c
+    s = setting(dp=d, tp=t, cp=c, pp=p, data=data, batch=2 * d, sequence=sequence)
+    n, message = d * c, sequence // c * SMALL.hidden * 2
+    for stage in range(p):
+        rank = int(s.grid.stage(stage)[0])
+        held = memory_of(s, stage).weights
+        assert sent(s, "dp", rank) == pytest.approx(2 * (n - 1) / n * held, rel=1e-3)
+        blocks = SMALL.layers // p
+        full = [task for task in tasks_of(s, "tp", rank) if task.nbytes == message]
+        ends = (stage == 0) + (stage == p - 1)
+        assert len(full) == (2 * (4 * blocks + ends) if t > 1 else 0)
+        kv = 2 * (sequence // c) * SMALL.hidden // t * 2
+        ring = sum(task.nbytes for task in tasks_of(s, "cp", rank))
+        assert ring == 2 * blocks * (c - 1) * 3 * kv
+        hands = [task for task in tasks_of(s, "pp", rank) if task.collective == "p2p"]
+        assert sum(task.nbytes for task in hands) == (
+            2 * message * (2 * (p > 1) + 2 * (0 < stage < p - 1))
+        )
