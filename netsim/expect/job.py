@@ -57,6 +57,7 @@ class Job:
             self.comm.min_cc,
             cpu_vendor=self.comm.cpu_vendor,
             plugin=message_plugin(transport, self.comm.settings),
+            rccl=self.comm.rccl,
         )
         return calibrated(usual, self.calibration)
 

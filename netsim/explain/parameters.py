@@ -32,6 +32,7 @@ LABELS = {
     "nic_msg": "NIC message",
     "nvls": "in-switch reduction",
     "host": "host launch",
+    "bus": "PCIe both ways",
 }
 
 

@@ -29,6 +29,7 @@ _KINDS = {
     "nic_msg": "NIC messages",
     "nvls": "NVLS",
     "host": "launch",
+    "bus": "PCIe both ways",
 }
 
 

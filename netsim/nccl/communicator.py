@@ -36,6 +36,7 @@ class Communicator:
     most_local_ranks: int = 0  # 0: the same on every node
     fewest_local_ranks: int = 0
     nvswitch: bool = False
+    rccl: bool = False  # GPUs of AMD
     network_collectives: bool = False  # the fabric and its plugin reduce in switches
     offload_network: bool = False
     version: Version = NEWEST

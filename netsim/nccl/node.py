@@ -103,6 +103,7 @@ def communicator(
         nvls_channels=nvls_channels(min(capabilities), n_nodes, facts_of(version), settings),
         n_heads=_heads(node),
         nvswitch=bool(node.table.graph.of_kind("NVS")),
+        rccl=any(node.table.graph.gpu(gpu).gcn for gpu in node.table.gpus),
         network_collectives=network_collectives,
         version=version,
         settings=settings,

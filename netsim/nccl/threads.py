@@ -10,6 +10,7 @@ from netsim.nccl.names import Algorithm, Protocol
 
 WARP = 32
 FEWEST_THREADS = 3 * WARP
+RCCL_THREADS = 256  # of RCCL's blocks with every protocol (src/include/device.h)
 PCI_BUS = 12.0  # GB/s up to which half the threads keep a ring busy
 
 
@@ -67,6 +68,8 @@ def most_threads(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -
     """Threads of one channel for calls of any size."""
     if algorithm not in ("Ring", "Tree"):
         return 640
+    if comm.rccl:
+        return comm.settings.n_threads or RCCL_THREADS
     if protocol == "LL128":
         return comm.settings.ll128_threads or 640
     slow_ring = algorithm == "Ring" and comm.ring.n_channels * comm.ring.bw_intra <= PCI_BUS

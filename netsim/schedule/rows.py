@@ -26,7 +26,7 @@ OP_NAMES = ("copy", "reduce", "reduce_input")
 IN, OUT, SCRATCH = range(3)
 BUFFER_NAMES = ("in", "out", "scratch")
 
-RESOURCES = ("sm", "sms", "hbm", "proxy", "nic_msg", "nvls", "host")
+RESOURCES = ("sm", "sms", "hbm", "proxy", "nic_msg", "nvls", "host", "bus")
 ENDS = ("src", "dst")
 
 

@@ -67,6 +67,20 @@ class Plan:
         return Ports(self.position[host], rail, rate, host)
 
 
+BOTH_WAYS = 1.52  # of a PCIe link's rate, what GPUs' loads and stores reach both ways together:
+# rings of peers, 9.4 GB/s each way of 12.6 on gen3 (measured/, v100pcie_bessemer_4_all_reduce_1),
+# 20.6 of 26 on gen4 (rtx4090_8_8_all_reduce_2)
+
+
+def _buses(hosts: Sequence[Host]) -> NDArray[np.float64]:
+    """What every GPU's PCIe link carries both ways together, by class of host and slot."""
+    found = np.full((len(hosts), max(len(host.gpus) for host in hosts)), np.inf)
+    for number, host in enumerate(hosts):
+        rates = [host.machine.link_of(host.machine.gpu, gpu).usable for gpu in host.gpus]
+        found[number, : len(rates)] = BOTH_WAYS * np.array(rates)
+    return found
+
+
 def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = False) -> Cluster:
     """Lay out the hosts of a plan and the fabric between them."""
     ports = plan.ports
@@ -81,7 +95,8 @@ def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = Fals
         places, stack(plan.hosts), fabric.wiring if fabric else None, policy, hosts_links, rail
     )
     memory = np.array([host.machine.gpu.memory_bandwidth for host in plan.hosts])
-    capacities = {"hbm": memory[plan.host_class][places.gpu_host]}
+    bus = _buses(plan.hosts)[plan.host_class[places.gpu_host], places.gpu_slot]
+    capacities = {"hbm": memory[plan.host_class][places.gpu_host], "bus": bus}
     topology = Topology(plan.name, layout, tuple(gpus), router, capacities)
     return Cluster(
         topology, plan.hosts, plan.host_class, plan.domain, places.gpu_host, ports, fabric

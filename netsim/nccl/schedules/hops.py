@@ -6,6 +6,7 @@ the proxy sends from there. It knows neither algorithms nor the order of rows.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
 from netsim.nccl.messages import PLAIN, MessagePath
@@ -13,14 +14,38 @@ from netsim.nccl.schedules.plan import NET, Plan
 from netsim.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
 
 PAYLOAD_WIRE = {"LL": 2.0, "LL128": 16 / 15, "Simple": 1.0}
+# Of a PCIe link's capacity for both ways, what a byte to or from the host's memory takes: GPUs'
+# loads wait for answers. Rings over it reach 15 GB/s each way on gen4 with Simple, 9 with LL, whose
+# lines are read until they are there (measured/, rtx4090_8_8_all_reduce_1).
+HOST_MEMORY = {"Simple": 1.35, "LL": 2.1}
 FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a pass, each of which costs some seconds: as many as there are heads, or as hold
+    `least` bytes.
+    """
+
+    heads: int = 0
+    least: int = 0
+    seconds: float = 0.0
+
+    def of(self, nbytes: float) -> float:
+        """Seconds of a pass of so many bytes."""
+        filled = ceil(nbytes / self.least) if self.least else self.heads
+        return self.seconds * min(self.heads, filled)
+
+
+NO_PARTS = Parts()
 
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
     """A style; seconds that each message takes of resources whatever its size; and the least
     seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
-    message of a `protocol`; one that `follows` another of its connection costs more there.
+    message of a `protocol`; one that `follows` another of its connection costs more there. `parts`
+    are those of a pass through buffers of a switch.
     """
 
     style: Style
@@ -29,11 +54,14 @@ class RowKind:
     path: MessagePath = PLAIN
     protocol: str = ""
     follows: bool = False
+    parts: Parts = NO_PARTS
 
     def of(self, nbytes: float) -> Style:
         """The style of a row of so many bytes; an empty one costs nothing."""
         if nbytes <= 0:
             return replace(self.style, latency=0.0, uses=())
+        if self.parts is not NO_PARTS:
+            return replace(self.style, latency=self.style.latency + self.parts.of(nbytes))
         if self.least:
             return replace(self.style, latency=max(0.0, self.least - nbytes / self.style.cap))
         if not self.messages:
@@ -156,22 +184,33 @@ class Channel:
             made.dst_buffer,
             wire=PAYLOAD_WIRE[self.plan.protocol],
             route=self.plan.route_of(self.number, src, dst),
-            uses=(*self._uses(made), Use("hbm", "dst", 1.0)),
+            uses=(*self._uses(made), Use("hbm", "dst", 1.0), *self._bus(src, dst)),
         )
         return self._by_block(style, made)
+
+    def _bus(self, src: int, dst: int) -> Iterator[Use]:
+        """What the loads and stores of blocks take of the PCIe links of both GPUs."""
+        kind, protocol = self.plan.link_of(src, dst), self.plan.protocol
+        weight = {"pcie": 1.0, "shm": HOST_MEMORY["LL" if protocol == "LL" else "Simple"]}
+        if kind in weight:
+            wire = PAYLOAD_WIRE[protocol] * weight[kind]
+            yield from (Use("bus", end, wire) for end in ("src", "dst"))
 
     def local(self, made: Pass) -> RowKind:
         """A pass within one GPU: into a FIFO that the proxy sends from, or out of one."""
         style = Style(LOCAL_COPY, made.op, made.src_buffer, made.dst_buffer, uses=self._uses(made))
         return self._by_block(style, made)
 
-    def staging(self, src_buffer: int, dst_buffer: int) -> RowKind:
-        """A pass between a rank's own buffer and the one that its switch reads and writes."""
+    def staging(self, src_buffer: int, dst_buffer: int, *, least_part: int = 0) -> RowKind:
+        """A pass between a rank's own buffer and the one that its switch reads and writes.
+
+        With parts of at least so many bytes, small passes have none for some heads.
+        """
         mechanism, heads = self.plan.mechanism, len(self.plan.heads[0])
         kind = self.local(Pass(src_buffer, dst_buffer, writes=1))
-        fixed = mechanism.step_cost.simple + heads * mechanism.nvls_part
         cap = min(mechanism.nvls_copy_rate, kind.style.cap)
-        return RowKind(replace(kind.style, latency=fixed, cap=cap))
+        style = replace(kind.style, latency=mechanism.step_cost.simple, cap=cap)
+        return RowKind(style, parts=Parts(heads, least_part, mechanism.nvls_part))
 
     def message(self, src: int, dst: int, dst_buffer: int, op: int = COPY) -> RowKind:
         """What the proxy of `src` sends to `dst`."""

@@ -150,7 +150,8 @@ class _Switch:
         giving, n = stage == "give", self.collective.ranks
         region = Place(0, GIVEN if giving else RESULTS)
         buffers = (IN, SCRATCH) if giving else (SCRATCH, OUT)
-        kind = self.channel.staging(*buffers)
+        at_once = self.collective.name == "all_reduce"
+        kind = self.channel.staging(*buffers, least_part=LAST_ALIGNMENT if at_once else 0)
         whole, nothing = len(self.heads) * self.channel.pieces, -1
         done = self.stages.setdefault(stage, {})
         for rank in range(n):

@@ -1,0 +1,44 @@
+"""What GPUs' loads and stores reach over PCIe: both ways together, and through host memory."""
+
+import pytest
+
+from netsim.cli.expect_question import Given, asked
+from netsim.engines import simulate
+from netsim.prepared import prepare
+from netsim.program import place
+from netsim.scenario.cells import expand
+from netsim.topology.cluster import BOTH_WAYS
+from netsim.topology.load import load_machine
+
+MIB = 2**20
+
+
+def busbw(machine: str, collective: str, size: int, **flags: object) -> float:
+    """GB/s of the bus, as nccl-tests counts it for two or four GPUs."""
+    given = Given(flags, str(size))
+    ready = prepare(expand(asked(machine, collective, given).source)[0])
+    made = place(ready.schedule(size), ready.topology, ready.gpus.tolist())
+    ranks = len(ready.gpus)
+    factor = {"all_reduce": 2 * (ranks - 1) / ranks, "broadcast": 1.0}[collective]
+    return size / simulate(made).makespan / 1e9 * factor
+
+
+def test_a_ring_of_peers_uses_both_ways():
+    """v100pcie_bessemer_4_all_reduce_1: 9.4 GB/s at 128 MiB."""
+    rate = load_machine("v100-pcie-x4").pcie.usable / 1e9
+    found = busbw("v100-pcie-x4", "all_reduce", 128 * MIB, nccl="2.10")
+    assert 0.93 < found / (BOTH_WAYS * rate / 2) < 1
+    assert found == pytest.approx(9.4, rel=0.05)
+
+
+def test_a_chain_uses_one_way():
+    rate = load_machine("v100-pcie-x4").pcie.usable / 1e9
+    found = busbw("v100-pcie-x4", "broadcast", 128 * MIB, nccl="2.10", gpus_per_node=2)
+    assert found == pytest.approx(rate, rel=0.05)
+
+
+def test_host_memory_takes_more_of_it():
+    """Two GPUs without peer access: each byte costs more than one to a peer would."""
+    rate = load_machine("rtx5090-x4").pcie.usable / 1e9
+    found = busbw("rtx5090-x4", "all_reduce", 128 * MIB, gpus_per_node=2)
+    assert 0.88 < found / (BOTH_WAYS * rate / 2 / 1.35) < 1  # slices cost something too
