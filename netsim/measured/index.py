@@ -13,10 +13,12 @@ import yaml
 from netsim.errors import InputError, shown
 from netsim.measured.csv_table import read_csv
 from netsim.measured.curve import Measured
+from netsim.measured.logs import read_log
 from netsim.yamlio.reader import compose, construct
 from netsim.yamlio.source import Source
 
-NEEDED = ("id", "file", "topology", "collective")
+NEEDED = ("file", "topology", "collective")
+CSV = (".csv", "")
 UNHEALTHY = ("no", "partly")
 
 
@@ -29,12 +31,13 @@ class Entry:
     values: Mapping[str, Any]
     source: Source = field(repr=False, compare=False)
     number: int = 0
+    problem: InputError | None = field(default=None, repr=False, compare=False)
 
     @property
     def topology(self) -> Mapping[str, Any]:
         """Machine, transport and counts."""
-        found: Mapping[str, Any] = self.values["topology"]
-        return found
+        found = self.values.get("topology")
+        return found if isinstance(found, Mapping) else {}
 
     @property
     def machine(self) -> str:
@@ -69,8 +72,18 @@ class Entry:
         return self.source.error((self.number, *path), message, hint=hint)
 
     def rows(self) -> tuple[Measured, ...]:
-        """Its measured rows."""
-        return read_csv(self.folder / self.text("file"))
+        """Its measured rows, of a CSV or of a log with one run."""
+        if self.problem is not None:
+            raise self.problem
+        path = self.folder / self.text("file")
+        if path.suffix in CSV:
+            return read_csv(path)
+        first, *others = read_log(path, self.collective)
+        if others:
+            raise self.error(f"{path} has {len(others) + 1} runs, expected one", "file")
+        if not first.rows:
+            raise InputError(f"{path}: {first.problems[0] if first.problems else 'no rows'}")
+        return first.rows
 
 
 def read_index(path: Path) -> tuple[Entry, ...]:
@@ -94,6 +107,9 @@ def read_index(path: Path) -> tuple[Entry, ...]:
     if not isinstance(data, list):
         raise source.error((), f"expected a list of runs, each with id and file, got {shown(data)}")
     entries = [_entry(n, values, source, path.parent) for n, values in enumerate(data)]
+    problems = [entry.problem for entry in entries if entry.problem]
+    if problems and len(problems) == len(entries):
+        raise problems[0]
     seen: dict[str, int] = {}
     for entry in entries:
         if entry.id in seen:
@@ -103,11 +119,16 @@ def read_index(path: Path) -> tuple[Entry, ...]:
 
 
 def _entry(number: int, values: Any, source: Source, folder: Path) -> Entry:
+    """A run; what it lacks is told where somebody wants its rows, and does not stop the others."""
     if not isinstance(values, dict):
         raise source.error((number,), f"expected a run with id and file, got {shown(values)}")
+    if not values.get("id"):
+        raise source.error((number,), "a run needs id")
+    problem = None
     for key in NEEDED:
-        if not values.get(key):
-            raise source.error((number,), f"a run needs {key}")
-    if not isinstance(values["topology"], dict) or not values["topology"].get("machine"):
-        raise source.error((number, "topology"), "expected machine, nodes and gpus_per_node")
-    return Entry(str(values["id"]), folder, values, source, number)
+        if problem is None and not values.get(key):
+            problem = source.error((number,), f"a run needs {key}")
+    topology = values.get("topology")
+    if problem is None and not (isinstance(topology, dict) and topology.get("machine")):
+        problem = source.error((number, "topology"), "expected machine, nodes and gpus_per_node")
+    return Entry(str(values["id"]), folder, values, source, number, problem)

@@ -13,8 +13,9 @@ from netsim.measured.index import Entry
 from netsim.measured.versions import version_of
 from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.version import Version
+from netsim.presets import is_path, preset_names
 from netsim.scenario.names import DTYPES, collective_name
-from netsim.topology.load import load_machine
+from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import Machine
 from netsim.topology.transports import TRANSPORTS
 from netsim.yamlio.source import Source
@@ -57,14 +58,16 @@ class Mapped:
 def mapped(entry: Entry) -> Mapped:
     """The scenario of an entry; what nothing can stand for is an error with its place."""
     notes: list[str] = []
-    machine = _machine(entry)
+    name, machine = _machine(entry)
+    if name != entry.machine:
+        notes.append(f"machine {entry.machine}: taken as {name}, the only one so called")
     try:
         collective = collective_name(entry.collective)
     except ValueError as error:
         raise entry.error(str(error), "collective") from None
     version, note = version_of(entry.text("nccl"), entry.text("remarks"), entry.text("date"))
     notes += [note] * bool(note)
-    cluster = _cluster(entry, machine, notes)
+    cluster = {"machine": name, **_cluster(entry, machine, notes)}
     data = {
         "name": re.sub(r"[^A-Za-z0-9._-]", "-", entry.id).lstrip("._-") or "run",
         "cluster": cluster,
@@ -81,9 +84,15 @@ def dtype_of(text: str) -> str:
     return name if name in DTYPES else "float"
 
 
-def _machine(entry: Entry) -> Machine:
+def _machine(entry: Entry) -> tuple[str, Machine]:
+    """The machine by its name, or by a part of it that only one has."""
+    name = entry.machine
+    known = preset_names(FOLDER)
+    alike = [one for one in known if name.casefold() in one]
+    if name not in known and not is_path(name) and len(alike) == 1:
+        name = alike[0]
     try:
-        return load_machine(entry.machine)
+        return name, load_machine(name)
     except NetsimError as error:
         raise entry.error(str(error), "topology", "machine") from None
 
@@ -106,7 +115,7 @@ def _cluster(entry: Entry, machine: Machine, notes: list[str]) -> dict[str, Any]
         hosts, gpus, nics = _several_hosts(entry, machine, gpus, nics)
         notes.append(f"{hosts} hosts of {gpus} GPUs make one of its nodes")
     nodes *= hosts
-    found: dict[str, Any] = {"machine": entry.machine, "nodes": nodes}
+    found: dict[str, Any] = {"nodes": nodes}
     if gpus is not None:
         found["gpus_per_node"] = gpus
     figures = _figures(entry, machine, nodes, hosts, notes)
@@ -172,7 +181,7 @@ def _network(
 
 def nics_gbps(entry: Entry) -> float:
     """What the NICs of a host carry together, as given or as its machine has them."""
-    nics = _machine(entry).nics
+    nics = _machine(entry)[1].nics
     given = _rate(entry)
     own = () if nics is None else nics.rates
     count = _count(entry, "nics_per_node") or len(own)

@@ -22,7 +22,7 @@ def folded_plan(
     """The plan with what stands for what; as it is, where nothing does. The GPUs of a process,
     so many, start one after the other.
     """
-    if not foldable(collective, plan):
+    if not plan.work or not foldable(collective, plan):  # nothing moves: nothing is alike
         return plan
     key = ("symmetry", collective.name, plan.algorithm, works_alike(collective, plan), per_process)
     if key not in plan.memory:

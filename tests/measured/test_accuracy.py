@@ -151,6 +151,7 @@ def test_bad_rows_are_told_and_do_not_stop_the_rest(
         ("", "the file is empty"),
         ("a: 1", "expected a list of runs"),
         ("- id: x", "a run needs file"),
+        ("- file: x", "a run needs id"),
         ("- {id: x, file: y, topology: 3, collective: z}", "expected machine, nodes"),
     ],
 )
@@ -158,6 +159,58 @@ def test_what_is_no_index_is_refused(tmp_path: Path, text: str, message: str) ->
     (tmp_path / "index.yaml").write_text(text)
     with pytest.raises(InputError, match=message):
         read_index(tmp_path / "index.yaml")
+
+
+def test_broken_entries_do_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = index(tmp_path, {})
+    path.write_text(
+        path.read_text()
+        + """
+- {id: bare}
+- {id: no-machine, file: csv/run.csv, collective: all_reduce, topology: {nodes: 1}}
+- {id: two, file: csv/run.csv, collective: [all_reduce, all_gather], topology: {machine: dgx-2}}
+- {id: prose, file: csv/run.csv, collective: all_reduce, topology: {machine: dgx-2, nodes: many}}
+- {id: lost, file: csv/none.csv, collective: all_reduce, topology: {machine: dgx-2}}
+- {id: more, file: csv/run.csv, collective: all_reduce, topology: {machine: dgx-2}, weather: fine}
+"""
+    )
+    done = netsim(capsys, "accuracy", path, "--jobs", 1)
+    assert done.code == 0, done.err
+    said = [line for line in done.err.splitlines() if line.startswith("not simulated")]
+    expected = {
+        "bare": "a run needs file", "no-machine": "expected machine, nodes and gpus_per_node",
+        "two": "collective", "prose": "expected a count, got 'many'", "lost": "no such file",
+    }  # fmt: skip
+    assert len(said) == len(expected)
+    for name, message in expected.items():
+        (line,) = [line for line in said if f"simulated: {name}:" in line]
+        assert message in line
+    assert all(f"  {name} " in done.out for name in ("one", "more"))
+
+
+def test_files_may_be_anywhere_and_logs(tmp_path: Path) -> None:
+    usual = run_index(read_index(index(tmp_path, {})), 1).points
+    text = (tmp_path / "index.yaml").read_text()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "run.txt").write_text(
+        "#  size  count  type  redop  root  time  algbw  busbw  error  time  algbw  busbw  error\n"
+        "      8      2 float    sum    -1    20   0.00   0.00      0    19   0.00   0.00      0\n"
+    )
+    for file in (tmp_path / "csv" / "run.csv", "../elsewhere/run.txt"):
+        path = elsewhere / "index.yaml" if "txt" in str(file) else tmp_path / "index.yaml"
+        path.write_text(text.replace("csv/run.csv", str(file)))
+        assert run_index(read_index(path), 1).points == usual
+
+
+def test_a_machine_may_be_named_in_part(tmp_path: Path) -> None:
+    found = plan(tmp_path, topology="{machine: rtx2080ti}")
+    assert found.data["cluster"]["machine"] == "rtx2080ti-x2"
+    assert "taken as rtx2080ti-x2" in " ".join(found.notes)
+    with pytest.raises(InputError, match="unknown machine 'dgx'"):
+        plan(tmp_path, topology="{machine: dgx}")
 
 
 def test_errors_of_a_band() -> None:
