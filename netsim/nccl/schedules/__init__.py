@@ -81,6 +81,9 @@ def schedule_of(collective: Collective, plan: Plan) -> Schedule:
 
 
 def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
-    """A topology whose GPUs have blocks of that rate, which the rows of one channel share."""
-    rate = np.full(len(topology), mechanism.rate.simple)
+    """A topology whose GPUs have blocks of that rate, which the rows of one channel share.
+
+    The blocks of a GPU that a fault slows are slower by as much.
+    """
+    rate = np.full(len(topology), mechanism.rate.simple) * topology.capacities.get("sms", 1.0)
     return replace(topology, capacities={**topology.capacities, "sm": rate})
