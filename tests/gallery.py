@@ -1,7 +1,9 @@
-"""Re-creates `reports/gallery/` from the scenarios: `python -m tests.gallery`."""
+"""Re-creates `reports/gallery/` from the scenarios: `python -m tests.gallery [NAME…]`."""
 
 import shutil
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from netsim.cli import main
@@ -19,6 +21,7 @@ PICTURES = {
     "two-hosts-links": (["run", "two-hosts", "--set", "sweep={}", "--set",
                          "workload.algorithm=hierarchical"], "links-heatmap"),
     "nics-400-or-800": (["run", "nics-400-or-800"], "busbw"),
+    "fabrics-1024": (["run", "fabrics-1024"], "busbw"),
     "one-dead-nic": (["run", "one-dead-nic"], "busbw"),
     "tree-or-ring": (["run", "tree-or-ring"], "busbw"),
     "moe-nvl72-or-hgx": (["run", "moe-nvl72-or-hgx"], "busbw"),
@@ -30,11 +33,12 @@ PICTURES = {
 }  # fmt: skip
 
 
-def make(folder: Path) -> None:
-    """Run every command and keep its picture, as SVG and PNG."""
+def make(folder: Path, names: Sequence[str] = tuple(PICTURES)) -> None:
+    """Run the commands of some pictures and keep these, as SVG and PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
-        for name, (command, picture) in PICTURES.items():
+        for name in names:
+            command, picture = PICTURES[name]
             output = Path(work) / name
             try:
                 main([*command, "-o", str(output)])
@@ -46,4 +50,4 @@ def make(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(GALLERY)
+    make(GALLERY, sys.argv[1:] or tuple(PICTURES))

@@ -84,13 +84,15 @@ def _only(lines: Lines, place: int, value: str) -> Lines:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """What all rows have in common."""
-    same = [
+    """What all rows have in common: `all_reduce on 4 x dgx-h100`."""
+    collective, topology, hosts = (
         str(table[column].iloc[0])
-        for column in ("collective", "topology")
         if column in table.columns and table[column].nunique() == 1
-    ]
-    return " on ".join(filter(None, same))
+        else ""
+        for column in ("collective", "topology", "nodes")
+    )
+    many = topology and " x " not in topology and hosts not in ("", "1")
+    return " on ".join(filter(None, (collective, f"{hosts} x {topology}" if many else topology)))
 
 
 def _plain(text: str) -> str:

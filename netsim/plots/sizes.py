@@ -18,6 +18,7 @@ from netsim.plots.style import BLACK, GREY, new_figure, size_axis, time_axis
 
 _WIDTH, _PANEL = 7.6, 3.0  # inches: of the panels, and the height of each
 _RATE: dict[str, Any] = {"color": GREY, "linestyle": (0, (5, 3)), "linewidth": 1.2}
+_SEEN = 0.01  # from which times of two lines can be told apart
 Entry = tuple[Artist, str]
 
 
@@ -33,8 +34,9 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
     panels = figure.subplots(
         len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )[:, 0].tolist()
-    for line, look in zip(shown, looks, strict=True):
-        _draw(panels[0], panels[1], line, look)
+    for place, (line, look) in enumerate(zip(shown, looks, strict=True)):
+        hidden = sum(_alike(line, other) for other in shown[place + 1 :])
+        _draw(panels[0], panels[1], line, look, hidden)
     _bandwidth_panel(panels[0], line_rate)
     _time_panel(panels[1], shown)
     if strip:
@@ -45,9 +47,19 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
     return figure
 
 
-def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look) -> None:
+def _alike(line: Line, other: Line) -> bool:
+    """Whether a line would be hidden behind another: the same times, as far as can be seen."""
+    one, two = (each.table.set_index("size_bytes")["time_us"] for each in (line, other))
+    both = one.index.intersection(two.index)
+    return bool(len(both)) and bool((abs(one[both] / two[both] - 1) < _SEEN).mean() > 0.5)
+
+
+def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> None:
+    """A line; so many others lie on top of it, beside which it is still to be seen."""
     sizes = line.table["size_bytes"].to_numpy()
     simulated = look.simulated()
+    if hidden:
+        simulated |= {"linewidth": 1.8 + 3.0 * hidden, "markersize": 5 + 3.0 * hidden}
     bandwidth.plot(sizes, line.table["busbw_GBps"].to_numpy(), label=line.label, **simulated)
     time.plot(sizes, line.table["time_us"].to_numpy(), **simulated)
     if has_measured(line):
