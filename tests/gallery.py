@@ -27,6 +27,8 @@ PICTURES = {
     "moe-nvl72-or-hgx": (["run", "moe-nvl72-or-hgx"], "busbw"),
     "torus-alltoall": (["run", "torus-alltoall"], "busbw"),
     "pp-schedules": (["run", "pp-schedules"], "breakdown"),
+    "pp-timeline": (["run", "pp-schedules", "--set", "sweep={}", "--set", "workload.batch=8",
+                     "--set", "workload.pipeline.schedule=zb-h1"], "timeline"),
     "moe-fabrics": (["run", "moe-fabrics"], "breakdown"),
     "dp-fsdp-zero": (["run", "dp-fsdp-zero"], "breakdown"),
     "layouts-70b": (["run", "layouts-70b"], "breakdown"),

@@ -56,8 +56,10 @@ KINDS = {
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR", "alltoall": "A2A"}
 MOST_RANKS, MOST_LANES = 8, 36
 SAME = 100  # of the step: times that differ by less than such a part are the same
-_WIDTH, _LANE, _GAP, _THIN = 11.0, 0.24, 0.5, 0.0006
+_WIDTH, _LANE, _GAP, _THIN = 11.0, 0.24, 0.5, 0.0012
 _MOST_SHAPES = 5_000
+_FEW = 400  # bars of a lane that are drawn wide enough to be seen each
+_EDGES = 1_500  # shapes that are told apart by a white line
 
 
 @dataclass
@@ -110,8 +112,9 @@ def step_figure(ranks: Sequence[_Rank]) -> Figure:
         axes.text(0, top - 0.08, rank.name, fontsize=8.5, va="bottom", color="#333333")
         for name, bars in rank.lanes.items():
             ticks.append((top + 0.5, _short(name)))
+            least = _THIN * last if len(bars) < _FEW else 0.0  # many bars show how full a lane is
             for begin, end, what in bars:
-                right = max(end, begin + _THIN * last) / factor
+                right = max(end, begin + least) / factor
                 boxes.append(_box(begin / factor, right, top + 0.06, top + 0.94))
                 colours.append(COLOURS[what])
             top += 1.0
