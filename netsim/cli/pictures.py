@@ -4,11 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netsim.cli.traces import LOAD, ROWS, TRACE
-from netsim.plots import plot_breakdown, plot_links, plot_results, plot_step, plot_timeline
+from netsim.plots import (
+    plot_breakdown,
+    plot_links,
+    plot_memory,
+    plot_results,
+    plot_step,
+    plot_timeline,
+)
 from netsim.results.folder import BREAKDOWN, RESULTS
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import line_rate
 from netsim.scenario.training import Recorded, Training
+from netsim.training.memory_time import MEMORY_OVER_TIME
 
 
 def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
@@ -22,6 +30,8 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     is_step = isinstance(cells[0].scenario.workload, Training | Recorded)
     if is_step and (folder / TRACE).exists():
         files += plot_step(folder / TRACE, folder)
+    if is_step and (folder / MEMORY_OVER_TIME).exists():
+        files += plot_memory(folder / MEMORY_OVER_TIME, folder)
     if (folder / ROWS).exists():
         files += plot_timeline(folder / ROWS, folder)
         files += plot_links(folder / LOAD, folder)

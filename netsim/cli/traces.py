@@ -11,6 +11,7 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.training import Recorded, Training
 from netsim.simulate import Prepared, prepare
 from netsim.trace import Operation, write_links, write_links_over_time, write_rows, write_trace
+from netsim.training.memory_time import write_memory_over_time
 from netsim.training.prepare import prepare_step
 from netsim.training.run import simulate_step
 from netsim.training.tables import write_collectives, write_memory
@@ -51,7 +52,10 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
         write_links(folder / LINKS, step.program, step.spans.timeline),
     ]
     notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
-    return [*notes, str(write_collectives(folder, step)), str(write_memory(folder, step))]
+    notes += [str(write_collectives(folder, step)), str(write_memory(folder, step))]
+    if step.prepared.recorded is None:
+        notes.append(str(write_memory_over_time(folder, step)))
+    return notes
 
 
 def _operations(prepared: Prepared, size: int) -> list[Operation]:

@@ -8,6 +8,7 @@ from netsim.plots.calls import plot_calls
 from netsim.plots.explained_step import plot_explained_step
 from netsim.plots.explanation import plot_explanation
 from netsim.plots.links import plot_links
+from netsim.plots.memory import plot_memory
 from netsim.plots.results import plot_results
 from netsim.plots.states import plot_states
 from netsim.plots.steps import plot_step
@@ -35,6 +36,7 @@ __all__ = [
     "plot_explained_step",
     "plot_explanation",
     "plot_links",
+    "plot_memory",
     "plot_results",
     "plot_states",
     "plot_step",
