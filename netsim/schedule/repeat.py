@@ -138,17 +138,37 @@ def _touches(
     apart = schedule.src[plain] != schedule.dst[plain]
     rows, ranks = [plain, plain[apart]], [src, dst[apart]]
     receives = [np.zeros(len(plain), bool), np.ones(int(apart.sum()), bool)]
-    for row in np.flatnonzero(grouped):
-        sources, targets = schedule.members(int(row))
-        members = sorted({*sources, *targets})
-        rows.append(np.full(len(members), row))
-        ranks.append(np.array(members, np.int32))
-        receives.append(np.isin(members, targets))
+    several, members, arrives = _grouped(schedule, np.flatnonzero(grouped))
+    rows.append(several)
+    ranks.append(members)
+    receives.append(arrives)
     return (
         np.concatenate(rows).astype(np.int64),
         np.concatenate(ranks).astype(np.int64),
         np.concatenate(receives),
     )
+
+
+def _grouped(
+    schedule: Schedule, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    """Rows of several ranks: the row of each pair, its rank, and whether that receives.
+
+    Many rows have the same ranks, which are put together once.
+    """
+    if not len(rows):
+        return rows, np.zeros(0, np.int32), np.zeros(0, bool)
+    ends = np.stack([schedule.kind[rows], schedule.src[rows], schedule.dst[rows]], axis=1)
+    _, first, like = np.unique(ends, axis=0, return_index=True, return_inverse=True)
+    known = []
+    for row in rows[first].tolist():
+        sources, targets = schedule.members(row)
+        members = np.array(sorted({*sources, *targets}), np.int32)
+        known.append((members, np.isin(members, targets)))
+    kinds = like.ravel().tolist()
+    count = np.array([len(members) for members, _ in known])[like.ravel()]
+    members, receives = (np.concatenate([known[k][part] for k in kinds]) for part in (0, 1))
+    return np.repeat(rows, count), members, receives
 
 
 def _follows(
