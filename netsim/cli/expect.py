@@ -11,6 +11,7 @@ from netsim.cli.expect_acceptance import part_of, print_acceptance
 from netsim.cli.expect_graph import write_graph
 from netsim.cli.expect_notes import approximations, assumptions, roundings
 from netsim.cli.expect_question import Given, asked, one_size
+from netsim.cli.expect_sources import weak_figures
 from netsim.cli.expect_table import Engine, Format, print_table
 from netsim.cli.expect_tuner import write_tuner
 from netsim.cli.expect_why import explain
@@ -132,7 +133,7 @@ def _table(
     json_file: Path | None,
 ) -> None:
     rows = print_table(prepared, form, engine, failures)
-    for note in approximations(rows):
+    for note in (*approximations(rows), *weak_figures(prepared, rows)):
         typer.echo(note, err=True)
     if json_file is not None:
         written = nccl_tests.write_json(json_file, nccl_tests.run_of(prepared), rows)

@@ -7,8 +7,10 @@ import re
 import pytest
 
 from netsim.cli.expect_question import Given, asked
+from netsim.cli.expect_sources import kind_of
 from netsim.errors import ScenarioError
 from netsim.prepared import Prepared, prepare
+from netsim.presets import find_preset
 from netsim.scenario.cells import expand
 from netsim.simulate import _same, question_row
 from netsim.yamlio.source import parse_source
@@ -205,6 +207,36 @@ def test_small_calls_take_microseconds(capsys, collective: str, algorithm: str) 
     assert 4 < row["time_us"] < 26  # at least the launch of a kernel
     assert re.fullmatch(r"\d+% \(\d+ runs?\)", row["validated"])  # of the corpus that comes with it
     assert row["nccl_version"] == "2.30.7"
+
+
+def test_figures_that_decide_sizes_and_that_nobody_vouches_for_are_named(capsys, tmp_path) -> None:
+    sizes = ("--sizes", "8,256M")
+    amd = netsim(capsys, "expect", "mi350x", "all_reduce", *sizes).err
+    assert "transferred: scale_up.link_bandwidth 57.6GB/s, which decides 1 of 2 sizes" in amd
+    assert "transferred: latencies and channel rates" in amd
+    known = netsim(capsys, "expect", "dgx-h100", "all_reduce", *sizes).err
+    assert "transferred" not in known
+    assert "link_bandwidth" not in known, "the data sheet has it"
+    text = find_preset("topologies", "mi350x", "machine").path.read_text()
+    figures = "launch.kernel: {value: 5us}, scale_up.link_bandwidth: {value: 60GB/s}"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"{text}\ncalibration: {{{figures}}}\n")
+    fitted = netsim(capsys, "expect", str(mine), "all_reduce", *sizes).err
+    assert "transferred" not in fitted
+
+
+@pytest.mark.parametrize(
+    ("bound_by", "kind"),
+    [
+        ("NIC ingress node1.nic0 97 %", "NIC"),
+        ("NIC messages 80 %", "NIC messages"),
+        ("serial transfers (NVLink egress) 60 %", "NVLink"),
+        ("latency 100 %", "latency"),
+        ("nothing", ""),
+    ],
+)
+def test_what_bounds_a_row_has_a_kind(bound_by: str, kind: str) -> None:
+    assert kind_of(bound_by) == kind
 
 
 TWO_HOSTS = ("dgx-h100", "all_reduce", "--nodes", "2", "--sizes", "1K", "--format", "json")

@@ -28,11 +28,12 @@ def source_lines(subject: Subject) -> Iterator[str]:
     for number, (name, machine) in enumerate(machines.items()):
         yield from [""] * bool(number)
         yield f"{name}: {machine.description}"
-        rows = [(one.path, one.stamp, _text(one.path, one.value)) for one in machine.sources]
+        rows = [(one.path, one.stamp, figure_text(one.path, one.value)) for one in machine.sources]
         yield from columns([("figure", "from", "value"), *rows])
 
 
-def _text(path: str, value: Any) -> str:
+def figure_text(path: str, value: Any) -> str:
+    """The value of a figure as its file has it."""
     part, _, key = path.rpartition(".")
     if key == "memory" and isinstance(value, int):
         return format_size(value)
