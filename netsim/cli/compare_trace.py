@@ -38,7 +38,8 @@ def compare_traces(
     traces: Sequence[Path], asked: Question, output: Path | None, json_file: Path | None
 ) -> float:
     """Compare every trace, print and write it; the largest error of one."""
-    done = [_compared(asked, path) for path in traces]
+    profiles = [read_profile(path) for path in traces]  # all, before the first is answered
+    done = [_compared(asked, *one) for one in zip(traces, profiles, strict=True)]
     values = [as_json(one) for one in done]
     if json_file is not None:
         write_text(json_file, json.dumps(values, indent=1) + "\n")
@@ -47,8 +48,7 @@ def compare_traces(
     return max(map(error_of_time, done))
 
 
-def _compared(asked: Question, path: Path) -> TraceCompared:
-    profile = read_profile(path)
+def _compared(asked: Question, path: Path, profile: Profile) -> TraceCompared:
     cell, notes = cell_of(asked, path, profile)
     prepared = prepare_step(cell)
     ranks = prepared.setting.grid.size

@@ -1,9 +1,21 @@
 """What a step has beside its time: the line of breakdown.csv."""
 
+import re
+
 from netsim.training.fitting import memories
 from netsim.training.run import Step
 
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
+WORD = re.compile(r"[a-z]+")
+# In the order in which they count: an expert-data-parallel group exchanges gradients, one of tensor
+# and context parallelism does what the first of both does.
+MEANT = {
+    "dp": ("dp", "data", "fsdp", "shard", "replicate", "default"),
+    "tp": ("tp", "tensor"),
+    "cp": ("cp", "context", "sequence"),
+    "ep": ("ep", "expert", "experts", "moe"),
+    "pp": ("pp", "pipeline", "stage"),
+}
 
 
 def details_of(step: Step) -> dict[str, float]:
@@ -14,7 +26,7 @@ def details_of(step: Step) -> dict[str, float]:
     found = step.breakdown
     exposed = dict.fromkeys(KINDS, 0.0)
     for kind, seconds in zip(found.kinds, found.exposed.mean(axis=1), strict=True):
-        exposed[kind if kind in KINDS else "extra"] += float(seconds)
+        exposed[axis_of(kind)] += float(seconds)
     computing, idle = float(found.computing.mean()), float(found.idle.mean())
     known = {} if step.prepared.recorded else _of_model(step)
     return {
@@ -27,6 +39,18 @@ def details_of(step: Step) -> dict[str, float]:
         "bubble_pct": idle / computing * 100 if computing > 0 else 0.0,
         **known,
     }
+
+
+def axis_of(group: str) -> str:
+    """The parallelism of a kind of communication; of a recorded group, by the words of its name.
+
+    What a trace calls the default group is taken as data parallel: DDP and FSDP use no other.
+    """
+    words = WORD.findall(group.lower())
+    for axis, meant in MEANT.items():
+        if any(word in meant for word in words):
+            return axis
+    return "extra"
 
 
 def _of_model(step: Step) -> dict[str, float]:

@@ -10,6 +10,7 @@ import pytest
 
 from netsim.errors import InputError
 from netsim.scenario.cells import expand
+from netsim.training.details import axis_of
 from netsim.training.prepare import prepare_step
 from netsim.training.recorded.kineto import read_profile
 from netsim.training.recorded.replay import tape_of, tiled
@@ -159,3 +160,17 @@ def test_a_trace_of_another_world_is_refused(tmp_path) -> None:
     text = f"cluster: {{machine: dgx-h100, nodes: 2}}\nworkload: {{trace: {path}}}\n"
     with pytest.raises(InputError, match="the trace is of 8 ranks, but the cluster has 16 GPUs"):
         prepare_step(expand(parse_source(text, "x.yaml"))[0])
+
+
+@pytest.mark.parametrize(
+    ("group", "axis"),
+    [
+        ("tp", "tp"), ("mesh_tp", "tp"), ("TENSOR_MODEL_PARALLEL_GROUP", "tp"),
+        ("DATA_PARALLEL_GROUP_WITH_CP", "dp"), ("EXPERT_DATA_PARALLEL_GROUP", "dp"),
+        ("EXPERT_MODEL_PARALLEL_GROUP", "ep"), ("PIPELINE_MODEL_PARALLEL_GROUP", "pp"),
+        ("default", "dp"), ("dp_shard_cp", "dp"), ("CONTEXT_PARALLEL_GROUP", "cp"),
+        ("17", "extra"), ("extra", "extra"), ("group 0", "extra"),
+    ],
+)  # fmt: skip
+def test_recorded_groups_count_for_the_parallelism_that_they_are_named_after(group, axis) -> None:
+    assert axis_of(group) == axis
