@@ -117,7 +117,9 @@ def _edges(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) ->
         in_nic[hop[on_nic[tail]]] = tail[on_nic[tail]]
         own = _told(hops.label.astype(np.uint64), _bits(routes.latency))
         wire = topology.links.resource[routes.link]
-        part = _told(_bits(routes.fraction))
+        # Where on its way a hop meets a wire: what fans out has one of the first and many others.
+        place = np.arange(len(hop)) - routes.ptr[:-1][hop]
+        part = _told(_bits(routes.fraction), place.astype(np.uint64))
         ends = hops.src.astype(np.int64), hops.dst.astype(np.int64)
         parts.append((*ends, own, hop + first, wire, part, out_nic, in_nic, relay))
         first += len(src)

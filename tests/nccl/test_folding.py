@@ -10,7 +10,7 @@ from netsim.metrics import link_use
 from netsim.prepared import Prepared, prepare
 from netsim.program import Program, Timeline, place
 from netsim.scenario.cells import expand
-from netsim.schedule import TRANSFER, Fold, Schedule
+from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule
 from netsim.simulate import simulate_size
 
 NANOSECOND = 1e-9
@@ -30,9 +30,11 @@ def run(ready: Prepared, schedule: Schedule, engine: str) -> tuple[Program, Time
 
 
 def ends(program: Program, timeline: Timeline, fold: Fold, leader: int) -> NDArray[np.float64]:
-    """The different times at which transfers of a rank, or of those like it, end."""
+    """The different times at which what a rank sends, or those like it send or add up, ends."""
     schedule = program.schedule
-    mine = (fold.ranks.first[schedule.src] == leader) & (schedule.kind == TRANSFER)
+    worker = np.where(schedule.kind == SWITCH_REDUCE, schedule.dst, schedule.src)
+    moves = np.isin(schedule.kind, (TRANSFER, MULTICAST, SWITCH_REDUCE))
+    mine = (fold.ranks.first[worker] == leader) & moves
     return np.unique(np.round(timeline.end[mine] / (NANOSECOND / 1000)))
 
 
@@ -79,6 +81,11 @@ CASES = [
     ("dgx-h100", "all_reduce", 5, "Tree", 6),
     ("dgx-a100", "all_reduce", 7, "Tree", 2),
     ("hgx-h200", "all_reduce", 1, "Ring", 4),
+    ("dgx-h100", "all_reduce", 1, "NVLS", 4),
+    ("dgx-h100", "all_gather", 1, "NVLS", 8),
+    ("dgx-b200", "reduce_scatter", 1, "NVLS", 8),
+    ("dgx-h100", "all_reduce", 4, "NVLSTree", 4),
+    ("dgx-b200", "all_reduce", 5, "NVLSTree", 4),
 ]
 
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.cuts import chunk_table
 from netsim.nccl.schedules.hops import Channel, RowKind
+from netsim.nccl.schedules.members import Members, members_of
 from netsim.nccl.schedules.output import Output, Turn, remembered
-from netsim.nccl.schedules.plan import Plan, Work, folded
+from netsim.nccl.schedules.plan import Plan, Work, written
 from netsim.nccl.schedules.weave import USER, Place, Segments, Weave
 from netsim.schedule import (
     ARRIVED,
@@ -37,23 +38,27 @@ PIECES = 4  # of a head's chunk
 
 def nvls(collective: Collective, plan: Plan) -> Schedule:
     """AllReduce, AllGather or ReduceScatter through the switch of one node."""
-    output = Output(collective, places=plan.places, keep=False)
+    output = Output(collective, places=plan.places, keep=False, fold=plan.stands)
     group = output.builder.group(range(collective.ranks))
-    for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
-        channel = Channel(plan, work.channel, multiplicity)
-        cut = loop_segments(collective, work, len(plan.heads[0]), plan.slots)
+    for lane in written(plan, switch_keys(plan)):
+        cut = loop_segments(collective, lane.work, len(plan.heads[0]), plan.slots)
         pieces = PIECES if collective.name == "all_reduce" else 1
         cut = in_pieces(cut, pieces)
-        channel = replace(channel, pieces=pieces)
+        members = members_of(plan, lane, plan.nodes, pieces)
 
-        def turn(channel: Channel = channel) -> Turn:
-            switch = _Switch(channel, collective, plan.heads[0], group)
+        def turn(members: Members = members) -> Turn:
+            switch = _Switch(members, collective, plan.heads[0], group)
             last = switch.all(plan.slots)
             return Turn(switch.woven, last)
 
-        key = (*channel.key, plan.slots)
+        key = (*members.key, plan.slots)
         output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
+
+
+def switch_keys(plan: Plan) -> dict[int, object]:
+    """Nothing tells channels apart."""
+    return dict.fromkeys((work.channel for work in plan.work), 0)
 
 
 def loop_segments(
@@ -110,12 +115,17 @@ class _Switch:
     `stages` holds, by stage and rank (head), the rows of a pass.
     """
 
-    channel: Channel
+    members: Members
     collective: Collective
     heads: tuple[int, ...]
     group: int
     woven: Weave = field(default_factory=Weave)
     stages: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+
+    @property
+    def channel(self) -> Channel:
+        """What a pass of a head costs."""
+        return self.members.by_head
 
     def all(self, slots: int) -> tuple[list[int], list[int]]:
         """All rows of a loop; the ranks and rows that end it."""
@@ -130,7 +140,7 @@ class _Switch:
             self._copies("take")
             self._follow("take", "store", sync, IN_ORDER, slots)
         if name == "all_reduce":
-            for head in self.heads:
+            for head in (self.heads[number] for number in self.members.heads):
                 here, before = self.stages["store"][head], self.stages["sum"][head]
                 self.woven.after(here, before, ARRIVED)
                 self.woven.after(before, here, IN_ORDER, slots)
@@ -147,29 +157,31 @@ class _Switch:
 
     def _copies(self, stage: str) -> None:
         """Every rank's pass between its own buffer and the switch's."""
-        giving, n = stage == "give", self.collective.ranks
+        giving, channel = stage == "give", self.members.by_rank
         region = Place(0, GIVEN if giving else RESULTS)
         buffers = (IN, SCRATCH) if giving else (SCRATCH, OUT)
         at_once = self.collective.name == "all_reduce"
-        kind = self.channel.staging(*buffers, least_part=LAST_ALIGNMENT if at_once else 0)
+        kind = channel.staging(*buffers, least_part=LAST_ALIGNMENT if at_once else 0)
         whole, nothing = len(self.heads) * self.channel.pieces, -1
         done = self.stages.setdefault(stage, {})
-        for rank in range(n):
-            if self.channel.plan.registered:
-                done[rank] = [self.woven.row(self.channel.wait(), rank, rank, nothing)]
+        for rank in self.members.ranks:
+            if channel.plan.registered:
+                done[rank] = [self.woven.row(channel.wait(), rank, rank, nothing)]
             elif self.collective.name == "all_reduce":
                 ends = (USER, region) if giving else (region, USER)
                 done[rank] = [
                     self.woven.row(kind, rank, rank, whole, source=ends[0], target=ends[1])
                 ]
             else:
-                done[rank] = self._block_copies(kind, rank, region, giving=giving)
+                done[rank] = self._block_copies(buffers, rank, region, giving=giving)
 
-    def _block_copies(self, kind: RowKind, rank: int, region: Place, *, giving: bool) -> list[int]:
+    def _block_copies(
+        self, buffers: tuple[int, int], rank: int, region: Place, *, giving: bool
+    ) -> list[int]:
         """One pass over all heads' blocks, a row for each."""
-        rows = []
-        for number, head in enumerate(self.heads):
-            block = Place(head * self.collective.count)
+        kind, rows = self.members.of_both.staging(*buffers), []
+        for number in self.members.heads:
+            block = Place(self.heads[number] * self.collective.count)
             ends = (block, region) if giving else (region, block)
             rows.append(self.woven.row(kind, rank, rank, number, source=ends[0], target=ends[1]))
         return rows
@@ -184,7 +196,8 @@ class _Switch:
             SCRATCH if whole else OUT,
         )
         done = self.stages.setdefault("sum", {})
-        for number, head in enumerate(self.heads):
+        for number in self.members.heads:
+            head = self.heads[number]
             base = 0 if whole else head * self.collective.count
             source = Place(base) if self.channel.plan.registered else Place(0, GIVEN)
             target = Place(0, SUMS) if whole else USER
@@ -199,7 +212,8 @@ class _Switch:
         out = OUT if self.channel.plan.registered else SCRATCH
         kind = switch_kind(self.channel, MULTICAST, SCRATCH if whole else IN, out, second=whole)
         done = self.stages.setdefault("store", {})
-        for number, head in enumerate(self.heads):
+        for number in self.members.heads:
+            head = self.heads[number]
             base = 0 if whole else head * self.collective.count
             target = Place(base) if self.channel.plan.registered else Place(0, RESULTS)
             source = Place(0, SUMS) if whole else USER

@@ -7,13 +7,13 @@ nodes again.
 from dataclasses import dataclass
 
 from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.hops import Channel
 from netsim.nccl.schedules.lines import Lines
+from netsim.nccl.schedules.members import Members, members_of
 from netsim.nccl.schedules.network import Network
-from netsim.nccl.schedules.nvls import SUMS, loop_segments
+from netsim.nccl.schedules.nvls import SUMS, loop_segments, switch_keys
 from netsim.nccl.schedules.nvls_nodes import SwitchedNodes
 from netsim.nccl.schedules.output import Output, Turn, remembered
-from netsim.nccl.schedules.plan import Plan, folded
+from netsim.nccl.schedules.plan import Plan, lanes_of
 from netsim.nccl.schedules.weave import Place
 from netsim.nccl.split import ALIGNMENT
 from netsim.schedule import Schedule
@@ -27,15 +27,16 @@ def nvls_network(collective: Collective, plan: Plan) -> Schedule:
     inside = [output.builder.group(ranks) for ranks in plan.nodes]
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
     heads = len(plan.heads[0])
-    for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
-        channel = Channel(plan, work.channel, multiplicity)
-        cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
+    for lane in lanes_of(plan, switch_keys(plan)):
+        members = members_of(plan, lane, plan.nodes)
+        cut = loop_segments(collective, lane.work, heads, plan.slots, ALIGNMENT)
 
-        def turn(channel: Channel = channel) -> Turn:
-            lines = Lines(channel, heads, plan.slots)
-            return Turn(lines.woven, _Joined(lines, plan, plan.nodes, inside, across=across).all())
+        def turn(members: Members = members) -> Turn:
+            lines = Lines(members.by_head, heads, plan.slots)
+            joined = _Joined(lines, plan, plan.nodes, inside, members, across=across)
+            return Turn(lines.woven, joined.all())
 
-        key = (*channel.key, heads, plan.slots, len(plan.work))
+        key = (*members.key, heads, plan.slots, len(plan.work))
         output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
 

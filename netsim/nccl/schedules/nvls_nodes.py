@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from netsim.nccl.schedules.hops import RowKind
 from netsim.nccl.schedules.lines import Lines
+from netsim.nccl.schedules.members import Members
 from netsim.nccl.schedules.nvls import GIVEN, RESULTS, SUMS, switch_kind
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.weave import USER, Place
@@ -25,6 +26,7 @@ class SwitchedNodes:
     plan: Plan
     nodes: list[tuple[int, ...]]
     groups: list[int]
+    members: Members
     sums: dict[tuple[int, int], int] = field(default_factory=dict)
     stores: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -32,16 +34,20 @@ class SwitchedNodes:
         """The rank of a head."""
         return self.plan.heads[node][h]
 
+    def _ranks(self, node: int) -> list[int]:
+        everyone = self.nodes[node]
+        return [everyone[place] for place in self.members.ranks if place < len(everyone)]
+
     def copies(self, lane: str, node: int) -> list[int]:
         """Every rank's pass between its own buffer and its switch's: to `give` or to `take`."""
-        giving, channel = lane == "give", self.lines.channel
+        giving, channel = lane == "give", self.members.by_rank
         ends = (USER, Place(0, GIVEN)) if giving else (Place(0, RESULTS), USER)
         kind: RowKind = channel.staging(*((IN, SCRATCH) if giving else (SCRATCH, OUT)))
         whole = self.lines.subs
         if self.plan.registered:
             kind, whole = channel.wait(), -1
         rows = []
-        for rank in self.nodes[node]:
+        for rank in self._ranks(node):
             row = self.lines.woven.row(kind, rank, rank, whole, source=ends[0], target=ends[1])
             self.lines.done(lane, rank, [row])
             rows.append(row)
@@ -76,7 +82,7 @@ class SwitchedNodes:
         """Every rank takes the results out once all heads of its node have stored them."""
         sync = Lag(self.plan.mechanism.nvls_sync)
         for row in self.copies("take", node):
-            for h in range(self.lines.subs):
+            for h in self.members.heads:
                 store = self.stores[node, h]
                 self.lines.woven.after(row, store, sync)
                 self.lines.woven.after(store, row, IN_ORDER, self.lines.slots)

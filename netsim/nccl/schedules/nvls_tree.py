@@ -7,12 +7,13 @@ tree, odd ones its twin. A head adds what its child nodes sent to the sum of its
 from dataclasses import dataclass, field
 
 from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.hops import Channel, Pass
+from netsim.nccl.schedules.hops import Pass
 from netsim.nccl.schedules.lines import Lines
+from netsim.nccl.schedules.members import Members, members_of
 from netsim.nccl.schedules.nvls import SUMS, loop_segments
 from netsim.nccl.schedules.nvls_nodes import SwitchedNodes
 from netsim.nccl.schedules.output import Output, Turn, remembered
-from netsim.nccl.schedules.plan import Plan, folded
+from netsim.nccl.schedules.plan import Plan, written
 from netsim.nccl.schedules.weave import Place
 from netsim.nccl.split import ALIGNMENT
 from netsim.nccl.trees import NodePlace, double_binary_tree
@@ -24,23 +25,28 @@ FROM_CHILD, TO_PARENT, FROM_PARENT, TO_CHILD, REGIONS = 3, 5, 6, 7, 9
 
 def nvls_tree(collective: Collective, plan: Plan) -> Schedule:
     """AllReduce over all channels."""
-    output = Output(collective, places=plan.places, keep=False)
+    output = Output(collective, places=plan.places, keep=False, fold=plan.stands)
     nodes = plan.nodes
     groups = [output.builder.group(ranks) for ranks in nodes]
     twins, heads = double_binary_tree(len(nodes)), len(plan.heads[0])
-    keys = {work.channel: (work.channel % 2, _routes(plan, work.channel)) for work in plan.work}
-    for work, multiplicity in folded(plan, keys):
-        channel = Channel(plan, work.channel, multiplicity)
-        cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
+    for lane in written(plan, crown_keys(plan)):
+        members = members_of(plan, lane, nodes)
+        cut = loop_segments(collective, lane.work, heads, plan.slots, ALIGNMENT)
 
-        def turn(channel: Channel = channel) -> Turn:
-            lines = Lines(channel, heads, plan.slots)
-            crown = _Crown(lines, plan, nodes, groups, places=twins[channel.number % 2])
+        def turn(members: Members = members) -> Turn:
+            lines = Lines(members.by_head, heads, plan.slots)
+            places = twins[members.by_head.number % 2]
+            crown = _Crown(lines, plan, nodes, groups, members, places=places)
             return Turn(lines.woven, crown.all())
 
-        key = (*channel.key, heads, plan.slots)
+        key = (*members.key, heads, plan.slots)
         output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
+
+
+def crown_keys(plan: Plan) -> dict[int, object]:
+    """What tells channels apart: which of the trees they have, and the ways along it."""
+    return {w.channel: (w.channel % 2, _routes(plan, w.channel)) for w in plan.work}
 
 
 def _routes(plan: Plan, channel: int) -> tuple[tuple[object, str], ...]:
@@ -62,9 +68,9 @@ class _Crown(SwitchedNodes):
             order += [child for child in self.places[node].down if child >= 0]
         gives = [self.copies("give", node) for node in order]
         for node, given in zip(order, gives, strict=True):
-            for h in range(self.lines.subs):
+            for h in self.members.heads:
                 self.sum(node, h, given)
-        for h in range(self.lines.subs):
+        for h in self.members.heads:
             for node in reversed(order):
                 self._up(node, h)
             for node in order:

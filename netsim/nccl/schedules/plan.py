@@ -162,6 +162,23 @@ def written(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:
     return [replace(lane, copies=copies[lane.number]) for lane in lanes if lane.number in copies]
 
 
+def kept_places(
+    plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], int]:
+    """Which of the ranks listed by node have to be written down, by their place in the list, and
+    how many each stands for: where as many are alike on every node.
+    """
+    sizes = {len(ranks) for ranks in nodes}
+    everyone = tuple(range(max(sizes)))
+    if plan.symmetry is None or len(sizes) > 1:
+        return everyone, 1
+    kind = plan.symmetry.block[lane.number * len(plan.node) + np.array(nodes)]
+    _, first, count = np.unique(kind, axis=1, return_index=True, return_counts=True)
+    if len(set(count.tolist())) > 1:
+        return everyone, 1
+    return tuple(sorted(first.tolist())), int(count[0])
+
+
 def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
     """Each different piece of work and how many channels do the like, in order of channels.
 
