@@ -5,7 +5,15 @@ reductions are spelled out member by member. Knows no links and no times.
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, MULTICAST, SWITCH_REDUCE, Schedule
+from netsim.schedule import (
+    COMPUTE,
+    LOCAL_COPY,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    Schedule,
+    spelled_out,
+)
 
 Ends = tuple[NDArray[np.int64], NDArray[np.int32]]  # rows, and a rank of each
 
@@ -28,13 +36,10 @@ def _spelled_out(
     grouped = schedule.kind[rows] == group_kind
     if not grouped.any():
         return rows, end
-    sizes = np.array([len(group) for group in schedule.groups], np.int64)
-    flat = np.array([rank for group in schedule.groups for rank in group], np.int32)
-    first = np.cumsum(sizes) - sizes
-    group = np.where(grouped, end, 0)
-    times = np.where(grouped, sizes[group], 1)
-    within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-    member = flat[np.repeat(first[group], times) + np.where(np.repeat(grouped, times), within, 0)]
-    return np.repeat(rows, times), np.where(
-        np.repeat(grouped, times), member, np.repeat(end, times)
-    ).astype(np.int32)
+    place, member = spelled_out(schedule.groups, end[grouped])
+    plain = ~grouped
+    order = np.argsort(
+        np.concatenate([np.flatnonzero(plain), np.flatnonzero(grouped)[place]]), kind="stable"
+    )
+    everyone = np.concatenate([rows[plain], rows[grouped][place]])
+    return everyone[order], np.concatenate([end[plain], member.astype(np.int32)])[order]

@@ -10,7 +10,7 @@ from netsim.errors import InputError
 from netsim.program.distinct import Distinct, Way
 from netsim.program.pack import Entries, Ints, pack, thrifty
 from netsim.program.reduced import FabricTrees, through_fabric
-from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule, Use
+from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule, Use, spelled_out
 from netsim.topology import NODE_KINDS, Topology
 
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
@@ -152,42 +152,57 @@ class Ways:
         latency: NDArray[np.float64],
     ) -> Entries:
         """Each link of the tree between a GPU and a group carries the data once."""
+        down = way.kind == MULTICAST
+        root, group = (src, dst) if down else (dst, src)
+        if through_fabric(way.route):
+            return self._fabric_trees(way, mine, root, group, latency)
+        place, member = spelled_out(self.schedule.groups, group)
+        others = np.flatnonzero(member != root[place])
+        alone = np.bincount(place[others], minlength=len(mine)) == 0
+        if alone.any():
+            where = int(root[alone][0])
+            raise PlacementError(f"rank {where}: a group of its own needs no switch")
+        near, far = root[place[others]], member[others].astype(np.int32)
+        owner, links, delay = self._routes((near, far) if down else (far, near), way)
+        slowest = np.zeros(len(mine))
+        np.maximum.at(slowest, place[others], delay)
+        latency[mine] = slowest
+        # The switch gives to, or takes from, a root in the group like any other member.
+        within, first = np.unique(place[others], return_index=True)
+        inside = np.isin(within, place[member == root[place]])
+        within, near, far = within[inside], near[first[inside]], far[first[inside]]
+        back_owner, back, _ = self._routes((far, near) if down else (near, far), way)
+        at = np.flatnonzero(
+            np.diff(np.append(back_owner, -1) if down else np.append(-1, back_owner))
+        )
+        keys = np.concatenate([place[others][owner], within[back_owner[at]]]).astype(np.int64)
+        wires = len(self.topology.links)
+        found = np.unique(keys * wires + np.concatenate([links, back[at]]))
+        return mine[found // wires], (found % wires).astype(np.int32), np.ones(len(found))
+
+    def _fabric_trees(
+        self, way: Way, mine: Ints, root: Ints, group: Ints, latency: NDArray[np.float64]
+    ) -> Entries:
+        """The same through switches of the fabric."""
         none = np.zeros(0, np.int32)
         parts: list[Entries] = [(none, none, np.zeros(0))]  # no row may be of this class
-        for number, a, b in zip(mine, src, dst, strict=True):
-            down = way.kind == MULTICAST
-            root, group = (a, self.schedule.groups[b]) if down else (b, self.schedule.groups[a])
-            links, delay = self._tree(int(root), group, down=down, way=way)
+        for number, rank, members in zip(mine, root, group, strict=True):
+            devices = self.device[np.array(self.schedule.groups[members])]
+            links, delay = self.fabric.links(
+                int(self.device[rank]), devices, way.route, way.channel, down=way.kind == MULTICAST
+            )
             latency[number] = delay
+            links = self.topology.links.resource[links]
             parts.append((np.full(len(links), number, np.int32), links, np.ones(len(links))))
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
 
-    def _tree(
-        self, root: int, group: tuple[int, ...], *, down: bool, way: Way
-    ) -> tuple[Ints, float]:
-        others = np.array([rank for rank in group if rank != root], np.int32)
-        if not len(others):
-            raise PlacementError(f"rank {root}: a group of its own needs no switch")
-        if through_fabric(way.route):
-            devices = self.device[np.array(group)]
-            found, delay = self.fabric.links(
-                int(self.device[root]), devices, way.route, way.channel, down=down
-            )
-            return self.topology.links.resource[found], delay
-        here = np.full(len(others), root, np.int32)
-        ends = (here, others) if down else (others, here)
-        links, delay = self._routes(ends, way)
-        if root in group:  # the switch gives to, or takes from, the root like any other member
-            back, _ = self._routes((ends[1][:1], ends[0][:1]), way)
-            links = np.append(links, back[-1:] if down else back[:1])
-        return np.unique(links), delay
-
-    def _routes(self, ends: tuple[Ints, Ints], way: Way) -> tuple[Ints, float]:
+    def _routes(self, ends: tuple[Ints, Ints], way: Way) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """The pair and the link of every hop on the way between some pairs; the latency of each."""
         src, dst = ends
         channel = np.full(len(src), way.channel, np.int32)
         routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
-        links = self.topology.links.resource[routes.link]
-        return links, float(routes.latency.max(initial=0.0))
+        owner = np.repeat(np.arange(len(src), dtype=np.int32), np.diff(routes.ptr))
+        return owner, self.topology.links.resource[routes.link], routes.latency
 
     def _use(
         self,

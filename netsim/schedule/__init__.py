@@ -3,6 +3,7 @@
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.combine import combine
 from netsim.schedule.fold import Alike, Fold, Hops, Skeleton
+from netsim.schedule.groups import spelled_out
 from netsim.schedule.repeat import Launch, Repeated, repeat
 from netsim.schedule.rows import (
     ARRIVED,
@@ -63,5 +64,6 @@ __all__ = [
     "combine",
     "compute_style",
     "repeat",
+    "spelled_out",
     "split_evenly",
 ]

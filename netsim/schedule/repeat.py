@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.schedule.groups import spelled_out
 from netsim.schedule.rows import (
     ARRIVED,
     IN_ORDER,
@@ -138,37 +139,30 @@ def _touches(
     apart = schedule.src[plain] != schedule.dst[plain]
     rows, ranks = [plain, plain[apart]], [src, dst[apart]]
     receives = [np.zeros(len(plain), bool), np.ones(int(apart.sum()), bool)]
-    several, members, arrives = _grouped(schedule, np.flatnonzero(grouped))
-    rows.append(several)
-    ranks.append(members)
-    receives.append(arrives)
+    row, rank, receiving = _touched_by_groups(schedule, np.flatnonzero(grouped))
     return (
-        np.concatenate(rows).astype(np.int64),
-        np.concatenate(ranks).astype(np.int64),
-        np.concatenate(receives),
+        np.concatenate([*rows, row]).astype(np.int64),
+        np.concatenate([*ranks, rank]).astype(np.int64),
+        np.concatenate([*receives, receiving]),
     )
 
 
-def _grouped(
+def _touched_by_groups(
     schedule: Schedule, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
-    """Rows of several ranks: the row of each pair, its rank, and whether that receives.
-
-    Many rows have the same ranks, which are put together once.
-    """
-    if not len(rows):
-        return rows, np.zeros(0, np.int32), np.zeros(0, bool)
-    ends = np.stack([schedule.kind[rows], schedule.src[rows], schedule.dst[rows]], axis=1)
-    _, first, like = np.unique(ends, axis=0, return_index=True, return_inverse=True)
-    known = []
-    for row in rows[first].tolist():
-        sources, targets = schedule.members(row)
-        members = np.array(sorted({*sources, *targets}), np.int32)
-        known.append((members, np.isin(members, targets)))
-    kinds = like.ravel().tolist()
-    count = np.array([len(members) for members, _ in known])[like.ravel()]
-    members, receives = (np.concatenate([known[k][part] for k in kinds]) for part in (0, 1))
-    return np.repeat(rows, count), members, receives
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """The same of multicasts and in-switch reductions: everyone in the group, and the one outside."""
+    down = schedule.kind[rows] == MULTICAST
+    root = np.where(down, schedule.src[rows], schedule.dst[rows])
+    place, member = spelled_out(
+        schedule.groups, np.where(down, schedule.dst[rows], schedule.src[rows])
+    )
+    everyone = np.concatenate([place, np.arange(len(rows))])
+    rank = schedule.stand_in(np.concatenate([member, root]).astype(np.int32))
+    receives = np.concatenate([down[place] | (member == root[place]), ~down])
+    key, first = np.unique(everyone * schedule.ranks + rank, return_inverse=True)
+    receiving = np.zeros(len(key), bool)
+    np.logical_or.at(receiving, first, receives)
+    return rows[key // schedule.ranks], key % schedule.ranks, receiving
 
 
 def _follows(

@@ -21,6 +21,7 @@ from netsim.nccl.split import ALIGNMENT
 from netsim.nccl.trees import double_binary_tree
 from netsim.schedule import Hops, Skeleton
 
+SWITCHED = ("NVLS", "NVLSTree")  # blocks of heads are of their own kind
 Ints = NDArray[np.int64]
 Ends = tuple[Ints, Ints, Ints]  # sources, destinations and labels of hops
 UP, DOWN, FAN = 1, 1024, 2048  # labels of hops: up or down to which child; through a switch
@@ -85,10 +86,11 @@ def _kind(collective: Collective, plan: Plan, lane: Lane) -> Ints:
     """What blocks of a lane move; where chunks differ from place to place, none is like another."""
     n, work = collective.ranks, lane.work
     place = np.zeros(n, np.int64)
-    for node in plan.heads:
+    heads = plan.heads if plan.algorithm in SWITCHED else ()
+    for node in heads:
         place[list(node)] = 1
     if not _is_even(collective, plan, work):
-        for order in plan.heads or [plan.rings[work.channel]]:
+        for order in heads or [plan.rings[work.channel]]:
             place[np.array(order)] = 1 + np.arange(len(order))
     same = np.array([work.count, work.chunk, lane.multiplicity])
     return np.column_stack([np.broadcast_to(same, (n, 3)), place])
@@ -96,7 +98,7 @@ def _kind(collective: Collective, plan: Plan, lane: Lane) -> Ints:
 
 def _is_even(collective: Collective, plan: Plan, work: Work) -> bool:
     """Whether all places of a ring, or all heads, have chunks of one size in every loop."""
-    if plan.heads:
+    if plan.algorithm in SWITCHED:
         heads = len(plan.heads[0])
         alignment = (ALIGNMENT,) if plan.algorithm == "NVLSTree" else ()
         count = loop_segments(collective, work, heads, plan.slots, *alignment).count[:, :heads]
