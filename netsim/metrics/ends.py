@@ -38,8 +38,7 @@ def _spelled_out(
         return rows, end
     place, member = spelled_out(schedule.groups, end[grouped])
     plain = ~grouped
-    order = np.argsort(
-        np.concatenate([np.flatnonzero(plain), np.flatnonzero(grouped)[place]]), kind="stable"
-    )
+    where = np.concatenate([np.flatnonzero(plain), np.flatnonzero(grouped)[place]])
+    order = np.argsort(where, kind="stable")
     everyone = np.concatenate([rows[plain], rows[grouped][place]])
     return everyone[order], np.concatenate([end[plain], member.astype(np.int32)])[order]

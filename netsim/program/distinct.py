@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, Schedule, Style, Use
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
+_SMALL, _WORTH = 1 << 16, 64  # cells that cost nothing; cells a row that cost more than sorting
 _CHUNK = 1 << 18  # rows treated at a time: few enough for the processor's caches
 
 
@@ -51,7 +52,8 @@ def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
     width = max(schedule.ranks, len(schedule.groups))
     size = len(classes) * width * width
     keys = _Keys(schedule, of_style if size > _DENSE else of_style.astype(np.int32), width)
-    path, ways = _by_table(keys, size) if size <= _DENSE else _by_sorting(keys)
+    dense = size <= min(_DENSE, max(_SMALL, _WORTH * len(schedule)))
+    path, ways = _by_table(keys, size) if dense else _by_sorting(keys)
     return Distinct(path, tuple(classes), *_apart(ways, width))
 
 

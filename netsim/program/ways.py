@@ -172,9 +172,8 @@ class Ways:
         inside = np.isin(within, place[member == root[place]])
         within, near, far = within[inside], near[first[inside]], far[first[inside]]
         back_owner, back, _ = self._routes((far, near) if down else (near, far), way)
-        at = np.flatnonzero(
-            np.diff(np.append(back_owner, -1) if down else np.append(-1, back_owner))
-        )
+        ends = np.append(back_owner, -1) if down else np.append(-1, back_owner)
+        at = np.flatnonzero(np.diff(ends))  # the last link down, the first one up
         keys = np.concatenate([place[others][owner], within[back_owner[at]]]).astype(np.int64)
         wires = len(self.topology.links)
         found = np.unique(keys * wires + np.concatenate([links, back[at]]))

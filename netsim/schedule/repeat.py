@@ -150,7 +150,7 @@ def _touches(
 def _touched_by_groups(
     schedule: Schedule, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """The same of multicasts and in-switch reductions: everyone in the group, and the one outside."""
+    """The same of multicasts and in-switch reductions: the group, and the one outside."""
     down = schedule.kind[rows] == MULTICAST
     root = np.where(down, schedule.src[rows], schedule.dst[rows])
     place, member = spelled_out(
@@ -159,10 +159,11 @@ def _touched_by_groups(
     everyone = np.concatenate([place, np.arange(len(rows))])
     rank = schedule.stand_in(np.concatenate([member, root]).astype(np.int32))
     receives = np.concatenate([down[place] | (member == root[place]), ~down])
-    key, first = np.unique(everyone * schedule.ranks + rank, return_inverse=True)
+    key, first = np.unique(everyone.astype(np.int64) * schedule.ranks + rank, return_inverse=True)
     receiving = np.zeros(len(key), bool)
     np.logical_or.at(receiving, first, receives)
-    return rows[key // schedule.ranks], key % schedule.ranks, receiving
+    found: NDArray[np.int64] = key % schedule.ranks
+    return rows[key // schedule.ranks], found, receiving
 
 
 def _follows(
