@@ -12,6 +12,7 @@ from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, Schedule, Style, Use
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
 _SMALL, _WORTH = 1 << 16, 64  # cells that cost nothing; cells a row that cost more than sorting
+_SMALL, _WORTH = 1 << 16, 64  # cells that cost nothing; cells a row that cost more than sorting
 _CHUNK = 1 << 18  # rows treated at a time: few enough for the processor's caches
 
 
