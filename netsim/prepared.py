@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.budget import estimated_size, misfit, misfit_of_nccl
+from netsim.budget import BYTES_A_PATH, BYTES_A_ROW, estimated_size, misfit, misfit_of_nccl
 from netsim.built import Built, built, wishes_of
 from netsim.collectives import (
     ALGORITHMS,
@@ -19,6 +19,7 @@ from netsim.collectives import (
     CollectiveError,
     build,
     collective_of,
+    folds,
     parameters_of,
 )
 from netsim.communicators import split_ranks
@@ -33,6 +34,7 @@ from netsim.nccl.folding import folded_plan
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
 from netsim.nccl.variables import VariableError
+from netsim.program.odd import odd_one
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
 from netsim.scenario.names import DTYPES
@@ -90,6 +92,9 @@ class Prepared:
     def estimated_size(self) -> tuple[int, int]:
         """Rows and bytes of all communicators at the largest size, without large schedules."""
         work, ranks = self.cell.scenario.collective, len(self.groups[0])
+        found = self.alikeness(self.collective(max(work.size_list())))
+        if found is not None:
+            return found.rows, found.rows * BYTES_A_ROW + found.ways * BYTES_A_PATH
         fixed = {"groups", "root"} & set(self.parameters) or work.pairs or work.matrix or work.root
 
         def schedule_at(count: int) -> Schedule:
@@ -277,9 +282,35 @@ def _check_algorithm(prepared: Prepared) -> None:
         raise source.error(("workload", "protocol"), message)
     try:
         if too_large := misfit(*prepared.estimated_size(), len(prepared.gpus)):
-            raise source.error(("workload",), too_large, key=True)
+            raise source.error(("workload",), too_large + _not_folded(prepared), key=True)
     except CollectiveError as error:
         raise _placed(prepared.cell, error) from None
+
+
+def _not_folded(prepared: Prepared) -> str:
+    """Why a run that is too large was not written down once for what is alike."""
+    if why := why_not_folded(prepared):
+        return f"; not folded: {why}"
+    return ""
+
+
+def why_not_folded(prepared: Prepared) -> str:
+    """Why much is written down that is alike elsewhere, in a few words; "" if nothing is known."""
+    work = prepared.cell.scenario.collective
+    if prepared.cell.scenario.fold == "off":
+        return "fold is off"
+    if len(prepared.groups) > 1:
+        return "there are several communicators"
+    if odd := odd_one(prepared.topology, prepared.gpus):
+        return odd
+    if prepared.jobs:
+        return ""
+    if not folds(work.collective, work.algorithm):
+        return f"{work.algorithm} {work.collective} is written down in full"
+    count = prepared.collective(max(work.size_list())).count
+    if work.collective == "all_reduce" and count % len(prepared.gpus):
+        return f"{count} elements on {len(prepared.gpus)} ranks are chunks of different sizes"
+    return ""
 
 
 def _placed(cell: Cell, error: CollectiveError) -> ScenarioError:

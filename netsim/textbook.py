@@ -32,10 +32,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Alikeness:
-    """What stands for what (None: nothing for anything else), and rows so and in full."""
+    """What stands for what (None: nothing for anything else), rows and ways so, rows in full."""
 
     stands: Stands | None
     rows: int
+    ways: int
     full: int
 
 
@@ -52,10 +53,11 @@ def alikeness(
     if key not in place.memory:
         place.memory[key] = _stands(skeleton, place)
     stands: Stands | None = place.memory[key]
-    marks, full = collective.ranks, int(sketch.rows.sum())
+    full, sources = int(sketch.rows.sum()), np.concatenate([hops.src for hops in skeleton.hops])
     if stands is None:
-        return Alikeness(None, full + marks, full + marks)
-    return Alikeness(stands, int(sketch.rows[stands.leading].sum()) + marks, full + marks)
+        return Alikeness(None, full + collective.ranks, len(sources), full + collective.ranks)
+    rows, ways = sketch.rows[stands.leading].sum(), len(stands.written(sources))
+    return Alikeness(stands, int(rows) + collective.ranks, ways, full + collective.ranks)
 
 
 def _stands(skeleton: Skeleton, place: Place) -> Stands | None:

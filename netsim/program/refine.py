@@ -17,6 +17,8 @@ from netsim.topology import NODE_KINDS, Topology
 Colours = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 MOST_ROUNDS = 600  # of telling apart; a ring of as many different hops takes that long
+LEAST_ROUNDS = 64
+MOST_WORK = 200_000_000  # entries of hops and wires looked at in all rounds: half a minute
 
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -48,11 +50,11 @@ class _Edges:
 
 
 def classes(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) -> Classes | None:
-    """The classes on one topology; None if they are not found in `MOST_ROUNDS` rounds."""
+    """The classes on one topology; None if they are not found in as many rounds as may be."""
     edges = _edges(skeleton, topology, device)
     found = _at_first(skeleton, topology, device)
-    known = _number(found)
-    for _ in range(MOST_ROUNDS):
+    known, size = _number(found), len(edges.wire) + len(found.wires) + len(found.blocks)
+    for _ in range(min(MOST_ROUNDS, max(LEAST_ROUNDS, MOST_WORK // size))):
         found = _round(skeleton, edges, found)
         number = _number(found)
         if number == known:

@@ -13,7 +13,7 @@ from netsim.topology.routing import StaticRouter, walk
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Seconds
 
-MOST_GPUS = 65_536
+MOST_GPUS = 262_144
 GpuCount = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 NodeKind = Literal["gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric"]

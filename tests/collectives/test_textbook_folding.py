@@ -2,8 +2,10 @@
 
 import pytest
 
+from netsim.errors import ScenarioError
 from netsim.prepared import Prepared, prepare
 from netsim.scenario.cells import expand
+from netsim.simulate import simulate_size
 from netsim.yamlio.source import parse_source
 from tests.nccl.test_folding import compare
 
@@ -42,9 +44,9 @@ ALGORITHMS = [
 ]
 
 
-def ready(cluster: str, collective: str, algorithm: str, size: int, more: str = "") -> Prepared:
-    work = f"collective: {collective}, algorithm: {algorithm}, sizes: [{size}B]{more}"
-    text = f"cluster: {{{cluster}}}\nworkload: {{{work}}}\n"
+def ready(cluster: str, collective: str, algorithm: str, size: int, fold: str = "auto") -> Prepared:
+    work = f"collective: {collective}, algorithm: {algorithm}, sizes: [{size}B]"
+    text = f"cluster: {{{cluster}}}\nworkload: {{{work}}}\nfold: {fold}\n"
     return prepare(expand(parse_source(text, "scene.yaml"))[0])
 
 
@@ -70,3 +72,43 @@ def test_engines_agree() -> None:
     for algorithm in ("ring", "hierarchical"):
         one = ready(FABRICS["rails"], "all_reduce", algorithm, MIB)
         assert compare(one, even(one), "simpy") > 1
+
+
+def test_what_is_asked_for_is_the_same_in_a_table() -> None:
+    """Operations back to back, where some ranks end before others."""
+    for algorithm in ("halving-doubling", "hierarchical", "ring"):
+        folded = ready(FABRICS["rails"], "all_reduce", algorithm, 48 * MIB)
+        full = ready(FABRICS["rails"], "all_reduce", algorithm, 48 * MIB, "off")
+        here, there = (simulate_size(one, 48 * MIB)[0] for one in (folded, full))
+        assert here.time_us == pytest.approx(there.time_us, rel=1e-9)
+        assert here.bound_by == there.bound_by
+        assert here.rows is not None
+        assert there.rows is not None
+        assert here.rows < there.rows
+
+
+def test_a_large_ring_fits_where_it_folds() -> None:
+    cluster = "graph: {kind: switch, gpus: 65536, bandwidth: 50GB/s, latency: 1us}"
+    one = ready(cluster, "all_reduce", "ring", 1 << 30)
+    found = one.alikeness(one.collective(1 << 30))
+    assert found is not None
+    assert found.full == 2 * 65535 * 65536 + 65536
+    assert found.rows == 2 * 65535 + 65536
+
+
+ODD = [
+    ("faults: [{link: node1.nic3-leaf3, bandwidth: 50%}]", "link node1.nic3->leaf3 has 24.55 GB/s "
+     "where others have 49.1 GB/s"),
+    ("faults: [{gpu: node1.gpu2, slowdown: 1.5}]", "node1.gpu2 gives"),
+    ("fabric: {kind: leaf-spine, nodes_per_leaf: 2, routing: ecmp}", "paths are chosen by hash"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("broken", "reason"), ODD)
+def test_why_it_does_not_fit_is_said(
+    broken: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netsim.budget.available_memory", lambda: 1000)
+    with pytest.raises(ScenarioError, match="not folded: ") as raised:
+        ready(f"machine: dgx-h100, nodes: 4, {broken}", "all_reduce", "ring", MIB)
+    assert reason in str(raised.value)

@@ -60,7 +60,7 @@ def test_generators(graph, gpus):
             "graph.gpus: expected at least 1, got 0",
         ),
         ("graph: {kind: ring, gpus: 4, bandwidth: 1}\n", "the unit is missing"),
-        ("graph: {kind: torus, dims: [999, 999], bandwidth: 1GB/s}\n", "at most 65536 GPUs"),
+        ("graph: {kind: torus, dims: [999, 999], bandwidth: 1GB/s}\n", "at most 262144 GPUs"),
     ],
 )
 def test_mistakes_in_graphs_are_named(text, message):
