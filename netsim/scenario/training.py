@@ -244,6 +244,7 @@ class Training(Model):
     compression: CompressionConfig = Field(default_factory=CompressionConfig)
     recompute: Literal["none", "selective", "full"] = "none"
     attention: Literal["fused", "unfused"] = "fused"
+    elementwise: Literal["fused", "eager"] = "fused"
     imbalance: Annotated[float, Field(ge=1, strict=False)] = 1.0
     optimizer: Literal["adam", "sgd", "sgd-momentum"] = "adam"
     extras: ListOf[ExtraConfig] = ()

@@ -64,6 +64,7 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
         context=parallel.context,
         recompute=work.recompute,
         attention=work.attention,
+        elementwise=work.elementwise,
         schedule=schedule,
         chunks=pipeline.chunks,
         stage_layers=tuple(pipeline.stages),

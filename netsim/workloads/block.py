@@ -1,6 +1,7 @@
 """The passes of a transformer's layers as parts, with the collectives that parallelism adds."""
 
 from netsim.workloads.context import backward_core, forward_core
+from netsim.workloads.elementwise import RESIDUAL, Elementwise, elementwise_of
 from netsim.workloads.experts import backward_experts, forward_experts
 from netsim.workloads.linear import forward, input_gradients, weight_gradients
 from netsim.workloads.model import Layer
@@ -8,11 +9,6 @@ from netsim.workloads.parts import Part, kernel
 from netsim.workloads.shapes import Shapes
 from netsim.workloads.tensor import backward_half, forward_half
 
-# Passes over the features of a token that elementwise kernels make, reading and writing.
-NORM = 2
-RESIDUAL_NORM = 5  # two in, sum and normalised out, read again by the norm
-RESIDUAL = 3
-ROTARY = 2
 ATTENTION_BACKWARD_FLOPS = 2.5  # FlashAttention recomputes the scores: five products for two
 # Unfused, softmax and dropout each read and write all scores (backward softmax reads two), and
 # dropout a mask of one byte.
@@ -57,8 +53,9 @@ def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
 
 def _attention_forward(shapes: Shapes) -> list[Part]:
     m, s = shapes.model, shapes.setting
-    before = _moved(shapes, NORM, m.hidden, shapes.local)
-    rotary = _moved(shapes, ROTARY, shapes.query_width + shapes.kv_width, shapes.tokens)
+    passes = _passes(shapes)
+    before = _moved(shapes, passes.norm, m.hidden, shapes.local)
+    rotary = _moved(shapes, passes.rotary, shapes.query_width + shapes.kv_width, shapes.tokens)
     inside = [
         kernel("qkv", forward(s.roofline, s.dtype, shapes.attention_in) + rotary),
         *forward_core(shapes, _core_seconds(shapes)),
@@ -72,7 +69,8 @@ def _attention_forward(shapes: Shapes) -> list[Part]:
 
 def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
     m, s = shapes.model, shapes.setting
-    rotary = _moved(shapes, ROTARY, shapes.query_width + shapes.kv_width, shapes.tokens)
+    passes = _passes(shapes)
+    rotary = _moved(shapes, passes.rotary, shapes.query_width + shapes.kv_width, shapes.tokens)
     out = shapes.attention_out
     inside = [
         kernel("proj dgrad", input_gradients(s.roofline, s.dtype, out)),
@@ -84,7 +82,7 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
     return backward_half(
         inside,
         weight_gradients(s.roofline, s.dtype, shapes.attention_in),
-        _moved(shapes, NORM + RESIDUAL, m.hidden, shapes.local),
+        _moved(shapes, passes.norm_backward + RESIDUAL, m.hidden, shapes.local),
         shapes.message,
         sequence=s.sequence_parallel,
         what="attention",
@@ -93,7 +91,8 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
 
 def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
     m, s = shapes.model, shapes.setting
-    before = kernel("norm", _moved(shapes, RESIDUAL_NORM, m.hidden, shapes.local))
+    # The sum of both branches is written, and read again by the norm.
+    before = kernel("norm", _moved(shapes, RESIDUAL + _passes(shapes).norm, m.hidden, shapes.local))
     after = kernel("residual", _moved(shapes, RESIDUAL, m.hidden, shapes.local))
     if not layer.moe:
         return [*_dense_forward(shapes, m.ffn, before, "mlp"), after]
@@ -105,7 +104,7 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
 def _dense_forward(shapes: Shapes, ffn: int, before: Part, what: str) -> list[Part]:
     s = shapes.setting
     products = (*shapes.mlp_in(ffn), *shapes.mlp_out(ffn))
-    work = forward(s.roofline, s.dtype, products) + _function(shapes, ffn, 1)
+    work = forward(s.roofline, s.dtype, products) + _function(shapes, ffn)
     return forward_half(
         before, [kernel(what, work)], shapes.message, sequence=s.sequence_parallel, what=what
     )
@@ -113,7 +112,7 @@ def _dense_forward(shapes: Shapes, ffn: int, before: Part, what: str) -> list[Pa
 
 def _mlp_backward(shapes: Shapes, layer: Layer) -> list[Part]:
     m = shapes.model
-    norm = _moved(shapes, NORM + RESIDUAL, m.hidden, shapes.local)
+    norm = _moved(shapes, _passes(shapes).norm_backward + RESIDUAL, m.hidden, shapes.local)
     if not layer.moe:
         return _dense_backward(shapes, m.ffn, norm, "mlp")
     shared = _dense_backward(shapes, m.shared_ffn, 0.0, "shared") if m.shared_ffn else []
@@ -128,7 +127,7 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, what: str) -> list[Pa
         kernel(f"{what} out wgrad", weight_gradients(s.roofline, s.dtype, second), weight=True),
         kernel(
             f"{what} in dgrad",
-            input_gradients(s.roofline, s.dtype, first) + _function(shapes, ffn, 2),
+            input_gradients(s.roofline, s.dtype, first) + _function(shapes, ffn, backward=True),
         ),
     ]
     return backward_half(
@@ -137,10 +136,17 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, what: str) -> list[Pa
     )  # fmt: skip
 
 
-def _function(shapes: Shapes, ffn: int, times: int) -> float:
+def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
     """The function between the products of an MLP: reads what the first wrote, writes its value."""
-    passes = 3 if shapes.model.gated else 2
-    return times * _moved(shapes, passes, ffn // shapes.tp, shapes.tokens)
+    passes = _passes(shapes)
+    ahead, back = passes.plain, passes.plain_backward
+    if shapes.model.gated:
+        ahead, back = passes.gated, passes.gated_backward
+    return _moved(shapes, back if backward else ahead, ffn // shapes.tp, shapes.tokens)
+
+
+def _passes(shapes: Shapes) -> Elementwise:
+    return elementwise_of(shapes.setting, gated=shapes.model.gated)
 
 
 def _moved(shapes: Shapes, passes: float, features: int, tokens: int) -> float:

@@ -47,6 +47,7 @@ class Setting:
     context: str = "p2p"
     recompute: str = "none"
     attention: str = "fused"
+    elementwise: str = "fused"
     schedule: str = "1f1b"
     chunks: int = 1
     stage_layers: tuple[int, ...] = ()

@@ -16,7 +16,7 @@ from netsim.workloads.pipeline import SCHEDULES, in_flight
 from netsim.workloads.setting import Extra, Setting
 from netsim.workloads.step import training_step
 from netsim.workloads.tape import Tape, Task
-from tests.training.steps import setting
+from tests.training.steps import H100, SMALL, setting
 
 FORWARD, BACKWARD = 1.0, 2.0
 
@@ -180,3 +180,34 @@ def test_compression_moves_fewer_bytes(keep: float) -> None:
     assert moved(compression="fp8") == [("all_reduce", 100_000)] * 2
     kept = int(100_000 * keep) * 4 * 4  # of four ranks, four bytes each: values, then indices
     assert moved(compression="top-k", top_k=keep) == [("all_gather", kept)] * 4
+
+
+def test_kernels_op_by_op_take_longer_where_norms_are_several() -> None:
+    """A gated model has RMSNorm: more passes over the same bytes; LayerNorm is one kernel."""
+    gpt = replace(SMALL, gated=False, biases=True)
+    times = {
+        (kind, model.gated): sum(
+            task.seconds for task in training_step(setting(model=model, elementwise=kind)).tasks
+        )
+        for kind in ("fused", "eager")
+        for model in (SMALL, gpt)
+    }
+    assert times["eager", True] > times["fused", True]
+    assert times["eager", False] == times["fused", False]
+
+
+def test_before_hopper_a_product_ends_when_its_result_is_written() -> None:
+    m, n, k = 8192, 6144, 768
+    ahead, after = (replace(H100, stores_beside=beside) for beside in (True, False))
+    written = 2 * m * n / (H100.bandwidth * H100.memory)
+    more = after.gemm_seconds(m, n, k) - ahead.gemm_seconds(m, n, k)
+    assert more == pytest.approx(written)
+
+
+def test_attention_that_stores_scores_reads_them_again_and_again() -> None:
+    fused, unfused = (setting(attention=kind, batch=1) for kind in ("fused", "unfused"))
+    more = sum(task.seconds for task in training_step(unfused).tasks)
+    more -= sum(task.seconds for task in training_step(fused).tasks)
+    scores = SMALL.heads * 256 * 256
+    least = SMALL.layers * (9 * 2 + 2) * scores / (H100.bandwidth * H100.memory)
+    assert more > least
