@@ -272,6 +272,11 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
          None, "groups.json: cannot be read"),
         ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
          "[1, 2]", "expected groups as"),
+        ([Node(1, "a", COLLECTIVE, (), 0,
+               {"comm_type": 0, "comm_size": 8, "involved_dim": b"\x0a\x02\x01\x00"})], None,
+         "over some dimensions of a network only"),
+        ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "comm_group": 3})],
+         '{"0": [0, 1]}', "of group '3', which groups.json lacks"),
         ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 44, "comm_size": 8})], None,
          "has no comm_type or comm_size"),
     ],
@@ -279,3 +284,10 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
 def test_traces_that_do_not_fit_together_are_told(tmp_path, nodes, groups, message) -> None:
     with pytest.raises(InputError, match=message):
         replayed(tmp_path, nodes, groups)
+
+
+@pytest.mark.parametrize("flags", [b"\x0a\x02\x01\x01", b"\x08\x01\x08\x01", b""])
+def test_all_dimensions_are_all_ranks(tmp_path, flags: bytes) -> None:
+    told = {"comm_type": 0, "comm_size": 8, "involved_dim": flags}
+    (task,) = replayed(tmp_path, [Node(1, "a", COLLECTIVE, (), 0, told)]).tape().tasks
+    assert task.groups.tolist() == [list(range(8))]

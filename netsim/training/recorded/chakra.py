@@ -25,7 +25,7 @@ TYPES = (
 )  # fmt: skip
 ID, NAME, TYPE, CONTROL, DATA, START, DURATION, ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 10
 # Where a value stands in an attribute, by its type.
-INT32, INT64, BOOL, STRING = 7, 9, 27, 29
+INT32, INT64, BOOL, BOOLS, STRING = 7, 9, 27, 28, 29
 PARTS = ("all_gather", "gather")  # one rank puts in a part of what nccl-tests counts
 VERSION = "0.0.4"
 GROUPS = "groups.json"
@@ -123,7 +123,13 @@ def _message(node: Node) -> bytes:
     parts = [written(ID, node.number), written(NAME, node.name), written(TYPE, node.kind)]
     parts += [written(DATA, one) for one in node.after]
     parts.append(written(DURATION, node.micros))
-    kinds = {"comm_size": INT64, "comm_type": INT64, "pg_name": STRING, "is_cpu_op": BOOL}
+    kinds = {
+        "comm_size": INT64,
+        "comm_type": INT64,
+        "pg_name": STRING,
+        "is_cpu_op": BOOL,
+        "involved_dim": BOOLS,
+    }
     for name, value in {"is_cpu_op": 0, **node.attributes}.items():
         assert isinstance(value, int | bytes)
         parts.append(_attribute(name, kinds.get(name, INT32), value))
@@ -192,9 +198,18 @@ def read_rank(path: Path) -> tuple[list[Node], dict[str, tuple[int, ...]]]:
 
 
 def group_of(node: Node) -> str:
-    """The group of a collective; "" for all ranks."""
-    name = node.attributes.get("pg_name", b"")
+    """The group of a collective (`comm_group` in older traces); "" for all ranks."""
+    told = node.attributes
+    name = told.get("pg_name", told.get("comm_group", b""))
     return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
+def spans_all(node: Node) -> bool:
+    """Whether a collective without a group is over all dimensions of its network."""
+    value = node.attributes.get("involved_dim", b"")
+    if not isinstance(value, bytes):
+        return True
+    return all(flag for _, flags in fields(value) for flag in packed(flags))
 
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:

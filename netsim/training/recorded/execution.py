@@ -17,6 +17,7 @@ from netsim.training.recorded.chakra import (
     Node,
     group_of,
     read_rank,
+    spans_all,
 )
 from netsim.training.recorded.replay import tiled
 from netsim.workloads.grid import Ranks
@@ -83,6 +84,12 @@ class _Writing:
         if group and group not in self.known:
             raise InputError(
                 f"{self.path}: node {node.number} is of group {group!r}, which groups.json lacks"
+            )
+        if not group and not spans_all(node):
+            raise InputError(
+                f"{self.path}: node {node.number} is over some dimensions of a network only "
+                "(involved_dim)",
+                hint="give it a pg_name, and its ranks in groups.json",
             )
         ranks = self.known[group] if group else tuple(range(self.world))
         if len(ranks) < 2:
