@@ -145,6 +145,8 @@ def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
         Bar(len(tasks), job.quiet) as bar,
     ):
         progress = bar.task if helpers is None else _unseen
+        if results.failed:
+            _tell(f"{results.failed} rows that failed are tried again")
         try:
             for task, row, error in run_tasks(
                 tasks, results, engine=job.engine, workers=helpers, cache=known, progress=progress

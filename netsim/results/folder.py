@@ -8,6 +8,7 @@ same bytes as an uninterrupted one.
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ OUTPUTS = (
     "chakra/*.et", "chakra/groups.json",
 )  # fmt: skip
 
+_HALF = re.compile(r"\.(.+)\.[0-9]+\.half")
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
 
 Key = tuple[str, int]  # cell, size
@@ -44,13 +46,14 @@ class Folder:
     journal: IO[str]
     finished: dict[Key, Row] = field(default_factory=dict)
     timings: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    failed: int = 0  # rows of the journal with errors, which are not taken up
     _synced: float = 0.0
 
     def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
         """Keep one finished row, whatever happens next."""
         line = {"cell": key[0], "size": key[1], "row": asdict(row), "timing": timing}
-        self.journal.write(json.dumps(line) + "\n")
-        self.journal.flush()
+        with self._told():
+            append(self.journal.fileno(), (json.dumps(line) + "\n").encode())
         if time.monotonic() - self._synced >= SYNC_EVERY:
             self.sync()
         self.finished[key] = row
@@ -58,8 +61,20 @@ class Folder:
 
     def sync(self) -> None:
         """See that all that was recorded survives even a loss of power."""
-        os.fsync(self.journal.fileno())
+        with self._told():
+            os.fsync(self.journal.fileno())
         self._synced = time.monotonic()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What keeps the journal from growing is told once, and nothing of it is lost."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"{self.path / JOURNAL}: cannot be written: {error.strerror}",
+                hint="what was finished is kept; make room, then --resume continues",
+            ) from None
 
     def write_results(self, rows: Sequence[Row], axes: Sequence[str]) -> Path:
         """Write results.csv: finished rows, in the order of the cells."""
@@ -91,6 +106,8 @@ def open_folder(
     _refuse_others(path, scenario)
     with (path / JOURNAL).open("a+", encoding="utf-8") as journal:
         _lock(journal, path)
+        for file in half_written(path):
+            file.unlink(missing_ok=True)
         folder = Folder(path, journal)
         if resume:
             _read(folder)
@@ -100,6 +117,23 @@ def open_folder(
         manifest = {"scenario": scenario, **(about or {})}
         write_text(path / MANIFEST, json.dumps(manifest, default=str) + "\n")
         yield folder
+
+
+def append(file: int, line: bytes) -> None:
+    """Add a line to a file as a whole; where there is no room for it, nothing of it stays."""
+    good = os.fstat(file).st_size
+    try:
+        left = memoryview(line)
+        while left:
+            left = left[os.write(file, left) :]
+    except OSError:
+        os.ftruncate(file, good)
+        raise
+
+
+def half_written(path: Path) -> list[Path]:
+    """What `write_bytes` had begun when it was killed."""
+    return [file for file in path.glob(".*") if _HALF.fullmatch(file.name) and file.is_file()]
 
 
 def _remove_outputs(path: Path) -> None:
@@ -127,7 +161,7 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_bytes(path: Path, content: bytes) -> Path:
     """Replace a file as a whole: it is never half written."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.half")
     try:
         with beside.open("wb") as stream:
             stream.write(content)
@@ -156,7 +190,8 @@ def _refuse_others(path: Path, scenario: str) -> None:
     try:
         owner = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["scenario"]
     except FileNotFoundError:
-        if any(entry.name != JOURNAL for entry in path.iterdir()):
+        ours = {path / JOURNAL, *half_written(path)}
+        if any(entry not in ours for entry in path.iterdir()):
             raise InputError(f"{path}: holds files that are no results", hint=hint) from None
         return
     except (OSError, ValueError, KeyError, TypeError):
@@ -173,10 +208,15 @@ def _lock(journal: IO[str], path: Path) -> None:
 
 
 def _read(folder: Folder) -> None:
-    """Take up the rows of the journal; a last line that was cut off is dropped, on disk too."""
+    """Take up the rows of the journal that did not fail; a last line that was cut off is dropped,
+    on disk too.
+    """
     good = read_journal(folder)
     folder.journal.seek(good)
     folder.journal.truncate(good)
+    for key in [key for key, row in folder.finished.items() if row.status != "ok"]:
+        del folder.finished[key], folder.timings[key]
+        folder.failed += 1
 
 
 def read_journal(folder: Folder) -> int:
@@ -188,9 +228,9 @@ def read_journal(folder: Folder) -> int:
             break
         try:
             entry = json.loads(line)
-            key = (entry["cell"], entry["size"])
-            folder.finished[key] = row_from(entry["row"])
+            key, row = (entry["cell"], entry["size"]), row_from(entry["row"])
             folder.timings[key] = dict(entry["timing"])
+            folder.finished[key] = row
         except (ValueError, KeyError, TypeError):
             raise InputError(
                 f"{folder.path / JOURNAL}:{number}: not a line of a journal",

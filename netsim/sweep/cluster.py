@@ -3,16 +3,17 @@
 The scheduler hands orders to workers, and gives those of a worker that died to another.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from netsim.errors import InputError
+from netsim.errors import InputError, NetsimError
 from netsim.sweep.orders import VERSION, Answer, Order, fulfil
 from netsim.sweep.work import died
 
-PATIENCE = "15s"  # for a scheduler to answer
+PATIENCE = 15.0  # seconds for a scheduler to answer
 AT_ONCE = 2000  # orders that the scheduler is given at a time
 ATTEMPTS = 3
 SLURM = "slurm"
@@ -39,6 +40,8 @@ class DaskWorkers:
     def _client(self) -> Any:
         target = self._cluster or self.address
         try:
+            if self._cluster is None:  # a client would wait for ever for one that says nothing
+                asyncio.run(asyncio.wait_for(_greeted(self.distributed, target), PATIENCE))
             return self.distributed.Client(target, timeout=PATIENCE, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             reason = str(error) or type(error).__name__
@@ -48,19 +51,28 @@ class DaskWorkers:
             ) from None
 
     def _check_versions(self) -> None:
-        """Refuse workers with another netsim, or without any."""
-        try:
-            found = self.client.run(installed_version, on_error="return")
-        except Exception as error:  # whatever the other side could not read
-            found = {self.address: error}
-        for worker, version in found.items():
-            if version != VERSION:
+        """Refuse a scheduler or workers with another netsim, or without any; orders say so to
+        workers that come later.
+        """
+        found = {"the scheduler": self._asked(self.client.run_on_scheduler)}
+        workers = self._asked(self.client.run, on_error="return")
+        each = workers if isinstance(workers, dict) else {"": workers}
+        found.update({f"worker {name}": version for name, version in each.items()})
+        for name, version in found.items():
+            if version != VERSION and not isinstance(version, OSError):  # one that just died
                 has = "no netsim that can be used" if isinstance(version, Exception) else version
                 self.close()
                 raise InputError(
-                    f"--dask {self.address}: worker {worker} has {has}, not netsim {VERSION}",
+                    f"--dask {self.address}: {name} has {has}, not netsim {VERSION}",
                     hint="install the same version everywhere",
                 )
+
+    def _asked(self, run: Callable[..., Any], **options: Any) -> Any:
+        """What others answer when they are asked for their version; or the exception."""
+        try:
+            return run(installed_version, **options)
+        except Exception as error:  # whatever the other side could not read
+            return error
 
     def fulfil(self, orders: Sequence[Order]) -> Iterator[tuple[Order, list[Answer]]]:
         """Every order with its answers, as they come."""
@@ -92,12 +104,29 @@ class DaskWorkers:
             return answers
         except self.distributed.scheduler.KilledWorker:
             return died(order, ATTEMPTS)
+        except (OSError, self.distributed.CancelledError, TimeoutError):  # the scheduler is gone
+            raise
+        except NetsimError as error:
+            raise InputError(f"--dask {self.address}: {error}") from None
+        except Exception as error:  # whatever the worker could not read
+            raise InputError(
+                f"--dask {self.address}: a worker fails with {type(error).__name__}: "
+                f"{(str(error).splitlines() or [''])[0]}",
+                hint="install the same version of netsim everywhere",
+            ) from None
 
     def close(self) -> None:
         """Let go of the scheduler, and of jobs that were started for this."""
         self.client.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+async def _greeted(distributed: Any, address: str) -> None:
+    """Wait for a scheduler to say who it is."""
+    known = distributed.Security().get_connection_args("client")
+    async with distributed.rpc(address, connection_args=known) as scheduler:
+        await scheduler.identity()
 
 
 def _quiet() -> None:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from multiprocessing import connection
+from multiprocessing import connection, forkserver, resource_tracker
 
 from netsim.sweep.orders import Answer, Order, fulfil
 from netsim.sweep.work import died
 
 ATTEMPTS = 3
+LEAVE = 5.0  # seconds for what is left of a pool to notice that its processes are gone
 _AHEAD = 4  # orders in hand for each process
 
 
@@ -77,20 +78,35 @@ def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
 def _pool(count: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["netsim.sweep.orders"])
+    _serve()
     return ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
+
+
+def _serve() -> None:
+    """Start the process that workers are forked from. An interrupt is blocked meanwhile, and so
+    for it and for all workers for good: a terminal sends it to them too, while they import modules.
+    """
+    resource_tracker.ensure_running()  # it comes first, and lets interrupts through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
     """Let go of a pool without waiting for what its processes are at."""
     processes = list((getattr(pool, "_processes", None) or {}).values())
+    manager = getattr(pool, "_executor_manager_thread", None)
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
+    if manager is not None:  # else it may close its pipe while the interpreter, at its end, writes
+        manager.join(LEAVE)
 
 
 def _begin() -> None:
-    """Leave interrupts to the parent, and do not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Do not outlive the parent."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

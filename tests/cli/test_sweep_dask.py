@@ -1,17 +1,15 @@
 """Sweeps on a Dask cluster: a scheduler and workers as processes, over loopback."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from netsim.errors import InputError
-from netsim.sweep.orders import Order, fulfil
+from netsim.sweep.orders import VERSION, Order, fulfil
+from tests.bench.cluster import Cluster
+from tests.bench.kills import rounds
 from tests.cli.command import netsim
 from tests.cli.test_sweep_workers import SWEEP, WAIT, journal, start, wait_for
 
@@ -24,45 +22,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("sweep.yaml").write_text(SWEEP)
 
 
-class Cluster:
-    """A scheduler and its workers."""
-
-    def __init__(self) -> None:
-        self.processes: list[subprocess.Popen[bytes]] = []
-        file = Path("scheduler.json")
-        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
-                    "--scheduler-file", file)  # fmt: skip
-        deadline = time.monotonic() + WAIT
-        while not file.exists() or not file.read_text().strip():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        text = file.read_text()
-        self.address = text.partition('"address": "')[2].partition('"')[0]
-        self.workers = [self.worker(), self.worker()]
-
-    def worker(self) -> subprocess.Popen[bytes]:
-        return self._start("worker", self.address, "--nthreads", "1", "--no-dashboard",
-                           "--no-nanny")  # fmt: skip
-
-    def _start(self, *arguments: object) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *map(str, arguments)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        )
-        self.processes.append(process)
-        return process
-
-    def stop(self) -> None:
-        for process in reversed(self.processes):
-            process.kill()
-            process.wait()
-
-
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    found = Cluster()
+    found = Cluster(Path.cwd())
     yield found
     found.stop()
 
@@ -71,8 +33,7 @@ def test_a_dask_cluster_writes_the_same_bytes_even_when_a_worker_dies(capsys, cl
     assert netsim(capsys, "run", "sweep.yaml", "-o", "whole", "-q").code == 0
     process = start("--dask", cluster.address)
     wait_for(1)
-    cluster.workers[0].send_signal(signal.SIGKILL)
-    cluster.worker()
+    cluster.replace_worker(0)
     _, err = process.communicate(timeout=WAIT)
     assert process.returncode == 0, err
     assert Path("out/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
@@ -104,3 +65,25 @@ def test_a_worker_refuses_other_versions_and_other_files() -> None:
         fulfil(
             Order("0" * 16, "x.yaml", {"cluster": {"machine": "__import__('os')"}}, {}, (8,), "a")
         )
+
+
+def test_a_scheduler_that_says_nothing_is_one_message(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("netsim.sweep.cluster.PATIENCE", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        done = netsim(capsys, "run", "sweep.yaml", "-q", "--dask", address)
+    assert done.code == 2
+    assert done.err.startswith(f"--dask {address}: the scheduler does not answer")
+    assert done.err.count("\n") == 1
+
+
+def test_another_version_of_netsim_is_refused(capsys, monkeypatch, cluster) -> None:
+    monkeypatch.setattr("netsim.sweep.cluster.VERSION", "9.9 (model 9)")
+    done = netsim(capsys, "run", "sweep.yaml", "-q", "--dask", cluster.address)
+    assert done.code == 2
+    assert f"--dask {cluster.address}: the scheduler has {VERSION}, not netsim 9.9" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_something_of_a_cluster_is_killed_at_random(tmp_path: Path) -> None:
+    assert rounds(["dask"], 2, 3, tmp_path) == 0

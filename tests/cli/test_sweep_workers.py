@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.victims import below
 from tests.cli.command import netsim
 
 DASK = find_spec("distributed") is not None
@@ -59,24 +60,6 @@ def wait_for(rows: int) -> None:
         time.sleep(0.01)
 
 
-def children_of(pid: int) -> list[int]:
-    """All processes below one, the youngest last."""
-    below: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            below.setdefault(int(fields[1]), []).append(int(entry.name))
-    found, left = [], [pid]
-    while left:
-        mine = below.get(left.pop(), [])
-        found += mine
-        left += mine
-    return sorted(found)
-
-
 def test_two_processes_write_the_same_bytes(capsys, whole: bytes) -> None:
     assert netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--jobs", 2).code == 0
     assert Path("out/results.csv").read_bytes() == whole
@@ -116,7 +99,7 @@ def test_workers_end_when_their_sweep_is_killed() -> None:
         "--jobs", 2, "--engine", "simpy", "--set", "sweep.cluster.graph.gpus=[24, 26, 28]"
     )
     wait_for(1)
-    workers = children_of(process.pid)
+    workers = below(process.pid)
     assert workers
     process.kill()
     process.communicate()
@@ -165,7 +148,7 @@ def test_parts_of_other_sweeps_do_not_go_together(capsys) -> None:
     ],
 )
 def test_mistakes_about_workers_get_one_message(capsys, monkeypatch, arguments, message) -> None:
-    monkeypatch.setattr("netsim.sweep.cluster.PATIENCE", "2s")
+    monkeypatch.setattr("netsim.sweep.cluster.PATIENCE", 2.0)
     done = netsim(capsys, "run", "sweep.yaml", "-q", *arguments)
     assert done.code == 2
     assert message in done.err

@@ -1,0 +1,141 @@
+"""Sweeps as processes that are hurt: started, killed, resumed, compared with one left in peace."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+PATIENCE = 180  # seconds after which a process is held to hang
+APART = ("journal.jsonl", "timings.csv")  # in the order of finishing, and wall times
+
+
+class Wrong(Exception):
+    """A sweep that did not survive what it has to."""
+
+
+class Victim:
+    """One process of `netsim run`, in a session of its own."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.said = ""
+        root = str(Path(__file__).parents[2])
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=os.environ | {"PYTHONPATH": root, "MPLBACKEND": "Agg"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def hurt(self, name: str, whom: str, after: float) -> str:
+        """Send a signal after so many seconds; what the process then ended with."""
+        with suppress(subprocess.TimeoutExpired):
+            _, self.said = self.process.communicate(timeout=after)
+            return f"was over with {self.process.returncode}"
+        number = signal.Signals[f"SIG{name}"]
+        with suppress(ProcessLookupError):
+            if whom == "its group":
+                os.killpg(self.process.pid, number)
+            elif whom == "a worker":
+                for pid in below(self.process.pid)[-1:]:
+                    os.kill(pid, signal.SIGKILL)
+            else:
+                os.kill(self.process.pid, number)
+        code = self.wait()
+        if "Traceback" in self.said:
+            raise Wrong(f"{name} to {whom} after {after:.2f} s: {self.said}")
+        return f"ended with {code}"
+
+    def wait(self) -> int:
+        """The exit code; a process that hangs is an error, as is one that leaves others behind."""
+        try:
+            _, said = self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise Wrong(f"hangs for more than {PATIENCE} s") from None
+        self.said += said or ""
+        deadline = time.monotonic() + PATIENCE
+        while in_session(self.process.pid):
+            if time.monotonic() > deadline:
+                raise Wrong(f"processes are left behind: {in_session(self.process.pid)}")
+            time.sleep(0.05)
+        return self.process.returncode
+
+
+class Sweep:
+    """A scenario in a folder, the files that it leaves when nothing happens, and how long it takes
+    in one process.
+    """
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder = folder
+        (folder / "killed.yaml").write_text(text)
+        began = time.monotonic()
+        self.finish(resume=False)
+        self.seconds = time.monotonic() - began
+        self.whole = contents(folder / "out")
+
+    def start(self, *options: object) -> Victim:
+        """Begin or resume the sweep."""
+        command = [sys.executable, "-m", "netsim", "run", "killed.yaml", "-q", "-o", "out"]
+        return Victim([*command, *map(str, options)], self.folder)
+
+    def finish(self, *options: object, resume: bool) -> None:
+        """Run it to its end."""
+        victim = self.start(*options, *(("--resume",) if resume else ()))
+        code = victim.wait()
+        if code:
+            raise Wrong(f"ends with {code}: {victim.said}")
+
+    def forget(self) -> None:
+        """Take away what there is."""
+        shutil.rmtree(self.folder / "out", ignore_errors=True)
+
+    def compare(self) -> None:
+        """Raise what differs from the files of an uninterrupted run."""
+        found = contents(self.folder / "out")
+        if found.keys() != self.whole.keys():
+            raise Wrong(f"other files: {sorted(found.keys() ^ self.whole.keys())}")
+        differing = [name for name, content in found.items() if content != self.whole[name]]
+        if differing:
+            raise Wrong(f"other bytes: {', '.join(differing)}")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder that are to be the same."""
+    return {
+        file.relative_to(folder).as_posix(): b"" if file.name in APART else file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def _fields(entry: Path) -> list[str]:
+    try:
+        return (entry / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _all() -> list[tuple[int, list[str]]]:
+    entries = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [(int(entry.name), fields) for entry in entries if (fields := _fields(entry))]
+
+
+def in_session(session: int) -> list[int]:
+    """Living processes of a session."""
+    return [pid for pid, fields in _all() if int(fields[3]) == session and fields[0] not in "ZX"]
+
+
+def below(pid: int) -> list[int]:
+    """All processes below one, the youngest last."""
+    children: dict[int, list[int]] = {}
+    for number, fields in _all():
+        children.setdefault(int(fields[1]), []).append(number)
+    found, left = [], [pid]
+    while left:
+        mine = children.get(left.pop(), [])
+        found += mine
+        left += mine
+    return sorted(found)
