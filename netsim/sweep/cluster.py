@@ -150,7 +150,7 @@ def _slurm(jobs: int) -> Any:
     queue = _imported("dask_jobqueue")
     try:
         cluster = queue.SLURMCluster()
-        cluster.scale(jobs=jobs)
+        cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # a job that ends is asked for again
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(

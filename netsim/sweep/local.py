@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import connection, forkserver, resource_tracker
 
@@ -41,8 +42,8 @@ class Processes:
         try:
             while left or running:
                 while left and len(running) < self.count * _AHEAD:
-                    order = left.pop()
-                    running[pool.submit(fulfil, order)] = order
+                    running[_given(pool, left[-1])] = left[-1]
+                    left.pop()
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     answers = future.result()
@@ -59,7 +60,7 @@ class Processes:
             for _ in range(1, ATTEMPTS):
                 pool = _pool(1)
                 try:
-                    answers = pool.submit(fulfil, order).result()
+                    answers = _given(pool, order).result()
                     break
                 except BrokenProcessPool:
                     continue
@@ -83,13 +84,31 @@ def _pool(count: int) -> ProcessPoolExecutor:
 
 
 def _serve() -> None:
-    """Start the process that workers are forked from. An interrupt is blocked meanwhile, and so
-    for it and for all workers for good: a terminal sends it to them too, while they import modules.
+    """Start the process that workers are forked from. What is blocked meanwhile is so for it and
+    for all workers for good: a terminal interrupts them too, while they import modules.
     """
     resource_tracker.ensure_running()  # it comes first, and lets interrupts through again
+    with _uninterrupted():
+        forkserver.ensure_running()
+
+
+def _given(pool: ProcessPoolExecutor, order: Order) -> Future[list[Answer]]:
+    """Hand an order to a pool, which may start a process for it: that must be known to the pool, to
+    be ended with it.
+    """
+    try:
+        with _uninterrupted():
+            return pool.submit(fulfil, order)
+    except (EOFError, ConnectionError):  # what processes are forked from was killed as well
+        raise BrokenProcessPool from None
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let an interrupt wait."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        forkserver.ensure_running()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

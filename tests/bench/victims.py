@@ -38,12 +38,12 @@ class Victim:
             if whom == "its group":
                 os.killpg(self.process.pid, number)
             elif whom == "a worker":
-                for pid in below(self.process.pid)[-1:]:
-                    os.kill(pid, signal.SIGKILL)
+                for pid in workers(self.process.pid)[-1:]:
+                    os.kill(pid, number)
             else:
                 os.kill(self.process.pid, number)
         code = self.wait()
-        if "Traceback" in self.said:
+        if "Traceback" in self.said or (code and whom == "a worker"):
             raise Wrong(f"{name} to {whom} after {after:.2f} s: {self.said}")
         return f"ended with {code}"
 
@@ -126,6 +126,12 @@ def _all() -> list[tuple[int, list[str]]]:
 def in_session(session: int) -> list[int]:
     """Living processes of a session."""
     return [pid for pid, fields in _all() if int(fields[3]) == session and fields[0] not in "ZX"]
+
+
+def workers(pid: int) -> list[int]:
+    """The workers of a sweep: children of the child that they are forked from."""
+    direct = [number for number, fields in _all() if int(fields[1]) == pid]
+    return [found for number in direct for found in below(number)]
 
 
 def below(pid: int) -> list[int]:
