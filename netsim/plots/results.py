@@ -85,14 +85,15 @@ def _only(lines: Lines, place: int, value: str) -> Lines:
 
 def _title(table: pd.DataFrame) -> str:
     """What all rows have in common: `all_reduce on 4 x dgx-h100`."""
-    collective, topology, hosts = (
+    collective, topology, hosts, ranks = (
         str(table[column].iloc[0])
         if column in table.columns and table[column].nunique() == 1
         else ""
-        for column in ("collective", "topology", "nodes")
+        for column in ("collective", "topology", "nodes", "ranks")
     )
     many = topology and " x " not in topology and hosts not in ("", "1")
-    return " on ".join(filter(None, (collective, f"{hosts} x {topology}" if many else topology)))
+    where = f"{hosts} x {topology}" if many else topology or (f"{ranks} GPUs" if ranks else "")
+    return " on ".join(filter(None, (collective, where)))
 
 
 def _plain(text: str) -> str:

@@ -11,9 +11,11 @@ import yaml
 from netsim.collectives import Collective, check_races, verify
 from netsim.engines import simulate
 from netsim.program import place
+from netsim.scenario.cells import expand
 from netsim.topology import switch
 from netsim.topology.fabrics.config import BUILDERS
 from netsim.topology.transports import TRANSPORTS
+from netsim.yamlio.source import parse_source
 from tests.cli.command import netsim
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,11 @@ def test_every_command_of_the_readme_runs(command: str, capsys, tmp_path, monkey
 def test_the_scenario_of_the_readme_is_the_one_that_ships() -> None:
     shown = yaml.safe_load(blocks(README, "yaml")[0])
     assert shown == yaml.safe_load((ROOT / "scenarios" / f"{shown['name']}.yaml").read_text())
+
+
+def test_every_scenario_of_the_readme_can_be_built() -> None:
+    for shown in blocks(README, "yaml"):
+        assert len(expand(parse_source(shown, "README.md"))) > 1
 
 
 def test_pictures_and_pages_that_are_linked_exist() -> None:
