@@ -22,13 +22,13 @@ Narrow = Callable[[NDArray[np.bool_]], None]  # told which points depend on whic
 STEP = 0.1  # of a parameter, for differences: simulated times are piecewise smooth
 DEPENDS = 1e-3  # change of a log time by a factor of e from which a point depends on a parameter
 SHOWS = 0.03  # the same from which a point shows it
-SPREADS = (0.1, 0.2, 0.4, 0.8)  # by how much systems may differ in their parameters, as a log
+SPREADS = (0.1, 0.2, 0.4)  # by how much systems may differ in their parameters, as a log
 ROUNDS = 4
 STILL = 0.01  # a move of all parameters that changes nothing any more
 BENT = 0.03  # by how much a straight line may miss residuals before it is drawn anew
 FAR = 0.3  # a forecast that is further off than this counts no more than one that is not
 UNSEEN = "the points do not show it"
-VAGUE = "the points determine it hardly better than nothing measured would"
+VAGUE = "the points do not determine it"
 NO_BETTER = "without a point, no fit forecasts it better than the usual values do"
 
 

@@ -5,6 +5,7 @@ Parameters spread around 0, the usual value, by a given amount from system to sy
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ Which = NDArray[np.bool_]
 NOISE = 0.02  # of a measured point, as a part
 ROBUST = 6  # rounds in which points far off lose their weight
 TELLS = 0.9  # of how little was known of a parameter, what points must leave at most
+SPAN = 3.3  # standard deviations from the 5th to the 95th percentile
+WIDE = log(4)  # an interval wider than this factor tells nothing
 DRAWS = 200
 SEED = 20240229
 
@@ -94,10 +97,13 @@ def settled(line: Linear, seen: Which, spread: float) -> Which:
     """
     kept = seen.copy()
     while kept.any():
-        *_, (rows, _) = _weighted(line, kept, spread)
-        vague = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows))) / spread
+        *_, (rows, target) = _weighted(line, kept, spread)
+        sure = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
+        rest = line.usual + line.slopes[:, kept] @ np.linalg.lstsq(rows, target, rcond=None)[0]
+        worse = max(1.0, float(np.median(np.abs(rest))) / NOISE)  # than points of a good fit
+        vague = np.maximum(sure / spread / TELLS, sure * worse * SPAN / WIDE)
         worst = int(vague.argmax())
-        if vague[worst] <= TELLS:
+        if vague[worst] <= 1.0:
             break
         kept[np.flatnonzero(kept)[worst]] = False
     return kept
