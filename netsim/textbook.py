@@ -4,7 +4,7 @@ An algorithm is sketched first, with a hop for each message but no rows; from th
 is sketched follows which lanes are written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -48,10 +48,13 @@ def alikeness(
         return None
     sketch = Sketch()
     build(collective, algorithm, fold=sketch, **parameters)
-    skeleton = sketch.skeleton(np.arange(collective.ranks) % place.together)
+    if sketch.refused:
+        return None
+    turn = np.arange(collective.ranks) % place.together
+    skeleton = sketch.skeleton(turn)
     key = _key(skeleton)
     if key not in place.memory:
-        place.memory[key] = _stands(skeleton, place)
+        place.memory[key] = _stands(skeleton, sketch.checks(turn), place)
     stands: Stands | None = place.memory[key]
     full, sources = int(sketch.rows.sum()), np.concatenate([hops.src for hops in skeleton.hops])
     if stands is None:
@@ -60,8 +63,8 @@ def alikeness(
     return Alikeness(stands, int(rows) + collective.ranks, ways, full + collective.ranks)
 
 
-def _stands(skeleton: Skeleton, place: Place) -> Stands | None:
-    found = symmetry_of(skeleton, place.topology, place.gpus)
+def _stands(skeleton: Skeleton, checks: Sequence[Skeleton], place: Place) -> Stands | None:
+    found = symmetry_of(skeleton, place.topology, place.gpus, checks)
     if found is None:
         return None
     blocks = alike(found.block.astype(np.uint64))

@@ -82,7 +82,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "linear-shift": exchange.linear_shift,
         "pairwise": exchange.pairwise,
         "bruck": bruck.alltoall,
-        "hierarchical": exchange_groups.hierarchical,
+        "hierarchical": exchange_groups.uneven,
     },
     "sendrecv": {"ring": point.sendrecv},
     "p2p": {"direct": point.pairs},

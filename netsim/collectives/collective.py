@@ -118,7 +118,11 @@ class Collective:
 
     def kept(self) -> Kept:
         """The data that stays on its rank, without the empty ranges."""
-        if self.name in ("alltoall", "alltoallv"):
+        if self.name == "alltoall":
+            ranks = np.arange(self.ranks, dtype=np.int64)
+            place = ranks * self.count
+            table = np.stack([ranks, place, place, np.full_like(ranks, self.count)])
+        elif self.name == "alltoallv":
             given = self.blocks()
             columns = [np.diagonal(x) for x in (given.in_offset, given.out_offset, given.count)]
             table = np.stack([np.arange(self.ranks, dtype=np.int64), *columns])

@@ -7,110 +7,243 @@ ranks. Groups are consecutive ranks, so that what comes from one group lies toge
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from netsim.collectives.collective import Collective
 from netsim.collectives.exchange import shift_blocks
 from netsim.collectives.groups import groups_of
-from netsim.collectives.lanes import Ints, Lanes, Rows
-from netsim.collectives.ranges import Blocks
-from netsim.schedule import ARRIVED, IN, IN_ORDER, LOCAL_COPY, OUT, SCRATCH, Schedule, Style
+from netsim.collectives.lanes import Folding, Ints, Lanes, Rows
+from netsim.collectives.stands import copied
+from netsim.schedule import (
+    ARRIVED,
+    IN,
+    IN_ORDER,
+    LOCAL_COPY,
+    OUT,
+    SCRATCH,
+    Lag,
+    Schedule,
+    Style,
+)
+
+Offsets = NDArray[np.int64]
+STAGE = Style(LOCAL_COPY, 0, IN, SCRATCH)
+MOST_HOPS = 1 << 21  # across that are all sketched; of more, some distances and others to check
+CHECKED = 6  # of these
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Blocks on their way: g groups of m ranks, and where each lies in scratch.
+    """Blocks on their way between g groups of m ranks: how many elements, and where they lie.
 
-    `offset[r, b, i]` is the place at rank r of what its group's i-th rank has for r's peer in
-    group b, and `count` how much it is (nothing for the own group).
+    Equal blocks (`each` elements) follow from formulas; else `tables` are counts and places, by
+    rank and rank, in the input, in the output and in scratch.
     """
 
     g: int
     m: int
-    blocks: Blocks
-    offset: Ints
-    count: Ints
+    each: int
+    tables: tuple[Offsets, Offsets, Offsets, Offsets] | None = None
+
+    def count(self, rank: Ints, to: Ints) -> Offsets:
+        """What a rank has for another."""
+        if self.tables is None:
+            return np.full(np.broadcast(rank, to).shape, self.each)
+        return _at(self.tables[0], rank, to)
+
+    def given(self, rank: Ints, to: Ints) -> Offsets:
+        """Where this lies in its input."""
+        return _long(to * self.each) if self.tables is None else _at(self.tables[1], rank, to)
+
+    def taken(self, rank: Ints, to: Ints) -> Offsets:
+        """Where it must go in the other's output."""
+        return _long(rank * self.each) if self.tables is None else _at(self.tables[2], rank, to)
+
+    def staged(self, rank: Ints, b: Ints, i: Ints | int) -> Offsets:
+        """Where a rank keeps what its group's i-th has for its peer in group b."""
+        if self.tables is None:
+            own = np.where(b > rank // self.m, self.m, 0)
+            return _long((b * self.m + i - own) * self.each)
+        return _at(self.tables[3], rank, b * self.m + i)
+
+    def crossing(self, rank: Ints, b: Ints) -> Offsets:
+        """What a rank's group has for its peer in group b."""
+        if self.tables is None:
+            return np.full(np.broadcast(rank, b).shape, self.m * self.each)
+        group, to = rank // self.m * self.m, b * self.m + rank % self.m
+        return _long(sum(_at(self.tables[0], group + i, to) for i in range(self.m)))
 
 
-def hierarchical(collective: Collective, *, node_size: int | None = None) -> Schedule:
+def _at(table: Offsets, row: Ints, column: Ints) -> Offsets:
+    return _long(table[row, column])
+
+
+def _long(values: ArrayLike) -> Offsets:
+    return np.asarray(values, np.int64)
+
+
+def _each_for(steps: Ints, some: Ints) -> tuple[Offsets, Offsets]:
+    """All of some ranks for each step: steps and ranks, one after the other."""
+    return _long(np.repeat(steps, len(some))), _long(np.tile(some, len(steps)))
+
+
+def hierarchical(
+    collective: Collective, *, node_size: int | None = None, fold: Folding = None
+) -> Schedule:
     """Groups are `node_size` consecutive ranks (default: up to 8)."""
-    lanes = Lanes(collective)
+    lanes = Lanes(collective, fold=fold)
     lanes.keep()
     g, m = groups_of(collective.ranks, node_size).shape
+    if lanes.sketch is not None:
+        _sketch(lanes, g, m)
+        return lanes.close()
     if m == 1:
         shift_blocks(lanes)
         return lanes.close()
     staging = _staging(collective, g, m)
-    copied = _stage_own(lanes, staging)
-    _across(lanes, staging, copied, _inside(lanes, staging))
+    some = np.arange(g * m) if lanes.stands is None else lanes.stands.leading.astype(np.int64)
+    copies = _stage_own(lanes, staging, some)
+    _across(lanes, staging, some, copies, _inside(lanes, staging, some))
     return lanes.close()
 
 
+def uneven(collective: Collective, *, node_size: int | None = None) -> Schedule:
+    """The same with blocks of any size, which is never folded."""
+    return hierarchical(collective, node_size=node_size)
+
+
+def _sketch(lanes: Lanes, g: int, m: int) -> None:
+    """Hops inside groups, and across for some distances between groups (for all, where there are
+    few); those of others are kept to check what was found without them.
+    """
+    sketch = lanes.sketch
+    assert sketch is not None
+    if m == 1:
+        sketch.refused = "groups have one rank each"
+        return
+    n, rank = g * m, np.arange(g * m)
+    group, place = np.divmod(rank, m)
+    sketch.mark(rank, np.zeros(n, np.int64), rows=2 * (g - 1) + 1)
+    for t in range(m - 1):
+        sketch.hops(rank, group * m + (place + t + 1) % m, rows=g)
+    found, checked = distances(g, n)
+    for u in range(1, g):
+        if u in found:
+            sketch.hops(rank, (rank + u * m) % n)
+        elif u in checked:
+            sketch.hops(rank, (rank + u * m) % n, check=True)
+
+
+def distances(g: int, n: int) -> tuple[set[int], set[int]]:
+    """Distances between groups that are sketched, and those that check what was found so."""
+    if g * n <= MOST_HOPS:
+        return set(range(1, g)), set()
+    found = {1, 2, 3, g // 2, g - 1}
+    others = np.random.default_rng(g).choice(np.arange(4, g - 1), CHECKED, replace=False)
+    return found, set(others.tolist()) - found
+
+
 def _staging(collective: Collective, g: int, m: int) -> Staging:
+    if collective.name == "alltoall":
+        return Staging(g, m, collective.count)
     blocks, n = collective.blocks(), g * m
     count = blocks.count.reshape(g, m, g, m).transpose(0, 3, 2, 1).copy()  # group, place, b, i
     count[np.arange(g), :, np.arange(g), :] = 0
     flat = count.reshape(n, n)
-    return Staging(
-        g, m, blocks, (np.cumsum(flat, 1) - flat).reshape(n, g, m), flat.reshape(n, g, m)
-    )
+    offset = np.cumsum(flat, 1) - flat
+    return Staging(g, m, 0, (blocks.count, blocks.in_offset, blocks.out_offset, offset))
 
 
-def _stage_own(lanes: Lanes, s: Staging) -> Rows:
+def _stage_own(lanes: Lanes, s: Staging, some: Ints) -> Rows:
     """Copy what a rank has for its own peers to where it crosses from; row by (u, rank)."""
-    u, rank = np.divmod(np.arange((s.g - 1) * s.m * s.g), s.m * s.g)
+    u, rank = _each_for(np.arange(s.g - 1), some)
     group, place = np.divmod(rank, s.m)
     b = (group + u + 1) % s.g
     final = b * s.m + place
     piece = lanes.builder.pieces(
-        s.blocks.count[rank, final], s.blocks.in_offset[rank, final], s.offset[rank, b, place]
+        s.count(rank, final), s.given(rank, final), s.staged(rank, b, place)
     )
-    return lanes.builder.rows(Style(LOCAL_COPY, 0, IN, SCRATCH), rank, rank, piece)
+    return lanes.builder.rows(_styles(lanes, STAGE, rank), rank, rank, piece)
 
 
-def _inside(lanes: Lanes, s: Staging) -> Rows:
+def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
     """Blocks for the peers of every other rank of the group go to that rank; row by (t, u, rank).
 
     t - 1 is the distance inside the group, u that between the groups.
     """
-    g, m, n = s.g, s.m, s.g * s.m
-    shape = (m - 1, g, n)
-    t, u, rank = (x.ravel() for x in np.indices(shape))
+    g, m, k = s.g, s.m, len(some)
+    shape = (m - 1, g, k)
+    t, u, number = (x.ravel() for x in np.indices(shape))
+    rank = some[number]
     group, place = np.divmod(rank, m)
     to, b = group * m + (place + t + 1) % m, (group + u) % g
     final = b * m + to % m
-    target = np.where(u == 0, s.blocks.out_offset[rank, final], s.offset[to, b, place])
-    piece = lanes.builder.pieces(
-        s.blocks.count[rank, final], s.blocks.in_offset[rank, final], target
-    )
-    before = len(lanes.builder) + np.arange(-n, len(rank) - n)
-    before[:n] = -1
-    styles = np.array([lanes.style(IN, OUT), lanes.style(IN, SCRATCH)])
+    target = np.where(u == 0, s.taken(rank, final), s.staged(to, b, place))
+    piece = lanes.builder.pieces(s.count(rank, final), s.given(rank, final), target)
+    before = len(lanes.builder) + np.arange(-k, len(rank) - k)
+    before[:k] = -1
+    styles = np.array([lanes.style(IN, OUT), lanes.style(IN, SCRATCH)], np.int32)
     rows = lanes.builder.rows(
-        styles[np.minimum(u, 1)], rank, to, piece, step=t, after=[(before, IN_ORDER)]
+        _styles(lanes, styles[np.minimum(u, 1)], rank),
+        rank,
+        to,
+        piece,
+        step=t,
+        after=[(before, IN_ORDER)],
     )
-    lanes.passed(np.arange(n), rows[-n:], m - 2)
-    lanes.wait(to[u == 0], rows[u == 0])
+    lanes.passed(some, rows[-k:], m - 2)
+    lanes.wait(_leads(lanes, to[u == 0]), rows[u == 0])
     return rows.reshape(shape)
 
 
-def _across(lanes: Lanes, s: Staging, copied: Rows, inside: Rows) -> None:
+def _across(lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows) -> None:
     """What a group's ranks have for one rank of another group crosses in one message."""
-    g, m, n = s.g, s.m, s.g * s.m
-    rank = np.arange(n)
+    g, m, k = s.g, s.m, len(some)
+    if g == 1:
+        return
+    number = np.full(g * m, -1)
+    number[some] = np.arange(k)
+    u, rank = _each_for(np.arange(1, g), some)
     group, place = np.divmod(rank, m)
-    style = lanes.style(SCRATCH, OUT)
-    last, arrivals = lanes.last.copy(), []
-    for u in range(1, g):
-        b = (group + u) % g
-        to = b * m + place
-        piece = lanes.builder.pieces(
-            s.count[rank, b].sum(1), s.offset[rank, b, 0], s.blocks.out_offset[group * m, to]
-        )
-        after = [(last, IN_ORDER), (copied.reshape(g - 1, n)[u - 1], IN_ORDER)]
-        after += [(inside[t, u, group * m + (place - t - 1) % m], ARRIVED) for t in range(m - 1)]
-        last = lanes.builder.rows(style, rank, to, piece, step=m - 2 + u, after=after)
-        arrivals.append((to, last))
-    if arrivals:
-        lanes.last[:] = last
-    for to, rows in arrivals:
-        lanes.wait(to, rows, ARRIVED, m - 3 + g)
+    b = (group + u) % g
+    to = b * m + place
+    piece = lanes.builder.pieces(s.crossing(rank, b), s.staged(rank, b, 0), s.taken(group * m, to))
+    before = len(lanes.builder) + np.arange(-k, len(rank) - k)
+    before[:k] = lanes.last[some]
+    after: list[tuple[Ints, Lag]] = [(before, IN_ORDER), (copies, IN_ORDER)]
+    for t in range(m - 1):
+        sender = number[_leads(lanes, group * m + (place - t - 1) % m)]
+        after.append((inside[t, u, sender], ARRIVED))
+    style = np.full(len(rank), lanes.style(SCRATCH, OUT), np.int32)
+    styles = _styles(lanes, style, rank)
+    rows = lanes.builder.rows(styles, rank, to, piece, step=m - 2 + u, after=after)
+    lanes.last[some] = rows[-k:]
+    _arrive(lanes, s, some, rows.reshape(g - 1, k), number)
+
+
+def _arrive(lanes: Lanes, s: Staging, some: Ints, rows: Rows, number: Ints) -> None:
+    """Every rank waits for what crosses to it."""
+    if lanes.stands is None:
+        for u in range(1, s.g):
+            lanes.wait((some + u * s.m) % (s.g * s.m), rows[u - 1], ARRIVED, s.m - 3 + s.g)
+        return
+    steps = np.arange(1, s.g)
+    sender = (some[:, None] - steps[None, :] * s.m) % (s.g * s.m)
+    arrived = rows[steps - 1, number[_leads(lanes, sender)]]
+    ptr = np.arange(len(some) + 1) * (s.g - 1)
+    marks = lanes.builder.marks(some, step=s.m - 3 + s.g, joins=(ptr, arrived.ravel(), ARRIVED))
+    lanes.wait(some, marks, IN_ORDER, s.m - 3 + s.g)
+
+
+def _styles(lanes: Lanes, styles: Style | Rows, rank: Ints) -> Rows | Style:
+    """The styles of rows of some ranks, each of which may stand for others."""
+    if lanes.stands is None:
+        return styles
+    if isinstance(styles, Style):
+        styles = np.full(len(rank), lanes.builder.style(styles), np.int32)
+    return copied(lanes.builder, styles, lanes.stands.count[rank])
+
+
+def _leads(lanes: Lanes, ranks: Ints) -> Ints:
+    """Those that stand for some ranks."""
+    return ranks if lanes.stands is None else lanes.stands.first[ranks]

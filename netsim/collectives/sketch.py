@@ -4,7 +4,7 @@ Lanes that hold a Sketch write nothing down; they tell it their messages and rin
 the same from two lanes, the lanes do the same at the same times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,6 +34,8 @@ class Sketch:
     lanes: int = 0
     ranks: int = 0
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    refused: str = ""  # why it cannot be written down once for what is alike
+    _bare: list[tuple[Ints, Ints, bool]] = field(default_factory=list)
     _messages: list[tuple[Ints, Ints, Sequence[Sent]]] = field(default_factory=list)
     _rings: list[tuple[Ints, Ints, Rows, Rows, int]] = field(default_factory=list)
     _order: list[tuple[str, int]] = field(default_factory=list)
@@ -59,6 +61,13 @@ class Sketch:
         for _, _, which in parts:
             np.add.at(self.rows, sender[which], 1)
 
+    def hops(self, sender: Ints, receiver: Ints, rows: int = 1, *, check: bool = False) -> None:
+        """Messages that do not differ, of some rows each; `check`: only to check what is found."""
+        self._order.append(("bare", len(self._bare)))
+        self._bare.append((sender, receiver, check))
+        if not check:
+            np.add.at(self.rows, sender, rows)
+
     def rings(self, src: Ints, dst: Ints, styles: Rows, first: Rows, length: int) -> None:
         """Rings of a length in which everyone passes on what it has, in `len(styles)` steps."""
         self._order.append(("ring", len(self._rings)))
@@ -72,6 +81,13 @@ class Sketch:
         self._styles = np.array([known.setdefault(style, len(known)) for style in plain], np.int64)
         self._count = pieces.count
 
+    def checks(self, turn: Ints) -> list[Skeleton]:
+        """Further hops in which what is alike must be so, too."""
+        parts = [
+            (src, dst, np.zeros(len(src), np.int64)) for src, dst, check in self._bare if check
+        ]
+        return [self._skeleton(np.zeros(self.lanes, np.int64), [part], turn) for part in parts]
+
     def skeleton(self, turn: Ints) -> Skeleton:
         """What lanes and hops are; `turn` is what else tells a rank from others."""
         kind, hops, label = np.zeros(self.lanes, np.int64), [], 1
@@ -82,10 +98,15 @@ class Sketch:
                 own[lanes] = 1 + np.unique(values, return_inverse=True)[1]
                 kind = _numbered((kind, own))
                 continue
-            call = self._message(number) if what == "message" else self._ring(number)
+            if what == "bare" and self._bare[number][2]:
+                continue
+            call = CALLS[what](self, number)
             labels = label + _numbered(call.columns)
             label += len(call.src)
             hops.append((call.src, call.dst, labels))
+        return self._skeleton(kind, hops, turn)
+
+    def _skeleton(self, kind: Ints, hops: list[tuple[Ints, Ints, Ints]], turn: Ints) -> Skeleton:
         lane = np.arange(self.lanes, dtype=np.int32)
         channel = lane // np.int32(self.ranks)
         return Skeleton(
@@ -104,6 +125,10 @@ class Sketch:
             ends = src[mine].astype(np.int32), dst[mine].astype(np.int32)
             found.append(Hops(*ends, label[mine], channel, ""))
         return found
+
+    def _plain(self, number: int) -> _Call:
+        sender, receiver, _ = self._bare[number]
+        return _Call(sender, receiver, (np.zeros(len(sender), np.int64),))
 
     def _message(self, number: int) -> _Call:
         sender, receiver, parts = self._messages[number]
@@ -127,6 +152,13 @@ class Sketch:
             kinds = np.unique(own, axis=1, return_inverse=True)[1].reshape(-1)
             columns.append(kinds[place if len(kinds) == len(place) else place // length])
         return _Call(src, dst, tuple(columns))
+
+
+CALLS: dict[str, Callable[[Sketch, int], _Call]] = {
+    "bare": Sketch._plain,
+    "message": Sketch._message,
+    "ring": Sketch._ring,
+}
 
 
 def _numbered(columns: Sequence[Ints]) -> Ints:

@@ -63,6 +63,13 @@ def classes(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) -
     return None
 
 
+def holds(
+    found: Classes, skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
+) -> bool:
+    """Whether further hops do not tell classes apart."""
+    return _number(_round(skeleton, _edges(skeleton, topology, device), found)) == _number(found)
+
+
 def _round(skeleton: Skeleton, edges: _Edges, was: Classes) -> Classes:
     """Everything by what it was and by what it touches."""
     hop = _told(edges.own, was.blocks[edges.src], was.blocks[edges.dst])

@@ -1,11 +1,12 @@
 """Symmetry: the Fold of a schedule on a topology, found from its Skeleton."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.program.refine import Classes, Colours, classes, mixed
+from netsim.program.refine import Classes, Colours, classes, holds, mixed
 from netsim.schedule import Alike, Fold, Skeleton
 from netsim.topology import Topology
 
@@ -22,11 +23,16 @@ class Symmetry:
 
 
 def symmetry_of(
-    skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
+    skeleton: Skeleton,
+    topology: Topology,
+    device: NDArray[np.int32],
+    checks: Sequence[Skeleton] = (),
 ) -> Symmetry | None:
-    """What of a skeleton is alike on a topology; None if that is not found."""
+    """What of a skeleton is alike on a topology; None if that is not found, or if further hops
+    (`checks`) are not alike where it is.
+    """
     found = classes(skeleton, topology, device)
-    if found is None:
+    if found is None or not all(holds(found, one, topology, device) for one in checks):
         return None
     copies = _lanes(skeleton, found.blocks)
     fold = Fold(

@@ -41,6 +41,7 @@ ALGORITHMS = [
     ("all_reduce", "halving-doubling"),
     ("all_gather", "recursive-doubling"),
     ("reduce_scatter", "recursive-halving"),
+    ("alltoall", "hierarchical"),
 ]
 
 
@@ -112,3 +113,28 @@ def test_why_it_does_not_fit_is_said(
     with pytest.raises(ScenarioError, match="not folded: ") as raised:
         ready(f"machine: dgx-h100, nodes: 4, {broken}", "all_reduce", "ring", MIB)
     assert reason in str(raised.value)
+
+
+SAMPLED = [
+    ("machine: dgx-h100, nodes: 12, fabric: {kind: single-switch}", True),
+    ("machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 3, routing: spray, "
+     "oversubscription: 2}", True),
+    ("machine: dgx-h100, nodes: 12, faults: [{link: node7.nic3-leaf3, bandwidth: 50%}]", None),
+    ("machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 3, routing: spray, "
+     "oversubscription: 2}, faults: [{link: leaf1-spine0, bandwidth: 50%}]", None),
+    ("machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 1, routing: ecmp, "
+     "oversubscription: 2}", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "folds"), SAMPLED)
+def test_few_distances_stand_for_all_or_it_is_written_in_full(
+    cluster: str, folds: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netsim.collectives.exchange_groups.MOST_HOPS", 100)
+    one = ready(cluster, "alltoall", "hierarchical", MIB)
+    found = one.alikeness(one.collective(even(one)))
+    assert found is not None
+    if folds or found.stands is not None:
+        assert compare(one, even(one)) > 1
+    assert folds is None or found.stands is not None
