@@ -16,6 +16,7 @@ Event = Mapping[str, Any]
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 RUNTIME = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "privateuse1_runtime")
 RECORD = "record_param_comms"
+COMMUNICATES = re.compile(r"record_param_comms|c10d::|nccl:|ProcessGroup", re.IGNORECASE)
 STEP = re.compile(r"ProfilerStep#(\d+)")
 
 
@@ -35,12 +36,14 @@ def args_of(event: Event) -> Mapping[str, Any]:
 class Events:
     """Events by what they are. Times are those of the file, in microseconds.
 
-    `launched` is when and on which thread of the host each kernel was launched, by correlation.
+    `launched` is when and on which thread of the host each kernel was launched, by correlation;
+    `operators` are those of communication that show the shapes of their tensors.
     """
 
     kernels: list[Event] = field(default_factory=list)
     launched: dict[object, tuple[float, object]] = field(default_factory=dict)
     records: list[Event] = field(default_factory=list)
+    operators: list[Event] = field(default_factory=list)
     steps: dict[int, tuple[float, float]] = field(default_factory=dict)
     steps_on_gpu: dict[int, tuple[float, float]] = field(default_factory=dict)
 
@@ -104,9 +107,10 @@ def _add(events: Events, event: Event) -> None:
         correlation = args_of(event).get("correlation")
         if correlation is not None:
             events.launched[correlation] = (float(event["ts"]), event.get("tid"))
-    elif name == RECORD:
-        if collective_of(args_of(event)) is not None:
-            events.records.append(event)
+    elif name == RECORD and collective_of(args_of(event)) is not None:
+        events.records.append(event)
+    elif COMMUNICATES.search(name) and args_of(event):
+        events.operators.append(event)
     elif "annotation" in kind:
         step = STEP.fullmatch(name)
         if step:

@@ -10,6 +10,7 @@ from netsim.errors import InputError
 from netsim.training.recorded.calls import Job, Said, job_of
 from netsim.training.recorded.events import Event, Events, args_of, events_of, is_nccl
 from netsim.training.recorded.reading import read_json
+from netsim.training.recorded.shapes import said_by_shapes
 
 NO_STEP = -1
 
@@ -108,7 +109,7 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
     if not calls:
         raise InputError(
             f"{path}: NCCL's kernels say neither sizes nor groups",
-            hint="PyTorch 2.3 and later write them",
+            hint="PyTorch 2.3 and later write them; before, record_shapes=True tells sizes",
         )
     rank = job.rank if job.rank is not None else min(calls[0].said.ranks)
     world = job.world or max(max(call.said.ranks) for call in calls) + 1
@@ -132,9 +133,13 @@ def _calls(
     A call that took several kernels of one stream, one after the other, is as long as all of them.
     """
     found: dict[object, list[Call]] = {}
-    unsized = 0
-    for number, (kernel, sayings) in enumerate(events.sayings(ours)):
+    unsized, described = 0, list(events.sayings(ours))
+    silent = not any(sayings for _, sayings in described)
+    shown = said_by_shapes(events, [one for one, _ in described], job.world) if silent else {}
+    for number, (kernel, sayings) in enumerate(described):
         said = _together([one for args in sayings if (one := job.said(args)) is not None])
+        if number in shown:
+            said = [shown[number]]
         unsized += not said
         begin, end = _when(kernel, origin)
         made = args_of(kernel).get("External id")

@@ -2,6 +2,7 @@
 
 from netsim.errors import InputError
 from netsim.training.recorded.kineto import Profile
+from netsim.training.recorded.shapes import BY_SHAPES
 
 
 class StepError(InputError):
@@ -22,6 +23,8 @@ def step_of(profile: Profile, asked: int | None) -> tuple[Profile, tuple[str, ..
         notes.append(f"{profile.unsized} kernels of NCCL's without size or peers left out")
     if any(call.said.uneven for call in chosen.calls):
         notes.append("all-to-alls of uneven parts as even ones")
+    if any(call.said.group == BY_SHAPES for call in chosen.calls):
+        notes.append("calls by the shapes of their operators, over all ranks")
     return chosen, tuple(notes)
 
 
