@@ -9,6 +9,7 @@ from netsim.errors import ScenarioError
 from netsim.presets import Preset, find_preset, is_path, preset_folder
 from netsim.results import Row
 from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all
+from netsim.scenario.slots import slow_slots
 from netsim.yamlio.overrides import apply_overrides
 from netsim.yamlio.source import Source, read_source
 
@@ -61,9 +62,11 @@ def checked_cells(source: Source) -> list[Cell]:
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """What the user should know about files that were used instead of presets."""
+    """What the user should know about files used instead of presets, and about NICs asked for."""
     members = (group for cell in cells for group in cell.scenario.cluster.members)
-    return list(dict.fromkeys(note for group in members if (note := group.loaded.note)))
+    files = (note for group in members if (note := group.loaded.note))
+    slots = (note for cell in cells for note in slow_slots(cell))
+    return list(dict.fromkeys([*files, *slots]))
 
 
 def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "auto") -> list[Row]:
