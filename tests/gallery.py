@@ -29,6 +29,8 @@ PICTURES = {
     "pp-schedules": (["run", "pp-schedules"], "breakdown"),
     "pp-timeline": (["run", "pp-schedules", "--set", "sweep={}", "--set", "workload.batch=8",
                      "--set", "workload.pipeline.schedule=zb-h1"], "timeline"),
+    "pp-memory": (["run", "pp-schedules", "--set", "sweep={}", "--set", "workload.batch=8",
+                   "--set", "workload.pipeline.schedule=1f1b"], "memory"),
     "moe-fabrics": (["run", "moe-fabrics"], "breakdown"),
     "dp-fsdp-zero": (["run", "dp-fsdp-zero"], "breakdown"),
     "layouts-70b": (["run", "layouts-70b"], "breakdown"),
