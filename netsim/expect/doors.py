@@ -38,7 +38,9 @@ class Ways(Mapping[Hop, str]):
 
     def get(self, hop: Hop, default: Any = None) -> Any:
         """The way of a hop; asked for hops inside nodes as well, so without raising for them."""
-        return self.of(hop[0]).get((hop[1], hop[2]), default)
+        channel, src, dst = hop
+        known = self._known.get(channel % self.period)
+        return (self.of(channel) if known is None else known).get((src, dst), default)
 
     def __iter__(self) -> Iterator[Hop]:
         for channel in range(len(self.hops)):

@@ -4,7 +4,7 @@ It says which channels run, over which ranks, on which part of the data and in w
 what execution costs. It knows no topology: how two ranks are linked is written down here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +145,17 @@ class Plan:
         """The way of a hop through the topology."""
         own = "staged" if self.link_of(src, dst) == "shm" else ""
         return self.routes.get((channel, src, dst), own)
+
+
+def number_of(plan: Plan, channel: int, tells_apart: Callable[[], object]) -> int:
+    """The same number for channels of a communicator that nothing tells apart: over very many ranks
+    it takes long to say what does, so it is asked once for all sizes.
+    """
+    known: dict[int, int]
+    known, numbers = plan.memory.setdefault(("channels alike", plan.algorithm), ({}, {}))
+    if channel not in known:
+        known[channel] = numbers.setdefault(tells_apart(), len(numbers))
+    return known[channel]
 
 
 def lanes_of(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:

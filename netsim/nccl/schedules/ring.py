@@ -6,6 +6,7 @@ of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from netsim.nccl.names import function_of
 from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.output import Output, Turn, remembered
-from netsim.nccl.schedules.plan import Lane, Plan, Work, written
+from netsim.nccl.schedules.plan import Lane, Plan, Work, number_of, written
 from netsim.nccl.schedules.walks import WALKS, Numbers, Walk
 from netsim.nccl.schedules.weave import NOWHERE, Place, Segments, Weave
 from netsim.schedule import IN_ORDER, SCRATCH, Schedule
@@ -52,12 +53,14 @@ def period_of(plan: Plan, lane: Lane) -> int:
 
 def ring_keys(plan: Plan) -> dict[int, object]:
     """What tells channels apart: the order of ranks, and the ways between them."""
-    keys: dict[int, object] = {}
-    for work in plan.work:
-        order = plan.rings[work.channel]
-        hops = zip(order, (*order[1:], order[0]), strict=True)
-        keys[work.channel] = (order, tuple(plan.route_of(work.channel, a, b) for a, b in hops))
-    return keys
+    channels = {work.channel for work in plan.work}
+    return {c: number_of(plan, c, partial(_order_and_ways, plan, c)) for c in channels}
+
+
+def _order_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
+    order = plan.rings[channel]
+    hops = zip(order, (*order[1:], order[0]), strict=True)
+    return order, tuple(plan.route_of(channel, a, b) for a, b in hops)
 
 
 def _weave(

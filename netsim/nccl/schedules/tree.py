@@ -6,6 +6,7 @@ and Reduce of rings are the same along a chain: a tree without branches.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 from netsim.collectives.collective import Collective
@@ -15,7 +16,7 @@ from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines, buffer_place
 from netsim.nccl.schedules.output import Output, Turn, remembered
-from netsim.nccl.schedules.plan import Plan, written
+from netsim.nccl.schedules.plan import Plan, number_of, written
 from netsim.nccl.schedules.weave import Place, Segments
 from netsim.nccl.trees import Tree
 from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
@@ -76,7 +77,15 @@ def _over_trees(
 
 def tree_keys(plan: Plan, trees: Mapping[int, Tree]) -> dict[int, object]:
     """What tells channels apart: their trees, and the ways along them."""
-    return {c: (trees[c], _routes(plan, c, trees[c])) for c in {w.channel for w in plan.work}}
+    channels = {work.channel for work in plan.work}
+    if plan.algorithm != "Tree":  # chains have other roots in other calls
+        return {c: (trees[c], _routes(plan, c, trees[c])) for c in channels}
+    return {c: number_of(plan, c, partial(_tree_and_ways, plan, c)) for c in channels}
+
+
+def _tree_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
+    found = plan.trees[channel]
+    return found, _routes(plan, channel, found)
 
 
 def _routes(plan: Plan, channel: int, found: Tree) -> tuple[str, ...]:
