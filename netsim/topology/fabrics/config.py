@@ -13,6 +13,7 @@ from netsim.topology.fabrics.custom import custom
 from netsim.topology.fabrics.dragonfly import dragonfly
 from netsim.topology.fabrics.fabric import Fabric, Ports, Terms
 from netsim.topology.fabrics.select import Policy
+from netsim.topology.fabrics.shapes import SWITCH_PORTS, of_usual_switches
 from netsim.topology.fabrics.single_switch import single_switch
 from netsim.topology.fabrics.tiered import (
     dual_plane,
@@ -28,9 +29,6 @@ from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Index, Ratio, Seconds
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
-# Ports of one switch: 64 as InfiniBand NDR, more where switch chips of 51.2 and 102.4 Tb/s are
-# split into slower ports. Where nobody says which, the smallest that reaches all hosts.
-SWITCH_PORTS = (64, 128, 256, 512)
 SECONDS_A_METRE = 5e-9  # light in fibre and signals in copper: about 0.2 m a nanosecond
 NIC_SECONDS = 250e-9  # entering a NIC, see host_graph.LATENCY
 
@@ -249,26 +247,8 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
         given["valiant"] = config.routing == "valiant"
     build = partial(BUILDERS[config.kind], ports, terms, hosts)
     if isinstance(config, _Tiered) and "ports" not in config.model_fields_set:
-        return _of_usual_switches(build, given)
+        return of_usual_switches(build, given)
     return build(**given)
-
-
-def _of_usual_switches(build: Builder, given: dict[str, Any]) -> Fabric:
-    """A fabric of the smallest switches that reach all hosts, and what is to be told of it."""
-    refused: list[TopologyError] = []
-    for radix in SWITCH_PORTS:
-        try:
-            made = build(**{**given, "radix": radix})
-        except TopologyError as error:
-            if not error.message.startswith("ports: "):
-                raise
-            refused.append(error)
-            continue
-        if not refused:
-            return made
-        note = f"assumed: switches of {radix} ports, for those of {SWITCH_PORTS[0]} do not reach "
-        return replace(made, note=f"{note}all hosts (cluster.fabric.ports names others)")
-    raise refused[0]
 
 
 def policy_of(config: Any, transport: Transport) -> Policy:

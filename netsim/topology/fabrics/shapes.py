@@ -1,11 +1,18 @@
 """How many switches a Clos network needs, and which networks cannot be built."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
+from typing import Any
 
 from netsim.topology.fabrics.clos import Shape
+from netsim.topology.fabrics.fabric import Fabric
 from netsim.topology.layout import TopologyError
 
 FEWEST_SPINES = 4  # as the scalable unit of a DGX SuperPOD has: losing one leaves most
+# Ports of one switch: 64 as InfiniBand NDR, more where switch chips of 51.2 and 102.4 Tb/s are
+# split into slower ports. Where nobody says which, the smallest that reaches all hosts.
+SWITCH_PORTS = (64, 128, 256, 512)
 _ROUND = 1e-9
 
 
@@ -74,3 +81,21 @@ def _fits(switch: str, down: int, up: int, radix: int) -> None:
             f"ports: {switch} with {down} ports down and {up} up needs {down + up}, but a switch "
             f"has {radix}"
         )
+
+
+def of_usual_switches(build: Callable[..., Fabric], given: dict[str, Any]) -> Fabric:
+    """A fabric of the smallest switches that reach all hosts, and what is to be told of it."""
+    refused: list[TopologyError] = []
+    for radix in SWITCH_PORTS:
+        try:
+            made = build(**{**given, "radix": radix})
+        except TopologyError as error:
+            if not error.message.startswith("ports: "):
+                raise
+            refused.append(error)
+            continue
+        if not refused:
+            return made
+        note = f"assumed: switches of {radix} ports, for those of {SWITCH_PORTS[0]} do not reach "
+        return replace(made, note=f"{note}all hosts (cluster.fabric.ports names others)")
+    raise refused[0]
