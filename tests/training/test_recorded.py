@@ -75,6 +75,16 @@ def test_kernels_wait_for_what_ended_while_nothing_ran(tmp_path) -> None:
     assert after.seconds == pytest.approx(100e-6)  # 10 µs of the host, two kernels without a pause
 
 
+def test_a_pipeline_written_as_a_trace_keeps_its_idle_times(tmp_path) -> None:
+    first = step("  parallelism: {pp: 4, dp: 2}\n  micro_batch: 2", batch=32)
+    path = tmp_path / "trace.json.gz"
+    write_step_trace(path, first)
+    again = replayed(path)
+    idle = float(first.breakdown.idle[0])
+    assert idle > 0.1 * first.seconds
+    assert again.seconds == pytest.approx(first.seconds, rel=0.02)
+
+
 def test_what_overlaps_does_not_wait(tmp_path) -> None:
     events = [kernel(0, 100), nccl(50, 300), kernel(100, 400)]
     tape = tape_of(read_profile(trace(tmp_path / "t.json", events)))

@@ -2,7 +2,8 @@
 
 Kernels follow each other with the gaps that the host left. A call of NCCL starts when the kernels
 that ran before it are done; kernels that begin after an idle time wait for the calls that ended in
-it. With calls as long as they were measured, the tape takes the time of the profile.
+it. Idle times before calls stay as well, but not what a kernel of NCCL's itself waited for other
+ranks. With calls as long as they were measured, the tape takes the time of the profile.
 """
 
 from bisect import bisect_right
@@ -21,32 +22,61 @@ IDLE = 1e-6  # seconds without a kernel, from which on something was waited for
 
 def tape_of(profile: Profile) -> Tape:
     """The tape of a profile on its whole world."""
-    tape, everyone = Tape(), np.arange(profile.world, dtype=np.int32)
-    tape.phase = "step"
-    blocks = _blocks(profile)
-    groups = {_key(call): groups_of(call, profile.world) for call in profile.calls}
-    begun = [block[0] for block in blocks]
+    work = _Replaying(profile)
     starts = sorted((call.begin, number) for number, call in enumerate(profile.calls))
-    running: dict[int, int] = {}
     waiting = iter(starts)
     ahead = next(waiting, None)
-    last: Deps = ()
-    before = min([begun[0]] if begun else [], default=0.0)
-    for begin, end in blocks:
+    for begin, end in _blocks(profile):
         while ahead is not None and ahead[0] <= begin:
-            running[ahead[1]] = _written(tape, profile.calls[ahead[1]], groups, last)
+            work.call(ahead[1])
             ahead = next(waiting, None)
-        running = {n: task for n, task in running.items() if profile.calls[n].end > before}
-        over = [n for n in running if profile.calls[n].end <= begin + IDLE]
-        reached = max([before, *(profile.calls[n].end for n in over)])
-        gap = max(0.0, begin - reached) if begin - before > IDLE else 0.0
-        awaited = tuple(running[n] for n in over)
-        last = (tape.compute("kernels", everyone, gap + end - begin, (*last, *awaited)),)
-        before = end
+        work.kernels(begin, end)
     while ahead is not None:
-        _written(tape, profile.calls[ahead[1]], groups, last)
+        work.call(ahead[1])
         ahead = next(waiting, None)
-    return tape
+    return work.tape
+
+
+class _Replaying:
+    """The tape while it is written: the last kernels, when they ended, and calls under way."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile, self.tape = profile, Tape(phase="step")
+        self.everyone = np.arange(profile.world, dtype=np.int32)
+        self.groups = {_key(call): groups_of(call, profile.world) for call in profile.calls}
+        self.running: dict[int, int] = {}
+        self.last: Deps = ()
+        first = [one.begin for one in profile.kernels[:1]] + [
+            one.begin for one in profile.calls[:1]
+        ]
+        self.before = min(first, default=0.0)
+
+    def kernels(self, begin: float, end: float) -> None:
+        """A block of kernels, behind what it waited for."""
+        awaited, gap = self._idle(begin)
+        self._compute("kernels", gap + end - begin, awaited)
+        self.before = end
+
+    def call(self, number: int) -> None:
+        """A call, which starts when the kernels before it are done and the host lets it."""
+        call = self.profile.calls[number]
+        awaited, gap = self._idle(call.begin)
+        if gap > IDLE:
+            self._compute("gap", gap, awaited)
+            self.before = call.begin
+        self.running[number] = _written(self.tape, call, self.groups, self.last)
+
+    def _compute(self, name: str, seconds: float, awaited: Deps) -> None:
+        self.last = (self.tape.compute(name, self.everyone, seconds, (*self.last, *awaited)),)
+
+    def _idle(self, begin: float) -> tuple[Deps, float]:
+        """The calls that were waited for before a moment, and how long nothing was after them."""
+        calls = self.profile.calls
+        self.running = {n: made for n, made in self.running.items() if calls[n].end > self.before}
+        over = [n for n in self.running if calls[n].end <= begin + IDLE]
+        reached = max([self.before, *(calls[n].end for n in over)])
+        gap = max(0.0, begin - reached) if begin - self.before > IDLE else 0.0
+        return tuple(self.running[n] for n in over), gap
 
 
 def _key(call: Call) -> Key:
