@@ -17,7 +17,7 @@ from netsim.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, Builder, Fold, Lag, S
 
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
 
-MEMORABLE = 50_000  # rows of the largest turn of a loop that is kept for other sizes
+MEMORABLE = 500_000  # rows of the largest turn of a loop that is kept for other sizes
 
 
 @dataclass(frozen=True)

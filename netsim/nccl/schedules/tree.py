@@ -59,7 +59,8 @@ def _over_trees(
     output = Output(collective, places=plan.places, fold=plan.stands)
     algorithm: Algorithm = "Tree" if collective.name == "all_reduce" else "Ring"
     steps = steps_of(function_of(collective.name), algorithm, plan.protocol)
-    for lane in written(plan, tree_keys(plan, trees)):
+    keys = tree_keys(plan, trees)
+    for lane in written(plan, keys):
         work = lane.work
         table = chunk_table(work, collective.element_bytes)
         cut = segments(plan, collective.element_bytes, table, steps=steps, threads=share)
@@ -70,7 +71,7 @@ def _over_trees(
             lines = Lines(channel, cut.subs, cut.slots, cut.whole)
             return Turn(lines.woven, Climb(lines, found, collective.name, share).all())
 
-        key = (found, *channel.key, cut.subs, cut.slots, cut.whole)
+        key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.whole)
         output.add(remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
 
