@@ -96,8 +96,9 @@ def _headline(found: Accuracy, healthy: Sequence[Point], ill: Sequence[Entry]) -
     yield "\nConditions:\n"
     yield (
         "- The constants of execution were fitted to some of these runs (comments in "
-        "`netsim/nccl/mechanism.py` name them), so this is how well one set of constants for each "
-        "generation describes all of them, not a forecast for machines that are not among them."
+        "`netsim/nccl/mechanism.py` and `messages.py` name them), so this is how well one set of "
+        "constants for each generation describes all of them, not a forecast for machines that are "
+        "not among them."
     )
     yield "- Every point counts alike, so runs with many sizes count more than those with few."
     yield "- A column `validated` quotes the median of its class here, however few its runs are."
