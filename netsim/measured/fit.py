@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.measured.linear import Linear, forecast_errors, least_squares, settled
+from netsim.measured.linear import NOISE, Linear, forecast_errors, least_squares, settled
 from netsim.measured.parameters import Parameter
 
 Floats = NDArray[np.float64]
@@ -72,6 +72,7 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
     narrow(np.abs(slopes) > DEPENDS)
     seen = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
     usual = here
+    best = _Place(_cost(x, here), x, np.zeros(count, dtype=bool), 0.0, usual)
     for last in range(ROUNDS):
         line = Linear(here - slopes @ x, slopes)
         spread, forecast = _chosen(line, seen, usual)
@@ -83,10 +84,13 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
         there = residuals([aim])[0]
         missed = there - (here + slopes @ move)
         x, here = aim, there
+        if _cost(x, here) < best.cost:
+            best = _Place(_cost(x, here), x, kept, spread, forecast)
         if np.median(np.abs(missed)) > BENT and last < ROUNDS - 1:
             slopes = _differences(residuals, x, high)
         else:  # what the step showed (Broyden); differences would hardly change the next one
             slopes = slopes + np.outer(missed, move) / float(move @ move)
+    x, kept, spread, forecast = best.x, best.kept, best.spread, best.forecast
     left = [_why(bool(seen[i]), bool(kept[i]), spread) for i in range(count)]
     spans = line.intervals(kept, spread)
     fitted = (
@@ -94,6 +98,23 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
         for i, s in enumerate(spans)
     )
     return Fit(tuple(fitted), forecast)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Somewhere that was simulated, and what was known there."""
+
+    cost: float
+    x: Floats
+    kept: NDArray[np.bool_]
+    spread: float
+    forecast: Floats
+
+
+def _cost(x: Floats, residuals: Floats) -> float:
+    """What a fit makes small: robust squares of residuals, and of parameters as they may spread."""
+    size = residuals / (2 * NOISE)
+    return float(4 * (np.sqrt(1 + size**2) - 1).sum() + (x / SPREADS[-1]) @ (x / SPREADS[-1]))
 
 
 def _why(seen: bool, kept: bool, spread: float) -> str:

@@ -151,6 +151,18 @@ def test_noise_is_not_fitted() -> None:
     assert sum(move == 0.0 for move in moves) >= 10, "where no fit forecasts, none is made"
 
 
+def test_the_best_place_that_was_simulated_is_kept() -> None:
+    """The host hides the GPU until it is fast enough: no straight line tells of that."""
+    offset = np.array([0.3, 0.28, 0.15, 0.25])
+
+    def residuals(places):
+        return [offset - 0.25 + np.maximum(0.25 + x[0], 0.1 + x[2]) for x in places]
+
+    found = fit(PARAMETERS, residuals, lambda _: None)
+    assert np.abs(residuals([found.x])[0]).mean() < 0.1
+    assert np.abs(found.x).max() > 0.05
+
+
 def test_one_wild_point_moves_nothing() -> None:
     residuals = shown(1.5)
 
