@@ -7,6 +7,7 @@ from netsim.explain.explanation import as_values, explain
 from netsim.explain.parameters import Case
 from netsim.explain.whatif import MOST_ROWS, Advance
 from netsim.program import Program, Timeline, place
+from netsim.shown import shown_of
 from netsim.simulate import Prepared, launch_of
 from netsim.units import format_size
 
@@ -32,12 +33,14 @@ def explained_run(
     advance: Advance = lambda done, of: None,
 ) -> tuple[dict[str, Any], Program, Timeline]:
     """The same, with the program and the timeline that it is about."""
-    program = place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
+    shown = shown_of(prepared, size)
+    program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
     launch = launch_of(prepared, size)
     case = Case(program, launch.host + launch.kernel)
     timeline = simulate(program, engine)
     found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows, advance=advance))
-    return {"title": explained_title(prepared, size), **found}, program, timeline
+    title = "; ".join([explained_title(prepared, size), *shown.notes])
+    return {"title": title, **found}, program, timeline
 
 
 def explained_title(prepared: Prepared, size: int) -> str:

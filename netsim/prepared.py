@@ -19,7 +19,6 @@ from netsim.collectives import (
     CollectiveError,
     build,
     collective_of,
-    folds,
     parameters_of,
 )
 from netsim.communicators import split_ranks
@@ -34,13 +33,12 @@ from netsim.nccl.folding import folded_plan
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
 from netsim.nccl.variables import VariableError
-from netsim.program.odd import odd_one
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
 from netsim.scenario.names import DTYPES
 from netsim.scenario.training import Recorded, Training
 from netsim.schedule import Schedule, combine
-from netsim.textbook import Alikeness, Place, alikeness
+from netsim.textbook import Alikeness, Place, alikeness, why_in_full
 from netsim.topology import Topology
 from netsim.topology.build import build_cluster
 from netsim.topology.cluster import Cluster
@@ -138,7 +136,7 @@ class Prepared:
         kinds = list(dict.fromkeys(self.jobs))
         places = [kinds.index(job) for job in self.jobs]
         plans = [self._plan(job, collective) for job in kinds]
-        if folded and self._may_fold:
+        if folded and self.may_fold:
             together = self._together
             plans = [folded_plan(collective, plans[0], self.topology, self.gpus, together)]
         return looped_nccl(
@@ -146,7 +144,8 @@ class Prepared:
         )
 
     @property
-    def _may_fold(self) -> bool:
+    def may_fold(self) -> bool:
+        """Whether what is alike may be written down once."""
         return self.cell.scenario.fold == "auto" and len(self.groups) == 1
 
     @property
@@ -157,7 +156,7 @@ class Prepared:
 
     def alikeness(self, collective: Collective) -> Alikeness | None:
         """What of a textbook algorithm is alike here; None where it is written in full."""
-        if self.jobs or not self._may_fold:
+        if self.jobs or not self.may_fold:
             return None
         place = Place(self.topology, self.gpus, self._together, self.memory)
         algorithm = self.cell.scenario.collective.algorithm
@@ -282,35 +281,12 @@ def _check_algorithm(prepared: Prepared) -> None:
         raise source.error(("workload", "protocol"), message)
     try:
         if too_large := misfit(*prepared.estimated_size(), len(prepared.gpus)):
-            raise source.error(("workload",), too_large + _not_folded(prepared), key=True)
+            largest = prepared.collective(max(work.size_list()))
+            place = prepared.topology, prepared.gpus
+            why = why_in_full(largest, work.algorithm, *place, allowed=prepared.may_fold)
+            raise source.error(("workload",), f"{too_large}{why}", key=True)
     except CollectiveError as error:
         raise _placed(prepared.cell, error) from None
-
-
-def _not_folded(prepared: Prepared) -> str:
-    """Why a run that is too large was not written down once for what is alike."""
-    if why := why_not_folded(prepared):
-        return f"; not folded: {why}"
-    return ""
-
-
-def why_not_folded(prepared: Prepared) -> str:
-    """Why much is written down that is alike elsewhere, in a few words; "" if nothing is known."""
-    work = prepared.cell.scenario.collective
-    if prepared.cell.scenario.fold == "off":
-        return "fold is off"
-    if len(prepared.groups) > 1:
-        return "there are several communicators"
-    if odd := odd_one(prepared.topology, prepared.gpus):
-        return odd
-    if prepared.jobs:
-        return ""
-    if not folds(work.collective, work.algorithm):
-        return f"{work.algorithm} {work.collective} is written down in full"
-    count = prepared.collective(max(work.size_list())).count
-    if work.collective == "all_reduce" and count % len(prepared.gpus):
-        return f"{count} elements on {len(prepared.gpus)} ranks are chunks of different sizes"
-    return ""
 
 
 def _placed(cell: Cell, error: CollectiveError) -> ScenarioError:

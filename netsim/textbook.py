@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives import Collective, Sketch, Stands, build, folds
+from netsim.program.odd import odd_one
 from netsim.program.symmetry import alike, symmetry_of
 from netsim.schedule import Skeleton
 from netsim.topology import Topology
@@ -61,6 +62,27 @@ def alikeness(
         return Alikeness(None, full + collective.ranks, len(sources), full + collective.ranks)
     rows, ways = sketch.rows[stands.leading].sum(), len(stands.written(sources))
     return Alikeness(stands, int(rows) + collective.ranks, ways, full + collective.ranks)
+
+
+def why_in_full(
+    collective: Collective,
+    algorithm: str,
+    topology: Topology,
+    gpus: NDArray[np.int32],
+    *,
+    allowed: bool,
+) -> str:
+    """Why little of an algorithm is like the rest, for the end of a message; "" if unknown."""
+    why = ""
+    if not allowed:
+        why = "fold is off, or there are several communicators"
+    elif odd := odd_one(topology, gpus):
+        why = odd
+    elif not folds(collective.name, algorithm):
+        why = f"{algorithm} {collective.name} is always written in full"
+    elif collective.name == "all_reduce" and collective.count % collective.ranks:
+        why = f"{collective.count} elements on {collective.ranks} ranks are unequal chunks"
+    return why and f"; not folded: {why}"
 
 
 def _stands(skeleton: Skeleton, checks: Sequence[Skeleton], place: Place) -> Stands | None:

@@ -9,6 +9,7 @@ from netsim.program import Program, Timeline, place
 from netsim.results import write_text
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import Recorded, Training
+from netsim.shown import shown_of
 from netsim.simulate import Prepared, prepare
 from netsim.trace import Operation, write_links, write_links_over_time, write_rows, write_trace
 from netsim.training.memory_time import write_memory_over_time
@@ -30,7 +31,8 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
         return _write_step(cells[0], folder, engine)
     prepared = prepare(cells[0])
     size = max(cells[0].scenario.collective.size_list())
-    program = place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
+    shown = shown_of(prepared, size)
+    program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
     timeline = simulate(program, engine)
     operations = _operations(prepared, size)
     files = [
@@ -41,6 +43,7 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     ]
     _write_breakdown(folder / BREAKDOWN, cells[0].id, size, program, timeline)
     notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
+    notes[0] += "".join(f" ({note})" for note in shown.notes)
     return [*notes, str(folder / BREAKDOWN)]
 
 

@@ -34,11 +34,8 @@ COMPUTE_SHARE = 1e-15  # work-seconds a second stand beside bytes a second in on
 class Builder:
     """Collects rows for `ranks` ranks and finishes them as a Schedule.
 
-    b = Builder(4, element_bytes=4)
     halves = b.pieces(count=[2, 2], src_offset=[0, 2])
-    first = b.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
-    b.rows(Style(op=REDUCE), src=[1, 0], dst=[2, 3], piece=halves, after=[(first, ARRIVED)])
-    schedule = b.finish()
+    b.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
     """
 
     def __init__(

@@ -12,6 +12,7 @@ import json  # noqa: E402
 from dataclasses import asdict  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+from tests.bench.folded import is_folded, measured, table  # noqa: E402
 from tests.bench.measure import Figures, as_json, measure, measure_here  # noqa: E402
 from tests.bench.table import comparison, exponents, header, line  # noqa: E402
 
@@ -38,6 +39,12 @@ def main() -> None:
     given = parser.parse_args()
     if given.one:
         print(json.dumps(asdict(measure_here(given.one, BEGAN, given.engine))))
+        return
+    folded = [name for name in given.case if is_folded(name)]
+    for text in table(measured(name, given.runs) for name in folded) if folded else ():
+        print(text, flush=True)
+    given.case = [name for name in given.case if not is_folded(name)]
+    if not given.case:
         return
     before = _earlier(given.against) if given.against else {}
     print(header())

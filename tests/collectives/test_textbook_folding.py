@@ -1,10 +1,15 @@
 """Textbook algorithms written once for all that is alike take the times of those in full."""
 
+from pathlib import Path
+
 import pytest
 
+from netsim.cli.traces import write as write_traces
 from netsim.errors import ScenarioError
+from netsim.explained import explained
 from netsim.prepared import Prepared, prepare
 from netsim.scenario.cells import expand
+from netsim.shown import shown_of
 from netsim.simulate import simulate_size
 from netsim.yamlio.source import parse_source
 from tests.nccl.test_folding import compare
@@ -138,3 +143,16 @@ def test_few_distances_stand_for_all_or_it_is_written_in_full(
     if folds or found.stands is not None:
         assert compare(one, even(one)) > 1
     assert folds is None or found.stands is not None
+
+
+def test_what_is_too_large_to_show_is_shown_folded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = ready(FABRICS["one switch"], "all_reduce", "hierarchical", 48 * MIB)
+    assert not shown_of(one, 48 * MIB).notes
+    monkeypatch.setattr("netsim.shown.MOST_SHOWN", 10)
+    assert "stand for all 32" in shown_of(one, 48 * MIB).notes[0]
+    assert "stand for all 32" in explained(one, 48 * MIB)["title"]
+    files = write_traces([one.cell], tmp_path, "compiled")
+    assert "stand for all 32" in files[0]
+    assert all(Path(file.split(" (")[0]).exists() for file in files)

@@ -1,0 +1,108 @@
+"""Folded runs as whole processes: `fold-PATTERN-RANKS`, from the shell to the table.
+
+`fold-ring-4096` is a ring all-reduce on one switch, `fold-hierarchical-alltoall-131072` an
+all-to-all of 16,384 hosts of 8 H100 on one switch; 1 MiB for each pair of nodes or of ranks.
+"""
+
+import math
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.processes import Cost, netsim
+
+SWITCH = "graph: {{kind: switch, gpus: {ranks}, bandwidth: 50GB/s, latency: 1us}}"
+HOSTS = "machine: dgx-h100, nodes: {nodes}, fabric: {{kind: single-switch}}"
+PATTERNS = {
+    "ring": (SWITCH, "all_reduce", "ring"),
+    "tree": (SWITCH, "all_reduce", "tree"),
+    "hierarchical": (HOSTS, "all_reduce", "hierarchical"),
+    "hierarchical-alltoall": (HOSTS, "alltoall", "hierarchical"),
+}
+FOLDED = tuple(
+    f"fold-{pattern}-{ranks}"
+    for pattern, few in zip(PATTERNS, (1024, 8192, 8192, 8192), strict=True)
+    for ranks in sorted({few, 4096 if pattern == "ring" else few, 32768, 131072})
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What one case took (medians), and the rows that it had after folding."""
+
+    case: str
+    ranks: int
+    rows: int
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def is_folded(name: str) -> bool:
+    """Whether a case is one of these."""
+    return name.startswith("fold-")
+
+
+def measured(name: str, runs: int) -> Folded:
+    """Run one case some times; the first, which compiles, does not count."""
+    pattern, ranks = _parsed(name)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "scene.yaml").write_text(_scene(pattern, ranks))
+        costs = [netsim(Path(folder), *_command()) for _ in range(runs + 1)][1:]
+    return Folded(name, ranks, _rows(costs[-1]), *_medians(costs))
+
+
+def table(figures: Iterator[Folded]) -> Iterator[str]:
+    """The lines of all cases, and how their time grows with ranks."""
+    yield f"{'case':<36}{'ranks':>9}{'rows':>12}{'wall':>10}{'CPU':>10}{'largest':>12}"
+    families: dict[str, list[Folded]] = {}
+    for one in figures:
+        families.setdefault(_parsed(one.case)[0], []).append(one)
+        yield (
+            f"{one.case:<36}{one.ranks:>9}{one.rows:>12,}{one.wall_s:>8.2f} s{one.cpu_s:>8.2f} s"
+            f"{one.peak_mb:>9.0f} MB"
+        )
+    for family, members in families.items():
+        if len(members) > 1:
+            yield f"fold-{family}-*: CPU ~ ranks^{_slope(members):.2f}"
+
+
+def _parsed(name: str) -> tuple[str, int]:
+    pattern, _, ranks = name.removeprefix("fold-").rpartition("-")
+    if pattern not in PATTERNS or not ranks.isdigit() or int(ranks) % 8:
+        raise SystemExit(
+            f"unknown case {name!r}: expected fold-PATTERN-RANKS with {', '.join(PATTERNS)} and a "
+            "multiple of 8 ranks"
+        )
+    return pattern, int(ranks)
+
+
+def _scene(pattern: str, ranks: int) -> str:
+    cluster, collective, algorithm = PATTERNS[pattern]
+    size = ranks << 20 if collective == "alltoall" else 1 << 30
+    where = cluster.format(ranks=ranks, nodes=ranks // 8)
+    work = f"collective: {collective}, algorithm: {algorithm}, sizes: [{size}B]"
+    return f"cluster: {{{where}}}\nworkload: {{{work}}}\noutputs: [csv]\n"
+
+
+def _command() -> Sequence[str]:
+    return "run", "scene.yaml", "-q", "--format", "csv", "-o", "out"
+
+
+def _rows(cost: Cost) -> int:
+    names, values = (line.split(",") for line in cost.output.splitlines()[:2])
+    return int(dict(zip(names, values, strict=False))["rows"])
+
+
+def _medians(costs: Sequence[Cost]) -> tuple[float, float, float]:
+    columns = [[getattr(c, name) for c in costs] for name in ("wall_s", "cpu_s", "peak_mb")]
+    wall, cpu, peak = (statistics.median(column) for column in columns)
+    return wall, cpu, peak
+
+
+def _slope(members: Sequence[Folded]) -> float:
+    """Between the smallest and the largest."""
+    few, many = min(members, key=lambda m: m.ranks), max(members, key=lambda m: m.ranks)
+    return math.log(many.cpu_s / few.cpu_s) / math.log(many.ranks / few.ranks)
