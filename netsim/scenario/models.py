@@ -217,9 +217,26 @@ class Scenario(Model):
         "trace",
     )
     measured: str | None = None  # a log, JSON or CSV of the same runs on hardware
-    seed: Index = 1
+    seed: Index = 0
     prices: str | None = None
     fold: Literal["auto", "off"] = "auto"  # whether what is alike is simulated once
+
+    @model_validator(mode="before")
+    @classmethod
+    def _seeded(cls, given: Any) -> Any:
+        """The same where hosts placed at random and hashed ways have the scenario's seed, unless
+        they have their own.
+        """
+        seed = given.get("seed") if isinstance(given, dict) else None
+        cluster = given.get("cluster") if seed else None
+        if type(seed) is not int or seed < 0 or not isinstance(cluster, dict):
+            return given
+        cluster = {"seed": seed, **cluster}
+        if isinstance(cluster.get("fabric"), dict):
+            fabric = cluster["fabric"] = {"seed": seed, **cluster["fabric"]}
+            if isinstance(fabric.get("between"), dict):
+                fabric["between"] = {"seed": seed, **fabric["between"]}
+        return {**given, "cluster": cluster}
 
     @model_validator(mode="after")
     def _fits(self) -> "Scenario":

@@ -8,9 +8,12 @@ import numpy as np
 
 from netsim.engines import simulate
 from netsim.metrics import bound_by, link_use
+from netsim.nccl.effects import EFFECTS
+from netsim.nccl.effects import reason as variable_reason
 from netsim.prepared import prepare
 from netsim.program import Program, place
 from netsim.results import Row
+from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import Recorded, Training
 from netsim.scenario.unused import idle_axis
@@ -74,7 +77,7 @@ def reason(idle: Idle, engine: str = "auto") -> str:
     timeline = simulate(one, engine)
     bound = bound_by(one, timeline)
     if not changed:
-        return f"it does not change what is simulated; bound by {bound}"
+        return f"{_unchanged(idle)}; bound by {bound}".replace("%", " %").replace("  %", " %")
     use = link_use(one, timeline)
     most: dict[str, float] = dict.fromkeys(changed, 0.0)
     for link, part in zip(use.link.tolist(), use.utilisation.tolist(), strict=True):
@@ -86,6 +89,26 @@ def reason(idle: Idle, engine: str = "auto") -> str:
         for name, used in most.items()
     ]
     return f"{', '.join(parts)}; bound by {bound}".replace("%", " %").replace("  %", " %")
+
+
+def _unchanged(idle: Idle) -> str:
+    """Why the same data moves over the same links in two cells."""
+    one, other = idle.cells
+    if idle.axis.rpartition(".")[2] == SEED:
+        return "no host is placed at random, and no way is hashed that has a choice"
+    plan = prepare(one).planned(idle.size)
+    if plan is not None and idle.axis.startswith("nccl."):
+        chosen = f"{plan.algorithm} {plan.protocol} on {plan.n_channels} channels"
+        variable = idle.axis.removeprefix("nccl.env.")
+        effect = EFFECTS.get(variable)
+        if variable == idle.axis:
+            return f"NCCL runs {chosen} in any case"
+        if effect:
+            return f"{variable} ({effect}) makes no difference to {chosen}"
+        return f"{variable}: {variable_reason(variable)}"
+    if one.cluster != other.cluster:
+        return "it leaves every link that there is as it is"
+    return "the same data moves in the same order"
 
 
 def _program(cell: Cell, size: int) -> Program:
