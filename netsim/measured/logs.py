@@ -28,10 +28,14 @@ IN_NAME = re.compile(
 )
 
 
-def read_log(path: Path, collective: str | None = None) -> tuple[LogRun, ...]:
-    """All runs of a file, each with its collective (the one given, where the file names none)."""
+def read_log(
+    path: Path, collective: str | None = None, presumed: str | None = None
+) -> tuple[LogRun, ...]:
+    """All runs of a file, each with its collective: the one given, where the file names none, or
+    the one presumed, where nothing else tells and the figures allow it.
+    """
     runs = parse_log(_text(path), str(path))
-    return tuple(_named(run, collective) for run in runs)
+    return tuple(_named(run, collective, presumed) for run in runs)
 
 
 def parse_log(text: str, name: str) -> tuple[LogRun, ...]:
@@ -80,7 +84,7 @@ def _text(path: Path) -> str:
     return text
 
 
-def _named(run: LogRun, given: str | None) -> LogRun:
+def _named(run: LogRun, given: str | None, presumed: str | None = None) -> LogRun:
     """The run with its collective: as it says, as given, by its file's name, by its figures."""
     if run.collective and given and run.collective != given:
         raise InputError(f"{run.file}: this is {run.collective}, not {given}")
@@ -95,6 +99,8 @@ def _named(run: LogRun, given: str | None) -> LogRun:
         elif len(possible) == 1:
             found = possible[0]
             why = f"taken as {found}, by its columns"
+        elif presumed in possible:
+            found, why = str(presumed), f"taken as {presumed}, which is simulated"
     if not found:
         several = " or ".join(possible) if possible else "unknown"
         raise InputError(

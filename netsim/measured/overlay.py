@@ -46,7 +46,7 @@ def _path(cell: Cell, name: str) -> Path:
 def _times(path: str, collective: str) -> dict[int, float]:
     """The times in µs by size of the runs of a collective."""
     found: dict[int, float] = {}
-    for run in read_log(Path(path)):
+    for run in read_log(Path(path), presumed=collective):
         if run.collective == collective:
             for row in run.rows:
                 found.setdefault(row.size_bytes, (row.seconds(collective) or 0.0) * 1e6)

@@ -14,7 +14,7 @@ def trust(good: pd.DataFrame) -> list[str]:
     for text, count in good["validated"].value_counts().items() if len(good) else ():
         lines.append(f"{rows_text(count)}: {_validation(str(text))}.")
     if "measured_time_us" in good.columns and good["measured_time_us"].notna().any():
-        errors = good["error_pct"].dropna().abs()
+        errors = pd.to_numeric(good["error_pct"], errors="coerce").dropna().abs()
         lines.append(
             f"{rows_text(len(errors))} with a measured time beside: median error "
             f"{errors.median():.1f} %, largest {errors.max():.1f} %."

@@ -45,3 +45,26 @@ def test_a_wrong_file_is_told_with_its_line(
     assert "s.yaml:5:11: measured" in done.err
     assert message in done.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_names_no_collective_is_taken_as_the_scenarios(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.csv").write_text(TABLE)
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("all_reduce.csv", "mine.csv"))
+    done = netsim(capsys, "run", tmp_path / "s.yaml", "-o", tmp_path / "out")
+    assert done.code == 0, done.err
+    rows = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert rows["measured_time_us"].tolist()[0] == pytest.approx(10)
+
+
+def test_a_report_says_how_far_off_the_measured_times_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "all_reduce.csv").write_text(TABLE)
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("[csv]", "[csv, report]"))
+    done = netsim(capsys, "run", tmp_path / "s.yaml", "-o", tmp_path / "out")
+    assert done.code == 0, done.err
+    errors = pd.read_csv(tmp_path / "out" / "results.csv")["error_pct"].dropna().abs()
+    said = f"2 rows with a measured time beside: median error {errors.median():.1f} %"
+    assert said in (tmp_path / "out" / "report.html").read_text()
