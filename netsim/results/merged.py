@@ -29,8 +29,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def merge_into(target: Folder, parts: Sequence[Path], manifest: Mapping[str, Any]) -> int:
     """Take up the rows of all parts; the number of rows that the whole has."""
+    places: dict[int, Path] = {}
     for part in parts:
-        _check_alike(part, read_manifest(part), parts[0], manifest)
+        own = read_manifest(part)
+        _check_alike(part, own, parts[0], manifest)
+        _check_place(part, own.get("shard"), read_manifest(parts[0]).get("shard"), places)
         found = _rows_of(part)
         for key, row in found.finished.items():
             if key not in target.finished:
@@ -78,9 +81,25 @@ def _check_alike(
             what = {"scenario": "another scenario", "points": "other cells", "axes": "other axes",
                     "engine": "another engine"}[name]  # fmt: skip
             raise InputError(f"{part}: holds {what} than {first}")
-    versions = (own.get("versions", {}), manifest.get("versions", {}))
-    if versions[0].get("model") != versions[1].get("model"):
-        raise InputError(f"{part}: was computed by another model version than {first}")
+    texts = [
+        f"netsim {found.get('netsim')} (model {found.get('model')})"
+        for found in (own.get("versions", {}), manifest.get("versions", {}))
+    ]
+    if texts[0] != texts[1]:
+        raise InputError(f"{part}: was computed by {texts[0]}, {first} by {texts[1]}")
+
+
+def _check_place(
+    part: Path, shard: list[int] | None, first: list[int] | None, places: dict[int, Path]
+) -> None:
+    """Refuse a part that is there already, or one of another number of parts."""
+    number, count = shard or (0, 0)
+    if number in places:
+        what = f"part {number} of {count}" if shard else "the whole"
+        raise InputError(f"{part}: is {what}, as {places[number]} is", hint="name each part once")
+    if first and shard and count != first[1]:
+        raise InputError(f"{part}: is one of {count} parts, {places[first[0]]} one of {first[1]}")
+    places[number] = part
 
 
 def _rows_of(part: Path) -> Folder:

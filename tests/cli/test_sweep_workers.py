@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from netsim.version import __version__
 from tests.bench.victims import below
 from tests.cli.command import netsim
 
@@ -134,6 +135,14 @@ def test_parts_of_other_sweeps_do_not_go_together(capsys) -> None:
            "--set", "workload.sizes=[1KiB]")  # fmt: skip
     done = netsim(capsys, "merge", "a", "b", "-o", "c")
     assert (done.code, done.err) == (2, "b: holds other cells than a\n")
+    twice = netsim(capsys, "merge", "a", "a", "-o", "c")
+    assert (twice.code, twice.err) == (2, "a: is part 1 of 2, as a is (name each part once)\n")
+    netsim(capsys, "run", "sweep.yaml", "-q", "--shard", "2/3", "-o", "d")
+    assert netsim(capsys, "merge", "a", "d", "-o", "c").err == "d: is one of 3 parts, a one of 2\n"
+    text = Path("d/run.json").read_text()
+    Path("d/run.json").write_text(text.replace(f'"netsim": "{__version__}"', '"netsim": "0.0.1"'))
+    older = netsim(capsys, "merge", "a", "d", "-o", "c")
+    assert older.err.startswith("d: was computed by netsim 0.0.1 (model ")
     assert netsim(capsys, "merge", "a", "-o", "a").err.startswith("a: is one of the parts")
     assert "holds no run.json" in netsim(capsys, "merge", ".", "-o", "c").err
 
