@@ -71,12 +71,13 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
     slopes = _differences(residuals, x, high)
     narrow(np.abs(slopes) > DEPENDS)
     seen = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
+    rates = np.array([one.is_rate for one in parameters], dtype=bool)
     usual = here
-    best = _Place(_cost(x, here), x, np.zeros(count, dtype=bool), 0.0, usual)
+    best = _Place(_cost(x, here), x, np.zeros(count, dtype=bool), SPREADS[0], usual)
     for last in range(ROUNDS):
         line = Linear(here - slopes @ x, slopes)
-        spread, forecast = _chosen(line, seen, usual)
-        kept = settled(line, seen, spread) if spread else np.zeros(count, dtype=bool)
+        spread, among, forecast = _chosen(line, (seen, seen & rates), usual)
+        kept = settled(line, among, spread)
         aim = least_squares(line, kept, spread, low, high)
         move = aim - x
         if np.abs(move).max(initial=0.0) < STILL:
@@ -91,7 +92,7 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
         else:  # what the step showed (Broyden); differences would hardly change the next one
             slopes = slopes + np.outer(missed, move) / float(move @ move)
     x, kept, spread, forecast = best.x, best.kept, best.spread, best.forecast
-    left = [_why(bool(seen[i]), bool(kept[i]), spread) for i in range(count)]
+    left = [_why(bool(seen[i]), bool(kept[i]), bool(kept.any())) for i in range(count)]
     spans = line.intervals(kept, spread)
     fitted = (
         Fitted(parameters[i], float(x[i]), float(x[i] + s[0]), float(x[i] + s[1]), left[i])
@@ -117,21 +118,28 @@ def _cost(x: Floats, residuals: Floats) -> float:
     return float(4 * (np.sqrt(1 + size**2) - 1).sum() + (x / SPREADS[-1]) @ (x / SPREADS[-1]))
 
 
-def _why(seen: bool, kept: bool, spread: float) -> str:
+def _why(seen: bool, kept: bool, fitted: bool) -> str:
     if not seen:
         return UNSEEN
-    if not spread:
+    if not fitted:
         return NO_BETTER
     return "" if kept else VAGUE
 
 
-def _chosen(line: Linear, seen: NDArray[np.bool_], usual: Floats) -> tuple[float, Floats]:
-    """The spread whose fits forecast best what they have not seen, 0 where none should be made."""
-    found, best = (0.0, usual), _score(usual)
-    for spread in SPREADS:
-        errors = forecast_errors(line, seen, spread)
-        if _score(errors) < best:
-            found, best = (spread, errors), _score(errors)
+def _chosen(
+    line: Linear, choices: Sequence[NDArray[np.bool_]], usual: Floats
+) -> tuple[float, NDArray[np.bool_], Floats]:
+    """The spread, and the parameters, whose fits forecast best what they have not seen.
+
+    Nothing where no fit should be made. `choices`: what large sizes tell of rates may hold where
+    latencies, which small ones show, are not to be had.
+    """
+    found, best = (SPREADS[0], np.zeros_like(choices[0]), usual), _score(usual)
+    for seen in choices:
+        for spread in SPREADS:
+            errors = forecast_errors(line, seen, spread)
+            if _score(errors) < best:
+                found, best = (spread, seen, errors), _score(errors)
     return found
 
 

@@ -29,6 +29,11 @@ class Parameter:
     high: float
     only: str = ""  # the protocol or algorithm of the points that it can change; empty: all
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is one of rates or a part of one; else of latencies."""
+        return all(kind_of(name) != "time" for name in self.usual)
+
     def figures(self, x: float) -> dict[str, float]:
         """The constants at a factor of exp(x)."""
         return {name: value * exp(x) for name, value in self.usual.items()}
