@@ -51,9 +51,13 @@ def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
     return steps * ranks * (ranks - 1) if algorithm == "Ring" else ranks
 
 
-def misfit_of_nccl(collective: str, ranks: int, groups: int, algorithm: str) -> str:
-    """The same for NCCL's schedule, from the rows that it has at least."""
-    rows = least_rows_of_nccl(collective, ranks, algorithm) * groups
+def misfit_of_nccl(
+    collective: str, ranks: int, groups: int, algorithm: str, share: float = 1.0
+) -> str:
+    """The same for NCCL's schedule, from the rows that it has at least and the share of them that
+    is written down.
+    """
+    rows = int(least_rows_of_nccl(collective, ranks, algorithm) * groups * share)
     return misfit(rows, rows * BYTES_A_ROW_OF_NCCL, ranks)
 
 

@@ -29,10 +29,12 @@ from netsim.expect.network import loses_gpudirect, networked, without_gpudirect
 from netsim.expect.plans import nccl_plan
 from netsim.expect.settings import AUTO, NCCL_NAMES, Wishes
 from netsim.looped import Looped, looped_build, looped_nccl
-from netsim.nccl.folding import folded_plan
+from netsim.nccl.folding import folded_plan, written_share
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
 from netsim.nccl.variables import VariableError
+from netsim.program.odd import odd_one
+from netsim.scenario.arguments import placed
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
 from netsim.scenario.names import DTYPES
@@ -44,9 +46,6 @@ from netsim.topology.build import build_cluster
 from netsim.topology.cluster import Cluster
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
-
-# Where in a scenario the arguments of a collective are written.
-_FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix": "matrix"}
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,15 @@ class Prepared:
         places = [kinds.index(job) for job in self.jobs]
         plans = [self._plan(job, collective) for job in kinds]
         if folded and self.may_fold:
-            together = self._together
-            plans = [folded_plan(collective, plans[0], self.topology, self.gpus, together)]
+            plans = [self.folded(collective)]
         return looped_nccl(
             collective, plans, lambda made: self._joined([made[place] for place in places])
         )
+
+    def folded(self, collective: Collective) -> Plan:
+        """What NCCL's only communicator does, written down once for all that is alike."""
+        plan = self._plan(self.jobs[0], collective)
+        return folded_plan(collective, plan, self.topology, self.gpus, self._together)
 
     @property
     def may_fold(self) -> bool:
@@ -232,7 +235,7 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
         found.planned(min(work.size_list()))
         largest = found.planned(max(work.size_list()))
     except CollectiveError as error:
-        raise _placed(prepared.cell, error) from None
+        raise placed(prepared.cell, error) from None
     except ScenarioError:  # in a file of its own, such as one of channels
         raise
     except VariableError as error:
@@ -245,9 +248,16 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
 
 def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     """Refuse what would not fit, from the rows that NCCL needs at least."""
-    ranks, name = len(prepared.groups[0]), prepared.cell.scenario.collective.collective
-    if too_large := misfit_of_nccl(name, ranks, len(prepared.groups), algorithm):
-        raise prepared.cell.source.error(("workload",), too_large, key=True)
+    work = prepared.cell.scenario.collective
+    asked = work.collective, len(prepared.groups[0]), len(prepared.groups), algorithm
+    too_large = misfit_of_nccl(*asked)
+    if too_large and prepared.jobs and prepared.may_fold:
+        plan = prepared.folded(prepared.collective(max(work.size_list())))
+        too_large = misfit_of_nccl(*asked, written_share(plan))
+    if too_large:
+        odd = odd_one(prepared.topology, prepared.gpus) if prepared.may_fold else "fold is off"
+        why = f"; not folded: {odd}" if odd else ""
+        raise prepared.cell.source.error(("workload",), too_large + why, key=True)
 
 
 def _check_wishes(cell: Cell) -> None:
@@ -286,13 +296,4 @@ def _check_algorithm(prepared: Prepared) -> None:
             why = why_in_full(largest, work.algorithm, *place, allowed=prepared.may_fold)
             raise source.error(("workload",), f"{too_large}{why}", key=True)
     except CollectiveError as error:
-        raise _placed(prepared.cell, error) from None
-
-
-def _placed(cell: Cell, error: CollectiveError) -> ScenarioError:
-    """The error with the place of the argument at fault."""
-    path: tuple[str, ...] = ("workload", _FIELDS.get(error.field, "algorithm"))
-    if error.field in cell.scenario.collective.parameters:
-        path = ("workload", "parameters", error.field)
-    message = error.message.removeprefix(f"{error.field}: ")
-    return cell.source.error(path, message, hint=error.hint)
+        raise placed(prepared.cell, error) from None

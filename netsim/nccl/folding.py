@@ -42,3 +42,10 @@ def _written(
     if found is None:
         return None
     return Written(found.fold, found.copies, found.block)
+
+
+def written_share(plan: Plan) -> float:
+    """Which part of the blocks of a plan is written down."""
+    if plan.symmetry is None:
+        return 1.0
+    return len(np.unique(plan.symmetry.block)) / len(plan.symmetry.block)

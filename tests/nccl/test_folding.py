@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from netsim.cli.expect_question import Given, asked
 from netsim.engines import simulate
+from netsim.errors import ScenarioError
 from netsim.metrics import link_use
 from netsim.prepared import Prepared, prepare
 from netsim.program import Program, Timeline, place
@@ -143,3 +144,14 @@ def test_a_single_process_starts_its_gpus_in_turn() -> None:
     for size in (4096, 1 << 20):
         here, there = (simulate_size(one, size)[0] for one in (folded, full))
         assert here.time_us == pytest.approx(there.time_us, rel=1e-6)
+
+
+def test_rings_that_fold_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netsim.budget.available_memory", lambda: 4_000_000)
+    assert prepared("dgx-h100", "all_reduce", 8, "Ring").jobs
+    with pytest.raises(ScenarioError, match="not folded: fold is off"):
+        prepared("dgx-h100", "all_reduce", 8, "Ring", "fold=off")
+    monkeypatch.setattr("netsim.budget.available_memory", lambda: 400_000)
+    fault = "cluster.faults=[{link: node1.nic3-leaf3, bandwidth: 50%}]"
+    with pytest.raises(ScenarioError, match=r"not folded: link node1.nic3->leaf3 has 24.55 GB/s"):
+        prepared("dgx-h100", "all_reduce", 16, "Ring", fault)
