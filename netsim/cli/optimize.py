@@ -8,10 +8,13 @@ import typer
 import yaml
 
 from netsim.cli.arguments import ScenarioName, Settings
+from netsim.cli.expect_tuner import write_tuner
 from netsim.cli.progress import Bar
 from netsim.cli.sweep_text import named
 from netsim.errors import InputError, suggest
+from netsim.prepared import prepare
 from netsim.results import csv_text, open_folder, write_text
+from netsim.results.folder import check_writable
 from netsim.runs import find_scenario, load_source
 from netsim.scenario.cells import Expansion, expand_all
 from netsim.scenario.conditions import parse_condition
@@ -34,6 +37,12 @@ def command(
     trial_count: Annotated[
         int | None, typer.Option("--trials", help="Cells to try; the rest is skipped.", min=1)
     ] = None,
+    tuner_out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write NCCL's best choice by size there, of the best cell.", metavar="FILE"
+        ),
+    ] = None,
     settings: Settings = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for results.", metavar="DIR")
@@ -47,6 +56,11 @@ def command(
     expansion = expand_all(source)
     expansion.refuse_invalid()
     cells = expansion.cells
+    if tuner_out is not None:
+        check_writable("--tuner-out", tuner_out)
+    if len(cells) == 1 and tuner_out is not None:  # the only choice is NCCL's
+        write_tuner(prepare(cells[0]), tuner_out, "auto")
+        return
     if len(cells) < 2:
         raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
     check_prices(cells)
@@ -67,7 +81,9 @@ def command(
             rows = [trial.row for trial in looked]
             write_text(folder / "results.csv", csv_text(rows, list(cells[0].axes)))
             results.sync()
-    _tell(search, looked, folder)
+    best = _tell(search, looked, folder)
+    if tuner_out is not None:
+        write_tuner(prepare(best.cell), tuner_out, "auto")
 
 
 def _objective(given: str, expansion: Expansion) -> str:
@@ -95,7 +111,7 @@ def _conditions(texts: list[str] | None) -> list[Any]:
     return found
 
 
-def _tell(search: Search, looked: list[Trial], folder: Path) -> None:
+def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
     """Print the best and write the scenario that reproduces it."""
     best = best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
@@ -114,3 +130,4 @@ def _tell(search: Search, looked: list[Trial], folder: Path) -> None:
     note = f"# The best of {len(looked)} cells by {search.objective}; netsim run reproduces it.\n"
     path = write_text(folder / BEST, note + text)
     typer.echo(f"wrote {path}", err=True)
+    return best

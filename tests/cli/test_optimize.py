@@ -122,3 +122,22 @@ def test_a_mistake_in_a_price_file_has_its_place(capsys) -> None:
     assert done.code == 2
     assert "mine.yaml:" in done.err
     assert "100Gbs" in done.err
+
+
+def test_the_best_cell_is_tuned_for_nccl(capsys) -> None:
+    text = SCENARIO.replace("algorithm: hierarchical, ", "").replace(
+        "  workload.algorithm: [ring, hierarchical]\n", ""
+    )
+    Path("opt.yaml").write_text(text)
+    done = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q", "--tuner-out", "table.csv")
+    assert done.code == 0
+    assert "fastest simulated" in done.out
+    tuned = netsim(capsys, "run", "best/best.yaml", "-o", "tuned", "-q",
+                   "--set", "nccl.tuner=table.csv")  # fmt: skip
+    assert tuned.code == 0
+    assert netsim(capsys, "run", "best/best.yaml", "-o", "usual", "-q").code == 0
+    for one, other in zip(rows("tuned/results.csv"), rows("usual/results.csv"), strict=True):
+        assert float(one["time_us"]) <= float(other["time_us"])
+    alone = netsim(capsys, "optimize", "best/best.yaml", "--tuner-out", "alone.csv")
+    assert alone.code == 0
+    assert Path("alone.csv").read_text() == Path("table.csv").read_text()
