@@ -36,7 +36,8 @@ TYPOS = {
         "name: x",
         "jobs: {}",
         "1:1: jobs: unknown key 'jobs' "
-        "(known: name, cluster, workload, nccl, launch, sweep, outputs, measured, seed, prices)",
+        "(known: name, cluster, workload, nccl, launch, sweep, outputs, measured, seed, prices, "
+        "fold)",
     ),
     "duplicate key": ("name: x", "name: x\nname: y", "2:1: duplicate key 'name', first in line 1"),
     "wrong type": (
@@ -303,5 +304,6 @@ def test_a_run_that_would_not_fit_says_so_before_it_starts(capsys) -> None:
     Path("x.yaml").write_text(GOOD.replace("gpus: 4", "gpus: 40000"))
     outcome = netsim(capsys, "run", "x.yaml")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "x.yaml:4:1: workload: about 3.3e+09 rows would take 329 GB of memory" in outcome.err
+    assert "x.yaml:4:1: workload: about 3.2e+09 rows would take 320 GB of memory" in outcome.err
     assert "ranks would fit, else take one with fewer steps or larger chunks" in outcome.err
+    assert "not folded: 262144 elements on 40000 ranks are unequal chunks" in outcome.err

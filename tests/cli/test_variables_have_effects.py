@@ -7,6 +7,7 @@ from tests.cli.command import netsim
 
 A100, H100, PCIE = "dgx-a100", "dgx-h100", "l40s-pcie-x8"
 TWO = ("--nodes", 2)
+RING = ("--algo", "Ring", "--proto", "LL")
 CROSSED = ("--env", "NCCL_CROSS_NIC=0")
 SHARP = ("--set", "cluster.fabric={kind: leaf-spine, sharp: true}")
 SHARED = ("--set", "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 1, oversubscription: 2, "
@@ -30,6 +31,8 @@ TIMES: dict[tuple[str, str], tuple[object, ...]] = {
     ("NCCL_NVLS_CHUNKSIZE", "16384"): (H100, "all_reduce", "64M"),
     ("NCCL_NVLSTREE_MAX_CHUNKSIZE", "16384"): (H100, "all_reduce", "64M", *TWO),
     ("NCCL_MNNVL_ENABLE", "0"): ("gb200-nvl72", "all_reduce", "64M", *TWO),
+    ("FI_CXI_RX_MATCH_MODE", "software"): ("a100-x4", "all_reduce", "1M", "--nodes", 4, *RING),
+    ("FI_CXI_RDZV_PROTO", "alt_read"): ("a100-x4", "all_reduce", "1M", "--nodes", 4, *RING),
     ("NCCL_NTHREADS", "64"): (A100, "all_reduce", "64K"),
     ("NCCL_LL128_NTHREADS", "160"): (
         A100, "all_reduce", "64K", "--proto", "LL128", "--nccl", "2.20"),
