@@ -27,7 +27,7 @@ VERBS = {
     "accuracy": ("netsim.cli.accuracy", "Hold the simulator against an index of measured runs."),
     "explain": ("netsim.cli.explain", "Show where the time goes and what would change it."),
     "merge": ("netsim.cli.merge", "Put together the results of the parts of a sweep."),
-    "topo": ("netsim.cli.topo", "List and show machines and topologies."),
+    "topo": ("netsim.cli.topo.verbs", "List and show machines and topologies."),
     "check": ("netsim.cli.check", "Validate scenarios and topologies without running them."),
     "schema": ("netsim.cli.schema", "Print the JSON Schema of scenario or topology files."),
     "plot": ("netsim.cli.plot", "Redraw plots from results alone."),
