@@ -9,7 +9,7 @@ from typing import Any
 from netsim.program import Program, Timeline
 
 ENGINES = {"simpy": "netsim.engines.simpy", "compiled": "netsim.engines.compiled"}
-COMPILED_FROM = 2_000  # rows from which starting the compiled engine pays where many share links
+COMPILED_FROM = 200  # rows from which starting the compiled engine pays
 
 
 def choose(program: Program, engine: str = "auto") -> str:
