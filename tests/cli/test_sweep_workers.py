@@ -66,7 +66,10 @@ def test_two_processes_write_the_same_bytes(capsys, whole: bytes) -> None:
     assert Path("out/results.csv").read_bytes() == whole
 
 
-def test_a_worker_that_is_killed_is_replaced(whole: bytes) -> None:
+def test_a_worker_that_is_killed_is_replaced(capsys) -> None:
+    slow = ("--engine", "simpy")
+    assert netsim(capsys, "run", "sweep.yaml", "-o", "whole", "-q", *slow).code == 0
+    whole = Path("whole/results.csv").read_bytes()
     process = start(
         "--jobs", 2, "--engine", "simpy", "--set", "workload.sizes=[64KiB, 1MiB, 16MiB]"
     )
