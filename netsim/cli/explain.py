@@ -1,12 +1,12 @@
 """`netsim explain`: why something takes as long as it does, or (`--state`) how it works."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from netsim.cli.arguments import Settings
+from netsim.cli.explain_output import print_values, write_values
 from netsim.cli.explain_state import show_states
 from netsim.cli.explain_step import explain_step
 from netsim.cli.explain_text import explain_csv, explain_lines
@@ -31,7 +31,6 @@ from netsim.cli.questions import (
 from netsim.errors import InputError
 from netsim.explained import explained, explained_title
 from netsim.plots import plot_explanation
-from netsim.results import write_text
 from netsim.training.prepare import PreparedStep
 from netsim.units import UnitError, parse_cli_size
 
@@ -104,24 +103,11 @@ def _refuse_for_steps(*, size: str | None, state: bool) -> None:
 
 
 def _print(found: dict[str, Any], title: str, form: str) -> None:
-    if form == "json":
-        typer.echo(json.dumps(found, indent=1))
-    elif form == "csv":
-        typer.echo(explain_csv(found), nl=False)
-    else:
-        for line in explain_lines(found, title):
-            typer.echo(line)
+    print_values(found, form, explain_csv(found), explain_lines(found, title))
 
 
 def _write(found: dict[str, Any], title: str, folder: Path) -> list[Path]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
-    files = [
-        write_text(folder / "explain.json", json.dumps(found)),
-        write_text(folder / "explain.csv", explain_csv(found)),
-    ]
+    files = write_values(found, explain_csv(found), folder)
     return [*files, *plot_explanation(found, folder, title=title)]
 
 

@@ -1,7 +1,6 @@
 """`netsim explain` of a training step: as text, CSV, JSON and pictures."""
 
 import csv
-import json
 from collections.abc import Iterator, Mapping
 from io import StringIO
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 
 import typer
 
+from netsim.cli.explain_output import print_values, write_values
 from netsim.cli.explain_text import time
-from netsim.errors import InputError
 from netsim.plots import plot_explained_step
-from netsim.results import write_text
 from netsim.training.explained import explained_step
 from netsim.training.prepare import PreparedStep
 from netsim.training.run import simulate_step
@@ -27,27 +25,14 @@ def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine:
     """Explain the step of a cell; print it, and write it where a folder is given."""
     step = simulate_step(prepared, engine=engine)
     found = explained_step(step, engine=engine)
-    if form == "json":
-        typer.echo(json.dumps(found, indent=1))
-    elif form == "csv":
-        typer.echo(as_csv(found), nl=False)
-    else:
-        for line in as_lines(found):
-            typer.echo(line)
+    print_values(found, form, as_csv(found), as_lines(found))
     if output is not None:
         for path in _write(found, output):
             typer.echo(f"wrote {path}", err=True)
 
 
 def _write(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
-    files = [
-        write_text(folder / "explain.json", json.dumps(found)),
-        write_text(folder / "explain.csv", as_csv(found)),
-    ]
+    files = write_values(found, as_csv(found), folder)
     return [*files, *plot_explained_step(found, folder)]
 
 
