@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.plan import Plan, Written
+from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.skeletons import foldable, skeleton_of, works_alike
 from netsim.program.symmetry import symmetry_of
 from netsim.topology import Topology
@@ -27,21 +27,9 @@ def folded_plan(
     key = ("symmetry", collective.name, plan.algorithm, works_alike(collective, plan), per_process)
     if key not in plan.memory:
         turn = np.arange(collective.ranks) % per_process
-        plan.memory[key] = _written(collective, plan, topology, device, turn)
+        skeleton = skeleton_of(collective, plan, turn)
+        plan.memory[key] = symmetry_of(skeleton, topology, device)
     return replace(plan, symmetry=plan.memory[key])
-
-
-def _written(
-    collective: Collective,
-    plan: Plan,
-    topology: Topology,
-    device: NDArray[np.int32],
-    turn: NDArray[np.int64],
-) -> Written | None:
-    found = symmetry_of(skeleton_of(collective, plan, turn), topology, device)
-    if found is None:
-        return None
-    return Written(found.fold, found.copies, found.block)
 
 
 def written_share(plan: Plan) -> float:

@@ -1,25 +1,13 @@
 """Symmetry: the Fold of a schedule on a topology, found from its Skeleton."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.program.refine import Classes, Colours, classes, holds, mixed
-from netsim.schedule import Alike, Fold, Skeleton
+from netsim.schedule import Alike, Fold, Skeleton, Symmetry
 from netsim.topology import Topology
-
-
-@dataclass(frozen=True, slots=True)
-class Symmetry:
-    """A Fold, and what it leaves to be written down: the lanes that stand for `copies` each, and
-    the class of every block.
-    """
-
-    fold: Fold
-    copies: dict[int, int]
-    block: NDArray[np.int64]
 
 
 def symmetry_of(

@@ -2,7 +2,7 @@
 
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.combine import combine
-from netsim.schedule.fold import Alike, Fold, Hops, Skeleton
+from netsim.schedule.fold import Alike, Fold, Hops, Skeleton, Symmetry
 from netsim.schedule.groups import spelled_out
 from netsim.schedule.repeat import Launch, Repeated, repeat
 from netsim.schedule.rows import (
@@ -60,6 +60,7 @@ __all__ = [
     "Schedule",
     "Skeleton",
     "Style",
+    "Symmetry",
     "Use",
     "combine",
     "compute_style",

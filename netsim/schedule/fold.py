@@ -66,3 +66,14 @@ class Skeleton:
     kind: NDArray[np.int64]
     hops: tuple[Hops, ...]
     turn: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Symmetry:
+    """A Fold, and what it leaves to be written down: the lanes that stand for `copies` each, and
+    the class of every block.
+    """
+
+    fold: Fold
+    copies: dict[int, int]
+    block: NDArray[np.int64]

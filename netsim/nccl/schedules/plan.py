@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.nccl.chunks import SLOTS, slot_bytes
 from netsim.nccl.mechanism import MECHANISMS, Mechanism
 from netsim.nccl.names import Protocol
 from netsim.nccl.settings import NO_SETTINGS
 from netsim.nccl.trees import Tree
-from netsim.schedule import Fold
+from netsim.schedule import Fold, Symmetry
 
 if TYPE_CHECKING:
     from netsim.nccl.schedules.rounds import Transfers
@@ -64,18 +63,6 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Written:
-    """What is written down of a plan that is alike in many places.
-
-    `copies` are by number of the lane, `block` is the class of every block (lane × ranks + rank).
-    """
-
-    fold: Fold
-    copies: Mapping[int, int]
-    block: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
 class Plan:
     """One call as NCCL runs it.
 
@@ -113,7 +100,7 @@ class Plan:
     slot_bytes: int = 0  # 0: NCCL's default for the protocol
     fold: bool = True
     places: bool = True
-    symmetry: Written | None = None
+    symmetry: Symmetry | None = None
     hops: int = 0
     memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
