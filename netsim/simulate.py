@@ -130,7 +130,7 @@ def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None) 
         inplace_time_us=None if inplace is None else inplace.seconds * 1e6,
         algbw_GBps=algbw,
         busbw_GBps=algbw * collective.bus_factor,
-        bound_by=bound_by(timing.program, timing.timeline),
+        bound_by=bound_by(timing.program, timing.timeline, timing.use),
         approximation=worst.approximation,
         approximation_pct=worst.uncertainty * 100 if worst.approximation else None,
         rows=len(timing.program),

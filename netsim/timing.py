@@ -4,7 +4,7 @@ Each rank's kernels are serial on its stream, so ranks that finish early begin t
 early. The time is the steady period, mean over ranks. A call of very many loops is run with fewer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from netsim.engines import choose, simulate
 from netsim.looped import Looped
 from netsim.metrics.ends import receivers, senders
-from netsim.periodic import LONGEST_PERIOD, Plan, estimate, steady
+from netsim.metrics.links import LinkUse, extended_use, link_use, same_links
+from netsim.periodic import LONGEST_PERIOD, Estimate, Plan, estimate, steady
 from netsim.program import Program, Timeline, place
 from netsim.schedule import MARK, Launch, Schedule, repeat
 from netsim.topology import Topology
@@ -39,12 +40,14 @@ class Timing:
     """The time of one operation in seconds, and how it was found.
 
     `program` and `timeline` are those of one operation alone, with fewer loops where that is the
-    `approximation`; `uncertainty` is by which part the answer can move.
+    `approximation`; `uncertainty` is by which part the answer can move. `use` is what passes over
+    the links in all loops.
     """
 
     seconds: float
     program: Program
     timeline: Timeline
+    use: LinkUse
     engine: str
     approximation: str = ""
     uncertainty: float = 0.0
@@ -115,7 +118,8 @@ class Bench:
             period = replace(self._period(whole, self.launch), uncertainty=off)
         else:
             period = self._overlapping(whole, [runs[k] for k in sorted(runs)[-2:]], off)
-        return self._timing(alone, replace(period, approximation=found.approximation))
+        use = _use_of_all(work.loops, found, runs)
+        return self._timing(alone, replace(period, approximation=found.approximation), use)
 
     def alone(self, schedule: Schedule) -> Alone:
         """Simulate one operation from standstill."""
@@ -126,12 +130,13 @@ class Bench:
         program = place(schedule, self.topology, self.gpus.tolist())
         return program, simulate(program, self.engine, progress=self.progress)
 
-    def _timing(self, alone: Alone, period: Period) -> Timing:
+    def _timing(self, alone: Alone, period: Period, use: LinkUse | None = None) -> Timing:
         engine = choose(alone.program, self.engine)
         return Timing(
             period.seconds,
             alone.program,
             alone.timeline,
+            link_use(alone.program, alone.timeline) if use is None else use,
             engine,
             period.approximation,
             period.uncertainty,
@@ -192,6 +197,18 @@ def time_operation(
 ) -> Timing:
     """The time of a schedule as one of many back to back, or (`single`) of one from standstill."""
     return Bench(topology, gpus, launch, single, engine, progress).time(schedule)
+
+
+def _use_of_all(
+    loops: int, found: Estimate, runs: Mapping[tuple[int, int], Alone]
+) -> LinkUse | None:
+    """What passes over the links in all loops: each further one adds what the last ones did."""
+    fewer = max(k for k, grain in runs if k < found.loops and grain == found.grain)
+    long, short = runs[found.loops, found.grain], runs[fewer, found.grain]
+    if not same_links(long.program.links, short.program.links):
+        return None
+    times = (loops - found.loops) / (found.loops - fewer)
+    return extended_use((long.program, long.timeline), (short.program, short.timeline), times)
 
 
 def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:

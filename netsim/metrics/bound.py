@@ -33,11 +33,11 @@ _KINDS = {
 }
 
 
-def bound_by(program: Program, timeline: Timeline) -> str:
-    """What a run would have to get more of to be faster."""
+def bound_by(program: Program, timeline: Timeline, use: LinkUse | None = None) -> str:
+    """What a run would have to get more of to be faster; `use` is that of its links, if known."""
     if timeline.makespan <= 0:
         return "nothing"
-    use = link_use(program, timeline)
+    use = link_use(program, timeline) if use is None else use
     most = float(use.utilisation.max(initial=0.0))
     path = critical_path(program, timeline)
     shares = path.shares()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from netsim.program import LinkTable, Program, Timeline
 
+Run = tuple[Program, Timeline]
 IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
 
 
@@ -48,6 +49,33 @@ def link_use(program: Program, timeline: Timeline) -> LinkUse:
     link = np.flatnonzero(amounts > 0)
     room = capacity_room(program.links, link, np.array([0.0, timeline.makespan]))[:, 0]
     return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
+
+
+def extended_use(long: Run, short: Run, times: float) -> LinkUse:
+    """Amount and utilisation of a run that goes on for `times` as long as `long` does beyond
+    `short`, with what that adds: of a steady state of which only the beginning was simulated.
+    """
+    (program, timeline), (before, earlier) = long, short
+    amounts = link_amounts(program)
+    added = amounts - link_amounts(before)
+    seconds = timeline.makespan + times * (timeline.makespan - earlier.makespan)
+    amounts += times * added
+    link = np.flatnonzero(amounts > 0)
+    room = capacity_room(program.links, link, np.array([0.0, seconds]))[:, 0]
+    return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
+
+
+def same_links(one: LinkTable, other: LinkTable) -> bool:
+    """Whether links of two programs have the same numbers."""
+    return (
+        len(one) == len(other)
+        and np.array_equal(one.capacity, other.capacity)
+        and np.array_equal(_counts(one), _counts(other))
+    )
+
+
+def _counts(table: LinkTable) -> NDArray[np.int32]:
+    return np.ones(len(table), np.int32) if table.count is None else table.count
 
 
 def utilisation_of(amount: NDArray[np.float64], room: NDArray[np.float64]) -> NDArray[np.float64]:

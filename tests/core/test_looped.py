@@ -60,6 +60,9 @@ def both(monkeypatch, bench: Bench, work) -> tuple[Timing, Timing]:
 def assert_alike(full: Timing, short: Timing) -> None:
     most = short.uncertainty + full.uncertainty + 1e-9
     assert short.seconds == pytest.approx(full.seconds, rel=most)
+    assert short.use.link.tolist() == full.use.link.tolist()
+    assert short.use.amount == pytest.approx(full.use.amount, rel=most + 1e-4)
+    assert short.use.utilisation == pytest.approx(full.use.utilisation, rel=most + 1e-4)
 
 
 @pytest.mark.parametrize("case", NCCL, ids=lambda case: "-".join(map(str, case[:4])))
