@@ -83,11 +83,14 @@ def _count(table: LinkTable, link: int) -> int:
 
 
 def _serial(program: Program, timeline: Timeline, path: CriticalPath) -> str:
-    """Transfers one after another: each fills its link, but no link is in use all the time."""
+    """Transfers one after another: each fills its link, but no link is in use all the time.
+
+    Of links that are as narrow as each other the first by name counts, for a way has no order.
+    """
     seconds: dict[str, float] = {}
     for row in path.rows.tolist():
-        link = narrowest(program, row)
-        kind = link_label(program.links, link)[0] if link >= 0 else "own rate"
+        kinds = {link_label(program.links, link)[0] for link in narrowest(program, row)}
+        kind = min(kinds, default="own rate")
         took = float(timeline.end[row] - timeline.start[row])
         seconds[kind] = seconds.get(kind, 0.0) + took
     return f"serial transfers ({max(seconds, key=lambda kind: seconds[kind])})"

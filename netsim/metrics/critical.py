@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from netsim.program import Program, Timeline
 from netsim.schedule import COMPUTE, MARK
 
+_EQUAL = 1e-9  # rates that differ by less, relatively, are one
+
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
@@ -88,15 +90,18 @@ def on_host(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.array([launching[path] for path in program.path[rows].tolist()], bool)
 
 
-def narrowest(program: Program, row: int) -> int:
-    """The link that alone would slow a row most; -1 if its own cap, or nothing, does."""
+def narrowest(program: Program, row: int) -> list[int]:
+    """The links that alone would slow a row most, which are equal; none if its own cap, or nothing,
+    does.
+    """
     schedule, paths, path = program.schedule, program.paths, int(program.path[row])
     if path < 0:
-        return -1
+        return []
     span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
     capacity, weight = program.links.capacity[paths.link[span]], paths.weight[span]
     rates = np.divide(capacity, weight, out=np.full(len(weight), inf), where=capacity < inf)
-    cap = float(program.caps[schedule.style[row]])
-    if not len(rates) or rates.min() > cap or rates.min() == inf:
-        return -1
-    return int(paths.link[span][np.argmin(rates)])
+    least = rates.min(initial=inf)
+    if least > float(program.caps[schedule.style[row]]) or least == inf:
+        return []
+    found: list[int] = paths.link[span][rates <= least * (1 + _EQUAL)].tolist()
+    return found
