@@ -9,6 +9,7 @@ The names below are the public interface; they are imported when they are first 
 
 from importlib import import_module
 
+from netsim.lazy import promised
 from netsim.version import __version__
 
 TYPE_CHECKING = False  # for type checkers; importing typing takes as long as all else here
@@ -84,10 +85,11 @@ __all__ = [
 ]
 
 
+_promise = promised(__name__, "departures")
+
+
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'netsim' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_HOME[name]), name) if name in _HOME else _promise(name)
 
 
 def __dir__() -> list[str]:

@@ -3,18 +3,28 @@
 Only for speed: whoever asks for them gets the same.
 """
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from __future__ import annotations
 
-from netsim.expect.job import Job
-from netsim.expect.network import networked
-from netsim.expect.settings import NCCL_NAMES, Wishes
-from netsim.nccl.version import parse_version
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.expect import job, network, settings
+from netsim.nccl import version
+from netsim.nccl.names import NCCL_NAMES
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Scenario
 from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
-from netsim.topology.cluster import Cluster
+
+if TYPE_CHECKING:
+    from netsim.expect.job import Job
+    from netsim.expect.settings import Wishes
+    from netsim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ def built(cell: Cell) -> Built:
     cluster = None
     if config.graph is None:
         if by_nccl:
-            config = networked(config, wishes_of(cell.scenario).settings())
+            config = network.networked(config, wishes_of(cell.scenario).settings())
         try:
             cluster = build_cluster(config)
         except TopologyError:
@@ -61,5 +71,19 @@ def built(cell: Cell) -> Built:
 def wishes_of(scenario: Scenario) -> Wishes:
     """What a scenario asks of NCCL."""
     nccl, work = scenario.nccl, scenario.collective
-    version = parse_version(nccl.version)
-    return Wishes(version, nccl.env, work.algorithm, work.protocol, nccl.tuner, nccl.graph)
+    of = version.parse_version(nccl.version)
+    return settings.Wishes(of, nccl.env, work.algorithm, work.protocol, nccl.tuner, nccl.graph)
+
+
+def jobs_of(
+    cell: Cell, cluster: Cluster, ranks: Sequence[NDArray[np.int32]], wishes: Wishes
+) -> list[Job]:
+    """The communicators of a cell, by the GPUs of each; in a cluster without GPUDirect where NCCL
+    makes no use of it.
+    """
+    jobs = [job.job_of(cluster, gpus, wishes) for gpus in ranks]
+    if not all(network.loses_gpudirect(one) for one in jobs):
+        return jobs
+    config = network.networked(cell.scenario.cluster, wishes.settings())
+    cluster = build_cluster(network.without_gpudirect(config))
+    return [job.job_of(cluster, gpus, wishes) for gpus in ranks]

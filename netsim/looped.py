@@ -1,13 +1,18 @@
 """Looped: a call that goes through its buffers loop after loop, and can be written with fewer."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netsim.collectives import Collective, Stands, build, parameters_of
 from netsim.collectives.chunks import piece_count
-from netsim.nccl.schedules import Plan, coarser, loops_of, schedule_of, shorter
+from netsim.nccl import schedules
 from netsim.schedule import Schedule
+
+if TYPE_CHECKING:
+    from netsim.nccl.schedules import Plan
 
 LEAST = 2  # loops that every channel keeps: the last one may be partial
 WORTH = 40  # loops from which running fewer several times is shorter than running all
@@ -53,12 +58,14 @@ Join = Callable[[Sequence[Schedule]], Schedule]
 
 def looped_nccl(collective: Collective, plans: Sequence[Plan], join: Join) -> Looped:
     """What NCCL runs for one collective on several communicators, joined."""
-    ends = [loops_of(collective, plan) for plan in plans]
+    ends = [schedules.loops_of(collective, plan) for plan in plans]
     loops, fewest = max(most for most, _ in ends), min(fewest for _, fewest in ends)
 
     def write(kept: int, grain: int) -> Schedule:
-        short = [shorter(collective, plan, loops - kept) for plan in plans]
-        return join([schedule_of(one, coarser(plan, grain)) for one, plan in short])
+        short = [schedules.shorter(collective, plan, loops - kept) for plan in plans]
+        return join(
+            [schedules.schedule_of(one, schedules.coarser(plan, grain)) for one, plan in short]
+        )
 
     least, memory = min(loops, loops - fewest + LEAST), max(plan.slots for plan in plans)
     return Looped(loops, write, least, grains=True, memory=memory)

@@ -3,16 +3,18 @@
 What does not fit is said here, with its place in the scenario, before anything runs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.budget import BYTES_A_PATH, BYTES_A_ROW, estimated_size, misfit, misfit_of_nccl
-from netsim.built import Built, built, wishes_of
+from netsim.built import Built, built, jobs_of, wishes_of
 from netsim.collectives import (
     ALGORITHMS,
     Collective,
@@ -23,27 +25,24 @@ from netsim.collectives import (
 )
 from netsim.communicators import split_ranks
 from netsim.errors import InputError, ScenarioError, nearest
-from netsim.expect.choice import check_wishes, planned
-from netsim.expect.job import Job, job_of
-from netsim.expect.network import loses_gpudirect, networked, without_gpudirect
-from netsim.expect.plans import nccl_plan
-from netsim.expect.settings import AUTO, NCCL_NAMES, Wishes
+from netsim.expect import choice, plans
 from netsim.looped import Looped, looped_build, looped_nccl
-from netsim.nccl.folding import folded_plan, written_share
-from netsim.nccl.plan import Planned
-from netsim.nccl.schedules import Plan, with_blocks
-from netsim.nccl.variables import VariableError
+from netsim.nccl import folding, schedules, variables
+from netsim.nccl.names import AUTO, NCCL_NAMES
 from netsim.program.odd import odd_one
 from netsim.scenario.arguments import placed
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
+from netsim.scenario.models import Workload
 from netsim.scenario.names import DTYPES
-from netsim.scenario.training import Recorded, Training
 from netsim.schedule import Schedule, combine
 from netsim.textbook import Alikeness, Place, alikeness, why_in_full
 from netsim.topology import Topology
-from netsim.topology.build import build_cluster
-from netsim.topology.cluster import Cluster
+
+if TYPE_CHECKING:
+    from netsim.expect.job import Job
+    from netsim.nccl.plan import Planned
+    from netsim.nccl.schedules import Plan
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 
@@ -144,7 +143,7 @@ class Prepared:
     def folded(self, collective: Collective) -> Plan:
         """What NCCL's only communicator does, written down once for all that is alike."""
         plan = self._plan(self.jobs[0], collective)
-        return folded_plan(collective, plan, self.topology, self.gpus, self._together)
+        return folding.folded_plan(collective, plan, self.topology, self.gpus, self._together)
 
     @property
     def may_fold(self) -> bool:
@@ -177,19 +176,21 @@ class Prepared:
         registered = scenario.nccl.registration != "none"
         direct = scenario.launch_costs().style == "single_process"
         dtype = scenario.collective.dtype
-        return nccl_plan(job, collective, dtype, registered=registered, direct=direct)
+        return plans.nccl_plan(job, collective, dtype, registered=registered, direct=direct)
 
     def planned(self, size: int) -> Planned | None:
         """What NCCL decides for the first communicator at a size; None for textbook algorithms."""
         if not self.jobs:
             return None
-        return planned(self.jobs[0], self.collective(size), self.cell.scenario.collective.dtype)
+        return choice.planned(
+            self.jobs[0], self.collective(size), self.cell.scenario.collective.dtype
+        )
 
 
 def prepare(cell: Cell) -> Prepared:
     """Build the topology of a cell and check that its workload fits; errors name the field."""
     source = cell.source
-    if isinstance(cell.scenario.workload, Training | Recorded):
+    if not isinstance(cell.scenario.workload, Workload):
         message = "a training step is run and written out as a whole, by netsim run"
         raise source.error(("workload",), message, key=True)
     work = cell.scenario.collective
@@ -225,11 +226,12 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
     place = ("cluster",)
     try:
         # Schedules of one communicator share what they are made of: of one type of data.
+        ranks = [prepared.gpus[list(group)] for group in prepared.groups]
         asked = repr((wishes, prepared.groups, work.ranks, work.dtype))
         if asked not in built.jobs:
-            built.jobs[asked] = _jobs(prepared, built.cluster, wishes)
+            built.jobs[asked] = jobs_of(prepared.cell, built.cluster, ranks, wishes)
         jobs = built.jobs[asked]
-        topology = with_blocks(jobs[0].cluster.topology, jobs[0].mechanism)
+        topology = schedules.with_blocks(jobs[0].cluster.topology, jobs[0].mechanism)
         found = replace(prepared, topology=topology, jobs=tuple(jobs))
         place = ("workload", "algorithm")
         found.planned(min(work.size_list()))
@@ -238,7 +240,7 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
         raise placed(prepared.cell, error) from None
     except ScenarioError:  # in a file of its own, such as one of channels
         raise
-    except VariableError as error:
+    except variables.VariableError as error:
         raise source.error(("nccl", "env", error.variable), error.message) from None
     except InputError as error:
         raise source.error(place, error.message, hint=error.hint) from None
@@ -253,7 +255,7 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     too_large = misfit_of_nccl(*asked)
     if too_large and prepared.jobs and prepared.may_fold:
         plan = prepared.folded(prepared.collective(max(work.size_list())))
-        too_large = misfit_of_nccl(*asked, written_share(plan))
+        too_large = misfit_of_nccl(*asked, folding.written_share(plan))
     if too_large:
         odd = odd_one(prepared.topology, prepared.gpus) if prepared.may_fold else "fold is off"
         why = f"; not folded: {odd}" if odd else ""
@@ -262,20 +264,9 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
 
 def _check_wishes(cell: Cell) -> None:
     try:
-        check_wishes(cell.scenario.collective.collective, wishes_of(cell.scenario))
+        choice.check_wishes(cell.scenario.collective.collective, wishes_of(cell.scenario))
     except InputError as error:
         raise cell.source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
-
-
-def _jobs(prepared: Prepared, cluster: Cluster, wishes: Wishes) -> list[Job]:
-    """The communicators; without GPUDirect in the cluster where NCCL makes no use of it."""
-    groups = [prepared.gpus[list(group)] for group in prepared.groups]
-    jobs = [job_of(cluster, group, wishes) for group in groups]
-    if not all(loses_gpudirect(job) for job in jobs):
-        return jobs
-    config = networked(prepared.cell.scenario.cluster, wishes.settings())
-    cluster = build_cluster(without_gpudirect(config))
-    return [job_of(cluster, group, wishes) for group in groups]
 
 
 def _check_algorithm(prepared: Prepared) -> None:

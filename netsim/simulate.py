@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from netsim import departures
 from netsim.collectives.collective import HAS_IN_PLACE
-from netsim.departures import class_of, departure
-from netsim.expect.choice import operations
+from netsim.expect import choice
 from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
 from netsim.looped import Looped
 from netsim.metrics import bound_by
@@ -51,7 +51,7 @@ def simulate_one(
 def bench_of(
     prepared: Prepared, size: int, engine: str = "auto", progress: Progress | None = None
 ) -> Bench:
-    """Where operations of one cell at one size are timed."""
+    """Where choice.operations of one cell at one size are timed."""
     return Bench(
         prepared.topology,
         prepared.gpus,
@@ -74,7 +74,7 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
             job.comm.version,
             begin=max(map(job.mechanism.begin.of, plan.protocols)),
             channels=plan.n_channels,
-            sends_and_receives=operations(prepared.collective(size)),
+            sends_and_receives=choice.operations(prepared.collective(size)),
         )
         if costs.style != "cuda_graph":
             usual = calibrated_launch(usual, job.calibration)
@@ -115,9 +115,9 @@ def question_row(prepared: Prepared, size: int) -> Row:
 
 def _validated(prepared: Prepared, size: int) -> str:
     """How far this machine was off where such a case was measured."""
-    if departed := departure(prepared, size):
+    if departed := departures.departure(prepared, size):
         return not_validated(departed)
-    return validated(class_of(prepared), prepared.collective(size).name, size)
+    return validated(departures.class_of(prepared), prepared.collective(size).name, size)
 
 
 def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None) -> Row:

@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from netsim.errors import NetsimError, nearest
+from netsim.lazy import promised
 from netsim.version import __version__
 
 # Verb: module, what it does.
@@ -37,6 +38,10 @@ VERBS = {
 }
 
 INTERRUPTED = 130
+
+__getattr__ = promised(
+    __name__, "expect_graph", "expect_tuner", "expect_why", "nccl_tests", "progress", "step_text"
+)
 
 
 def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None) -> int:

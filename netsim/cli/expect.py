@@ -6,15 +6,12 @@ from typing import Annotated
 
 import typer
 
-from netsim.cli import nccl_tests
+from netsim.cli import expect_graph, expect_tuner, expect_why, nccl_tests
 from netsim.cli.expect_acceptance import part_of, print_acceptance
-from netsim.cli.expect_graph import write_graph
 from netsim.cli.expect_notes import approximations, assumptions, roundings
 from netsim.cli.expect_question import Given, asked, one_size
 from netsim.cli.expect_sources import weak_figures
 from netsim.cli.expect_table import Engine, Format, print_table
-from netsim.cli.expect_tuner import write_tuner
-from netsim.cli.expect_why import explain
 from netsim.errors import InputError, NetsimError
 from netsim.runs import checked_cells
 from netsim.simulate import Prepared, prepare
@@ -106,15 +103,15 @@ def command(
     for note in (*question.notes, *assumptions(prepared, given)):
         typer.echo(note, err=True)
     if graph_out is not None:
-        write_graph(prepared, graph_out)
+        expect_graph.write_graph(prepared, graph_out)
         return
     if why is not None:
-        explain(prepared, one_size(why, "--why"), form)
+        expect_why.explain(prepared, one_size(why, "--why"), form)
         return
     for note in roundings(prepared, prepared.cell.scenario.collective.size_list()):
         typer.echo(note, err=True)
     if tuner_out is not None:
-        write_tuner(prepared, tuner_out, engine)
+        expect_tuner.write_tuner(prepared, tuner_out, engine)
         return
     failures: list[NetsimError] = []
     if part is not None:

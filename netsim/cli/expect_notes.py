@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from netsim.built import wishes_of
 from netsim.cli.expect_question import Given
-from netsim.expect.choice import fallback
-from netsim.expect.job import plugin_of
-from netsim.nccl.environment import without_effect
+from netsim.expect import choice
+from netsim.expect import job as jobs
+from netsim.nccl import environment
 from netsim.results import Row
 from netsim.scenario.clusters import node_count
 from netsim.simulate import Prepared
@@ -30,7 +30,7 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
         if given.flags.get("nccl") is None and "version" not in scenario.nccl.model_fields_set:
             yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
         yield from _plugin(prepared)
-        for name, why in without_effect(scenario.nccl.env).items():
+        for name, why in environment.without_effect(scenario.nccl.env).items():
             yield f"warning: {name} is known to NCCL but has no effect here: {why}"
         yield from fallbacks(prepared)
     elif scenario.collective.algorithm == "ring":
@@ -48,7 +48,7 @@ def fallbacks(prepared: Prepared) -> Iterator[str]:
     scenario = prepared.cell.scenario
     work = scenario.collective
     for job in prepared.jobs[:1]:
-        reason = fallback(job, prepared.collective(max(work.size_list())), work.dtype)
+        reason = choice.fallback(job, prepared.collective(max(work.size_list())), work.dtype)
         if reason:
             yield f"NCCL {scenario.nccl.version} falls back to Ring: {reason}"
 
@@ -57,7 +57,7 @@ def _plugin(prepared: Prepared) -> Iterator[str]:
     """What the network's plugin sets by itself."""
     job, scenario = prepared.jobs[0], prepared.cell.scenario
     wishes = wishes_of(scenario)
-    variables = wishes.with_plugin(plugin_of(job.cluster, job.gpus)).variables
+    variables = wishes.with_plugin(jobs.plugin_of(job.cluster, job.gpus)).variables
     ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
     if ours and job.cluster.transport:
         yield f"assumed: the plugin of {job.cluster.transport.name} sets {', '.join(ours)} (--env)"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from netsim.errors import InputError, NetsimError, ScenarioError
-from netsim.nccl.environment import known_and_unknown
+from netsim.nccl import environment
 from netsim.presets import SUFFIXES, Preset, find_preset, is_path
 from netsim.topology.config import loaded
 from netsim.topology.importers.read import read_foreign
@@ -158,7 +158,7 @@ def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...
     found: dict[str, tuple[str, str, str]] = {}
     warnings: tuple[str, ...] = ()
     if given.process_variables:
-        known, unknown = known_and_unknown(os.environ)
+        known, unknown = environment.known_and_unknown(os.environ)
         found = {name: (name, value, f"${name}") for name, value in known.items()}
         warnings = tuple(f"warning: {text}" for text in unknown)
     for text in given.variables:

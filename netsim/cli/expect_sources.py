@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from netsim import departures
 from netsim.cli.topo.sources_text import figure_text
-from netsim.departures import class_of
 from netsim.results import Row
 from netsim.simulate import Prepared
 from netsim.topology.machine import Machine
@@ -74,5 +74,5 @@ def _known(prepared: Prepared, machine: Machine) -> bool:
     fitted = any(
         figure.stamp in ("calibrated", "measured") for figure in machine.calibration.values()
     )
-    where = class_of(prepared)
+    where = departures.class_of(prepared)
     return fitted or any(one == where for one, _, _ in stored())

@@ -8,8 +8,8 @@ import typer
 import yaml
 
 from netsim.cli.arguments import ScenarioName, Settings
+from netsim.cli.bar import bar_over
 from netsim.cli.expect_tuner import write_tuner
-from netsim.cli.progress import Bar
 from netsim.cli.sweep_text import named
 from netsim.errors import InputError, suggest
 from netsim.prepared import prepare
@@ -72,7 +72,7 @@ def command(
     count = min(trial_count or len(cells), len(cells))
     with open_folder(folder, name, resume=resume, about=manifest) as results:
         try:
-            with Bar(count, quiet) as bar:
+            with bar_over(count, quiet) as bar:
                 seed = cells[0].scenario.seed
                 for trial in trials(search, results, most=trial_count, seed=seed):
                     looked.append(trial)

@@ -15,7 +15,7 @@ from netsim.plots import (
 from netsim.results.folder import BREAKDOWN, RESULTS
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import line_rate
-from netsim.scenario.training import Recorded, Training
+from netsim.scenario.models import Workload
 from netsim.training.memory_time import MEMORY_OVER_TIME
 
 
@@ -27,7 +27,7 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     files = plot_results([folder / RESULTS], folder, line_rate=rate)
     if (folder / BREAKDOWN).exists():
         files += plot_breakdown(folder / BREAKDOWN, folder)
-    is_step = isinstance(cells[0].scenario.workload, Training | Recorded)
+    is_step = not isinstance(cells[0].scenario.workload, Workload)
     if is_step and (folder / TRACE).exists():
         files += plot_step(folder / TRACE, folder)
     if is_step and (folder / MEMORY_OVER_TIME).exists():

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from netsim.cli.arguments import ScenarioName, Settings
+from netsim.cli.bar import bar_over
 from netsim.cli.outputs import write_outputs
-from netsim.cli.progress import Bar
 from netsim.cli.run_text import PRINTERS
 from netsim.cli.sweep_text import after_lines, invalid_lines, worst
 from netsim.cli.workers import (
@@ -23,7 +23,7 @@ from netsim.cli.workers import (
     workers,
 )  # fmt: skip
 from netsim.errors import InputError, NetsimError
-from netsim.measured.overlay import check as check_measured
+from netsim.measured import overlay
 from netsim.results import Row, open_folder
 from netsim.runs import checked, find_scenario, load_source, notes_of
 from netsim.scenario.cells import Cell, Expansion
@@ -94,7 +94,8 @@ def command(
         tell(f"warning: {text}")
     check_prices(cells)
     for cell in cells:
-        check_measured(cell)
+        if cell.scenario.measured is not None:
+            overlay.check(cell)
     name = cells[0].scenario.name or found.path.stem
     folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
     one = engine_for(tasks_of(cells), engine)
@@ -142,7 +143,7 @@ def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
         open_folder(job.folder, job.name, resume=job.resume, about=job.manifest) as results,
         workers(job.jobs, job.dask) as helpers,
         cache(job.cached) as known,
-        Bar(len(tasks), job.quiet) as bar,
+        bar_over(len(tasks), job.quiet) as bar,
     ):
         progress = bar.task if helpers is None else _unseen
         if results.failed:

@@ -5,16 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
-from netsim.cli import tables
-from netsim.cli.nccl_tests import run_of
-from netsim.cli.step_text import StepTable
+from netsim.cli import nccl_tests, step_text, tables
 from netsim.errors import InputError
-from netsim.expect.settings import AUTO, NCCL_NAMES
+from netsim.nccl.names import AUTO, NCCL_NAMES
 from netsim.results import Row, csv_text
 from netsim.results.nccl_tests import TestRun, closing, line, opening
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import cluster_label, node_count
-from netsim.scenario.training import Recorded, Training
+from netsim.scenario.models import Workload
 from netsim.simulate import prepare
 
 HELD = (AUTO, *NCCL_NAMES)
@@ -69,7 +67,7 @@ class _TestsLog:
     def lines(self, cell: Cell, row: Row) -> Iterator[str]:
         if cell.id != self.cell or self.run is None:
             yield from self._closing()
-            self.cell, self.run, self.rows = cell.id, run_of(prepare(cell)), []
+            self.cell, self.run, self.rows = cell.id, nccl_tests.run_of(prepare(cell)), []
             yield opening(self.run)
         self.rows.append(row)
         yield line(row, self.run.root)
@@ -110,14 +108,13 @@ class _Json:
 
 def _table(cells: Sequence[Cell]) -> Printer:
     """The table of collectives, or that of training steps."""
-    return (StepTable if isinstance(cells[0].scenario.workload, Training | Recorded) else _Table)(
-        cells
-    )
+    collective = isinstance(cells[0].scenario.workload, Workload)
+    return _Table(cells) if collective else step_text.StepTable(cells)
 
 
 def _tests_log(cells: Sequence[Cell]) -> Printer:
     """nccl-tests times collectives only."""
-    if isinstance(cells[0].scenario.workload, Training | Recorded):
+    if not isinstance(cells[0].scenario.workload, Workload):
         raise InputError("--format nccl-tests: a training step is no run of nccl-tests")
     return _TestsLog(cells)
 

@@ -6,8 +6,7 @@ from typing import Any
 from netsim.errors import NetsimError
 from netsim.results import Row
 from netsim.scenario.cells import Expansion
-from netsim.sweep import CellError
-from netsim.sweep.effects import idle_axes, reason
+from netsim.sweep import CellError, effects
 from netsim.sweep.tables import base_rows, best_row, time_of
 from netsim.units import format_size, format_time
 
@@ -46,9 +45,9 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
         if other is not None and time_of(other) > time_of(best) * CLEARLY:
             line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
         yield line
-    for idle in idle_axes(cells, rows):
+    for idle in effects.idle_axes(cells, rows):
         try:
-            why = reason(idle, engine)
+            why = effects.reason(idle, engine)
         except NetsimError as error:
             why = str(error)
         yield f"axis {idle.axis} changed nothing: {why}"

@@ -8,7 +8,7 @@ from netsim.metrics import gpu_time
 from netsim.program import Program, Timeline, place
 from netsim.results import write_text
 from netsim.scenario.cells import Cell
-from netsim.scenario.training import Recorded, Training
+from netsim.scenario.models import Workload
 from netsim.shown import shown_of
 from netsim.simulate import Prepared, prepare
 from netsim.trace import Operation, write_links, write_links_over_time, write_rows, write_trace
@@ -27,7 +27,7 @@ BREAKDOWN = "breakdown.csv"
 
 def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Simulate the operation once, from standstill, and write its trace and its links."""
-    if isinstance(cells[0].scenario.workload, Training | Recorded):
+    if not isinstance(cells[0].scenario.workload, Workload):
         return _write_step(cells[0], folder, engine)
     prepared = prepare(cells[0])
     size = max(cells[0].scenario.collective.size_list())

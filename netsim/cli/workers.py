@@ -9,9 +9,8 @@ import typer
 
 from netsim.errors import InputError
 from netsim.scenario.cells import Cell
-from netsim.sweep.cache import Cache, cache_file
-from netsim.sweep.cluster import DaskWorkers
-from netsim.sweep.local import Processes
+from netsim.sweep import cache as kept
+from netsim.sweep import cluster, local
 from netsim.sweep.work import Workers
 
 MOST_JOBS = 4096
@@ -40,22 +39,22 @@ def workers(jobs: int | None, dask: str | None) -> Iterator[Workers | None]:
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs: expected 1 to {MOST_JOBS}, got {jobs}")
     if dask is not None:
-        cluster = DaskWorkers(dask, jobs)
+        found = cluster.DaskWorkers(dask, jobs)
         try:
-            yield cluster
+            yield found
         finally:
-            cluster.close()
+            found.close()
         return
-    yield Processes(jobs) if jobs is not None and jobs > 1 else None
+    yield local.Processes(jobs) if jobs is not None and jobs > 1 else None
 
 
 @contextmanager
-def cache(wanted: bool) -> Iterator[Cache | None]:
+def cache(wanted: bool) -> "Iterator[kept.Cache | None]":
     """The rows of earlier sweeps, if they are wanted."""
     if not wanted:
         yield None
         return
-    opened = Cache(cache_file())
+    opened = kept.Cache(kept.cache_file())
     try:
         yield opened
     finally:

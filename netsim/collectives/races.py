@@ -14,7 +14,7 @@ from typing import NamedTuple
 from netsim.collectives.collective import Collective
 from netsim.collectives.memory import span_text
 from netsim.collectives.segments import Part, Segments
-from netsim.collectives.verify import rows_of
+from netsim.collectives.verifier import rows_of
 from netsim.errors import NetsimError
 from netsim.schedule import (
     COMPUTE,

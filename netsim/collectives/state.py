@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 
 from netsim.collectives.collective import Collective
 from netsim.collectives.memory import BITS, Memory
-from netsim.collectives.verify import multiplicities, rows_of
+from netsim.collectives.verifier import multiplicities, rows_of
 from netsim.schedule import Schedule
 
 START = -1  # the step of the state before the first row

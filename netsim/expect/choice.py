@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from netsim.collectives import Collective
 from netsim.errors import InputError
 from netsim.expect.job import Job
-from netsim.expect.settings import AUTO, Wishes
-from netsim.nccl.names import COLLECTIVES
+from netsim.expect.settings import Wishes
+from netsim.nccl.names import AUTO, COLLECTIVES
 from netsim.nccl.plan import Planned, plan_call, plan_sends
 from netsim.nccl.tuning import Call, TimedCost, fallback_reason, timed_costs
 

@@ -9,13 +9,10 @@ from dataclasses import dataclass, field, replace
 from netsim.errors import InputError
 from netsim.nccl.environment import settings_from
 from netsim.nccl.graph_xml import GraphFile
-from netsim.nccl.names import ALGORITHMS, FUNCTIONS, PROTOCOLS
+from netsim.nccl.names import AUTO, FUNCTIONS, PROTOCOLS
 from netsim.nccl.settings import Settings
 from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, Version
-
-AUTO = "auto"
-NCCL_NAMES = (AUTO, *ALGORITHMS)  # algorithms of scenarios that mean NCCL's
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     "PAT",
 )
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+AUTO = "auto"
+NCCL_NAMES = (AUTO, *ALGORITHMS)  # algorithms of scenarios that mean NCCL's
 
 # NCCL's functions by the names of nccl-tests; the others of nccl-tests run as sends and receives.
 COLLECTIVES: dict[str, Function] = {

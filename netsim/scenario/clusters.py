@@ -3,7 +3,6 @@
 from typing import Any
 
 from netsim.topology.config import ClusterConfig
-from netsim.topology.inline import SwitchGraph
 from netsim.topology.machine import Machine
 
 
@@ -33,7 +32,8 @@ def question(config: ClusterConfig) -> dict[str, Any]:
 def line_rate(config: ClusterConfig) -> float | None:
     """GB/s that a bus bandwidth is read against: a GPU's scale-up rate, or the NICs of a host."""
     if config.graph is not None:
-        return config.graph.bandwidth / 1e9 if isinstance(config.graph, SwitchGraph) else None
+        graph: Any = config.graph
+        return graph.bandwidth / 1e9 if getattr(graph, "kind", "") == "switch" else None
     machine = config.members[0].loaded.machine
     if node_count(config) > 1:
         return None if len(config.members) > 1 else _nic_sum(config, machine)

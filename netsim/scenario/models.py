@@ -6,22 +6,28 @@ they meet, in `resolve`; how a cluster is described belongs to the topology laye
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from netsim.errors import InputError, shown, suggest
-from netsim.nccl.environment import settings_from
-from netsim.nccl.graph_xml import GraphFile, read_graph_file
-from netsim.nccl.tuner_csv import read_tuner
-from netsim.nccl.tuner_rule import TunerRule
+from netsim.nccl import environment, graph_xml, tuner_csv
 from netsim.nccl.version import NEWEST, parse_version, supported_version
 from netsim.scenario.names import DTYPES, CollectiveName
-from netsim.scenario.training import Recorded, Training
 from netsim.topology.config import ClusterConfig
 from netsim.units import size_steps
+from netsim.yamlio.elsewhere import Elsewhere
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bytes, Index, Seconds
+
+if TYPE_CHECKING:
+    from netsim.nccl.graph_xml import GraphFile
+    from netsim.nccl.tuner_rule import TunerRule
+    from netsim.scenario.training import Recorded, Training
+else:
+    GraphFile = TunerRule = Any  # made by validators, not from what a file holds
+    Training = Annotated[Any, Elsewhere("netsim.scenario.training", "Training")]
+    Recorded = Annotated[Any, Elsewhere("netsim.scenario.training", "Recorded")]
 
 GRAPH_VARIABLE = "NCCL_GRAPH_FILE"
 TUNER_VARIABLE = "NCCL_TUNER_CONFIG_FILE"
@@ -120,9 +126,7 @@ class Workload(Model):
 
 def _kind_of_workload(value: object) -> str:
     """A training step names a model, a recorded one a trace; all else is a collective."""
-    if isinstance(value, Training | Recorded):
-        return "training" if isinstance(value, Training) else "recorded"
-    keys = value if isinstance(value, Mapping) else ()
+    keys = value if isinstance(value, Mapping) else getattr(value, "model_fields_set", ())
     return "training" if "model" in keys else "recorded" if "trace" in keys else "collective"
 
 
@@ -138,14 +142,14 @@ def _tuner(value: object) -> object:
     """The rules of a tuner table, from its path."""
     if not isinstance(value, str):
         raise ValueError(f"expected the path of a tuner table, got {shown(value)}")
-    return read_tuner(Path(value))
+    return tuner_csv.read_tuner(Path(value))
 
 
 def _graphs(value: object) -> object:
     """The contents of a graph XML file, from its path."""
     if not isinstance(value, str):
         raise ValueError(f"expected the path of NCCL's graph XML, got {shown(value)}")
-    return read_graph_file(Path(value))
+    return graph_xml.read_graph_file(Path(value))
 
 
 GraphXml = Annotated[GraphFile, BeforeValidator(_graphs), WithJsonSchema({"type": "string"})]
@@ -169,22 +173,24 @@ class Nccl(Model):
 
     @model_validator(mode="after")
     def _check(self) -> "Nccl":
+        if not self.env:
+            return self
         version = parse_version(self.version)
         for name, value in self.env.items():
             try:
-                settings_from({name: value}, version)
+                environment.settings_from({name: value}, version)
             except InputError as error:
                 raise FieldError(str(error).removeprefix(f"{name}: "), "env", name) from None
         try:
-            settings_from(self.env, version)
+            environment.settings_from(self.env, version)
         except InputError as error:
             raise FieldError(str(error), "env") from None
         named = self.env.get(TUNER_VARIABLE)
         if named and not self.tuner:  # the variable of NCCL's example tuner plugin
-            object.__setattr__(self, "tuner", read_tuner(Path(named)))
+            object.__setattr__(self, "tuner", tuner_csv.read_tuner(Path(named)))
         named = self.env.get(GRAPH_VARIABLE)
         if named and self.graph is None:
-            object.__setattr__(self, "graph", read_graph_file(Path(named)))
+            object.__setattr__(self, "graph", graph_xml.read_graph_file(Path(named)))
         return self
 
 

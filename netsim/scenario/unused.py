@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import node_count
-from netsim.scenario.models import Scenario
-from netsim.scenario.training import Recorded, Training
+from netsim.scenario.models import Scenario, Workload
 from netsim.yamlio.source import KeyPath
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -19,7 +18,7 @@ def _one_host(scenario: Scenario) -> bool:
 
 
 def _textbook(scenario: Scenario) -> bool:
-    if isinstance(scenario.workload, Training | Recorded):
+    if not isinstance(scenario.workload, Workload):
         return False
     work = scenario.workload
     return work.algorithm not in NCCL_ALGORITHMS and work.collective != "p2p"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from netsim import costs
 from netsim.answers import prepare_any
-from netsim.costs import Bill, bill_of, load_prices
 from netsim.results import write_text
 from netsim.scenario.cells import Cell
 
@@ -12,7 +12,7 @@ COSTS = "costs.csv"
 COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
 
 
-def bill(cell: Cell) -> Bill | None:
+def bill(cell: Cell) -> "costs.Bill | None":
     """The bill of a cell, by the prices that its scenario names; None of a plain graph."""
     config, name = cell.scenario.cluster, cell.scenario.prices
     if name is None or config.graph is not None:
@@ -23,13 +23,13 @@ def bill(cell: Cell) -> Bill | None:
         for _ in range(group.nodes * (group.gpus_per_node or group.loaded.machine.gpu.count))
     ]
     topology = prepare_any(cell).topology
-    return bill_of(topology, models[: len(topology)], load_prices(name))
+    return costs.bill_of(topology, models[: len(topology)], costs.load_prices(name))
 
 
 def check_prices(cells: Sequence[Cell]) -> None:
     """Read the prices that cells name; what is wrong with them is raised."""
     for name in {cell.scenario.prices for cell in cells} - {None}:
-        load_prices(str(name))
+        costs.load_prices(str(name))
 
 
 def write_costs(cells: Sequence[Cell], folder: Path) -> list[str]:

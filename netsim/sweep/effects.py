@@ -15,7 +15,7 @@ from netsim.program import Program, place
 from netsim.results import Row
 from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Cell
-from netsim.scenario.training import Recorded, Training
+from netsim.scenario.models import Workload
 from netsim.scenario.unused import idle_axis
 from netsim.sweep.tables import time_of
 
@@ -67,7 +67,7 @@ def reason(idle: Idle, engine: str = "auto") -> str:
     known = idle_axis(idle.cells, idle.axis)
     if known:
         return known
-    if isinstance(idle.cells[0].scenario.workload, Training | Recorded):
+    if not isinstance(idle.cells[0].scenario.workload, Workload):
         return "the step does not depend on it"
     programs = [_program(cell, idle.size) for cell in idle.cells]
     one, other = programs

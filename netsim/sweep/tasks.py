@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from netsim.answers import named
-from netsim.measured.overlay import overlaid
+from netsim.measured import overlay
 from netsim.results import Folder, Row
 from netsim.scenario.cells import Cell, Invalid
 from netsim.scenario.clusters import cluster_label
@@ -42,7 +42,7 @@ def finished_row(folder: Folder, task: Task) -> Row:
     """The row of a task; an equal question asked under other names keeps its own names."""
     row = folder.finished[task.key]
     named = replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes))
-    return overlaid(named, task.cell)
+    return overlay.overlaid(named, task.cell) if task.cell.scenario.measured else named
 
 
 def failed_row(task: Task, message: str) -> Row:

@@ -7,7 +7,7 @@ from netsim.answers import prepare_any
 from netsim.errors import NetsimError
 from netsim.results import Folder, Row
 from netsim.results.row import row_from
-from netsim.sweep.cache import Cache
+from netsim.sweep import cache as kept
 from netsim.sweep.orders import Answer, Order, answers, order_of
 from netsim.sweep.tasks import Task, engine_for, failed_row, finished_row
 from netsim.timing import Progress
@@ -38,7 +38,7 @@ def run_tasks(
     *,
     engine: str = "auto",
     workers: Workers | None = None,
-    cache: Cache | None = None,
+    cache: "kept.Cache | None" = None,
     progress: Shown = lambda task: None,
 ) -> Iterator[tuple[Task, Row, NetsimError | None]]:
     """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
@@ -80,7 +80,7 @@ def keep(
     folder.record(task.key, row, dict(answer.timing))
 
 
-def _from_cache(tasks: Sequence[Task], folder: Folder, cache: Cache, engine: str) -> None:
+def _from_cache(tasks: Sequence[Task], folder: Folder, cache: "kept.Cache", engine: str) -> None:
     for task in tasks:
         if task.key not in folder.finished:
             row = cache.find(task.key, engine)

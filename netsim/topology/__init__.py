@@ -4,6 +4,7 @@ What engines and algorithms need is here; machines, clusters and files have modu
 (`machine`, `load`, `config`, `build`, `importers`), because reading files takes long to import.
 """
 
+from netsim.lazy import promised
 from netsim.topology.generators import full_mesh, ring, switch, torus
 from netsim.topology.graph import Router, Routes, Topology
 from netsim.topology.layout import LINK_KINDS, NODE_KINDS, Layout, Links, TopologyError
@@ -24,3 +25,5 @@ __all__ = [
     "switch",
     "torus",
 ]
+
+__getattr__ = promised(__name__, "assembly", "nccl_xml")

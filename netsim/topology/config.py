@@ -1,17 +1,23 @@
 """The topology of a scenario: the models of its `cluster` section."""
 
-from typing import Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, Field, model_validator
 
 from netsim.errors import InputError, ScenarioError
-from netsim.topology.fabrics.config import FabricConfig, NvlinkDomain
 from netsim.topology.faults import Fault
-from netsim.topology.inline import GraphConfig
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine
+from netsim.yamlio.elsewhere import Elsewhere
 from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Index
+
+if TYPE_CHECKING:
+    from netsim.topology.fabrics.config import FabricConfig
+    from netsim.topology.inline import GraphConfig
+else:
+    FabricConfig = Annotated[Any, Elsewhere("netsim.topology.fabrics.config", "FabricConfig")]
+    GraphConfig = Annotated[Any, Elsewhere("netsim.topology.inline", "GraphConfig")]
 
 MOST_NODES = 65_536
 MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
@@ -113,8 +119,7 @@ class ClusterConfig(Model):
     @property
     def network(self) -> Any:
         """The fabric between hosts, or between NVLink domains; None where none is given."""
-        between = self.fabric.between if isinstance(self.fabric, NvlinkDomain) else None
-        return between or self.fabric
+        return getattr(self.fabric, "between", None) or self.fabric
 
     @property
     def members(self) -> tuple[Group, ...]:

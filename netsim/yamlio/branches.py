@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import pydantic
 from pydantic_core import ErrorDetails
 
+from netsim.yamlio.elsewhere import Elsewhere
 from netsim.yamlio.findings import Finding, merged, merged_choices, translated
 from netsim.yamlio.source import KeyPath
 
@@ -87,7 +88,8 @@ def _by_head(issues: Iterable[Issue]) -> dict[str | int, list[Issue]]:
 
 def _bare(kind: Any) -> Any:
     while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
+        kind, *told = get_args(kind)
+        kind = next((one.kind for one in told if isinstance(one, Elsewhere)), kind)
     return kind
 
 

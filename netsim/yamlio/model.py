@@ -13,7 +13,7 @@ class Model(pydantic.BaseModel):
     A list in a file is declared as `ListOf[X]`; a bare tuple would refuse it.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 ListOf = Annotated[tuple[T, ...], pydantic.Strict(False)]

@@ -2,7 +2,7 @@
 
 from netsim.collectives import Collective
 from netsim.collectives.races import check_races
-from netsim.collectives.verify import verify
+from netsim.collectives.verifier import verify
 from netsim.nccl.mechanism import ByProtocol, LinkCost, Mechanism, NetworkCost
 from netsim.nccl.schedules import Plan, Work, schedule_of
 from netsim.nccl.trees import channel_tree, double_binary_tree

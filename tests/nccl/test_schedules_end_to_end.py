@@ -11,7 +11,7 @@ import pytest
 
 from netsim.cli.expect_question import Given, asked
 from netsim.collectives.races import check_races
-from netsim.collectives.verify import verify
+from netsim.collectives.verifier import verify
 from netsim.errors import InputError
 from netsim.expect.plans import nccl_plan
 from netsim.nccl.names import ALGORITHMS, COLLECTIVES, PROTOCOLS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from netsim.errors import InputError, ScenarioError, nearest
 from netsim.topology.graph import Topology
-from netsim.topology.importers.infragraph import unrated_links
+from netsim.topology.importers import infragraph
 from netsim.topology.importers.read import detect, read_foreign
 from netsim.topology.machine import Machine
 from netsim.units import format_bandwidth, parse_bandwidth
@@ -52,7 +52,7 @@ def foreign(path: Path, *, gpu: str | None = None, nic: str | None = None) -> Fo
 
 def _unrated(path: Path) -> list[str]:
     """What an infrastructure leaves open."""
-    links = unrated_links(path.read_text("utf-8-sig"), path.as_posix())
+    links = infragraph.unrated_links(path.read_text("utf-8-sig"), path.as_posix())
     return [f"assumed: rates of links without a bandwidth ({', '.join(links)})"] if links else []
 
 

@@ -5,14 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from netsim.errors import InputError, ScenarioError, suggest
+from netsim.topology import nccl_xml
 from netsim.topology.graph import Topology
-from netsim.topology.importers.astra import read_astra
-from netsim.topology.importers.infragraph import read_infragraph
-from netsim.topology.importers.nccl import machine_of
-from netsim.topology.importers.node_link import read_node_link
-from netsim.topology.importers.smi import read_smi
+from netsim.topology.importers import astra, infragraph, nccl, node_link, smi
 from netsim.topology.machine import Machine
-from netsim.topology.nccl_xml import parse_system
 
 LARGEST = 32 * 2**20
 FORMATS = {
@@ -30,11 +26,13 @@ FORMATS = {
 }
 Reader = Callable[[str, str, str, float | None], Machine | Topology]
 READERS: dict[str, Reader] = {
-    "nccl": lambda text, name, gpu, rate: machine_of(parse_system(text, name), gpu, name, rate),
-    "nvidia-smi": lambda text, name, gpu, rate: read_smi(text, name, _named(gpu, name), rate),
-    "infragraph": lambda text, name, _gpu, _rate: read_infragraph(text, name),
-    "node-link": lambda text, name, _gpu, _rate: read_node_link(text, name),
-    "astra-sim": lambda text, name, _gpu, _rate: read_astra(text, name),
+    "nccl": lambda text, name, gpu, rate: nccl.machine_of(
+        nccl_xml.parse_system(text, name), gpu, name, rate
+    ),
+    "nvidia-smi": lambda text, name, gpu, rate: smi.read_smi(text, name, _named(gpu, name), rate),
+    "infragraph": lambda text, name, _gpu, _rate: infragraph.read_infragraph(text, name),
+    "node-link": lambda text, name, _gpu, _rate: node_link.read_node_link(text, name),
+    "astra-sim": lambda text, name, _gpu, _rate: astra.read_astra(text, name),
 }
 
 
