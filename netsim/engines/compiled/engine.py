@@ -59,7 +59,7 @@ def run(program: Program, *, progress: Progress | None = None) -> Timeline:
         else:
             break
     if state == STALLED:
-        raise _stalled(program, rows, float(core["now"]))
+        raise _stalled(program, rows, max(float(core["now"]), float(rows.end.max())))
     return Timeline(rows.start, rows.end)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.engines.compiled.jit import Entry, Inner
+from netsim.engines.compiled.relieved import relieved
 from netsim.engines.compiled.state import DRAW, GROUP, KIND, LINK, MEMBER, NOBODY, Records
 from netsim.program import Paths, Program
 
@@ -37,6 +38,7 @@ def group_rows(program: Program) -> Grouping:
     limits, kind = _kinds(program)
     keys, table, kinds = _keys(program, kind, len(limits))
     paths = program.paths
+    active = relieved(program, kind, limits)
     groups = np.empty(len(keys) + 1, GROUP)
     draws = np.empty(_most_draws(paths, keys, len(limits)), DRAW)
     number = np.full(len(program.links), NOBODY, np.int32)
@@ -45,7 +47,7 @@ def group_rows(program: Program) -> Grouping:
     hashes = np.zeros(1 << (4 * len(keys) // 3).bit_length(), np.int32)
     sizes = np.zeros(3, np.int64)
     form_groups(
-        keys, limits, paths.ptr, paths.link, paths.weight, paths.active,
+        keys, limits, paths.ptr, paths.link, paths.weight, active,
         hashes, groups, draws, number, count, of_key, sizes,
     )  # fmt: skip
     found, size, used = sizes.tolist()

@@ -64,7 +64,7 @@ def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
         place = node - (len(ends) >> 1)
         seat = net.seats[place]
         while seat.flows > 0 and next_end(rows, seat) <= core.horizon:
-            _finish(rows, core, leave(rows, seat))
+            _finish(rows, core, leave(rows, seat), core.now)
         mark_dirty(net, place)
         node = next_due(ends, node, core.horizon)
     return True
@@ -72,33 +72,32 @@ def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
 
 @Inner
 def _begin(rows: Rows, net: Net, future: Future) -> None:
-    """Take the next row that is ready: start it, or set its alarm for when it can."""
+    """Take the next row that is ready: start it, or set its alarm for when it can. Nothing holds
+    up a row that shares no link: its end is known at once, long before its time has come.
+    """
     core = net.core[0]
     row = core.ready
     core.ready = rows.waits[row]
     style = rows.styles[rows.style[row]]
-    if core.now < rows.start[row] <= core.horizon:
-        rows.start[row] = core.now
     moves = rows.start[row] + style.latency
-    if moves > core.horizon:
-        _set_alarm(core, future.alarms, future.alarm_row, row, moves)
-        return
     amount = rows.amount[rows.piece[row]]
     group = row if core.kinds == 0 else (rows.path[row] + 1) * core.kinds + style.kind
     group = rows.group[group]
     if amount <= 0.0 or (group < 0 and style.cap == inf):
-        _finish(rows, core, row)
+        _finish(rows, core, row, moves)
     elif group < 0:
-        rows.end[row] = core.now + amount / style.cap
-        _set_alarm(core, future.alarms, future.alarm_row, row, rows.end[row])
+        _finish(rows, core, row, moves + amount / style.cap)
+    elif moves > core.horizon:
+        _set_alarm(core, future.alarms, future.alarm_row, row, moves)
     else:
+        rows.start[row] = min(rows.start[row], core.now)
         seat = net.seats[seat_for(net, group)]
         join(rows, seat, row, amount / net.kinds[net.groups[group].kind].share)
 
 
 @Inner
-def _finish(rows: Rows, core: Records, row: int) -> None:
-    rows.end[row] = core.now
+def _finish(rows: Rows, core: Records, row: int, end: float) -> None:
+    rows.end[row] = end
     rows.waits[row] = core.over
     core.over = row
 
@@ -134,12 +133,9 @@ def _set_alarm(core: Records, alarms: Agenda, alarm_row: Any, row: int, when: fl
 
 @Inner
 def _ring(rows: Rows, core: Records, alarm_row: Any, place: int) -> None:
-    """The alarm of a row: it begins to move its bytes, or ends."""
+    """The alarm of a row: it begins to move its bytes."""
     row = alarm_row[place]
     alarm_row[place] = core.free_alarm
     core.free_alarm = place
-    if rows.end[row] >= 0.0:
-        _finish(rows, core, row)
-    else:
-        rows.waits[row] = core.ready
-        core.ready = row
+    rows.waits[row] = core.ready
+    core.ready = row

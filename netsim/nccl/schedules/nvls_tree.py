@@ -85,8 +85,8 @@ class _Crown(SwitchedNodes):
     def _up(self, node: int, h: int) -> None:
         """Add what child nodes sent to the own sum, and send it to the parent node."""
         head, place, lines = self.head(node, h), self.places[node], self.lines
-        merges: list[int] = []
-        for number, child in enumerate(self._children(node)):
+        merges: list[int] = []  # part of the pass, but where rows say where their data lies
+        for number, child in enumerate(self._children(node) if self.plan.places else ()):
             made, hop = Pass(SCRATCH, SCRATCH, REDUCE), (self.head(child, h), head)
             ends = Place(0, FROM_CHILD + number), Place(0, SUMS)
             merge = lines.merge(head, h, made, *ends, [hop])
@@ -101,7 +101,7 @@ class _Crown(SwitchedNodes):
         row = lines.send(
             (head, self.head(place.up, h)),
             h,
-            Pass(SCRATCH, SCRATCH, COPY, 1 + len(merges), threads=0.5),
+            Pass(SCRATCH, SCRATCH, COPY, 1 + len(self._children(node)), threads=0.5),
             source=Place(0, SUMS),
             target=Place(0, FROM_CHILD + number),
             region=TO_PARENT,

@@ -159,8 +159,12 @@ class Climb:
         self.lines.done("up", rank, [row])
 
     def _merges(self, rank: int, sub: int, buffer: int) -> list[int]:
-        """Add what further children sent to what the first one did."""
+        """Add what further children sent to what the first one did: part of the pass that follows,
+        and rows of their own only where rows say where their data lies.
+        """
         children, merges = self.tree.down[rank], list[int]()
+        if not self.lines.channel.plan.places:
+            return merges
         for number, child in enumerate(children[1:], 1):
             made = Pass(SCRATCH, buffer, REDUCE)
             places = Place(0, FROM_CHILD + number), buffer_place(buffer, FROM_CHILD)

@@ -1,0 +1,77 @@
+"""Resources that nobody has to look at are those that can never be full, and only those."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from netsim.engines import compiled, simpy
+from netsim.engines.compiled.groups import group_rows
+from netsim.program import Program, place
+from netsim.schedule import IN_ORDER, Builder, Schedule, Style
+from netsim.topology import switch
+
+RATE = 4.0  # of a link: bytes a second
+
+
+def files(count: int, rows: int, cap: float, *, chained: bool = True) -> Schedule:
+    """So many files of rows from rank 0 to rank 1, each row of at most `cap` bytes a second."""
+    builder = Builder(2)
+    piece = builder.pieces(np.arange(1, rows + 1))
+    before = np.full(count, -1)
+    for row in range(rows):
+        after = [(before, IN_ORDER)] if chained and row else []
+        before = builder.rows(
+            Style(cap=cap), np.zeros(count), np.ones(count), piece[row], after=after
+        )
+    return builder.finish()
+
+
+def looked_at(program: Program) -> int:
+    """How many links the engine shares out."""
+    return len(group_rows(program).links)
+
+
+@pytest.mark.parametrize(
+    ("count", "cap", "chained", "shared"),
+    [
+        (1, 4.0, True, False),  # caps alone fill it: nobody is slowed
+        (2, 2.0, True, False),
+        (3, 1.0, True, False),
+        (2, 2.1, True, True),
+        (3, 2.0, True, True),
+        (1, 1.0, False, True),  # five at once
+        (1, np.inf, True, True),  # the link itself is what bounds
+    ],
+)
+def test_a_link_is_left_out_if_files_at_their_caps_fit(
+    count: int, cap: float, chained: bool, shared: bool
+) -> None:
+    program = place(files(count, 5, cap, chained=chained), switch(2, RATE, 0.0))
+    assert (looked_at(program) > 0) == shared
+    expected, got = simpy.run(program), compiled.run(program)
+    np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
+
+
+def test_a_link_that_fails_for_a_while_is_looked_at() -> None:
+    program = place(files(1, 5, 1.0), switch(2, RATE, 0.0))
+    first = int(program.paths.link[0])
+    changes = ((1.5, first, 0.5), (9.0, first, RATE))
+    slowed = replace(program, links=replace(program.links, changes=changes))
+    assert looked_at(program) == 0
+    assert looked_at(slowed) > 0
+    expected, got = simpy.run(slowed), compiled.run(slowed)
+    np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
+    assert got.makespan > compiled.run(program).makespan
+
+
+def test_what_follows_the_same_row_is_not_in_one_file() -> None:
+    builder = Builder(2)
+    piece = builder.pieces([8])[0]
+    style = Style(cap=3.0)
+    first = builder.rows(style, 0, 1, piece)
+    builder.rows(style, [0, 0], [1, 1], piece, after=[(np.repeat(first, 2), IN_ORDER)])
+    program = place(builder.finish(), switch(2, RATE, 0.0))
+    assert looked_at(program) > 0
+    np.testing.assert_allclose(compiled.run(program).end, simpy.run(program).end, rtol=1e-12)
+    assert compiled.run(program).makespan == pytest.approx(8 / 3 + 16 / RATE)
