@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from netsim.plots.seeds import over_seeds
 from netsim.plots.tables import RESULTS, read_table, with_numbers
 
 NUMBERS = (
     "size_bytes", "time_us", "busbw_GBps", "algbw_GBps", "measured_time_us", "step_time_us",
 )  # fmt: skip
+DRAWN = ("cell", "algorithm", "protocol", "seeds")  # beside the numbers and their percentiles
 # What may tell two cells apart, the most telling first.
 NAMING = (
     "topology", "collective", "workload", "algorithm", "protocol", "nodes", "gpus_per_node",
@@ -22,6 +26,7 @@ _COUNTED = {"nodes": "node", "ranks": "rank", "channels": "channel", "gpus_per_n
             "gpus": "GPU"}  # fmt: skip
 _SPOKEN = {"nccl_version": "NCCL"}
 AXIS = "axis:"
+Integers = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """All lines of a plot and the columns that tell them apart."""
+    """All lines of a plot and the columns that tell them apart; those of `rest` are drawn pale."""
 
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
+    rest: tuple[Line, ...] = ()
 
 
 def read_results(paths: Sequence[Path]) -> pd.DataFrame:
@@ -60,32 +66,58 @@ def read_all(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def lines_of(table: pd.DataFrame) -> Lines:
-    """A line for every cell of every file, in the order of the files."""
-    cells = [cell for _, cell in table.groupby(["file", "scenario", "cell"], sort=False)]
-    columns = _telling(table, cells)
-    lines = []
-    for cell in cells:
-        values = tuple(str(cell[column].iloc[0]) for column in columns)
-        label = ", ".join(map(spoken, columns, values)) or _only(cell)
-        lines.append(Line(label, values, cell.sort_values("size_bytes", kind="stable")))
+    """A line for every cell of every file, in the order of the files; seeds are one line."""
+    table = over_seeds(table)
+    cell = table.groupby(["file", "scenario", "cell"], sort=False).ngroup().to_numpy()
+    order = np.lexsort((table["size_bytes"].to_numpy(), cell))
+    table, cell = table.iloc[order], cell[order]
+    starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    ends = np.append(starts[1:], len(table))
+    columns = _telling(table, cell, starts)
+    named = table.iloc[starts][list(columns)].astype(str)
+    drawn = [c for c in table.columns if c in DRAWN or str(c).startswith(NUMBERS)]
+    table, lines = table[drawn], []
+    for place, values in enumerate(named.itertuples(index=False, name=None)):
+        part = table.iloc[starts[place] : ends[place]]
+        lines.append(Line(label_of(columns, values, part), values, part))
     return Lines(columns, tuple(lines))
 
 
-def _telling(table: pd.DataFrame, cells: list[pd.DataFrame]) -> tuple[str, ...]:
-    """Columns, as few as possible, whose values are different for different cells."""
+def thinned(lines: Lines, few: int, most: int = 0, always: Sequence[str] = ()) -> Lines:
+    """A few of the lines, the others as `rest`, if there are more than `most`: evenly in the order
+    of their one column, or from the fastest to the slowest at their largest size; those of some
+    cells in any case.
+    """
+    if len(lines.lines) <= max(few, most):
+        return lines
+    order = list(range(len(lines.lines)))
+    if len(lines.columns) > 1:
+        ends = [(-line.table["size_bytes"].iloc[-1], line.table["time_us"].iloc[-1])
+                for line in lines.lines]  # fmt: skip
+        order.sort(key=ends.__getitem__)
+    chosen = {order[round(k * (len(order) - 1) / (few - 1))] for k in range(few)}
+    chosen |= {k for k, line in enumerate(lines.lines) if line.table["cell"].iloc[0] in always}
+    kept = [line for k, line in enumerate(lines.lines) if k in chosen]
+    rest = [line for k, line in enumerate(lines.lines) if k not in chosen]
+    return Lines(lines.columns, tuple(kept), tuple(rest))
+
+
+def _telling(table: pd.DataFrame, cell: Integers, starts: Integers) -> tuple[str, ...]:
+    """Columns, as few as possible, whose values are different for different cells; the cells of
+    rows that lie together are given by number, and where each starts.
+    """
     axes = [str(column) for column in table.columns if str(column).startswith(AXIS)]
-    constant = [
-        column
-        for column in (*axes, *(name for name in NAMING if name in table.columns))
-        if all(cell[column].nunique() == 1 for cell in cells)
-    ]
     chosen: list[str] = []
-    groups = 1
-    for column in constant:
-        known = {tuple(cell[c].iloc[0] for c in (*chosen, column)) for cell in cells}
-        if len(known) > groups:
+    groups, parts = np.zeros(len(starts), np.int64), 1
+    for column in (*axes, *(name for name in NAMING if name in table.columns)):
+        codes, values = pd.factorize(table[column])
+        of_cell = codes[starts]
+        if codes.min() < 0 or (codes != of_cell[cell]).any():
+            continue
+        finer, found = pd.factorize(groups * len(values) + of_cell)
+        if len(found) > parts:
             chosen.append(column)
-            groups = len(known)
+            groups, parts = finer, len(found)
     return tuple(chosen)
 
 
@@ -99,6 +131,11 @@ def spoken(column: str, value: str) -> str:
         many = f"{value} {_COUNTED[name]}{'' if value == '1' else 's'}"
         return f"{many} a node" if name == "gpus_per_node" else many
     return f"{_SPOKEN.get(name, name.replace('_', ' '))} {value}"
+
+
+def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) -> str:
+    """A line as the legend names it."""
+    return ", ".join(map(spoken, columns, values)) or _only(cell)
 
 
 def _only(cell: pd.DataFrame) -> str:

@@ -7,13 +7,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from netsim.plots.bars import bars_figure
-from netsim.plots.lines import AXIS, Lines, lines_of, read_results
+from netsim.plots.lines import AXIS, Line, Lines, label_of, lines_of, read_results, thinned
 from netsim.plots.sizes import sizes_figure
 from netsim.plots.style import FORMATS, drawing, save
 from netsim.units import format_size
 
 MOST_LINES = 12  # in one figure; more become figures by a column that tells them apart
-MOST_FIGURES = 12
+FEW_LINES = 7  # with names, where the others are drawn pale
+MOST_FIGURES = 6  # beside the one of all
 
 
 def plot_results(
@@ -25,8 +26,8 @@ def plot_results(
 ) -> list[Path]:
     """Draw one or several results.csv; the files written, none if there is nothing to draw.
 
-    `line_rate` (GB/s) is drawn as a guide. More lines than a figure can show are spread over
-    several, by the column with the fewest values.
+    `line_rate` (GB/s) is drawn as a guide. More lines than a figure can show are pale behind some
+    of them, and are spread over several figures, by the column with the fewest values.
     """
     table = read_results(paths)
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
@@ -56,19 +57,25 @@ def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, Lines]]:
         return []
     lines = lines_of(table)
     title = _title(table)
-    if (
-        len(lines.lines) <= MOST_LINES
-        or len(lines.columns) < 2
-        or table["size_bytes"].nunique() < 2
-    ):
+    if len(lines.lines) <= MOST_LINES or table["size_bytes"].nunique() < 2:
         return [(name, title, lines)]
+    if len(lines.columns) < 2:
+        return [(name, title, thinned(lines, FEW_LINES))]
     place = _splitting(lines)
     values = list(dict.fromkeys(line.values[place] for line in lines.lines))
     column = lines.columns[place].removeprefix(AXIS)
+    drawn, told = values, ""
+    if len(values) > MOST_FIGURES:
+        steps = (round(k * (len(values) - 1) / (MOST_FIGURES - 1)) for k in range(MOST_FIGURES))
+        drawn = [values[k] for k in steps]
+        told = f"\n{MOST_FIGURES} of {len(values)} values of {column} have a picture each"
     return [
-        (f"{name}-{_plain(column)}-{_plain(value)}", f"{title}, {column} = {value}", part)
-        for value in values[:MOST_FIGURES]
-        for part in [_only(lines, place, value)]
+        (name, title + told, thinned(lines, FEW_LINES)),
+        *(
+            (f"{name}-{_plain(column)}-{_plain(value)}", f"{title}, {column} = {value}", part)
+            for value in drawn
+            for part in [thinned(_only(lines, place, value), FEW_LINES, MOST_LINES)]
+        ),
     ]
 
 
@@ -79,8 +86,12 @@ def _splitting(lines: Lines) -> int:
 
 
 def _only(lines: Lines, place: int, value: str) -> Lines:
-    table = pd.concat([line.table for line in lines.lines if line.values[place] == value])
-    return lines_of(table)
+    """The lines that have a value in a column, named by the columns in which they still differ."""
+    found = [line for line in lines.lines if line.values[place] == value]
+    left = [k for k in range(len(lines.columns)) if len({line.values[k] for line in found}) > 1]
+    columns = tuple(lines.columns[k] for k in left)
+    named = (([line.values[k] for k in left], line.table) for line in found)
+    return Lines(columns, tuple(Line(label_of(columns, v, t), tuple(v), t) for v, t in named))
 
 
 def _title(table: pd.DataFrame) -> str:

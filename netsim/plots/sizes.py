@@ -6,18 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from netsim.plots.lines import Line, Lines
 from netsim.plots.looks import Look, looks_of
-from netsim.plots.strip import changes_choice, draw_strip
+from netsim.plots.seeds import BAND_NAMES, PERCENTILES, has_bands
+from netsim.plots.strip import changes_choice, draw_strip, rows_of
 from netsim.plots.style import BLACK, GREY, new_figure, size_axis, time_axis
 
 _WIDTH, _PANEL = 7.6, 3.0  # inches: of the panels, and the height of each
 _RATE: dict[str, Any] = {"color": GREY, "linestyle": (0, (5, 3)), "linewidth": 1.2}
+_PALE: dict[str, Any] = {"color": "#bdbdbd", "linewidth": 0.7, "zorder": 1.2}
+_MOST_DRAWN = 100  # pale lines that an SVG has as such
+_BANDS = (0.16, 0.3)  # how strong the outer and the inner percentiles are
+_MOST_HIDDEN = 3  # lines on top of one for which it is drawn wider
+_FAR = 3  # times the fastest line, beyond which a line rate is told, not drawn
 _SEEN = 0.01  # from which times of two lines can be told apart
 Entry = tuple[Artist, str]
 
@@ -29,20 +38,22 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
     """
     shown, looks = lines.lines, looks_of(lines)
     strip = [i for i, line in enumerate(shown) if changes_choice(line)][:8]
-    heights = [_PANEL, _PANEL, *([0.28 * len(strip) + 0.1] if strip else [])]
+    rows = rows_of([shown[i] for i in strip]) if strip else 0
+    heights = [_PANEL, _PANEL, *([0.28 * rows + 0.1] if rows else [])]
     figure = new_figure(_WIDTH, sum(heights) + 0.6)
     panels = figure.subplots(
         len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )[:, 0].tolist()
+    _draw_pale(panels[0], panels[1], lines.rest)
     for place, (line, look) in enumerate(zip(shown, looks, strict=True)):
-        hidden = sum(_alike(line, other) for other in shown[place + 1 :])
+        hidden = min(sum(_alike(line, other) for other in shown[place + 1 :]), _MOST_HIDDEN)
         _draw(panels[0], panels[1], line, look, hidden)
-    _bandwidth_panel(panels[0], line_rate)
-    _time_panel(panels[1], shown)
+    _bandwidth_panel(panels[0], line_rate if _near(line_rate, shown) else None)
+    _time_panel(panels[1], [*shown, *lines.rest])
     if strip:
         draw_strip(panels[2], [shown[i] for i in strip], [looks[i].colour for i in strip])
     _shared_axis(panels, shown)
-    _legend(figure, _entries(panels[0], shown, line_rate))
+    _legend(figure, [*_entries(panels[0], shown, line_rate), *_summarised(lines)])
     panels[0].set_title(f"{shown[0].label} {title}" if len(shown) == 1 else title, loc="left")
     return figure
 
@@ -57,15 +68,38 @@ def _alike(line: Line, other: Line) -> bool:
 def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> None:
     """A line; so many others lie on top of it, beside which it is still to be seen."""
     sizes = line.table["size_bytes"].to_numpy()
+    if has_bands(line.table):
+        _draw_bands(bandwidth, time, line.table, look)
     simulated = look.simulated()
     if hidden:
-        simulated |= {"linewidth": 1.8 + 3.0 * hidden, "markersize": 5 + 3.0 * hidden}
+        simulated |= {"linewidth": 1.8 + 2.2 * hidden, "markersize": 5 + 2.2 * hidden}
     bandwidth.plot(sizes, line.table["busbw_GBps"].to_numpy(), label=line.label, **simulated)
     time.plot(sizes, line.table["time_us"].to_numpy(), **simulated)
     if has_measured(line):
         measured = look.measured()
         bandwidth.plot(sizes, measured_bandwidth(line), **measured)
         time.plot(sizes, line.table["measured_time_us"].to_numpy(), **measured)
+
+
+def _draw_bands(bandwidth: Axes, time: Axes, table: pd.DataFrame, look: Look) -> None:
+    """Between the percentiles over seeds, the inner ones stronger."""
+    ideal = table["busbw_GBps"] * table["time_us"]
+    times = [table[f"time_us_p{p}"] for p in PERCENTILES]
+    for low, high, alpha in zip(times, times[::-1], _BANDS, strict=False):
+        fill: dict[str, Any] = {"color": look.colour, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
+        bandwidth.fill_between(table["size_bytes"], ideal / high, ideal / low, **fill)
+        time.fill_between(table["size_bytes"], low, high, **fill)
+
+
+def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[Line]) -> None:
+    """Lines that are too many for a colour each; as pixels, if they are more than a file of lines
+    should have.
+    """
+    for axes, column in ((bandwidth, "busbw_GBps"), (time, "time_us")):
+        points = ((line.table["size_bytes"], line.table[column]) for line in rest)
+        paths = [np.column_stack(pair) for pair in points]
+        pale = LineCollection(paths, rasterized=len(rest) > _MOST_DRAWN, **_PALE)
+        axes.add_collection(pale)
 
 
 def has_measured(line: Line) -> bool:
@@ -79,6 +113,12 @@ def measured_bandwidth(line: Line) -> "np.ndarray[tuple[int], np.dtype[np.float6
     """Bus bandwidth of the measured times, by the factor of the simulated ones."""
     table = line.table
     return (table["busbw_GBps"] * table["time_us"] / table["measured_time_us"]).to_numpy()
+
+
+def _near(line_rate: float | None, lines: Sequence[Line]) -> bool:
+    """Whether a line rate is near enough to what is drawn not to flatten it."""
+    fastest = max(line.table["busbw_GBps"].max() for line in lines)
+    return line_rate is not None and bool(line_rate < _FAR * fastest)
 
 
 def _bandwidth_panel(axes: Axes, line_rate: float | None) -> None:
@@ -118,7 +158,24 @@ def _entries(axes: Axes, lines: Sequence[Line], line_rate: float | None) -> list
         hollow = Line2D([], [], color=BLACK, marker="o", markerfacecolor="white", linestyle="")
         entries.append((hollow, "measured"))
     if line_rate is not None:
-        entries.append((Line2D([], [], **_RATE), f"line rate {line_rate:.4g} GB/s"))
+        drawn = Line2D([], [], **_RATE) if _near(line_rate, lines) else Line2D([], [], linestyle="")
+        far = "" if _near(line_rate, lines) else " (far above)"
+        entries.append((drawn, f"line rate {line_rate:.4g} GB/s{far}"))
+    return entries
+
+
+def _summarised(lines: Lines) -> list[Entry]:
+    """What stands for several: bands for seeds, pale lines for cells."""
+    entries: list[Entry] = []
+    of_seeds = [line.table for line in lines.lines if has_bands(line.table)]
+    if of_seeds:
+        seeds = int(max(table["seeds"].max() for table in of_seeds))
+        entries.append((Line2D([], [], color=GREY), f"median of {seeds} seeds"))
+        strong = zip(reversed(_BANDS), BAND_NAMES, strict=True)
+        entries += [(Patch(color=GREY, alpha=alpha, linewidth=0), name) for alpha, name in strong]
+    if lines.rest:
+        many = f"{len(lines.rest):,} more cell{'' if len(lines.rest) == 1 else 's'}"
+        entries.append((Line2D([], [], **_PALE), many))
     return entries
 
 

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from netsim.plots.lines import Line
 from netsim.plots.looks import Colour
-from netsim.plots.style import PALETTE, tint
+from netsim.plots.style import BLACK, PALETTE, tint
 
 _CHARACTERS = 105  # of the smallest print that fit the width of our figures
 Run = tuple[str, float, float]  # what was chosen, from size, to size
@@ -30,9 +30,19 @@ def changes_choice(line: Line) -> bool:
     return len(set(choice(line))) > 1
 
 
+def rows_of(lines: Sequence[Line]) -> int:
+    """How many rows the strip has."""
+    return 1 if all(_runs(line) == _runs(lines[0]) for line in lines[1:]) else len(lines)
+
+
 def draw_strip(axes: Axes, lines: Sequence[Line], colours: Sequence[Colour]) -> None:
-    """One row for every line: boxes from size to size, named where the name fits."""
+    """One row for every line: boxes from size to size, named where the name fits; a single one for
+    all where all have the same.
+    """
     runs = [_runs(line) for line in lines]
+    labels = [_short(line.label) for line in lines]
+    if rows_of(lines) < len(lines):
+        runs, labels, colours = runs[:1], ["every line"], [BLACK]
     names = list(dict.fromkeys(name for row in runs for name, _, _ in row))
     fill = {name: tint(PALETTE[i % len(PALETTE)], 0.3) for i, name in enumerate(names)}
     doublings = log2(max(row[-1][2] for row in runs) / min(row[0][1] for row in runs))
@@ -47,8 +57,8 @@ def draw_strip(axes: Axes, lines: Sequence[Line], colours: Sequence[Colour]) -> 
             if not _write(axes, name, (low * high) ** 0.5, y, room):
                 unnamed.append(name)
     _key(axes, {name: fill[name] for name in dict.fromkeys(unnamed)})
-    axes.set_ylim(len(lines) - 0.5, -0.5)
-    axes.set_yticks(range(len(lines)), [_short(line.label) for line in lines], fontsize=8)
+    axes.set_ylim(len(runs) - 0.5, -0.5)
+    axes.set_yticks(range(len(runs)), labels, fontsize=8)
     for label, colour in zip(axes.get_yticklabels(), colours, strict=True):
         label.set_color(colour)
     axes.tick_params(axis="y", length=0)
@@ -87,4 +97,5 @@ def _key(axes: Axes, fill: Mapping[str, tuple[float, float, float]]) -> None:
 
 
 def _short(label: str) -> str:
-    return label if len(label) <= 18 else label[:17] + "…"
+    """A label that fits; lines differ at either end."""
+    return label if len(label) <= 20 else f"{label[:9]}…{label[-10:]}"

@@ -15,11 +15,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
-from netsim.plots.lines import AXIS, lines_of
+from netsim.plots.lines import AXIS, lines_of, thinned
 from netsim.plots.sizes import sizes_figure
 from netsim.plots.style import drawing, save
 from netsim.plots.sweeps import (
-    at_largest,
     axes_figure,
     heat_figure,
     pareto_figure,
@@ -160,7 +159,7 @@ def _shown(good: pd.DataFrame) -> str:
     count = good["cell"].nunique()
     if count <= MOST_LINES:
         return "Bus bandwidth and time of every cell"
-    return f"The fastest, the slowest and some between of {count} cells, and the base line, if any"
+    return f"{count} cells; some from one end to the other, and the base line, if any, have names"
 
 
 def _operation(title: str) -> str:
@@ -182,13 +181,8 @@ def _uri(svg: Path) -> str:
 
 
 def _sizes(good: pd.DataFrame, manifest: Mapping[str, Any], summary: Summary) -> Figure | None:
-    """Cells against size: all of a few, else the best, the worst, the base and some between."""
+    """Cells against size: of many, some from the fastest to the slowest and the base are named."""
     if good["size_bytes"].nunique() < 2:
         return None
-    order = at_largest(good).sort_values("time", kind="stable")["cell"].drop_duplicates().tolist()
-    if len(order) > MOST_LINES:
-        steps = [round(k * (len(order) - 1) / (MOST_LINES - 1)) for k in range(MOST_LINES)]
-        order = [order[k] for k in steps]
-        order = list(dict.fromkeys([*order, *summary.base_cells[:1]]))
-    chosen = good[good["cell"].isin(order)].assign(file="")
-    return sizes_figure(lines_of(chosen), "", manifest.get("line_rate"))
+    lines = thinned(lines_of(good.assign(file="")), MOST_LINES, always=summary.base_cells[:1])
+    return sizes_figure(lines, "", manifest.get("line_rate"))

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from result_files import SIZES, row, sweep, write
 
 from netsim.plots import plot_results
-from netsim.plots.lines import lines_of, read_results
+from netsim.plots.lines import lines_of, read_results, thinned
 from netsim.plots.looks import looks_of
 from netsim.plots.sizes import sizes_figure
 
@@ -109,7 +111,63 @@ def test_many_lines_are_spread_over_figures(tmp_path: Path) -> None:
     axes = (("cluster.nodes", [1, 2, 4, 8, 16, 32, 64]), ("cluster.fabric.kind", ["a", "b/c"]))
     path = write(tmp_path, sweep(*axes, sizes=SIZES[:2]))
     names = [p.name for p in plot_results([path], tmp_path, ["svg"])]
-    assert names == ["busbw-kind-a.svg", "busbw-kind-b-c.svg"]
+    assert names == ["busbw.svg", "busbw-kind-a.svg", "busbw-kind-b-c.svg"]
+
+
+def test_of_more_lines_than_can_be_named_the_others_are_pale(tmp_path: Path) -> None:
+    path = write(tmp_path, sweep(("x.n", list(range(40))), sizes=SIZES[:3]))
+    lines = thinned(lines_of(read_results([path])), 7)
+    assert [line.label for line in lines.lines] == [
+        "n 0", "n 6", "n 13", "n 20", "n 26", "n 32", "n 39"
+    ]  # fmt: skip
+    figure = sizes_figure(lines)
+    assert legend(figure)[-1] == "33 more cells"
+    for panel in figure.axes[:2]:
+        assert len(panel.collections[0].get_segments()) == 33
+
+
+def test_lines_that_differ_in_two_ways_are_thinned_from_the_fastest_to_the_slowest(
+    tmp_path: Path,
+) -> None:
+    rows = sweep(("a", [3, 1, 2, 5]), ("b", [7, 8, 9]), sizes=SIZES[:3])
+    lines = lines_of(read_results([write(tmp_path, rows)]))
+    kept = thinned(lines, 3, always=["c4"])
+    assert [line.table["cell"].iloc[0] for line in kept.lines] == ["c0", "c4", "c6", "c11"]
+    assert len(kept.rest) == 8
+    assert thinned(lines, 3, most=12) is lines
+
+
+def test_seeds_are_one_line_with_percentiles(tmp_path: Path) -> None:
+    rows = sweep(("x.n", [1, 2]), ("seed", list(range(21))), sizes=SIZES[:3])
+    lines = lines_of(read_results([write(tmp_path, rows)])).lines
+    assert [line.label for line in lines] == ["n 1", "n 2"]
+    for number, line in enumerate(lines):
+        times = [given["time_us"] for given in rows if given["size_bytes"] == SIZES[2]]
+        mine = times[21 * number : 21 * (number + 1)]
+        last = line.table.iloc[2]
+        assert last["time_us"] == pytest.approx(np.median(mine), rel=1e-12)
+        assert last["seeds"] == 21
+        for p in (5, 25, 75, 95):
+            assert last[f"time_us_p{p}"] == pytest.approx(np.percentile(mine, p), rel=1e-12)
+
+
+def test_percentiles_over_seeds_are_drawn_as_bands(tmp_path: Path) -> None:
+    rows = sweep(("x.n", [1, 2]), ("seed", list(range(9))))
+    figure = figure_of(write(tmp_path, rows))
+    assert legend(figure)[-3:] == ["median of 9 seeds", "25 to 75 %", "5 to 95 %"]
+    for panel in figure.axes[:2]:
+        outer, inner, *_ = (c for c in panel.collections if isinstance(c, PolyCollection))
+        tall = [np.ptp(c.get_paths()[0].vertices[:, 1]) for c in (outer, inner)]
+        assert len(panel.lines) == 2
+        assert tall[0] > tall[1] > 0
+    without = figure_of(write(tmp_path / "a", sweep(("x.n", [1, 2]))))
+    assert legend(without) == ["n 1", "n 2"]
+
+
+def test_a_line_rate_far_above_all_lines_does_not_flatten_them(tmp_path: Path) -> None:
+    figure = figure_of(write(tmp_path, sweep(("x.n", [1, 2]))), line_rate=4000)
+    assert legend(figure)[-1] == "line rate 4000 GB/s (far above)"
+    assert figure.axes[0].get_ylim()[1] < 500
 
 
 @pytest.mark.parametrize("cells", [1, 5, 70])
