@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Built:
     """A topology, the cluster that it is unless it is a plain graph, and the communicators that
-    cells had in it, by what they ask of NCCL.
+    cells had in it, by what they ask of NCCL; `alike` is what was found of textbook algorithms.
     """
 
     topology: Topology
     cluster: Cluster | None
     jobs: dict[str, list[Job]] = field(default_factory=dict)
+    alike: dict[object, Any] = field(default_factory=dict)
 
 
 # The last ones that were built, by what cells ask of a cluster.

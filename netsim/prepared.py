@@ -206,7 +206,8 @@ def prepare(cell: Cell) -> Prepared:
         groups = split_ranks(split, available if work.ranks is None else len(work.ranks))
     except ValueError as error:
         raise source.error(("workload", "split"), str(error)) from None
-    prepared = Prepared(cell, found.topology, tuple(tuple(group) for group in groups))
+    members = tuple(tuple(group) for group in groups)
+    prepared = Prepared(cell, found.topology, members, memory=found.alike)
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)
     _check_algorithm(prepared)

@@ -22,7 +22,7 @@ from netsim.topology import Topology
 @dataclass(frozen=True)
 class Place:
     """Where an algorithm runs; `together` GPUs of a process start one after the other. `memory`
-    keeps what was found for other sizes.
+    keeps what was found on this topology, also for other sizes.
     """
 
     topology: Topology
@@ -53,7 +53,7 @@ def alikeness(
         return None
     turn = np.arange(collective.ranks) % place.together
     skeleton = sketch.skeleton(turn)
-    key = _key(skeleton)
+    key = collective.name, algorithm, repr(parameters), _key(skeleton, place.gpus)
     if key not in place.memory:
         place.memory[key] = _stands(skeleton, sketch.checks(turn), place)
     stands: Stands | None = place.memory[key]
@@ -95,9 +95,9 @@ def _stands(skeleton: Skeleton, checks: Sequence[Skeleton], place: Place) -> Sta
     return Stands(found.fold, blocks.first, blocks.count)
 
 
-def _key(skeleton: Skeleton) -> bytes:
-    """What tells skeletons of one size from those of others."""
-    parts: list[NDArray[Any]] = [skeleton.kind, skeleton.turn]
+def _key(skeleton: Skeleton, gpus: NDArray[np.int32]) -> bytes:
+    """What tells skeletons on some GPUs from others."""
+    parts: list[NDArray[Any]] = [gpus, skeleton.kind, skeleton.turn]
     for hops in skeleton.hops:
         parts += [hops.src, hops.dst, hops.label, np.array([hops.channel])]
     found = blake2b(digest_size=16)

@@ -66,17 +66,21 @@ def _walk(program: Program, timeline: Timeline) -> tuple[NDArray[np.int64], floa
     schedule, start, end = program.schedule, timeline.start, timeline.end
     seconds, arrival, latency = program.lag_seconds, program.lag_arrival, program.path_latency
     row, lags, rows = int(np.argmax(end)), 0.0, []
-    while True:
+    while True:  # a row waits for few others: plain numbers are quicker than arrays of them
         rows.append(row)
-        span = slice(int(schedule.dep_ptr[row]), int(schedule.dep_ptr[row + 1]))
-        earlier, lag = schedule.dep_row[span], schedule.dep_lag[span]
-        wait = seconds[lag] + np.where(arrival[lag], latency[program.path[earlier]], 0.0)
-        ready = end[earlier] + wait
-        best = int(np.argmax(ready)) if len(ready) else -1
-        if best < 0 or ready[best] < start[row] * (1 - 1e-12):  # it waited for its release
-            return np.array(rows[::-1], np.int64), lags, float(start[row])
-        lags += float(start[row] - end[earlier[best]])
-        row = int(earlier[best])
+        first, last = schedule.dep_ptr.item(row), schedule.dep_ptr.item(row + 1)
+        best, when = -1, -inf
+        for k in range(first, last):
+            earlier, lag = schedule.dep_row.item(k), schedule.dep_lag.item(k)
+            way = latency.item(program.path.item(earlier)) if arrival.item(lag) else 0.0
+            ready = end.item(earlier) + (seconds.item(lag) + way)
+            if ready > when:
+                best, when = earlier, ready
+        began = start.item(row)
+        if best < 0 or when < began * (1 - 1e-12):  # it waited for its release
+            return np.array(rows[::-1], np.int64), lags, began
+        lags += began - end.item(best)
+        row = best
 
 
 def on_host(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -86,7 +86,7 @@ class SizeRange(Model):
         return size_steps(self.first, self.last, self.factor or 2)
 
 
-class Workload(Model):
+class Workload(Model, defer_build=False):
     """A collective to time, as nccl-tests would."""
 
     collective: CollectiveName
@@ -158,7 +158,7 @@ TunerFile = Annotated[
 ]
 
 
-class Nccl(Model):
+class Nccl(Model, defer_build=False):
     """The NCCL that decides: its version, its variables, whether buffers are registered.
 
     `tuner` is the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what
@@ -197,7 +197,7 @@ class Nccl(Model):
 LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph"]
 
 
-class LaunchCosts(Model):
+class LaunchCosts(Model, defer_build=False):
     """How operations are issued: by one process a GPU (perhaps as a CUDA graph), or by one for all
     GPUs of a node. Without `host` and `kernel`, NCCL's algorithms take what NCCL takes, and
     textbook algorithms nothing.

@@ -80,7 +80,7 @@ class Override(Model):
         return self.node is None or host in self.hosts
 
 
-class ClusterConfig(Model):
+class ClusterConfig(Model, defer_build=False):
     """Hosts of a machine joined by a fabric, or a graph of GPUs."""
 
     machine: MachineChoice | None = None

@@ -37,9 +37,10 @@ def run(command: Sequence[str], folder: Path) -> Cost:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     paths = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))
+    env = os.environ | {"PYTHONPATH": paths}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True,
-        check=False,
+        command, cwd=folder, env=env, capture_output=True, text=True, check=False
     )  # fmt: skip
     wall = time.perf_counter() - began
     if done.returncode:
