@@ -14,6 +14,10 @@ CAUSES = {
     "waiting": "waiting for a peer",
     "compute": "compute",
 }
+MARKS = {
+    "*": "the critical path alone says otherwise: others are as long, or sharing shifts",
+    "!": "an anomaly of sharing: better is slower, or 1 % changes more than 1 %; read no slope here",
+}
 _BAR = 30
 _MOST = 8  # lines of a section
 _HOPS = 14  # steps of the path
@@ -62,18 +66,17 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"  {'':<28}{'now':>12}{'+1 % of it':>13}{'10 % worse':>13}{'10 % better':>13}{'ideal':>13}"
     )
-    differing = False
+    marks = set()
     for one in found["parameters"]:
         simulated = one["per_percent_simulated_us"]
         slope = one["per_percent_us"] if simulated is None else simulated
         if abs(slope) < 1e-6 * found["time_us"] and _same(one, found["time_us"]):
             continue
         near = simulated is None or _near(simulated, one["per_percent_us"])
-        differing |= not near
-        yield _answer(one, slope, "" if near else "  *")
+        marks.add(mark := "!" if one["anomalous"] else "" if near else "*")
+        yield _answer(one, slope, f"  {mark}".rstrip())
     yield "  (ideal: infinitely fast, or without any latency; the rest as it is)"
-    if differing:
-        yield "  (* the critical path alone says otherwise: others are as long, or sharing shifts)"
+    yield from (f"  ({mark} {MARKS[mark]})" for mark in MARKS if mark in marks)
     left = len(found["parameters"]) - found["confirmed"]
     if left:
         yield f"  (by the critical path alone, not simulated again: {left} parameters)"

@@ -142,7 +142,7 @@ def as_values(found: Explanation) -> dict[str, Any]:
              "utilisation": one.utilisation}
             for one in found.links
         ],
-        "parameters": [_answer(one) for one in found.answers],
+        "parameters": [_answer(one, found.split.total) for one in found.answers],
         "confirmed": confirmed(found.answers),
         "slack_us": {
             "by_kind": {k: v * 1e6 for k, v in found.slack_by_kind().items()},
@@ -186,7 +186,7 @@ def _segment(program: Program, segment: Any) -> dict[str, Any]:
     }
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: Answer, now: float) -> dict[str, Any]:
     one = answer.parameter
     slope = answer.slope()
 
@@ -211,6 +211,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "better_10pct_us": us(answer.swing[0] if answer.swing else None),
         "worse_10pct_us": us(answer.swing[1] if answer.swing else None),
         "infinitely_fast_us": us(answer.ideal),
+        "anomalous": answer.anomalous(now),
     }
 
 

@@ -32,8 +32,9 @@ LABELS = {
     "nic_msg": "NIC message",
     "nvls": "in-switch reduction",
     "host": "host launch",
-    "bus": "PCIe both ways",
 }
+ONE_FIGURE = {"bus": "pcie"}  # both ways together follow from the rate of one PCIe link
+LATENCIES = {**LABELS, "nic": "entry to a NIC", "fabric": "fabric hop"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +63,40 @@ class Parameter:
 
 def parameters_of(case: Case) -> list[Parameter]:
     """All parameters of a program that are anything but zero or infinite."""
-    kinds = link_kinds(case.program)
+    kinds, entered = link_kinds(case.program), latency_kinds(case.program)
     names = list(dict.fromkeys(kinds[case.program.paths.link].tolist()))
     found = [_rate(case.program, kinds, name) for name in names]
     own = _own_rate(case.program)
     found = [_both(one, own) if own and one and one.key == "sm.rate" else one for one in found]
     if own is not None and own_rate_key(case.program) == "own.rate":
         found.append(own)
-    found += [_latency(case.program, kinds, name) for name in names]
+    names = list(dict.fromkeys(entered[case.program.paths.link].tolist()))
+    found += [_latency(case.program, entered, name) for name in names]
     found += _of_styles(case)
     found += _of_lags(case.program)
     return [one for one in found if one is not None]
 
 
 def link_kinds(program: Program) -> NDArray[np.str_]:
-    """The kind of every link that paths draw on; "" of all others."""
+    """The kind of every link that paths draw on, by the figure that sets its rate; "" of others."""
     kinds = np.full(len(program.links), "", dtype="<U8")
     for link in np.unique(program.paths.link).tolist():
-        kinds[link] = program.links.kind(link)
+        kind = program.links.kind(link)
+        kinds[link] = ONE_FIGURE.get(kind, kind)
+    return kinds
+
+
+def latency_kinds(program: Program) -> NDArray[np.str_]:
+    """The same by the figure that sets its latency, which is that of the node it enters: a switch
+    of the fabric takes a hop, whether a NIC or a switch comes before it.
+    """
+    kinds = link_kinds(program)
+    for link in np.flatnonzero(np.isin(kinds, ("nic", "pcie"))).tolist():
+        head = program.links.name(link).partition("->")[2]
+        if head.rpartition(".")[2].startswith("nic"):
+            kinds[link] = "nic"
+        elif kinds[link] == "nic":
+            kinds[link] = "fabric"
     return kinds
 
 
@@ -141,7 +158,7 @@ def _latency(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter 
     common = _common(latency[latency > 0])
     value = None if common is None else common * 1e6
     return Parameter(
-        f"{name}.latency", f"{LABELS.get(name, name)} latency", False, scaled, value, "us"
+        f"{name}.latency", f"{LATENCIES.get(name, name)} latency", False, scaled, value, "us"
     )
 
 

@@ -10,6 +10,7 @@ from netsim.engines import COMPILED_FROM, simulate
 from netsim.explain.parameters import (
     Case,
     Parameter,
+    latency_kinds,
     latency_parts,
     link_kinds,
     own_rate_key,
@@ -21,6 +22,7 @@ from netsim.schedule import COMPUTE, MARK
 
 STEP = 0.01  # by which a parameter is changed to see how steep the answer is
 SWING = 0.10  # and to draw a tornado chart
+_NOTICED = 1e-3  # of the time: an anomaly that is less is not worth a word
 MOST_ROWS = 4_000_000  # simulated again in all, to confirm what the critical path says
 
 
@@ -52,6 +54,23 @@ class Answer:
     def expected(self) -> float:
         """The same slope by the critical path."""
         return -self.on_path if self.parameter.rate else self.on_path
+
+    def anomalous(self, now: float) -> bool:
+        """Whether the time, `now`, answers in a way that no single path could: a better figure is
+        slower, a worse one faster, or the time changes by more than the figure does. Rows that
+        share links then meet others than before, and no slope can be read out of it.
+        """
+        if self.better is None or self.worse is None or self.swing is None or self.ideal is None:
+            return False
+        faster, slower = self.swing
+        least = now * _NOTICED
+        if (
+            max(self.better, faster, self.ideal) > now + least
+            or min(self.worse, slower) < now - least
+        ):
+            return True
+        steps = ((self.better, STEP), (self.worse, STEP), (faster, SWING), (slower, SWING))
+        return any(abs(time - now) > now * step / (1 - step) + least for time, step in steps)
 
 
 Advance = Callable[[int, int], None]
@@ -107,7 +126,7 @@ def path_seconds(program: Program, split: Split) -> dict[str, float]:
     def add(key: str, seconds: float) -> None:
         found[key] = found.get(key, 0.0) + seconds
 
-    wires = _wire_parts(program, split, kinds)
+    wires = _wire_parts(program, split)
     for name, seconds in wires.items():
         add(f"{name}.latency", seconds)
     add("launch", split.seconds["launch"])
@@ -130,10 +149,9 @@ def path_seconds(program: Program, split: Split) -> dict[str, float]:
     return found
 
 
-def _wire_parts(
-    program: Program, split: Split, kinds: "np.ndarray[tuple[int], np.dtype[np.str_]]"
-) -> dict[str, float]:
-    """Wire latency on the path by kind of link."""
+def _wire_parts(program: Program, split: Split) -> dict[str, float]:
+    """Wire latency on the path by the figure that sets it."""
+    kinds = latency_kinds(program)
     before = np.array([s.before for s in split.segments if s.seconds.get("wire")], np.int64)
     seconds = np.array([s.seconds["wire"] for s in split.segments if s.seconds.get("wire")])
     if not len(before):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from netsim.cli.explain_text import explain_lines
 from netsim.explained import explained
 from netsim.prepared import prepare
 from netsim.scenario.cells import expand
@@ -67,6 +68,16 @@ cluster:
   fabric: {kind: leaf-spine, oversubscription: 2, nodes_per_leaf: 2, nic: 400Gbps, link: 400Gbps}
 workload: {collective: alltoall, sizes: [4MiB]}
 """,
+    "two-hops": """
+cluster: {machine: dgx-h100, nodes: 2, gpus_per_node: 1, fabric: {kind: single-switch, latency: 500ns}}
+workload: {collective: all_reduce, algorithm: Ring, protocol: LL, sizes: [64KiB]}
+""",
+    "both-ways": """
+cluster:
+  machine: v100-pcie-x4
+  overrides: [{machine: {pcie: {bandwidth: 12.0GB/s}}}]
+workload: {collective: reduce_scatter, algorithm: Ring, protocol: Simple, sizes: [4MiB]}
+""",
 }
 PLAIN = list(SCENES)[:8]  # one path is the longest by far, so that it tells the slopes
 
@@ -120,6 +131,9 @@ OTHERS = [
     ("switch", "bandwidth: 100GB/s", "bandwidth: {}GB/s", 100, "fabric.rate"),
     ("switch", "latency: 500ns", "latency: {}ns", 500, "fabric.latency"),
     ("two-to-one", "link: 400Gbps", "link: {}Gbps", 400, "fabric.rate"),
+    # The only switch is a hop, and both ways together follow from the rate of a PCIe link.
+    ("two-hops", "latency: 500ns", "latency: {}ns", 500, "fabric.latency"),
+    ("both-ways", "bandwidth: 12.0GB/s", "bandwidth: {}GB/s", 12, "pcie.rate"),
 ]
 
 
@@ -144,3 +158,25 @@ def test_a_scaled_program_is_that_of_the_scenario_with_another_figure(
         assert one[f"{word}_10pct_us"] == pytest.approx(changed, rel=1e-6), word
     ideal = time(1e6 if rate else 1e-9)
     assert one["infinitely_fast_us"] == pytest.approx(ideal, rel=1e-4)
+
+
+ANOMALOUS = """
+cluster: {machine: dgx-h100, nodes: 2}
+workload: {collective: alltoall, algorithm: linear-shift, sizes: [4MiB]}
+"""
+
+
+def test_where_sharing_has_anomalies_no_slope_is_offered() -> None:
+    """Nobody waits for anybody in a linear shift: NVLink without limit lets convoys form."""
+    values = explain_text(ANOMALOUS)
+    by_key = {one["parameter"]: one for one in values["parameters"]}
+    assert by_key["nvlink.rate"]["infinitely_fast_us"] > 1.5 * values["time_us"]
+    assert by_key["nvlink.rate"]["anomalous"]
+    lines = list(explain_lines(values, "an alltoall"))
+    assert any(line.lstrip().startswith("NVLink rate") and line.endswith("!") for line in lines)
+    assert any("(! an anomaly of sharing" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_scenes_have_no_anomalies(name: str) -> None:
+    assert not any(one["anomalous"] for one in found(name)["parameters"])
