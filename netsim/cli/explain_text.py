@@ -16,7 +16,7 @@ CAUSES = {
 }
 MARKS = {
     "*": "the critical path alone says otherwise: others are as long, or sharing shifts",
-    "!": "an anomaly of sharing: better is slower, or 1 % changes more than 1 %; read no slope here",
+    "!": "an anomaly of sharing: better is slower, or 1 % changes more than 1 %: read no slope",
 }
 _BAR = 30
 _MOST = 8  # lines of a section

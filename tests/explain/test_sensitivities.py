@@ -69,7 +69,11 @@ cluster:
 workload: {collective: alltoall, sizes: [4MiB]}
 """,
     "two-hops": """
-cluster: {machine: dgx-h100, nodes: 2, gpus_per_node: 1, fabric: {kind: single-switch, latency: 500ns}}
+cluster:
+  machine: dgx-h100
+  nodes: 2
+  gpus_per_node: 1
+  fabric: {kind: single-switch, latency: 500ns}
 workload: {collective: all_reduce, algorithm: Ring, protocol: LL, sizes: [64KiB]}
 """,
     "both-ways": """
