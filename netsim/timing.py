@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.engines import choose, simulate
+from netsim.engines import choose, ends_of_operations, simulate
 from netsim.looped import Looped
 from netsim.metrics.ends import receivers, senders
 from netsim.metrics.links import LinkUse, extended_use, link_use, same_links
 from netsim.periodic import LONGEST_PERIOD, Estimate, Plan, estimate, steady
-from netsim.program import Program, Timeline, place
-from netsim.schedule import MARK, Launch, Schedule, repeat
+from netsim.program import Program, Timeline, operations, place
+from netsim.schedule import MARK, Launch, Schedule
 from netsim.topology import Topology
 
 SAME_INSTANT = 1e-12
@@ -162,9 +162,8 @@ class Bench:
             most = least if times == REPEATS[0] else FEW_ROWS
             if times * len(alone.schedule) > most:
                 break
-            many = repeat(alone.schedule, times, launch)
-            ends = self._run(many.schedule)[1].end[many.ends[:, busy]]
-            found = _of_many(ends)
+            many = operations(alone.program, times, launch)
+            found = _of_many(ends_of_operations(many, self.engine)[:, busy])
             if not found.approximation:
                 break
         return found

@@ -3,8 +3,9 @@
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.combine import combine
 from netsim.schedule.fold import Alike, Fold, Hops, Skeleton, Symmetry
+from netsim.schedule.frame import framed
 from netsim.schedule.groups import spelled_out
-from netsim.schedule.repeat import Launch, Repeated, repeat
+from netsim.schedule.repeat import Launch, Repeated, repeat, unrolled
 from netsim.schedule.rows import (
     ARRIVED,
     BUFFER_NAMES,
@@ -64,7 +65,9 @@ __all__ = [
     "Use",
     "combine",
     "compute_style",
+    "framed",
     "repeat",
     "spelled_out",
     "split_evenly",
+    "unrolled",
 ]

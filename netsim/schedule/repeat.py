@@ -33,10 +33,8 @@ class Launch:
     def times(self, operations: int, ranks: int) -> NDArray[np.float64]:
         """When the host has launched operations (first axis) on every rank."""
         turn = np.arange(ranks) % self.gpus_per_process + 1
-        found: NDArray[np.float64] = (
-            np.arange(operations)[:, None] * self.gpus_per_process + turn
-        ) * self.host
-        return found
+        times = np.arange(operations)[:, None] * self.gpus_per_process + turn
+        return times.astype(np.float64) * self.host
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 from netsim.engines.compiled import engine
 from netsim.engines.compiled.agenda import grown
 from netsim.engines.compiled.groups import group_rows
+from netsim.program import Operations
 from netsim.schedule import Builder, Style
 from tests.engines.test_compiled_cases import program
 
@@ -20,7 +21,10 @@ def test_looks_have_a_place_for_every_seat(count: int, links: int) -> None:
     made = program(builder, [4.0] * links, paths, list(range(count)))
     found = group_rows(made)
     places = engine._places(len(found.groups) - 1)
-    net, future = engine._net(found, places), engine._future(made, found, places)
+    net, future = (
+        engine._net(found, places),
+        engine._future(Operations(made, np.zeros((1, 0))), found, places),
+    )
     looks, ends = net.looks, future.ends
     for _ in range(2):
         assert len(looks) // 2 >= len(net.links) + len(ends) // 2

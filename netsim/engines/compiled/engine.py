@@ -23,7 +23,7 @@ from netsim.engines.compiled.state import (
     Rows,
 )
 from netsim.engines.stalled import stalled
-from netsim.program import Program, Timeline
+from netsim.program import Operations, Program, Timeline
 
 Progress = Callable[[int, int, float], None]
 
@@ -32,19 +32,29 @@ _PLACES = 1 << 10  # seats and alarms to begin with
 
 def run(program: Program, *, progress: Progress | None = None) -> Timeline:
     """Simulate a program; `progress(rows done, rows, now)` is told how far it is now and then."""
+    return _simulated(Operations(program, np.zeros((1, 0))), progress)
+
+
+def run_operations(many: Operations) -> Timeline:
+    """Simulate operations in a row: the times of the rows of each, one after the other."""
+    return _simulated(many, None)
+
+
+def _simulated(many: Operations, progress: Progress | None) -> Timeline:
+    program = many.once
     give_back()
     found = group_rows(program)
-    rows = _rows(program, found)
+    rows = _rows(many, found)
     ready, free = _list_free_rows(rows)
     places = _places(min(free, len(found.groups) - 1))
-    net, future = _net(found, places), _future(program, found, places)
+    net, future = _net(found, places), _future(many, found, places)
     core = net.core[0]
-    core["ready"] = ready
+    core["ready"], core["span"], core["marks"] = ready, len(program), many.launched.shape[1]
     give_back()
 
     def look() -> None:
         if progress is not None:
-            progress(int(core["done"]), len(program), float(core["now"]))
+            progress(int(core["done"]), len(many), float(core["now"]))
 
     def stop() -> None:
         core["stop"] = 1
@@ -59,7 +69,8 @@ def run(program: Program, *, progress: Progress | None = None) -> Timeline:
         else:
             break
     if state == STALLED:
-        raise _stalled(program, rows, max(float(core["now"]), float(rows.end.max())))
+        whole = program if len(many.launched) == 1 else many.unrolled()
+        raise _stalled(whole, rows, max(float(core["now"]), float(rows.end.max())))
     return Timeline(rows.start, rows.end)
 
 
@@ -70,11 +81,16 @@ def _places(seats: int) -> int:
     return 1 << (max(seats, _PLACES) - 1).bit_length()
 
 
-def _rows(program: Program, found: Grouping) -> Rows:
-    schedule = program.schedule
+def _rows(many: Operations, found: Grouping) -> Rows:
+    program, schedule = many.once, many.once.schedule
     followers = followers_of(schedule)
-    start = untouched(len(program), np.float64)
+    times, marks = many.launched.shape
+    start = untouched(len(many), np.float64)
     start[schedule.release_row] = schedule.release_time
+    begins = start.reshape(times, -1)[:, :marks]
+    np.maximum(begins, many.launched, out=begins)
+    waits = np.tile(np.diff(schedule.dep_ptr), times)
+    waits.reshape(times, -1)[1:, :marks] += 1
     styles = np.zeros(len(schedule.styles), STYLE)
     styles["latency"], styles["cap"] = program.style_values("latency"), program.caps
     styles["kind"] = found.kind
@@ -85,9 +101,9 @@ def _rows(program: Program, found: Grouping) -> Rows:
         piece=schedule.piece,
         path=program.path,
         start=start,
-        end=np.full(len(program), -1.0),
-        waits=np.diff(schedule.dep_ptr),
-        child=untouched(len(program), np.int32),
+        end=np.full(len(many), -1.0),
+        waits=waits,
+        child=untouched(len(many), np.int32),
         next_ptr=followers.ptr,
         next_row=followers.row,
         next_lag=followers.lag,
@@ -121,19 +137,19 @@ def _has_caps(found: Grouping) -> bool:
     return bool(np.isfinite(found.limits["cap"]).any())
 
 
-def _future(program: Program, found: Grouping, places: int) -> Future:
+def _future(many: Operations, found: Grouping, places: int) -> Future:
     """Nothing but the changes of capacity, closed by one that never comes; with room for so many
     seats at first.
     """
     known = [
         (time, capacity, found.number[link])
-        for time, link, capacity in program.links.changes
+        for time, link, capacity in many.once.links.changes
         if found.number[link] >= 0
     ]
     return Future(
         ends=empty_agenda(places),
         alarms=empty_agenda(_PLACES),
-        alarm_row=untouched(len(program), np.int32),
+        alarm_row=untouched(len(many), np.int32),
         changes=np.array([*known, (inf, 0.0, 0)], CHANGE),
     )
 

@@ -78,10 +78,11 @@ def _begin(rows: Rows, net: Net, future: Future) -> None:
     core = net.core[0]
     row = core.ready
     core.ready = rows.waits[row]
-    style = rows.styles[rows.style[row]]
+    once = row if row < core.span else row % core.span
+    style = rows.styles[rows.style[once]]
     moves = rows.start[row] + style.latency
-    amount = rows.amount[rows.piece[row]]
-    group = row if core.kinds == 0 else (rows.path[row] + 1) * core.kinds + style.kind
+    amount = rows.amount[rows.piece[once]]
+    group = once if core.kinds == 0 else (rows.path[once] + 1) * core.kinds + style.kind
     group = rows.group[group]
     if amount <= 0.0 or (group < 0 and style.cap == inf):
         _finish(rows, core, row, moves)
@@ -108,15 +109,25 @@ def _end(rows: Rows, core: Records) -> None:
     row = core.over
     core.over = rows.waits[row]
     core.done += 1
-    end, way = rows.end[row], rows.path_latency[rows.path[row]]
-    for k in range(rows.next_ptr[row], rows.next_ptr[row + 1]):
-        after, lag = rows.next_row[k], rows.lags[rows.next_lag[k]]
-        start = end + (lag.seconds + way if lag.arrival else lag.seconds)
-        rows.start[after] = max(rows.start[after], start)
-        rows.waits[after] -= 1
-        if rows.waits[after] == 0:
-            rows.waits[after] = core.ready
-            core.ready = after
+    once = row if row < core.span else row % core.span
+    end, way = rows.end[row], rows.path_latency[rows.path[once]]
+    for k in range(rows.next_ptr[once], rows.next_ptr[once + 1]):
+        lag = rows.lags[rows.next_lag[k]]
+        after = rows.next_row[k] + (row - once)
+        _tell(rows, core, after, end + (lag.seconds + way if lag.arrival else lag.seconds))
+    mark = once - (core.span - core.marks)
+    if mark >= 0 and row + core.marks < len(rows.start):  # the next operation of a rank
+        _tell(rows, core, row + core.marks, end)
+
+
+@Inner
+def _tell(rows: Rows, core: Records, row: int, start: float) -> None:
+    """A row has one less to wait for, and starts no earlier than this."""
+    rows.start[row] = max(rows.start[row], start)
+    rows.waits[row] -= 1
+    if rows.waits[row] == 0:
+        rows.waits[row] = core.ready
+        core.ready = row
 
 
 @Inner

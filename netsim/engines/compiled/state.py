@@ -82,6 +82,8 @@ CORE = np.dtype(
         ("moved", "i4"),
         ("stop", "i4"),  # set from outside: give up, soon and in any state
         ("kinds", "i4"),  # how many (share, cap) there are; 0 if `Rows.group` goes by row
+        ("span", "i4"),  # rows of an operation; the same again follow, if there are more
+        ("marks", "i4"),  # that begin and that end each of several operations
     ],
     align=True,
 )
@@ -94,6 +96,8 @@ SETTLED, RISING, STOPPED = range(3)
 
 class Rows(NamedTuple):
     """The program by row, style, piece and lag, and the timeline as it is filled in.
+
+    Of several operations the program is that of the first, and what is filled in is of all.
 
     `start` is the latest readiness known so far. `end` is negative while a row is not over: -1, or
     while it shares links, the negative of its finish on the clock of its seat; a row of known rate

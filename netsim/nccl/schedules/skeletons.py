@@ -4,7 +4,7 @@ What rows a block writes follows from its kind and its hops, so blocks that cann
 these do the same at the same times.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from netsim.nccl.schedules.plan import Lane, Plan, Work, lanes_of
 from netsim.nccl.schedules.ring import ring_keys
 from netsim.nccl.schedules.tree import tree_keys
 from netsim.nccl.schedules.walks import WALKS
+from netsim.nccl.schedules.ways import link_kinds, routes
 from netsim.nccl.split import ALIGNMENT
 from netsim.nccl.trees import double_binary_tree
 from netsim.schedule import Hops, Skeleton
@@ -167,33 +168,13 @@ def _hops(plan: Plan, lanes: Sequence[Lane], links: Sequence[Ends]) -> Iterable[
     ways: dict[tuple[int, str], list[Ends]] = {}
     for lane, (src, dst, label) in zip(lanes, links, strict=True):
         channel = lane.work.channel
-        kind = _link_kinds(plan, node, src, dst)
-        routes = _routes(plan, channel, src, dst, kind)
+        kind = link_kinds(plan, node, src, dst)
+        ways_of = routes(plan, channel, src, dst, kind)
         base = lane.number * n
-        for route in set(routes.tolist()):
-            mine = np.flatnonzero(routes == route)
+        for route in set(ways_of.tolist()):
+            mine = np.flatnonzero(ways_of == route)
             found = (src[mine] + base, dst[mine] + base, label[mine] * 8 + kind[mine])
             ways.setdefault((channel, route), []).append(found)
     for (channel, route), parts in ways.items():
         src, dst, label = _together(*parts)
         yield Hops(src.astype(np.int32), dst.astype(np.int32), label, channel, route)
-
-
-def _link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:
-    """What joins each pair, as a number: the network is 0, what is usual in a node 1."""
-    kind: Ints = (node[src] == node[dst]).astype(np.int64)
-    numbers = {kind: number for number, kind in enumerate(sorted(set(plan.links.values())), 2)}
-    for (a, b), name in plan.links.items():
-        kind[(src == a) & (dst == b)] = numbers[name]
-    return kind
-
-
-def _routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArray[np.object_]:
-    ways: Mapping[tuple[int, int, int], str] = plan.routes
-    if not plan.links and plan.link != "shm":  # inside a node there is but one way
-        routes = np.full(len(src), "", object)
-        for hop in np.flatnonzero(kind == 0).tolist():
-            routes[hop] = ways.get((channel, int(src[hop]), int(dst[hop])), "")
-        return routes
-    pairs = zip(src.tolist(), dst.tolist(), strict=True)
-    return np.array([plan.route_of(channel, a, b) for a, b in pairs], object)

@@ -1,0 +1,54 @@
+"""Operations in a row that are written down once take as long as those that are written out."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from netsim.collectives import Collective, build
+from netsim.engines import compiled, ends_of_operations, simpy
+from netsim.errors import StalledError
+from netsim.program import Operations, Program, operations, place
+from netsim.schedule import Launch
+from netsim.topology import switch
+from tests.engines.agreement import RELATIVE, apart
+from tests.engines.random_programs import SECONDS, programs
+
+launches = st.builds(Launch, SECONDS, SECONDS, st.integers(1, 3))
+
+
+def outcomes(many: Operations) -> list[object]:
+    """Of the definition, over all that is written out, and of the compiled engine, either way."""
+    runs = [
+        lambda: simpy.run(many.unrolled()),
+        lambda: compiled.run(many.unrolled()),
+        lambda: compiled.run_operations(many),
+    ]
+    found: list[object] = []
+    for run in runs:
+        try:
+            found.append(run())
+        except StalledError as error:
+            found.append(str(error))
+    return found
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.integers(1, 4), launches)
+def test_random_programs(program: Program, times: int, launch: Launch) -> None:
+    many = operations(program, times, launch)
+    expected, *found = outcomes(many)
+    assert len(many) == len(many.unrolled())
+    for got in found:
+        assert apart(expected, got) <= RELATIVE
+
+
+@pytest.mark.parametrize("engine", ["simpy", "compiled"])
+def test_ends_of_operations_are_those_of_their_ranks(engine: str) -> None:
+    program = place(build(Collective("broadcast", 7, 1001), "binomial"), switch(7, 1e9, 1e-6))
+    many = operations(program, 3, Launch(host=2e-6, kernel=1e-6, gpus_per_process=7))
+    ends = ends_of_operations(many, engine)
+    whole = simpy.run(many.unrolled())
+    np.testing.assert_allclose(ends, whole.end[many.ends], rtol=1e-12)
+    assert (np.diff(ends, axis=0) > 0).all()
+    assert ends.shape == (3, 7)
