@@ -14,7 +14,10 @@ def main() -> int:
     if usual is not signal.default_int_handler:  # a shell has us ignore it
         return _command()
     signal.signal(signal.SIGINT, _leave)
-    return _command(lambda: signal.signal(signal.SIGINT, usual))
+    try:
+        return _command(lambda: import_module("netsim.interrupts").listen())
+    finally:  # the interpreter would end by the signal while it cleans up
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _command(*started: object) -> int:

@@ -1,5 +1,6 @@
 """`netsim run`: simulate all cells of a scenario and write what was asked for."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -149,14 +150,22 @@ def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
         if results.failed:
             _tell(f"{results.failed} rows that failed are tried again")
         try:
-            for task, row, error in run_tasks(
-                tasks, results, engine=job.engine, workers=helpers, cache=known, progress=progress
-            ):
-                rows.append(row)
-                failures += [error] if error else []
-                bar.advance(row)
-                for text in printer.lines(task.cell, row):
-                    bar.print(text)
+            with closing(
+                run_tasks(
+                    tasks,
+                    results,
+                    engine=job.engine,
+                    workers=helpers,
+                    cache=known,
+                    progress=progress,
+                )
+            ) as found:
+                for task, row, error in found:
+                    rows.append(row)
+                    failures += [error] if error else []
+                    bar.advance(row)
+                    for text in printer.lines(task.cell, row):
+                        bar.print(text)
         finally:
             results.write_results(_in_order(job, rows), axes)
         if known is not None and known.found and not job.quiet:

@@ -6,7 +6,6 @@ The same index gives the same points, however many processes share the work.
 import json
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from netsim.errors import InputError, NetsimError, suggest
+from netsim.interrupts import deaf
 from netsim.measured.bands import as_values, by_band, grouped
 from netsim.measured.index import Entry
 from netsim.measured.points import Answer, Failed, Part, Point, answer
@@ -86,8 +86,9 @@ def _answers(parts: Sequence[Part], order: list[int], jobs: int) -> Iterator[tup
             yield number, answer(parts[number])
         return
     spawn = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
-    with ProcessPoolExecutor(min(jobs, len(parts)), spawn, ignore_interrupts) as pool:
-        waiting = {pool.submit(answer, parts[number]): number for number in order}
+    with ProcessPoolExecutor(min(jobs, len(parts)), spawn) as pool:
+        with deaf():  # this process decides what becomes of an interrupt
+            waiting = {pool.submit(answer, parts[number]): number for number in order}
         try:
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
@@ -96,11 +97,6 @@ def _answers(parts: Sequence[Part], order: list[int], jobs: int) -> Iterator[tup
             for process in multiprocessing.active_children():
                 process.terminate()  # nobody waits for what they are at
             raise
-
-
-def ignore_interrupts() -> None:
-    """Ctrl-C reaches all processes; whoever shares out the work decides what becomes of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _parts(entry: Entry) -> list[Part]:

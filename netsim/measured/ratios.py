@@ -5,7 +5,6 @@ No point is simulated twice with parameters that are alike for it.
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.errors import NetsimError
+from netsim.interrupts import deaf
 from netsim.measured.bands import Error, by_band
 from netsim.measured.comparison import prepared_for, simulated_seconds
 from netsim.measured.curve import Measured
@@ -76,7 +76,6 @@ _here: list[Cells] = []  # of a worker process
 
 
 def _begin(cells: Cells) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever shares out the work hears of it
     _here[:] = [cells]
 
 
@@ -148,8 +147,8 @@ class Ratios:
     def _simulated(self, asked: list[Asked]) -> Iterable[float]:
         if self.pool is None or len(asked) == 1:
             return [self.cells.ratio(*one) for one in asked]
-
-        return self.pool.map(_ratio, asked)
+        with deaf():  # whoever shares out the work hears of interrupts
+            return self.pool.map(_ratio, asked)
 
     def _key(self, x: Floats, number: int) -> tuple[int, bytes]:
         return number, x[self.depends[number]].tobytes()

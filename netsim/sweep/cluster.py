@@ -5,15 +5,18 @@ The scheduler hands orders to workers, and gives those of a worker that died to 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 from netsim.errors import InputError, NetsimError
+from netsim.interrupts import held
 from netsim.sweep.orders import VERSION, Answer, Order, fulfil
-from netsim.sweep.work import died
+from netsim.sweep.work import Fulfilled, died
 
 PATIENCE = 15.0  # seconds for a scheduler to answer
+LISTEN = 0.005  # between two looks at whether an order is done, or somebody interrupts
 AT_ONCE = 2000  # orders that the scheduler is given at a time
 ATTEMPTS = 3
 SLURM = "slurm"
@@ -42,7 +45,8 @@ class DaskWorkers:
         try:
             if self._cluster is None:  # a client would wait for ever for one that says nothing
                 asyncio.run(asyncio.wait_for(_greeted(self.distributed, target), PATIENCE))
-            return self.distributed.Client(target, timeout=PATIENCE, set_as_default=False)
+            with held():
+                return self.distributed.Client(target, timeout=PATIENCE, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise InputError(
@@ -74,19 +78,24 @@ class DaskWorkers:
         except Exception as error:  # whatever the other side could not read
             return error
 
-    def fulfil(self, orders: Sequence[Order]) -> Iterator[tuple[Order, list[Answer]]]:
+    def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
         """Every order with its answers, as they come."""
         left = list(reversed(orders))
         known: dict[str, Order] = {}
         running = self.distributed.as_completed(loop=self.client.loop)
         try:
-            while left or known:
-                while left and len(known) < AT_ONCE:
-                    future = self._submit(left.pop(), known)
-                    running.add(future)
-                future = next(running)
-                order = known.pop(future.key)
-                yield order, self._result(future, order)
+            with held() as interrupt:
+                while left or known:
+                    while left and len(known) < AT_ONCE:
+                        future = self._submit(left.pop(), known)
+                        running.add(future)
+                    while not (running.has_ready() or running.is_empty()):
+                        interrupt.check()
+                        time.sleep(LISTEN)
+                    interrupt.check()
+                    future = next(running)
+                    order = known.pop(future.key)
+                    yield order, self._result(future, order)
         except (OSError, self.distributed.CancelledError, TimeoutError) as error:
             raise InputError(
                 f"--dask {self.address}: the scheduler is gone ({type(error).__name__}); what was "
@@ -117,9 +126,10 @@ class DaskWorkers:
 
     def close(self) -> None:
         """Let go of the scheduler, and of jobs that were started for this."""
-        self.client.close()
-        if self._cluster is not None:
-            self._cluster.close()
+        with held():
+            self.client.close()
+            if self._cluster is not None:
+                self._cluster.close()
 
 
 async def _greeted(distributed: Any, address: str) -> None:

@@ -1,22 +1,24 @@
 """Workers on this machine: processes that are replaced if they die, and end if this one does."""
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker
 
+from netsim.interrupts import Held, deaf, held
 from netsim.sweep.orders import Answer, Order, fulfil
-from netsim.sweep.work import died
+from netsim.sweep.work import Fulfilled, died
+from netsim.sweep.worker import begin
 
 ATTEMPTS = 3
 LEAVE = 5.0  # seconds for what is left of a pool to notice that its processes are gone
+LISTEN = 0.1  # seconds between two looks at whether somebody interrupts
+PRELOADED = "netsim.sweep.preloaded"
 _AHEAD = 4  # orders in hand for each process
+Running = dict[Future[list[Answer]], Order]
 
 
 class Processes:
@@ -25,48 +27,52 @@ class Processes:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def fulfil(self, orders: Sequence[Order]) -> Iterator[tuple[Order, list[Answer]]]:
+    def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
         """Every order with its answers; a dead worker's orders are given to others, one by one."""
         left = list(reversed(_shared_out(orders, self.count)))
-        while left:
-            held: list[Order] = []
-            yield from self._together(left, held)
-            yield from self._alone(held)
+        with held() as interrupt:
+            while left:
+                lost: list[Order] = []
+                yield from self._together(left, lost, interrupt)
+                yield from self._alone(lost, interrupt)
 
-    def _together(
-        self, left: list[Order], held: list[Order]
-    ) -> Iterator[tuple[Order, list[Answer]]]:
-        """Orders of which all processes take some; those in hand when one died are `held`."""
-        pool = _pool(self.count)
-        running: dict[Future[list[Answer]], Order] = {}
-        try:
-            while left or running:
-                while left and len(running) < self.count * _AHEAD:
-                    running[_given(pool, left[-1])] = left[-1]
-                    left.pop()
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    answers = future.result()
-                    yield running.pop(future), answers
-        except BrokenProcessPool:
-            held.extend(running.values())
-        finally:
-            _stop(pool)
+    def _together(self, left: list[Order], lost: list[Order], interrupt: Held) -> Fulfilled:
+        """Orders of which all processes take some; those in hand when one died are `lost`."""
+        running: Running = {}
+        with _pool(self.count) as pool:
+            try:
+                while left or running:
+                    while left and len(running) < self.count * _AHEAD:
+                        running[_given(pool, left[-1])] = left[-1]
+                        left.pop()
+                    for future in _done(running, interrupt):
+                        answers = future.result()
+                        yield running.pop(future), answers
+            except BrokenProcessPool:
+                lost.extend(running.values())
 
-    def _alone(self, held: list[Order]) -> Iterator[tuple[Order, list[Answer]]]:
+    def _alone(self, lost: list[Order], interrupt: Held) -> Fulfilled:
         """Orders of which one ended its worker, each in a process of its own."""
-        for order in held:
+        for order in lost:
             answers = None
             for _ in range(1, ATTEMPTS):
-                pool = _pool(1)
-                try:
-                    answers = _given(pool, order).result()
-                    break
-                except BrokenProcessPool:
-                    continue
-                finally:
-                    _stop(pool)
+                with _pool(1) as pool:
+                    try:
+                        (future,) = _done({_given(pool, order): order}, interrupt)
+                        answers = future.result()
+                        break
+                    except BrokenProcessPool:
+                        continue
             yield order, died(order, ATTEMPTS) if answers is None else answers
+
+
+def _done(running: Running, interrupt: Held) -> list[Future[list[Answer]]]:
+    """Those that are finished, at least one; or the interrupt that comes first."""
+    while True:
+        done, _ = wait(running, LISTEN, return_when=FIRST_COMPLETED)
+        interrupt.check()
+        if done:
+            return list(done)
 
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
@@ -76,41 +82,33 @@ def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
     return [replace(order, sizes=(size,)) for order in orders for size in order.sizes]
 
 
-def _pool(count: int) -> ProcessPoolExecutor:
+@contextmanager
+def _pool(count: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose processes are ended with it, whatever they are at."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["netsim.sweep.orders"])
+    context.set_forkserver_preload([PRELOADED])
     _serve()
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin)
+    try:
+        yield pool
+    finally:
+        _stop(pool)
 
 
 def _serve() -> None:
-    """Start the process that workers are forked from. What is blocked meanwhile is so for it and
-    for all workers for good: a terminal interrupts them too, while they import modules.
-    """
+    """Start the process that workers are forked from."""
     resource_tracker.ensure_running()  # it comes first, and lets interrupts through again
-    with _uninterrupted():
+    with deaf():
         forkserver.ensure_running()
 
 
 def _given(pool: ProcessPoolExecutor, order: Order) -> Future[list[Answer]]:
-    """Hand an order to a pool, which may start a process for it: that must be known to the pool, to
-    be ended with it.
-    """
+    """Hand an order to a pool, which may start a process for it."""
     try:
-        with _uninterrupted():
+        with deaf():
             return pool.submit(fulfil, order)
     except (EOFError, ConnectionError):  # what processes are forked from was killed as well
         raise BrokenProcessPool from None
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let an interrupt wait."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
@@ -122,16 +120,3 @@ def _stop(pool: ProcessPoolExecutor) -> None:
         process.terminate()
     if manager is not None:  # else it may close its pipe while the interpreter, at its end, writes
         manager.join(LEAVE)
-
-
-def _begin() -> None:
-    """Do not outlive the parent."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    """End this process as soon as the one that waits for its work has ended."""
-    connection.wait([sentinel])
-    os._exit(1)

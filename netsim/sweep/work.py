@@ -1,6 +1,7 @@
 """Getting the rows of a sweep: what is known already, and the rest from this process or workers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Protocol
 
 from netsim.answers import prepare_any
@@ -14,6 +15,7 @@ from netsim.timing import Progress
 
 CHUNK = 31  # sizes that one order has at most: enough to make what a cell needs only once
 Shown = Callable[[Task], Progress | None]
+Found = Generator[tuple[Task, Answer], None, None]
 
 
 class CellError(NetsimError):
@@ -24,10 +26,13 @@ class CellError(NetsimError):
         self.exit_code = exit_code
 
 
+Fulfilled = Generator[tuple[Order, list[Answer]], None, None]
+
+
 class Workers(Protocol):
     """Whoever fulfils orders, in any order of time."""
 
-    def fulfil(self, orders: Sequence[Order]) -> Iterator[tuple[Order, list[Answer]]]:
+    def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
         """Every order with its answers, as they come."""
         ...
 
@@ -40,7 +45,7 @@ def run_tasks(
     workers: Workers | None = None,
     cache: "kept.Cache | None" = None,
     progress: Shown = lambda task: None,
-) -> Iterator[tuple[Task, Row, NetsimError | None]]:
+) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:
     """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
 
     `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them.
@@ -56,16 +61,17 @@ def run_tasks(
         source = _elsewhere(missing, engine, workers)
     waiting = iter(tasks)
     ahead = next(waiting, None)
-    while ahead is not None:
-        while ahead is not None and ahead.key in folder.finished:
-            yield ahead, finished_row(folder, ahead), errors.get(ahead.key)
-            ahead = next(waiting, None)
-        if ahead is not None:
-            task, answer = next(source)
-            if task.key not in folder.finished:
-                keep(folder, task, answer, errors)
-                if cache is not None and not answer.error:
-                    cache.keep(task.key, engine, folder.finished[task.key])
+    with closing(source):
+        while ahead is not None:
+            while ahead is not None and ahead.key in folder.finished:
+                yield ahead, finished_row(folder, ahead), errors.get(ahead.key)
+                ahead = next(waiting, None)
+            if ahead is not None:
+                task, answer = next(source)
+                if task.key not in folder.finished:
+                    keep(folder, task, answer, errors)
+                    if cache is not None and not answer.error:
+                        cache.keep(task.key, engine, folder.finished[task.key])
 
 
 def keep(
@@ -96,7 +102,7 @@ def _cells(tasks: Sequence[Task]) -> list[list[Task]]:
     return [list(group.values()) for group in groups.values()]
 
 
-def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Iterator[tuple[Task, Answer]]:
+def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Found:
     for group in _cells(tasks):
         prepared = prepare_any(group[0].cell)
         by_size = {task.size: task for task in group}
@@ -108,9 +114,7 @@ def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Iterator[tuple
             yield by_size[answer.size], answer
 
 
-def _elsewhere(
-    tasks: Sequence[Task], engine: str, workers: Workers
-) -> Iterator[tuple[Task, Answer]]:
+def _elsewhere(tasks: Sequence[Task], engine: str, workers: Workers) -> Found:
     known: dict[tuple[str, int], Task] = {}
     orders = []
     for group in _cells(tasks):
@@ -118,9 +122,10 @@ def _elsewhere(
             part = group[first : first + CHUNK]
             orders.append(order_of(part[0].cell, [task.size for task in part], engine))
             known.update({task.key: task for task in part})
-    for order, found in workers.fulfil(orders):
-        for answer in found:
-            yield known[order.cell, answer.size], answer
+    with closing(workers.fulfil(orders)) as fulfilled:
+        for order, found in fulfilled:
+            for answer in found:
+                yield known[order.cell, answer.size], answer
 
 
 def died(order: Order, times: int) -> list[Answer]:

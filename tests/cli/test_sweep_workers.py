@@ -1,11 +1,13 @@
 """Sweeps over several processes, a Dask cluster and parts: the same bytes, whatever dies."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,8 +47,9 @@ def whole(capsys) -> bytes:
 def start(*arguments: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "netsim", "run", "sweep.yaml", "-q", "-o", "out"]
     return subprocess.Popen(
-        [*command, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+        [*command, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def journal() -> list[str]:
@@ -74,8 +77,7 @@ def test_a_worker_that_is_killed_is_replaced(capsys) -> None:
         "--jobs", 2, "--engine", "simpy", "--set", "workload.sizes=[64KiB, 1MiB, 16MiB]"
     )
     wait_for(1)
-    workers = [int(line.partition('"worker": ')[2].rstrip("}")) for line in journal()]
-    os.kill(workers[-1], signal.SIGKILL)
+    os.kill(worker_of(journal()[-1]), signal.SIGKILL)
     _, err = process.communicate(timeout=WAIT)
     assert process.returncode == 0, err
     assert Path("out/results.csv").read_bytes() == whole
@@ -96,6 +98,41 @@ def test_a_sweep_killed_at_any_moment_resumes_to_the_same_bytes(seed: int, whole
     _, err = again.communicate(timeout=WAIT)
     assert again.returncode == 0, err
     assert Path("out/results.csv").read_bytes() == whole
+
+
+@pytest.mark.parametrize("after", [0.0, 0.4, 1.2])
+def test_ctrl_c_while_workers_start_is_told_once(after: float) -> None:
+    """A terminal interrupts all processes, and somebody presses it twice."""
+    process = start("--jobs", 3)
+    deadline = time.monotonic() + WAIT
+    while not Path("out/journal.jsonl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    time.sleep(after)
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.05)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=WAIT)
+    assert (process.returncode, err) == (130, b"interrupted; what was finished is kept\n")
+
+
+def test_what_workers_are_forked_from_is_replaced(whole: bytes) -> None:
+    process = start("--jobs", 2)
+    wait_for(1)
+    (server,) = {parent(pid) for line in journal() for pid in [worker_of(line)]} - {process.pid}
+    os.kill(server, signal.SIGKILL)
+    _, err = process.communicate(timeout=WAIT)
+    assert (process.returncode, err) == (0, b"")
+    assert Path("out/results.csv").read_bytes() == whole
+
+
+def worker_of(line: str) -> int:
+    return int(json.loads(line)["timing"]["worker"])
+
+
+def parent(pid: int) -> int:
+    return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_workers_end_when_their_sweep_is_killed() -> None:

@@ -11,7 +11,7 @@ ROOT = Path(netsim.__file__).parent
 
 # What each part of the package may import: parts of lower layers, and its own.
 LAYERS = [
-    {"version", "errors", "lazy", "units", "presets", "schedule", "yamlio"},
+    {"version", "errors", "lazy", "interrupts", "units", "presets", "schedule", "yamlio"},
     {"topology", "collectives"},
     {"nccl", "workloads", "program", "costs"},
     {"engines", "metrics", "trace", "explain", "periodic"},

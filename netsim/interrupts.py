@@ -1,0 +1,93 @@
+"""Ctrl-C, at moments when nothing is lost by it.
+
+Python raises KeyboardInterrupt anywhere: where it vanishes (in callbacks of the garbage collector),
+where locks are left in a state that nobody expects, where a process was just begun that nobody then
+knows of. Blocking the signal does not help: it then goes to another thread, and Python raises in
+the first one all the same. So a handler notes it, and whoever holds it asks.
+"""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+UNWINDING = (
+    5.0  # seconds after Ctrl-C, in which what is finished is written and no other one counts
+)
+_AGAIN = 0.02  # seconds after which one that vanished is raised again
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class Held:
+    """An interrupt that waits until it is asked for."""
+
+    def __init__(self, usual: Handler | None = None) -> None:
+        self.usual = usual
+        self.noted = False
+
+    def note(self, *_: object) -> None:
+        """What the signal does meanwhile."""
+        self.noted = True
+
+    def check(self) -> None:
+        """Do what the signal usually does, if it came."""
+        if self.noted and self.usual is not None:
+            self.noted = False
+            self.usual(signal.SIGINT, None)
+
+
+@contextmanager
+def held() -> Iterator[Held]:
+    """Let an interrupt wait for `check()`, or else for the end of the block."""
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield Held()  # another thread's to hear of, or nobody's
+        return
+    waiting = Held(usual)
+    signal.signal(signal.SIGINT, waiting.note)
+    with suppress(GeneratorExit):  # of a generator that is closed within the block
+        try:
+            yield waiting
+        finally:
+            signal.signal(signal.SIGINT, usual)
+    waiting.check()
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Processes that are started meanwhile never hear an interrupt: a terminal interrupts all that
+    it has, and one that imports modules could not make anything of it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def listen() -> None:
+    """Raise KeyboardInterrupt once for all that come while a command ends; and if it vanishes in a
+    callback, again and without a word of it.
+    """
+    raised = [-UNWINDING]
+
+    def interrupt(*_: object) -> None:
+        if time.monotonic() - raised[0] >= UNWINDING:
+            raised[0] = time.monotonic()
+            raise KeyboardInterrupt
+
+    def vanished(lost: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            usual(lost)
+            return
+        raised[0] = -UNWINDING
+        threading.Timer(_AGAIN, signal.raise_signal, (signal.SIGINT,)).start()
+
+    usual = sys.unraisablehook
+    sys.unraisablehook = vanished
+    signal.signal(signal.SIGINT, interrupt)
