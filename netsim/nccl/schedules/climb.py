@@ -11,12 +11,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.nccl.schedules.branches import Branches
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.output import Turn
-from netsim.nccl.schedules.sheet import HopsOf, Sheet
-from netsim.nccl.schedules.ways import link_kinds, routes
+from netsim.nccl.schedules.sheet import HopsOf, Sheet, hops_of
 from netsim.nccl.schedules.weave import NOWHERE, Segments
-from netsim.nccl.trees import Tree
 from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Lag
 
 Ints = NDArray[np.int64]
@@ -37,14 +36,14 @@ class Climb:
 
     channel: Channel
     cut: Segments
-    tree: Tree
+    tree: Branches
     function: str
     share: float
     sheet: Sheet = field(init=False)
 
     def __post_init__(self) -> None:
         self.sheet = Sheet(self.channel, self.cut.subs)
-        empty = (len(self.up), self.cut.subs)
+        empty = (len(self.tree.up), self.cut.subs)
         for name in ("given", "sent", "handed", "brought", "stored"):
             setattr(self, name, np.full(empty, NONE))
         self.merged = np.full((3, *empty), NONE)
@@ -81,53 +80,6 @@ class Climb:
         """Whether results go down."""
         return self.function != "reduce"
 
-    @cached_property
-    def up(self) -> Ints:
-        """The parent of every rank, -1 for the root."""
-        return np.array(self.tree.up, np.int64)
-
-    @cached_property
-    def children(self) -> Ints:
-        """Those of every rank (second axis), by number; -1 where there is none."""
-        table = np.full((3, len(self.up)), NONE)
-        for rank, children in enumerate(self.tree.down):
-            table[: len(children), rank] = children
-        return table
-
-    @cached_property
-    def number(self) -> Ints:
-        """Which child of its parent every rank is."""
-        found = np.zeros(len(self.up), np.int64)
-        for number, children in enumerate(self.children):
-            found[children[children >= 0]] = number
-        return found
-
-    @cached_property
-    def fan(self) -> Ints:
-        """How many children every rank has."""
-        found: Ints = (self.children >= 0).sum(axis=0)
-        return found
-
-    @cached_property
-    def depth(self) -> Ints:
-        """How far below the root every rank is."""
-        found, level = np.zeros(len(self.up), np.int64), np.array([self.root])
-        while level.size:
-            below = self.children[:, level]
-            found[below[below >= 0]] = np.broadcast_to(found[level] + 1, below.shape)[below >= 0]
-            level = below[below >= 0]
-        return found
-
-    @property
-    def root(self) -> int:
-        """The rank without a parent."""
-        return self.tree.root
-
-    @cached_property
-    def below(self) -> Ints:
-        """All ranks that have a parent."""
-        return np.flatnonzero(self.up >= 0)
-
     @property
     def turns(self) -> bool:
         """Whether the root hands out what comes up, all in one pass."""
@@ -136,19 +88,12 @@ class Climb:
     @cached_property
     def upwards(self) -> HopsOf:
         """The hops to parents, of all ranks but the root."""
-        return self._hops(self.below, self.up[self.below])
+        return hops_of(self.channel, self.tree.below, self.tree.up[self.tree.below])
 
     @cached_property
     def downwards(self) -> HopsOf:
         """The hops from parents, of all ranks but the root."""
-        return self._hops(self.up[self.below], self.below)
-
-    def _hops(self, src: Ints, dst: Ints) -> HopsOf:
-        plan = self.channel.plan
-        kind = link_kinds(plan, np.array(plan.node), src, dst)
-        ways = routes(plan, self.channel.number, src, dst, kind).tolist()
-        numbers = {way: number for number, way in enumerate(dict.fromkeys(ways))}
-        return HopsOf(src, dst, kind, np.array([numbers[way] for way in ways], np.int64))
+        return hops_of(self.channel, self.tree.up[self.tree.below], self.tree.below)
 
     # **** Rows ****
 
@@ -157,8 +102,8 @@ class Climb:
         return np.arange(self.cut.subs)
 
     def _place(self, rank: Ints, *, down: bool) -> Ints:
-        deepest = int(self.depth.max())
-        return deepest + 1 + self.depth[rank] if down else deepest - self.depth[rank]
+        deepest = int(self.tree.depth.max())
+        return deepest + 1 + self.tree.depth[rank] if down else deepest - self.tree.depth[rank]
 
     def _merge(self) -> None:
         """Add what further children sent to what the first one did: part of the pass that follows,
@@ -169,8 +114,8 @@ class Climb:
         for number in (1, 2):
             for turns in (False, True):
                 buffer = OUT if turns else SCRATCH
-                mine = np.flatnonzero(self.children[number] >= 0)
-                mine = mine[((mine == self.root) & self.turns) == turns]
+                mine = np.flatnonzero(self.tree.children[number] >= 0)
+                mine = mine[((mine == self.tree.root) & self.turns) == turns]
                 kind = self.sheet.woven.kind(self.channel.merge(buffer, REDUCE))
                 ends, place = (mine, mine), self._place(mine, down=False)
                 into = FROM_CHILD if buffer == SCRATCH else NOWHERE
@@ -181,19 +126,19 @@ class Climb:
 
     def _go_up(self) -> None:
         """Every rank sends the sum of its own and of what its children sent to its parent."""
-        hops, rank, parent = self.upwards, self.below, self.up[self.below]
-        number, inner = self.number[rank], self.fan[rank] > 0
+        hops, rank, parent = self.upwards, self.tree.below, self.tree.up[self.tree.below]
+        number, inner = self.tree.number[rank], self.tree.fan[rank] > 0
         buffer = np.where(inner, SCRATCH, IN)
-        first = (number == 0) & (parent == self.root) & self.hands_out
+        first = (number == 0) & (parent == self.tree.root) & self.hands_out
         above = np.where(first, OUT, SCRATCH)
         op = np.where(number > 0, COPY, REDUCE_INPUT)
-        made = (buffer, above, op, 1 + self.fan[rank], 0, 1, self.share)
+        made = (buffer, above, op, 1 + self.tree.fan[rank], 0, 1, self.share)
         places = np.where(inner, FROM_CHILD, NOWHERE), np.where(first, NOWHERE, number + FROM_CHILD)
         place = self._place(rank, down=False)
         self.given[rank], self.sent[rank] = self._send(hops, made, place, places, TO_PARENT)
         if not self.hands_out:
-            root = np.array([self.root])
-            kind = self.channel.local(Pass(SCRATCH, OUT, COPY, 1 + int(self.fan[self.root]), 1))
+            root = np.array([self.tree.root])
+            kind = self.channel.local(Pass(SCRATCH, OUT, COPY, 1 + len(self.tree.top), 1))
             place = self._place(root, down=False)
             rows = self.sheet.rows(
                 *(self.sheet.woven.kind(kind), (root, root), self._subs, place), source=FROM_CHILD
@@ -202,28 +147,28 @@ class Climb:
 
     def _go_down(self) -> None:
         """Every rank stores what its parent sent and hands it on to its children."""
-        hops, rank, parent = self.downwards, self.below, self.up[self.below]
-        root = parent == self.root
-        reads = np.where(root & self.reduces, 1 + self.fan[parent], 1)
-        out = (self.fan[rank] > 0) | self.channel.plan.direct
+        hops, rank, parent = self.downwards, self.tree.below, self.tree.up[self.tree.below]
+        root = parent == self.tree.root
+        reads = np.where(root & self.reduces, 1 + self.tree.fan[parent], 1)
+        out = (self.tree.fan[rank] > 0) | self.channel.plan.direct
         made = (
             np.where(root & (not self.reduces), IN, OUT),
             np.where(out, OUT, SCRATCH),
             COPY,
             reads,
             ~root | self.reduces,
-            self.fan[parent],
+            self.tree.fan[parent],
             np.where(root, 1.0, self.share),
         )
         places = NOWHERE, np.where(out, NOWHERE, FROM_PARENT)
         place = self._place(parent, down=True)
-        region = TO_CHILD + self.number[rank]
+        region = TO_CHILD + self.tree.number[rank]
         self.handed[rank], self.brought[rank] = self._send(hops, made, place, places, region)
         self._store()
 
     def _store(self) -> None:
         """Leaves take their data out of their FIFOs, if it went there."""
-        channel, leaves = self.channel, np.flatnonzero(self.fan == 0)
+        channel, leaves = self.channel, np.flatnonzero(self.tree.fan == 0)
         kind, segment, source = channel.wait(), np.full(self.cut.subs, -1), NOWHERE
         if not channel.plan.direct:
             kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=self.share))
@@ -277,26 +222,27 @@ class Climb:
     def _take(self) -> None:
         """Rows wait for the data of hops and empty their slots."""
         if self.reduces:
-            readers = [self.given[self.up[self.below]]]
+            readers = [self.given[self.tree.up[self.tree.below]]]
             if self.turns:
-                top = self.children[: self.fan[self.root], self.root]
-                at_top = (self.up[self.below] == self.root)[:, None]
-                readers += [np.where(at_top, self.handed[child], NONE) for child in top.tolist()]
+                at_top = (self.tree.up[self.tree.below] == self.tree.root)[:, None]
+                readers += [np.where(at_top, self.handed[child], NONE) for child in self.tree.top]
             self._passed(self.upwards, self.given, self.sent, readers)
             self._wait_for_merges()
         if self.hands_out:
-            self._passed(self.downwards, self.handed, self.brought, list(self._outputs(self.below)))
+            self._passed(
+                self.downwards, self.handed, self.brought, list(self._outputs(self.tree.below))
+            )
 
     def _outputs(self, rank: Ints) -> Iterator[Ints]:
         """The rows in which ranks store and hand on, by rank and segment."""
-        for children in self.children[:, rank]:
+        for children in self.tree.children[:, rank]:
             if (children >= 0).any():
                 yield np.where((children >= 0)[:, None], self.handed[children], NONE)
         yield self.stored[rank]
 
     def _passed(self, hops: HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
         """All that orders the passes over some hops: data, messages, credits."""
-        channel, filled, sent = self.channel, filled[self.below], sent[self.below]
+        channel, filled, sent = self.channel, filled[self.tree.below], sent[self.tree.below]
         simple, slots, back = channel.simple, self.cut.slots, self._subs == 0
         for mine, way in hops.alike():
             sync, credit = channel.sync(*way), channel.credit(*way)
@@ -317,29 +263,29 @@ class Climb:
 
     def _wait_for_merges(self) -> None:
         """Sums wait for both parts and for the sum before; the pass that takes them, for all."""
-        several, place = np.flatnonzero(self.fan > 1), np.zeros(len(self.up), np.int64)
+        several, place = np.flatnonzero(self.tree.fan > 1), np.zeros(len(self.tree.up), np.int64)
         if not self.channel.plan.places or not several.size:
             return
-        place[self.below] = np.arange(len(self.below))
+        place[self.tree.below] = np.arange(len(self.tree.below))
         hops = self.upwards
         for number in (1, 2):
-            mine = np.flatnonzero(self.children[number] >= 0)
+            mine = np.flatnonzero(self.tree.children[number] >= 0)
             for which in (0, number):
-                child = self.children[which, mine]
+                child = self.tree.children[which, mine]
                 for part, way in hops.some(place[child]).alike():
                     merged, sent = self.merged[number, mine[part]], self.sent[child[part]]
                     self._after(merged, sent, self.channel.sync(*way))
             self._after(self.merged[number], self.merged[number - 1], IN_ORDER)
-        last = self.merged[self.fan[several] - 1, several]
+        last = self.merged[self.tree.fan[several] - 1, several]
         self._after(self.given[several], last, IN_ORDER)
-        if self.turns and self.fan[self.root] > 1:
-            last = self.merged[self.fan[self.root] - 1, self.root]
-            for child in self.children[: self.fan[self.root], self.root].tolist():
+        if self.turns and len(self.tree.top) > 1:
+            last = self.merged[len(self.tree.top) - 1, self.tree.root]
+            for child in self.tree.top:
                 self._after(self.handed[child], last, IN_ORDER)
 
     def _in_line(self) -> Iterator[tuple[Ints, Ints]]:
         """One pass of a way after the other; the ranks and the rows of their last ones."""
-        everyone = np.arange(len(self.up))
+        everyone = np.arange(len(self.tree.up))
         for passes in ([self.given], list(self._outputs(everyone))):
             for rows in passes:
                 for earlier in passes:

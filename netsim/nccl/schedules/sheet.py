@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.nccl.schedules.hops import Channel, Pass
+from netsim.nccl.schedules.ways import link_kinds, routes
 from netsim.nccl.schedules.weave import NOWHERE, Place, Weave
 from netsim.schedule import Lag
 
@@ -111,3 +112,12 @@ class HopsOf:
         for kind in np.unique(self.kind).tolist():
             mine = np.flatnonzero(self.kind == kind)
             yield mine, (int(self.src[mine[0]]), int(self.dst[mine[0]]))
+
+
+def hops_of(channel: Channel, src: Ints, dst: Ints) -> HopsOf:
+    """Hops of a channel between some ranks."""
+    plan = channel.plan
+    kind = link_kinds(plan, np.array(plan.node), src, dst)
+    ways = routes(plan, channel.number, src, dst, kind).tolist()
+    numbers = {way: number for number, way in enumerate(dict.fromkeys(ways))}
+    return HopsOf(src, dst, kind, np.array([numbers[way] for way in ways], np.int64))

@@ -11,6 +11,7 @@ from itertools import pairwise
 from netsim.collectives.collective import Collective
 from netsim.nccl.chunks import steps_of
 from netsim.nccl.names import Algorithm, function_of
+from netsim.nccl.schedules.branches import Branches
 from netsim.nccl.schedules.climb import REGIONS, Climb
 from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel
@@ -64,7 +65,7 @@ def _over_trees(
         found = trees[work.channel]
 
         def turn(channel: Channel = channel, cut: Segments = cut, found: Tree = found) -> Turn:
-            return Climb(channel, cut, found, collective.name, share).turn()
+            return Climb(channel, cut, Branches(found), collective.name, share).turn()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.whole)
         output.add(remembered(collective, plan, key, turn), cut, REGIONS)
