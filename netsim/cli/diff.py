@@ -1,4 +1,4 @@
-"""`netsim diff`: two results, topologies or logs: by size who wins, where they cross, and why."""
+"""`netsim diff`: two results, scenarios, topologies or logs: who wins by size, and why."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from netsim.cli.diff_sides import Side, sides_of
+from netsim.cli.diff_cells import STEP, Side
+from netsim.cli.diff_sides import sides_of
 from netsim.cli.expect_question import Given
 from netsim.errors import InputError
 from netsim.results.nccl_tests import microseconds
@@ -19,7 +20,10 @@ EQUAL = 0.005  # by which two times may differ and be called equal
 
 def command(
     a: Annotated[
-        str, typer.Argument(help="Results (DIR, DIR#CELL), a topology, or a log.", metavar="A")
+        str,
+        typer.Argument(
+            help="Results or a scenario (each with #CELL), a topology, or a log.", metavar="A"
+        ),
     ],
     b: Annotated[str, typer.Argument(help="The other.", metavar="B")],
     collective: Annotated[
@@ -46,7 +50,8 @@ def command(
         typer.echo(line)
     alone = len(one.times) + len(other.times) - 2 * len(common)
     if alone:
-        typer.echo(f"{alone} sizes that only one of them has are left out", err=True)
+        have = "size that only one of them has is" if alone == 1 else "sizes that only one has are"
+        typer.echo(f"{alone} {have} left out", err=True)
 
 
 def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
@@ -57,7 +62,7 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
         a, b = one.times[size], other.times[size]
         why = f"{one.why.get(size, '')} | {other.why.get(size, '')}"
         yield (
-            f"{size:>13}  {microseconds(a):>9}  {microseconds(b):>9}  {b / a:>6.2f}  "
+            f"{size or 'step':>13}  {microseconds(a):>9}  {microseconds(b):>9}  {b / a:>6.2f}  "
             f"{_faster(a, b):<6}  {why}"
         )
     wins = [_faster(one.times[size], other.times[size]) for size in common]
@@ -73,7 +78,9 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
         far = f"{ratios[most]:.3g} at {format_size(most)}"
         yield f"# B takes {mean:.3g} times as long on average (geometric), {far}"
     counts = [wins.count(who) for who in "AB="]
-    yield f"# A faster at {counts[0]} sizes, B at {counts[1]}, equal at {counts[2]}"
+    if common != [STEP]:
+        sizes = "size" if counts[0] == 1 else "sizes"
+        yield f"# A faster at {counts[0]} {sizes}, B at {counts[1]}, equal at {counts[2]}"
 
 
 def _won(who: str) -> str:

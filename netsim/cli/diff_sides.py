@@ -1,42 +1,36 @@
-"""What `netsim diff` compares: results (or one of their cells), a log, or a topology."""
+"""What `netsim diff` compares: results or a scenario (or one of their cells), a log, a topology."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-
+from netsim.answers import answer, prepare_any
+from netsim.cli.diff_cells import CELL, STEP, Side, one_cell, reason, side_of, table_of
 from netsim.cli.expect_question import Given, asked
 from netsim.cli.expect_table import simulated
 from netsim.errors import InputError
 from netsim.measured.logs import read_log
-from netsim.plots.lines import AXIS, read_results, spoken
-from netsim.presets import SUFFIXES
-from netsim.runs import checked_cells
+from netsim.plots.lines import read_results
+from netsim.presets import SUFFIXES, preset_names
+from netsim.results import Row
+from netsim.runs import checked_cells, find_scenario, load_source
+from netsim.scenario.cells import Cell
 from netsim.simulate import prepare
+from netsim.yamlio.source import read_source
 
 RESULTS = "results.csv"
-CELL = "#"  # between a folder of results and what names one of its cells
 USUAL, USUAL_SIZES = "all_reduce", "8:8G:4"
-_LISTED = 8
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of two things compared: times in µs by size, and what is known of each."""
-
-    name: str
-    collective: str
-    times: dict[int, float]
-    why: dict[int, str]
 
 
 def sides_of(a: str, b: str, collective: str | None, given: Given) -> tuple[Side, Side]:
     """Both sides. Topologies are asked for what the other side has, unless something is given."""
     names = (a, b)
-    known = [_recorded(name, collective) for name in names]
+    known = [_recorded(name, collective) or _scenario(name) for name in names]
+    _refuse_unused(known, given)
     other = next((side for side in known if side is not None), None)
     what = collective or (other.collective if other is not None else USUAL)
+    if other is not None and None in known and list(other.times) == [STEP]:
+        raise InputError(f"{other.name}: is a training step, which a topology alone has none of")
     if other is not None and not given.sizes:
         given = replace(given, sizes=",".join(map(str, sorted(other.times))))
     asked_for = replace(given, sizes=given.sizes or USUAL_SIZES)
@@ -47,8 +41,19 @@ def sides_of(a: str, b: str, collective: str | None, given: Given) -> tuple[Side
     return one, two
 
 
+def _refuse_unused(known: Sequence[Side | None], given: Given) -> None:
+    """Options of topologies say nothing where both sides know what they are of."""
+    named = [name for name, value in given.flags.items() if value is not None]
+    named += ["sizes"] * bool(given.sizes)
+    if named and None not in known:
+        raise InputError(
+            f"--{named[0]}: goes with a topology, and neither of the two is one",
+            hint="results, logs and scenarios say it themselves",
+        )
+
+
 def _recorded(name: str, collective: str | None) -> Side | None:
-    """Results or a log; None if a name is a topology's."""
+    """Results or a log; None if a name is a topology's or a scenario's."""
     head, _, cell = name.partition(CELL)
     path = Path(head)
     if path.is_dir():
@@ -65,54 +70,31 @@ def _recorded(name: str, collective: str | None) -> Side | None:
 def _results(path: Path, wanted: str) -> Side:
     if not path.is_file():
         raise InputError(f"{path}: no such file", hint="expected a folder that netsim run wrote")
-    table = _cell(path, read_results([path]), wanted)
-    rows = table[table["time_us"].notna() & (table["size_bytes"] > 0)]
-    times = dict(zip(rows["size_bytes"].astype(int), rows["time_us"].astype(float), strict=True))
-    collective = str(table["collective"].iloc[0]) if "collective" in table.columns else ""
-    return Side(f"{path}{CELL}{wanted}" if wanted else str(path), collective, times, _reasons(rows))
+    name = f"{path}{CELL}{wanted}" if wanted else str(path)
+    return side_of(name, one_cell(path, read_results([path]), wanted))
 
 
-def _cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
-    """The rows of the one cell that is named by values of its axes: `8 x 400G`, `nodes=4,Ring`."""
-    if "cell" not in table.columns:
-        return table
-    axes = [name for name in table.columns if str(name).startswith(AXIS)]
-    chosen = table
-    for part in filter(None, (text.strip() for text in wanted.split(","))):
-        key, _, value = part.rpartition("=")
-        named = [a for a in axes if not key or key in (a[len(AXIS) :], a.rpartition(".")[2])]
-        fits = [chosen[axis].astype(str) == value for axis in named]
-        kept = chosen[pd.concat(fits, axis=1).any(axis=1)] if fits else chosen[:0]
-        if kept.empty:
-            raise InputError(f"{path}: no cell is {part!r}", hint=_listed(table, axes))
-        chosen = kept
-    if chosen["cell"].nunique() > 1:
-        raise InputError(
-            f"{path}: has {chosen['cell'].nunique()} such cells; only one can be compared",
-            hint=f"name it behind {CELL}: {_listed(chosen, axes)}",
-        )
-    return chosen
+def _scenario(name: str) -> Side | None:
+    """A cell of a scenario, simulated; None if a name is a topology's."""
+    head, _, wanted = name.partition(CELL)
+    path = Path(head)
+    if path.suffix in SUFFIXES and path.is_file():
+        if "workload" not in read_source(path).data:
+            return None
+    elif head in preset_names("scenarios"):
+        path = find_scenario(head).path
+    else:
+        return None
+    cells = {cell.id: cell for cell in checked_cells(load_source(path))}
+    axes = list(next(iter(cells.values())).axes)
+    every = table_of([Row(cell=one.id, axes=one.axes) for one in cells.values()], axes)
+    chosen = one_cell(path, every, wanted)
+    return side_of(name, table_of(_rows(cells[chosen["cell"].iloc[0]]), axes))
 
 
-def _listed(table: pd.DataFrame, axes: Sequence[str]) -> str:
-    cells = table.drop_duplicates("cell")
-    names = [
-        ", ".join(spoken(axis, str(row[axis])) for axis in axes) for _, row in cells.iterrows()
-    ]
-    more = f"; … {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return "; ".join(names[:_LISTED]) + more
-
-
-def _reasons(table: pd.DataFrame) -> dict[int, str]:
-    names = [n for n in ("algorithm", "protocol", "bound_by") if n in table.columns]
-    return {
-        int(row["size_bytes"]): _reason(*(str(row[name]) for name in names))
-        for _, row in table.iterrows()
-    }
-
-
-def _reason(*parts: str) -> str:
-    return ", ".join(part for part in (" ".join(parts[:2]).strip(), *parts[2:]) if part)
+def _rows(cell: Cell) -> list[Row]:
+    prepared = prepare_any(cell)
+    return [answer(prepared, size) for size in cell.scenario.workload.size_list()]
 
 
 def _log(path: Path, collective: str | None) -> Side:
@@ -132,5 +114,5 @@ def _topology(name: str, collective: str, given: Given) -> Side:
     prepared = prepare(checked_cells(asked(name, collective, given).source)[0])
     rows = [row for row in simulated(prepared, "auto", []) if row.status == "ok"]
     times = {row.size_bytes: row.time_us for row in rows if row.size_bytes and row.time_us}
-    why = {row.size_bytes or 0: _reason(row.algorithm, row.protocol, row.bound_by) for row in rows}
+    why = {row.size_bytes or 0: reason(row.algorithm, row.protocol, row.bound_by) for row in rows}
     return Side(name, collective, times, why)

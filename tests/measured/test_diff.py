@@ -23,8 +23,8 @@ def test_logs_are_compared_size_by_size(tmp_path: Path, capsys: pytest.CaptureFi
     words = [line.split()[4] for line in done.out.splitlines() if line.startswith(" ")]
     assert words == ["A", "=", "B"]
     assert "between 8 B and 32 B: A was faster, then they were equal" in done.out
-    assert "A faster at 1 sizes, B at 1, equal at 1" in done.out
-    assert "1 sizes that only one of them has are left out" in done.err
+    assert "A faster at 1 size, B at 1, equal at 1" in done.out
+    assert "1 size that only one of them has is left out" in done.err
 
 
 def test_topologies_are_simulated_and_say_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,3 +97,40 @@ def test_a_topology_is_asked_for_what_the_other_side_has(swept: Path, capsys) ->
     assert sizes == ["65536", "16777216"]
     other = netsim(capsys, "diff", "rtx2080ti-x2", "out#25GB/s,short", "--collective", "all_reduce")
     assert "warning: A is of all_reduce, B of alltoall" in other.err
+
+
+def test_cells_of_a_scenario_are_simulated_as_the_run_would_be(swept: Path, capsys) -> None:
+    done = netsim(capsys, "diff", "links.yaml#bandwidth 25GB/s, long", "out#long,25GB/s")
+    assert done.code == 0, done.err
+    assert "# A faster at 0 sizes, B at 0, equal at 2" in done.out
+    several = netsim(capsys, "diff", "links.yaml", "out#long,25GB/s")
+    assert several.code == 2
+    assert "links.yaml: has 4 such cells" in several.err
+    unused = netsim(capsys, "diff", "links.yaml#25GB/s,long", "out#long,25GB/s", "--nodes", "3")
+    assert unused.code == 2
+    assert "--nodes: goes with a topology, and neither of the two is one" in unused.err
+
+
+STEPS = """\
+cluster: {machine: dgx-a100}
+workload: {model: bert-base, batch: 16, parallelism: {dp: 8}}
+sweep: {workload.stragglers: [[], [{rank: 5, slowdown: 1.5}]]}
+outputs: [csv]
+"""
+
+
+def test_training_steps_are_compared(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("steps.yaml").write_text(STEPS)
+    assert netsim(capsys, "run", "steps.yaml", "-q", "-o", "out").code == 0
+    slow = "#stragglers rank: 5, slowdown: 1.5"
+    done = netsim(capsys, "diff", "steps.yaml#stragglers", f"out{slow}")
+    assert done.code == 0, done.err
+    (line,) = [one.split() for one in done.out.splitlines() if not one.startswith("#")]
+    assert line[0] == "step"
+    assert line[4] == "A"
+    same = netsim(capsys, "diff", f"steps.yaml{slow}", f"out{slow}")
+    assert " 1.00  =" in same.out
+    topology = netsim(capsys, "diff", "dgx-a100", f"out{slow}")
+    assert topology.code == 2
+    assert "is a training step, which a topology alone has none of" in topology.err
