@@ -27,19 +27,20 @@ sweep:
   seeds: 2
 outputs: [csv, plots]
 """
-KINDS = ("one", "jobs", "dask")
+KINDS = ("one", "jobs", "dask", "optimize")
+PARTS = ("it", "its group", "a worker", "what workers are forked from")
 SIGNALS = ("KILL", "TERM", "INT")
 
 
 def local(sweep: Sweep, rng: random.Random, kind: str) -> str:
-    """Kill a sweep of this machine, or one of its workers."""
+    """Kill a sweep or a search of this machine, or one of its workers."""
     options = ("--jobs", 2) if kind == "jobs" else ()
     told = []
     for number in range(rng.randint(1, 2)):
         process = sweep.start(*options, *(("--resume",) if number else ()))
         after = rng.uniform(0.1, 1.0) * sweep.seconds
         name = rng.choice(SIGNALS)
-        whom = rng.choice(("it", "its group", "a worker") if kind == "jobs" else ("it",))
+        whom = rng.choice(PARTS if kind == "jobs" else PARTS[:2])
         told.append(f"{name} to {whom} after {after:.2f} s: {process.hurt(name, whom, after)}")
     sweep.finish(*options, resume=True)
     return "; ".join(told)
@@ -73,19 +74,22 @@ def on_dask(sweep: Sweep, rng: random.Random, cluster: Cluster) -> str:
 
 def rounds(kinds: list[str], times: int, seed: int, folder: Path) -> int:
     """All rounds; the number of those that went wrong."""
-    sweep = Sweep(folder, SCENARIO)
-    print(f"uninterrupted: {sweep.seconds:.1f} s, {len(sweep.whole)} files", flush=True)
+    verbs = {"optimize" if kind == "optimize" else "run" for kind in kinds}
+    sweeps = {verb: Sweep(folder / verb, SCENARIO, verb) for verb in sorted(verbs)}
+    for verb, sweep in sweeps.items():
+        print(f"{verb} left alone: {sweep.seconds:.1f} s, {len(sweep.whole)} files", flush=True)
     cluster = Cluster(folder) if "dask" in kinds else None
     wrong = 0
     try:
         for number in range(times):
             rng = random.Random(seed + number)
             kind = kinds[number % len(kinds)]
+            sweep = sweeps["optimize" if kind == "optimize" else "run"]
             sweep.forget()
             work: Callable[[], str] = (
-                (lambda r=rng: on_dask(sweep, r, cluster))  # type: ignore[misc]
+                (lambda s=sweep, r=rng: on_dask(s, r, cluster))  # type: ignore[misc]
                 if kind == "dask" and cluster is not None
-                else (lambda r=rng, k=kind: local(sweep, r, k))  # type: ignore[misc]
+                else (lambda s=sweep, r=rng, k=kind: local(s, r, k))  # type: ignore[misc]
             )
             try:
                 told = work()

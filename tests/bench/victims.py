@@ -40,10 +40,13 @@ class Victim:
             elif whom == "a worker":
                 for pid in workers(self.process.pid)[-1:]:
                     os.kill(pid, number)
+            elif whom == "what workers are forked from":
+                for pid in {parent(pid) for pid in workers(self.process.pid)}:
+                    os.kill(pid, number)
             else:
                 os.kill(self.process.pid, number)
         code = self.wait()
-        if "Traceback" in self.said or (code and whom == "a worker"):
+        if "Traceback" in self.said or (code and "worker" in whom):
             raise Wrong(f"{name} to {whom} after {after:.2f} s: {self.said}")
         return f"ended with {code}"
 
@@ -68,8 +71,9 @@ class Sweep:
     in one process.
     """
 
-    def __init__(self, folder: Path, text: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, text: str, verb: str = "run") -> None:
+        self.folder, self.verb = folder, verb
+        folder.mkdir(exist_ok=True)
         (folder / "killed.yaml").write_text(text)
         began = time.monotonic()
         self.finish(resume=False)
@@ -78,7 +82,7 @@ class Sweep:
 
     def start(self, *options: object) -> Victim:
         """Begin or resume the sweep."""
-        command = [sys.executable, "-m", "netsim", "run", "killed.yaml", "-q", "-o", "out"]
+        command = [sys.executable, "-m", "netsim", self.verb, "killed.yaml", "-q", "-o", "out"]
         return Victim([*command, *map(str, options)], self.folder)
 
     def finish(self, *options: object, resume: bool) -> None:
@@ -132,6 +136,11 @@ def workers(pid: int) -> list[int]:
     """The workers of a sweep: children of the child that they are forked from."""
     direct = [number for number, fields in _all() if int(fields[1]) == pid]
     return [found for number in direct for found in below(number)]
+
+
+def parent(pid: int) -> int:
+    """What a process was forked from; 0 if it has ended."""
+    return int(next(iter(_fields(Path("/proc") / str(pid))[1:2]), 0))
 
 
 def below(pid: int) -> list[int]:
