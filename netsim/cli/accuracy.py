@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from netsim.cli.counter import Counter
+from netsim.files import write_text
 from netsim.measured.accuracy import Accuracy, chosen, compared, read_accuracy, run_index
 from netsim.measured.bands import ALL, BANDS, Error, band_of, by_band, grouped
 from netsim.measured.index import read_index
@@ -15,7 +16,7 @@ from netsim.measured.page import classes_of, page_text, results_path
 from netsim.measured.points import Point
 from netsim.plots.accuracy import MOST_CURVES, plot_accuracy
 from netsim.presets import preset_folder
-from netsim.results.folder import check_writable, write_text
+from netsim.results.folder import check_writable
 
 T = TypeVar("T")
 

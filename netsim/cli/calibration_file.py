@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from netsim.errors import InputError
+from netsim.files import write_text
 from netsim.presets import SUFFIXES, find_preset, is_path
-from netsim.results.folder import write_text
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import Machine
 from netsim.topology.stamped import Figure

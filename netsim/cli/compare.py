@@ -14,6 +14,7 @@ from netsim.cli.compare_trace import compare_traces
 from netsim.cli.expect_question import Given
 from netsim.cli.logs_question import Question, prepared_with_notes, question_of
 from netsim.errors import InputError
+from netsim.files import write_text
 from netsim.measured.bands import ALL, as_values
 from netsim.measured.comparison import Compared, compare, prepared_for
 from netsim.measured.hypotheses import explanations
@@ -21,7 +22,7 @@ from netsim.measured.log_run import LogRun
 from netsim.measured.logs import read_log
 from netsim.plots import plot_results
 from netsim.results import csv_text
-from netsim.results.folder import check_writable, write_text
+from netsim.results.folder import check_writable
 from netsim.scenario.clusters import line_rate, node_count
 from netsim.training.recorded.reading import is_trace
 from netsim.units import UnitError, parse_ratio

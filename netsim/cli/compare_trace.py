@@ -15,10 +15,10 @@ from netsim.cli.compare_text import summary
 from netsim.cli.logs_question import Question
 from netsim.cli.trace_question import cell_of
 from netsim.errors import InputError
+from netsim.files import write_text
 from netsim.measured.bands import Error, as_values, by_band
 from netsim.measured.points import Point
 from netsim.plots import plot_calls
-from netsim.results.folder import write_text
 from netsim.results.nccl_tests import microseconds
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.training.compared import Line, TraceCompared, compare_trace

@@ -5,8 +5,8 @@ from pathlib import Path
 import typer
 
 from netsim.errors import InputError
+from netsim.files import write_text
 from netsim.nccl.graph_xml import write_graphs
-from netsim.results.folder import write_text
 from netsim.simulate import Prepared
 
 

@@ -6,10 +6,10 @@ import typer
 
 from netsim.cli.expect_table import MANY_SIZES, Engine
 from netsim.errors import InputError
+from netsim.files import write_text
 from netsim.nccl.names import COLLECTIVES
 from netsim.nccl.tuner_csv import parse_tuner, tuner_text
 from netsim.results import Row
-from netsim.results.folder import write_text
 from netsim.simulate import Prepared
 from netsim.tune import Tuned, Tuner, merged, rules_of
 

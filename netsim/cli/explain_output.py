@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from netsim.errors import InputError
-from netsim.results.folder import write_text
+from netsim.files import write_text
 
 
 def print_values(found: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from netsim.errors import InputError
+from netsim.files import write_text
 from netsim.nccl.version import parse_version
 from netsim.results import Row
 from netsim.results.nccl_json import document
@@ -39,11 +39,7 @@ def write_json(path: Path, run: TestRun, rows: Sequence[Row]) -> Path:
     while found.exists():
         number += 1
         found = path.with_name(f"{path.name}.{number}")
-    try:
-        found.write_text(json.dumps(document(run, rows), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"-J {path}: {error.strerror}") from None
-    return found
+    return write_text(found, json.dumps(document(run, rows), indent=1) + "\n")
 
 
 def _devices(prepared: Prepared, *, one_process: bool) -> tuple[Device, ...]:

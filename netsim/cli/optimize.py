@@ -12,8 +12,9 @@ from netsim.cli.bar import bar_over
 from netsim.cli.expect_tuner import write_tuner
 from netsim.cli.sweep_text import named
 from netsim.errors import InputError, suggest
+from netsim.files import write_text
 from netsim.prepared import prepare
-from netsim.results import csv_text, open_folder, write_text
+from netsim.results import csv_text, open_folder
 from netsim.results.folder import check_writable
 from netsim.runs import find_scenario, load_source
 from netsim.scenario.cells import Expansion, expand_all

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netsim.engines import simulate
+from netsim.files import write_text
 from netsim.metrics import gpu_time
 from netsim.program import Program, Timeline, place
-from netsim.results import write_text
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
 from netsim.shown import shown_of

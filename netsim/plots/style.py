@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
+from netsim.files import replacing
 from netsim.units import format_size
 
 # Okabe and Ito (2008): told apart by people with any common colour blindness.
@@ -70,7 +71,8 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
         if kind not in made_by:
             raise ValueError(f"formats: expected {' or '.join(made_by)}, got {kind!r}")
         path = stem.parent / f"{stem.name}.{kind}"
-        figure.savefig(path, format=kind, dpi=150, facecolor="white", metadata=made_by[kind])
+        with replacing(path) as stream:
+            figure.savefig(stream, format=kind, dpi=150, facecolor="white", metadata=made_by[kind])
         paths.append(path)
     return paths
 

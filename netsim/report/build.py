@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from netsim.files import write_text
 from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
 from netsim.plots.lines import AXIS, lines_of, thinned
 from netsim.plots.sizes import sizes_figure
@@ -75,9 +76,7 @@ def write_report(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame,
         explanations=extra.explanations,
         command=_command(manifest),
     )
-    path = folder / REPORT
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write_text(folder / REPORT, page)
 
 
 def _part(name: str) -> str:

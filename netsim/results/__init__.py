@@ -1,6 +1,6 @@
 """Results: rows with fixed columns, and the folder that keeps them through any interruption."""
 
-from netsim.results.folder import Folder, open_folder, write_bytes, write_text
+from netsim.results.folder import Folder, open_folder
 from netsim.results.row import AXIS, COLUMNS, Row, csv_text
 
 __all__ = [
@@ -10,6 +10,4 @@ __all__ = [
     "Row",
     "csv_text",
     "open_folder",
-    "write_bytes",
-    "write_text",
 ]

@@ -8,7 +8,6 @@ same bytes as an uninterrupted one.
 import fcntl
 import json
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from netsim.errors import InputError
+from netsim.files import half_written, write_text
 from netsim.results.row import Row, csv_text, details_text, row_from
 
 MANIFEST = "run.json"
@@ -32,7 +32,6 @@ OUTPUTS = (
     "chakra/*.et", "chakra/groups.json",
 )  # fmt: skip
 
-_HALF = re.compile(r"\.(.+)\.[0-9]+\.half")
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
 
 Key = tuple[str, int]  # cell, size
@@ -131,11 +130,6 @@ def append(file: int, line: bytes) -> None:
         raise
 
 
-def half_written(path: Path) -> list[Path]:
-    """What `write_bytes` had begun when it was killed."""
-    return [file for file in path.glob(".*") if _HALF.fullmatch(file.name) and file.is_file()]
-
-
 def _remove_outputs(path: Path) -> None:
     """Take away what an earlier run wrote, so that files of two runs never lie side by side."""
     for pattern in OUTPUTS:
@@ -152,26 +146,6 @@ def check_writable(flag: str, path: Path) -> None:
         raise InputError(f"{flag} {path}: this is a folder, expected a file to write")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise InputError(f"{flag} {path}: no permission to write it")
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Replace a file as a whole: it is never half written."""
-    return write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> Path:
-    """Replace a file as a whole: it is never half written."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.half")
-    try:
-        with beside.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-    return path
 
 
 def _make(path: Path) -> None:

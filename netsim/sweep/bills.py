@@ -5,7 +5,7 @@ from pathlib import Path
 
 from netsim import costs
 from netsim.answers import prepare_any
-from netsim.results import write_text
+from netsim.files import write_text
 from netsim.scenario.cells import Cell
 
 COSTS = "costs.csv"

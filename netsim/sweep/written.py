@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from netsim.results import Row, write_text
+from netsim.files import write_text
+from netsim.results import Row
 from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Expansion
 from netsim.sweep.tables import bands_csv, comparison_csv

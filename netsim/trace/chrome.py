@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from netsim.files import write_bytes
 from netsim.program import Program, Timeline
 from netsim.trace.counters import Event, busiest_load, counter_events, process_names
 from netsim.trace.kernels import kernel_slices
@@ -42,7 +43,7 @@ def write_trace(
     text = "".join(_lines(program, timeline, tuple(operations), selection, links)).encode()
     if path.suffix == ".gz":
         text = gzip.compress(text, compresslevel=6, mtime=0)
-    path.write_bytes(text)
+    write_bytes(path, text)
     return Written(path, selection.note())
 
 

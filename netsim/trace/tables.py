@@ -6,10 +6,12 @@ the bytes of a compute row, the GB/s of a resource that gives seconds.
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
 
+from netsim.files import replacing
 from netsim.metrics import IN_SECONDS, LinkLoad, link_use
 from netsim.program import Program, Timeline
 from netsim.schedule import COMPUTE, KIND_NAMES, MARK, OP_NAMES
@@ -125,10 +127,12 @@ def _load_lines(program: Program, load: LinkLoad) -> Iterator[Line]:
 
 
 def _write(path: Path, columns: Sequence[str], lines: Iterable[Line]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as stream:
+        file = TextIOWrapper(stream, encoding="utf-8", newline="")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(lines)
+        file.detach()
 
 
 def _joined(ranks: Sequence[int]) -> str:

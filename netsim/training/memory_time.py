@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.results import write_text
+from netsim.files import write_text
 from netsim.training.fitting import memories
 from netsim.training.run import Step
 from netsim.workloads.memory import activation_bytes, full_activation_bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from netsim.results import write_text
+from netsim.files import write_text
 from netsim.training.fitting import PARTS, memories
 from netsim.training.run import Step
 from netsim.training.titles import family

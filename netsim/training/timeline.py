@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from netsim.files import write_bytes
 from netsim.scenario.names import DTYPES
 from netsim.trace import Operation, Written, distributed_info, kineto_args, link_counters
 from netsim.training.ready import Ready
@@ -54,7 +55,7 @@ def write_step_trace(path: Path, step: Step) -> Written:
         "traceEvents": [*seen.names(), *counter_names, *shown, *counters],
     }
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    path.write_bytes(gzip.compress(text, compresslevel=6, mtime=0))
+    write_bytes(path, gzip.compress(text, compresslevel=6, mtime=0))
     note = "" if len(ranks) == step.spans.ranks else f"ranks {', '.join(map(str, ranks))}"
     if left > 0:
         note += f"{', ' if note else ''}the first {MOST_SLICES} slices"

@@ -11,7 +11,7 @@ ROOT = Path(netsim.__file__).parent
 
 # What each part of the package may import: parts of lower layers, and its own.
 LAYERS = [
-    {"version", "errors", "lazy", "interrupts", "units", "presets", "schedule", "yamlio"},
+    {"version", "errors", "lazy", "interrupts", "files", "units", "presets", "schedule", "yamlio"},
     {"topology", "collectives"},
     {"nccl", "workloads", "program", "costs"},
     {"engines", "metrics", "trace", "explain", "periodic"},
@@ -46,6 +46,7 @@ LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 SAME_LAYER: dict[str, set[str]] = {
     "presets": {"errors"},
     "units": {"errors"},
+    "files": {"errors"},
     "yamlio": {"errors", "units", "presets"},
     "schedule": {"errors", "units"},
     "nccl": {"program"},

@@ -21,7 +21,7 @@ from netsim.cli.topo.options import (
 )
 from netsim.cli.topo.subject import Subject, find_subject
 from netsim.errors import InputError
-from netsim.results import write_text
+from netsim.files import write_text
 from netsim.topology.importers.infragraph_write import write_infragraph
 from netsim.topology.importers.node_link import write_node_link
 from netsim.topology.load import FOLDER

@@ -14,6 +14,7 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 from netsim.errors import InputError
+from netsim.files import write_bytes, write_text
 from netsim.training.recorded.wire import Value, fields, packed, read_varint, typed, varint
 from netsim.training.recorded.wire import field as written
 from netsim.workloads.tape import Tape, Task
@@ -260,8 +261,7 @@ def write_ranks(
     for rank in ranks:
         path = folder / f"{name}.{rank}.et"
         slow = (slowdown or {}).get(rank, 1.0)
-        path.write_bytes(encoded(list(nodes_of(tape, rank, groups, slow))))
+        write_bytes(path, encoded(list(nodes_of(tape, rank, groups, slow))))
         paths.append(path)
     text = json.dumps({str(number): list(members) for members, number in groups.items()})
-    (folder / GROUPS).write_text(text + "\n", encoding="utf-8")
-    return [*paths, folder / GROUPS]
+    return [*paths, write_text(folder / GROUPS, text + "\n")]

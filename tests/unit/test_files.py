@@ -1,0 +1,97 @@
+"""Files are written whole or not at all, by whatever writes them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netsim.errors import InputError
+from netsim.files import half_written, replacing, write_text
+
+ROOT = Path(__file__).parents[2]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_a_file_takes_the_place_of_the_old_one_when_it_is_whole(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.csv", "old")
+    with replacing(path) as stream:
+        stream.write(b"ne")
+        stream.flush()
+        assert path.read_text() == "old"
+        assert half_written(tmp_path) == [tmp_path / f".a.csv.{os.getpid()}.half"]
+        stream.write(b"w")
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["a.csv"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_the_old_file_stays_when_writing_ends_early(error: type, tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.csv", "old")
+
+    def write() -> None:
+        with replacing(path) as stream:
+            stream.write(b"new")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.csv"]
+
+
+def test_a_place_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none/a\.csv: cannot be written: No such file"):
+        write_text(tmp_path / "none/a.csv", "new")
+
+
+def limited(most: int, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command that cannot write files of more than so many bytes."""
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "from netsim.cli import main; main()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False,
+        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
+    )  # fmt: skip
+
+
+SCENARIO = """\
+name: room
+cluster: {graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}
+workload: {collective: all_reduce, algorithm: ring, sizes: [64KiB, 1MiB]}
+"""
+
+
+def test_without_room_pictures_traces_and_reports_stay_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "room.yaml").write_text(SCENARIO)
+    roomy = 10**9
+    for command in (("run", "room.yaml", "-q", "-o", "out"), ("report", "out")):
+        assert limited(roomy, tmp_path, *command).returncode == 0
+    out = tmp_path / "out"
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert {"trace.json.gz", "trace.csv", "links.csv", "busbw.png", "busbw.svg", "report.html"} <= {
+        path.name for path in before
+    }
+    for verb in ("report", "plot"):
+        done = limited(4000, tmp_path, verb, "out")
+        assert done.returncode == 2, verb
+        told = done.stderr.splitlines()
+        assert all(line.endswith("cannot be written: File too large") for line in told)
+        assert 1 <= len(told) <= 2  # the drawing of the topology, and the first picture
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_trace_that_has_no_room_leaves_nothing_half_written(tmp_path: Path) -> None:
+    (tmp_path / "room.yaml").write_text(SCENARIO + "outputs: [csv, trace]\n")
+    done = limited(2500, tmp_path, "run", "room.yaml", "-q", "-o", "out")
+    assert done.returncode == 2
+    assert done.stderr == "out/trace.csv: cannot be written: File too large\n"
+    assert "trace.csv" not in names(tmp_path / "out")
+    assert not half_written(tmp_path)
