@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 
-_promise = promised(__name__, "departures")
+_promise = promised(__name__, "departures", "relayed")
 
 
 def __getattr__(name: str) -> object:

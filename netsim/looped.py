@@ -76,11 +76,15 @@ def looped_build(
     algorithm: str,
     parameters: Mapping[str, Any],
     join: Join,
-    stands: Stands | None = None,
+    fold: Stands | Schedule | None = None,
 ) -> Looped:
-    """A textbook algorithm; its loops are the pieces of its pipeline, where it has one."""
-    if stands is not None:
-        return Looped(1, lambda *_: join([build(collective, algorithm, fold=stands, **parameters)]))
+    """A textbook algorithm; its loops are the pieces of its pipeline, where it has one. `fold`: as
+    these lanes that stand for others, or as it is written already.
+    """
+    if isinstance(fold, Schedule):
+        return Looped(1, lambda *_: fold)
+    if fold is not None:
+        return Looped(1, lambda *_: join([build(collective, algorithm, fold=fold, **parameters)]))
     pieces = _pieces(collective, algorithm, parameters)
     others = {k: v for k, v in parameters.items() if k not in ("chunks", "chunk_bytes")}
     even, left = divmod(collective.count, max(1, pieces))

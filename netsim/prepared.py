@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from netsim.expect.job import Job
     from netsim.nccl.plan import Planned
     from netsim.nccl.schedules import Plan
+    from netsim.relayed import Relayed
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 
@@ -129,8 +130,8 @@ class Prepared:
         if not self.jobs:
             algorithm = self.cell.scenario.collective.algorithm
             found = self.alikeness(collective) if folded else None
-            stands = found.stands if found else None
-            return looped_build(collective, algorithm, self.parameters, self._joined, stands)
+            fold = found.fold if found else None
+            return looped_build(collective, algorithm, self.parameters, self._joined, fold)
         kinds = list(dict.fromkeys(self.jobs))
         places = [kinds.index(job) for job in self.jobs]
         plans = [self._plan(job, collective) for job in kinds]
@@ -139,6 +140,11 @@ class Prepared:
         return looped_nccl(
             collective, plans, lambda made: self._joined([made[place] for place in places])
         )
+
+    def relayed(self, size: int, *, in_place: bool = False) -> Relayed | None:
+        """Long rings at a size, of which a few steps tell all others; None where they do not."""
+        found = self.alikeness(self.collective(size, in_place=in_place))
+        return found.steps if found else None
 
     def folded(self, collective: Collective) -> Plan:
         """What NCCL's only communicator does, written down once for all that is alike."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from netsim import departures
+from netsim import departures, relayed
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.expect import choice
 from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
@@ -29,14 +29,14 @@ def simulate_size(
     """The row of one cell at one size, and the timing behind it (out of place)."""
     work, bench = prepared.cell.scenario.collective, bench_of(prepared, size, engine, progress)
     call = prepared.looped(size, folded=True)
-    timing = bench.time_looped(call)
+    timing = _timed(prepared, bench, size, call)
     inplace = None
     if work.collective in HAS_IN_PLACE:
         inplace = timing
         if not (prepared.jobs and work.collective in ALIKE):
             other = prepared.looped(size, in_place=True, folded=True)
             if not _alike(call, other):
-                inplace = bench.time_looped(other)
+                inplace = _timed(prepared, bench, size, other, in_place=True)
     return _row(prepared, size, timing, inplace), timing
 
 
@@ -45,13 +45,20 @@ def simulate_one(
 ) -> Timing:
     """The timing of one cell at one size, only in place or only out of place."""
     call = prepared.looped(size, in_place=in_place, folded=True)
-    return bench_of(prepared, size, engine).time_looped(call)
+    return _timed(prepared, bench_of(prepared, size, engine), size, call, in_place=in_place)
+
+
+def _timed(
+    prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool = False
+) -> Timing:
+    found = prepared.relayed(size, in_place=in_place)
+    return bench.time_looped(call) if found is None else relayed.time_relayed(bench, found)
 
 
 def bench_of(
     prepared: Prepared, size: int, engine: str = "auto", progress: Progress | None = None
 ) -> Bench:
-    """Where choice.operations of one cell at one size are timed."""
+    """Where operations of one cell at one size are timed."""
     return Bench(
         prepared.topology,
         prepared.gpus,
@@ -130,7 +137,7 @@ def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None) 
         inplace_time_us=None if inplace is None else inplace.seconds * 1e6,
         algbw_GBps=algbw,
         busbw_GBps=algbw * collective.bus_factor,
-        bound_by=bound_by(timing.program, timing.timeline, timing.use),
+        bound_by=bound_by(timing.program, timing.timeline, timing.use, timing.causes),
         approximation=worst.approximation,
         approximation_pct=worst.uncertainty * 100 if worst.approximation else None,
         rows=len(timing.program),

@@ -7,16 +7,27 @@ is sketched follows which lanes are written.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim import relayed
 from netsim.collectives import Collective, Sketch, Stands, build, folds
 from netsim.program.odd import odd_one
+from netsim.program.refine import MOST_ROUNDS
 from netsim.program.symmetry import alike, symmetry_of
-from netsim.schedule import Skeleton
+from netsim.schedule import Schedule, Skeleton
 from netsim.topology import Topology
+
+if TYPE_CHECKING:
+    from netsim.relayed import Relayed
+
+RELAYS = {("all_reduce", "ring"), ("all_gather", "ring"), ("reduce_scatter", "ring"),
+          ("all_reduce", "hierarchical")}  # fmt: skip
+LONG_ROWS = 200_000  # from which rings are worth it to be followed without a row a step
+FEW_ROUNDS = 24  # in which regular rings are told apart
+RELAYED = "relayed"
 
 
 @dataclass(frozen=True)
@@ -33,12 +44,20 @@ class Place:
 
 @dataclass(frozen=True)
 class Alikeness:
-    """What stands for what (None: nothing for anything else), rows and ways so, rows in full."""
+    """What stands for what (None: nothing for anything else), rows and ways so, rows in full; or a
+    few steps of rings, from which the others follow.
+    """
 
     stands: Stands | None
     rows: int
     ways: int
     full: int
+    steps: "Relayed | None" = None
+
+    @property
+    def fold(self) -> Stands | Schedule | None:
+        """How it is written down; None: in full."""
+        return self.steps.schedule if self.steps else self.stands
 
 
 def alikeness(
@@ -53,15 +72,44 @@ def alikeness(
         return None
     turn = np.arange(collective.ranks) % place.together
     skeleton = sketch.skeleton(turn)
-    key = collective.name, algorithm, repr(parameters), _key(skeleton, place.gpus)
-    if key not in place.memory:
-        place.memory[key] = _stands(skeleton, sketch.checks(turn), place)
-    stands: Stands | None = place.memory[key]
-    full, sources = int(sketch.rows.sum()), np.concatenate([hops.src for hops in skeleton.hops])
+    what = collective.name, algorithm, repr(parameters), _key(skeleton, place.gpus)
+    full = int(sketch.rows.sum()) + collective.ranks
+    long = (collective.name, algorithm) in RELAYS and full >= LONG_ROWS
+
+    def stands_of(rounds: int) -> Stands | None:
+        key = (*what, rounds)
+        if key not in place.memory:
+            place.memory[key] = _stands(skeleton, sketch.checks(turn), place, rounds)
+        found: Stands | None = place.memory[key]
+        return found
+
+    stands = stands_of(FEW_ROUNDS if long else MOST_ROUNDS)
+    if stands is None and long:
+        found = _relayed(what, collective, parameters, place)
+        if not isinstance(found, str):
+            return Alikeness(None, len(found.program), len(found.program.paths), full, found)
+        stands = stands_of(MOST_ROUNDS)
+    sources = np.concatenate([hops.src for hops in skeleton.hops])
     if stands is None:
-        return Alikeness(None, full + collective.ranks, len(sources), full + collective.ranks)
+        return Alikeness(None, full, len(sources), full)
     rows, ways = sketch.rows[stands.leading].sum(), len(stands.written(sources))
-    return Alikeness(stands, int(rows) + collective.ranks, ways, full + collective.ranks)
+    return Alikeness(stands, int(rows) + collective.ranks, ways, full)
+
+
+def _relayed(
+    what: tuple[object, ...], collective: Collective, parameters: Mapping[str, Any], place: Place
+) -> "Relayed | str":
+    """The last one is kept, for it is asked for again; and whether there is one at other sizes."""
+    kept = place.memory.get(RELAYED)
+    if kept is not None and kept[0] == (what, collective):
+        return kept[1]  # type: ignore[no-any-return]
+    if isinstance(place.memory.get((RELAYED, what)), str):
+        return place.memory[RELAYED, what]  # type: ignore[no-any-return]
+    algorithm = str(what[1])
+    found = relayed.relayed(collective, algorithm, parameters, place.topology, place.gpus)
+    place.memory[RELAYED] = (what, collective), found
+    place.memory[RELAYED, what] = found if isinstance(found, str) else None
+    return found
 
 
 def why_in_full(
@@ -85,8 +133,10 @@ def why_in_full(
     return why and f"; not folded: {why}"
 
 
-def _stands(skeleton: Skeleton, checks: Sequence[Skeleton], place: Place) -> Stands | None:
-    found = symmetry_of(skeleton, place.topology, place.gpus, checks)
+def _stands(
+    skeleton: Skeleton, checks: Sequence[Skeleton], place: Place, rounds: int
+) -> Stands | None:
+    found = symmetry_of(skeleton, place.topology, place.gpus, checks, rounds)
     if found is None:
         return None
     blocks = alike(found.block.astype(np.uint64))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from netsim.engines import choose, ends_of_operations, simulate
 from netsim.looped import Looped
+from netsim.metrics.bound import Causes
 from netsim.metrics.ends import receivers, senders
 from netsim.metrics.links import LinkUse, extended_use, link_use, same_links
 from netsim.periodic import LONGEST_PERIOD, Estimate, Plan, estimate, steady
@@ -41,7 +42,7 @@ class Timing:
 
     `program` and `timeline` are those of one operation alone, with fewer loops where that is the
     `approximation`; `uncertainty` is by which part the answer can move. `use` is what passes over
-    the links in all loops.
+    the links in all loops, `causes` what the time goes to where the timeline does not tell.
     """
 
     seconds: float
@@ -51,6 +52,7 @@ class Timing:
     engine: str
     approximation: str = ""
     uncertainty: float = 0.0
+    causes: Causes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Bench:
     def time(self, schedule: Schedule) -> Timing:
         """The time of one operation, simulated in full."""
         alone = self.alone(schedule)
-        return self._timing(alone, self._period(alone, self.launch))
+        return self.timing_of(alone, self._period(alone, self.launch))
 
     def time_looped(self, work: Looped) -> Timing:
         """The same of a call that may have too many loops to run them all."""
@@ -111,15 +113,15 @@ class Bench:
             period = self._period(alone, self.launch)
             words = ", ".join(filter(None, (found.approximation, period.approximation)))
             off = found.uncertainty + period.uncertainty
-            return self._timing(alone, replace(period, approximation=words, uncertainty=off))
+            return self.timing_of(alone, replace(period, approximation=words, uncertainty=off))
         whole = replace(alone, ends=found.parts.reshape(alone.ends.shape))
         off = found.uncertainty + work.rounding
-        if self.single or (self._starts_together and _in_step(alone.by_rank)):
+        if self.single or (self.starts_together and in_step(alone.by_rank)):
             period = replace(self._period(whole, self.launch), uncertainty=off)
         else:
             period = self._overlapping(whole, [runs[k] for k in sorted(runs)[-2:]], off)
         use = _use_of_all(work.loops, found, runs)
-        return self._timing(alone, replace(period, approximation=found.approximation), use)
+        return self.timing_of(alone, replace(period, approximation=found.approximation), use)
 
     def alone(self, schedule: Schedule) -> Alone:
         """Simulate one operation from standstill."""
@@ -130,7 +132,8 @@ class Bench:
         program = place(schedule, self.topology, self.gpus.tolist())
         return program, simulate(program, self.engine, progress=self.progress)
 
-    def _timing(self, alone: Alone, period: Period, use: LinkUse | None = None) -> Timing:
+    def timing_of(self, alone: Alone, period: Period, use: LinkUse | None = None) -> Timing:
+        """A period, with the operation from standstill that tells why it is what it is."""
         engine = choose(alone.program, self.engine)
         return Timing(
             period.seconds,
@@ -143,14 +146,15 @@ class Bench:
         )
 
     @property
-    def _starts_together(self) -> bool:
+    def starts_together(self) -> bool:
+        """Whether the host lets all ranks begin at one instant."""
         return self.launch.host == 0 or self.launch.gpus_per_process == 1
 
     def _period(self, alone: Alone, launch: Launch) -> Period:
         ends = alone.by_rank
         if self.single:
             return Period(launch.host + float(ends.max()))
-        if self._starts_together and _in_step(ends):
+        if self.starts_together and in_step(ends):
             return Period(max(float(ends.max()), launch.period))
         return self._repeated(alone, launch)
 
@@ -163,7 +167,7 @@ class Bench:
             if times * len(alone.schedule) > most:
                 break
             many = operations(alone.program, times, launch)
-            found = _of_many(ends_of_operations(many, self.engine)[:, busy])
+            found = of_many(ends_of_operations(many, self.engine)[:, busy])
             if not found.approximation:
                 break
         return found
@@ -236,7 +240,7 @@ def ends_of(program: Program, timeline: Timeline) -> Floats:
     return ends
 
 
-def _in_step(ends: Floats) -> bool:
+def in_step(ends: Floats) -> bool:
     """Whether all ranks end at one instant: the next operation is then the same, only later."""
     return bool(np.ptp(ends) <= SAME_INSTANT * ends.max(initial=0.0))
 
@@ -249,7 +253,7 @@ def _of_one(ends: Floats) -> Period:
     return Period(float(ends.max()), ALONE, max(spread, TOGETHER))
 
 
-def _of_many(ends: Floats) -> Period:
+def of_many(ends: Floats) -> Period:
     """From the ends of operations (first axis) by rank: the time from one to the next.
 
     If every rank ends later by the same from one to the next, all that follows is equal. Else the

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from netsim.collectives.memory import VerificationError
     from netsim.collectives.races import RaceError, check_races
     from netsim.collectives.ranges import Expectation
+    from netsim.collectives.relay import Relay
     from netsim.collectives.sizes import collective_of
     from netsim.collectives.sketch import Sketch
     from netsim.collectives.stands import Stands
@@ -34,6 +35,7 @@ __getattr__ = promised(
     memory="VerificationError",
     races="RaceError check_races",
     ranges="Expectation",
+    relay="Relay",
     sizes="collective_of",
     sketch="Sketch",
     stands="Stands",
@@ -51,6 +53,7 @@ __all__ = [
     "CollectiveError",
     "Expectation",
     "RaceError",
+    "Relay",
     "Sketch",
     "Stands",
     "States",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.collectives.collective import Collective
+from netsim.collectives.relay import Relay
 from netsim.collectives.sketch import Sent, Sketch
 from netsim.collectives.stands import Stands, copied
 from netsim.schedule import (
@@ -28,7 +29,7 @@ from netsim.schedule import (
 
 Rows = NDArray[np.int32]
 Ints = NDArray[np.int64] | NDArray[np.int32]
-Folding = Sketch | Stands | None
+Folding = Sketch | Stands | Relay | None
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
 
 
@@ -44,7 +45,8 @@ class Part:
 class Lanes:
     """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals.
 
-    With a Sketch no rows are written, with Stands only those of lanes that stand for others.
+    With a Sketch no rows are written, with Stands only those of lanes that stand for others, with a
+    Relay a few steps of rings.
     """
 
     def __init__(self, collective: Collective, channels: int = 1, fold: Folding = None) -> None:
@@ -59,8 +61,11 @@ class Lanes:
         self._step = 0
         self.sketch = fold if isinstance(fold, Sketch) else None
         self.stands = fold if isinstance(fold, Stands) else None
+        self.relay = fold if isinstance(fold, Relay) else None
         if self.sketch is not None:
             self.sketch.begin(n, channels)
+        if self.relay is not None:
+            self.relay.begin(n)
         if self.stands is not None:
             self.builder.fold = self.stands.fold
 
@@ -85,6 +90,8 @@ class Lanes:
             style = copied(self.builder, number, ranks.count[rank])
         copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
         self._final += self._columns(rank, rows, IN_ORDER)
+        if self.relay is not None:
+            self.relay.keep(rank, rows)
         return copies
 
     def style(self, src_buffer: int, dst_buffer: int, op: int = COPY, channel: int = 0) -> int:
@@ -142,6 +149,9 @@ class Lanes:
         last = np.full(len(sender), -1, np.int32)
         for part in parts:
             self._append(src[written], dst[written], part, step, after, last)
+        if self.relay is not None:
+            some = len(parts) > 1 or parts[0].which is not None
+            self.relay.message(sender, receiver, last, ready=ready, plain=not (some or blocking))
         sent = np.flatnonzero(last >= 0)
         self.passed(sender[sent], last[sent], step)
         self.wait(receiver[sent], last[sent])
@@ -214,7 +224,10 @@ class Lanes:
         by_rank = [(part, lag) for column, lag in columns for part in column.reshape(-1, n)]
         after = [(rows, lag) for rows, lag in by_rank if rows.max() >= 0]
         self.builder.marks(np.arange(n), step=self._step, after=after)
-        return self.builder.finish()
+        finished = self.builder.finish()
+        if self.relay is not None:
+            self.relay.end(finished)
+        return finished
 
     def _columns(self, lanes: Ints, rows: Rows, lag: Lag) -> list[tuple[Rows, Lag]]:
         """One column for each time that a lane occurs."""

@@ -103,6 +103,8 @@ def pass_around(
     if lanes.sketch is not None:
         lanes.sketch.rings(lane, after, styles, first, length)
         return step + steps
+    if lanes.relay is not None:
+        styles, first = lanes.relay.shortened(styles, first, ring.size)
     some = np.arange(rings * length) if lanes.stands is None else lanes.stands.written(lane)
     each = styles[:, some if styles.shape[1] == rings * length else some // length]
     pieces = _ring_pieces(first, some, length, start)
@@ -110,6 +112,8 @@ def pass_around(
     part = Part(each[0], pieces[0])
     head = lanes.send(places.src, places.dst, [part], step, channel=channel[some], ready=ready)
     tail = _ring_rows(lanes, places, each[1:], pieces[1:], head, step + 1)
+    if lanes.relay is not None and steps > 1:
+        lanes.relay.laps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
     if steps > 1:
         lanes.passed(places.own, tail, step + steps - 1)
         lanes.wait(places.next, tail)

@@ -5,7 +5,7 @@ from netsim.lazy import promised
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from netsim.metrics.bound import bound_by, link_label
+    from netsim.metrics.bound import Causes, bound_by, link_label
     from netsim.metrics.critical import CriticalPath, critical_path, narrowest
     from netsim.metrics.ends import receivers, senders
     from netsim.metrics.gpus import GpuTime, arrivals, gpu_time
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __getattr__ = promised(
     __name__,
-    bound="bound_by link_label",
+    bound="Causes bound_by link_label",
     critical="CriticalPath critical_path narrowest",
     ends="receivers senders",
     gpus="GpuTime arrivals gpu_time",
@@ -24,6 +24,7 @@ __getattr__ = promised(
 
 __all__ = [
     "IN_SECONDS",
+    "Causes",
     "CriticalPath",
     "GpuTime",
     "LinkLoad",

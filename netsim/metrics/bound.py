@@ -4,6 +4,9 @@ A first answer: the busiest link if it is busy most of the time, else the larges
 critical path. Knows Program and Timeline only.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
 from netsim.metrics.critical import CriticalPath, critical_path, narrowest
@@ -33,19 +36,45 @@ _KINDS = {
 }
 
 
-def bound_by(program: Program, timeline: Timeline, use: LinkUse | None = None) -> str:
-    """What a run would have to get more of to be faster; `use` is that of its links, if known."""
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """What the time of a run goes to: the part of each cause; and the seconds of its transfers by
+    the kind of link that makes them take as long, for whom it concerns.
+    """
+
+    shares: Mapping[str, float]
+    transfers: Callable[[], Mapping[str, float]]
+
+
+def bound_by(
+    program: Program,
+    timeline: Timeline,
+    use: LinkUse | None = None,
+    causes: Causes | None = None,
+) -> str:
+    """What a run would have to get more of to be faster; `use` is that of its links and `causes`
+    are those of its time, if known.
+    """
     if timeline.makespan <= 0:
         return "nothing"
     use = link_use(program, timeline) if use is None else use
     most = float(use.utilisation.max(initial=0.0))
-    path = critical_path(program, timeline)
-    shares = path.shares()
+    causes = _causes(program, timeline) if causes is None else causes
+    shares = causes.shares
     cause = max(shares, key=lambda name: shares[name])
     if most >= BUSY or (cause == "transfer" and most >= shares[cause] * BUSY):
         return _busiest(program.links, use)
-    what = _serial(program, timeline, path) if cause == "transfer" else cause
+    what = cause
+    if cause == "transfer":
+        transfers = causes.transfers()
+        what = f"serial transfers ({max(transfers, key=lambda kind: transfers[kind])})"
     return f"{what} {shares[cause]:.0%}".replace("%", " %")
+
+
+def _causes(program: Program, timeline: Timeline) -> Causes:
+    """Those of the critical path."""
+    path = critical_path(program, timeline)
+    return Causes(path.shares(), lambda: _transfers(program, timeline, path))
 
 
 def link_label(table: LinkTable, link: int) -> tuple[str, str]:
@@ -82,15 +111,19 @@ def _count(table: LinkTable, link: int) -> int:
     return 1 if table.count is None else int(table.count[link])
 
 
-def _serial(program: Program, timeline: Timeline, path: CriticalPath) -> str:
-    """Transfers one after another: each fills its link, but no link is in use all the time.
-
-    Of links that are as narrow as each other the first by name counts, for a way has no order.
-    """
+def _transfers(program: Program, timeline: Timeline, path: CriticalPath) -> dict[str, float]:
+    """Transfers one after another: each fills its link, but no link is in use all the time."""
     seconds: dict[str, float] = {}
     for row in path.rows.tolist():
-        kinds = {link_label(program.links, link)[0] for link in narrowest(program, row)}
-        kind = min(kinds, default="own rate")
+        kind = narrowest_kind(program, row)
         took = float(timeline.end[row] - timeline.start[row])
         seconds[kind] = seconds.get(kind, 0.0) + took
-    return f"serial transfers ({max(seconds, key=lambda kind: seconds[kind])})"
+    return seconds
+
+
+def narrowest_kind(program: Program, row: int) -> str:
+    """The kind of link that makes a row take as long; of kinds as narrow as each other the first by
+    name counts, for a way has no order.
+    """
+    kinds = {link_label(program.links, link)[0] for link in narrowest(program, row)}
+    return min(kinds, default="own rate")

@@ -31,11 +31,11 @@ class LinkUse:
         return np.argsort(-self.utilisation, kind="stable")[:count]
 
 
-def link_amounts(program: Program) -> NDArray[np.float64]:
-    """What all rows together draw on every link of the program."""
+def link_amounts(program: Program, times: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """What all rows together draw on every link of the program, each so many times (once)."""
     paths = program.paths
     placed = program.path >= 0
-    amount = program.schedule.amount[placed]
+    amount = program.schedule.amount[placed] * (1.0 if times is None else times[placed])
     by_path = np.bincount(program.path[placed], amount, minlength=len(paths))
     drawn = np.repeat(by_path, np.diff(paths.ptr)) * paths.weight
     amounts = np.zeros(len(program.links))
@@ -45,9 +45,13 @@ def link_amounts(program: Program) -> NDArray[np.float64]:
 
 def link_use(program: Program, timeline: Timeline) -> LinkUse:
     """Amount and utilisation, averaged over the makespan, of every link in use."""
-    amounts = link_amounts(program)
+    return use_of(program, link_amounts(program), timeline.makespan)
+
+
+def use_of(program: Program, amounts: NDArray[np.float64], seconds: float) -> LinkUse:
+    """The utilisation of links that carry such amounts in so many seconds."""
     link = np.flatnonzero(amounts > 0)
-    room = capacity_room(program.links, link, np.array([0.0, timeline.makespan]))[:, 0]
+    room = capacity_room(program.links, link, np.array([0.0, seconds]))[:, 0]
     return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
 
 
@@ -59,10 +63,7 @@ def extended_use(long: Run, short: Run, times: float) -> LinkUse:
     amounts = link_amounts(program)
     added = amounts - link_amounts(before)
     seconds = timeline.makespan + times * (timeline.makespan - earlier.makespan)
-    amounts += times * added
-    link = np.flatnonzero(amounts > 0)
-    room = capacity_room(program.links, link, np.array([0.0, seconds]))[:, 0]
-    return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
+    return use_of(program, amounts + times * added, seconds)
 
 
 def same_links(one: LinkTable, other: LinkTable) -> bool:

@@ -49,12 +49,14 @@ class _Edges:
     relay: Ints  # the rank from which data leaves its host
 
 
-def classes(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) -> Classes | None:
+def classes(
+    skeleton: Skeleton, topology: Topology, device: NDArray[np.int32], most: int = MOST_ROUNDS
+) -> Classes | None:
     """The classes on one topology; None if they are not found in as many rounds as may be."""
     edges = _edges(skeleton, topology, device)
     found = _at_first(skeleton, topology, device)
     known, size = _number(found), len(edges.wire) + len(found.wires) + len(found.blocks)
-    for _ in range(min(MOST_ROUNDS, max(LEAST_ROUNDS, MOST_WORK // size))):
+    for _ in range(min(most, max(LEAST_ROUNDS, MOST_WORK // size))):
         found = _round(skeleton, edges, found)
         number = _number(found)
         if number == known:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.program.refine import Classes, Colours, classes, holds, mixed
+from netsim.program.refine import MOST_ROUNDS, Classes, Colours, classes, holds, mixed
 from netsim.schedule import Alike, Fold, Skeleton, Symmetry
 from netsim.topology import Topology
 
@@ -15,11 +15,12 @@ def symmetry_of(
     topology: Topology,
     device: NDArray[np.int32],
     checks: Sequence[Skeleton] = (),
+    rounds: int = MOST_ROUNDS,
 ) -> Symmetry | None:
     """What of a skeleton is alike on a topology; None if that is not found, or if further hops
-    (`checks`) are not alike where it is.
+    (`checks`) are not alike where it is, or not in so many rounds.
     """
-    found = classes(skeleton, topology, device)
+    found = classes(skeleton, topology, device, rounds)
     if found is None or not all(holds(found, one, topology, device) for one in checks):
         return None
     copies = _lanes(skeleton, found.blocks)

@@ -39,6 +39,7 @@ UNUSED = {
     "netsim.collectives.races",
     "netsim.collectives.binomial",
     "netsim.departures",
+    "netsim.relayed",
     "networkx",
     "pandas",
     "matplotlib",
@@ -97,7 +98,10 @@ def test_importing_a_part_is_light(module: str, without: tuple[str, ...]) -> Non
 
 def test_a_ring_on_a_graph_imports_nothing_of_nccl_training_or_sweeps(tmp_path: Path) -> None:
     (tmp_path / "ring.yaml").write_text(RING)
-    found = command(tmp_path, "run", "ring.yaml", "-q", "--format", "csv", "-o", "out")
+    asked = ("run", "ring.yaml", "-q", "--format", "csv", "-o", "out")
+    found = command(tmp_path, *asked)
+    if "numba" in found:  # the first that uses machine code compiles it
+        found = command(tmp_path, *asked)
     assert (tmp_path / "out/results.csv").is_file()
     assert not found & UNUSED
     assert "netsim.collectives.ring" in found
@@ -105,7 +109,10 @@ def test_a_ring_on_a_graph_imports_nothing_of_nccl_training_or_sweeps(tmp_path: 
 
 
 def test_expect_imports_nccl_but_no_training_or_textbook(tmp_path: Path) -> None:
-    found = command(tmp_path, "expect", "dgx-h100", "all_reduce", "--sizes", "8:8:2")
+    asked = ("expect", "dgx-h100", "all_reduce", "--sizes", "8:8:2")
+    found = command(tmp_path, *asked)
+    if "numba" in found:
+        found = command(tmp_path, *asked)
     assert "netsim.nccl.schedules" in found
     used = {"llvmlite", "numpy.ma"}  # by machine code that is kept; by numpy
     assert not found & ({*HEAVY, "rich", "sqlite3", "netsim.tune"} - used)

@@ -1,0 +1,181 @@
+"""Long rings followed without a row a step take the times of those in full."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netsim.prepared import Prepared, prepare
+from netsim.relay import laps
+from netsim.relayed import Relayed, relayed
+from netsim.results import Row
+from netsim.scenario.cells import expand
+from netsim.simulate import simulate_size
+from netsim.textbook import RELAYS
+from netsim.yamlio.source import parse_source
+
+MIB = 1 << 20
+FABRICS = {
+    "torus": "graph: {kind: torus, dims: [3, 5], bandwidth: 50GB/s, latency: 1us}",
+    "line": "graph: {kind: ring, gpus: 11, bandwidth: 20GB/s, latency: 700ns}",
+    "fat-tree": "machine: dgx-h100, nodes: 9, fabric: {kind: fat-tree, k: 8, levels: 3}",
+    "old fat-tree": "machine: dgx-1-v100, nodes: 5, fabric: {kind: fat-tree, k: 8, levels: 2}",
+    "rails": "machine: dgx-a100, nodes: 7, fabric: {kind: rail-optimized, nodes_per_unit: 3}",
+    "oversubscribed": "machine: dgx-h100, nodes: 7, fabric: {kind: leaf-spine, nodes_per_leaf: 2, "
+    "oversubscription: 4}",
+    "scattered": "machine: dgx-h100, nodes: 7, placement: random, seed: 5, fabric: "
+    "{kind: leaf-spine, nodes_per_leaf: 2}",
+    "part of a host": "machine: dgx-h100, nodes: 6, gpus_per_node: 3, fabric: {kind: fat-tree}",
+    "mixed": "groups: [{machine: dgx-h100, nodes: 3}, {machine: dgx-a100, nodes: 4}]",
+    "slow link": "machine: dgx-h100, nodes: 7, fabric: {kind: leaf-spine, nodes_per_leaf: 2}, "
+    "faults: [{link: node3.nic4-leaf1, bandwidth: 40%}]",
+    "slow cable": "machine: dgx-h100, nodes: 7, fabric: {kind: leaf-spine, nodes_per_leaf: 1, "
+    "spines: 4}, faults: [{link: leaf2-spine1, bandwidth: 1%}, {link: leaf4-spine0, latency: 9us}]",
+}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small rings are followed, and nothing is folded; operations in full are repeated as often."""
+    monkeypatch.setattr("netsim.timing.FEW_ROWS", 10**9)
+    monkeypatch.setattr("netsim.timing.MANY_ROWS", 10**9)
+    monkeypatch.setattr("netsim.textbook.LONG_ROWS", 0)
+    monkeypatch.setattr("netsim.textbook._stands", lambda *_: None)
+
+
+def ready(
+    cluster: str, collective: str, algorithm: str, size: int, more: str = "", fold: str = "auto"
+) -> Prepared:
+    work = f"collective: {collective}, algorithm: {algorithm}, sizes: [{size}B]{more}"
+    text = f"cluster: {{{cluster}}}\nworkload: {{{work}}}\nfold: {fold}\n"
+    return prepare(expand(parse_source(text, "scene.yaml"))[0])
+
+
+def even(one: Prepared, times: int) -> int:
+    return 4 * len(one.gpus) ** 2 * times
+
+
+def both(cluster: str, collective: str, algorithm: str, times: int, more: str = "") -> list[Row]:
+    """The row of what is followed, and of what is run in full."""
+    size = even(ready(cluster, collective, algorithm, MIB), times)
+    cases = [ready(cluster, collective, algorithm, size, more, fold) for fold in ("auto", "off")]
+    return [simulate_size(case, size)[0] for case in cases]
+
+
+def found_in(cluster: str, collective: str, algorithm: str, more: str = "") -> Relayed | str:
+    one = ready(cluster, collective, algorithm, MIB, more)
+    whole = one.collective(even(one, 3))
+    return relayed(whole, algorithm, one.parameters, one.topology, one.gpus)
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), sorted(RELAYS))
+@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize("times", [1, 5000])
+def test_the_time_is_that_of_all_steps(
+    fabric: str, collective: str, algorithm: str, times: int
+) -> None:
+    here, there = both(FABRICS[fabric], collective, algorithm, times)
+    assert here.time_us == pytest.approx(there.time_us, rel=1e-9)
+    assert here.inplace_time_us == pytest.approx(there.inplace_time_us, rel=1e-9)
+    if (fabric, algorithm) == ("mixed", "hierarchical"):  # several ways are as long as each other
+        return
+    assert here.bound_by == there.bound_by
+
+
+@pytest.mark.parametrize("fabric", [name for name in FABRICS if name != "slow cable"])
+def test_rings_are_followed_where_no_link_is_crowded(fabric: str) -> None:
+    found = found_in(FABRICS[fabric], "all_reduce", "ring")
+    assert isinstance(found, Relayed)
+    ranks = found.relay.ranks
+    assert len(found.program) == 4 * ranks  # three steps, and marks
+    full, short = both(FABRICS[fabric], "all_reduce", "ring", 1)[::-1]
+    assert (short.rows, full.rows) == (4 * ranks, (2 * ranks - 1) * ranks)
+
+
+def test_one_slow_link_of_many_changes_the_time() -> None:
+    cluster = "machine: dgx-h100, nodes: 61, fabric: {kind: fat-tree}"
+    whole, slow = (
+        simulate_size(ready(c, "all_reduce", "ring", even(ready(c, "all_reduce", "ring", MIB), 9)),
+                      even(ready(c, "all_reduce", "ring", MIB), 9))[0]
+        for c in (cluster, f"{cluster}, faults: [{{link: node40.nic0-leaf45, bandwidth: 20%}}]")
+    )  # fmt: skip
+    assert slow.time_us is not None
+    assert whole.time_us is not None
+    assert slow.time_us > whole.time_us * 1.5
+
+
+CROWDED = [
+    ("machine: dgx-h100, nodes: 6, nics_per_node: 4", "hierarchical", ""),
+    ("machine: dgx-h100, nodes: 6, fabric: {kind: leaf-spine, nodes_per_leaf: 1, "
+     "oversubscription: 4}", "hierarchical", ""),
+    ("graph: {kind: switch, gpus: 6, bandwidth: 50GB/s}", "ring", ", parameters: {channels: 2}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "algorithm", "more"), CROWDED)
+def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str, more: str) -> None:
+    one = ready(cluster, "all_reduce", algorithm, MIB, more)
+    size = even(one, 3)
+    assert one.relayed(size) is None
+    why = found_in(cluster, "all_reduce", algorithm, more)
+    if "channels" not in more:
+        assert isinstance(why, str)
+        assert "is asked for" in why
+    here, there = both(cluster, "all_reduce", algorithm, 3, more)
+    assert here == there
+
+
+def test_unequal_chunks_are_run_in_full() -> None:
+    one = ready(FABRICS["rails"], "all_reduce", "ring", MIB)
+    found = one.alikeness(one.collective(even(one, 1) + 4))
+    assert found is not None
+    assert found.steps is None
+    assert found.rows == found.full
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "single_process",
+        "{style: single_process, host: 3us}",
+        "{style: process_per_gpu, host: 40us, kernel: 5us}",
+    ],
+)
+@pytest.mark.parametrize("timing", ["throughput", "single"])
+def test_operations_follow_each_other_as_in_full(launch: str, timing: str) -> None:
+    """Ranks that are launched in turn, and those that end before others."""
+    rows = []
+    for fold in ("auto", "off"):
+        text = (
+            f"cluster: {{{FABRICS['rails']}}}\nworkload: {{collective: all_reduce, algorithm: "
+            f"ring, sizes: [{4 * 56 * 64}B], timing: {timing}}}\nlaunch: {launch}\nfold: {fold}\n"
+        )
+        one = prepare(expand(parse_source(text, "scene.yaml"))[0])
+        rows.append(simulate_size(one, 4 * 56 * 64)[0])
+    assert rows[0].rows != rows[1].rows
+    assert rows[0].time_us == pytest.approx(rows[1].time_us, rel=1e-9)
+    assert rows[0].approximation == rows[1].approximation
+
+
+@given(
+    ends=st.lists(st.sampled_from([0.0, 0.5, 3.0, 40.0]), min_size=2, max_size=23),
+    kinds=st.lists(st.sampled_from([0.0, 1e-3, 1.0, 1.25]), min_size=1, max_size=3),
+    seed=st.integers(0, 9999),
+    steps=st.integers(0, 120),
+)
+def test_laps_in_closed_form_are_those_one_by_one(
+    ends: list[float], kinds: list[float], seed: int, steps: int
+) -> None:
+    random = np.random.default_rng(seed)
+    begin = np.array([ends])
+    took = random.choice(kinds, begin.shape)
+    way = random.choice([0.0, 0.01, 0.7, 2.0], begin.shape)
+    long = np.stack([laps.in_closed_form(begin[0], took[0], way[0], steps)])
+    assert long == pytest.approx(laps.one_by_one(begin, took, way, steps), rel=1e-12, abs=1e-12)
+
+
+def test_the_engine_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were costs wrong, the first steps would not end as the engine says."""
+    monkeypatch.setattr("netsim.relay.replay.after", lambda ends, *_: ends)
+    why = found_in(FABRICS["fat-tree"], "all_reduce", "ring")
+    assert why == "its first steps end at other times than sums of their parts"
