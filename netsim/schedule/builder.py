@@ -24,7 +24,7 @@ from netsim.schedule.rows import (
 )
 
 After = tuple[ArrayLike, Lag]
-Joins = tuple[ArrayLike, ArrayLike, Lag]
+Joins = tuple[ArrayLike, ArrayLike, Lag | NDArray[np.int16]]
 Rows = NDArray[np.int32]
 
 MAX_ROWS = 2**31 - 1  # row numbers are int32
@@ -140,8 +140,8 @@ class Builder:
         """Append rows (arrays broadcast against each other) and return their numbers.
 
         `style` is a Style or numbers from `style()`. Each entry of `after` holds one earlier row
-        for every new row (-1: none) and the lag. `joins` gives any number of them instead, as
-        (pointers, rows, lag) in CSR form.
+        for every new row (-1: none) and the lag. `joins` gives any number of them instead, in CSR
+        form: pointers, rows, and a lag or the numbers of lags.
         """
         number = self.style(style) if isinstance(style, Style) else style
         given = [np.asarray(x, np.int32) for x in (number, src, dst, piece, step)]
@@ -155,8 +155,7 @@ class Builder:
         self._check_order(deps, first)
         self._columns.append(block)
         self._deps.append(deps)
-        self._rows += size
-        self._edges += len(deps[1])
+        self._rows, self._edges = first + size, self._edges + len(deps[1])
         return np.arange(first, first + size, dtype=np.int32)
 
     def marks(
@@ -243,7 +242,8 @@ class Builder:
         ptr, rows = np.asarray(joins[0], np.int64), np.asarray(joins[1], np.int32)
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
             raise ValueError(f"joins: pointers do not fit {size} rows and {len(rows)} dependencies")
-        lags = np.full(len(rows), self.lag(joins[2]), np.int16)
+        one = joins[2]
+        lags = np.full(len(rows), self.lag(one), np.int16) if isinstance(one, Lag) else one
         return np.diff(ptr).astype(np.int32), rows, lags
 
     def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:

@@ -161,59 +161,94 @@ class Weave:
         table = list(np.concatenate(self._blocks, axis=1))
         kind, src, dst, step, segment = table[:5]
         turns, size = len(segments.count), self._size
-        count = segments.count[:, segment]
-        deps = [*self._unrolled(turns, len(builder)), *_gated(gates, turns, size)]
+        joins = self._unrolled(builder, turns, gates)
         made = builder.rows(
-            self._styles(builder, np.broadcast_to(kind, count.shape), count).ravel(),
-            np.tile(src, turns),
-            np.tile(dst, turns),
+            self._styles(builder, kind, segment, segments).ravel(),
+            np.tile(src.astype(np.int32), turns),
+            np.tile(dst.astype(np.int32), turns),
             _pieces(builder, segments, table[4:], base, places=places).ravel(),
-            step=np.tile(step, turns),
-            after=deps,
+            step=np.tile(step.astype(np.int32), turns),
+            joins=joins,
         )
         return made.reshape(turns, size)
 
-    def _styles(self, builder: Builder, kind: Ints, count: Ints) -> Rows:
-        """Style numbers: of each kind and size there is one.
+    def _styles(self, builder: Builder, kind: Ints, segment: Ints, segments: Segments) -> Rows:
+        """Style numbers by turn: of each kind and size there is one.
 
         Messages of later turns follow others of their connection.
         """
-        kinds, kind = list(self.kinds), kind.copy()
+        kinds = list(self.kinds)
+        later = np.arange(len(kinds))
         for number, first in enumerate(kinds[:]):
             if first.path.handling != NO_HANDLING and not first.follows:
-                kind[1:][kind[1:] == number] = len(kinds)
+                later[number] = len(kinds)
                 kinds.append(replace(first, follows=True))
-        sizes, which = np.unique(count, return_inverse=True)
-        code = kind * len(sizes) + which.reshape(kind.shape)
-        found, place = np.unique(code, return_inverse=True)
-        numbers = [
-            builder.style(kinds[c // len(sizes)].of(sizes[c % len(sizes)] * builder.element_bytes))
-            for c in found.tolist()
-        ]
-        return np.array(numbers, np.int32)[place].reshape(kind.shape)
+        sizes, which = np.unique(segments.count, return_inverse=True)
+        which = which.reshape(segments.count.shape)
+        different = np.column_stack([np.arange(len(which)) == 0, which])
+        patterns, turn = np.unique(different, axis=0, return_inverse=True)
+        found: dict[int, int] = {}
+        columns = []
+        for first_turn, *size_of in patterns.tolist():
+            code = (kind if first_turn else later[kind]) * len(sizes) + np.array(size_of)[segment]
+            codes, place = np.unique(code, return_inverse=True)
+            for c in codes.tolist():
+                if c not in found:
+                    style = kinds[c // len(sizes)].of(sizes[c % len(sizes)] * builder.element_bytes)
+                    found[c] = builder.style(style)
+            columns.append(np.array([found[c] for c in codes.tolist()], np.int32)[place])
+        return np.stack(columns)[turn.reshape(-1)]
 
-    def _unrolled(self, turns: int, first: int) -> list[tuple[Rows, Lag]]:
-        size, deps = self._size, list[tuple[Rows, Lag]]()
-        turn = np.arange(turns)[:, None]
-        for lag, parts in self._edges.items():
-            row, earlier, back = (np.concatenate(column) for column in zip(*parts, strict=True))
-            order = np.argsort(row, kind="stable")
-            row, earlier, back = row[order], earlier[order], back[order]
-            place = np.arange(len(row)) - np.searchsorted(row, row)
-            for column in range(int(place.max(initial=-1)) + 1):
-                mine = place == column
-                which, ago = np.full(size, -1), np.zeros(size, np.int64)
-                which[row[mine]], ago[row[mine]] = earlier[mine], back[mine]
-                rows = first + (turn - ago) * size + which
-                rows = np.where((which >= 0) & (turn >= ago), rows, -1)
-                if rows.max(initial=-1) >= 0:
-                    deps.append((rows.ravel().astype(np.int32), lag))
-        return deps
+    def _unrolled(
+        self, builder: Builder, turns: int, gates: Sequence[tuple[Rows, Lag]]
+    ) -> tuple[Ints, Rows, NDArray[np.int16]]:
+        """What the rows of all turns wait for, as pointers, rows and lags."""
+        row, earlier, back, lag = self._sorted_edges(builder, turns)
+        size, first = self._size, len(builder)
+        target = (earlier - back * size + first).astype(np.int32)
+        counts, rows, lags = list[Ints](), list[Rows](), list[NDArray[np.int16]]()
+        settled = min(turns, int(back.max(initial=0)))
+        for turn in range(settled):  # the first ones have fewer before them
+            mine = back <= turn
+            counts.append(np.bincount(row[mine], minlength=size))
+            rows.append(target[mine] + np.int32(turn * size))
+            lags.append(lag[mine])
+        rest = np.arange(settled, turns, dtype=np.int32)[:, None] * np.int32(size)
+        counts.append(np.tile(np.bincount(row, minlength=size), len(rest)))
+        rows.append((target[None] + rest).ravel())
+        lags.append(np.tile(lag, len(rest)))
+        ptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+        joins = ptr, np.concatenate(rows), np.concatenate(lags)
+        return _gated(builder, joins, gates) if gates else joins
+
+    def _sorted_edges(self, builder: Builder, turns: int) -> tuple[Ints, Ints, Ints, Any]:
+        """Row, earlier row, turns between and number of the lag of all edges, by row."""
+        parts = [np.zeros((4, 0), np.int64)]
+        for lag, edges in self._edges.items():
+            row, earlier, back = (np.concatenate(column) for column in zip(*edges, strict=True))
+            parts.append(np.stack([row, earlier, back, np.full(len(row), builder.lag(lag))]))
+        every = np.concatenate(parts, axis=1)
+        every = every[:, every[2] < turns]
+        row, earlier, back, number = every[:, np.argsort(every[0], kind="stable")]
+        return row, earlier, back, number.astype(np.int16)
 
 
-def _gated(gates: Sequence[tuple[Rows, Lag]], turns: int, size: int) -> list[tuple[Rows, Lag]]:
-    none = np.full((turns - 1) * size, -1, np.int32)
-    return [(np.concatenate([rows, none]), lag) for rows, lag in gates]
+def _gated(
+    builder: Builder,
+    joins: tuple[Ints, Rows, NDArray[np.int16]],
+    gates: Sequence[tuple[Rows, Lag]],
+) -> tuple[Ints, Rows, NDArray[np.int16]]:
+    """The same, and the rows of the first turn wait for those in `gates` besides."""
+    ptr, rows, lags = joins
+    owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    for earlier, lag in gates:
+        there = np.flatnonzero(earlier >= 0)
+        owner = np.append(owner, there)
+        rows = np.append(rows, earlier[there])
+        lags = np.append(lags, np.full(len(there), builder.lag(lag), np.int16))
+    order = np.argsort(owner, kind="stable")
+    counts = np.bincount(owner, minlength=len(ptr) - 1)
+    return np.append(0, np.cumsum(counts)), rows[order], lags[order]
 
 
 def _pieces(
@@ -221,10 +256,10 @@ def _pieces(
 ) -> Rows:
     """The pieces of all rows; without places, one for each size."""
     segment = table[0]
-    count = segments.count[:, segment]
     if not places:
-        sizes, which = np.unique(count, return_inverse=True)
-        return builder.pieces(sizes)[which.reshape(count.shape)]
+        sizes, which = np.unique(segments.count, return_inverse=True)
+        return builder.pieces(sizes)[which.reshape(segments.count.shape)][:, segment]
+    count = segments.count[:, segment]
     source, target = (_position(segments, segment, table[k : k + 4], base) for k in (1, 5))
     own = segments.offset[:, segment] + table[9]
     made = builder.pieces(count.ravel(), source.ravel(), target.ravel(), own.ravel())
