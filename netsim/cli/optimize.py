@@ -1,11 +1,9 @@
 """`netsim optimize`: the best of the cells that a scenario's sweep declares, as a scenario file."""
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 
 from netsim.cli.arguments import ScenarioName, Settings
 from netsim.cli.bar import bar_over
@@ -18,10 +16,12 @@ from netsim.results import csv_text, open_folder
 from netsim.results.folder import check_writable
 from netsim.runs import find_scenario, load_source
 from netsim.scenario.cells import Expansion, expand_all
-from netsim.scenario.conditions import parse_condition
 from netsim.sweep.bills import check_prices
+from netsim.sweep.constraints import FIGURES, PRICED, constraints_of, nearest_misses
 from netsim.sweep.manifest import about
 from netsim.sweep.search import OBJECTIVES, Search, Trial, best_of, trials
+from netsim.training.details import OF_MODEL
+from netsim.yamlio.dump import dump
 
 BEST = "best.yaml"
 
@@ -65,7 +65,8 @@ def command(
     if len(cells) < 2:
         raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
     check_prices(cells)
-    search = Search(cells, _objective(objective, expansion), _conditions(constraint), "auto")
+    constraints = constraints_of(constraint or [], cells)
+    search = Search(cells, _objective(objective, expansion), constraints, "auto")
     name = f"{cells[0].scenario.name or found.path.stem}"
     folder = output or Path("reports") / f"{name}-optimized"
     manifest = about(expansion, found.path, settings or [], "auto")
@@ -102,16 +103,6 @@ def _objective(given: str, expansion: Expansion) -> str:
     return given or ("step_time_us" if training else "time_us")
 
 
-def _conditions(texts: list[str] | None) -> list[Any]:
-    found = []
-    for text in texts or []:
-        try:
-            found.append(parse_condition(text, ()))
-        except ValueError as error:
-            raise InputError(f"--subject-to: {error}") from None
-    return found
-
-
 def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
     """Print the best and write the scenario that reproduces it."""
     best = best_of(looked, search.objective)
@@ -120,15 +111,27 @@ def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
     typer.echo(f"{len(looked)} of {len(search.cells)} cells looked at, {failed} failed, "
                f"{out - failed if out > failed else 0} outside the constraints")  # fmt: skip
     if best is None:
-        raise InputError("no cell meets the constraints", hint=f"see {folder / 'results.csv'}")
+        raise _none(search, looked, folder)
     typer.echo(f"best: {named(best.cell.axes)}")
+    said = {search.objective, *FIGURES, *PRICED, *OF_MODEL, *search.constraints.names}
     for name, value in best.figures.items():
-        if value is not None:
+        if value is not None and name in said:
             typer.echo(f"  {name:<14}{value:>16,.6g}")
     data = {key: value for key, value in best.cell.source.data.items() if key != "sweep"}
     data["name"] = f"{data.get('name', 'scenario')}-best"
-    text = yaml.safe_dump(json.loads(json.dumps(data, default=str)), sort_keys=False)
     note = f"# The best of {len(looked)} cells by {search.objective}; netsim run reproduces it.\n"
-    path = write_text(folder / BEST, note + text)
+    path = write_text(folder / BEST, note + dump(data))
     typer.echo(f"wrote {path}", err=True)
     return best
+
+
+def _none(search: Search, looked: list[Trial], folder: Path) -> InputError:
+    """Why there is no best cell."""
+    see = f"see {folder / 'results.csv'}"
+    ran = [trial for trial in looked if trial.row.status == "ok"]
+    if not ran:
+        return InputError(f"every cell failed, the first with {looked[0].row.error}", hint=see)
+    if all(trial.figures.get(search.objective) is None for trial in ran):
+        return InputError(f"--objective {search.objective}: no cell has such a figure", hint=see)
+    why = nearest_misses(search.constraints, [(one.cell.axes, one.figures) for one in ran])
+    return InputError(f"no cell meets the constraints: {why}", hint=see)

@@ -1,15 +1,13 @@
-"""The bill of a topology: its parts are counted from its nodes and links, then priced."""
+"""The bill of a cluster: its parts are counted from its fabric, then priced at their line rates."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from netsim.costs.prices import Part, Prices
+from netsim.topology.cluster import Cluster
 
-from netsim.costs.prices import Prices
-from netsim.topology import LINK_KINDS, NODE_KINDS, Topology
-
-_FABRIC = [LINK_KINDS.index(kind) for kind in ("nic", "fabric")]
+Lot = tuple[Part, float]
 
 
 @dataclass(frozen=True)
@@ -24,36 +22,42 @@ class Bill:
     power_w: float
 
 
-def bill_of(topology: Topology, gpu_models: Sequence[str], prices: Prices) -> Bill:
-    """Price what a topology has: every cable joins two ports, with a transceiver at either end.
+def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill:
+    """Price what a cluster has: every cable joins two ports, with a transceiver at either end.
 
-    `gpu_models` names the model of every GPU. Links inside a host belong to the host; NICs without
-    a cable (of a host that is alone) and dead links count for nothing.
+    `gpu_models` names the model of every GPU. Links inside a host belong to the host; the NICs of a
+    host that is alone have no cable and count for nothing.
     """
-    links, kinds = topology.links, topology.node_kinds
-    nic, switch = NODE_KINDS.index("nic"), NODE_KINDS.index("switch")
-    between = np.isin(links.kind, _FABRIC) & (links.bandwidth > 0)
-    usd = watts = 0.0
-    for model, count in Counter(gpu_models).items():
-        part = prices.of_gpu(model)
-        usd, watts = usd + count * part.usd, watts + count * part.watts
-    nics = set(np.flatnonzero(kinds == nic).tolist()) & set(links.tail[between].tolist())
-    cables = 0.0
-    ports = zip(links.tail[between].tolist(), links.bandwidth[between].tolist(), strict=True)
-    for tail, rate in ports:  # a link is half a cable: one end, with its port and transceiver
-        cables += 0.5
-        parts = [(prices.of_port("optic", rate), 1.0), (prices.cable["any"], 0.5)]
-        if tail in nics:
-            parts.append((prices.of_port("nic", rate), 1.0))
-        elif kinds[tail] == switch:
-            parts.append((prices.of_port("switch_port", rate), 1.0))
-        for part, times in parts:
-            usd, watts = usd + times * part.usd, watts + times * part.watts
+    fabric, nics = cluster.fabric, len(cluster.ports) if cluster.fabric else 0
+    lots = [(prices.of_gpu(model), float(n)) for model, n in Counter(gpu_models).items()]
+    lots += _network(cluster, prices)
     return Bill(
-        switches=int((kinds == switch).sum()),
-        cables=round(cables),
-        nics=len(nics),
-        gpus=len(topology),
-        cost_usd=usd,
-        power_w=watts,
+        switches=len(fabric.switches) if fabric else 0,
+        cables=len(fabric.tail) // 2 if fabric else 0,
+        nics=nics,
+        gpus=len(cluster.topology),
+        cost_usd=sum(part.usd * times for part, times in lots),
+        power_w=sum(part.watts * times for part, times in lots),
     )
+
+
+def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:
+    """NICs by what all their ports carry together; cables by the line rate of one of them."""
+    fabric = cluster.fabric
+    if fabric is None:
+        return
+    nics = cluster.ports.rate.tolist()
+    for rate, count in Counter(nics).items():
+        yield prices.of_port("nic", rate), float(count)
+    planes = fabric.access // 2 // max(1, len(nics))
+    for rate, count in Counter(nics).items():
+        yield from _cables(rate / planes, planes * count, 1, prices)
+    usable = cluster.transport.usable if cluster.transport else 1.0
+    for rate, count in Counter(fabric.bandwidth[fabric.access :: 2].tolist()).items():
+        yield from _cables(rate / usable, count, 2, prices)
+
+
+def _cables(rate: float, count: int, switch_ports: int, prices: Prices) -> Iterator[Lot]:
+    yield prices.cable["any"], float(count)
+    yield prices.of_port("optic", rate), 2.0 * count
+    yield prices.of_port("switch_port", rate), float(switch_ports * count)

@@ -51,6 +51,13 @@ class Condition:
         """Whether it holds where `lookup` gives the value of a key."""
         return bool(_value(self.tree, lookup, self.text))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys that it speaks of."""
+        found: list[str] = []
+        _value(self.tree, found.append, self.text, trial=True)
+        return tuple(dict.fromkeys(found))
+
 
 def parse_condition(text: str, path: KeyPath) -> Condition:
     """A condition from its text; `ValueError` says what cannot be read."""

@@ -1,12 +1,15 @@
 """What the cells of a sweep cost: costs.csv, a line a cell."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
 from netsim import costs
-from netsim.answers import prepare_any
 from netsim.files import write_text
 from netsim.scenario.cells import Cell
+from netsim.topology.build import build_cluster
+from netsim.topology.cluster import Cluster
+from netsim.topology.config import ClusterConfig, Group
 
 COSTS = "costs.csv"
 COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
@@ -20,10 +23,32 @@ def bill(cell: Cell) -> "costs.Bill | None":
     models = [
         group.loaded.machine.gpu.model
         for group in config.members
-        for _ in range(group.nodes * (group.gpus_per_node or group.loaded.machine.gpu.count))
+        for _ in range(group.nodes * _gpus_of(group))
     ]
-    topology = prepare_any(cell).topology
-    return costs.bill_of(topology, models[: len(topology)], costs.load_prices(name))
+    return costs.bill_of(_healthy(cell.cluster, config), models, costs.load_prices(name))
+
+
+_MADE: OrderedDict[str, Cluster] = OrderedDict()
+_MOST_MADE = 32
+
+
+def _healthy(key: str, config: ClusterConfig) -> Cluster:
+    """The cluster as it was bought, whatever has failed since; `key` stands for its section."""
+    if not key or key not in _MADE:
+        made = build_cluster(config.model_copy(update={"faults": ()}))
+        if not key:
+            return made
+        _MADE[key] = made
+    while len(_MADE) > _MOST_MADE:
+        _MADE.popitem(last=False)
+    return _MADE[key]
+
+
+def _gpus_of(group: Group) -> int:
+    """GPUs of a host that are in use."""
+    if group.gpus is not None:
+        return len(group.gpus)
+    return group.gpus_per_node or group.loaded.machine.gpu.count
 
 
 def check_prices(cells: Sequence[Cell]) -> None:

@@ -14,8 +14,8 @@ from netsim.answers import prepare_any
 from netsim.errors import InputError, NetsimError
 from netsim.results import Folder, Row
 from netsim.scenario.cells import Cell
-from netsim.scenario.conditions import Condition
-from netsim.sweep.bills import bill
+from netsim.sweep.bills import COLUMNS, bill
+from netsim.sweep.constraints import FIGURES, Constraints
 from netsim.sweep.orders import answers
 from netsim.sweep.tables import time_of
 from netsim.sweep.tasks import Task
@@ -49,7 +49,7 @@ class Search:
 
     cells: Sequence[Cell]
     objective: str
-    constraints: Sequence[Condition]
+    constraints: Constraints
     engine: str
 
     def trial(self, cell: Cell, folder: Folder) -> Trial:
@@ -65,32 +65,15 @@ class Search:
                 keep(folder, task, answer, {})
         row = folder.finished[task.key]
         figures = _figures(cell, row)
-        return Trial(cell, row, figures, self._allowed(cell, figures))
-
-    def _allowed(self, cell: Cell, figures: Mapping[str, Any]) -> bool:
-        def lookup(key: str) -> Any:
-            if key in figures:
-                return figures[key]
-            if key in cell.axes:
-                return cell.axes[key]
-            known = ", ".join([*figures, *cell.axes])
-            raise InputError(f"constraint: unknown figure '{key}'; known: {known}")
-
-        try:
-            return all(condition.holds(lookup) for condition in self.constraints)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"constraint: {error}") from None
+        return Trial(cell, row, figures, self.constraints.hold(cell.axes, figures))
 
 
 def _figures(cell: Cell, row: Row) -> dict[str, Any]:
     """What objectives and constraints can speak of."""
-    figures: dict[str, Any] = {
-        name: getattr(row, name)
-        for name in ("time_us", "busbw_GBps", "algbw_GBps", "step_time_us", "ranks", "nodes")
-    }
+    figures: dict[str, Any] = {name: getattr(row, name) for name in FIGURES} | dict(row.details)
     priced = bill(cell)
     if priced is not None:
-        for name in ("switches", "cables", "nics", "gpus", "cost_usd", "power_w"):
+        for name in COLUMNS:
             figures[name] = getattr(priced, name)
         figures["time_x_cost"] = time_of(row) * priced.cost_usd
     return figures
@@ -147,7 +130,8 @@ def _optuna() -> Any:
         return import_module("optuna")
     except ImportError:
         raise InputError(
-            f"more than {EXHAUSTIVE} cells need optuna", hint="pip install 'netsim[optimize]'"
+            f"to try some of many cells (--trials, or more than {EXHAUSTIVE}) needs optuna",
+            hint="pip install 'netsim[optimize]'",
         ) from None
 
 

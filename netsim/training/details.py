@@ -6,6 +6,11 @@ from netsim.training.fitting import memories
 from netsim.training.run import Step
 
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
+OF_MODEL = ("mfu_pct", "tokens_per_s", "memory_GB", "states_GB", "activations_GB")
+NAMES = (
+    "step_time_us", "computing_us", *(f"exposed_{kind}_us" for kind in KINDS), "idle_us",
+    "hidden_us", "overlap_pct", "bubble_pct", *OF_MODEL,
+)  # fmt: skip
 WORD = re.compile(r"[a-z]+")
 # In the order in which they count: an expert-data-parallel group exchanges gradients, one of tensor
 # and context parallelism does what the first of both does.
@@ -56,10 +61,5 @@ def axis_of(group: str) -> str:
 def _of_model(step: Step) -> dict[str, float]:
     """What is known where the model is."""
     worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
-    return {
-        "mfu_pct": step.mfu * 100,
-        "tokens_per_s": step.tokens_per_second,
-        "memory_GB": worst.total / 1e9,
-        "states_GB": worst.states / 1e9,
-        "activations_GB": worst.activations / 1e9,
-    }
+    memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
+    return dict(zip(OF_MODEL, (step.mfu * 100, step.tokens_per_second, *memory), strict=True))

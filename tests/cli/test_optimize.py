@@ -59,7 +59,7 @@ def test_constraints_and_resumption(capsys) -> None:
     none = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q", "--resume",
                   "--subject-to", "cost_usd < 1")  # fmt: skip
     assert none.code == 2
-    assert "no cell meets the constraints" in none.err
+    assert "no cell meets the constraints: none has cost_usd < 1 (cost_usd is " in none.err
 
 
 def test_a_sampler_tries_some_and_the_same_ones_again(capsys) -> None:
@@ -75,15 +75,74 @@ def test_a_bill_counts_ports_cables_and_parts() -> None:
     config = ClusterConfig.model_validate(
         {"machine": "dgx-a100", "nodes": 2, "nics_per_node": 1, "fabric": {"kind": "single-switch"}}
     )
-    topology = build_cluster(config).topology
+    cluster = build_cluster(config)
     prices = load_prices()
-    found = bill_of(topology, ["A100 SXM4 80GB"] * 16, prices)
+    found = bill_of(cluster, ["A100 SXM4 80GB"] * 16, prices)
     assert (found.switches, found.cables, found.nics, found.gpus) == (1, 2, 2, 16)
     nic, port = prices.nic["200Gbps"], prices.switch_port["200Gbps"]
     optic, cable, gpu = prices.optic["200Gbps"], prices.cable["any"], prices.gpu["A100"]
     usd = 16 * gpu.usd + 2 * nic.usd + 2 * port.usd + 4 * optic.usd + 2 * cable.usd
     watts = 16 * gpu.watts + 2 * nic.watts + 2 * port.watts + 4 * optic.watts
     assert (found.cost_usd, found.power_w) == pytest.approx((usd, watts))
+
+
+BY_HAND = [
+    # Four hosts of 8 NICs. Each of 8 leaves, one a rail, has 4 of them below and as many cables up.
+    ("rail-optimized", {}, 32, 32),
+    ("leaf-spine", {}, 32, 32),
+    ("leaf-spine", {"oversubscription": 2}, 32, 16),
+    # 32 NICs need a fat tree of 6 ports a switch: 54 places, 54 cables below and above its middle.
+    ("fat-tree", {}, 32, 2 * 54),
+]
+
+
+@pytest.mark.parametrize(("kind", "numbers", "access", "trunk"), BY_HAND)
+@pytest.mark.parametrize(("nic", "machine"), [("200Gbps", "dgx-a100"), ("400Gbps", "dgx-h100")])
+def test_bills_of_fabrics_are_those_counted_by_hand(
+    kind, numbers, access, trunk, nic, machine
+) -> None:
+    fabric = {"kind": kind, **numbers}
+    config = {"machine": machine, "nodes": 4, "nic": nic, "fabric": fabric}
+    cluster = build_cluster(ClusterConfig.model_validate(config))
+    prices = load_prices()
+    found = bill_of(cluster, [], prices)
+    assert (found.nics, found.cables) == (32, access + trunk)
+    parts = (prices.nic[nic], prices.optic[nic], prices.switch_port[nic], prices.cable["any"])
+    counts = (32, 2 * (access + trunk), access + 2 * trunk, access + trunk)
+    usd = sum(part.usd * count for part, count in zip(parts, counts, strict=True))
+    watts = sum(part.watts * count for part, count in zip(parts, counts, strict=True))
+    assert (found.cost_usd, found.power_w) == pytest.approx((usd, watts))
+
+
+def test_parts_are_billed_at_the_rate_on_their_label() -> None:
+    """TCP takes 4.7 GB/s of a NIC whatever its rate; a NIC of two ports is still one NIC."""
+    prices = load_prices()
+    config = {"machine": "rtx4090-x8", "nodes": 2, "nic": "400Gbps"}
+    slow = bill_of(build_cluster(ClusterConfig.model_validate(config)), [], prices)
+    part, port, optic = (
+        getattr(prices, kind)["400Gbps"] for kind in ("nic", "switch_port", "optic")
+    )
+    cable = prices.cable["any"]
+    assert slow.cost_usd == 2 * (part.usd + port.usd + 2 * optic.usd + cable.usd)
+    config["fabric"] = {"kind": "dual-plane"}
+    two = bill_of(build_cluster(ClusterConfig.model_validate(config)), [], prices)
+    port, optic = prices.switch_port["200Gbps"], prices.optic["200Gbps"]
+    assert two.cables == 4
+    assert two.cost_usd == 2 * part.usd + 4 * (port.usd + 2 * optic.usd + cable.usd)
+
+
+def test_what_failed_was_bought_all_the_same(capsys) -> None:
+    text = (
+        SCENARIO.partition("sweep:")[0]
+        + """\
+sweep:
+  cluster.faults: [[], [{nic: node1.nic3}], [{link: leaf0-spine0, bandwidth: 0%}]]
+"""
+    )
+    Path("opt.yaml").write_text(text)
+    assert netsim(capsys, "run", "opt.yaml", "-q", "-o", "out").code == 0
+    assert len({row["cost_usd"] for row in rows("out/costs.csv")}) == 1
+    assert len(rows("out/costs.csv")) == 3
 
 
 def test_prices_of_ones_own(capsys) -> None:
@@ -103,7 +162,8 @@ def test_prices_of_ones_own(capsys) -> None:
         (["--objective", "tim_us"], "(did you mean time_us?)"),
         (["--objective", "cost_usd", "--set", "prices=null"], "--objective cost_usd: needs prices"),
         (["--subject-to", "cost <"], "--subject-to: expected a condition"),
-        (["--subject-to", "cost < 3"], "constraint: unknown figure 'cost'"),
+        (["--subject-to", "cost < 3"], "--subject-to: unknown figure 'cost'"),
+        (["--subject-to", "power_w < 3", "--set", "prices=null"], "power_w needs prices"),
         (["--set", "sweep={}"], "declares no choices"),
         (["--set", "prices=none.yaml"], "none.yaml: no such file"),
     ],
@@ -113,6 +173,74 @@ def test_mistakes_get_one_message(capsys, arguments: list[str], message: str) ->
     assert done.code == 2
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_what_cannot_be_found_is_refused_before_anything_is_simulated(capsys) -> None:
+    done = netsim(capsys, "optimize", "opt.yaml", "-o", "none", "--subject-to", "memory_GB < 3")
+    assert done.code == 2
+    assert not Path("none").exists()
+
+
+@pytest.mark.parametrize(
+    ("constraints", "message"),
+    [
+        (["time_us < 50us"], "'50us' in time_us < 50us; time_us is a plain number, such as "),
+        (["oversubscription > 2"], "oversubscription is one of 1, 2"),
+        (["algorithm == 'Ring'"], "algorithm is one of 'ring', 'hierarchical'"),
+        (["oversubscription < 2", "oversubscription > 1"], "but no cell meets all of them"),
+    ],
+)
+def test_constraints_that_nothing_meets_say_what_there_is(capsys, constraints, message) -> None:
+    options = [word for text in constraints for word in ("--subject-to", text)]
+    done = netsim(capsys, "optimize", "opt.yaml", "-q", *options)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
+
+
+LAYOUTS = """\
+cluster: {machine: dgx-h100, nodes: 1}
+workload:
+  model: {layers: 4, hidden: 1024, heads: 8, ffn: 4096, vocabulary: 8000, sequence: 512}
+  batch: 16
+  parallelism: {tp: 1}
+nccl: {version: 2.20}
+sweep: {workload.parallelism.tp: [1, 2, 4]}
+"""
+
+
+def test_a_layout_that_fits_in_memory_is_found_and_reproduced(capsys) -> None:
+    Path("layouts.yaml").write_text(LAYOUTS)
+    free = netsim(capsys, "optimize", "layouts.yaml", "-o", "free", "-q")
+    assert "best: tp 1" in free.out
+    memory = float(free.out.partition("memory_GB")[2].split()[0])
+    tight = netsim(capsys, "optimize", "layouts.yaml", "-o", "free", "-q", "--resume",
+                   "--subject-to", f"memory_GB < {memory * 0.99} and tp < 4")  # fmt: skip
+    assert tight.code == 0, tight.err
+    assert "best: tp 2" in tight.out
+    assert "version: 2.20" in Path("free/best.yaml").read_text()
+    assert netsim(capsys, "run", "free/best.yaml", "-o", "again", "-q").code == 0
+    found = [row for row in rows("free/results.csv") if row["axis:workload.parallelism.tp"] == "2"]
+    assert rows("again/results.csv")[0]["step_time_us"] == found[0]["step_time_us"]
+    assert rows("again/results.csv")[0]["cell"] == found[0]["cell"]
+
+
+def test_gpus_that_are_in_use_are_billed_by_their_own_model(capsys) -> None:
+    text = """\
+cluster:
+  groups: [{machine: dgx-h100, gpus: [0, 1]}, {machine: dgx-a100, nodes: 1}]
+workload: {collective: all_reduce, algorithm: ring, sizes: [1KiB]}
+prices: default
+sweep: {workload.algorithm: [ring, direct]}
+outputs: [csv]
+"""
+    Path("mixed.yaml").write_text(text)
+    assert netsim(capsys, "run", "mixed.yaml", "-o", "mixed", "-q").code == 0
+    prices = load_prices()
+    groups = [{"machine": "dgx-h100", "gpus": [0, 1]}, {"machine": "dgx-a100", "nodes": 1}]
+    config = ClusterConfig.model_validate({"groups": groups})
+    models = ["H100"] * 2 + ["A100"] * 8
+    bill = bill_of(build_cluster(config), models, prices)
+    assert float(rows("mixed/costs.csv")[0]["cost_usd"]) == pytest.approx(bill.cost_usd)
 
 
 def test_a_mistake_in_a_price_file_has_its_place(capsys) -> None:

@@ -84,7 +84,7 @@ SAME_LAYER: dict[str, set[str]] = {
     },
     "training": {"scenario", "expect", "looped", "results", "timing"},
     "answers": {"scenario", "prepared", "simulate", "training", "results", "timing"},
-    "sweep": {"answers", "measured", "scenario", "prepared", "timing", "results"},
+    "sweep": {"answers", "measured", "scenario", "prepared", "timing", "results", "training"},
     "tune": {"expect", "prepared", "simulate", "results"},
     "runs": {"answers", "scenario", "simulate", "results"},
     "measured": {

@@ -3,15 +3,16 @@
 import pytest
 
 from netsim.costs import Bill, bill_of, load_prices
-from netsim.prepared import prepare
 from netsim.scenario.cells import expand
+from netsim.topology.build import build_cluster
 from netsim.yamlio.source import parse_source
 
 
 def bill(cluster: str) -> Bill:
     text = f"cluster: {cluster}\nworkload: {{collective: broadcast, algorithm: binomial}}\n"
-    topology = prepare(expand(parse_source(text, "bill.yaml"))[0]).topology
-    return bill_of(topology, ["H100"] * len(topology), load_prices())
+    made = build_cluster(expand(parse_source(text, "bill.yaml"))[0].scenario.cluster)
+    models = ["H100"] * len(made.topology)
+    return bill_of(made, models, load_prices())
 
 
 def of_fabric(nodes: int, fabric: str, nics: int = 8) -> Bill:
@@ -64,13 +65,9 @@ def test_tori() -> None:
     found = of_fabric(24, "{kind: torus, dims: [2, 3, 4]}", nics=1)
     assert found.switches == 24
     assert found.cables == 24 + 12 + 24 + 24  # a ring of two is one cable
-    graph = bill("{graph: {kind: torus, dims: [4, 4], bandwidth: 50GB/s, latency: 1us}}")
-    assert (graph.switches, graph.cables) == (0, 32)
 
 
-def test_a_graph_with_a_switch_and_a_host_alone() -> None:
-    graph = bill("{graph: {kind: switch, gpus: 8, bandwidth: 50GB/s, latency: 1us}}")
-    assert (graph.switches, graph.cables) == (1, 8)
+def test_a_host_alone_has_no_network() -> None:
     alone = bill("{machine: dgx-h100}")
     assert (alone.switches, alone.cables, alone.nics) == (0, 0, 0)
     assert alone.cost_usd == 8 * 30_000
