@@ -1,5 +1,5 @@
 """The `sweep` section of a scenario: axes and their values, zipped axes, named variants,
-conditions, a base line and seeds. Knows dotted keys and values, but not what they mean.
+conditions, a base line and seeds. Knows dotted keys and values, but not what most of them mean.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,6 +10,7 @@ from typing import Any
 
 from netsim.errors import shown, suggest
 from netsim.scenario.conditions import Condition, parse_condition
+from netsim.scenario.models import Scenario
 from netsim.scenario.ranges import axis_values
 from netsim.yamlio.source import KeyPath, Source
 
@@ -87,6 +88,10 @@ def read_sweep(source: Source) -> Sweep:
 
 def _plain(source: Source, path: KeyPath, key: str, value: Any) -> Axis:
     _check_key(source, path, key)
+    if key not in Scenario.model_fields and (near := suggest(key, WORDS)):
+        known = ", ".join(WORDS)
+        message = f"'{key}' is neither a key of scenarios nor one of {known}{near}"
+        raise source.error(path, message, key=True)
     steps = [((_label(one),), ((key, one, path),)) for one in axis_values(source, path, value)]
     return Axis((key,), tuple(steps))
 
@@ -166,9 +171,21 @@ def _check(source: Source, axes: list[Axis]) -> None:
             if name in seen:
                 raise source.error(("sweep",), f"{name} is swept twice", key=True)
             seen[name] = 1
+        _refuse_twice(source, axis)
     cells = prod(len(axis.steps) for axis in axes)
     if cells > MOST_CELLS:
         raise source.error(("sweep",), f"makes {cells} cells, more than {MOST_CELLS}", key=True)
+
+
+def _refuse_twice(source: Source, axis: Axis) -> None:
+    """A value that stands twice on one axis would be two rows of one cell."""
+    known = set()
+    for values, changes in axis.steps:
+        label = tuple(map(str, values))
+        if label in known:
+            what = ", ".join(label)
+            raise source.error(changes[0][2], f"{what} stands here twice", key=True)
+        known.add(label)
 
 
 def _conditions(source: Source, word: str, given: Mapping[str, Any]) -> tuple[Condition, ...]:
@@ -220,4 +237,4 @@ def _label(value: Any) -> Any:
         return ", ".join(f"{key}: {_label(one)}" for key, one in value.items())
     if isinstance(value, list | tuple):
         return " ".join(str(_label(one)) for one in value)
-    return value
+    return getattr(value, "text", value)  # 2.20 is not 2.2, if it is a version

@@ -8,11 +8,13 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from netsim.errors import shown
 from netsim.units import UnitError, parse_bandwidth, parse_size, parse_time
+from netsim.yamlio.scalars import plain_scalar
 from netsim.yamlio.source import KeyPath
 
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
@@ -115,10 +117,20 @@ def _worked(work: Callable[[Any, Any], Any], one: Any, other: Any, text: str) ->
 def _compared(compare: Callable[[Any, Any], bool], one: Any, other: Any, text: str) -> bool:
     if isinstance(one, str) and isinstance(other, str) and one != other:
         one, other = _measured(one, other)
+    elif isinstance(one, int | float) != isinstance(other, int | float):
+        one, other = _as_number(one), _as_number(other)
     try:
         return compare(one, other)
     except TypeError:
         raise ValueError(f"cannot compare {shown(one)} with {shown(other)} in {text}") from None
+
+
+def _as_number(value: Any) -> Any:
+    """A number that stands on an axis as it was written, such as 2.20."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return plain_scalar(value)
+    return value
 
 
 def _measured(one: str, other: str) -> tuple[Any, Any]:

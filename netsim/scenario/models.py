@@ -35,7 +35,7 @@ LARGEST_SIZES = 1000  # sizes of one workload; more is a mistake in a range
 
 
 def _dtype(value: object) -> object:
-    if value in DTYPES:
+    if isinstance(value, str) and value in DTYPES:
         return value
     known = ", ".join(DTYPES)
     near = suggest(value, DTYPES) if isinstance(value, str) else ""

@@ -109,6 +109,18 @@ def test_conditions_leave_cells_out(condition: str, left: list[int]) -> None:
     assert values(f"  cluster.graph.gpus: [2, 4, 8]\n  {condition}\n") == left
 
 
+def test_versions_stay_as_they_were_written_and_compare_as_numbers(capsys) -> None:
+    sweep = "sweep:\n  nccl.version: [2.18, 2.20, 2.27]\n  skip: nccl.version > 2.25\n"
+    Path("x.yaml").write_text(HOSTS.replace("algorithm: ring, ", "") + sweep)
+    done = netsim(capsys, "run", "x.yaml", "-q", "-o", "out")
+    assert done.code == 0, done.err
+    assert [row["axis:nccl.version"] for row in rows("out/results.csv")] == ["2.18", "2.20"]
+    before = Path("out/results.csv").read_bytes()
+    again = netsim(capsys, "run", "x.yaml", "-q", "-o", "out", "--resume")
+    assert again.code == 0
+    assert Path("out/results.csv").read_bytes() == before
+
+
 def test_seeds_are_the_fastest_axis() -> None:
     found = points("  cluster.graph.gpus: [2, 4]\n  seeds: 3\n")
     assert [tuple(point.values()) for point in found] == [
@@ -143,6 +155,11 @@ def test_seeds_are_the_fastest_axis() -> None:
         ("  cluster.graph.gpus: [2]\n  base: {gpus: 3}", "gpus is no axis of this sweep"),
         ("  seeds: 0", "expected at least 1 seed"),
         ("  seed: [1]\n  seeds: 2", "seed is swept twice"),
+        ("  cluster.graph.gpus: [2, 4, 2]", "7:3: sweep.cluster.graph.gpus: 2 stands here twice"),
+        ("  seeds: [4, 4]", "7:3: sweep.seeds: 4 stands here twice"),
+        ("  eeds: 3", "'eeds' is neither a key of scenarios nor one of zip, variants,"),
+        ("  variant: {a: {b: {seed: 2}}}", "(did you mean variants?)"),
+        ("  workload.dtype: [{}]", "workload.dtype: expected a data type (int8, "),
         ("  cluster.graph.gpus: {from: 1, to: 9000000, step: 1}", "makes more than"),
     ],
 )
