@@ -16,7 +16,7 @@ from netsim.nccl.schedules import Plan, Transfers, schedule_of, with_blocks
 from netsim.nccl.schedules.rounds import messages_of
 from netsim.nccl.settings import Settings
 from netsim.program import place
-from netsim.schedule import LOCAL_COPY, TRANSFER
+from netsim.schedule import LOCAL_COPY, SCRATCH, TRANSFER
 from netsim.topology import switch
 from tests.nccl.nccl_plans import IDEAL, checked, nodes_of
 
@@ -54,8 +54,8 @@ def test_uneven_exchanges_and_pairs():
         messages_of(Collective("all_reduce", 4, 10), np.arange(4))
 
 
-def test_proxies_send_chunks_of_ll_as_a_whole():
-    """Blocks pass LL on piece by piece, but a message over the network is a whole chunk."""
+def test_proxies_send_chunks_of_ll_as_one_message():
+    """A message over the network begins when a chunk is whole; its receiver uses what is there."""
     c = Collective("sendrecv", 4, 4096, 4)
     settings = Settings(p2p_net_ll=True)
     nodes = [range(1), range(1, 2), range(2, 3), range(3, 4)]
@@ -65,8 +65,17 @@ def test_proxies_send_chunks_of_ll_as_a_whole():
     plan = Plan("SendRecv", "LL", (0, 1, 2, 3), transfers=sends, mechanism=MECHANISMS[90])
     made = checked(c, plan)
     moved = made.kind == TRANSFER
-    assert moved.sum() == 4
+    assert moved.sum() == 4 * 4
     assert (made.kind == LOCAL_COPY).sum() == 4 * 2 * 4
+    posts = [any(use.resource == "proxy" for use in style.uses) for style in made.styles]
+    assert np.array(posts)[made.style[moved]].sum() == 4
+    timeline = simulate(place(made, with_blocks(switch(4, 1e9, 1e-7), plan.mechanism)), "simpy")
+    into_fifo = np.array([style.dst_buffer == SCRATCH for style in made.styles])[made.style]
+    filled, taken = ((made.kind == LOCAL_COPY) & mine for mine in (into_fifo, ~into_fifo))
+    for rank in range(4):
+        sent = moved & (made.src == rank)
+        assert timeline.start[sent].min() > timeline.end[filled & (made.src == rank)].max()
+        assert timeline.start[taken & (made.src == (rank + 1) % 4)].min() < timeline.end[sent].max()
 
 
 def seconds(c: Collective, plan: Plan, bandwidth: float, latency: float = 0.0) -> float:

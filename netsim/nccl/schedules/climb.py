@@ -202,19 +202,18 @@ class Climb:
             return blocks.T, blocks.T
         away = hops.some(some)
         passes = [np.broadcast_to(x, net.shape)[some] for x in made]
-        kind = sheet.kinds(away, passes, proxy=True)[None]
-        segments = np.array([self.cut.whole])
-        if self.channel.simple:
-            segments = self._subs
-            later = sheet.kinds(away, passes, proxy=True, follows=True)
-            kind = np.concatenate([kind, np.tile(later, (self.cut.subs - 1, 1))])
+        first = sheet.kinds(away, passes, proxy=True)[None]
+        later = sheet.kinds(away, passes, proxy=True, change=self.channel.further)
+        kind = np.concatenate([first, np.tile(later, (self.cut.subs - 1, 1))])
         sent = sheet.rows(
-            *(kind, away.ends, segments, place[some]), source=fifo[some], target=target[some]
+            *(kind, away.ends, self._subs, place[some]), source=fifo[some], target=target[some]
         )
-        left = blocks[:, some] if self.channel.simple else blocks[-1:, some]
-        sheet.after(sent, left, self.channel.noticed)
+        if self.channel.simple:
+            sheet.after(sent, blocks[:, some], self.channel.noticed)
+        else:  # a message of LL begins when all of a chunk is there
+            sheet.after(sent[0], blocks[-1, some], self.channel.noticed)
         brought = blocks.copy()
-        brought[:, some] = sent  # a message of LL brings all pieces of a chunk
+        brought[:, some] = sent
         return blocks.T, brought.T
 
     # **** What waits for what ****
@@ -254,11 +253,10 @@ class Climb:
                 else:
                     self._after(sent[mine, :1], rows[mine, -1:], credit, slots)
         net = np.flatnonzero(hops.kind == 0)
+        self._after(sent[net], np.roll(sent[net], 1, 1), IN_ORDER, back)
         if simple:
-            self._after(sent[net], np.roll(sent[net], 1, 1), IN_ORDER, back)
             self._after(filled[net], sent[net], channel.local_credit, slots)
         else:
-            self._after(sent[net, :1], sent[net, -1:], IN_ORDER, 1)
             self._after(filled[net, :1], sent[net, -1:], channel.local_credit, slots)
 
     def _wait_for_merges(self) -> None:

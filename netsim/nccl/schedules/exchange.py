@@ -97,22 +97,29 @@ class Exchange:
         """A pass by the operation's share of the warps of a block."""
         return Pass(source, target, writes=writes, threads=1 / self.crowd[seat])
 
-    def _sending(self, seats: list[Seat], *, proxy: bool) -> Ints:
+    def _sending(self, seats: list[Seat], *, proxy: bool, further: bool = False) -> Ints:
         """Kinds of the rows that move data to the receivers."""
         out = OUT if self.plan.direct else SCRATCH
         made = (self._pass(seat, IN, out) for seat in seats)
         trio = zip(self.channels, self.parts, made, strict=True)
-        return np.array([self.woven.kind(c.hop(*p.hop, m, proxy=proxy)) for c, p, m in trio])
+        kinds = ((c, c.hop(*p.hop, m, proxy=proxy)) for c, p, m in trio)
+        return np.array([self.woven.kind(c.further(k) if further else k) for c, k in kinds])
 
     def _messages(
         self, sends: Ints, net: NDArray[np.bool_], seats: list[Seat], arrival: Place
     ) -> Ints:
-        """What proxies send from the FIFOs that their blocks have filled, a chunk at a time."""
+        """What proxies send from the FIFOs that their blocks have filled, a chunk at a time; of
+        LL the receiver uses what there is.
+        """
         some = np.flatnonzero(net)
         target = Place(self.target[net], np.broadcast_to(arrival.region, net.shape)[net])
-        kinds = self._sending(seats, proxy=True)[net]
         ends, fifo = (self.src[net], self.dst[net]), Place(0, 2 * some + 1)
-        messages = self._rows(kinds, *ends, fifo, target, np.array([[self.cut.whole]]))
+        segments = np.array([[self.cut.whole]]) if self.channels[0].simple else self.pieces
+        kinds = self._sending(seats, proxy=True)[net][None]
+        if len(segments) > 1:
+            later = self._sending(seats, proxy=True, further=True)[net]
+            kinds = np.concatenate([kinds, np.tile(later, (len(segments) - 1, 1))])
+        messages = self._rows(kinds, *ends, fifo, target, segments)
         self.woven.after(messages[0], sends[-1, net], self.channels[0].noticed)
         self._free(sends[:, net], messages, self.channels[0].local_credit)
         return messages

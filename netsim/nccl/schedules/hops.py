@@ -44,8 +44,8 @@ NO_PARTS = Parts()
 class RowKind:
     """A style; seconds that each message takes of resources whatever its size; and the least
     seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
-    message of a `protocol`; one that `follows` another of its connection costs more there. `parts`
-    are those of a pass through buffers of a switch.
+    message of a `protocol`, of whose `pieces` this is the first; one that `follows` another of its
+    connection costs more there. `parts` are those of a pass through buffers of a switch.
     """
 
     style: Style
@@ -54,6 +54,7 @@ class RowKind:
     path: MessagePath = PLAIN
     protocol: str = ""
     follows: bool = False
+    pieces: int = 1
     parts: Parts = NO_PARTS
 
     def of(self, nbytes: float) -> Style:
@@ -67,15 +68,17 @@ class RowKind:
         if not self.messages:
             return self.style
         more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self._costs(nbytes))
-        late = self.path.latency(nbytes * self.style.wire, follows=self.follows)
+        late = self.path.latency(self._wire(nbytes), follows=self.follows)
         return replace(self.style, latency=late, uses=(*self.style.uses, *more))
 
     def _costs(self, nbytes: float) -> Iterator[tuple[str, str, float]]:
         """Seconds of resources that a message of so many bytes takes."""
-        wire = nbytes * self.style.wire
-        busy = self.path.busy(wire, self.protocol, follows=self.follows)
+        busy = self.path.busy(self._wire(nbytes), self.protocol, follows=self.follows)
         for what, end, seconds in self.messages:
             yield what, end, seconds + (busy if what == "nic_msg" else 0.0)
+
+    def _wire(self, nbytes: float) -> float:
+        return nbytes * self.pieces * self.style.wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,16 @@ class Channel:
         post = network.post.of(self.plan.protocol) + pool
         every = (("proxy", "src", post), ("nic_msg", "src", network.message))
         costs = tuple(cost for cost in every if cost[2] > 0)
-        return RowKind(style, costs, path=network.path, protocol=self.plan.protocol)
+        pieces = 1 if self.simple else self.pieces
+        return RowKind(style, costs, path=network.path, protocol=self.plan.protocol, pieces=pieces)
+
+    def further(self, kind: RowKind) -> RowKind:
+        """What a proxy sends after the first row of a step: a message for every slice of Simple;
+        more bytes of the one message of LL, of which the receiver uses what there is.
+        """
+        if self.simple:
+            return replace(kind, follows=True)
+        return replace(kind, messages=(), path=PLAIN)
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
         """A further source of a pass that has several: its time is in that pass."""

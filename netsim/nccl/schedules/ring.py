@@ -4,7 +4,7 @@ In every step each rank passes on what it has just received; the step after the 
 of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.chunks import Steps, steps_of
 from netsim.nccl.names import function_of
 from netsim.nccl.schedules.cuts import chunk_table, segments
-from netsim.nccl.schedules.hops import Channel, Pass
+from netsim.nccl.schedules.hops import Channel, Pass, RowKind
 from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Lane, Plan, Work, number_of, written
 from netsim.nccl.schedules.walks import WALKS, Numbers, Walk
@@ -83,7 +83,7 @@ def _turn(channel: Channel, c: Collective, walk: Walk, cut: Segments, period: in
     net = np.flatnonzero([channel.is_net(a, b) for a, b in hops])
     numbers = Numbers(period, cut.subs, walk.steps, net, channel.simple)
     woven = Weave()
-    _sends(woven, channel, c, walk, numbers, order, cut.whole)
+    _sends(woven, channel, c, walk, numbers, order)
     _last_passes(woven, channel, c, walk, numbers, order)
     _order(woven, channel, numbers)
     _waits(woven, channel, numbers, hops, cut.slots)
@@ -98,7 +98,6 @@ def _sends(
     walk: Walk,
     numbers: Numbers,
     order: Ints,
-    whole: int,
 ) -> None:
     """The rows of all steps: blocks of all ranks and proxies, in the order of `Numbers`."""
     following = np.roll(order, -1)
@@ -111,12 +110,10 @@ def _sends(
     data = _Data(c, walk, order, step, place)
     source, target = data.source(by_proxy), data.target(own_fifo)
     woven.rows(
-        kinds[step, place, by_proxy * (1 + ((step > 0) | (sub > 0)))],
+        kinds[step, place, by_proxy * np.where(sub > 0, 3, 1 + (step > 0))],
         order[place],
         np.where(own_fifo, order[place], following[place]),
-        np.where(
-            by_proxy & (not channel.simple), data.chunk + whole, data.segment(sub, numbers.subs)
-        ),
+        data.segment(sub, numbers.subs),
         step=step,
         source=source,
         target=target,
@@ -187,30 +184,30 @@ class _Data:
 
 
 def _kinds(woven: Weave, channel: Channel, walk: Walk, hops: Sequence[tuple[int, int]]) -> Ints:
-    """The kind of row by step and place: of the block, and of the proxy's first and later ones."""
-    known: dict[tuple[object, ...], int] = {}
+    """The kind of row by step and place: of the block, and of the proxy's first one of all, its
+    first one of a step and its further ones.
+    """
+    known: dict[tuple[object, ...], list[int]] = {}
 
-    def number(made: Pass, hop: tuple[int, int], proxy: bool, follows: bool = False) -> int:
-        if proxy and not channel.is_net(*hop):
-            return -1
-        route = channel.plan.route_of(channel.number, *hop)
-        key = (made, route, channel.is_net(*hop), proxy, follows)
+    def numbers(made: Pass, hop: tuple[int, int]) -> list[int]:
+        key = (made, channel.plan.route_of(channel.number, *hop), channel.is_net(*hop))
         if key not in known:
-            kind = channel.hop(*hop, made, proxy=proxy)
-            known[key] = woven.kind(replace(kind, follows=follows))
+            known[key] = [woven.kind(kind) for kind in _kinds_of_hop(channel, hop, made)]
         return known[key]
 
-    rows = {
-        made: [
-            [
-                number(made, hop, False),
-                *(number(made, hop, True, follows) for follows in (False, True)),
-            ]
-            for hop in hops
-        ]
-        for made in set(walk.passes)
-    }
+    rows = {made: [numbers(made, hop) for hop in hops] for made in set(walk.passes)}
     return np.array([rows[made] for made in walk.passes])
+
+
+def _kinds_of_hop(channel: Channel, hop: tuple[int, int], made: Pass) -> Iterator[RowKind]:
+    block = channel.hop(*hop, made, proxy=False)
+    yield block
+    if not channel.is_net(*hop):
+        yield from (block,) * 3  # no row is one of a proxy's
+        return
+    message = channel.hop(*hop, made, proxy=True)
+    later = replace(message, follows=True)
+    yield from (message, later, channel.further(later))
 
 
 def _order(woven: Weave, channel: Channel, numbers: Numbers) -> None:
@@ -224,12 +221,12 @@ def _order(woven: Weave, channel: Channel, numbers: Numbers) -> None:
         IN_ORDER,
         turn == 0,
     )
-    turns = numbers.steps * numbers.messages
+    turns = numbers.steps * subs
     turn, which = np.indices((turns, len(numbers.net)))
     place, before = numbers.net[which], (turn - 1) % turns
-    step, sub = np.divmod(turn, numbers.messages)
+    step, sub = np.divmod(turn, subs)
     here = numbers.sent(step, sub, place)
-    earlier = numbers.sent(*np.divmod(before, numbers.messages), place)
+    earlier = numbers.sent(*np.divmod(before, subs), place)
     woven.after(here, earlier, IN_ORDER, turn == 0)
     filled = sub if channel.simple else np.full_like(sub, subs - 1)
     woven.after(here, numbers.block(step, filled, place), channel.noticed)

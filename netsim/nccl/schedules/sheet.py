@@ -3,13 +3,13 @@
 Every row has a place; rows are written into a Weave by place and, on one place, as they came.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from netsim.nccl.schedules.hops import Channel, Pass
+from netsim.nccl.schedules.hops import Channel, Pass, RowKind
 from netsim.nccl.schedules.ways import link_kinds, routes
 from netsim.nccl.schedules.weave import NOWHERE, Place, Weave
 from netsim.schedule import Lag
@@ -68,7 +68,12 @@ class Sheet:
         return self.woven, number
 
     def kinds(
-        self, hops: "HopsOf", made: Sequence[ArrayLike], *, proxy: bool, follows: bool = False
+        self,
+        hops: "HopsOf",
+        made: Sequence[ArrayLike],
+        *,
+        proxy: bool,
+        change: Callable[[RowKind], RowKind] = lambda kind: kind,
     ) -> Ints:
         """The kinds of rows of hops, each made by a pass; of each different one there is one."""
         table = np.stack(
@@ -83,7 +88,7 @@ class Sheet:
             way = int(hops.src[hop]), int(hops.dst[hop])
             passes = Pass(int(buffers[0]), int(buffers[1]), op, reads, writes, fan, threads)
             kind = self.channel.hop(*way, passes, proxy=proxy)
-            found.append(self.woven.kind(replace(kind, follows=True) if follows else kind))
+            found.append(self.woven.kind(change(kind)))
         return np.array(found, np.int64)[which.reshape(-1)]
 
 

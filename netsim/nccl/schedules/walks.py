@@ -70,9 +70,9 @@ WALKS = {"all_reduce": _all_reduce, "all_gather": _all_gather, "reduce_scatter":
 class Numbers:
     """The numbers of rows of one loop: by step, sub and place in the ring.
 
-    Step by step and sub by sub come the blocks of all ranks, then the proxies (`net`: the places
-    that have one), which send a slice of Simple or a whole chunk of LL; after the `steps` sends
-    come the last passes.
+    Step by step come the blocks of all ranks and the proxies (`net`: the places that have one):
+    of Simple by slice, for each is a message; of LL first all pieces by the blocks, then those of
+    the one message. After the `steps` sends come the last passes.
     """
 
     n: int
@@ -84,18 +84,13 @@ class Numbers:
     @property
     def width(self) -> int:
         """Rows of one step."""
-        return self.subs * self.n + self.messages * len(self.net)
-
-    @property
-    def messages(self) -> int:
-        """Messages of a proxy in one step."""
-        return self.subs if self.simple else 1
+        return self.subs * (self.n + len(self.net))
 
     def columns(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """Sub and place of the rows of one step, in order, and whether a proxy makes them."""
-        turns = self.messages
+        turns = self.subs if self.simple else 1
         blocks = np.arange(self.subs * self.n).reshape(turns, -1)
-        proxies = -1 - np.arange(turns * len(self.net)).reshape(turns, -1)
+        proxies = -1 - np.arange(self.subs * len(self.net)).reshape(turns, -1)
         code = np.hstack([blocks, proxies]).ravel()
         proxy = code < 0
         m, number = max(1, len(self.net)), np.where(proxy, -1 - code, code)
@@ -115,7 +110,6 @@ class Numbers:
     def sent(self, step: Ints, sub: Ints, place: Ints) -> Ints:
         """What brings data to the next rank: the proxy's row where there is one."""
         proxy = np.searchsorted(self.net, place)
-        turn = sub if self.simple else 0
-        behind = (turn + 1 if self.simple else self.subs) * self.n + turn * len(self.net)
+        behind = (sub + 1 if self.simple else self.subs) * self.n + sub * len(self.net)
         message = step * self.width + behind + proxy
         return np.where(np.isin(place, self.net), message, self.block(step, sub, place))
