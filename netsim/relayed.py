@@ -44,6 +44,11 @@ class Relayed:
     costs: Costs
 
     @property
+    def seconds(self) -> float:
+        """The time of one operation from standstill."""
+        return float(replayed(self.relay, self.costs, np.zeros(self.relay.ranks)).max())
+
+    @property
     def schedule(self) -> Schedule:
         """The steps that are written."""
         return self.program.schedule
@@ -86,7 +91,7 @@ def time_relayed(bench: Bench, work: Relayed) -> Timing:
 def _causes(work: Relayed) -> Causes:
     """What the time goes to: by how much it grows with every part of it, for it is a sum."""
     begin, costs = np.zeros(work.relay.ranks), work.costs
-    whole = float(replayed(work.relay, costs, begin).max())
+    whole = work.seconds
 
     def part(took: Floats, way: Floats) -> float:
         more = Costs(costs.took + BIT * took, costs.way + BIT * way)

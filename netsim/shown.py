@@ -1,12 +1,14 @@
 """What traces, pictures and explanations are about: all rows of an operation, or those that stand
-for all where these would be too many.
+for all, or the first steps of long rings, where these would be too many.
 """
 
 from dataclasses import dataclass
 
 from netsim.budget import least_rows_of_nccl
+from netsim.collectives.relay import STEPS
 from netsim.prepared import Prepared
 from netsim.schedule import Schedule
+from netsim.units import format_time
 
 MOST_SHOWN = 4_000_000  # rows in full; of more, those that stand for others
 
@@ -24,6 +26,13 @@ def shown_of(prepared: Prepared, size: int) -> Shown:
     rows = _rows_in_full(prepared, size)
     if rows <= MOST_SHOWN:
         return Shown(prepared.schedule(size))
+    steps = prepared.relayed(size)
+    if steps is not None:
+        note = (
+            f"of about {rows:.2g} rows those of the first {STEPS} steps of every ring are shown, "
+            f"and what follows them; the whole takes {format_time(steps.seconds)}"
+        )
+        return Shown(steps.schedule, (note,))
     work = prepared.looped(size, folded=True)
     schedule = work.schedule(work.loops)
     if schedule.fold is None:

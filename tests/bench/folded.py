@@ -1,7 +1,8 @@
 """Folded runs as whole processes: `fold-PATTERN-RANKS`, from the shell to the table.
 
 `fold-ring-4096` is a ring all-reduce on one switch, `fold-hierarchical-alltoall-131072` an
-all-to-all of 16,384 hosts of 8 H100 on one switch; 1 MiB for each pair of nodes or of ranks.
+all-to-all of 16,384 hosts of 8 H100 on one switch, 1 MiB a rank; `-rails` and `-fattree` are hosts
+on rail-optimized fabrics and fat trees, which have three levels from 2,048 hosts on.
 """
 
 import math
@@ -14,17 +15,27 @@ from pathlib import Path
 from tests.bench.processes import Cost, netsim
 
 SWITCH = "graph: {{kind: switch, gpus: {ranks}, bandwidth: 50GB/s, latency: 1us}}"
-HOSTS = "machine: dgx-h100, nodes: {nodes}, fabric: {{kind: single-switch}}"
+HOSTS, RAILS, FATTREE = (
+    f"machine: dgx-h100, nodes: {{nodes}}, fabric: {{{{kind: {kind}}}}}"
+    for kind in ("single-switch", "rail-optimized", "fat-tree")
+)
 PATTERNS = {
     "ring": (SWITCH, "all_reduce", "ring"),
     "tree": (SWITCH, "all_reduce", "tree"),
     "hierarchical": (HOSTS, "all_reduce", "hierarchical"),
     "hierarchical-alltoall": (HOSTS, "alltoall", "hierarchical"),
+    "ring-rails": (RAILS, "all_reduce", "ring"),
+    "ring-fattree": (FATTREE, "all_reduce", "ring"),
+    "tree-rails": (RAILS, "all_reduce", "tree"),
+    "hierarchical-rails": (RAILS, "all_reduce", "hierarchical"),
+    "hierarchical-fattree": (FATTREE, "all_reduce", "hierarchical"),
+    "hierarchical-alltoall-rails": (RAILS, "alltoall", "hierarchical"),
 }
+RANKS = {"ring": (1024, 4096, 32768, 131072)}
 FOLDED = tuple(
     f"fold-{pattern}-{ranks}"
-    for pattern, few in zip(PATTERNS, (1024, 8192, 8192, 8192), strict=True)
-    for ranks in sorted({few, 4096 if pattern == "ring" else few, 32768, 131072})
+    for pattern in PATTERNS
+    for ranks in RANKS.get(pattern, (8192, 32768, 131072))
 )
 
 

@@ -10,8 +10,10 @@ from netsim.relay import laps
 from netsim.relayed import Relayed, relayed
 from netsim.results import Row
 from netsim.scenario.cells import expand
-from netsim.simulate import simulate_size
+from netsim.shown import shown_of
+from netsim.simulate import bench_of, simulate_size
 from netsim.textbook import RELAYS
+from netsim.units import format_time
 from netsim.yamlio.source import parse_source
 
 MIB = 1 << 20
@@ -172,6 +174,21 @@ def test_laps_in_closed_form_are_those_one_by_one(
     way = random.choice([0.0, 0.01, 0.7, 2.0], begin.shape)
     long = np.stack([laps.in_closed_form(begin[0], took[0], way[0], steps)])
     assert long == pytest.approx(laps.one_by_one(begin, took, way, steps), rel=1e-12, abs=1e-12)
+
+
+def test_what_is_shown_of_long_rings_says_how_long_they_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("netsim.shown.MOST_SHOWN", 10)
+    one = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72)
+    shown = shown_of(one, 4 * 72 * 72)
+    assert len(shown.schedule) == 4 * 72
+    full = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72, fold="off")
+    whole = bench_of(full, 4 * 72 * 72).alone(full.schedule(4 * 72 * 72)).timeline.makespan
+    assert shown.notes == (
+        "of about 1e+04 rows those of the first 3 steps of every ring are shown, and what follows "
+        f"them; the whole takes {format_time(whole)}",
+    )
 
 
 def test_the_engine_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
