@@ -122,15 +122,17 @@ class Prepared:
         work = self.looped(size, in_place=in_place)
         return work.schedule(work.loops)
 
-    def looped(self, size: int, *, in_place: bool = False, folded: bool = False) -> Looped:
+    def looped(
+        self, size: int, *, in_place: bool = False, folded: bool = False, bundled: bool = True
+    ) -> Looped:
         """The same as loops over the buffers, of which some can be left out; `folded`: what is
-        alike is written down once, unless the scenario forbids it.
+        alike is written down once, unless the scenario forbids it, `bundled` where it can be.
         """
         collective = self.collective(size, in_place=in_place)
         if not self.jobs:
             algorithm = self.cell.scenario.collective.algorithm
             found = self.alikeness(collective) if folded else None
-            fold = found.fold if found else None
+            fold = found.fold(bundled=bundled) if found else None
             return looped_build(collective, algorithm, self.parameters, self._joined, fold)
         kinds = list(dict.fromkeys(self.jobs))
         places = [kinds.index(job) for job in self.jobs]

@@ -14,6 +14,7 @@ from netsim.prepared import Prepared, prepare
 from netsim.results import Row
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.schedule import Launch, Schedule
+from netsim.textbook import hurried
 from netsim.timing import Bench, Progress, Timing
 from netsim.validated import NOT_VALIDATED, not_validated, validated
 from netsim.version import MODEL_VERSION
@@ -51,8 +52,13 @@ def simulate_one(
 def _timed(
     prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool = False
 ) -> Timing:
-    found = prepared.relayed(size, in_place=in_place)
-    return bench.time_looped(call) if found is None else relayed.time_relayed(bench, found)
+    work, found = prepared.cell.scenario.collective, prepared.relayed(size, in_place=in_place)
+    if found is not None:
+        return relayed.time_relayed(bench, found)
+    timing = bench.time_looped(call)
+    if work.algorithm != "hierarchical" or not hurried(timing.program, timing.timeline):
+        return timing
+    return bench.time_looped(prepared.looped(size, in_place=in_place, folded=True, bundled=False))
 
 
 def bench_of(

@@ -5,7 +5,7 @@ is sketched follows which lanes are written.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from netsim import relayed
 from netsim.collectives import Collective, Sketch, Stands, build, folds
+from netsim.program import Program, Timeline
 from netsim.program.odd import odd_one
 from netsim.program.refine import MOST_ROUNDS
 from netsim.program.symmetry import alike, symmetry_of
-from netsim.schedule import Schedule, Skeleton
+from netsim.schedule import SCRATCH, TRANSFER, Schedule, Skeleton
 from netsim.topology import Topology
 
 if TYPE_CHECKING:
@@ -54,10 +55,11 @@ class Alikeness:
     full: int
     steps: "Relayed | None" = None
 
-    @property
-    def fold(self) -> Stands | Schedule | None:
+    def fold(self, *, bundled: bool = True) -> Stands | Schedule | None:
         """How it is written down; None: in full."""
-        return self.steps.schedule if self.steps else self.stands
+        if self.steps is not None:
+            return self.steps.schedule
+        return self.stands and replace(self.stands, bundled=bundled)
 
 
 def alikeness(
@@ -130,7 +132,31 @@ def why_in_full(
         why = f"{algorithm} {collective.name} is always written in full"
     elif collective.name == "all_reduce" and collective.count % collective.ranks:
         why = f"{collective.count} elements on {collective.ranks} ranks are unequal chunks"
+    else:
+        why = "ways through the network differ from host to host"
     return why and f"; not folded: {why}"
+
+
+def hurried(program: Program, timeline: Timeline) -> bool:
+    """Whether what crosses between groups ever waits for a bundle of blocks, which may come later
+    than the first of them, longer than for what it follows (`collectives.exchange_groups`).
+    """
+    schedule = program.schedule
+    moves = schedule.kind == TRANSFER
+    crosses = moves & (schedule.style_column("src_buffer") == SCRATCH)
+    inside = schedule.amount[moves & ~crosses]
+    if schedule.fold is None or not crosses.any() or np.ptp(inside) == 0:
+        return False
+    owner = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
+    mine = np.flatnonzero(crosses[owner])
+    owner, earlier, lag = owner[mine], schedule.dep_row[mine], schedule.dep_lag[mine]
+    arrives = program.lag_arrival[lag]
+    follows = crosses[earlier] & ~arrives
+    free = np.full(len(program), np.inf)
+    free[owner[follows]] = timeline.end[earlier[follows]]
+    owner, earlier = owner[arrives], earlier[arrives]
+    arrival = timeline.end[earlier] + program.path_latency[program.path[earlier]]
+    return bool((arrival > free[owner]).any())
 
 
 def _stands(

@@ -10,7 +10,8 @@ from netsim.explained import explained
 from netsim.prepared import Prepared, prepare
 from netsim.scenario.cells import expand
 from netsim.shown import shown_of
-from netsim.simulate import simulate_size
+from netsim.simulate import bench_of, simulate_size
+from netsim.textbook import hurried
 from netsim.yamlio.source import parse_source
 from tests.nccl.test_folding import compare
 
@@ -120,6 +121,13 @@ def test_why_it_does_not_fit_is_said(
     assert reason in str(raised.value)
 
 
+def test_ways_that_differ_from_host_to_host_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netsim.budget.available_memory", lambda: 1000)
+    with pytest.raises(ScenarioError, match="not folded: ways through the network differ"):
+        ready("machine: dgx-h100, nodes: 9, fabric: {kind: fat-tree, k: 12}", "alltoall",
+              "hierarchical", MIB)  # fmt: skip
+
+
 SAMPLED = [
     ("machine: dgx-h100, nodes: 12, fabric: {kind: single-switch}", True),
     ("machine: dgx-h100, nodes: 12, fabric: {kind: leaf-spine, nodes_per_leaf: 3, routing: spray, "
@@ -143,6 +151,41 @@ def test_few_distances_stand_for_all_or_it_is_written_in_full(
     if folds or found.stands is not None:
         assert compare(one, even(one)) > 1
     assert folds is None or found.stands is not None
+
+
+BUNDLES = [
+    ("machine: dgx-h100, nodes: 11, fabric: {kind: single-switch}", False),
+    ("machine: dgx-h100, nodes: 8, gpus_per_node: 4, fabric: {kind: rail-optimized, "
+     "nodes_per_unit: 2}", False),
+    ("machine: dgx-a100, nodes: 13, fabric: {kind: leaf-spine, nodes_per_leaf: 1, routing: spray, "
+     "oversubscription: 2}", False),
+    ("machine: dgx-h100, nodes: 12, gpus_per_node: 2, fabric: {kind: single-switch}, faults: ["
+     + ", ".join(f"{{link: node{k}.gpu1->node{k}.nvswitch0, bandwidth: 1%}}" for k in range(12))
+     + "]", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "late"), BUNDLES)
+def test_bundles_of_blocks_take_the_time_of_single_ones(
+    cluster: str, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where what crosses would wait for a bundle, blocks are sent one by one."""
+    monkeypatch.setattr("netsim.collectives.exchange_groups.BUNDLED", 3)
+    one = ready(cluster, "alltoall", "hierarchical", MIB)
+    size = even(one)
+    full = ready(cluster, "alltoall", "hierarchical", size, "off")
+    one = ready(cluster, "alltoall", "hierarchical", size)
+    here, there = (simulate_size(case, size)[0] for case in (one, full))
+    assert here.time_us == pytest.approx(there.time_us, rel=1e-9)
+    assert here.bound_by == there.bound_by
+    first = bench_of(one, size).time_looped(one.looped(size, folded=True))
+    assert hurried(first.program, first.timeline) == late
+    found = one.alikeness(one.collective(size))
+    assert found is not None
+    assert (here.rows == found.rows) == (not late)
+    assert here.rows is not None
+    assert there.rows is not None
+    assert here.rows < there.rows
 
 
 def test_what_is_too_large_to_show_is_shown_folded(
