@@ -3,13 +3,16 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from netsim import costs
 from netsim.files import write_text
 from netsim.scenario.cells import Cell
 from netsim.topology.build import build_cluster
-from netsim.topology.cluster import Cluster
 from netsim.topology.config import ClusterConfig, Group
+
+if TYPE_CHECKING:
+    from netsim.topology.cluster import Cluster
 
 COSTS = "costs.csv"
 COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
@@ -28,11 +31,11 @@ def bill(cell: Cell) -> "costs.Bill | None":
     return costs.bill_of(_healthy(cell.cluster, config), models, costs.load_prices(name))
 
 
-_MADE: OrderedDict[str, Cluster] = OrderedDict()
+_MADE: "OrderedDict[str, Cluster]" = OrderedDict()
 _MOST_MADE = 32
 
 
-def _healthy(key: str, config: ClusterConfig) -> Cluster:
+def _healthy(key: str, config: ClusterConfig) -> "Cluster":
     """The cluster as it was bought, whatever has failed since; `key` stands for its section."""
     if not key or key not in _MADE:
         made = build_cluster(config.model_copy(update={"faults": ()}))
