@@ -39,7 +39,7 @@ def workers(jobs: int | None, dask: str | None) -> Iterator[Workers | None]:
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs: expected 1 to {MOST_JOBS}, got {jobs}")
     if dask is not None:
-        found = cluster.DaskWorkers(dask, jobs)
+        found = cluster.DaskWorkers(dask, jobs, lambda text: typer.echo(text, err=True))
         try:
             yield found
         finally:

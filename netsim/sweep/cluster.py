@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from math import inf
 from typing import Any
 
 from netsim.errors import InputError, NetsimError
@@ -30,7 +31,13 @@ def installed_version() -> str:
 class DaskWorkers:
     """The workers of a Dask scheduler, or `jobs` that Slurm is asked for."""
 
-    def __init__(self, address: str, jobs: int | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        jobs: int | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.tell = tell
         self.distributed = _imported("distributed")
         _quiet()
         self._cluster: Any = None
@@ -83,6 +90,7 @@ class DaskWorkers:
         left = list(reversed(orders))
         known: dict[str, Order] = {}
         running = self.distributed.as_completed(loop=self.client.loop)
+        patient = time.monotonic() + PATIENCE
         try:
             with held() as interrupt:
                 while left or known:
@@ -92,6 +100,9 @@ class DaskWorkers:
                     while not (running.has_ready() or running.is_empty()):
                         interrupt.check()
                         time.sleep(LISTEN)
+                        if time.monotonic() > patient:
+                            self._tell_if_alone()
+                            patient = inf
                     interrupt.check()
                     future = next(running)
                     order = known.pop(future.key)
@@ -101,6 +112,13 @@ class DaskWorkers:
                 f"--dask {self.address}: the scheduler is gone ({type(error).__name__}); what was "
                 "finished is kept, --resume continues"
             ) from None
+
+    def _tell_if_alone(self) -> None:
+        """Workers may come at any time; somebody who forgot to start one should know."""
+        if not self.client.scheduler_info().get("workers"):
+            slurm = self.address == SLURM
+            hint = "Slurm has started none" if slurm else f"start one: dask worker {self.address}"
+            self.tell(f"--dask {self.address}: no worker has come yet; {hint}")
 
     def _submit(self, order: Order, known: dict[str, Order]) -> Any:
         future = self.client.submit(fulfil, order, pure=False, retries=0)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from netsim.errors import InputError
+from netsim.sweep.cluster import DaskWorkers
 from netsim.sweep.orders import VERSION, Order, fulfil
 from tests.bench.cluster import Cluster
 from tests.bench.kills import rounds
@@ -75,6 +76,26 @@ def test_a_scheduler_that_says_nothing_is_one_message(capsys, monkeypatch) -> No
     assert done.code == 2
     assert done.err.startswith(f"--dask {address}: the scheduler does not answer")
     assert done.err.count("\n") == 1
+
+
+def test_a_scheduler_without_workers_is_told_and_waited_for(capsys, monkeypatch) -> None:
+    """The cluster gets its first worker when netsim says that there is none."""
+    monkeypatch.setattr("netsim.sweep.cluster.PATIENCE", 3.0)
+    empty = Cluster(Path.cwd(), workers=0)
+    usual = DaskWorkers._tell_if_alone
+
+    def tell(workers: DaskWorkers) -> None:
+        usual(workers)
+        empty.workers.append(empty.worker())
+
+    monkeypatch.setattr(DaskWorkers, "_tell_if_alone", tell)
+    try:
+        done = netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--dask", empty.address)
+    finally:
+        empty.stop()
+    assert done.code == 0, done.err
+    said = f"--dask {empty.address}: no worker has come yet; start one: dask worker {empty.address}"
+    assert done.err.count(said) == 1
 
 
 def test_another_version_of_netsim_is_refused(capsys, monkeypatch, cluster) -> None:
