@@ -260,6 +260,20 @@ def test_settings_with_a_typo(capsys, setting: str, message: str) -> None:
     assert outcome.err.startswith(message)
 
 
+@pytest.mark.parametrize("verb", ["run", "check", "explain"])
+def test_hosts_that_nothing_joins_are_refused_before_anything_runs(capsys, verb: str) -> None:
+    """A box of two cards without a NIC; each host by itself is fine."""
+    text = "cluster: {{machine: rtx2080ti-x2, nodes: 2, fabric: {{kind: torus, dims: [2]}}}}\n"
+    text += "workload: {{collective: alltoall, algorithm: pairwise, sizes: [1KiB]{split}}}\n"
+    Path("x.yaml").write_text(text.format(split=""))
+    outcome = netsim(capsys, verb, "x.yaml")
+    assert outcome.code == 2
+    assert outcome.err == "x.yaml:1:1: cluster: nothing joins these hosts: they have no NIC\n"
+    assert not Path("reports").exists()
+    Path("x.yaml").write_text(text.format(split=", split: DIV 2"))
+    assert netsim(capsys, "check", "x.yaml").code == 0
+
+
 @pytest.mark.parametrize(
     "arguments", [["rnu", "x.yaml"], ["run"], ["run", "x.yaml", "--enginee", "simpy"],
                   ["run", "x.yaml", "--engine", "fast"], ["topo", "shwo"]],
