@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim import rings
 from netsim.budget import BYTES_A_PATH, BYTES_A_ROW, estimated_size, misfit, misfit_of_nccl
 from netsim.built import Built, built, jobs_of, wishes_of
 from netsim.collectives import (
@@ -148,6 +149,14 @@ class Prepared:
         found = self.alikeness(self.collective(size, in_place=in_place))
         return found.steps if found else None
 
+    def long_rings(self, size: int, *, in_place: bool = False) -> Plan | None:
+        """What NCCL runs at a size, if that is rings of too many rows to run in full."""
+        if not self.jobs or not self.may_fold:
+            return None
+        collective = self.collective(size, in_place=in_place)
+        plan = self.folded(collective)
+        return plan if rings.too_long(collective, plan) else None
+
     def folded(self, collective: Collective) -> Plan:
         """What NCCL's only communicator does, written down once for all that is alike."""
         plan = self._plan(self.jobs[0], collective)
@@ -274,6 +283,8 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     work = prepared.cell.scenario.collective
     asked = work.collective, len(prepared.groups[0]), len(prepared.groups), algorithm
     too_large = misfit_of_nccl(*asked)
+    if prepared.jobs and prepared.long_rings(max(work.size_list())) is not None:
+        return
     if too_large and prepared.jobs and prepared.may_fold:
         plan = prepared.folded(prepared.collective(max(work.size_list())))
         too_large = misfit_of_nccl(*asked, folding.written_share(plan))

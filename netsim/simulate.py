@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from netsim import departures, relayed
+from netsim import departures, relayed, rings
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.expect import choice
 from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
@@ -36,7 +36,8 @@ def simulate_size(
         inplace = timing
         if not (prepared.jobs and work.collective in ALIKE):
             other = prepared.looped(size, in_place=True, folded=True)
-            if not _alike(call, other):
+            long = prepared.long_rings(size) is not None
+            if long or not _alike(call, other):
                 inplace = _timed(prepared, bench, size, other, in_place=True)
     return _row(prepared, size, timing, inplace), timing
 
@@ -55,6 +56,13 @@ def _timed(
     work, found = prepared.cell.scenario.collective, prepared.relayed(size, in_place=in_place)
     if found is not None:
         return relayed.time_relayed(bench, found)
+    plan = prepared.long_rings(size, in_place=in_place)
+    if plan is not None:
+        collective = prepared.collective(size, in_place=in_place)
+        told = rings.time_rings(bench, collective, plan)
+        if told is not None:
+            return told
+        rings.check_rows(collective, plan)
     timing = bench.time_looped(call)
     if work.algorithm != "hierarchical" or not hurried(timing.program, timing.timeline):
         return timing

@@ -18,12 +18,12 @@ from netsim.looped import Looped, looped_nccl
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
 from netsim.program import place
+from netsim.rings import full_ring, has_long_ring
 from netsim.scenario.names import DTYPES
 from netsim.schedule import Launch, Schedule
 from netsim.timing import Bench
 from netsim.topology.cluster import Cluster
 from netsim.training.coarse import coarse_of
-from netsim.training.hops import full_ring, has_long_ring
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import Task
 

@@ -9,9 +9,9 @@ import pytest
 from netsim.collectives import collective_of
 from netsim.expect.plans import nccl_plan
 from netsim.nccl.schedules import Plan, schedule_of, with_blocks
+from netsim.rings import RANKS, full_ring, has_long_ring
 from netsim.schedule import Launch
 from netsim.timing import Bench
-from netsim.training.hops import RANKS, full_ring, has_long_ring
 from netsim.training.prepare import prepare_step
 from tests.training.steps import cell
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
-from netsim.nccl.chunks import Steps, steps_of
+from netsim.nccl.chunks import steps_of
 from netsim.nccl.names import function_of
 from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass, RowKind
@@ -29,7 +29,6 @@ RECEIVED, SENDING = 0, 1  # the FIFO that the previous rank fills, and the one t
 def ring(collective: Collective, plan: Plan) -> Schedule:
     """All channels' rings."""
     output = Output(collective, places=plan.places, fold=plan.stands)
-    steps = steps_of(function_of(collective.name), "Ring", plan.protocol)
     walk = WALKS[collective.name](collective.ranks, plan.direct)
     if plan.hops:
         walk = walk.cut(plan.hops, collective.ranks)
@@ -37,8 +36,24 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
         work, period = lane.work, period_of(plan, lane)
         copies = lane.copies * (collective.ranks // period)
         channel = Channel(plan, work.channel, lane.multiplicity, copies=copies)
-        _weave(output, channel, work, walk, steps, period)
+        _weave(output, channel, work, walk, period)
     return output.close()
+
+
+def rows_of_rings(collective: Collective, plan: Plan) -> int:
+    """How many rows blocks have at least, over all channels and loops that are written down."""
+    walk, rows = WALKS[collective.name](collective.ranks, plan.direct), 0
+    for lane in written(plan, ring_keys(plan)):
+        cut = _cut(collective, plan, lane.work, walk)
+        rows += len(cut.count) * (walk.steps + 1) * cut.subs * period_of(plan, lane)
+    return rows
+
+
+def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
+    """The data of one channel's loops."""
+    steps = steps_of(function_of(c.name), "Ring", plan.protocol)
+    table = chunk_table(work, c.element_bytes, c.ranks if c.name == "all_reduce" else 1)
+    return segments(plan, c.element_bytes, table, steps=steps, turns=walk.steps)
 
 
 def period_of(plan: Plan, lane: Lane) -> int:
@@ -63,14 +78,10 @@ def _order_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
     return order, tuple(plan.route_of(channel, a, b) for a, b in hops)
 
 
-def _weave(
-    output: Output, channel: Channel, work: Work, walk: Walk, steps: Steps, period: int
-) -> None:
+def _weave(output: Output, channel: Channel, work: Work, walk: Walk, period: int) -> None:
     """Append one channel's ring."""
     plan, c = channel.plan, output.collective
-    chunks = c.ranks if c.name == "all_reduce" else 1
-    table = chunk_table(work, c.element_bytes, chunks)
-    cut = segments(plan, c.element_bytes, table, steps=steps, turns=walk.steps)
+    cut = _cut(c, plan, work, walk)
     channel = replace(channel, pieces=cut.subs)
     key = (*channel.key, walk.steps, cut.subs, cut.slots, cut.whole, period)
     turn = remembered(c, plan, key, lambda: _turn(channel, c, walk, cut, period))

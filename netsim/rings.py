@@ -6,14 +6,21 @@ the square of their ranks.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from netsim.budget import BYTES_A_ROW_OF_NCCL, misfit
+from netsim.collectives import Collective
+from netsim.errors import InputError
+from netsim.looped import looped_nccl
 from netsim.nccl.schedules import WALKS, Plan
+from netsim.nccl.schedules.ring import rows_of_rings
 from netsim.periodic import AGREE
+from netsim.timing import Bench, Timing
 
 RANKS = 128  # from which a ring is worth it
 LEAST = 8  # hops that a run is longer than the one before: a FIFO's slots
+TOO_MANY = 5_000_000  # rows of rings that are not run in full
 TOLERATED = 0.02  # by which what hops add may differ, where hosts are not all alike
 
 
@@ -39,6 +46,38 @@ def has_long_ring(plan: Plan, collective: str) -> bool:
     if plan.algorithm != "Ring" or collective not in WALKS or len(plan.node) < RANKS:
         return False
     return len({len(ranks) for ranks in plan.nodes}) == 1
+
+
+def too_long(collective: Collective, plan: Plan) -> bool:
+    """Whether the rings of a plan have more rows than are run where a few hops tell the rest."""
+    return has_long_ring(plan, collective.name) and rows_of_rings(collective, plan) > TOO_MANY
+
+
+def check_rows(collective: Collective, plan: Plan) -> None:
+    """Refuse rings that do not fit in full."""
+    rows = rows_of_rings(collective, plan)
+    if too_large := misfit(rows, rows * BYTES_A_ROW_OF_NCCL, collective.ranks):
+        raise InputError(f"{too_large}; what a few hops add differs too much to tell the rest")
+
+
+def time_rings(bench: Bench, collective: Collective, plan: Plan) -> Timing | None:
+    """The time of a plan's rings from runs in which chunks go a few hops far; None if those do not
+    tell it. Rows and links are those of the last such run.
+    """
+    runs: dict[int, Timing] = {}
+
+    def seconds(hops: int) -> float:
+        call = looped_nccl(collective, [replace(plan, hops=hops)], lambda made: made[0])
+        runs[hops] = bench.time_looped(call)
+        return runs[hops].seconds
+
+    found = full_ring(plan, seconds)
+    if found is None:
+        return None
+    last = runs[found.hops]
+    off = found.spread + last.uncertainty * last.seconds / found.seconds
+    words = f"rings of {found.whole} hops from what {found.hops} take"
+    return replace(last, seconds=found.seconds, approximation=words, uncertainty=off)
 
 
 def full_ring(plan: Plan, seconds: Callable[[int], float]) -> Hops | None:
