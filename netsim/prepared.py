@@ -151,11 +151,9 @@ class Prepared:
 
     def long_rings(self, size: int, *, in_place: bool = False) -> Plan | None:
         """What NCCL runs at a size, if that is rings of too many rows to run in full."""
-        if not self.jobs or not self.may_fold:
-            return None
         collective = self.collective(size, in_place=in_place)
-        plan = self.folded(collective)
-        return plan if rings.too_long(collective, plan) else None
+        plan = self.folded(collective) if self.jobs and self.may_fold else None
+        return plan if plan is not None and rings.too_long(collective, plan) else None
 
     def folded(self, collective: Collective) -> Plan:
         """What NCCL's only communicator does, written down once for all that is alike."""
@@ -212,7 +210,10 @@ def prepare(cell: Cell) -> Prepared:
         raise source.error(("workload",), message, key=True)
     work = cell.scenario.collective
     if work.algorithm in NCCL_NAMES:
-        _check_wishes(cell)
+        try:
+            choice.check_wishes(work.collective, wishes_of(cell.scenario))
+        except InputError as error:
+            raise source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
     found = built(cell)
     available = len(found.topology)
     if work.ranks is not None and max(work.ranks) >= available:
@@ -292,13 +293,6 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
         odd = odd_one(prepared.topology, prepared.gpus) if prepared.may_fold else "fold is off"
         why = f"; not folded: {odd}" if odd else ""
         raise prepared.cell.source.error(("workload",), too_large + why, key=True)
-
-
-def _check_wishes(cell: Cell) -> None:
-    try:
-        choice.check_wishes(cell.scenario.collective.collective, wishes_of(cell.scenario))
-    except InputError as error:
-        raise cell.source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
 
 
 def _check_algorithm(prepared: Prepared) -> None:
