@@ -22,7 +22,10 @@ from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
 
 if TYPE_CHECKING:
-    from netsim.expect.job import Job
+    import numpy as np
+from numpy.typing import NDArray
+
+from netsim.expect.job import Job
     from netsim.expect.settings import Wishes
     from netsim.topology.cluster import Cluster
 
@@ -67,6 +70,19 @@ def built(cell: Cell) -> Built:
         while len(_BUILT) > MOST_BUILT:
             _BUILT.popitem(last=False)
     return found
+
+
+def refuse_unjoined(
+    cell: Cell, found: Built, gpus: NDArray[np.int32], groups: Sequence[Sequence[int]]
+) -> None:
+    """Refuse communicators over hosts that nothing joins: none of them has a NIC."""
+    cluster = found.cluster
+    if cluster is None or cluster.fabric is not None:
+        return
+    domain = cluster.domain[cluster.gpu_host[gpus]]
+    if any(len(np.unique(domain[list(group)])) > 1 for group in groups):
+        message = "nothing joins these hosts: they have no NIC"
+        raise cell.source.error(("cluster",), message, key=True)
 
 
 def wishes_of(scenario: Scenario) -> Wishes:

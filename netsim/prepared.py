@@ -228,20 +228,9 @@ def prepare(cell: Cell) -> Prepared:
     prepared = Prepared(cell, found.topology, members, memory=found.alike)
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)
-    _check_joined(prepared, found)
+    refuse_unjoined(cell, found, prepared.gpus, prepared.groups)
     _check_algorithm(prepared)
     return prepared
-
-
-def _check_joined(prepared: Prepared, found: Built) -> None:
-    """Refuse communicators over hosts that nothing joins: none of them has a NIC."""
-    cluster = found.cluster
-    if cluster is None or cluster.fabric is not None:
-        return
-    domain = cluster.domain[cluster.gpu_host[prepared.gpus]]
-    if any(len(np.unique(domain[list(group)])) > 1 for group in prepared.groups):
-        message = "nothing joins these hosts: they have no NIC"
-        raise prepared.cell.source.error(("cluster",), message, key=True)
 
 
 def _with_nccl(prepared: Prepared, built: Built) -> Prepared:

@@ -14,6 +14,7 @@ from netsim.expect.job import Job, job_of
 from netsim.expect.launching import nccl_launch
 from netsim.expect.plans import nccl_plan
 from netsim.expect.settings import Wishes
+from netsim.explain.parameters import link_kinds
 from netsim.looped import Looped, looped_nccl
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
@@ -22,6 +23,7 @@ from netsim.rings import full_ring, has_long_ring
 from netsim.scenario.names import DTYPES
 from netsim.schedule import Launch, Schedule
 from netsim.timing import Bench
+from netsim.topology import Topology
 from netsim.topology.cluster import Cluster
 from netsim.training.coarse import coarse_of
 from netsim.workloads.lower import Coarse
@@ -51,6 +53,9 @@ class Timed:
 class Costs:
     """The collectives of one cluster, by group, size and kind; `wishes` is what NCCL is told.
 
+    `topology` is what they are simulated on, if that is not the cluster's own, by which NCCL
+    decides; `crossed` tells the kinds of links that each collective known crosses.
+
     Without `holds_sms`, kernels beside collectives are as fast as without: recorded ones have
     lost that time already.
     """
@@ -60,6 +65,8 @@ class Costs:
     launch: str = "process_per_gpu"
     registered: bool = False
     holds_sms: bool = True
+    topology: Topology | None = None
+    crossed: dict[Key, frozenset[str]] = field(default_factory=dict)
     known: dict[Key, Coarse] = field(default_factory=dict)
     times: dict[Key, Timed] = field(default_factory=dict)
     jobs: dict[Key, Job] = field(default_factory=dict)
@@ -69,8 +76,16 @@ class Costs:
         """The coarse form of a task's collective in one group."""
         key = (self._places(group), task.collective, task.nbytes, task.dtype)
         if key not in self.known:
-            self.known[key] = self._made(task, group)
+            self.known[key], self.crossed[key] = self._made(task, group)
         return self.known[key]
+
+    def on(self, topology: Topology, kind: str) -> "Costs":
+        """The same decisions on a topology whose links of one kind are others; what crosses none
+        of these is not simulated again.
+        """
+        kept = {key: made for key, made in self.known.items() if kind not in self.crossed[key]}
+        crossed = {key: self.crossed[key] for key in kept}
+        return replace(self, topology=topology, known=kept, crossed=crossed, times={})
 
     def _places(self, group: Group) -> Key:
         """What groups over the same places of equal hosts have in common."""
@@ -110,9 +125,9 @@ class Costs:
             self.jobs[key] = job_of(self.cluster, np.array(group, np.int32), self.wishes)
         return self.jobs[key]
 
-    def _made(self, task: Task, group: Group) -> Coarse:
+    def _made(self, task: Task, group: Group) -> tuple[Coarse, frozenset[str]]:
         job, collective = self._job(group), _collective(task, len(group))
-        topology = with_blocks(self.cluster.topology, job.mechanism)
+        topology = with_blocks(self.topology or self.cluster.topology, job.mechanism)
         plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
         key = (self._ways(group), task.collective, task.nbytes, task.dtype)
         if key not in self.times:
@@ -128,10 +143,11 @@ class Costs:
             program, timed.seconds, self._launch(job, collective, chosen),
             self._part_of_sms(chosen), scale=timed.scale * _scale(call, loops),
         )  # fmt: skip
-        return replace(
+        made = replace(
             made, algorithm=chosen.algorithm, protocol=chosen.protocol,
             channels=chosen.n_channels, approximation=timed.approximation,
         )  # fmt: skip
+        return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
     def _part_of_sms(self, chosen: Planned) -> float:
         """What the channels of a collective take from kernels beside it."""

@@ -7,10 +7,14 @@ from itertools import pairwise
 
 import pytest
 
+from netsim.scenario.cells import expand
 from netsim.training.explained import explained_step
 from netsim.training.path import causes_of, hops_of, visits_of
+from netsim.training.prepare import prepare_step
+from netsim.training.run import simulate_step
+from netsim.yamlio.overrides import override
 from tests.cli.command import netsim
-from tests.training.steps import TEXT, step
+from tests.training.steps import TEXT, source, step
 
 SMALL = (
     "{layers: 4, hidden: 1024, heads: 8, kv_heads: 8, ffn: 4096, vocabulary: 8000, sequence: 512}"
@@ -67,6 +71,43 @@ def test_free_communication_leaves_the_computing() -> None:
     saved = found["time_us"] - answers["dp"]["faster_10pct_us"]
     assert saved == pytest.approx(gpus["exposed dp"] * (1 - 1 / 1.1), rel=1e-3)
     assert answers["compute"]["free_us"] == pytest.approx(gpus["exposed dp"], rel=1e-3)
+
+
+WIDE = (
+    "{layers: 2, hidden: 4096, heads: 32, kv_heads: 32, ffn: 8192, vocabulary: 8000, "
+    "sequence: 2048}"
+)
+LINKS = [
+    ("NVLink rate", 1, "tp: 8", "cluster.overrides", ("20.6GB/s", "22.66GB/s")),
+    ("NIC rate", 2, "dp: 16, data: allreduce", "cluster.nic", ("100Gbps", "110Gbps")),
+]
+
+
+@pytest.mark.parametrize(("what", "nodes", "parallel", "key", "rates"), LINKS)
+def test_a_kind_of_links_is_as_fast_as_in_another_scenario(
+    what, nodes, parallel, key, rates
+) -> None:
+    """With a tenth more written down; NCCL chooses alike."""
+    asked = source(f"  parallelism: {{{parallel}}}", model=WIDE, batch=16, nodes=nodes)
+    now, other = (
+        simulate_step(prepare_step(expand(override(asked, key, _given(key, rate), "test"))[0]))
+        for rate in rates
+    )
+    answers = {one["what"]: one for one in explained_step(now)["answers"]}
+    assert answers[what]["faster_10pct_us"] == pytest.approx(other.seconds * 1e6, rel=1e-6)
+    assert other.seconds < now.seconds * (1 - 1e-3)
+    assert answers[what]["free_us"] < answers[what]["faster_10pct_us"]
+
+
+def _given(key: str, rate: str) -> object:
+    inside = key == "cluster.overrides"
+    return [{"machine": {"scale_up": {"link_bandwidth": rate}}}] if inside else rate
+
+
+def test_links_that_nothing_crosses_are_not_asked_about() -> None:
+    answers = {one["what"] for one in explained_step(made("  parallelism: {tp: 8}"))["answers"]}
+    assert "NVLink rate" in answers
+    assert "NIC rate" not in answers
 
 
 def test_calls_are_counted_on_the_path() -> None:
