@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.expect import job, network, settings
 from netsim.nccl import version
@@ -22,10 +21,9 @@ from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
 
 if TYPE_CHECKING:
-    import numpy as np
-from numpy.typing import NDArray
+    from numpy.typing import NDArray
 
-from netsim.expect.job import Job
+    from netsim.expect.job import Job
     from netsim.expect.settings import Wishes
     from netsim.topology.cluster import Cluster
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from netsim import rings
 from netsim.budget import BYTES_A_PATH, BYTES_A_ROW, estimated_size, misfit, misfit_of_nccl
-from netsim.built import Built, built, jobs_of, wishes_of
+from netsim.built import Built, built, jobs_of, refuse_unjoined, wishes_of
 from netsim.collectives import (
     ALGORITHMS,
     Collective,
