@@ -17,7 +17,8 @@ def main() -> int:
     try:
         return _command(lambda: import_module("netsim.interrupts").listen())
     finally:  # the interpreter would end by the signal while it cleans up
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _command(*started: object) -> int:

@@ -1,4 +1,4 @@
-"""Ctrl-C, at moments when nothing is lost by it.
+"""Ctrl-C, or the end that a batch queue asks for, at moments when nothing is lost by it.
 
 Python raises KeyboardInterrupt anywhere: where it vanishes (in callbacks of the garbage collector),
 where locks are left in a state that nobody expects, where a process was just begun that nobody then
@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -20,41 +20,45 @@ UNWINDING = (
 )
 _AGAIN = 0.02  # seconds after which one that vanished is raised again
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Handler = Callable[[int, FrameType | None], Any]
 
 
 class Held:
     """An interrupt that waits until it is asked for."""
 
-    def __init__(self, usual: Handler | None = None) -> None:
+    def __init__(self, usual: Mapping[int, Handler]) -> None:
         self.usual = usual
-        self.noted = False
+        self.noted = 0
 
-    def note(self, *_: object) -> None:
-        """What the signal does meanwhile."""
-        self.noted = True
+    def note(self, number: int, _: FrameType | None) -> None:
+        """What a signal does meanwhile."""
+        self.noted = number
 
     def check(self) -> None:
-        """Do what the signal usually does, if it came."""
-        if self.noted and self.usual is not None:
-            self.noted = False
-            self.usual(signal.SIGINT, None)
+        """Do what a signal usually does, if one came."""
+        number, self.noted = self.noted, 0
+        if number:
+            self.usual[number](number, None)
 
 
 @contextmanager
 def held() -> Iterator[Held]:
     """Let an interrupt wait for `check()`, or else for the end of the block."""
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(usual):
-        yield Held()  # another thread's to hear of, or nobody's
-        return
+    here = threading.current_thread() is threading.main_thread()  # others hear of no signal
+    found = {number: signal.getsignal(number) for number in SIGNALS if here}
+    usual: dict[int, Handler] = {
+        number: handler for number, handler in found.items() if callable(handler)
+    }
     waiting = Held(usual)
-    signal.signal(signal.SIGINT, waiting.note)
+    for number in usual:
+        signal.signal(number, waiting.note)
     with suppress(GeneratorExit):  # of a generator that is closed within the block
         try:
             yield waiting
         finally:
-            signal.signal(signal.SIGINT, usual)
+            for number, handler in usual.items():
+                signal.signal(number, handler)
     waiting.check()
 
 
@@ -90,4 +94,5 @@ def listen() -> None:
 
     usual = sys.unraisablehook
     sys.unraisablehook = vanished
-    signal.signal(signal.SIGINT, interrupt)
+    for number in SIGNALS:
+        signal.signal(number, interrupt)

@@ -7,7 +7,8 @@ from netsim.cli.topo.foreign import is_foreign
 from netsim.cli.topo.options import Options
 from netsim.cli.topo.subject import Subject, find_subject
 from netsim.errors import InputError
-from netsim.runs import checked_cells, find_scenario, load_source
+from netsim.runs import checked_cells, find_scenario, load_source, notes_of
+from netsim.scenario.unused import unused_keys
 from netsim.topology.load import load_machine
 
 OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and nothing to run
@@ -26,7 +27,9 @@ def check_file(path: Path) -> str:
         cells = checked_cells(source)
         sizes = sum(len(cell.scenario.workload.size_list()) for cell in cells)
         counted = f"{sizes} size{'s' * (sizes != 1)} in all"
-        return f"a scenario of {len(cells)} cell{'s' * (len(cells) > 1)}, {counted}"
+        found = f"a scenario of {len(cells)} cell{'s' * (len(cells) > 1)}, {counted}"
+        notes = [*notes_of(cells), *(f"warning: {text}" for text in unused_keys(cells))]
+        return "\n".join([found, *notes])
     if "gpu" in source.data:
         machine = load_machine(path)
         return f"a machine with {machine.gpu.count} GPUs"

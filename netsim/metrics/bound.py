@@ -16,7 +16,7 @@ from netsim.program import LinkTable, Program, Timeline
 BUSY = 0.6  # utilisation from which a link is what bounds a run
 _ALIKE = 0.02  # links within this of the busiest are as busy
 
-_KINDS = {
+SPOKEN = {
     "nvlink": "NVLink",
     "xgmi": "xGMI",
     "c2c": "C2C",
@@ -80,7 +80,7 @@ def _causes(program: Program, timeline: Timeline) -> Causes:
 def link_label(table: LinkTable, link: int) -> tuple[str, str]:
     """A link's class and place in words: ("NIC ingress", "node1.nic0"), ("memory", "gpu3")."""
     name, kind = table.name(link), table.kind(link)
-    spoken = _KINDS.get(kind, kind)
+    spoken = SPOKEN.get(kind, kind)
     if "->" not in name:
         return spoken, name.partition("(")[2].rstrip(")") or name
     tail, _, head = name.partition("->")

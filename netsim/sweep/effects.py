@@ -8,18 +8,22 @@ import numpy as np
 
 from netsim.engines import simulate
 from netsim.metrics import bound_by, link_use
+from netsim.metrics.bound import SPOKEN
 from netsim.nccl.effects import EFFECTS
 from netsim.nccl.effects import reason as variable_reason
 from netsim.prepared import prepare
-from netsim.program import Program, place
+from netsim.program import Program, Timeline, place
 from netsim.results import Row
 from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
 from netsim.scenario.unused import idle_axis
 from netsim.sweep.tables import time_of
+from netsim.topology.layout import LINK_KINDS
+from netsim.units import format_bandwidth, format_size
 
 EQUAL = 1e-9  # relative difference of times that are the same
+_NAMED = 3  # kinds of resources that are named as the busiest
 MOST_ROWS = 3_000_000  # of a schedule that is simulated only to say why
 
 
@@ -75,20 +79,31 @@ def reason(idle: Idle, engine: str = "auto") -> str:
     if len(one) > MOST_ROWS:
         return f"it changes {_listed(changed) or 'nothing that is simulated'}"
     timeline = simulate(one, engine)
-    bound = bound_by(one, timeline)
-    if not changed:
-        return f"{_unchanged(idle)}; bound by {bound}".replace("%", " %").replace("  %", " %")
-    use = link_use(one, timeline)
-    most: dict[str, float] = dict.fromkeys(changed, 0.0)
+    most = _most_used(one, timeline)
+    if changed:
+        used = {kind: most.get(kind, 0.0) for kind in changed}
+        parts = [
+            f"{SPOKEN.get(kind, kind)} links are never used"
+            if not part
+            else f"{SPOKEN.get(kind, kind)} is used to {part:.0%} at most"
+            for kind, part in used.items()
+        ]
+        why = ", ".join(parts)
+    else:
+        busiest = sorted(most, key=lambda kind: -most[kind])[:_NAMED]
+        parts = [f"{SPOKEN.get(kind, kind)} {most[kind]:.0%}" for kind in busiest]
+        why = f"{_unchanged(idle)}; used at most: {', '.join(parts)}"
+    text = f"{why}; bound by {bound_by(one, timeline)}"
+    return text.replace("%", " %").replace("  %", " %")
+
+
+def _most_used(program: Program, timeline: Timeline) -> dict[str, float]:
+    """How busy the busiest resource of each kind is."""
+    use, most = link_use(program, timeline), dict[str, float]()
     for link, part in zip(use.link.tolist(), use.utilisation.tolist(), strict=True):
-        kind = one.links.kind(link)
-        if kind in most:
-            most[kind] = max(most[kind], part)
-    parts = [
-        f"{name} links are never used" if not used else f"{name} is used to {used:.0%} at most"
-        for name, used in most.items()
-    ]
-    return f"{', '.join(parts)}; bound by {bound}".replace("%", " %").replace("  %", " %")
+        kind = program.links.kind(link)
+        most[kind] = max(most.get(kind, 0.0), part)
+    return most
 
 
 def _unchanged(idle: Idle) -> str:
@@ -107,8 +122,20 @@ def _unchanged(idle: Idle) -> str:
             return f"{variable} ({effect}) makes no difference to {chosen}"
         return f"{variable}: {variable_reason(variable)}"
     if one.cluster != other.cluster:
-        return "it leaves every link that there is as it is"
-    return "the same data moves in the same order"
+        return f"both values make the same {_links(one)}"
+    return f"the same {format_size(idle.size)} move in the same order"
+
+
+def _links(cell: Cell) -> str:
+    """What joins the hosts of a cell, or else the GPUs: how many links of what rate."""
+    table = prepare(cell).topology.links
+    rates: dict[str, list[float]] = {}
+    for kind, rate in zip(table.kind.tolist(), table.bandwidth.tolist(), strict=True):
+        rates.setdefault(LINK_KINDS[kind], []).append(rate)
+    name = next((kind for kind in ("fabric", "nic") if kind in rates), next(iter(rates), ""))
+    found = rates.get(name, [])
+    span = dict.fromkeys(map(format_bandwidth, (min(found, default=0.0), max(found, default=0.0))))
+    return f"{len(found)} {SPOKEN.get(name, name)} links of {' to '.join(span)}"
 
 
 def _program(cell: Cell, size: int) -> Program:

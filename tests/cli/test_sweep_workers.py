@@ -100,6 +100,17 @@ def test_a_sweep_killed_at_any_moment_resumes_to_the_same_bytes(seed: int, whole
     assert Path("out/results.csv").read_bytes() == whole
 
 
+def test_the_end_that_a_batch_queue_asks_for_keeps_what_is_finished(whole: bytes) -> None:
+    process = start("--jobs", 2)
+    wait_for(2)
+    process.terminate()
+    _, err = process.communicate(timeout=WAIT)
+    assert (process.returncode, err) == (130, b"interrupted; what was finished is kept\n")
+    assert len(Path("out/results.csv").read_text().splitlines()) > 2
+    assert start("--resume").communicate(timeout=WAIT)[1] == b""
+    assert Path("out/results.csv").read_bytes() == whole
+
+
 @pytest.mark.parametrize("after", [0.0, 0.4, 1.2])
 def test_ctrl_c_while_workers_start_is_told_once(after: float) -> None:
     """A terminal interrupts all processes, and somebody presses it twice."""

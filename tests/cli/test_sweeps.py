@@ -1,6 +1,7 @@
 """Sweeps: every kind of axis, conditions, base lines, seeds; what is said before and after."""
 
 import csv
+import re
 import time
 from pathlib import Path
 
@@ -254,6 +255,30 @@ def test_an_axis_that_changed_nothing_is_named_with_the_reason(capsys) -> None:
         "axis seed changed nothing: no host is placed at random, and no way is hashed" in done.err
     )
     assert "axis cluster.nodes" not in done.err
+
+
+def test_a_reason_names_what_is_used_most_where_links_stay_as_they_are(capsys) -> None:
+    text = HOSTS.replace("fabric: {kind: rail-optimized, oversubscription: 1}",
+                         "fabric: {kind: leaf-spine, nodes_per_leaf: 1}")  # fmt: skip
+    Path("x.yaml").write_text(
+        f"{text}sweep:\n  cluster.fabric.oversubscription: [1, 1.1]\n"
+        "  workload.dtype: [float, half]\n"
+    )
+    told = netsim(capsys, "run", "x.yaml").err
+    links = r"both values make the same \d+ fabric links of [\d.]+ GB/s"
+    used = r"used at most: NIC \d+ %, fabric \d+ %, \w+ \d+ %; bound by NIC"
+    fabric = rf"axis cluster.fabric.oversubscription changed nothing: {links}; {used}"
+    assert re.search(fabric, told), told
+    dtype = r"axis workload.dtype changed nothing: the same [\d.]+ \w+ move in the same order; used"
+    assert re.search(dtype, told), told
+
+
+def test_check_tells_what_run_would_tell(capsys) -> None:
+    text = HOSTS.replace("nodes: 2", "nodes: 2\n  nic: 800Gbps")
+    Path("x.yaml").write_text(text.replace("algorithm: ring", "algorithm: ring, root: 2"))
+    told = netsim(capsys, "check", "x.yaml").out
+    assert "note: NICs of 800Gbps are faster than their PCIe slots in dgx-" in told
+    assert "workload.root changes nothing" in told
 
 
 def test_keys_that_change_nothing_are_warnings(capsys) -> None:
