@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netsim.communicators import split_ranks
 from netsim.expect import job, network, settings
 from netsim.nccl import version
 from netsim.nccl.names import NCCL_NAMES
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from netsim.expect.job import Job
     from netsim.expect.settings import Wishes
     from netsim.topology.cluster import Cluster
+
+SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,20 @@ def built(cell: Cell) -> Built:
         while len(_BUILT) > MOST_BUILT:
             _BUILT.popitem(last=False)
     return found
+
+
+def groups_of(cell: Cell, found: Built) -> tuple[tuple[int, ...], ...]:
+    """The ranks of every communicator; what the cluster has not is said with its place."""
+    source, work, available = cell.source, cell.scenario.collective, len(found.topology)
+    if work.ranks is not None and max(work.ranks) >= available:
+        place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
+        raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
+    try:
+        split = work.split or cell.scenario.nccl.env.get(SPLIT_VARIABLE)
+        groups = split_ranks(split, available if work.ranks is None else len(work.ranks))
+    except ValueError as error:
+        raise source.error(("workload", "split"), str(error)) from None
+    return tuple(tuple(group) for group in groups)
 
 
 def refuse_unjoined(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from netsim import rings
 from netsim.budget import BYTES_A_PATH, BYTES_A_ROW, estimated_size, misfit, misfit_of_nccl
-from netsim.built import Built, built, jobs_of, refuse_unjoined, wishes_of
+from netsim.built import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
 from netsim.collectives import (
     ALGORITHMS,
     Collective,
@@ -24,7 +24,6 @@ from netsim.collectives import (
     collective_of,
     parameters_of,
 )
-from netsim.communicators import split_ranks
 from netsim.errors import InputError, ScenarioError, nearest
 from netsim.expect import choice, plans
 from netsim.looped import Looped, looped_build, looped_nccl
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from netsim.nccl.plan import Planned
     from netsim.nccl.schedules import Plan
     from netsim.relayed import Relayed
-
-SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 
 
 @dataclass(frozen=True)
@@ -215,17 +212,7 @@ def prepare(cell: Cell) -> Prepared:
         except InputError as error:
             raise source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
     found = built(cell)
-    available = len(found.topology)
-    if work.ranks is not None and max(work.ranks) >= available:
-        place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
-        raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
-    try:
-        split = work.split or cell.scenario.nccl.env.get(SPLIT_VARIABLE)
-        groups = split_ranks(split, available if work.ranks is None else len(work.ranks))
-    except ValueError as error:
-        raise source.error(("workload", "split"), str(error)) from None
-    members = tuple(tuple(group) for group in groups)
-    prepared = Prepared(cell, found.topology, members, memory=found.alike)
+    prepared = Prepared(cell, found.topology, groups_of(cell, found), memory=found.alike)
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)
     refuse_unjoined(cell, found, prepared.gpus, prepared.groups)

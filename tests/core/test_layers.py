@@ -57,7 +57,7 @@ SAME_LAYER: dict[str, set[str]] = {
     "timing": {"results", "looped"},
     "relayed": {"timing"},
     "textbook": {"relayed"},
-    "built": {"scenario", "expect"},
+    "built": {"scenario", "expect", "communicators"},
     "prepared": {
         "scenario",
         "budget",
