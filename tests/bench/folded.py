@@ -3,8 +3,11 @@
 `fold-ring-4096` is a ring all-reduce on one switch, `fold-hierarchical-alltoall-131072` an
 all-to-all of 16,384 hosts of 8 H100 on one switch, 1 MiB a rank; `-rails` and `-fattree` are hosts
 on rail-optimized fabrics and fat trees, which have three levels from 2,048 hosts on.
+`fold-nccl-1024` is what NCCL chooses on rails at 31 sizes from 8 B to 8 GiB, `fold-nccl-tree-1024`
+and `fold-nccl-ring-1024` its trees at 1 MiB and its rings at 64 MiB.
 """
 
+import csv
 import math
 import statistics
 import tempfile
@@ -30,8 +33,17 @@ PATTERNS = {
     "hierarchical-rails": (RAILS, "all_reduce", "hierarchical"),
     "hierarchical-fattree": (FATTREE, "all_reduce", "hierarchical"),
     "hierarchical-alltoall-rails": (RAILS, "alltoall", "hierarchical"),
+    "nccl": (RAILS, "all_reduce", "auto"),
+    "nccl-tree": (RAILS, "all_reduce", "Tree"),
+    "nccl-ring": (RAILS, "all_reduce", "Ring"),
 }
-RANKS = {"ring": (1024, 4096, 32768, 131072)}
+RANKS = {
+    "ring": (1024, 4096, 32768, 131072),
+    "nccl": (128, 1024),
+    "nccl-tree": (128, 1024, 4096, 16384),
+    "nccl-ring": (4096, 16384),
+}
+SIZES = {"nccl": "{from: 8B, to: 8GiB, factor: 2}", "nccl-tree": "[1MiB]", "nccl-ring": "[64MiB]"}
 FOLDED = tuple(
     f"fold-{pattern}-{ranks}"
     for pattern in PATTERNS
@@ -94,7 +106,8 @@ def _scene(pattern: str, ranks: int) -> str:
     cluster, collective, algorithm = PATTERNS[pattern]
     size = ranks << 20 if collective == "alltoall" else 1 << 30
     where = cluster.format(ranks=ranks, nodes=ranks // 8)
-    work = f"collective: {collective}, algorithm: {algorithm}, sizes: [{size}B]"
+    sizes = SIZES.get(pattern, f"[{size}B]")
+    work = f"collective: {collective}, algorithm: {algorithm}, sizes: {sizes}"
     return f"cluster: {{{where}}}\nworkload: {{{work}}}\noutputs: [csv]\n"
 
 
@@ -103,8 +116,8 @@ def _command() -> Sequence[str]:
 
 
 def _rows(cost: Cost) -> int:
-    names, values = (line.split(",") for line in cost.output.splitlines()[:2])
-    return int(dict(zip(names, values, strict=False))["rows"])
+    """Of all sizes."""
+    return sum(int(row["rows"]) for row in csv.DictReader(cost.output.splitlines()))
 
 
 def _medians(costs: Sequence[Cost]) -> tuple[float, float, float]:
