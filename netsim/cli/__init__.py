@@ -4,6 +4,7 @@ A verb's module is imported when the verb is used, so that `--help` answers at o
 standard output, diagnostics to standard error.
 """
 
+import gc
 import os
 import sys
 import traceback
@@ -38,6 +39,7 @@ VERBS = {
 }
 
 INTERRUPTED = 130
+GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
 
 __getattr__ = promised(
     __name__, "expect_graph", "expect_tuner", "expect_why", "nccl_tests", "progress", "step_text"
@@ -58,6 +60,8 @@ def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda:
     try:
         app = _app(asked)
         started()
+        gc.set_threshold(GARBAGE)
+        gc.enable()
         app(arguments, prog_name="netsim")
     except KeyboardInterrupt:  # while the verb's module was still being imported
         typer.echo("interrupted", err=True)

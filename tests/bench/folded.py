@@ -2,7 +2,7 @@
 
 `fold-ring-4096` is a ring all-reduce on one switch, `fold-hierarchical-alltoall-131072` an
 all-to-all of 16,384 hosts of 8 H100 on one switch, 1 MiB a rank; `-rails` and `-fattree` are hosts
-on rail-optimized fabrics and fat trees, which have three levels from 2,048 hosts on.
+on rail-optimized fabrics and fat trees, which have three levels from 1,024 hosts on.
 `fold-nccl-1024` is what NCCL chooses on rails at 31 sizes from 8 B to 8 GiB, `fold-nccl-tree-1024`
 and `fold-nccl-ring-1024` its trees at 1 MiB and its rings at 64 MiB.
 """
