@@ -25,10 +25,15 @@ def active_entries(
     active = np.isfinite(least)[link]
     owner = owners_of(ptr)
     outer = _outer_paths(owner, link, len(least))
+    uses, alive = np.bincount(link, minlength=len(least)), np.isfinite(least)
     for position in range(int(np.diff(ptr).max(initial=0))):
         rival = _rivals(ptr, link, outer, position)
+        # Nobody need look for a rival of what has one, or that is not used as often or has one.
+        rival[~(alive & alive[rival] & (uses[rival] >= uses))] = -1
         dominated = _dominated(ptr, owner, link, weight, least, most, active, rival, position)
-        active &= ~dominated[link]
+        if dominated.any():
+            active &= ~dominated[link]
+            alive &= ~dominated
     return active
 
 
