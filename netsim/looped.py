@@ -25,7 +25,8 @@ class Looped:
     `write(loops, grain)` writes it down with that many loops, and chunks `grain` times as large
     (where it has `grains`). With fewer loops all data is smaller by whole loops: what is left over
     for a last, partial one is the same. `rounding` is by which part its loops differ at most,
-    `memory` the loops that its FIFOs hold.
+    `memory` the loops that its FIFOs hold. `like(loops, grain)` is equal for what is the same in
+    calls of other sizes, of which `told` keeps what was found.
     """
 
     loops: int
@@ -34,6 +35,8 @@ class Looped:
     grains: bool = False
     rounding: float = 0.0
     memory: int = 0
+    like: Callable[[int, int], object] | None = None
+    told: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     _last: dict[tuple[int, int], Schedule] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -67,8 +70,20 @@ def looped_nccl(collective: Collective, plans: Sequence[Plan], join: Join) -> Lo
             [schedules.schedule_of(one, schedules.coarser(plan, grain)) for one, plan in short]
         )
 
+    def like(kept: int, grain: int) -> object:
+        """All that a schedule without places depends on."""
+        (one, plan), *_ = (schedules.shorter(collective, plan, loops - kept) for plan in plans)
+        work = tuple((w.channel, w.count, w.chunk) for w in plan.work)
+        call = (one.name, one.root, one.in_place, one.element_bytes, plan.algorithm, plan.protocol)
+        folds = plan.symmetry is not None
+        return call, plan.direct, plan.registered, plan.slot, plan.hops, folds, work, grain
+
     least, memory = min(loops, loops - fewest + LEAST), max(plan.slots for plan in plans)
-    return Looped(loops, write, least, grains=True, memory=memory)
+    whole = Looped(loops, write, least, grains=True, memory=memory)
+    if len(plans) > 1 or plans[0].places or plans[0].transfers is not None:
+        return whole
+    told = plans[0].memory.setdefault("ends of loops", {})
+    return replace(whole, like=like, told=told)
 
 
 def looped_build(

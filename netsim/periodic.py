@@ -18,7 +18,7 @@ from netsim.errors import InputError
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
 LONGEST_PERIOD = 4  # loops after which the pattern may repeat
 _FIRST = 8  # loops that the first attempt runs
-_IN_VAIN = 8  # part of the loops that an attempt may run, where a run in full is possible
+_IN_VAIN = 4  # part of the loops that an attempt may run, where a run in full is possible
 _COARSEST = 1 << 20
 
 Floats = NDArray[np.float64]

@@ -4,7 +4,7 @@ Each rank's kernels are serial on its stream, so ranks that finish early begin t
 early. The time is the steady period, mean over ranks. A call of very many loops is run with fewer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,13 +100,8 @@ class Bench:
         """The same of a call that may have too many loops to run them all."""
         if not work.worth_shortening:
             return self.time(work.schedule(work.loops))
-        runs: dict[tuple[int, int], Alone] = {}
-
-        def seconds(loops: int, grain: int) -> Floats:
-            runs[loops, grain] = self.alone(work.schedule(loops, grain))
-            return runs[loops, grain].ends.ravel()
-
-        plan = Plan(work.loops, work.rows, seconds, work.grains, work.least, work.memory)
+        runs = _Runs(self, work)
+        plan = Plan(work.loops, work.rows, runs.seconds, work.grains, work.least, work.memory)
         found = estimate(plan, BUDGET_ROWS, MOST_ROWS)
         alone = runs[found.loops, found.grain]
         if found.loops == work.loops:
@@ -200,6 +195,40 @@ def time_operation(
 ) -> Timing:
     """The time of a schedule as one of many back to back, or (`single`) of one from standstill."""
     return Bench(topology, gpus, launch, single, engine, progress).time(schedule)
+
+
+class _Runs(Mapping[tuple[int, int], Alone]):
+    """Runs of a call with some loops and grain; of those that a call of another size has told the
+    ends of, the rest is simulated when somebody asks for it.
+    """
+
+    def __init__(self, bench: Bench, work: Looped) -> None:
+        self.bench, self.work = bench, work
+        self._known: dict[tuple[int, int], Alone | None] = {}
+
+    def seconds(self, loops: int, grain: int) -> Floats:
+        """When each channel of each rank is done."""
+        bench, like = self.bench, self.work.like
+        if like is None:
+            return self[loops, grain].ends.ravel()
+        key = (like(loops, grain), bench.engine, bench.launch.kernel)
+        if key not in self.work.told:
+            self.work.told[key] = self[loops, grain].ends.ravel()
+        self._known.setdefault((loops, grain), None)
+        ends: Floats = self.work.told[key]
+        return ends
+
+    def __getitem__(self, run: tuple[int, int]) -> Alone:
+        found = self._known.get(run)
+        if found is None:
+            found = self._known[run] = self.bench.alone(self.work.schedule(*run))
+        return found
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def _use_of_all(
