@@ -169,7 +169,7 @@ def pareto_figure(table: pd.DataFrame, column: str, label: str) -> Figure | None
     panel.set_ylabel("time")
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
     panel.margins(x=0.12, y=0.12)
-    panel.legend(loc="upper right")
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     return figure
 
 
