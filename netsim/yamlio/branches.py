@@ -6,9 +6,9 @@ model tell them apart, so this walks both together.
 
 import re
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pydantic
 from pydantic_core import ErrorDetails
@@ -35,17 +35,22 @@ def all_findings(error: pydantic.ValidationError, model: Any, path: KeyPath) -> 
 
 
 def _findings(
-    issues: Sequence[Issue], kind: Any, path: KeyPath, siblings: Sequence[str]
+    issues: Sequence[Issue],
+    kind: Any,
+    path: KeyPath,
+    siblings: Sequence[str],
+    values: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     deeper = [issue for issue in issues if issue[0]]
     found = [
-        translated(details, path, siblings)
+        translated(details, path, siblings, values)
         for rest, details in issues
         # pydantic calls a list too short when its entries are wrong
         if not rest and not (deeper and details["type"] == "too_short")
     ]
     options = _options(kind)
     keys = [] if len(options) > 1 else _keys(options[0])
+    taken = {} if len(options) > 1 else _values(options[0])
     branches: list[list[Finding]] = []
     for head, inner in _by_head(deeper).items():
         if len(options) > 1:
@@ -54,7 +59,7 @@ def _findings(
             wrong = [translated(details, (*path, head), ()) for _, details in inner]
             found += [replace(finding, at_key=True) for finding in wrong]
         else:
-            found += _findings(inner, _below(options[0], head), (*path, head), keys)
+            found += _findings(inner, _below(options[0], head), (*path, head), keys, taken)
     return found + (_told_once(branches, path) if branches else [])
 
 
@@ -132,6 +137,19 @@ def _literal_values(model: Any) -> set[Any]:
 def _keys(kind: Any) -> list[str]:
     fields = getattr(_bare(kind), "model_fields", {})
     return [field.alias or name for name, field in fields.items()]
+
+
+def _values(kind: Any) -> dict[str, str]:
+    """The words that the keys of a model take, each with its key."""
+    fields = getattr(_bare(kind), "model_fields", {})
+    words = {
+        word: field.alias or name
+        for name, field in fields.items()
+        for option in _options(field.annotation)
+        if get_origin(_bare(option)) is Literal
+        for word in get_args(_bare(option))
+    }
+    return {word: key for word, key in words.items() if isinstance(word, str)}
 
 
 def _below(kind: Any, key: str | int) -> Any:

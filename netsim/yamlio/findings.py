@@ -62,13 +62,20 @@ class Finding:
         return self.message or f"expected {self.expected}, got {self.got}{self.hint}"
 
 
-def translated(details: ErrorDetails, path: KeyPath, known_keys: Sequence[str]) -> Finding:
-    """The finding for an error of pydantic's; `known_keys` are those of the model around it."""
+def translated(
+    details: ErrorDetails,
+    path: KeyPath,
+    known_keys: Sequence[str],
+    values: Mapping[str, str] | None = None,
+) -> Finding:
+    """The finding for an error of pydantic's; `known_keys` are those of the model around it, and
+    `values` says which of them takes a value.
+    """
     kind, context = details["type"], details.get("ctx", {})
     if kind == "missing":
         return missing(path[:-1], path[-1])
     if kind == "extra_forbidden":
-        return _unknown(path, known_keys)
+        return _unknown(path, known_keys, values or {})
     if kind in ("value_error", "assertion_error"):
         return _from_validator(context["error"], path, details["input"])
     if kind == "union_tag_not_found":
@@ -110,8 +117,13 @@ def merged_choices(findings: Sequence[Finding]) -> Finding:
     return replace(findings[0], expected=f"one of {', '.join(choices)}", hint=hint)
 
 
-def _unknown(path: KeyPath, known_keys: Sequence[str]) -> Finding:
+def _unknown(path: KeyPath, known_keys: Sequence[str], values: Mapping[str, str]) -> Finding:
     key = str(path[-1])
+    if key in values:
+        meant = f"{values[key]}: {key}"
+        return Finding(
+            path, f"unknown key {shown(key)} (did you mean {meant}?)", at_key=True, unknown_key=key
+        )
     hint = suggest(key, known_keys) or f" (known: {', '.join(known_keys) or 'none'})"
     return Finding(path, f"unknown key {shown(key)}{hint}", at_key=True, unknown_key=key)
 

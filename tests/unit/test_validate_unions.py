@@ -174,3 +174,20 @@ def test_words_of_the_model_and_rare_types_pass_through():
         "1:7: work: a workload has one of the keys collective, p2p",
         "x.yaml:2:6: key: expected an instance of UUID, got 5",
     ]
+
+
+class Shape(Model):
+    kind: Literal["ring", "torus"] | None = None
+    size: int = 1
+
+
+class Holder(Model):
+    shape: Shape = Shape()
+
+
+@pytest.mark.parametrize(("key", "hint"), [("torus", "kind: torus"), ("sizes", "size")])
+def test_a_word_that_a_sibling_takes_is_told_with_its_key(key: str, hint: str) -> None:
+    source = parse_source(f"shape: {{{key}: 3}}\n", "x.yaml")
+    with pytest.raises(ScenarioError) as caught:
+        validate(Holder, source)
+    assert f"unknown key '{key}' (did you mean {hint}?)" in str(caught.value)
