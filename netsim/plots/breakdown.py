@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from netsim.plots.lines import AXIS
+from netsim.plots.lines import AXIS, telling
 from netsim.plots.style import (
     AMBER,
     BLACK,
@@ -67,9 +67,10 @@ def breakdown_figure(table: pd.DataFrame) -> Figure:
 
 def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     names = [column for column in table.columns if column.startswith(AXIS)]
+    named = table.assign(**{name: telling(table[name].astype(str).tolist()) for name in names})
     labels = [
         "\n".join(f"{name.rpartition('.')[2]} {row[name]}" for name in names) or row["scenario"]
-        for _, row in table.iterrows()
+        for _, row in named.iterrows()
     ]
     axes.set_yticks(range(len(table)), labels)
     axes.invert_yaxis()

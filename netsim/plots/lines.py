@@ -75,6 +75,7 @@ def lines_of(table: pd.DataFrame) -> Lines:
     ends = np.append(starts[1:], len(table))
     columns = _telling(table, cell, starts)
     named = table.iloc[starts][list(columns)].astype(str)
+    named = named.assign(**{column: telling(named[column].tolist()) for column in columns})
     drawn = [c for c in table.columns if c in DRAWN or str(c).startswith(NUMBERS)]
     table, lines = table[drawn], []
     for place, values in enumerate(named.itertuples(index=False, name=None)):
@@ -131,6 +132,14 @@ def spoken(column: str, value: str) -> str:
         many = f"{value} {_COUNTED[name]}{'' if value == '1' else 's'}"
         return f"{many} a node" if name == "gpus_per_node" else many
     return f"{_SPOKEN.get(name, name.replace('_', ' '))} {value}"
+
+
+def telling(values: Sequence[str]) -> list[str]:
+    """Values of several keys (`tp: 8, pp: 4`) without those that all of them share."""
+    parts = [str(value).split(", ") for value in values]
+    shared = set.intersection(*map(set, parts)) if parts else set()
+    left = [", ".join(part for part in each if part not in shared) for each in parts]
+    return left if all(left) and all(": " in part for part in shared) else list(map(str, values))
 
 
 def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) -> str:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from result_files import SIZES, row, sweep, write
 
 from netsim.plots import plot_results
-from netsim.plots.lines import lines_of, read_results, thinned
+from netsim.plots.lines import lines_of, read_results, telling, thinned
 from netsim.plots.looks import looks_of
 from netsim.plots.sizes import sizes_figure
 
@@ -197,3 +197,10 @@ def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, sweep(sizes=SIZES[:2]))
     with pytest.raises(ValueError, match="formats: expected svg or png, got 'gif'"):
         plot_results([path], tmp_path, ["gif"])
+
+
+def test_labels_leave_out_what_all_values_of_several_keys_share() -> None:
+    values = ["tp: 8, pp: 4, data: zero1", "tp: 4, pp: 8, data: zero1"]
+    assert telling(values) == ["tp: 8, pp: 4", "tp: 4, pp: 8"]
+    assert telling(["tp: 8", "tp: 8, pp: 2"]) == ["tp: 8", "tp: 8, pp: 2"]
+    assert telling(["a, b", "a, c"]) == ["a, b", "a, c"]
