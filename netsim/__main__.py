@@ -11,10 +11,8 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Load the command line and run one command."""
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is not signal.default_int_handler:  # a shell has us ignore it
-        return _command()
-    signal.signal(signal.SIGINT, _leave)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell ignores it
+        signal.signal(signal.SIGINT, _leave)
     try:
         return _command(lambda: import_module("netsim.interrupts").listen())
     finally:  # the interpreter would end by the signal while it cleans up

@@ -76,13 +76,14 @@ def deaf() -> Iterator[None]:
 
 def listen() -> None:
     """Raise KeyboardInterrupt once for all that come while a command ends; and if it vanishes in a
-    callback, again and without a word of it.
+    callback, again and without a word of it. What a shell has us ignore (Ctrl-C is not for jobs in
+    its background) stays ignored.
     """
-    raised = [-UNWINDING]
+    raised, last = [-UNWINDING], [int(signal.SIGINT)]
 
-    def interrupt(*_: object) -> None:
+    def interrupt(number: int, _: FrameType | None) -> None:
         if time.monotonic() - raised[0] >= UNWINDING:
-            raised[0] = time.monotonic()
+            raised[0], last[0] = time.monotonic(), number
             raise KeyboardInterrupt
 
     def vanished(lost: "sys.UnraisableHookArgs") -> None:
@@ -90,9 +91,10 @@ def listen() -> None:
             usual(lost)
             return
         raised[0] = -UNWINDING
-        threading.Timer(_AGAIN, signal.raise_signal, (signal.SIGINT,)).start()
+        threading.Timer(_AGAIN, signal.raise_signal, (last[0],)).start()
 
     usual = sys.unraisablehook
     sys.unraisablehook = vanished
     for number in SIGNALS:
-        signal.signal(number, interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)

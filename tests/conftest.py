@@ -1,8 +1,14 @@
-"""Settings for all tests: hypothesis derandomised, so that a failure is the same everywhere."""
+"""Settings for all tests: hypothesis derandomised, so that a failure is the same everywhere, and
+Ctrl-C heard by those that send it, also in a shell's background, where it is ignored.
+"""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -100,8 +100,12 @@ def test_a_sweep_killed_at_any_moment_resumes_to_the_same_bytes(seed: int, whole
     assert Path("out/results.csv").read_bytes() == whole
 
 
-def test_the_end_that_a_batch_queue_asks_for_keeps_what_is_finished(whole: bytes) -> None:
+@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
+def test_the_end_that_a_batch_queue_asks_for_keeps_what_is_finished(whole: bytes, ctrl_c) -> None:
+    """Also in a shell's background, where Ctrl-C is ignored."""
+    before = signal.signal(signal.SIGINT, ctrl_c)
     process = start("--jobs", 2)
+    signal.signal(signal.SIGINT, before)
     wait_for(2)
     process.terminate()
     _, err = process.communicate(timeout=WAIT)

@@ -13,14 +13,6 @@ import pytest
 from netsim.interrupts import deaf, held
 
 
-@pytest.fixture(autouse=True)
-def _heard() -> Iterator[None]:
-    """Jobs in the background of a shell are started with interrupts ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
