@@ -4,140 +4,139 @@ The sender's block writes into a FIFO of the receiver (or one that its proxy emp
 receiver's block copies from there into the output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.nccl.schedules.hops import Channel, Pass
+from netsim.nccl.p2p_rounds import distinct_rows
+from netsim.nccl.schedules.hops import Channel, Pass, RowKind
 from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.ways import link_kinds
 from netsim.nccl.schedules.weave import NOWHERE, Place, Segments, Weave
 from netsim.schedule import IN, IN_ORDER, OUT, SCRATCH, Lag
 
 Ints = NDArray[np.int64]
-Seat = tuple[int, int]  # a rank and a channel: one block
+Make = Callable[[Channel, tuple[int, int], float], RowKind]
+NETWORK = 0  # among kinds of links
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part of a send: where it lies (elements), and the channel that moves it."""
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Parts of sends as columns: where each lies (elements), the channel that moves it, and how
+    many it stands for.
+    """
 
-    src: int
-    dst: int
-    offset: int
-    target: int
-    count: int
-    channel: int
-    multiplicity: int
+    src: Ints
+    dst: Ints
+    offset: Ints
+    target: Ints
+    channel: Ints
+    copies: Ints
 
-    @property
-    def hop(self) -> tuple[int, int]:
-        """From whom to whom."""
-        return self.src, self.dst
-
-    @property
-    def seats(self) -> tuple[Seat, ...]:
-        """The blocks at both ends; a copy on one GPU is one operation."""
-        ranks = (self.src,) if self.src == self.dst else self.hop
-        return tuple((rank, self.channel) for rank in ranks)
+    def hop(self, part: int) -> tuple[int, int]:
+        """From whom to whom a part goes."""
+        return int(self.src[part]), int(self.dst[part])
 
 
 @dataclass
 class Exchange:
-    """Rows of one chunk of all parts; `crowd` is how many operations share each block."""
+    """Rows of one chunk of all parts; `crowd` is how many operations share the block at either end
+    of each, `multiplicity` how many equal channels each part is for.
+    """
 
     plan: Plan
-    parts: Sequence[Part]
-    crowd: dict[Seat, int]
+    ends: Ends
+    crowd: tuple[Ints, Ints]
     cut: Segments
+    multiplicity: int = 1
     woven: Weave = field(default_factory=Weave)
 
-    def __post_init__(self) -> None:
-        self.channels = [
-            Channel(self.plan, p.channel, p.multiplicity, self.cut.subs) for p in self.parts
-        ]
-        self.src, self.dst, self.offset, self.target = (
-            np.array([getattr(part, name) for part in self.parts])
-            for name in ("src", "dst", "offset", "target")
-        )
-
-    def passes(self) -> list[tuple[Ints, list[Seat]]]:
-        """Write all rows; returns those of blocks by piece and part, and the block of each part."""
-        seats = [[part.seats[k] for part in self.parts] for k in range(len(self.parts[0].seats))]
-        if len(seats) == 1:
-            return [(self._copies(seats[0]), seats[0])]
-        net = np.array([c.is_net(*p.hop) for c, p in zip(self.channels, self.parts, strict=True)])
-        number = np.arange(len(net))
+    def passes(self) -> list[Ints]:
+        """Write all rows; returns those of the blocks at either end by piece and part."""
+        ends, net, number = self.ends, self._link == NETWORK, np.arange(len(self.ends.src))
         out = NOWHERE if self.plan.direct else 2 * number
-        arrival = Place(self.target, out)
-        fifo = Place(self.target, np.where(net, 2 * number + 1, out))
+        arrival = Place(ends.target, out)
+        fifo = Place(ends.target, np.where(net, 2 * number + 1, out))
         sends = self._rows(
-            self._sending(seats[0], proxy=False),
-            *(self.src, np.where(net, self.src, self.dst)),
-            *(Place(self.offset), fifo),
+            self._sending(proxy=False),
+            *(ends.src, np.where(net, ends.src, ends.dst)),
+            *(Place(ends.offset), fifo),
         )
         sent = sends.copy()
         if net.any():
-            sent[:, net] = self._messages(sends, net, seats[0], arrival)
-        stores = self._stores(seats[1], number)
+            sent[:, net] = self._messages(sends, net, arrival)
+        stores = self._stores(number)
         self._couple(sent, stores)
-        return [(sends, seats[0]), (stores, seats[1])]
+        return [sends, stores]
 
-    def _copies(self, seats: list[Seat]) -> Ints:
+    def copies(self) -> list[Ints]:
         """Sends to oneself are copies by the block."""
-        kinds = [
-            self.woven.kind(channel.local(self._pass(seat, IN, OUT, writes=1)))
-            for channel, seat in zip(self.channels, seats, strict=True)
-        ]
-        places = Place(self.offset), Place(self.target)
-        return self._rows(np.array(kinds), self.src, self.src, *places)
+        kinds = self._kinds(0, lambda channel, _, share: channel.local(_copy(IN, OUT, share)))
+        places = Place(self.ends.offset), Place(self.ends.target)
+        return [self._rows(kinds, self.ends.src, self.ends.src, *places)]
 
-    def _pass(self, seat: Seat, source: int, target: int, writes: int = 0) -> Pass:
-        """A pass by the operation's share of the warps of a block."""
-        return Pass(source, target, writes=writes, threads=1 / self.crowd[seat])
+    @cached_property
+    def _link(self) -> Ints:
+        """What joins the ends of each part."""
+        return link_kinds(self.plan, np.array(self.plan.node), self.ends.src, self.ends.dst)
 
-    def _sending(self, seats: list[Seat], *, proxy: bool, further: bool = False) -> Ints:
+    def _kinds(self, end: int, make: Make) -> Ints:
+        """The kind of row of every part by the block at one end; each different one is made once,
+        for its channel, a hop and the operation's share of the warps.
+        """
+        ends = self.ends
+        _, which = distinct_rows([ends.channel, ends.copies, self.crowd[end], self._link])
+        found = []
+        for part in np.unique(which, return_index=True)[1].tolist():
+            channel = Channel(
+                self.plan,
+                int(ends.channel[part]),
+                self.multiplicity,
+                self.cut.subs,
+                int(ends.copies[part]),
+            )
+            share = 1 / int(self.crowd[end][part])
+            found.append(self.woven.kind(make(channel, ends.hop(part), share)))
+        return np.array(found, np.int64)[which]
+
+    def _sending(self, *, proxy: bool, further: bool = False) -> Ints:
         """Kinds of the rows that move data to the receivers."""
         out = OUT if self.plan.direct else SCRATCH
-        made = (self._pass(seat, IN, out) for seat in seats)
-        trio = zip(self.channels, self.parts, made, strict=True)
-        kinds = ((c, c.hop(*p.hop, m, proxy=proxy)) for c, p, m in trio)
-        return np.array([self.woven.kind(c.further(k) if further else k) for c, k in kinds])
 
-    def _messages(
-        self, sends: Ints, net: NDArray[np.bool_], seats: list[Seat], arrival: Place
-    ) -> Ints:
+        def make(channel: Channel, hop: tuple[int, int], share: float) -> RowKind:
+            kind = channel.hop(*hop, Pass(IN, out, threads=share), proxy=proxy)
+            return channel.further(kind) if further else kind
+
+        return self._kinds(0, make)
+
+    def _messages(self, sends: Ints, net: NDArray[np.bool_], arrival: Place) -> Ints:
         """What proxies send from the FIFOs that their blocks have filled, a chunk at a time; of
         LL the receiver uses what there is.
         """
-        some = np.flatnonzero(net)
-        target = Place(self.target[net], np.broadcast_to(arrival.region, net.shape)[net])
-        ends, fifo = (self.src[net], self.dst[net]), Place(0, 2 * some + 1)
-        segments = np.array([[self.cut.whole]]) if self.channels[0].simple else self.pieces
-        kinds = self._sending(seats, proxy=True)[net][None]
+        some, channel = np.flatnonzero(net), self._one
+        target = Place(self.ends.target[net], np.broadcast_to(arrival.region, net.shape)[net])
+        ends, fifo = (self.ends.src[net], self.ends.dst[net]), Place(0, 2 * some + 1)
+        segments = np.array([[self.cut.whole]]) if channel.simple else self.pieces
+        kinds = self._sending(proxy=True)[net][None]
         if len(segments) > 1:
-            later = self._sending(seats, proxy=True, further=True)[net]
+            later = self._sending(proxy=True, further=True)[net]
             kinds = np.concatenate([kinds, np.tile(later, (len(segments) - 1, 1))])
         messages = self._rows(kinds, *ends, fifo, target, segments)
-        self.woven.after(messages[0], sends[-1, net], self.channels[0].noticed)
-        self._free(sends[:, net], messages, self.channels[0].local_credit)
+        self.woven.after(messages[0], sends[-1, net], channel.noticed)
+        self._free(sends[:, net], messages, channel.local_credit)
         return messages
 
-    def _stores(self, seats: list[Seat], number: Ints) -> Ints:
+    def _stores(self, number: Ints) -> Ints:
         """What receivers take out of their FIFOs; nothing, if it is in place already."""
-        pairs, pieces = zip(self.channels, seats, strict=True), self.pieces
+        dst, pieces = self.ends.dst, self.pieces
         if self.plan.direct:
-            kinds = [self.woven.kind(channel.wait()) for channel, _ in pairs]
-            return self._rows(
-                np.array(kinds), self.dst, self.dst, Place(), Place(), np.full_like(pieces, -1)
-            )
-        kinds = [
-            self.woven.kind(channel.local(self._pass(seat, SCRATCH, OUT, writes=1)))
-            for channel, seat in pairs
-        ]
-        places = Place(0, 2 * number), Place(self.target)
-        return self._rows(np.array(kinds), self.dst, self.dst, *places)
+            kinds = self._kinds(1, lambda channel, *_: channel.wait())
+            return self._rows(kinds, dst, dst, Place(), Place(), np.full_like(pieces, -1))
+        kinds = self._kinds(1, lambda channel, _, share: channel.local(_copy(SCRATCH, OUT, share)))
+        return self._rows(kinds, dst, dst, Place(0, 2 * number), Place(self.ends.target))
 
     @property
     def pieces(self) -> Ints:
@@ -163,16 +162,21 @@ class Exchange:
 
     def _couple(self, sent: Ints, stores: Ints) -> None:
         """Receivers wait for data, senders for credits."""
-        pairs = list(zip(self.channels, self.parts, strict=True))
-        syncs = [channel.sync(*part.hop) for channel, part in pairs]
-        credits = [channel.credit(*part.hop) for channel, part in pairs]
-        for lag in dict.fromkeys(syncs):
-            mine = np.flatnonzero([other == lag for other in syncs])
-            self.woven.after(stores[:, mine], sent[:, mine], lag)
-        for lag in dict.fromkeys(credits):
-            mine = np.flatnonzero([other == lag for other in credits])
-            self._free(sent[:, mine], stores[:, mine], lag)
+        for kind in np.unique(self._link).tolist():
+            mine = np.flatnonzero(self._link == kind)
+            hop = self.ends.hop(int(mine[0]))
+            self.woven.after(stores[:, mine], sent[:, mine], self._one.sync(*hop))
+            self._free(sent[:, mine], stores[:, mine], self._one.credit(*hop))
+
+    @property
+    def _one(self) -> Channel:
+        """Any of the channels, for what is the same on all."""
+        return Channel(self.plan, 0)
 
     def _free(self, filling: Ints, emptying: Ints, lag: Lag) -> None:
         """A slot is filled again once its last piece has been taken out."""
         self.woven.after(filling[0], emptying[-1], lag, self.cut.slots)
+
+
+def _copy(source: int, target: int, share: float) -> Pass:
+    return Pass(source, target, writes=1, threads=share)

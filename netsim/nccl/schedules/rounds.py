@@ -4,7 +4,7 @@ It follows NCCL's order of rounds; collectives are alltoall, gather, scatter and
 columns, and those of equal parts share a work: an alltoall has as many as pairs of ranks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
@@ -20,27 +20,28 @@ from netsim.nccl.plan import Sends
 from netsim.nccl.schedules.plan import Transfer
 
 Ints = NDArray[np.int64]
+Messages = tuple[Ints, Ints, Ints, Ints, Ints]
 Change = Callable[[P2pWork], P2pWork]
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
     """Sends one by one: their ends, where their data lies in the source's input and the target's
-    output (elements), the batch, and the work of each as a place in `works`.
+    output (elements), the round, and the work of each as a place in `works`.
     """
 
     src: Ints
     dst: Ints
     offset: Ints
     target: Ints
-    batch: Ints
+    number: Ints
     work: Ints
     works: tuple[P2pWork, ...]
 
     def transfers(self, rows: Ints) -> list[Transfer]:
         """Some of them."""
         ends = (column[rows].tolist() for column in (self.src, self.dst, self.offset, self.target))
-        turns = (column[rows].tolist() for column in (self.work, self.batch))
+        turns = (column[rows].tolist() for column in (self.work, self.number // BATCH))
         return [
             _transfer((src, dst, offset, target), self.works[work], batch)
             for src, dst, offset, target, work, batch in zip(*ends, *turns, strict=True)
@@ -78,26 +79,31 @@ class Transfers(Sequence[Transfer]):
         """All of them, by source."""
         return self.of(np.arange(self.collective.ranks))
 
-    def batches(self) -> Iterator[list[Transfer]]:
-        """All of them, batch after batch."""
-        order = np.argsort(self.columns.batch, kind="stable")
-        firsts = np.flatnonzero(np.diff(self.columns.batch[order], prepend=-1))
-        for rows in np.split(order, firsts[1:]) if len(order) else ():
-            yield self.columns.transfers(rows)
-
     def of(self, sources: Ints) -> Columns:
         """The sends of some ranks."""
-        collective, rounds = self.collective, self.rounds
-        src, dst, offset, target, count = messages_of(collective, sources)
-        number = rounds.numbers(src, dst)
-        first = rounds.channels(number, self.sends.channels.total)
-        kinds = (count * collective.element_bytes, first, rounds.crosses(src, dst))
+        return self._columns(messages_of(self.collective, sources))
+
+    def among(self, src: Ints, dst: Ints) -> Columns:
+        """The sends between some pairs, where everyone sends as much to everyone."""
+        c = self.collective
+        return self._columns((src, dst, dst * c.count, src * c.count, np.full(len(src), c.count)))
+
+    def _columns(self, messages: Messages) -> Columns:
+        src, dst, offset, target, count = messages
+        number = self.rounds.numbers(src, dst)
+        first = self.rounds.channels(number, self.sends.channels.total)
+        kinds = (count * self.collective.element_bytes, first, self.rounds.crosses(src, dst))
         found, work = distinct_rows(kinds)
         works = tuple(
-            self._changed(self.sends.work(nbytes, base, rounds, over_network=bool(crosses)))
+            self._changed(self.sends.work(nbytes, base, self.rounds, over_network=bool(crosses)))
             for nbytes, base, crosses in found
         )
-        return Columns(src, dst, offset, target, number // BATCH, work, works)
+        return Columns(src, dst, offset, target, number, work, works)
+
+    def into(self, targets: Ints) -> tuple[Ints, Ints, Ints]:
+        """Source, target and round of all sends to some ranks."""
+        src, dst, *_ = messages_of(self.collective, targets, to=True)
+        return src, dst, self.rounds.numbers(src, dst)
 
     def works(self) -> list[P2pWork]:
         """One of each size of part and chunk that there is."""
@@ -122,19 +128,22 @@ def _transfer(ends: tuple[int, int, int, int], work: P2pWork, batch: int) -> Tra
     return Transfer(*ends, work.parts, work.channels, work.chunk, protocol, batch)
 
 
-def messages_of(c: Collective, sources: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """What some ranks have for others, by source: both ends, where it lies in the input of the one
-    and the output of the other, and elements. Nothing empty; in place, own data stays where it is.
+def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
+    """What some ranks have for others, by source, or what others have for them (`to`), by target:
+    both ends, where it lies in the input of the one and the output of the other, and elements.
+    Nothing empty; in place, own data stays where it is.
     """
-    columns = _messages(c, sources)
+    columns = _messages(c, ranks, to=to)
     moved = (columns[4] > 0) & ~(c.in_place & (columns[0] == columns[1]))
     src, dst, offset, target, count = (column[moved] for column in columns)
     return src, dst, offset, target, count
 
 
-def _messages(c: Collective, sources: Ints) -> tuple[Ints, ...]:
+def _messages(c: Collective, ranks: Ints, *, to: bool) -> tuple[Ints, ...]:
     if c.name in ("alltoall", "alltoallv"):
-        src, dst = np.repeat(sources, c.ranks), np.tile(np.arange(c.ranks), len(sources))
+        src, dst = np.repeat(ranks, c.ranks), np.tile(np.arange(c.ranks), len(ranks))
+        if to:
+            src, dst = dst, src
         if c.name == "alltoall":
             return src, dst, dst * c.count, src * c.count, np.full(len(src), c.count)
         blocks = c.blocks()
@@ -143,7 +152,7 @@ def _messages(c: Collective, sources: Ints) -> tuple[Ints, ...]:
     if c.name not in ENDS:
         raise ValueError(f"collective: {c.name} does not run as sends and receives")
     columns = np.broadcast_arrays(*ENDS[c.name](c), c.count)
-    some = np.isin(columns[0], sources)
+    some = np.isin(columns[int(to)], ranks)
     return tuple(column[some] for column in columns)
 
 

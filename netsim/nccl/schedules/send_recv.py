@@ -4,88 +4,112 @@ The operations of a batch on one block progress together, each by its share of t
 batch of that block begins when all of them are done.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
 from netsim.nccl.names import Protocol
 from netsim.nccl.schedules.cuts import chunk_table, segments
-from netsim.nccl.schedules.exchange import Exchange, Part, Seat
+from netsim.nccl.schedules.exchange import Ends, Exchange
 from netsim.nccl.schedules.output import Output, Turn
-from netsim.nccl.schedules.plan import Plan, Transfer, Work
+from netsim.nccl.schedules.parts import Parts, written_parts
+from netsim.nccl.schedules.plan import Plan, Work
 from netsim.schedule import IN_ORDER, Schedule
+
+Ints = NDArray[np.int64]
+NOBODY: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def send_recv(collective: Collective, plan: Plan) -> Schedule:
     """All transfers of a plan, batch after batch on every block."""
-    output = Output(collective, places=plan.places, keep=False)
-    doors: dict[Seat, int] = {}
-    assert plan.transfers is not None
-    for batch in plan.transfers.batches():
-        _batch(output, plan, batch, doors)
+    output = Output(collective, places=plan.places, keep=False, fold=plan.stands)
+    written = _Writer(output, plan, written_parts(plan, collective.element_bytes))
+    for sent, received in written.parts.waves():
+        written.wave(sent, received)
+    channel, rank = np.nonzero(written.doors >= 0)
+    output.ends(rank, written.doors[channel, rank])
     return output.close()
 
 
-def _batch(output: Output, plan: Plan, transfers: list[Transfer], doors: dict[Seat, int]) -> None:
-    """Append one batch; `doors` are the marks after which each block may begin the next."""
-    element_bytes = output.collective.element_bytes
-    groups: dict[tuple[Protocol, int, int, int, bool], list[Part]] = {}
-    crowd: dict[Seat, int] = {}
-    for one, folds in zip(transfers, _foldable(plan, transfers), strict=True):
-        for part in _parts(one, element_bytes, folds=folds):
-            alone = part.src == part.dst
-            key = (one.protocol, one.chunk, part.count, part.multiplicity, alone)
-            groups.setdefault(key, []).append(part)
-            for seat in part.seats:
-                crowd[seat] = crowd.get(seat, 0) + 1
-    ends: dict[Seat, list[int]] = {}
-    for (protocol, chunk, *_), parts in groups.items():
-        own = replace(plan, protocol=protocol)
-        table = chunk_table(Work(0, 0, parts[0].count, chunk), element_bytes)
-        exchange = Exchange(own, parts, crowd, segments(own, element_bytes, table))
-        for seat, row in _append(output, exchange, doors):
-            ends.setdefault(seat, []).append(row)
-    seats = list(ends)
-    ptr = np.cumsum([0, *(len(ends[seat]) for seat in seats)])
-    rows = np.array([row for seat in seats for row in ends[seat]], np.int32)
-    marks = output.builder.marks([rank for rank, _ in seats], joins=(ptr, rows, IN_ORDER))
-    doors.update(zip(seats, marks.tolist(), strict=True))
+@dataclass
+class _Writer:
+    """Parts on their way into an Output; `doors` are the marks after which the block of each
+    channel (first axis) and rank may begin its next batch.
+    """
 
+    output: Output
+    plan: Plan
+    parts: Parts
+    doors: NDArray[np.int32] = field(init=False)
 
-def _append(output: Output, exchange: Exchange, doors: dict[Seat, int]) -> list[tuple[Seat, int]]:
-    """Append parts of equal size; returns the last rows of every block."""
-    passes = exchange.passes()
-    gates = np.full(len(exchange.woven), -1, np.int32)
-    for rows, seats in passes:
-        gates[rows] = [doors.get(seat, -1) for seat in seats]
-    gated = [(gates, IN_ORDER)] if gates.max() >= 0 else []
-    last = np.concatenate([rows[-1] for rows, _ in passes])
-    seats = [seat for _, some in passes for seat in some]
-    ranks = [rank for rank, _ in seats]
-    regions = 2 * len(exchange.parts)
-    made = output.add(Turn(exchange.woven, (ranks, last)), exchange.cut, regions, gated)
-    return list(zip(seats, made[-1][last].tolist(), strict=True))
+    def __post_init__(self) -> None:
+        self.doors = np.full((self.parts.channels, self.output.collective.ranks), -1, np.int32)
 
+    @cached_property
+    def leads(self) -> Ints:
+        """The rank that stands for each."""
+        fold = self.plan.stands
+        ranks = np.arange(self.output.collective.ranks) if fold is None else fold.ranks.first
+        return ranks.astype(np.int64)
 
-def _foldable(plan: Plan, transfers: Sequence[Transfer]) -> Iterable[bool]:
-    """Whether the parts of each transfer are equal, and meet equal parts on all their channels."""
-    sets = {frozenset(one.channels) for one in transfers}
-    apart = sum(map(len, sets)) == len(frozenset().union(*sets))
-    for one in transfers:
-        yield plan.fold and apart and len(set(one.parts)) == 1 < len(one.parts)
+    @cached_property
+    def copies(self) -> Ints:
+        """How many ranks each stands for."""
+        fold = self.plan.stands
+        one = np.ones(len(self.leads), np.int64)
+        return one if fold is None else fold.ranks.count.astype(np.int64)
 
+    def wave(self, sent: Ints, received: Ints) -> None:
+        """Append the parts of a wave, of which blocks receive some that others stand for."""
+        parts = self.parts
+        taken, receiver = parts.received[received], parts.receiver[received]
+        crowd = np.zeros(self.doors.shape, np.int64)
+        np.add.at(crowd, (parts.channel[sent], parts.src[sent]), 1)
+        np.add.at(crowd, (parts.channel[taken], receiver), 1)
+        ends = np.full((2, len(parts.src)), -1, np.int32)
+        for like in np.unique(parts.like[sent]).tolist():
+            mine = sent[parts.like[sent] == like]
+            ends[:, mine] = self._append(like, mine, crowd)
+        self._close(
+            np.concatenate([parts.channel[sent], parts.channel[taken]]),
+            np.concatenate([parts.src[sent], receiver]),
+            np.concatenate([ends[0, sent], ends[1, taken]]),
+        )
 
-def _parts(one: Transfer, element_bytes: int, *, folds: bool) -> Iterable[Part]:
-    if folds:
-        count, times = one.parts[0] // element_bytes, len(one.parts)
-        yield Part(one.src, one.dst, one.offset, one.target, count, min(one.channels), times)
-        return
-    start = 0
-    for nbytes, channel in zip(one.parts, one.channels, strict=True):
-        count = nbytes // element_bytes
-        if count:
-            offset, target = one.offset + start, one.target + start
-            yield Part(one.src, one.dst, offset, target, count, channel, 1)
-        start += count
+    def _append(self, number: int, mine: Ints, crowd: Ints) -> NDArray[np.int32]:
+        """Append parts that are alike; returns the last rows of the blocks at both ends."""
+        parts, like = self.parts, self.parts.likes[number]
+        channel, src, dst = parts.channel[mine], parts.src[mine], parts.dst[mine]
+        seats = (channel, src), (channel, self.leads[dst])
+        plan = replace(self.plan, protocol=cast("Protocol", like.protocol))
+        element_bytes = self.output.collective.element_bytes
+        table = chunk_table(Work(0, 0, like.count, like.chunk), element_bytes)
+        exchange = Exchange(
+            plan,
+            Ends(src, dst, parts.offset[mine], parts.target[mine], channel, self.copies[src]),
+            (crowd[seats[0]], crowd[seats[1]]),
+            segments(plan, element_bytes, table),
+            like.multiplicity,
+        )
+        made = exchange.copies() if like.alone else exchange.passes()
+        gates = np.full(len(exchange.woven), -1, np.int32)
+        for rows, seat in zip(made, seats, strict=False):
+            gates[rows] = self.doors[seat]
+        gated = [(gates, IN_ORDER)] if gates.max() >= 0 else []
+        turn = Turn(exchange.woven, NOBODY)
+        turns = self.output.add(turn, exchange.cut, 2 * len(mine), gated)
+        last = [turns[-1][block[-1]] for block in made]
+        return np.stack(last if len(last) > 1 else last * 2)
+
+    def _close(self, channel: Ints, rank: Ints, rows: NDArray[np.int32]) -> None:
+        """Blocks may go on when all that they do in this wave is done."""
+        order = np.lexsort((rank, channel))
+        seat = channel[order] * len(self.leads) + rank[order]
+        first = np.flatnonzero(np.diff(seat, prepend=-1))
+        seats = np.divmod(seat[first], len(self.leads))
+        joins = (np.append(first, len(seat)), rows[order], IN_ORDER)
+        self.doors[seats] = self.output.builder.marks(seats[1], joins=joins)

@@ -14,8 +14,13 @@ def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:
     """What joins each pair, as a number: the network is 0, what is usual in a node 1."""
     kind: Ints = (node[src] == node[dst]).astype(np.int64)
     numbers = {kind: number for number, kind in enumerate(sorted(set(plan.links.values())), 2)}
-    for (a, b), name in plan.links.items():
-        kind[(src == a) & (dst == b)] = numbers[name]
+    if plan.links:
+        pairs = np.array(list(plan.links), np.int64) @ np.array([len(node), 1])
+        named = np.array([numbers[name] for name in plan.links.values()], np.int64)
+        order, pair = np.argsort(pairs), src * len(node) + dst
+        place = order[np.minimum(np.searchsorted(pairs[order], pair), len(pairs) - 1)]
+        found = pairs[place] == pair
+        kind[found] = named[place[found]]
     return kind
 
 
