@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.skeletons import foldable, skeleton_of, works_alike
+from netsim.nccl.sends_alike import sends_alike
 from netsim.program.symmetry import symmetry_of
 from netsim.topology import Topology
 
@@ -22,11 +23,17 @@ def folded_plan(
     """The plan with what stands for what; as it is, where nothing does. The GPUs of a process,
     so many, start one after the other.
     """
+    turn = np.arange(collective.ranks) % per_process
+    if plan.transfers is not None:
+        ways = topology.router.per_channel and [w.channels for w in plan.transfers.works()]
+        asked = ("sends alike", collective.name, collective.in_place, repr(ways), per_process)
+        if asked not in plan.memory:
+            plan.memory[asked] = sends_alike(collective, plan, topology, device, turn)
+        return replace(plan, symmetry=plan.memory[asked])
     if not plan.work or not foldable(collective, plan):  # nothing moves: nothing is alike
         return plan
     key = ("symmetry", collective.name, plan.algorithm, works_alike(collective, plan), per_process)
     if key not in plan.memory:
-        turn = np.arange(collective.ranks) % per_process
         skeleton = skeleton_of(collective, plan, turn)
         plan.memory[key] = symmetry_of(skeleton, topology, device)
     return replace(plan, symmetry=plan.memory[key])

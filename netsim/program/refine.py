@@ -72,12 +72,24 @@ def holds(
     return _number(_round(skeleton, _edges(skeleton, topology, device), found)) == _number(found)
 
 
-def _round(skeleton: Skeleton, edges: _Edges, was: Classes) -> Classes:
-    """Everything by what it was and by what it touches."""
+def hop_colours(
+    found: Classes, skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
+) -> Colours:
+    """The colours of further hops, one for all that touch the same."""
+    return _hops(_edges(skeleton, topology, device), found)
+
+
+def _hops(edges: _Edges, was: Classes) -> Colours:
+    """Every hop by what it touches."""
     hop = _told(edges.own, was.blocks[edges.src], was.blocks[edges.dst])
     wires = _sums(edges.hop, mixed(was.wires[edges.wire] ^ edges.part), len(hop))
     hop = _told(hop, wires, _of(was.nodes, edges.out_nic), _of(was.nodes, edges.in_nic))
-    hop = _told(hop, _of(was.ranks, edges.relay))
+    return _told(hop, _of(was.ranks, edges.relay))
+
+
+def _round(skeleton: Skeleton, edges: _Edges, was: Classes) -> Classes:
+    """Everything by what it was and by what it touches."""
+    hop = _hops(edges, was)
     size = len(was.blocks)
     out, into = (_sums(end, mixed(hop + _STEP), size) for end in (edges.src, edges.dst))
     blocks = _told(was.blocks, was.ranks[skeleton.rank], out, into)

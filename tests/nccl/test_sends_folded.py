@@ -1,0 +1,150 @@
+"""Sends and receives written down once for all ranks that do the same, against all of them."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+from netsim import built
+from netsim.nccl import sends_alike
+from netsim.nccl.schedules import Transfers
+from netsim.prepared import Prepared
+from netsim.simulate import simulate_size
+from tests.nccl.test_folding import compare, prepared
+
+SIZES = (1 << 14, 3 << 20, 1 << 26)
+HALVES = "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}"
+RAILS = "cluster.fabric={kind: rail-optimized, nodes_per_unit: 2}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_found_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found on a cluster is kept for later cells."""
+    monkeypatch.setattr(built, "_BUILT", OrderedDict())
+
+
+def leaders(ready: Prepared, size: int = 1 << 20) -> int:
+    symmetry = ready.folded(ready.collective(size)).symmetry
+    return 0 if symmetry is None else len(symmetry.fold.leaders)
+
+
+CASES = [
+    ("dgx-h100", 1, 1, ()),
+    ("dgx-h100", 2, 1, ()),
+    ("dgx-h100", 5, 1, ()),
+    ("dgx-a100", 3, 1, ()),
+    ("dgx-b200", 4, 1, ()),
+    ("mi300x", 2, 1, ()),
+    ("dgx-h100", 4, 2, (HALVES,)),
+    ("dgx-h100", 6, 2, (RAILS,)),
+    ("dgx-h100", 4, 1, ("nccl.version=2.19.3",)),
+    ("dgx-h100", 3, 1, ("nccl.version=2.25.1",)),
+    ("dgx-a100", 2, 1, ("nccl.env={NCCL_PXN_DISABLE: 1}",)),
+]
+
+
+@pytest.mark.parametrize(("machine", "nodes", "kinds", "settings"), CASES)
+def test_an_alltoall_takes_the_same_times(
+    machine: str, nodes: int, kinds: int, settings: tuple[str, ...]
+) -> None:
+    ready = prepared(machine, "alltoall", nodes, "", *settings)
+    assert leaders(ready) == kinds
+    for size in SIZES:
+        assert compare(ready, size) > 4 * nodes / kinds
+
+
+@pytest.mark.parametrize("settings", [(), (HALVES,), (RAILS,)])
+def test_engines_agree(settings: tuple[str, ...]) -> None:
+    ready = prepared("dgx-h100", "alltoall", 4, "", *settings)
+    compare(ready, 1 << 22, "simpy")
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 5])
+def test_everyone_sends_to_the_next(nodes: int) -> None:
+    ready = prepared("dgx-h100", "sendrecv", nodes)
+    assert leaders(ready) in (0, 1, 8)
+    if leaders(ready):
+        compare(ready, 1 << 24)
+
+
+BROKEN = [
+    "cluster.overrides=[{node: 1, nics: [0, 1, 2, 3, 4, 5, 6]}]",
+    "cluster.faults=[{link: node1.nic3-leaf3, bandwidth: 50%}]",
+    "cluster.faults=[{gpu: node1.gpu2, slowdown: 1.5}]",
+    "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 2, routing: ecmp}",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_nobody_stands_for_others_where_anything_is_odd(broken: str) -> None:
+    """Everyone is at another distance from what is odd, and so in another round."""
+    ready = prepared("dgx-h100", "alltoall", 4, "", broken)
+    assert not leaders(ready)
+    assert ready.looped(1 << 20, folded=True).schedule(1).fold is None
+
+
+def test_a_slow_link_is_not_folded_away() -> None:
+    slow = "cluster.faults=[{link: node3.nic3-leaf3, bandwidth: 5%}]"
+    times = [
+        simulate_size(prepared("dgx-h100", "alltoall", 6, "", *broken), 1 << 28)[0].time_us
+        for broken in ((), (slow,))
+    ]
+    assert times[0] is not None
+    assert times[1] is not None
+    assert times[1] > 2 * times[0]
+
+
+@pytest.mark.parametrize("launch", ["process_per_gpu", "single_process"])
+def test_rows_of_a_table_are_the_same(launch: str) -> None:
+    found = [
+        simulate_size(prepared("dgx-h100", "alltoall", 4, "", *off, launch=launch), 1 << 22)[0]
+        for off in ((), ("fold=off",))
+    ]
+    assert found[0].time_us == pytest.approx(found[1].time_us, rel=1e-9)
+    assert found[0].bound_by == found[1].bound_by
+    assert found[0].rows is not None
+    assert found[1].rows is not None
+    assert found[0].rows * (3 if launch == "single_process" else 16) <= found[1].rows
+
+
+@pytest.mark.parametrize("settings", [(), (HALVES,), (RAILS,)])
+def test_some_rounds_tell_the_same_as_all(
+    settings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of very many sends not all are looked at."""
+    every = leaders(prepared("dgx-h100", "alltoall", 12, "", *settings))
+    monkeypatch.setattr(sends_alike, "MOST_SENDS", 0)
+    built._BUILT.clear()
+    ready = prepared("dgx-h100", "alltoall", 12, "", *settings)
+    assert leaders(ready) == every > 0
+    compare(ready, 1 << 20)
+
+
+def test_what_stands_for_others_is_held_against_all_that_it_receives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From sends inside nodes all ranks look alike, though some share a leaf and others do not."""
+
+    def inside(transfers: Transfers) -> tuple[object, list[object]]:
+        sends = sends_alike._apart(transfers, [0])
+        return sends, [sends]
+
+    monkeypatch.setattr(sends_alike, "_looked_at", inside)
+    assert leaders(prepared("dgx-h100", "alltoall", 4)) == 1
+    assert not leaders(prepared("dgx-h100", "alltoall", 4, "", RAILS))
+
+
+def test_sends_that_are_not_equal_are_written_in_full() -> None:
+    for collective in ("gather", "scatter"):
+        assert not leaders(prepared("dgx-h100", collective, 2))
+
+
+def test_parts_of_representatives_are_parts_of_all() -> None:
+    """What a rank receives is stood for by sends of the same round."""
+    ready = prepared("dgx-h100", "alltoall", 4, "", HALVES)
+    fold = ready.folded(ready.collective(1 << 20)).stands
+    assert fold is not None
+    schedule = ready.looped(1 << 20, folded=True).schedule(1)
+    sends = schedule.src != schedule.dst
+    assert set(schedule.src[sends].tolist()) == set(fold.leaders.tolist())
+    assert len(np.unique(schedule.dst[sends])) == 32
