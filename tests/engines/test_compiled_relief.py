@@ -8,7 +8,7 @@ import pytest
 from netsim.engines import compiled, simpy
 from netsim.engines.compiled.groups import group_rows
 from netsim.program import Program, place
-from netsim.schedule import IN_ORDER, Builder, Schedule, Style
+from netsim.schedule import IN_ORDER, Builder, Schedule, Style, Use
 from netsim.topology import switch
 
 RATE = 4.0  # of a link: bytes a second
@@ -75,3 +75,38 @@ def test_what_follows_the_same_row_is_not_in_one_file() -> None:
     assert looked_at(program) > 0
     np.testing.assert_allclose(compiled.run(program).end, simpy.run(program).end, rtol=1e-12)
     assert compiled.run(program).makespan == pytest.approx(8 / 3 + 16 / RATE)
+
+
+def in_and_out(memory: float, rows: int) -> Program:
+    """So many rows at once from rank 0 to rank 1 and back, two bytes of memory for each byte."""
+    builder = Builder(2)
+    piece = builder.pieces(np.arange(1, rows + 1))
+    style = Style(uses=(Use("hbm", "src", 2.0), Use("hbm", "dst", 2.0)))
+    sides = np.repeat([0, 1], rows)
+    builder.rows(style, sides, 1 - sides, np.tile(piece, 2))
+    both = replace(switch(2, RATE, 0.0), capacities={"hbm": np.array([memory, np.inf])})
+    return place(builder.finish(), both)
+
+
+@pytest.mark.parametrize(("memory", "shared"), [(16.1, False), (15.9, True), (7.0, True)])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_memory_is_left_out_if_what_comes_and_what_goes_fit(
+    memory: float, shared: bool, rows: int
+) -> None:
+    """However many come, a wire brings 4 bytes a second, and they cost 8 of memory; so does what
+    goes.
+    """
+    program = in_and_out(memory, rows)
+    drawn = np.unique(program.paths.link[program.paths.active])
+    assert len(drawn) - looked_at(program) == (not shared)
+    expected, got = simpy.run(program), compiled.run(program)
+    np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
+
+
+def test_memory_is_looked_at_if_a_wire_is_faster_for_a_while() -> None:
+    program = in_and_out(16.1, 5)
+    wire = int(program.paths.link[0])
+    faster = ((1.0, wire, 2 * RATE), (1.5, wire, RATE))
+    program = replace(program, links=replace(program.links, changes=faster))
+    assert looked_at(program) == len(np.unique(program.paths.link[program.paths.active]))
+    np.testing.assert_allclose(compiled.run(program).end, simpy.run(program).end, rtol=1e-12)

@@ -3,6 +3,8 @@
 Rows of one path of which each waits for the one before are a *file*: only one of them moves at a
 time. As many files as a path has, as fast as each can go at most, are all that a resource on it can
 ever have to carry. What has room for that slows nobody, at any time.
+
+Nor can it be filled by what a tighter resource lets through to it (see `behind`).
 """
 
 from math import inf
@@ -10,11 +12,12 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.engines.compiled.behind import BEHIND, ROOM, Traffic, find_behind
 from netsim.engines.compiled.jit import Entry
 from netsim.engines.compiled.state import Records
 from netsim.program import Program
+from netsim.program.pack import owners_of
 
-ROOM = 1e-9  # of a capacity, which has to stay free
 FULL = 1e-12  # as much too little is not too little, where caps alone fill a resource
 _TABLE = 1 << 20  # a table by (path, kind) may always have so many cells
 
@@ -28,13 +31,22 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
     least, most = links.capacity.copy(), links.capacity.copy()
     for _, where, value in links.changes:
         least[where], most[where] = min(least[where], value), max(most[where], value)
-    active = paths.active.copy()
+    active, files = paths.active.copy(), np.zeros(cells, np.int32)
+    fillable = np.zeros(len(links), np.bool_)
     find_relieved(
         schedule.style, program.path, schedule.dep_ptr, schedule.dep_row,
         kind, limits, paths.ptr, paths.link, paths.weight, least, most,
-        np.zeros(len(program), np.bool_), np.zeros(cells, np.int32),
-        np.zeros(len(links)), np.ones(len(links), np.bool_), active,
+        np.zeros(len(program), np.bool_), files, np.zeros(len(links)),
+        np.ones(len(links), np.bool_), fillable, active,
     )  # fmt: skip
+    doubtful = np.flatnonzero(active & ~fillable[paths.link])
+    if len(doubtful):
+        doubtful = doubtful[np.argsort(paths.link[doubtful], kind="stable")]
+        behind = np.zeros(len(links), BEHIND)
+        traffic = Traffic(
+            files, limits, paths.ptr, paths.link, paths.weight, least, most, behind, active
+        )
+        find_behind(traffic, doubtful, owners_of(paths.ptr)[doubtful])
     return active
 
 
@@ -55,12 +67,14 @@ def find_relieved(
     files: NDArray[np.int32],
     load: NDArray[np.float64],
     capped: NDArray[np.bool_],
+    fillable: NDArray[np.bool_],
     active: NDArray[np.bool_],
 ) -> int:
     """Count the files of every (path, kind), add up what they may draw, and mark what has room.
 
     Caps count for what they are. Where another resource is what bounds a row, there has to be room
-    to spare: then the resource that is left out is not itself the one that bounds.
+    to spare: then the resource that is left out is not itself the one that bounds. `fillable` is
+    what one row alone can fill.
     """
     for row in range(len(style)):
         cell = (path[row] + 1) * len(limits) + kind[style[row]]
@@ -85,6 +99,7 @@ def find_relieved(
             if active[k]:
                 load[link[k]] += files[cell] * weight[k] * rate if rate < inf else inf
                 capped[link[k]] &= rate == cap
+                fillable[link[k]] |= weight[k] * rate > least[link[k]] * (1 - ROOM)
     for number in range(len(load)):
         room = least[number] * (1 + FULL) if capped[number] else least[number] * (1 - ROOM)
         load[number] = 1.0 if 0.0 < load[number] <= room else 0.0
