@@ -1,25 +1,28 @@
 """`netsim optimize`: the best of the cells that a scenario's sweep declares, as a scenario file."""
 
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from netsim.cli.arguments import ScenarioName, Settings
 from netsim.cli.bar import bar_over
 from netsim.cli.expect_tuner import write_tuner
-from netsim.cli.sweep_text import named
+from netsim.cli.sweep_text import named, refuse_invalid
+from netsim.cli.workers import Dask, Jobs, SkipInvalid, workers
 from netsim.errors import InputError, suggest
 from netsim.files import write_text
 from netsim.prepared import prepare
 from netsim.results import csv_text, open_folder
 from netsim.results.folder import check_writable
 from netsim.runs import find_scenario, load_source
+from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Expansion, expand_all
 from netsim.sweep.bills import check_prices
 from netsim.sweep.constraints import FIGURES, PRICED, constraints_of, nearest_misses
 from netsim.sweep.manifest import about
-from netsim.sweep.search import OBJECTIVES, Search, Trial, best_of, trials
+from netsim.sweep.search import OBJECTIVES, Choice, Search, Trial, best_of, trials
 from netsim.training.details import OF_MODEL
 from netsim.yamlio.dump import dump
 
@@ -49,43 +52,54 @@ def command(
         Path | None, typer.Option("-o", "--output", help="Folder for results.", metavar="DIR")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    skip_invalid: SkipInvalid = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
 ) -> None:
     """Search the choices that SCENARIO's sweep declares for the best."""
     found = find_scenario(scenario)
     source = load_source(found.path, settings or [])
     expansion = expand_all(source)
-    expansion.refuse_invalid()
+    refuse_invalid(expansion, skip=skip_invalid)
     cells = expansion.cells
     if tuner_out is not None:
         check_writable("--tuner-out", tuner_out)
     if len(cells) == 1 and tuner_out is not None:  # the only choice is NCCL's
         write_tuner(prepare(cells[0]), tuner_out, "auto")
         return
-    if len(cells) < 2:
+    constraints = constraints_of(constraint or [], cells)
+    search = Search(cells, _objective(objective, expansion), constraints)
+    if len(search.choices) < 2:
         raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
     check_prices(cells)
-    constraints = constraints_of(constraint or [], cells)
-    search = Search(cells, _objective(objective, expansion), constraints, "auto")
     name = f"{cells[0].scenario.name or found.path.stem}"
     folder = output or Path("reports") / f"{name}-optimized"
     manifest = about(expansion, found.path, settings or [], "auto")
     looked: list[Trial] = []
-    count = min(trial_count or len(cells), len(cells))
-    with open_folder(folder, name, resume=resume, about=manifest) as results:
+    count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
+    seed = cells[0].scenario.seed
+    with (
+        open_folder(folder, name, resume=resume, about=manifest) as results,
+        workers(jobs, dask) as helpers,
+        bar_over(count, quiet) as bar,
+    ):
+        tried = trials(
+            search, results, most=trial_count, seed=seed, workers=helpers, together=jobs or 1
+        )
         try:
-            with bar_over(count, quiet) as bar:
-                seed = cells[0].scenario.seed
-                for trial in trials(search, results, most=trial_count, seed=seed):
+            with closing(tried):
+                for trial in tried:
                     looked.append(trial)
-                    bar.advance(trial.row)
+                    for row in trial.rows:
+                        bar.advance(row)
         finally:
-            rows = [trial.row for trial in looked]
+            rows = [row for trial in looked for row in trial.rows]
             write_text(folder / "results.csv", csv_text(rows, list(cells[0].axes)))
             results.sync()
     best = _tell(search, looked, folder)
     if tuner_out is not None:
-        write_tuner(prepare(best.cell), tuner_out, "auto")
+        write_tuner(prepare(best.choice.cell), tuner_out, "auto")
 
 
 def _objective(given: str, expansion: Expansion) -> str:
@@ -107,31 +121,42 @@ def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
     """Print the best and write the scenario that reproduces it."""
     best = best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
-    failed = sum(trial.row.status != "ok" for trial in looked)
-    typer.echo(f"{len(looked)} of {len(search.cells)} cells looked at, {failed} failed, "
+    failed = sum(bool(trial.failure) for trial in looked)
+    seeds = len(search.choices[0].tasks)
+    what = "cells" if seeds == 1 else f"choices, {seeds} seeds each,"
+    typer.echo(f"{len(looked)} of {len(search.choices)} {what} looked at, {failed} failed, "
                f"{out - failed if out > failed else 0} outside the constraints")  # fmt: skip
     if best is None:
         raise _none(search, looked, folder)
-    typer.echo(f"best: {named(best.cell.axes)}")
+    typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
     said = {search.objective, *FIGURES, *PRICED, *OF_MODEL, *search.constraints.names}
     for name, value in best.figures.items():
         if value is not None and name in said:
             typer.echo(f"  {name:<14}{value:>16,.6g}")
-    data = {key: value for key, value in best.cell.source.data.items() if key != "sweep"}
-    data["name"] = f"{data.get('name', 'scenario')}-best"
-    note = f"# The best of {len(looked)} cells by {search.objective}; netsim run reproduces it.\n"
-    path = write_text(folder / BEST, note + dump(data))
+    note = f"# The best of {len(looked)} by {search.objective}; netsim run reproduces it.\n"
+    path = write_text(folder / BEST, note + dump(_best_scenario(best.choice)))
     typer.echo(f"wrote {path}", err=True)
     return best
+
+
+def _best_scenario(choice: Choice) -> dict[str, Any]:
+    """The scenario of a choice, with the seeds that it was looked at with."""
+    source = choice.cell.source.data
+    data = {key: value for key, value in source.items() if key != "sweep"}
+    data["name"] = f"{data.get('name', 'scenario')}-best"
+    if len(choice.tasks) > 1:
+        del data[SEED]
+        data["sweep"] = {"seeds": [task.cell.scenario.seed for task in choice.tasks]}
+    return data
 
 
 def _none(search: Search, looked: list[Trial], folder: Path) -> InputError:
     """Why there is no best cell."""
     see = f"see {folder / 'results.csv'}"
-    ran = [trial for trial in looked if trial.row.status == "ok"]
+    ran = [trial for trial in looked if not trial.failure]
     if not ran:
-        return InputError(f"every cell failed, the first with {looked[0].row.error}", hint=see)
+        return InputError(f"every cell failed, the first with {looked[0].failure}", hint=see)
     if all(trial.figures.get(search.objective) is None for trial in ran):
         return InputError(f"--objective {search.objective}: no cell has such a figure", hint=see)
-    why = nearest_misses(search.constraints, [(one.cell.axes, one.figures) for one in ran])
+    why = nearest_misses(search.constraints, [(one.choice.axes, one.figures) for one in ran])
     return InputError(f"no cell meets the constraints: {why}", hint=see)

@@ -11,7 +11,7 @@ from netsim.cli.arguments import ScenarioName, Settings
 from netsim.cli.bar import bar_over
 from netsim.cli.outputs import write_outputs
 from netsim.cli.run_text import PRINTERS
-from netsim.cli.sweep_text import after_lines, invalid_lines, worst
+from netsim.cli.sweep_text import after_lines, refuse_invalid, worst
 from netsim.cli.workers import (
     Dask,
     Jobs,
@@ -86,7 +86,7 @@ def command(
     changes = [*(settings or []), *oom, *([] if seed is None else [f"seed={seed}"])]
     part = shard_of(shard)
     expansion = checked(load_source(found.path, changes))
-    _refuse_invalid(expansion, skip=skip_invalid)
+    refuse_invalid(expansion, skip=skip_invalid)
     cells, tell = expansion.cells, _silent if quiet else _tell
     for note in dict.fromkeys([found.note, *notes_of(cells)]):
         if note:
@@ -117,19 +117,6 @@ def command(
         tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
-
-
-def _refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
-    """Say what cannot be built, before anything runs; go on only if asked to."""
-    if not expansion.invalid:
-        return
-    if not skip or not expansion.cells:
-        if len(expansion.points) > len(expansion.invalid):
-            for text in invalid_lines(expansion, skipped=False):
-                _tell(text)
-        expansion.refuse_invalid()
-    for text in invalid_lines(expansion, skipped=True):
-        _tell(text)
 
 
 def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:

@@ -3,8 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import typer
+
 from netsim.errors import NetsimError
 from netsim.results import Row
+from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Expansion
 from netsim.sweep import CellError, effects
 from netsim.sweep.tables import base_rows, best_row, time_of
@@ -31,6 +34,19 @@ def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
         yield f"  ... and {len(invalid) - _MOST} more"
 
 
+def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
+    """Say what cannot be built, before anything runs; go on only if asked to."""
+    if not expansion.invalid:
+        return
+    if not skip or not expansion.cells:
+        if len(expansion.points) > len(expansion.invalid):
+            for text in invalid_lines(expansion, skipped=False):
+                typer.echo(text, err=True)
+        expansion.refuse_invalid()
+    for text in invalid_lines(expansion, skipped=True):
+        typer.echo(text, err=True)
+
+
 def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:
     """What a sweep showed: the best cell, how it compares, and which axes changed nothing."""
     cells = expansion.cells
@@ -39,7 +55,9 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
     best = best_row(rows)
     if best is not None:
         where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
-        line = f"best{where}: {named(best.axes)}, {format_time(time_of(best) / 1e6)}"
+        chosen = {axis: value for axis, value in best.axes.items() if axis != SEED}
+        line = f"best{where}: {named(chosen)}, {format_time(time_of(best) / 1e6)}"
+        line += " (median over seeds)" if SEED in best.axes else ""
         base = expansion.sweep.base
         other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
         if other is not None and time_of(other) > time_of(best) * CLEARLY:

@@ -59,8 +59,17 @@ def fulfil(order: Order) -> list[Answer]:
             f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}",
             hint="install the same version everywhere",
         )
-    prepared = _prepared(_Once(order))
+    _cell(_Once(order))  # what is wrong here is wrong with the worker
+    try:
+        prepared = _prepared(_Once(order))
+    except NetsimError as error:
+        return [misfit(size, error) for size in order.sizes]
     return list(answers(prepared, order.sizes, order.engine))
+
+
+def misfit(size: int, error: NetsimError) -> Answer:
+    """The answer for a cell whose parts do not fit."""
+    return Answer(size, None, {}, str(error), error.exit_code)
 
 
 def answers(
@@ -101,7 +110,7 @@ class _Once:
 
 
 @lru_cache(maxsize=4)
-def _prepared(once: _Once) -> AnyPrepared:
+def _cell(once: _Once) -> Cell:
     order = once.order
     cell = cell_of(Source(order.name, dict(order.data)), order.axes)
     if cell.id != order.cell:
@@ -110,4 +119,9 @@ def _prepared(once: _Once) -> AnyPrepared:
             "was made from",
             hint="bring the same files to every machine",
         )
-    return prepare_any(cell)
+    return cell
+
+
+@lru_cache(maxsize=4)
+def _prepared(once: _Once) -> AnyPrepared:
+    return prepare_any(_cell(once))

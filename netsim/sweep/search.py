@@ -1,44 +1,67 @@
-"""Search: the best of the cells that a sweep declares, all of them or a promising part.
+"""Search: the best of the choices that a sweep declares, all of them or a promising part.
 
-Few cells are all simulated. Of many, optuna (extra `optimize`) chooses which to try next, from a
-seed: the same search tries the same cells. Rows are kept like those of any run.
+A choice is what cells that differ in nothing but their seed have in common; its figures are medians
+over them. Few choices are all simulated. Of many, optuna (extra `optimize`) decides which to try
+next, from a seed: the same search tries the same ones. Rows are kept like those of any run.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from math import inf
+from statistics import median
 from typing import Any
 
-from netsim.answers import prepare_any
-from netsim.errors import InputError, NetsimError
+from netsim.errors import InputError
 from netsim.results import Folder, Row
+from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Cell
 from netsim.sweep.bills import COLUMNS, bill
 from netsim.sweep.constraints import FIGURES, Constraints
-from netsim.sweep.orders import answers
 from netsim.sweep.tables import time_of
-from netsim.sweep.tasks import Task
-from netsim.sweep.work import keep
+from netsim.sweep.tasks import Task, engine_for
+from netsim.sweep.work import Workers, run_tasks
 
-EXHAUSTIVE = 400  # cells up to which all are simulated
+EXHAUSTIVE = 400  # choices up to which all are simulated
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")
 LARGER_IS_BETTER = ("busbw_GBps",)
+
+Key = tuple[tuple[str, str], ...]  # a choice by its axes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What can be chosen: cells that differ in their seed only, each at its largest size."""
+
+    axes: Mapping[str, Any]
+    tasks: tuple[Task, ...]
+
+    @property
+    def cell(self) -> Cell:
+        """The first of its cells."""
+        return self.tasks[0].cell
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One cell that was looked at: its row, its figures, and whether it meets the constraints."""
+    """A choice that was looked at: its rows, its figures, and whether it meets the constraints."""
 
-    cell: Cell
-    row: Row
+    choice: Choice
+    rows: tuple[Row, ...]
     figures: Mapping[str, Any]
     allowed: bool
+
+    @property
+    def failure(self) -> str:
+        """What the first of its rows that failed says."""
+        return next((row.error for row in self.rows if row.status != "ok"), "")
 
     def value(self, objective: str) -> float:
         """What is to be as small as possible."""
         found = self.figures.get(objective)
-        if not self.allowed or self.row.status != "ok" or found is None:
+        if not self.allowed or self.failure or found is None:
             return inf
         return -float(found) if objective in LARGER_IS_BETTER else float(found)
 
@@ -50,78 +73,142 @@ class Search:
     cells: Sequence[Cell]
     objective: str
     constraints: Constraints
-    engine: str
 
-    def trial(self, cell: Cell, folder: Folder) -> Trial:
-        """Look at one cell; what is known already is not simulated again."""
-        task = Task(cell, max(cell.scenario.workload.size_list()))
-        if task.key not in folder.finished:
-            try:
-                prepared = prepare_any(cell)
-            except NetsimError as error:
-                row = Row(cell=cell.id, status="invalid", error=str(error), axes=dict(cell.axes))
-                return Trial(cell, row, {}, allowed=False)
-            for answer in answers(prepared, [task.size], self.engine):
-                keep(folder, task, answer, {})
-        row = folder.finished[task.key]
-        figures = _figures(cell, row)
-        return Trial(cell, row, figures, self.constraints.hold(cell.axes, figures))
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """What can be chosen, in the order of the cells."""
+        found: dict[Key, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(_key(_chosen(cell.axes)), []).append(cell)
+        return [
+            Choice(_chosen(cells[0].axes), tuple(map(_task, cells))) for cells in found.values()
+        ]
+
+    @cached_property
+    def engine(self) -> str:
+        """The engine of all rows."""
+        return engine_for([task for choice in self.choices for task in choice.tasks])
+
+    def look(
+        self, choices: Sequence[Choice], folder: Folder, workers: Workers | None
+    ) -> Generator[Trial, None, None]:
+        """Look at some choices; what is known already is not simulated again."""
+        tasks = [task for choice in choices for task in choice.tasks]
+        with closing(run_tasks(tasks, folder, engine=self.engine, workers=workers)) as found:
+            for choice in choices:
+                rows = tuple(next(found)[1] for _ in choice.tasks)
+                figures = _figures(choice, rows)
+                allowed = self.constraints.hold(choice.axes, figures)
+                yield Trial(choice, rows, figures, allowed)
 
 
-def _figures(cell: Cell, row: Row) -> dict[str, Any]:
-    """What objectives and constraints can speak of."""
-    figures: dict[str, Any] = {name: getattr(row, name) for name in FIGURES} | dict(row.details)
-    priced = bill(cell)
+def _task(cell: Cell) -> Task:
+    return Task(cell, max(cell.scenario.workload.size_list()))
+
+
+def _chosen(axes: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes that are choices: nobody chooses a seed."""
+    return {axis: value for axis, value in axes.items() if axis != SEED}
+
+
+def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:
+    """What objectives and constraints can speak of; over several seeds, medians."""
+    each = [_of_row(row) for row in rows if row.status == "ok"]
+    figures = {name: _middle([one.get(name) for one in each]) for one in each[:1] for name in one}
+    priced = bill(choice.cell)
     if priced is not None:
         for name in COLUMNS:
             figures[name] = getattr(priced, name)
-        figures["time_x_cost"] = time_of(row) * priced.cost_usd
+        if each:
+            figures["time_x_cost"] = median(map(time_of, rows)) * priced.cost_usd
     return figures
 
 
+def _of_row(row: Row) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in FIGURES} | dict(row.details)
+
+
+def _middle(values: Sequence[Any]) -> Any:
+    """The median; of what is no number, the first."""
+    if len(values) > 1 and all(isinstance(v, int | float) for v in values):
+        return median(values)
+    return values[0]
+
+
 def trials(
-    search: Search, folder: Folder, *, most: int | None = None, seed: int = 1
-) -> Iterator[Trial]:
-    """All cells where they are few, else those that a sampler chooses, `most` of them."""
-    if most is None and len(search.cells) <= EXHAUSTIVE:
-        for cell in search.cells:
-            yield search.trial(cell, folder)
+    search: Search,
+    folder: Folder,
+    *,
+    most: int | None = None,
+    seed: int = 1,
+    workers: Workers | None = None,
+    together: int = 1,
+) -> Generator[Trial, None, None]:
+    """All choices where they are few, else those that a sampler decides for, `most` of them, so
+    many `together`.
+    """
+    if most is None and len(search.choices) <= EXHAUSTIVE:
+        yield from search.look(search.choices, folder, workers)
         return
-    yield from _sampled(search, folder, most or EXHAUSTIVE, seed)
-
-
-def _sampled(search: Search, folder: Folder, most: int, seed: int) -> Iterator[Trial]:
-    optuna = _optuna()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    by_axes = {_key(cell.axes): cell for cell in search.cells}
-    choices = {
-        axis: list(dict.fromkeys(str(cell.axes[axis]) for cell in search.cells))
-        for axis in search.cells[0].axes
-    }
-    seen: dict[str, Trial] = {}
-    for _ in range(20 * most):  # the sampler may ask for one cell again and again
-        if len(seen) >= min(most, len(by_axes)):
+    sampler = _Sampler(search, seed)
+    most = min(most or EXHAUSTIVE, len(search.choices))
+    while len(sampler.seen) < most:
+        batch = sampler.ask(min(together, most - len(sampler.seen)))
+        if not batch:
             return
-        asked = study.ask()
-        axes = {axis: asked.suggest_categorical(axis, values) for axis, values in choices.items()}
-        cell = by_axes.get(_key(axes))
-        if cell is None:  # left out by a condition
-            study.tell(asked, state=optuna.trial.TrialState.FAIL)
-            continue
-        known = cell.id in seen
-        trial = seen[cell.id] if known else search.trial(cell, folder)
-        seen[cell.id] = trial
-        value = trial.value(search.objective)
-        if value < inf:
-            study.tell(asked, value)
-        else:
-            study.tell(asked, state=optuna.trial.TrialState.FAIL)
-        if not known:
+        for trial in search.look(batch, folder, workers):
+            sampler.tell(trial)
             yield trial
 
 
-def _key(axes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+class _Sampler:
+    """Decides which choices to try next, from what came of those before."""
+
+    def __init__(self, search: Search, seed: int) -> None:
+        self._optuna, self._objective = _optuna(), search.objective
+        self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
+        sampler = self._optuna.samplers.TPESampler(seed=seed)
+        self._study = self._optuna.create_study(sampler=sampler)
+        self._choices = {_key(choice.axes): choice for choice in search.choices}
+        self._axes = {
+            axis: list(dict.fromkeys(str(choice.axes[axis]) for choice in search.choices))
+            for axis in search.choices[0].axes
+        }
+        self._asked: dict[Key, Any] = {}
+        self.seen: dict[Key, Trial] = {}
+
+    def ask(self, count: int) -> list[Choice]:
+        """So many choices that were not tried yet; fewer, where the sampler insists on others."""
+        batch: dict[Key, Choice] = {}
+        for _ in range(20 * len(self._choices)):  # it may ask for one again and again
+            if len(batch) == count:
+                break
+            asked = self._study.ask()
+            axes = {a: asked.suggest_categorical(a, values) for a, values in self._axes.items()}
+            key = _key(axes)
+            if key in self.seen:
+                self._report(asked, self.seen[key])
+            elif key in batch or key not in self._choices:  # left out by a condition
+                self._study.tell(asked, state=self._optuna.trial.TrialState.FAIL)
+            else:
+                batch[key], self._asked[key] = self._choices[key], asked
+        return list(batch.values())
+
+    def tell(self, trial: Trial) -> None:
+        """What came of a choice."""
+        key = _key(trial.choice.axes)
+        self.seen[key] = trial
+        self._report(self._asked.pop(key), trial)
+
+    def _report(self, asked: Any, trial: Trial) -> None:
+        value = trial.value(self._objective)
+        if value < inf:
+            self._study.tell(asked, value)
+        else:
+            self._study.tell(asked, state=self._optuna.trial.TrialState.FAIL)
+
+
+def _key(axes: Mapping[str, Any]) -> Key:
     return tuple(sorted((axis, str(value)) for axis, value in axes.items()))
 
 
@@ -130,7 +217,7 @@ def _optuna() -> Any:
         return import_module("optuna")
     except ImportError:
         raise InputError(
-            f"to try some of many cells (--trials, or more than {EXHAUSTIVE}) needs optuna",
+            f"to try some of many choices (--trials, or more than {EXHAUSTIVE}) needs optuna",
             hint="pip install 'netsim[optimize]'",
         ) from None
 

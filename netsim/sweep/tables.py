@@ -68,13 +68,18 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
 
 
 def best_row(rows: Iterable[Row]) -> Row | None:
-    """The fastest row of the largest size; of cells without a size, the shortest step."""
+    """The fastest row of the largest size; of cells without a size, the shortest step. Of cells
+    that differ in their seed only, the one in the middle stands for all.
+    """
     good = [row for row in rows if row.status == "ok" and time_of(row)]
-    if not good:
-        return None
-    largest = max(row.size_bytes or 0 for row in good)
-    at_largest = [row for row in good if (row.size_bytes or 0) == largest]
-    return min(at_largest, key=time_of)
+    largest = max((row.size_bytes or 0 for row in good), default=0)
+    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    for row in good:
+        if (row.size_bytes or 0) == largest:
+            key = tuple((axis, str(value)) for axis, value in row.axes.items() if axis != SEED)
+            groups.setdefault(key, []).append(row)
+    middle = [sorted(group, key=time_of)[(len(group) - 1) // 2] for group in groups.values()]
+    return min(middle, key=time_of, default=None)
 
 
 def _csv(lines: Iterable[Sequence[object]]) -> str:

@@ -9,7 +9,7 @@ from netsim.errors import NetsimError
 from netsim.results import Folder, Row
 from netsim.results.row import row_from
 from netsim.sweep import cache as kept
-from netsim.sweep.orders import Answer, Order, answers, order_of
+from netsim.sweep.orders import Answer, Order, answers, misfit, order_of
 from netsim.sweep.tasks import Task, engine_for, failed_row, finished_row
 from netsim.timing import Progress
 
@@ -104,8 +104,13 @@ def _cells(tasks: Sequence[Task]) -> list[list[Task]]:
 
 def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Found:
     for group in _cells(tasks):
-        prepared = prepare_any(group[0].cell)
         by_size = {task.size: task for task in group}
+        try:
+            prepared = prepare_any(group[0].cell)
+        except NetsimError as error:  # sweeps refuse such cells before, a search does not
+            for task in group:
+                yield task, misfit(task.size, error)
+            continue
 
         def shown(size: int, known: Mapping[int, Task] = by_size) -> Progress | None:
             return progress(known[size])

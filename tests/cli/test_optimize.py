@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -69,6 +70,62 @@ def test_a_sampler_tries_some_and_the_same_ones_again(capsys) -> None:
         assert done.code == 0
         assert done.out.startswith("3 of 8 cells looked at")
     assert Path("one/results.csv").read_bytes() == Path("two/results.csv").read_bytes()
+
+
+SEEDED = """\
+name: seeded
+cluster:
+  machine: dgx-h100
+  nodes: 4
+  fabric: {kind: leaf-spine, nodes_per_leaf: 2, routing: ecmp}
+workload: {collective: all_reduce, algorithm: hierarchical, sizes: [4MiB]}
+outputs: [csv]
+sweep:
+  cluster.fabric.oversubscription: [1, 2]
+  cluster.fabric.qps: [1, 4]
+  seeds: 5
+"""
+
+
+def test_seeds_are_no_choices_and_the_middle_one_counts(capsys) -> None:
+    Path("seeded.yaml").write_text(SEEDED)
+    done = netsim(capsys, "optimize", "seeded.yaml", "-o", "best", "-q")
+    assert done.code == 0
+    assert done.out.startswith("4 of 4 choices, 5 seeds each, looked at, 0 failed")
+    times: dict[tuple[str, str], list[float]] = {}
+    for row in rows("best/results.csv"):
+        key = row["axis:cluster.fabric.oversubscription"], row["axis:cluster.fabric.qps"]
+        times.setdefault(key, []).append(float(row["time_us"]))
+    assert [len(set(each)) > 1 for each in times.values()].count(True) >= 2  # luck matters
+    best = min(times, key=lambda key: median(times[key]))
+    assert f"best: oversubscription {best[0]}, qps {best[1]} (medians over seeds)" in done.out
+    assert f"{median(times[best]):.6g}" in done.out
+    swept = netsim(capsys, "run", "seeded.yaml", "-o", "all", "-q")
+    assert netsim(capsys, "run", "best/best.yaml", "-o", "again", "-q").code == swept.code == 0
+    again = [float(row["time_us"]) for row in rows("again/results.csv")]
+    assert again == times[best]
+
+
+def test_workers_find_what_one_process_does(capsys) -> None:
+    """Also for choices that do not fit: halving and doubling needs a power of two."""
+    text = SCENARIO.replace("[ring, hierarchical]", "[ring, hierarchical, halving-doubling]")
+    Path("opt.yaml").write_text(text.replace("nodes: 4", "nodes: 3"))
+    one = netsim(capsys, "optimize", "opt.yaml", "-o", "one", "-q")
+    two = netsim(capsys, "optimize", "opt.yaml", "-o", "two", "-q", "--jobs", 2)
+    assert one.code == two.code == 0
+    assert one.out == two.out
+    assert Path("one/results.csv").read_bytes() == Path("two/results.csv").read_bytes()
+
+
+def test_cells_that_cannot_be_are_refused_or_left_out(capsys) -> None:
+    Path("opt.yaml").write_text(SCENARIO.replace("[100Gbps, 200Gbps]", "[100Gbps, 0Gbps]"))
+    refused = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q")
+    assert refused.code == 2
+    assert "--skip-invalid runs the other 4" in refused.err
+    assert not Path("best").exists()
+    done = netsim(capsys, "optimize", "opt.yaml", "-o", "best", "-q", "--skip-invalid")
+    assert done.code == 0
+    assert done.out.startswith("4 of 4 cells looked at")
 
 
 def test_a_bill_counts_ports_cables_and_parts() -> None:
