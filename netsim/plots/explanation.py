@@ -115,9 +115,7 @@ def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     axes = figure.subplots()
     for place, (one, changes) in enumerate(shown):
         strength = 1.0 if _simulated(one) else _UNSURE
-        for change, colour in zip(changes, (ORANGE, BLUE), strict=True):
-            axes.barh(place, change, color=tint(colour, strength), height=0.62)
-            _label_change(axes, place, change)
+        _draw_swing(axes, place, changes, strength)
     axes.axvline(0, color=BLACK, linewidth=1)
     axes.set_yticks(range(len(shown)), [_parameter(one) for one, _ in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
@@ -148,10 +146,28 @@ def _swing(one: Mapping[str, Any], now: float) -> tuple[float, float]:
     return part * 0.1, -part * 0.1
 
 
-def _label_change(axes: Axes, place: int, change: float) -> None:
+def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: float) -> None:
+    """The bars of a parameter. Where both point one way (what is slower may be in nobody's way),
+    the shorter lies on the longer, and both figures stand behind that.
+    """
+    bars = list(zip(changes, (ORANGE, BLUE), ("worse", "better"), strict=True))
+    bars.sort(key=lambda bar: -abs(bar[0]))
+    (far, *_), (near, *_) = bars
+    together = far * near > 0
+    for number, (change, colour, _) in enumerate(bars):
+        height = 0.34 if together and number else 0.62
+        axes.barh(place, change, color=tint(colour, strength), height=height)
+    if together and abs(near) > _LEAST:
+        _label_change(axes, place, far, ", ".join(f"{c:+.1%} {name}" for c, _, name in bars))
+    else:
+        for change in (far, near):
+            _label_change(axes, place, change, f"{change:+.1%}")
+
+
+def _label_change(axes: Axes, place: int, change: float, text: str) -> None:
     if abs(change) > _LEAST:
         sign = 1 if change > 0 else -1
-        axes.annotate(f"{change:+.1%}", (change, place), (4 * sign, 0), va="center",
+        axes.annotate(text, (change, place), (4 * sign, 0), va="center",
                       textcoords="offset points", ha="left" if sign > 0 else "right",
                       fontsize=8.5)  # fmt: skip
 
@@ -188,7 +204,7 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
                     fontsize=9 if len(ranks) <= 24 else 6)  # fmt: skip
     axes.set_ylim(len(ranks) - 0.3, -0.7)
     axes.set_xlim(0, max(row["end_us"] for row in path) / factor * 1.01)
-    axes.set_xlabel(f"time ({unit})")
+    axes.set_xlabel(f"time since the launch ({unit})")
     axes.grid(axis="y", visible=False)
     others = f" ({left_out} GPUs not shown)" if left_out else ""
     handles = [Patch(color=PALE, label=f"all other work{others}")]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from netsim.plots.lines import AXIS, spoken
@@ -20,6 +21,9 @@ _MOST_VALUES = 40
 _MOST_MAPS = 3
 _FAR = 20  # times as long, from which times are drawn on a logarithmic axis
 _LABELLED = 14  # columns or rows of a heat map whose cells are labelled
+_NAMED = 12  # cells of a front that have names
+_LEVEL_ROOM = 34  # letters that fit below a panel side by side
+_SAME = 1e-3  # part of a time by which cells have to differ
 
 
 def swept_axes(table: pd.DataFrame) -> list[str]:
@@ -78,11 +82,16 @@ def _axis_panel(panel: Axes, rows: pd.DataFrame, axis: str) -> None:
     medians = [float(np.median(times)) if len(times) else np.nan for times in groups]
     panel.plot(range(len(values)), medians, "-", color=ORANGE, marker="o", markersize=5)
     labels = [str(value) for value in values]
-    crowded = sum(map(len, labels)) > 34
-    panel.set_xticks(range(len(values)), labels, rotation=35 if crowded else 0,
-                     ha="right" if crowded else "center", fontsize=8.5)  # fmt: skip
+    _name_columns(panel, range(len(values)), labels)
     panel.grid(axis="x", visible=False)
     panel.set_title(short(axis), loc="left", fontsize=10)
+
+
+def _name_columns(panel: Axes, places: Sequence[float], labels: Sequence[str]) -> None:
+    """Names below a panel, at an angle where they would not fit side by side."""
+    crowded = sum(map(len, labels)) > _LEVEL_ROOM
+    panel.set_xticks(places, labels, rotation=35 if crowded else 0,
+                     ha="right" if crowded else "center", fontsize=8.5)  # fmt: skip
 
 
 def heat_figure(table: pd.DataFrame) -> Figure | None:
@@ -99,8 +108,8 @@ def heat_figure(table: pd.DataFrame) -> Figure | None:
         grid = rows.pivot_table("time", one, other, aggfunc="median", sort=False, observed=True)
         image = panel.pcolormesh(grid.to_numpy(), cmap="viridis_r", edgecolors="white",
                                  linewidth=1.5)  # fmt: skip
-        panel.set_xticks(np.arange(grid.shape[1]) + 0.5, [str(v) for v in grid.columns],
-                         rotation=35, ha="right", fontsize=8.5)  # fmt: skip
+        middles = [place + 0.5 for place in range(grid.shape[1])]
+        _name_columns(panel, middles, [str(v) for v in grid.columns])
         panel.set_yticks(np.arange(grid.shape[0]) + 0.5, [str(v) for v in grid.index],
                          fontsize=8.5)  # fmt: skip
         panel.set_xlabel(short(other))
@@ -132,12 +141,14 @@ def _effect(rows: pd.DataFrame, axis: str) -> float:
 
 
 def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
-    """The positions of cells that no other beats in both, the cheapest first."""
+    """The positions of cells that no other beats in both, the cheapest first. Who pays more gets
+    a shorter time, not one that only rounding tells from another.
+    """
     order = sorted(range(len(cost)), key=lambda i: (cost[i], time[i]))
     front: list[int] = []
     best = np.inf
     for place in order:
-        if time[place] < best:
+        if time[place] < best * (1 - _SAME):
             best = time[place]
             front.append(place)
     return front
@@ -153,17 +164,12 @@ def pareto_figure(table: pd.DataFrame, column: str, label: str) -> Figure | None
         return None
     cost, time = rows[column].to_numpy(np.float64), rows["time"].to_numpy(np.float64)
     front = pareto_front(cost.tolist(), time.tolist())
-    figure = new_figure(7.2, 4.2)
+    figure = new_figure(9.2, 4.2)
     panel = figure.subplots()
     panel.plot(cost, time, "o", color=tint(GREY, 0.55), markersize=5, label="all cells")
     panel.step(cost[front], time[front], where="post", color=ORANGE, linewidth=1.4)
-    panel.plot(cost[front], time[front], "o", color=ORANGE, markersize=7, label="nothing beats")
-    axes = swept_axes(rows)
-    for place in front[:8]:
-        row = rows.iloc[place]
-        name = ", ".join(spoken(axis, str(row[axis])) for axis in axes)
-        panel.annotate(name, (cost[place], time[place]), (6, 6), textcoords="offset points",
-                       fontsize=8)  # fmt: skip
+    panel.plot(cost[front], time[front], "o", color=ORANGE, markersize=11, label="nothing beats")
+    _name_front(figure, panel, rows.iloc[front[:_NAMED]], column)
     panel.set_xlabel(label)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.set_ylabel("time")
@@ -171,6 +177,17 @@ def pareto_figure(table: pd.DataFrame, column: str, label: str) -> Figure | None
     panel.margins(x=0.12, y=0.12)
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     return figure
+
+
+def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -> None:
+    """Number the cells of a front, and list them beside it: names would cover each other."""
+    axes, handles = swept_axes(front), []
+    for number, (_, row) in enumerate(front.iterrows(), start=1):
+        panel.annotate(str(number), (row[column], row["time"]), ha="center", va="center",
+                       color="white", fontsize=7.5, fontweight="bold")  # fmt: skip
+        name = ", ".join(spoken(axis, str(row[axis])) for axis in axes)
+        handles.append(Line2D([], [], linestyle="", label=f"{number}  {name}"))
+    figure.legend(handles=handles, loc="outside right upper", handlelength=0, handletextpad=0)
 
 
 def shown_size(table: pd.DataFrame) -> str:
