@@ -5,10 +5,10 @@ What does not fit is said here, with its place in the scenario, before anything 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,26 @@ if TYPE_CHECKING:
     from netsim.nccl.plan import Planned
     from netsim.nccl.schedules import Plan
     from netsim.relayed import Relayed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+KEPT = 4  # answers to the last questions: those of one size are asked again and again
+
+
+def kept(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method of which every object keeps its last answers."""
+
+    @wraps(method)
+    def answer(found: Any, /, *args: P.args, **given: P.kwargs) -> R:
+        known: dict[object, R] = vars(found).setdefault(f"last of {method.__name__}", {})
+        asked = (args, *given.items())
+        if asked not in known:
+            if len(known) == KEPT:
+                del known[next(iter(known))]
+            known[asked] = method(found, *args, **given)
+        return known[asked]
+
+    return answer
 
 
 @dataclass(frozen=True)
@@ -99,6 +119,7 @@ class Prepared:
         multiple = ranks if fixed else int(self.parameters.get("node_size", 1))
         return estimated_size(ranks, schedule_at, multiple, len(self.groups))
 
+    @kept
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
     ) -> Collective:
@@ -152,6 +173,7 @@ class Prepared:
         plan = self.folded(collective) if self.jobs and self.may_fold else None
         return plan if plan is not None and rings.too_long(collective, plan) else None
 
+    @kept
     def folded(self, collective: Collective) -> Plan:
         """What NCCL's only communicator does, written down once for all that is alike."""
         plan = self._plan(self.jobs[0], collective)
@@ -168,6 +190,7 @@ class Prepared:
         single = self.cell.scenario.launch_costs().style == "single_process"
         return self.gpus_per_node if single else 1
 
+    @kept
     def alikeness(self, collective: Collective) -> Alikeness | None:
         """What of a textbook algorithm is alike here; None where it is written in full."""
         if self.jobs or not self.may_fold:
@@ -183,6 +206,7 @@ class Prepared:
         each = schedules if len(schedules) > 1 else [*schedules] * len(self.groups)
         return combine(each, self.groups, len(self.gpus))
 
+    @kept
     def _plan(self, job: Job, collective: Collective) -> Plan:
         scenario = self.cell.scenario
         registered = scenario.nccl.registration != "none"
@@ -190,6 +214,7 @@ class Prepared:
         dtype = scenario.collective.dtype
         return plans.nccl_plan(job, collective, dtype, registered=registered, direct=direct)
 
+    @kept
     def planned(self, size: int) -> Planned | None:
         """What NCCL decides for the first communicator at a size; None for textbook algorithms."""
         if not self.jobs:

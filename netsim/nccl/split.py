@@ -35,11 +35,19 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Loop:
-    """One loop over a buffer, in bytes: where it starts and how long its chunks are."""
+class Loops:
+    """The loops over a buffer, in bytes: so many `whole` ones with chunks of full size, and the
+    `last` one's for what is left (0: nothing is).
+    """
 
-    offset: int
     chunk: int
+    whole: int
+    last: int
+
+    @property
+    def chunks(self) -> list[int]:
+        """The size of the chunks of every loop."""
+        return [self.chunk] * self.whole + [self.last] * (self.last > 0)
 
 
 def traffic_per_byte(function: Function, n_ranks: int, protocol: Protocol) -> int:
@@ -110,50 +118,38 @@ class _Cells:
         return counts
 
 
-def loops_of_part(
-    nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT
-) -> tuple[Loop, ...]:
+def loops_of_part(nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT) -> Loops:
     """The loops of one channel's share: each covers `spread` chunks, the last smaller ones.
 
     `spread` is the number of ranks for a ring AllReduce, of heads for NVLS, else 1.
     """
-    loops, offset = list[Loop](), 0
-    while offset < nbytes:
-        left = nbytes - offset
-        size = chunk if left >= spread * chunk else min(chunk, _up(_ceil(left, spread), alignment))
-        loops.append(Loop(offset, size))
-        offset += spread * size
-    return tuple(loops)
+    whole, left = divmod(nbytes, spread * chunk)
+    return Loops(chunk, whole, min(chunk, _up(_ceil(left, spread), alignment)))
 
 
 def shared_loops(
     nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int = 1
-) -> tuple[Loop, ...]:
+) -> Loops:
     """The loops before 2.22: each is cut into `n_channels` × `spread` chunks of equal size.
 
     Channel c takes the chunks from c × `spread` on; `spread` is the ranks of a ring AllReduce.
     """
     grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
     alignment = grain.get(protocol, (n_threads - 32) * 8)
-    loops, offset = list[Loop](), 0
-    while offset < nbytes:
-        fair = _up(_ceil(nbytes - offset, n_channels * spread), alignment)
-        size = min(chunk, fair)
-        loops.append(Loop(offset, size))
-        offset += n_channels * spread * size
-    return tuple(loops)
+    chunks = n_channels * spread
+    # Of the last loop a fair part, rounded up, is less than a chunk.
+    most = (chunk - 1) // alignment * alignment * chunks
+    whole = max(0, _ceil(nbytes - most, chunks * chunk))
+    left = max(0, nbytes - whole * chunks * chunk)
+    return Loops(chunk, whole, _up(_ceil(left, chunks), alignment))
 
 
-def shared_parts(
-    loops: Sequence[Loop], nbytes: int, n_channels: int, *, spread: int = 1
-) -> tuple[int, ...]:
+def shared_parts(loops: Loops, nbytes: int, n_channels: int, *, spread: int = 1) -> tuple[int, ...]:
     """Bytes that each channel moves in all loops before 2.22."""
-    parts = [0] * n_channels
-    for loop in loops:
-        step = spread * loop.chunk
-        for channel in range(n_channels):
-            parts[channel] += min(step, max(0, nbytes - loop.offset - channel * step))
-    return tuple(parts)
+    earlier = loops.whole if loops.last else max(0, loops.whole - 1)
+    full, last = earlier * spread * loops.chunk, spread * (loops.last or loops.chunk)
+    left = nbytes - n_channels * full
+    return tuple(full + min(last, max(0, left - c * last)) for c in range(n_channels))
 
 
 def _traffic(share: Share, n_ranks: int) -> int:

@@ -10,6 +10,7 @@ from nccl_nodes import searched_communicator
 from netsim.nccl.chunks import chunk_bytes, slices_of, slot_bytes, steps_of
 from netsim.nccl.settings import NO_SETTINGS
 from netsim.nccl.split import (
+    Loops,
     Share,
     loops_of_part,
     shared_loops,
@@ -89,23 +90,47 @@ def test_a_group_is_laid_end_to_end_over_the_channels():
 
 
 def test_loops_of_a_part():
-    assert [loop.chunk for loop in loops_of_part(1024, 32768, spread=8)] == [128]
-    loops = loops_of_part(5 * MIB, 512 * KIB, spread=4)
-    assert [(loop.offset, loop.chunk) for loop in loops] == [
-        (0, 512 * KIB),
-        (2 * MIB, 512 * KIB),
-        (4 * MIB, 256 * KIB),
-    ]
-    assert [loop.chunk for loop in loops_of_part(300, 128)] == [128, 128, 48]
-    assert loops_of_part(0, 128) == ()
+    assert loops_of_part(1024, 32768, spread=8).chunks == [128]
+    assert loops_of_part(5 * MIB, 512 * KIB, spread=4) == Loops(512 * KIB, 2, 256 * KIB)
+    assert loops_of_part(300, 128).chunks == [128, 128, 48]
+    assert loops_of_part(0, 128).chunks == []
 
 
 def test_loops_before_2_22_share_every_loop_among_all_channels():
     loops = shared_loops(64 * MIB, 2 * MIB, 2, 512, "Simple", spread=8)
-    assert [(loop.offset, loop.chunk) for loop in loops] == [(0, 2 * MIB), (32 * MIB, 2 * MIB)]
+    assert loops == Loops(2 * MIB, 2, 0)
     short = shared_loops(100_000, 2 * MIB, 2, 512, "Simple", spread=8)
-    assert [(loop.offset, loop.chunk) for loop in short] == [(0, 7680)]
-    assert shared_loops(4096, 32768, 1, 96, "LL", spread=8)[0].chunk == 768
+    assert short == Loops(2 * MIB, 0, 7680)
+    assert shared_loops(4096, 32768, 1, 96, "LL", spread=8).chunks == [768]
+
+
+@given(
+    nbytes=st.integers(0, 2**27),
+    chunk=st.integers(512, 2**22),
+    channels=st.integers(1, 32),
+    spread=st.sampled_from([1, 3, 8]),
+)
+def test_loops_are_those_of_walking_through_the_buffer(nbytes, chunk, channels, spread):
+    alignment, offset, walked = 16, 0, []
+    while offset < nbytes and len(walked) < 1000:
+        left = nbytes - offset
+        fair = -(-left // (spread * alignment)) * alignment
+        walked.append(chunk if left >= spread * chunk else min(chunk, fair))
+        offset += spread * walked[-1]
+    assert loops_of_part(nbytes, chunk, spread=spread).chunks[:1000] == walked
+
+    offset, walked, parts = 0, [], [0] * channels
+    while offset < nbytes and len(walked) < 1000:
+        fair = -(-(nbytes - offset) // (channels * spread * 480 * 8)) * 480 * 8
+        walked.append(min(chunk, fair))
+        for channel in range(channels):
+            step = spread * walked[-1]
+            parts[channel] += min(step, max(0, nbytes - offset - channel * step))
+        offset += channels * spread * walked[-1]
+    loops = shared_loops(nbytes, chunk, channels, 512, "Simple", spread=spread)
+    assert loops.chunks[:1000] == walked
+    if offset >= nbytes:
+        assert list(shared_parts(loops, nbytes, channels, spread=spread)) == parts
 
 
 @pytest.mark.parametrize("nbytes", [4, 100_000, 64 * MIB, 70 * MIB + 4])
@@ -116,9 +141,8 @@ def test_what_channels_have_of_shared_loops_is_everything(nbytes, channels, spre
     assert sum(parts) == nbytes
     assert list(parts) == sorted(parts, reverse=True)
     # Full channels make chunks of the loops' own sizes again.
-    if parts[0] == sum(spread * loop.chunk for loop in loops):
-        own = loops_of_part(parts[0], 2 * MIB, spread=spread)
-        assert [loop.chunk for loop in own] == [loop.chunk for loop in loops]
+    if parts[0] == sum(spread * chunk for chunk in loops.chunks):
+        assert loops_of_part(parts[0], 2 * MIB, spread=spread).chunks == loops.chunks
 
 
 def test_collnet_uses_all_channels_alike():

@@ -22,8 +22,8 @@ def chunk_table(
     loops = loops_of_part(
         work.count * element_bytes, work.chunk, spread=spread, alignment=alignment
     )
-    start = np.array([loop.offset // element_bytes for loop in loops], np.int64)[:, None]
-    size = np.array([loop.chunk // element_bytes for loop in loops], np.int64)[:, None]
+    size = np.array(loops.chunks, np.int64)[:, None] // element_bytes
+    start = np.arange(len(size))[:, None] * (spread * work.chunk) // element_bytes
     low = start + np.arange(spread) * size
     count = np.clip(work.count - low, 0, size)
     return work.offset + np.minimum(low, work.count), count

@@ -56,11 +56,12 @@ def skeleton_of(collective: Collective, plan: Plan, turn: Ints) -> Skeleton:
 
 def works_alike(collective: Collective, plan: Plan) -> tuple[object, ...]:
     """What of a call's sizes tells channels apart: the rest of its skeleton is the same for all."""
-    seen: dict[object, int] = {}
-    return tuple(
-        (w.channel, seen.setdefault((w.count, w.chunk), len(seen)), _is_even(collective, plan, w))
-        for w in plan.work
-    )
+    seen: dict[tuple[int, int], tuple[int, bool]] = {}
+    for work in plan.work:
+        size = work.count, work.chunk
+        if size not in seen:
+            seen[size] = len(seen), _is_even(collective, plan, work)
+    return tuple((work.channel, *seen[work.count, work.chunk]) for work in plan.work)
 
 
 def _keys(plan: Plan) -> dict[int, object]:
