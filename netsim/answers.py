@@ -9,7 +9,7 @@ from netsim.prepared import Prepared, prepare
 from netsim.results import Row
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
-from netsim.simulate import simulate_size
+from netsim.simulate import row_of_size
 from netsim.timing import Progress
 from netsim.training import details, rows, run
 from netsim.training import prepare as steps
@@ -31,7 +31,7 @@ def answer(
 ) -> Row:
     """The row of a prepared cell at one size; a training step has none."""
     if isinstance(prepared, Prepared):
-        return simulate_size(prepared, size, engine=engine, progress=progress)[0]
+        return row_of_size(prepared, size, engine=engine, progress=progress)
     step = run.simulate_step(prepared, engine=engine, progress=progress)
     return replace(rows.step_row(step), details=details.details_of(step))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,12 +36,14 @@ SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 class Built:
     """A topology, the cluster that it is unless it is a plain graph, and the communicators that
     cells had in it, by what they ask of NCCL; `alike` is what was found of textbook algorithms.
+    No other has its `number`.
     """
 
     topology: Topology
     cluster: Cluster | None
     jobs: dict[str, list[Job]] = field(default_factory=dict)
     alike: dict[object, Any] = field(default_factory=dict)
+    number: int = field(default_factory=count().__next__)
 
 
 # The last ones that were built, by what cells ask of a cluster.

@@ -5,10 +5,10 @@ What does not fit is said here, with its place in the scenario, before anything 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from netsim.collectives import (
 )
 from netsim.errors import InputError, ScenarioError, nearest
 from netsim.expect import choice, plans
+from netsim.kept import kept
 from netsim.looped import Looped, looped_build, looped_nccl
 from netsim.nccl import folding, schedules, variables
 from netsim.nccl.names import AUTO, NCCL_NAMES
@@ -45,49 +46,27 @@ if TYPE_CHECKING:
     from netsim.nccl.schedules import Plan
     from netsim.relayed import Relayed
 
-P = ParamSpec("P")
-R = TypeVar("R")
-KEPT = 4  # answers to the last questions: those of one size are asked again and again
-
-
-def kept(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method of which every object keeps its last answers."""
-
-    @wraps(method)
-    def answer(found: Any, /, *args: P.args, **given: P.kwargs) -> R:
-        known: dict[object, R] = vars(found).setdefault(f"last of {method.__name__}", {})
-        asked = (args, *given.items())
-        if asked not in known:
-            if len(known) == KEPT:
-                del known[next(iter(known))]
-            known[asked] = method(found, *args, **given)
-        return known[asked]
-
-    return answer
-
 
 @dataclass(frozen=True)
 class Prepared:
     """A cell whose parts are known to fit: its topology, and its GPUs by communicator.
 
-    `jobs` are the communicators as NCCL sees them, where NCCL's algorithms run.
+    `jobs` are the communicators as NCCL sees them, where NCCL's algorithms run. `place` is the same
+    number for cells on the same cluster, None if it is not known to be that of others.
     """
 
     cell: Cell
     topology: Topology
     groups: tuple[tuple[int, ...], ...]
     jobs: tuple[Job, ...] = ()
+    place: int | None = None
     memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def gpus(self) -> NDArray[np.int32]:
         """The device of every rank of the whole world."""
         chosen = self.cell.scenario.collective.ranks
-        return (
-            np.arange(len(self.topology), dtype=np.int32)
-            if chosen is None
-            else np.array(chosen, np.int32)
-        )
+        return np.asarray(np.arange(len(self.topology)) if chosen is None else chosen, np.int32)
 
     @property
     def gpus_per_node(self) -> int:
@@ -155,7 +134,7 @@ class Prepared:
             return looped_build(collective, algorithm, self.parameters, self._joined, fold)
         kinds = list(dict.fromkeys(self.jobs))
         places = [kinds.index(job) for job in self.jobs]
-        plans = [self._plan(job, collective) for job in kinds]
+        plans = [self.plan(job, collective) for job in kinds]
         if folded and self.may_fold:
             plans = [self.folded(collective)]
         return looped_nccl(
@@ -176,8 +155,8 @@ class Prepared:
     @kept
     def folded(self, collective: Collective) -> Plan:
         """What NCCL's only communicator does, written down once for all that is alike."""
-        plan = self._plan(self.jobs[0], collective)
-        return folding.folded_plan(collective, plan, self.topology, self.gpus, self._together)
+        plan = self.plan(self.jobs[0], collective)
+        return folding.folded_plan(collective, plan, self.topology, self.gpus, self.together)
 
     @property
     def may_fold(self) -> bool:
@@ -185,7 +164,7 @@ class Prepared:
         return self.cell.scenario.fold == "auto" and len(self.groups) == 1
 
     @property
-    def _together(self) -> int:
+    def together(self) -> int:
         """GPUs that one process starts, one after the other."""
         single = self.cell.scenario.launch_costs().style == "single_process"
         return self.gpus_per_node if single else 1
@@ -195,7 +174,7 @@ class Prepared:
         """What of a textbook algorithm is alike here; None where it is written in full."""
         if self.jobs or not self.may_fold:
             return None
-        place = Place(self.topology, self.gpus, self._together, self.memory)
+        place = Place(self.topology, self.gpus, self.together, self.memory)
         algorithm = self.cell.scenario.collective.algorithm
         return alikeness(collective, algorithm, self.parameters, place)
 
@@ -207,7 +186,8 @@ class Prepared:
         return combine(each, self.groups, len(self.gpus))
 
     @kept
-    def _plan(self, job: Job, collective: Collective) -> Plan:
+    def plan(self, job: Job, collective: Collective) -> Plan:
+        """What one of NCCL's communicators does."""
         scenario = self.cell.scenario
         registered = scenario.nccl.registration != "none"
         direct = scenario.launch_costs().style == "single_process"
@@ -219,9 +199,8 @@ class Prepared:
         """What NCCL decides for the first communicator at a size; None for textbook algorithms."""
         if not self.jobs:
             return None
-        return choice.planned(
-            self.jobs[0], self.collective(size), self.cell.scenario.collective.dtype
-        )
+        dtype = self.cell.scenario.collective.dtype
+        return choice.planned(self.jobs[0], self.collective(size), dtype)
 
 
 def prepare(cell: Cell) -> Prepared:
@@ -237,7 +216,9 @@ def prepare(cell: Cell) -> Prepared:
         except InputError as error:
             raise source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
     found = built(cell)
-    prepared = Prepared(cell, found.topology, groups_of(cell, found), memory=found.alike)
+    prepared = Prepared(
+        cell, found.topology, groups_of(cell, found), place=found.number, memory=found.alike
+    )
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)
     refuse_unjoined(cell, found, prepared.gpus, prepared.groups)
@@ -248,14 +229,13 @@ def prepare(cell: Cell) -> Prepared:
 def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
     """The same with NCCL's communicators; what NCCL would refuse is said here."""
     source, work = prepared.cell.source, prepared.cell.scenario.collective
-    place: tuple[str, ...] = ("workload", "algorithm")
     if built.cluster is None:
         known = ", ".join(ALGORITHMS[work.collective])
         message = f"NCCL's choice needs a machine, not a plain graph; choose one of {known}"
-        raise source.error(place, message)
+        raise source.error(("workload", "algorithm"), message)
     _check_rows(prepared)
     wishes = wishes_of(prepared.cell.scenario)
-    place = ("cluster",)
+    place: tuple[str, ...] = ("cluster",)
     try:
         # Schedules of one communicator share what they are made of: of one type of data.
         ranks = [prepared.gpus[list(group)] for group in prepared.groups]
@@ -264,7 +244,8 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
             built.jobs[asked] = jobs_of(prepared.cell, built.cluster, ranks, wishes)
         jobs = built.jobs[asked]
         topology = schedules.with_blocks(jobs[0].cluster.topology, jobs[0].mechanism)
-        found = replace(prepared, topology=topology, jobs=tuple(jobs))
+        number = built.number if jobs[0].cluster is built.cluster else None
+        found = replace(prepared, topology=topology, jobs=tuple(jobs), place=number)
         place = ("workload", "algorithm")
         found.planned(min(work.size_list()))
         largest = found.planned(max(work.size_list()))

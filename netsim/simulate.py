@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from netsim import departures, relayed, rings
+from netsim import departures, recalled, relayed, rings
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.expect import choice
 from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
 from netsim.looped import Looped
 from netsim.metrics import bound_by
 from netsim.prepared import Prepared, prepare
+from netsim.recalled import Outcome
 from netsim.results import Row
 from netsim.scenario.clusters import cluster_label, node_count
 from netsim.schedule import Launch, Schedule
@@ -19,27 +20,53 @@ from netsim.timing import Bench, Progress, Timing
 from netsim.validated import NOT_VALIDATED, not_validated, validated
 from netsim.version import MODEL_VERSION
 
-__all__ = ["Prepared", "launch_of", "prepare", "question_row", "simulate_one", "simulate_size"]
+__all__ = [
+    "Prepared",
+    "launch_of",
+    "prepare",
+    "question_row",
+    "row_of_size",
+    "simulate_one",
+    "simulate_size",
+]
 
 ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
+
+
+def row_of_size(
+    prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
+) -> Row:
+    """The row of one cell at one size; where an equal call was simulated before, from that."""
+    bench = bench_of(prepared, size, engine, progress)
+
+    def simulated() -> Outcome:
+        return _outcome(*_timings(prepared, bench, size))
+
+    found = recalled.recalled(recalled.call_of(prepared, bench, size), simulated)
+    return _row(prepared, size, found)
 
 
 def simulate_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> tuple[Row, Timing]:
     """The row of one cell at one size, and the timing behind it (out of place)."""
-    work, bench = prepared.cell.scenario.collective, bench_of(prepared, size, engine, progress)
+    timing, inplace = _timings(prepared, bench_of(prepared, size, engine, progress), size)
+    return _row(prepared, size, _outcome(timing, inplace)), timing
+
+
+def _timings(prepared: Prepared, bench: Bench, size: int) -> tuple[Timing, Timing | None]:
+    """The timing of one cell at one size, out of place and in place."""
+    work = prepared.cell.scenario.collective
     call = prepared.looped(size, folded=True)
     timing = _timed(prepared, bench, size, call)
-    inplace = None
-    if work.collective in HAS_IN_PLACE:
-        inplace = timing
-        if not (prepared.jobs and work.collective in ALIKE):
-            other = prepared.looped(size, in_place=True, folded=True)
-            long = prepared.long_rings(size) is not None
-            if long or not _alike(call, other):
-                inplace = _timed(prepared, bench, size, other, in_place=True)
-    return _row(prepared, size, timing, inplace), timing
+    if work.collective not in HAS_IN_PLACE:
+        return timing, None
+    if not (prepared.jobs and work.collective in ALIKE):
+        other = prepared.looped(size, in_place=True, folded=True)
+        long = prepared.long_rings(size) is not None
+        if long or not _alike(call, other):
+            return timing, _timed(prepared, bench, size, other, in_place=True)
+    return timing, timing
 
 
 def simulate_one(
@@ -141,21 +168,33 @@ def _validated(prepared: Prepared, size: int) -> str:
     return validated(departures.class_of(prepared), prepared.collective(size).name, size)
 
 
-def _row(prepared: Prepared, size: int, timing: Timing, inplace: Timing | None) -> Row:
-    collective, seconds = prepared.collective(size), timing.seconds
-    algbw = collective.size_bytes / seconds / 1e9 if seconds > 0 else 0.0
+def _outcome(timing: Timing, inplace: Timing | None) -> Outcome:
     worst = max((t for t in (timing, inplace) if t is not None), key=lambda t: t.uncertainty)
+    return Outcome(
+        timing.seconds,
+        None if inplace is None else inplace.seconds,
+        bound_by(timing.program, timing.timeline, timing.use, timing.causes),
+        worst.approximation,
+        worst.uncertainty,
+        len(timing.program),
+        timing.engine,
+    )
+
+
+def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
+    collective = prepared.collective(size)
+    algbw = collective.size_bytes / found.seconds / 1e9 if found.seconds > 0 else 0.0
     return replace(
         question_row(prepared, size),
-        time_us=seconds * 1e6,
-        inplace_time_us=None if inplace is None else inplace.seconds * 1e6,
+        time_us=found.seconds * 1e6,
+        inplace_time_us=None if found.inplace is None else found.inplace * 1e6,
         algbw_GBps=algbw,
         busbw_GBps=algbw * collective.bus_factor,
-        bound_by=bound_by(timing.program, timing.timeline, timing.use, timing.causes),
-        approximation=worst.approximation,
-        approximation_pct=worst.uncertainty * 100 if worst.approximation else None,
-        rows=len(timing.program),
-        engine=timing.engine,
+        bound_by=found.bound_by,
+        approximation=found.approximation,
+        approximation_pct=found.uncertainty * 100 if found.approximation else None,
+        rows=found.rows,
+        engine=found.engine,
     )
 
 

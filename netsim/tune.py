@@ -13,7 +13,7 @@ from netsim.nccl.names import COLLECTIVES, Algorithm, Protocol
 from netsim.nccl.tuner_rule import TunerRule
 from netsim.prepared import Prepared
 from netsim.results import Row
-from netsim.simulate import simulate_size
+from netsim.simulate import row_of_size
 
 EVERYTHING = 2**62
 WORTH = 0.005  # by which part a candidate must be faster than NCCL's own choice to replace it
@@ -47,7 +47,7 @@ class Tuner:
 
     def best(self, size: int) -> Tuned:
         """The fastest of all that can run at a size."""
-        usual = simulate_size(self.prepared, size, engine=self.engine)[0]
+        usual = row_of_size(self.prepared, size, engine=self.engine)
         times = {candidate: self._row(candidate, size) for candidate in self._able(size)}
         for candidate in sorted(times, key=lambda one: _time(times[one]))[:2]:
             self._fewer_channels(candidate, size, times)
@@ -77,7 +77,7 @@ class Tuner:
 
     def _row(self, candidate: Candidate, size: int) -> Row:
         """The row with a candidate forced."""
-        return simulate_size(self._with(candidate), size, engine=self.engine)[0]
+        return row_of_size(self._with(candidate), size, engine=self.engine)
 
     def _with(self, candidate: Candidate) -> Prepared:
         if candidate not in self._forced:

@@ -1,11 +1,15 @@
-"""Settings for all tests: hypothesis derandomised, so that a failure is the same everywhere, and
-Ctrl-C heard by those that send it, also in a shell's background, where it is ignored.
+"""Settings for all tests: hypothesis derandomised, so that a failure is the same everywhere,
+Ctrl-C heard by those that send it, also in a shell's background, where it is ignored, and nothing
+recalled that another test has simulated.
 """
 
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from netsim import recalled
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -15,3 +19,8 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_recalled() -> None:
+    recalled.forget()

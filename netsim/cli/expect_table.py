@@ -11,7 +11,7 @@ from netsim.cli import expect_text, nccl_tests, tables
 from netsim.errors import NetsimError
 from netsim.results import Row, csv_text
 from netsim.results.nccl_tests import closing, line, opening
-from netsim.simulate import Prepared, question_row, simulate_size
+from netsim.simulate import Prepared, question_row, row_of_size
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
 Engine = Literal["auto", "simpy", "compiled"]
@@ -47,7 +47,7 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
         engine = "compiled"
     for size in sizes:
         try:
-            yield simulate_size(prepared, size, engine=engine)[0]
+            yield row_of_size(prepared, size, engine=engine)
         except NetsimError as error:
             failures.append(error)
             yield replace(question_row(prepared, size), status="error", error=str(error))

@@ -15,7 +15,7 @@ import pytest
 
 from netsim.errors import StalledError
 from netsim.results import COLUMNS
-from netsim.simulate import simulate_size
+from netsim.simulate import row_of_size
 from tests.cli.command import netsim
 
 SWEEP = """\
@@ -162,9 +162,9 @@ def test_a_cell_that_fails_is_a_row_and_does_not_stop_the_rest(capsys, monkeypat
     def fails_once(prepared, size, **options):
         if size == 2**20 and len(prepared.gpus) == 3:
             raise StalledError("the simulation cannot finish: ranks 0, 1")
-        return simulate_size(prepared, size, **options)
+        return row_of_size(prepared, size, **options)
 
-    monkeypatch.setattr("netsim.answers.simulate_size", fails_once)
+    monkeypatch.setattr("netsim.answers.row_of_size", fails_once)
     outcome = netsim(capsys, "run", "sweep.yaml", "-q")
     message = "the simulation cannot finish: ranks 0, 1"
     assert outcome.code == 3

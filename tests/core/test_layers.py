@@ -11,7 +11,19 @@ ROOT = Path(netsim.__file__).parent
 
 # What each part of the package may import: parts of lower layers, and its own.
 LAYERS = [
-    {"version", "errors", "lazy", "interrupts", "files", "units", "presets", "schedule", "yamlio"},
+    {
+        "version",
+        "errors",
+        "lazy",
+        "kept",
+        "spelled",
+        "interrupts",
+        "files",
+        "units",
+        "presets",
+        "schedule",
+        "yamlio",
+    },
     {"topology", "collectives"},
     {"nccl", "workloads", "program", "costs"},
     {"engines", "metrics", "trace", "explain", "periodic", "relay"},
@@ -29,6 +41,7 @@ LAYERS = [
         "rings",
         "shown",
         "prepared",
+        "recalled",
         "timing",
         "training",
         "answers",
@@ -70,6 +83,7 @@ SAME_LAYER: dict[str, set[str]] = {
         "textbook",
     },
     "shown": {"prepared", "budget"},
+    "recalled": {"prepared", "timing"},
     "departures": {"scenario", "validated", "expect", "prepared"},
     "simulate": {
         "departures",
@@ -82,6 +96,7 @@ SAME_LAYER: dict[str, set[str]] = {
         "textbook",
         "shown",
         "prepared",
+        "recalled",
         "timing",
         "results",
     },
