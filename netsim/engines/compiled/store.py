@@ -21,6 +21,7 @@ SYMBOL = "netsim_entry"
 
 _DIGEST = 16
 _PRIVATE = 0o700
+_SPEED = 3  # the highest level of optimization
 # What machine code may call beside itself: the C library's functions, which any process has.
 _KNOWN = {"memcpy", "memset", "memmove", "fmod", "pow"}
 
@@ -50,11 +51,23 @@ def load_code(code: bytes) -> int:
 
 
 def _assemble(text: str) -> bytes:
-    module = llvm.parse_assembly(text)
+    """Nobody but the entry is called from outside. As that is told, it may take in whom it calls,
+    and others are not handed what they do not use, of some seventy words of arguments.
+    """
+    module = llvm.parse_assembly(text.replace("\ndefine linkonce_odr ", "\ndefine internal "))
     called = {function.name for function in module.functions if function.is_declaration}
     unknown = {name for name in called if not name.startswith("llvm.")} - _KNOWN
     assert not unknown, f"compiled code must stand alone, but it calls {sorted(unknown)}"
-    return bytes(_target().emit_object(module))
+    target = _target()
+    _optimize(module, target)
+    return bytes(target.emit_object(module))
+
+
+def _optimize(module: llvm.ModuleRef, target: llvm.TargetMachine) -> None:
+    if not hasattr(llvm, "create_pass_builder"):  # llvmlite 0.43: slower, and no more
+        return
+    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(_SPEED))
+    builder.getModulePassManager().run(module, builder)
 
 
 def _target() -> llvm.TargetMachine:
@@ -63,7 +76,7 @@ def _target() -> llvm.TargetMachine:
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
+        opt=_SPEED,
         jit=True,
         codemodel="jitdefault",
     )
