@@ -37,16 +37,6 @@ def put(tree: Agenda, place: int, when: float) -> None:
 
 
 @Inner
-def first(tree: Agenda) -> int:
-    """The place with the earliest time."""
-    node, leaves = 1, len(tree) >> 1
-    while node < leaves:
-        left = 2 * node
-        node = left if tree[left] == tree[node] else left + 1
-    return node - leaves
-
-
-@Inner
 def next_due(tree: Agenda, node: int, horizon: float) -> int:
     """The next node at the bottom whose time is not after the horizon, or 0 if there is none.
 
@@ -63,12 +53,6 @@ def next_due(tree: Agenda, node: int, horizon: float) -> int:
     while node < leaves:
         node = 2 * node if tree[2 * node] <= horizon else 2 * node + 1
     return node
-
-
-@Inner
-def when_of(tree: Agenda, place: int) -> float:
-    """The time of a place."""
-    return float(tree[(len(tree) >> 1) + place])
 
 
 def grown(tree: Agenda) -> Agenda:

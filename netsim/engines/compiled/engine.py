@@ -11,6 +11,7 @@ from netsim.engines.compiled.followers import followers_of
 from netsim.engines.compiled.groups import Grouping, group_rows
 from netsim.engines.compiled.loop import MORE_ALARMS, MORE_SEATS, STALLED, advance_rows
 from netsim.engines.compiled.memory import give_back, untouched
+from netsim.engines.compiled.queue import empty_queue, longer
 from netsim.engines.compiled.state import (
     CHANGE,
     CORE,
@@ -62,7 +63,7 @@ def _simulated(many: Operations, progress: Progress | None) -> Timeline:
     while True:
         state = attended(advance_rows.ready(rows, net, future), stop, look)
         if state == MORE_SEATS:
-            net = net._replace(looks=grown(net.looks)) if _has_caps(found) else net
+            net = net._replace(looks=longer(net.looks)) if _has_caps(found) else net
             future = future._replace(ends=grown(future.ends))
         elif state == MORE_ALARMS:
             future = future._replace(alarms=grown(future.alarms))
@@ -75,8 +76,8 @@ def _simulated(many: Operations, progress: Progress | None) -> Timeline:
 
 
 def _places(seats: int) -> int:
-    """Places for so many seats: as many as an agenda of them has leaves, for `looks` has one for
-    every seat that `ends` has room for.
+    """Places for so many seats: as many as an agenda of them has leaves, for `looks` knows every
+    seat that `ends` has room for.
     """
     return 1 << (max(seats, _PLACES) - 1).bit_length()
 
@@ -129,7 +130,7 @@ def _net(found: Grouping, places: int) -> Net:
         draws=found.draws,
         members=found.members,
         seats=untouched(len(found.groups) - 1, SEAT),
-        looks=empty_agenda(len(found.links) + _has_caps(found) * places),
+        looks=empty_queue(len(found.links) + _has_caps(found) * places),
     )
 
 

@@ -17,9 +17,9 @@ has to be gone back to.
 
 from math import inf
 
-from netsim.engines.compiled.agenda import first, put, when_of
 from netsim.engines.compiled.flows import advance
 from netsim.engines.compiled.jit import Inner
+from netsim.engines.compiled.queue import level_of, put_in, take_out
 from netsim.engines.compiled.state import RISING, SETTLED, STOPPED, UNLISTED, Net, Records
 
 EQUAL = 1e-12  # levels this close are the same
@@ -30,12 +30,12 @@ CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 @Inner
 def sweep(net: Net) -> None:
     """Follow all changes that were noted since the last solution."""
-    while net.looks[1] < inf and net.core[0].stop == 0:
-        level, number = net.looks[1], first(net.looks)
+    while net.looks[1].level < inf and net.core[0].stop == 0:
+        level, number = net.looks[1].level, net.looks[1].who
         if number < len(net.links):
             _visit(net, number, level)
             continue
-        put(net.looks, number, inf)
+        take_out(net.looks, number)
         place = number - len(net.links)
         if net.seats[place].state == RISING:
             net.core[0].level = level
@@ -46,8 +46,8 @@ def sweep(net: Net) -> None:
 def look_at(net: Net, link: int, level: float) -> None:
     """See to it that a link is looked at when the sweep comes to a level, or before."""
     net.links[link].exact = 0
-    if when_of(net.looks, link) > level:
-        put(net.looks, link, level)
+    if level_of(net.looks, link) > level:
+        put_in(net.looks, link, level)
 
 
 @Inner
@@ -67,7 +67,7 @@ def rise(net: Net, place: int) -> None:
     seat.counted, seat.state = seat.flows, RISING
     cap = net.kinds[group.kind].cap
     if cap < inf:
-        put(net.looks, len(net.links) + place, max(cap, core.level))
+        put_in(net.looks, len(net.links) + place, max(cap, core.level))
 
 
 @Inner
@@ -104,11 +104,11 @@ def _visit(net: Net, number: int, now: float) -> None:
     slack = link.capacity * (EQUAL + 4e-16 * link.count)
     if link.level == inf:
         if link.capacity == inf or (link.risers == 0 and free >= -slack):
-            put(net.looks, number, inf)  # nothing is full here
+            take_out(net.looks, number)  # nothing is full here
             return
     elif link.capacity == inf or free - link.level * _rising(link) >= -slack:
         if now < link.level:
-            put(net.looks, number, link.level)
+            put_in(net.looks, number, link.level)
         elif link.capacity < inf and free - link.level * _rising(link) <= slack:
             _fill(net, number, link.level)  # as full as before
         else:
@@ -119,7 +119,7 @@ def _visit(net: Net, number: int, now: float) -> None:
         level = _water_level(net, number, now, slack)
         if level > now:
             link.exact = 1
-            put(net.looks, number, level)
+            put_in(net.looks, number, level)
             return
     reached = net.core[0].level
     _fill(net, number, reached if level <= reached * (1 + TIED) else level)
@@ -160,7 +160,7 @@ def _water_level(net: Net, number: int, low: float, slack: float) -> float:
 def _fill(net: Net, number: int, level: float) -> None:
     """A link is full at a level: stop who rises on it, lower who is above."""
     link = net.links[number]
-    put(net.looks, number, inf)
+    take_out(net.looks, number)
     link.level, used = level, 0.0
     net.core[0].level = max(net.core[0].level, level)
     for k in range(link.first, link.first + link.count):
@@ -181,7 +181,7 @@ def _open(net: Net, number: int) -> None:
     level = link.level
     net.core[0].level = max(net.core[0].level, level)
     link.level = inf
-    put(net.looks, number, inf)
+    take_out(net.looks, number)
     if link.risers > 0:
         look_at(net, number, net.core[0].level)
     for k in range(link.first, link.first + link.count):

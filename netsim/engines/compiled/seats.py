@@ -2,10 +2,11 @@
 
 from math import inf
 
-from netsim.engines.compiled.agenda import Agenda, put, when_of
+from netsim.engines.compiled.agenda import Agenda, put
 from netsim.engines.compiled.fair import EQUAL, finish_sweep, look_at, rise, sweep
 from netsim.engines.compiled.flows import advance, next_end
 from netsim.engines.compiled.jit import Inner
+from netsim.engines.compiled.queue import take_out
 from netsim.engines.compiled.state import NOBODY, SETTLED, UNLISTED, Net, Rows
 
 
@@ -91,8 +92,7 @@ def _settle_alone(net: Net, place: int) -> bool:
         full = used >= link.capacity * (1 - EQUAL)
         link.used = used if level < inf else 0.0
         link.level = level if full else inf
-        if when_of(net.looks, number) < inf:
-            put(net.looks, number, inf)
+        take_out(net.looks, number)
     return True
 
 

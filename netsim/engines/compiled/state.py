@@ -125,8 +125,8 @@ class Rows(NamedTuple):
 class Net(NamedTuple):
     """Links, groups and seats: all that solving needs.
 
-    `looks` is an agenda of levels: those at which links have to be looked at and, after them, the
-    caps of rising seats.
+    `looks` is a queue of links, with the levels at which they have to be looked at, and of rising
+    seats, numbered on from there, with their caps.
     """
 
     core: Records
@@ -136,7 +136,7 @@ class Net(NamedTuple):
     draws: Records
     members: Records
     seats: Records
-    looks: NDArray[np.float64]
+    looks: Records
 
 
 class Future(NamedTuple):
