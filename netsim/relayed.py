@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.back_to_back import REPEATS, Period, in_step, of_many
 from netsim.collectives import Collective, Relay, build
 from netsim.collectives.relay import Laps
 from netsim.engines import simulate
@@ -15,17 +16,7 @@ from netsim.metrics.links import link_amounts, use_of
 from netsim.program import Program, place
 from netsim.relay import Costs, costs_of, replayed
 from netsim.schedule import Schedule
-from netsim.timing import (
-    REPEATS,
-    Alone,
-    Bench,
-    Period,
-    Timing,
-    busy_ranks,
-    ends_of,
-    in_step,
-    of_many,
-)
+from netsim.timing import Alone, Bench, Timing, busy_ranks, ends_of
 from netsim.topology import Topology
 
 AGREE = 1e-9  # what is followed from sums and maxima differs by less from what the engine says

@@ -10,27 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.engines import choose, ends_of_operations, simulate
+from netsim.back_to_back import MOST_ROWS, BackToBack, Period, in_step
+from netsim.engines import choose, simulate
 from netsim.looped import Looped
 from netsim.metrics.bound import Causes
 from netsim.metrics.ends import receivers, senders
 from netsim.metrics.links import LinkUse, extended_use, link_use, same_links
-from netsim.periodic import LONGEST_PERIOD, Estimate, Plan, estimate, steady
-from netsim.program import Program, Timeline, operations, place
+from netsim.periodic import Estimate, Plan, estimate
+from netsim.program import Program, Timeline, place
 from netsim.schedule import MARK, Launch, Schedule
 from netsim.topology import Topology
 
-SAME_INSTANT = 1e-12
-# Operations back to back: the fewest that can show a period, and more while they are small.
-# nccl-tests: one operation to warm up, then the mean of twenty.
-REPEATS = (3, 8, 21)
-FEW_ROWS = 100_000  # of operations repeated, beyond which only the fewest are
-MANY_ROWS = 300_000  # of the fewest repeated, beyond which one that ends `TOGETHER` is enough
-MOST_ROWS = 30_000_000  # of operations repeated; larger ones are simulated alone
-TOGETHER = 1e-3  # part of the time between the first rank's end and the last one's
 BUDGET_ROWS = 50_000  # of one operation, from which fewer loops are tried
-MEAN = "mean of operations back to back"
-ALONE = "one operation alone"
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int, float], None]
@@ -53,15 +44,6 @@ class Timing:
     approximation: str = ""
     uncertainty: float = 0.0
     causes: Causes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """The time from one operation to the next, and how far it may be off."""
-
-    seconds: float
-    approximation: str = ""
-    uncertainty: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,21 +133,8 @@ class Bench:
             return Period(launch.host + float(ends.max()))
         if self.starts_together and in_step(ends):
             return Period(max(float(ends.max()), launch.period))
-        return self._repeated(alone, launch)
-
-    def _repeated(self, alone: Alone, launch: Launch) -> Period:
-        """The period that a few operations back to back show."""
-        busy, found = busy_ranks(alone.schedule), _of_one(alone.by_rank)
-        for times in REPEATS:
-            least = MANY_ROWS if found.uncertainty <= TOGETHER else MOST_ROWS
-            most = least if times == REPEATS[0] else FEW_ROWS
-            if times * len(alone.schedule) > most:
-                break
-            many = operations(alone.program, times, launch)
-            found = of_many(ends_of_operations(many, self.engine)[:, busy])
-            if not found.approximation:
-                break
-        return found
+        busy, first = busy_ranks(alone.schedule), alone.ends.max(axis=0)
+        return BackToBack(alone.program, first, busy, launch, self.engine).period()
 
     def _overlapping(self, whole: Alone, runs: list[Alone], off: float) -> Period:
         """Operations begin before the last one is over by as much as those of fewer loops do.
@@ -267,32 +236,3 @@ def ends_of(program: Program, timeline: Timeline) -> Floats:
     arrival = timeline.end[received] + latency
     np.maximum.at(ends, (channel[received], schedule.stand_in(receiver)), arrival)
     return ends
-
-
-def in_step(ends: Floats) -> bool:
-    """Whether all ranks end at one instant: the next operation is then the same, only later."""
-    return bool(np.ptp(ends) <= SAME_INSTANT * ends.max(initial=0.0))
-
-
-def _of_one(ends: Floats) -> Period:
-    """Of an operation too large to repeat: the next one may begin this much earlier, and ranks that
-    do not start together may disturb each other a little.
-    """
-    spread = 1 - float(ends.min() / ends.max())
-    return Period(float(ends.max()), ALONE, max(spread, TOGETHER))
-
-
-def of_many(ends: Floats) -> Period:
-    """From the ends of operations (first axis) by rank: the time from one to the next.
-
-    If every rank ends later by the same from one to the next, all that follows is equal. Else the
-    mean of all, and by how much single ranks and operations differ.
-    """
-    times = len(ends)
-    for period in range(1, min(LONGEST_PERIOD, (times - 1) // 2) + 1):
-        found = steady(lambda k: ends[k], times - 1, period, period + 1)
-        if found is not None:
-            return Period(float(found.added.mean()) / period)
-    added = np.diff(ends, axis=0)
-    mean = float(added.mean())
-    return Period(mean, MEAN, float(np.ptp(added)) / mean if mean > 0 else 0.0)

@@ -39,8 +39,8 @@ FABRICS = {
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small rings are followed, and nothing is folded; operations in full are repeated as often."""
-    monkeypatch.setattr("netsim.timing.FEW_ROWS", 10**9)
-    monkeypatch.setattr("netsim.timing.MANY_ROWS", 10**9)
+    monkeypatch.setattr("netsim.back_to_back.FEW_ROWS", 10**9)
+    monkeypatch.setattr("netsim.back_to_back.MANY_ROWS", 10**9)
     monkeypatch.setattr("netsim.textbook.LONG_ROWS", 0)
     monkeypatch.setattr("netsim.textbook._stands", lambda *_: None)
 

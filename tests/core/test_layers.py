@@ -42,6 +42,7 @@ LAYERS = [
         "shown",
         "prepared",
         "recalled",
+        "back_to_back",
         "timing",
         "training",
         "answers",
@@ -67,8 +68,8 @@ SAME_LAYER: dict[str, set[str]] = {
     "nccl": {"program"},
     "trace": {"metrics"},
     "explain": {"metrics", "engines"},
-    "timing": {"results", "looped"},
-    "relayed": {"timing"},
+    "timing": {"results", "looped", "back_to_back"},
+    "relayed": {"back_to_back", "timing"},
     "textbook": {"relayed"},
     "built": {"scenario", "expect", "communicators"},
     "prepared": {

@@ -1,0 +1,88 @@
+"""The period of operations back to back, against many of them in a row."""
+
+import numpy as np
+import pytest
+
+from netsim import back_to_back
+from netsim.back_to_back import BackToBack
+from netsim.cli.expect_question import Given, asked
+from netsim.collectives import Collective, build
+from netsim.engines import ends_of_operations
+from netsim.program import Operations, operations, place
+from netsim.runs import checked_cells
+from netsim.schedule import Launch
+from netsim.simulate import bench_of, prepare
+from netsim.timing import Bench, busy_ranks
+from netsim.topology import switch
+
+
+def in_a_row(bench: Bench, schedule, times: int = 12) -> np.ndarray:
+    """When operations end, by busy rank, all of them simulated together."""
+    program = place(schedule, bench.topology, bench.gpus.tolist())
+    many = operations(program, times, bench.launch)
+    return ends_of_operations(many, bench.engine)[:, busy_ranks(schedule)]
+
+
+@pytest.fixture
+def simulated(monkeypatch) -> list[int]:
+    """How many operations in a row were simulated, run by run."""
+    runs: list[int] = []
+
+    def noted(many: Operations, engine: str = "auto"):
+        runs.append(len(many.launched))
+        return ends_of_operations(many, engine)
+
+    monkeypatch.setattr(back_to_back, "ends_of_operations", noted)
+    return runs
+
+
+def schedule_and_bench(nodes: int, size: str, variables: tuple[str, ...] = (), **flags: object):
+    given = Given({"nodes": nodes, "fabric": "rail-optimized", **flags}, size, variables=variables)
+    prepared = prepare(checked_cells(asked("dgx-h100", "all_reduce", given).source)[0])
+    (nbytes,) = prepared.cell.scenario.collective.size_list()
+    work = prepared.looped(nbytes, folded=True)
+    return work.schedule(work.loops), bench_of(prepared, nbytes, "compiled")
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(64, "256K"), (64, "2M"), (128, "64K"), (128, "1M")])
+def test_trees_need_but_a_second_operation(simulated, nodes: int, size: str) -> None:
+    schedule, bench = schedule_and_bench(nodes, size, algo="Tree")
+    found = bench.time(schedule)
+    assert simulated == [1]
+    added = np.diff(in_a_row(bench, schedule), axis=0)
+    assert added[1:] == pytest.approx(found.seconds, rel=1e-9)
+    assert (found.approximation, found.uncertainty) == ("", 0.0)
+
+
+@pytest.mark.parametrize("nodes", [3, 6])
+def test_operations_that_overlap_are_simulated_in_a_row(simulated, nodes: int) -> None:
+    schedule, bench = schedule_and_bench(nodes, "64M", algo="NVLSTree")
+    found = bench.time(schedule)
+    assert simulated[0] == 3
+    added = np.diff(in_a_row(bench, schedule), axis=0)
+    assert found.seconds == pytest.approx(added[-4:].mean(), rel=found.uncertainty + 1e-6)
+
+
+def one_after_the_other(launch: Launch, root: int = 0) -> BackToBack:
+    schedule = build(Collective("broadcast", 6, 250_000, 4, root=root), "binomial")
+    bench = Bench(switch(6, 50e9, 1e-6), np.arange(6, dtype=np.int32), launch)
+    alone = bench.alone(schedule)
+    return BackToBack(alone.program, alone.ends.max(axis=0), busy_ranks(schedule), launch)
+
+
+@pytest.mark.parametrize("kernel", [0.0, 10e-6, 39e-6, 41e-6, 90e-6])
+def test_a_second_operation_tells_only_if_it_begins_after_the_first(simulated, kernel) -> None:
+    """The first rank of a broadcast is over 41 µs before the last one."""
+    row = one_after_the_other(Launch(kernel=kernel))
+    spread = float(np.ptp(row.first))
+    period = row.period()
+    assert (simulated[0] == 1) == (kernel >= spread)
+    ends = ends_of_operations(operations(row.program, 40, row.launch))
+    assert period.seconds == pytest.approx(np.diff(ends, axis=0)[-8:].mean(), rel=1e-6)
+
+
+def test_the_host_holds_back_what_is_shorter() -> None:
+    row = one_after_the_other(Launch(host=500e-6, kernel=90e-6))
+    assert row.period().seconds == pytest.approx(500e-6)
+    row = one_after_the_other(Launch(host=90e-6, kernel=90e-6, gpus_per_process=6))
+    assert row.period().seconds == pytest.approx(540e-6)
