@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.engines import ends_of_operations
+from netsim.metrics.ends import receivers, senders
 from netsim.periodic import AGREE, LONGEST_PERIOD, steady
-from netsim.program import Operations, Program, operations
-from netsim.schedule import Launch
+from netsim.program import Operations, Program, Timeline, operations
+from netsim.schedule import MARK, Launch, Schedule
 
 SAME_INSTANT = 1e-12
 # Operations back to back: the fewest that can show a period, and more while they are small.
@@ -49,6 +50,17 @@ class BackToBack:
     launch: Launch
     engine: str = "auto"
 
+    @property
+    def are_few(self) -> bool:
+        """Whether there are so few rows that more operations than the fewest may be simulated."""
+        return REPEATS[0] * len(self.program) <= FEW_ROWS
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether every operation is over before the next one moves anything."""
+        together = self.launch.host == 0 or self.launch.gpus_per_process == 1
+        return together and bool(np.ptp(self.first[self.busy]) <= self.launch.kernel)
+
     def period(self) -> Period:
         """The period that a few operations show."""
         found = _of_one(self.first[self.busy])
@@ -57,7 +69,7 @@ class BackToBack:
         if REPEATS[0] * rows > least:
             return found
         many = operations(self.program, REPEATS[0], self.launch)
-        if (apart := self._apart(many)) is not None:
+        if self.are_apart and (apart := self._apart(many)) is not None:
             return Period(apart)
         for times in REPEATS:
             if times > REPEATS[0] and times * rows > FEW_ROWS:
@@ -69,23 +81,61 @@ class BackToBack:
         return found
 
     def _apart(self, many: Operations) -> float | None:
-        """The period of operations of which each is over before the next one moves anything, if
-        the second takes equally long on all ranks: all further ones then begin as it did.
+        """The period of operations that are apart, if the second takes equally long on all ranks:
+        all further ones then begin as it did.
         """
-        launched = many.launched
-        if np.ptp(launched[0]) > 0:
-            return None
-        ends = launched[0] + self.first
-        begin = np.maximum(ends, launched[1])
-        own, kernel = self.busy, self.launch.kernel
-        if begin[own].min() + kernel < ends[own].max() or (begin > ends)[own].any():
+        ends = many.launched[0] + self.first
+        begin = np.maximum(ends, many.launched[1])
+        if (begin > ends)[self.busy].any():
             return None
         then = ends_of_operations(replace(many, launched=begin[None]), self.engine)[0]
-        added = (then - ends)[own]
+        added = (then - ends)[self.busy]
         seconds = float(added.mean())
         if np.ptp(added) > AGREE * seconds or seconds < self.launch.period:
             return None
         return seconds
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One operation from standstill: when each channel (first axis) of each rank is done."""
+
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+    ends: Floats
+
+    @property
+    def by_rank(self) -> Floats:
+        """When the ranks that take part are done: others would only dilute a mean."""
+        ends: Floats = self.ends.max(axis=0)[busy_ranks(self.schedule)]
+        return ends
+
+
+def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
+    """The ranks that do anything at all; everyone, where nobody does."""
+    moving = np.flatnonzero(schedule.kind != MARK)
+    busy = np.union1d(senders(schedule, moving)[1], receivers(schedule, moving)[1])
+    if schedule.fold is not None:  # as often as there are ranks that one stands for
+        everyone = schedule.fold.ranks.first
+        busy = everyone[np.isin(everyone, everyone[busy])]
+    return (busy if len(busy) else np.arange(schedule.ranks)).astype(np.int64)
+
+
+def ends_of(program: Program, timeline: Timeline) -> Floats:
+    """When each channel (first axis) of each rank is done: all that the rank sends has left, all
+    that it receives has arrived.
+    """
+    schedule, rows = program.schedule, np.arange(len(program))
+    channel = schedule.style_column("channel").astype(np.int64)
+    ends = np.zeros((int(channel.max(initial=0)) + 1, schedule.ranks))
+    sent, sender = senders(schedule, rows)
+    np.maximum.at(ends, (channel[sent], schedule.stand_in(sender)), timeline.end[sent])
+    received, receiver = receivers(schedule, rows)
+    latency = program.path_latency[program.path[received]]
+    arrival = timeline.end[received] + latency
+    np.maximum.at(ends, (channel[received], schedule.stand_in(receiver)), arrival)
+    return ends
 
 
 def in_step(ends: Floats) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from netsim.collectives import Collective, Stands, build, parameters_of
@@ -53,7 +54,12 @@ class Looped:
 
     def rows(self, loops: int, grain: int = 1) -> int:
         """About how many rows it has, from the shortest."""
-        return len(self.schedule(self.least)) * -(-loops // (self.least * grain))
+        return len(self.shortest) * -(-loops // (self.least * grain))
+
+    @cached_property
+    def shortest(self) -> Schedule:
+        """The schedule with the fewest loops."""
+        return self.write(self.least, 1)
 
 
 Join = Callable[[Sequence[Schedule]], Schedule]

@@ -30,12 +30,24 @@ class BudgetError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
+class Steady:
+    """What a period of loops adds to every part, and how much, relatively, what was seen of it
+    differs.
+    """
+
+    added: Floats
+    spread: float
+    period: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A long run: `rows(loops, grain)` and `seconds(loops, grain)` of it with that many loops and
     with chunks `grain` times as large as they are. `grains`: whether chunks can be larger at all.
 
     `seconds` may be several times, of parts that end on their own (ranks, channels): the run ends
-    with the last of them. No run has fewer loops than `least`.
+    with the last of them. No run has fewer loops than `least`. `within(loops)`, if there is one,
+    tells what further loops add from within a run with that many (None: it is not steady).
     """
 
     loops: int
@@ -44,11 +56,17 @@ class Plan:
     grains: bool = False
     least: int = 1
     memory: int = 0
+    within: Callable[[int], Steady | None] | None = None
 
     @property
     def first(self) -> int:
         """Loops of the first attempt: what it compares has gone once through all memory."""
         return self.least - 1 + max(_FIRST, self.memory + 1 + LONGEST_PERIOD)
+
+    @property
+    def shortest(self) -> int:
+        """Loops of the shortest run looked into: 2, 4, 8, …, for shorter calls have as many."""
+        return 1 << (self.first - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +90,6 @@ class Estimate:
         return float(self.parts.max())
 
 
-@dataclass(frozen=True, slots=True)
-class Steady:
-    """What a period adds to every part, and how much, relatively, what was seen of it differs."""
-
-    added: Floats
-    spread: float
-
-
 def steady(totals: Totals, last: int, period: int, times: int) -> Steady | None:
     """What `period` loops add to runs of up to `last` loops, if they do so `times` times alike."""
     low = high = first = totals(last) - totals(last - period)
@@ -90,7 +100,7 @@ def steady(totals: Totals, last: int, period: int, times: int) -> Steady | None:
             return None
     if first.max() <= 0 or first.min() < 0:
         return None
-    return Steady(first, float((high - low).max() / first.max()))
+    return Steady(first, float((high - low).max() / first.max()), period)
 
 
 def estimate(plan: Plan, budget: int, most: int | None = None) -> Estimate:
@@ -100,14 +110,39 @@ def estimate(plan: Plan, budget: int, most: int | None = None) -> Estimate:
     most = budget if most is None else most
     if plan.rows(plan.loops, 1) <= budget:
         return _in_full(plan)
-    once = cache(lambda loops: _parts(plan, loops, 1))
     fits = plan.rows(plan.loops, 1) <= most
-    limit = max(plan.first, plan.loops // _IN_VAIN) if fits else plan.loops
-    short = lambda k: k <= limit and plan.rows(k, 1) <= most  # noqa: E731
-    found = extrapolate(plan.loops, once, short, plan.least, plan.first)
+    found = _from_within(plan, most) if plan.within else None
+    if found is None and not (fits and plan.within):
+        found = _from_several(plan, most, fits=fits)
     if found is not None:
         return found
     return _in_full(plan) if fits else _coarser(plan, most)
+
+
+def _from_within(plan: Plan, most: int) -> Estimate | None:
+    """The time of a plan from one run that has become steady."""
+    size = plan.shortest
+    while size < plan.loops and plan.rows(size, 1) <= most:
+        found = _seen(plan, size)
+        if found is not None:
+            last = size - (size - plan.loops) % found.period
+            if last != size:
+                found = _seen(plan, last)
+            if found is not None and (plan.loops - last) % found.period == 0:
+                return _extended(plan.loops, last, _parts(plan, last, 1), found)
+        size *= 2
+    return None
+
+
+def _seen(plan: Plan, loops: int) -> Steady | None:
+    return plan.within(loops) if plan.within and loops >= plan.least else None
+
+
+def _from_several(plan: Plan, most: int, *, fits: bool) -> Estimate | None:
+    once = cache(lambda loops: _parts(plan, loops, 1))
+    limit = max(plan.first, plan.loops // _IN_VAIN) if fits else plan.loops
+    short = lambda k: k <= limit and plan.rows(k, 1) <= most  # noqa: E731
+    return extrapolate(plan.loops, once, short, plan.least, plan.first)
 
 
 def extrapolate(
@@ -151,15 +186,15 @@ def _from_steady(loops: int, size: int, totals: Totals, least: int) -> Estimate 
             break
         found = steady(totals, last, period, LONGEST_PERIOD)
         if found is not None:
-            return _extended(loops, last, period, totals(last), found)
+            return _extended(loops, last, totals(last), found)
     return None
 
 
-def _extended(loops: int, last: int, period: int, total: Floats, found: Steady) -> Estimate | None:
+def _extended(loops: int, last: int, total: Floats, found: Steady) -> Estimate | None:
     """A run with further periods; None if a part overtakes another that was the last to end: what
     parts then do to one another has not been seen.
     """
-    periods = (loops - last) // period
+    periods = (loops - last) // found.period
     parts = total + periods * found.added
     latest = float(parts[total.argmax()])
     if parts.max() > latest * (1 + AGREE):

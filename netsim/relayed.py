@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.back_to_back import REPEATS, Period, in_step, of_many
+from netsim.back_to_back import REPEATS, Alone, Period, busy_ranks, ends_of, in_step, of_many
 from netsim.collectives import Collective, Relay, build
 from netsim.collectives.relay import Laps
 from netsim.engines import simulate
@@ -16,7 +16,7 @@ from netsim.metrics.links import link_amounts, use_of
 from netsim.program import Program, place
 from netsim.relay import Costs, costs_of, replayed
 from netsim.schedule import Schedule
-from netsim.timing import Alone, Bench, Timing, busy_ranks, ends_of
+from netsim.timing import Bench, Timing
 from netsim.topology import Topology
 
 AGREE = 1e-9  # what is followed from sums and maxima differs by less from what the engine says

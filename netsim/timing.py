@@ -4,24 +4,29 @@ Each rank's kernels are serial on its stream, so ranks that finish early begin t
 early. The time is the steady period, mean over ranks. A call of very many loops is run with fewer.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.back_to_back import MOST_ROWS, BackToBack, Period, in_step
+from netsim.back_to_back import MOST_ROWS, Alone, BackToBack, Period, busy_ranks, ends_of, in_step
 from netsim.engines import choose, simulate
 from netsim.looped import Looped
 from netsim.metrics.bound import Causes
-from netsim.metrics.ends import receivers, senders
 from netsim.metrics.links import LinkUse, extended_use, link_use, same_links
-from netsim.periodic import Estimate, Plan, estimate
+from netsim.periodic import Estimate, Plan, Steady, estimate
 from netsim.program import Program, Timeline, place
-from netsim.schedule import MARK, Launch, Schedule
+from netsim.recurring import lanes_of, recurrence
+from netsim.schedule import Launch, Schedule
 from netsim.topology import Topology
 
 BUDGET_ROWS = 50_000  # of one operation, from which fewer loops are tried
+ENOUGH = 2  # times the loops of runs that tell how operations overlap, from which they are asked
+SHORT = 1e-1  # part of the first operation that the host's launches may take without a trace
+LAST = "last run"
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int, float], None]
@@ -47,22 +52,6 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Alone:
-    """One operation from standstill: when each channel (first axis) of each rank is done."""
-
-    schedule: Schedule
-    program: Program
-    timeline: Timeline
-    ends: Floats
-
-    @property
-    def by_rank(self) -> Floats:
-        """When the ranks that take part are done: others would only dilute a mean."""
-        ends: Floats = self.ends.max(axis=0)[busy_ranks(self.schedule)]
-        return ends
-
-
-@dataclass(frozen=True)
 class Bench:
     """Where operations are timed: `single` is one from standstill, else many back to back."""
 
@@ -76,38 +65,35 @@ class Bench:
     def time(self, schedule: Schedule) -> Timing:
         """The time of one operation, simulated in full."""
         alone = self.alone(schedule)
-        return self.timing_of(alone, self._period(alone, self.launch))
+        return self.timing_of(alone, self.period(alone, self.launch))
 
     def time_looped(self, work: Looped) -> Timing:
         """The same of a call that may have too many loops to run them all."""
+        runs = Runs(self, work)
         if not work.worth_shortening:
-            return self.time(work.schedule(work.loops))
-        runs = _Runs(self, work)
-        plan = Plan(work.loops, work.rows, runs.seconds, work.grains, work.least, work.memory)
-        found = estimate(plan, BUDGET_ROWS, MOST_ROWS)
+            return self.timing_of(runs[work.loops, 1], runs.period(work.loops, 1))
+        found = estimate(runs.plan, BUDGET_ROWS, MOST_ROWS)
         alone = runs[found.loops, found.grain]
         if found.loops == work.loops:
-            period = self._period(alone, self.launch)
-            words = ", ".join(filter(None, (found.approximation, period.approximation)))
-            off = found.uncertainty + period.uncertainty
-            return self.timing_of(alone, replace(period, approximation=words, uncertainty=off))
+            return self.timing_of(alone, self._period_in_full(alone, found, runs))
         whole = replace(alone, ends=found.parts.reshape(alone.ends.shape))
         off = found.uncertainty + work.rounding
         if self.single or (self.starts_together and in_step(alone.by_rank)):
-            period = replace(self._period(whole, self.launch), uncertainty=off)
+            period = replace(self.period(whole, self.launch), uncertainty=off)
         else:
-            period = self._overlapping(whole, [runs[k] for k in sorted(runs)[-2:]], off)
-        use = _use_of_all(work.loops, found, runs)
+            period = self._overlapping(whole, runs, off)
+        use = runs.use_of_all(alone, found)
         return self.timing_of(alone, replace(period, approximation=found.approximation), use)
 
     def alone(self, schedule: Schedule) -> Alone:
         """Simulate one operation from standstill."""
-        program, timeline = self._run(schedule)
+        program = self.placed(schedule)
+        timeline = simulate(program, self.engine, progress=self.progress)
         return Alone(schedule, program, timeline, ends_of(program, timeline) + self.launch.kernel)
 
-    def _run(self, schedule: Schedule) -> tuple[Program, Timeline]:
-        program = place(schedule, self.topology, self.gpus.tolist())
-        return program, simulate(program, self.engine, progress=self.progress)
+    def placed(self, schedule: Schedule) -> Program:
+        """A schedule on the links of this place."""
+        return place(schedule, self.topology, self.gpus.tolist())
 
     def timing_of(self, alone: Alone, period: Period, use: LinkUse | None = None) -> Timing:
         """A period, with the operation from standstill that tells why it is what it is."""
@@ -127,29 +113,47 @@ class Bench:
         """Whether the host lets all ranks begin at one instant."""
         return self.launch.host == 0 or self.launch.gpus_per_process == 1
 
-    def _period(self, alone: Alone, launch: Launch) -> Period:
+    def period(self, alone: Alone, launch: Launch) -> Period:
+        """The time from one operation to the next."""
         ends = alone.by_rank
         if self.single:
             return Period(launch.host + float(ends.max()))
         if self.starts_together and in_step(ends):
             return Period(max(float(ends.max()), launch.period))
-        busy, first = busy_ranks(alone.schedule), alone.ends.max(axis=0)
-        return BackToBack(alone.program, first, busy, launch, self.engine).period()
+        return self._row(alone, launch).period()
 
-    def _overlapping(self, whole: Alone, runs: list[Alone], off: float) -> Period:
+    def _row(self, alone: Alone, launch: Launch) -> BackToBack:
+        first, busy = alone.ends.max(axis=0), busy_ranks(alone.schedule)
+        return BackToBack(alone.program, first, busy, launch, self.engine)
+
+    def _period_in_full(self, alone: Alone, found: Estimate, runs: Runs) -> Period:
+        """The period of a call of which all loops were simulated."""
+        together = self.starts_together and in_step(alone.by_rank)
+        row = self._row(alone, self.launch)
+        few = self.single or together or row.are_few or row.are_apart
+        if few or found.grain > 1 or runs.work.loops < ENOUGH * runs.few[-1]:
+            period = runs.period(found.loops, found.grain)
+        else:
+            period = self._overlapping(alone, runs, 0.0)
+        words = ", ".join(filter(None, (found.approximation, period.approximation)))
+        return replace(
+            period, approximation=words, uncertainty=found.uncertainty + period.uncertainty
+        )
+
+    def _overlapping(self, whole: Alone, runs: Runs, off: float) -> Period:
         """Operations begin before the last one is over by as much as those of fewer loops do.
 
         The host does not hold up what is so long, unless it does so all the time.
         """
-        free = replace(self.launch, host=0.0)
-        periods = [self._period(run, free) for run in runs]
+        periods = [runs.period(loops, 1) for loops in runs.few]
         gains = [
-            float(run.by_rank.max()) - period.seconds
-            for run, period in zip(runs, periods, strict=True)
+            float(runs.told(loops, 1).ends.max()) - period.seconds
+            for loops, period in zip(runs.few, periods, strict=True)
         ]
         seconds = float(whole.by_rank.max()) - gains[-1]
         moved = abs(gains[-1] - gains[0]) + max(p.uncertainty * p.seconds for p in periods)
-        return Period(max(seconds, self.launch.period), "", off + moved / seconds)
+        words = f"operations overlap like those of {runs.few[-1]} of {runs.work.loops} loops"
+        return Period(max(seconds, self.launch.period), words, off + moved / seconds)
 
 
 def time_operation(
@@ -166,73 +170,98 @@ def time_operation(
     return Bench(topology, gpus, launch, single, engine, progress).time(schedule)
 
 
-class _Runs(Mapping[tuple[int, int], Alone]):
-    """Runs of a call with some loops and grain; of those that a call of another size has told the
-    ends of, the rest is simulated when somebody asks for it.
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a run told: when each channel of each rank is done, and what further loops add (None:
+    the run is not steady).
     """
 
-    def __init__(self, bench: Bench, work: Looped) -> None:
-        self.bench, self.work = bench, work
-        self._known: dict[tuple[int, int], Alone | None] = {}
+    ends: Floats
+    further: Steady | None
 
-    def seconds(self, loops: int, grain: int) -> Floats:
-        """When each channel of each rank is done."""
-        bench, like = self.bench, self.work.like
-        if like is None:
-            return self[loops, grain].ends.ravel()
-        key = (like(loops, grain), bench.engine, bench.launch.kernel)
-        if key not in self.work.told:
-            self.work.told[key] = self[loops, grain].ends.ravel()
-        self._known.setdefault((loops, grain), None)
-        ends: Floats = self.work.told[key]
-        return ends
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of a call with some loops and grain. Calls of other sizes may have told of them: those
+    are simulated again only for their timelines, but for the last one.
+    """
+
+    bench: Bench
+    work: Looped
+
+    @property
+    def plan(self) -> Plan:
+        """The call as it is estimated."""
+        work, within = self.work, None if self.work.like is None else self._within
+        return Plan(
+            work.loops, work.rows, self._seconds, work.grains, work.least, work.memory, within
+        )
+
+    @property
+    def few(self) -> tuple[int, int]:
+        """Loops of the runs that tell how operations overlap. Shorter calls have as many."""
+        least = self.plan.shortest
+        return least, 2 * least
 
     def __getitem__(self, run: tuple[int, int]) -> Alone:
-        found = self._known.get(run)
-        if found is None:
-            found = self._known[run] = self.bench.alone(self.work.schedule(*run))
+        key, told = self._key(*run), self.work.told
+        if told.get(LAST, (None,))[0] != key:
+            told.pop(LAST, None)  # before the next one needs the memory
+            alone = self.bench.alone(self.work.schedule(*run))
+            told[LAST] = key, alone
+            told[key] = Told(alone.ends.ravel(), self._further(alone, *run))
+        found: Alone = told[LAST][1]
         return found
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(self._known)
+    def told(self, loops: int, grain: int) -> Told:
+        """What a run tells."""
+        key = self._key(loops, grain)
+        if key not in self.work.told:
+            self[loops, grain]
+        found: Told = self.work.told[key]
+        return found
 
-    def __len__(self) -> int:
-        return len(self._known)
+    def period(self, loops: int, grain: int) -> Period:
+        """The time from one operation of a run to the next."""
+        launch, ends = self.bench.launch, self.told(loops, grain).ends
+        bench = self.bench
+        short = launch.period < SHORT * float(ends.max())
+        if short and bench.starts_together and not bench.single:
+            launch = replace(launch, host=0.0)  # it does not hold up what is so long
+        key = (*self._key(loops, grain), launch, self.bench.single)
+        if key not in self.work.told:
+            self.work.told[key] = self.bench.period(self[loops, grain], launch)
+        found: Period = self.work.told[key]
+        return found
 
+    def use_of_all(self, alone: Alone, found: Estimate) -> LinkUse | None:
+        """What passes over the links in all loops: each adds what those simulated do."""
+        short = self.bench.placed(self.work.shortest)
+        if not same_links(alone.program.links, short.links):
+            return None
+        times = (self.work.loops - found.loops) / (found.loops - self.work.least)
+        seconds = alone.timeline.makespan + found.seconds - float(alone.ends.max())
+        return extended_use(alone.program, short, times, seconds)
 
-def _use_of_all(
-    loops: int, found: Estimate, runs: Mapping[tuple[int, int], Alone]
-) -> LinkUse | None:
-    """What passes over the links in all loops: each further one adds what the last ones did."""
-    fewer = max(k for k, grain in runs if k < found.loops and grain == found.grain)
-    long, short = runs[found.loops, found.grain], runs[fewer, found.grain]
-    if not same_links(long.program.links, short.program.links):
-        return None
-    times = (loops - found.loops) / (found.loops - fewer)
-    return extended_use((long.program, long.timeline), (short.program, short.timeline), times)
+    def _seconds(self, loops: int, grain: int) -> Floats:
+        return self.told(loops, grain).ends
 
+    def _within(self, loops: int) -> Steady | None:
+        return self.told(loops, 1).further
 
-def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
-    """The ranks that do anything at all; everyone, where nobody does."""
-    moving = np.flatnonzero(schedule.kind != MARK)
-    busy = np.union1d(senders(schedule, moving)[1], receivers(schedule, moving)[1])
-    if schedule.fold is not None:  # as often as there are ranks that one stands for
-        everyone = schedule.fold.ranks.first
-        busy = everyone[np.isin(everyone, everyone[busy])]
-    return (busy if len(busy) else np.arange(schedule.ranks)).astype(np.int64)
+    def _further(self, alone: Alone, loops: int, grain: int) -> Steady | None:
+        """What further loops add to when channels of ranks are done, from within a run."""
+        work, kernel = self.work, self.bench.launch.kernel
+        if work.like is None or grain > 1 or loops < self.plan.shortest:
+            return None
+        lanes = lanes_of(alone.schedule, work.shortest, loops - work.least)
+        found = recurrence(alone.program, alone.timeline, lanes) if lanes else None
+        ends = alone.ends.ravel() - kernel
+        if found is None or ((ends > 0) & (ends <= found.until)).any():
+            return None
+        return Steady(np.where(ends > 0, found.seconds, 0.0), found.spread, found.loops)
 
-
-def ends_of(program: Program, timeline: Timeline) -> Floats:
-    """When each channel (first axis) of each rank is done: all that the rank sends has left, all
-    that it receives has arrived.
-    """
-    schedule, rows = program.schedule, np.arange(len(program))
-    channel = schedule.style_column("channel").astype(np.int64)
-    ends = np.zeros((int(channel.max(initial=0)) + 1, schedule.ranks))
-    sent, sender = senders(schedule, rows)
-    np.maximum.at(ends, (channel[sent], schedule.stand_in(sender)), timeline.end[sent])
-    received, receiver = receivers(schedule, rows)
-    latency = program.path_latency[program.path[received]]
-    arrival = timeline.end[received] + latency
-    np.maximum.at(ends, (channel[received], schedule.stand_in(receiver)), arrival)
-    return ends
+    def _key(self, loops: int, grain: int) -> tuple[object, ...]:
+        like = self.work.like
+        same = (loops, grain) if like is None else like(loops, grain)
+        return same, self.bench.engine, self.bench.launch.kernel

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from netsim.program import LinkTable, Program, Timeline
 
-Run = tuple[Program, Timeline]
 IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
 
 
@@ -55,15 +54,12 @@ def use_of(program: Program, amounts: NDArray[np.float64], seconds: float) -> Li
     return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
 
 
-def extended_use(long: Run, short: Run, times: float) -> LinkUse:
-    """Amount and utilisation of a run that goes on for `times` as long as `long` does beyond
-    `short`, with what that adds: of a steady state of which only the beginning was simulated.
+def extended_use(long: Program, short: Program, times: float, seconds: float) -> LinkUse:
+    """Amount and utilisation of what goes on in `seconds` for `times` as long as `long` does beyond
+    `short`, and alike.
     """
-    (program, timeline), (before, earlier) = long, short
-    amounts = link_amounts(program)
-    added = amounts - link_amounts(before)
-    seconds = timeline.makespan + times * (timeline.makespan - earlier.makespan)
-    return use_of(program, amounts + times * added, seconds)
+    amounts = link_amounts(long)
+    return use_of(long, amounts + times * (amounts - link_amounts(short)), seconds)
 
 
 def same_links(one: LinkTable, other: LinkTable) -> bool:

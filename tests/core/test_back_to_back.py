@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from netsim import back_to_back
-from netsim.back_to_back import BackToBack
+from netsim.back_to_back import BackToBack, busy_ranks
 from netsim.cli.expect_question import Given, asked
 from netsim.collectives import Collective, build
 from netsim.engines import ends_of_operations
@@ -12,7 +12,7 @@ from netsim.program import Operations, operations, place
 from netsim.runs import checked_cells
 from netsim.schedule import Launch
 from netsim.simulate import bench_of, prepare
-from netsim.timing import Bench, busy_ranks
+from netsim.timing import Bench
 from netsim.topology import switch
 
 

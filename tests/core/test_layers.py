@@ -26,7 +26,7 @@ LAYERS = [
     },
     {"topology", "collectives"},
     {"nccl", "workloads", "program", "costs"},
-    {"engines", "metrics", "trace", "explain", "periodic", "relay"},
+    {"engines", "metrics", "trace", "explain", "periodic", "recurring", "relay"},
     {
         "scenario",
         "budget",
@@ -68,6 +68,7 @@ SAME_LAYER: dict[str, set[str]] = {
     "nccl": {"program"},
     "trace": {"metrics"},
     "explain": {"metrics", "engines"},
+    "recurring": {"periodic"},
     "timing": {"results", "looped", "back_to_back"},
     "relayed": {"back_to_back", "timing"},
     "textbook": {"relayed"},

@@ -84,7 +84,7 @@ def test_both_engines_leave_out_the_same(monkeypatch, engine: str) -> None:
     prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
     full, short = both(monkeypatch, bench_of(prepared, size, engine), prepared.looped(size))
     assert_alike(full, short)
-    assert (short.engine, short.approximation) == (engine, "steady state of 14 of 48 loops")
+    assert (short.engine, short.approximation) == (engine, "steady state of 16 of 48 loops")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_row_says_what_was_left_out(monkeypatch) -> None:
     monkeypatch.setattr(timing, "BUDGET_ROWS", 100)
     prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
     row, found = simulate_size(prepared, size, engine="compiled")
-    assert row.approximation == "steady state of 14 of 48 loops"
+    assert row.approximation == "steady state of 16 of 48 loops"
     assert 0 <= row.approximation_pct < 1e-3
     assert row.rows == len(found.program)
 

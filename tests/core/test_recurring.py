@@ -1,0 +1,88 @@
+"""Steady states within a run: pipelines whose FIFOs fill up, in full and cut short."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netsim.engines import simulate
+from netsim.program import Program, Timeline, place
+from netsim.recurring import Lane, Recurrence, recurrence
+from netsim.schedule import ARRIVED, IN_ORDER, Builder, Schedule, Style
+from netsim.topology import switch
+
+RATE = 3.0
+
+
+def filling(loops: int, slots: int, caps: tuple[float, ...], shared: bool = False) -> Schedule:
+    """Slices handed on from rank to rank at these rates, through FIFOs of so many slots; `shared`:
+    the last ranks send back to the first ones what they got.
+    """
+    builder, hops = Builder(len(caps) + 1), len(caps)
+    piece = builder.work([6.0])[0]
+    rows = np.full((loops, hops + shared), -1, int)
+    for loop in range(loops):
+        for hop in range(hops):
+            after = [(int(rows[loop - 1, hop]) if loop else -1, IN_ORDER)]
+            after.append((int(rows[loop, hop - 1]) if hop else -1, ARRIVED))
+            if hop + 1 < hops and loop >= slots:
+                after.append((int(rows[loop - slots, hop + 1]), IN_ORDER))
+            made = builder.rows(Style(cap=caps[hop]), hop, hop + 1, piece, after=after)
+            rows[loop, hop] = made[0]
+        if shared:
+            after = [(int(rows[loop, hops - 1]), ARRIVED)]
+            rows[loop, hops] = builder.rows(Style(), hops, 1, piece, after=after)[0]
+    return builder.finish()
+
+
+def run(schedule: Schedule) -> tuple[Program, Timeline]:
+    program = place(schedule, switch(schedule.ranks, RATE, 0.1))
+    return program, simulate(program, "compiled")
+
+
+def seen(schedule: Schedule, size: int) -> tuple[Recurrence | None, float]:
+    program, timeline = run(schedule)
+    found = recurrence(program, timeline, [Lane(0, len(schedule), size)])
+    return found, timeline.makespan
+
+
+@pytest.mark.parametrize("loops", [20, 40, 60])
+def test_nothing_is_steady_while_a_fifo_fills(loops: int) -> None:
+    """The first hop is twice as fast as the last: every second loop fills a slot of 40."""
+    found, _ = seen(filling(loops, 40, (3.0, 1.5)), 2)
+    assert found is None
+
+
+def test_it_is_steady_once_the_fifo_is_full() -> None:
+    found, seconds = seen(filling(120, 40, (3.0, 1.5)), 2)
+    assert found is not None
+    assert (found.loops, found.seconds) == (1, pytest.approx(4.0))
+    _, longer = seen(filling(170, 40, (3.0, 1.5)), 2)
+    assert longer == pytest.approx(seconds + 50 * 4.0, rel=1e-12)
+
+
+@given(
+    slots=st.integers(1, 6),
+    caps=st.lists(st.sampled_from([0.7, 1.0, 1.5, 2.0, 3.0]), min_size=2, max_size=4),
+    shared=st.booleans(),
+    loops=st.sampled_from([16, 24, 40]),
+)
+def test_what_is_seen_goes_on(slots: int, caps: list[float], shared: bool, loops: int) -> None:
+    size = len(caps) + shared
+    found, seconds = seen(filling(loops, slots, tuple(caps), shared), size)
+    if found is None:
+        return
+    more = found.loops * 13
+    _, longer = seen(filling(loops + more, slots, tuple(caps), shared), size)
+    assert longer == pytest.approx(seconds + 13 * found.seconds, rel=1e-5)
+
+
+def test_a_row_that_took_another_time_is_noticed() -> None:
+    program, timeline = run(filling(120, 10, (3.0, 1.5)))
+    lanes = [Lane(0, len(program), 2)]
+    assert recurrence(program, timeline, lanes) is not None
+    last = np.argsort(np.where(timeline.end <= timeline.start[-2], timeline.end, 0.0))
+    for row in last[-4:]:
+        end = timeline.end.copy()
+        end[row] -= 0.01
+        assert recurrence(program, Timeline(timeline.start, end), lanes) is None
