@@ -266,6 +266,8 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     work = prepared.cell.scenario.collective
     asked = work.collective, len(prepared.groups[0]), len(prepared.groups), algorithm
     too_large = misfit_of_nccl(*asked)
+    if not prepared.jobs and prepared.may_fold and folding.equal_sends(*asked[:2]):
+        return  # one rank may stand for all others: only the communicator tells
     if prepared.jobs and prepared.long_rings(max(work.size_list())) is not None:
         return
     if too_large and prepared.jobs and prepared.may_fold:

@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.skeletons import foldable, skeleton_of, works_alike
-from netsim.nccl.sends_alike import sends_alike
+from netsim.nccl.sends_alike import equal_sends, sends_alike
 from netsim.program.symmetry import symmetry_of
 from netsim.topology import Topology
+
+__all__ = ["equal_sends", "folded_plan", "written_share"]
 
 
 def folded_plan(
@@ -25,6 +27,8 @@ def folded_plan(
     """
     turn = np.arange(collective.ranks) % per_process
     if plan.transfers is not None:
+        if not collective.count:
+            return plan
         ways = topology.router.per_channel and [w.channels for w in plan.transfers.works()]
         asked = ("sends alike", collective.name, collective.in_place, repr(ways), per_process)
         if asked not in plan.memory:

@@ -60,6 +60,13 @@ class Rounds:
         found: Ints = _turns(self.far)[between] * near + _turns(self.near)[inside]
         return found
 
+    def met(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
+        """To whom each rank sends in the round in which a source sends to a destination."""
+        (group, place), far, near = self._places, len(self.far), len(self.near)
+        to = (group[rank] + group[dst] - group[src]) % far
+        found: Ints = self.groups[to, (place[rank] + place[dst] - place[src]) % near]
+        return found
+
     def of(self, rank: int) -> tuple[Round, ...]:
         """The rounds of a rank: with whom it exchanges data, itself first."""
         found = self._peers(rank, 1), self._peers(rank, -1)

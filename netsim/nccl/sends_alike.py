@@ -15,6 +15,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.rounds import Columns, Transfers
 from netsim.nccl.schedules.ways import link_kinds
+from netsim.program.odd import odd_one
 from netsim.program.refine import Classes, classes, holds, hop_colours
 from netsim.program.symmetry import alike
 from netsim.schedule import Alike, Fold, Hops, Skeleton, Symmetry
@@ -23,9 +24,16 @@ from netsim.topology import Topology
 Ints = NDArray[np.int64]
 EQUAL = ("alltoall", "sendrecv")  # collectives whose sends are all equal
 MOST_SENDS = 1 << 17  # that are all looked at; of more, those of some rounds
+MOST_RANKS = 1 << 15  # of larger ones even representatives have too many sends
 CHECKED = 4  # further distances between groups whose sends check what was found
+MOST_HELD = 1 << 18  # sends that are held against what stands for them
 ROUNDS = 64  # of telling apart
 LINKS = 16  # more than there are kinds of links
+
+
+def equal_sends(name: str, ranks: int) -> bool:
+    """Whether all sends of a collective are equal, and so few that it is worth comparing them."""
+    return name in EQUAL and ranks <= MOST_RANKS
 
 
 def sends_alike(
@@ -37,10 +45,12 @@ def sends_alike(
 ) -> Symmetry | None:
     """What stands for what; None if nothing does. `turn` is what tells a rank from others."""
     transfers = plan.transfers
-    if transfers is None or collective.name not in EQUAL:
+    if transfers is None or not equal_sends(collective.name, collective.ranks):
         return None
     sketch = _Sketch(plan, turn, by_channel=topology.router.per_channel)
     sketched, checks = _looked_at(transfers)
+    if checks and odd_one(topology, device):  # which sends of few rounds may not meet
+        return None
     found = classes(sketch.of(sketched), topology, device, ROUNDS)
     if found is None or not all(holds(found, sketch.of(one), topology, device) for one in checks):
         return None
@@ -52,8 +62,7 @@ def sends_alike(
         for channel in range(transfers.sends.channels.total)
     }
     fold = Fold(ranks, alike(found.wires), alike(found.nodes), blocks)
-    leaders = fold.leaders.astype(np.int64)
-    if checks and not _stands(transfers, leaders, found, sketch, topology, device):
+    if checks and not _stands(transfers, fold, found, sketch, topology, device):
         return None
     return Symmetry(fold, {}, np.unique(ranks.first, return_inverse=True)[1])
 
@@ -117,16 +126,21 @@ class _Sketch:
 
 def _stands(
     transfers: Transfers,
-    leaders: Ints,
+    fold: Fold,
     found: Classes,
     sketch: _Sketch,
     topology: Topology,
     device: NDArray[np.int32],
 ) -> bool:
-    """Whether all that ranks which stand for others receive is like what these send."""
-    src, dst, _ = transfers.into(leaders)
-    sent, received = (
-        hop_colours(found, sketch.of(sends), topology, device)
-        for sends in (transfers.of(leaders), transfers.among(src, dst))
-    )
-    return bool(np.isin(received, sent).all())
+    """Whether what ranks that stand for others receive is like what stands for it: all of it, or
+    some where there is very much.
+    """
+    src, dst, _ = transfers.into(fold.leaders.astype(np.int64))
+    if len(src) > MOST_HELD:
+        some = np.random.default_rng(len(src)).choice(len(src), MOST_HELD, replace=False)
+        src, dst = src[some], dst[some]
+    leader = fold.ranks.first[src].astype(np.int64)
+    sent = transfers.among(leader, transfers.rounds.met(leader, src, dst))
+    received = transfers.among(src, dst)
+    like = hop_colours(found, sketch.of(sent), topology, device)
+    return bool(np.isin(hop_colours(found, sketch.of(received), topology, device), like).all())

@@ -4,7 +4,8 @@
 all-to-all of 16,384 hosts of 8 H100 on one switch, 1 MiB a rank; `-rails` and `-fattree` are hosts
 on rail-optimized fabrics and fat trees, which have three levels from 1,024 hosts on.
 `fold-nccl-1024` is what NCCL chooses on rails at 31 sizes from 8 B to 8 GiB, `fold-nccl-tree-1024`
-and `fold-nccl-ring-1024` its trees at 1 MiB and its rings at 64 MiB.
+and `fold-nccl-ring-1024` its trees at 1 MiB and its rings at 64 MiB, `fold-nccl-alltoall-1024` its
+sends and receives at 64 MiB.
 """
 
 import csv
@@ -36,14 +37,22 @@ PATTERNS = {
     "nccl": (RAILS, "all_reduce", "auto"),
     "nccl-tree": (RAILS, "all_reduce", "Tree"),
     "nccl-ring": (RAILS, "all_reduce", "Ring"),
+    "nccl-alltoall": (RAILS, "alltoall", "auto"),
 }
 RANKS = {
     "ring": (1024, 4096, 32768, 131072),
     "nccl": (128, 1024),
     "nccl-tree": (128, 1024, 4096, 16384),
     "nccl-ring": (4096, 16384),
+    "nccl-alltoall": (128, 512, 1024, 4096, 16384),
+    "hierarchical-alltoall-rails": (1024, 8192, 32768, 131072),
 }
-SIZES = {"nccl": "{from: 8B, to: 8GiB, factor: 2}", "nccl-tree": "[1MiB]", "nccl-ring": "[64MiB]"}
+SIZES = {
+    "nccl": "{from: 8B, to: 8GiB, factor: 2}",
+    "nccl-tree": "[1MiB]",
+    "nccl-ring": "[64MiB]",
+    "nccl-alltoall": "[64MiB]",
+}
 FOLDED = tuple(
     f"fold-{pattern}-{ranks}"
     for pattern in PATTERNS

@@ -1,13 +1,18 @@
 """Sends and receives written down once for all ranks that do the same, against all of them."""
 
+import itertools
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 
 from netsim import built
+from netsim.errors import ScenarioError
 from netsim.nccl import sends_alike
+from netsim.nccl.facts import facts_of
+from netsim.nccl.p2p_rounds import rounds_of
 from netsim.nccl.schedules import Transfers
+from netsim.nccl.version import Version
 from netsim.prepared import Prepared
 from netsim.simulate import simulate_size
 from tests.nccl.test_folding import compare, prepared
@@ -134,9 +139,40 @@ def test_what_stands_for_others_is_held_against_all_that_it_receives(
     assert not leaders(prepared("dgx-h100", "alltoall", 4, "", RAILS))
 
 
+def test_what_few_sends_may_not_meet_is_not_folded_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow link may be on the way of none of those sends that are looked at."""
+    monkeypatch.setattr(sends_alike, "MOST_SENDS", 0)
+    assert leaders(prepared("dgx-h100", "alltoall", 6)) == 1
+    built._BUILT.clear()
+    slow = "cluster.faults=[{link: node3.nic3-leaf3, bandwidth: 5%}]"
+    assert not leaders(prepared("dgx-h100", "alltoall", 6, "", slow))
+
+
+def test_nothing_at_all_is_sent_by_nobody() -> None:
+    ready = prepared("dgx-h100", "alltoall", 2)
+    assert simulate_size(ready, 0)[0].rows == 16
+    assert leaders(ready) == 1
+
+
+def test_more_ranks_than_can_be_written_are_refused_at_once() -> None:
+    with pytest.raises(ScenarioError, match="GB of memory"):
+        prepared("dgx-h100", "alltoall", 8192)
+
+
 def test_sends_that_are_not_equal_are_written_in_full() -> None:
     for collective in ("gather", "scatter"):
         assert not leaders(prepared("dgx-h100", collective, 2))
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (8, 8), (2, 2, 2, 2, 2)])
+def test_ranks_meet_others_in_the_same_round(sizes: tuple[int, ...]) -> None:
+    first = np.cumsum((0, *sizes))
+    nodes = [range(a, b) for a, b in itertools.pairwise(first.tolist())]
+    for version in (Version(2, 19), Version(2, 25), Version(2, 29)):
+        rounds = rounds_of(nodes, facts_of(version))
+        src, dst, rank = (one.ravel() for one in np.indices((sum(sizes),) * 3))
+        met = rounds.met(rank, src, dst)
+        assert (rounds.numbers(rank, met) == rounds.numbers(src, dst)).all()
 
 
 def test_parts_of_representatives_are_parts_of_all() -> None:
