@@ -4,7 +4,9 @@ Ranks that end early begin their next operation early, so operations can overlap
 each follows from the one before it alone; else several are simulated in a row.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,41 +61,58 @@ class BackToBack:
     def are_apart(self) -> bool:
         """Whether every operation is over before the next one moves anything."""
         together = self.launch.host == 0 or self.launch.gpus_per_process == 1
-        return together and bool(np.ptp(self.first[self.busy]) <= self.launch.kernel)
+        return together and self._is_over(self.first)
 
     def period(self) -> Period:
         """The period that a few operations show."""
         found = _of_one(self.first[self.busy])
         least = MANY_ROWS if found.uncertainty <= TOGETHER else MOST_ROWS
-        rows = len(self.program)
-        if REPEATS[0] * rows > least:
+        if REPEATS[0] * len(self.program) > least:
             return found
         many = operations(self.program, REPEATS[0], self.launch)
-        if self.are_apart and (apart := self._apart(many)) is not None:
-            return Period(apart)
-        for times in REPEATS:
-            if times > REPEATS[0] and times * rows > FEW_ROWS:
-                break
+        apart = self._apart(many) if self.are_apart else None
+        return self._in_a_row(many) if apart is None else apart
+
+    def _in_a_row(self, many: Operations) -> Period:
+        """The period of several operations that are simulated together."""
+        found = Period(0.0)
+        for times in self._repeats:
             many = replace(many, launched=self.launch.times(times, many.ranks))
             found = of_many(ends_of_operations(many, self.engine)[:, self.busy])
             if not found.approximation:
                 break
         return found
 
-    def _apart(self, many: Operations) -> float | None:
-        """The period of operations that are apart, if the second takes equally long on all ranks:
-        all further ones then begin as it did.
+    def _apart(self, many: Operations) -> Period | None:
+        """The period of operations that follow from the one before alone. If one takes equally long
+        on all ranks, all further ones begin as it did. None if they overlap, or the host holds up.
         """
-        ends = many.launched[0] + self.first
-        begin = np.maximum(ends, many.launched[1])
-        if (begin > ends)[self.busy].any():
-            return None
-        then = ends_of_operations(replace(many, launched=begin[None]), self.engine)[0]
-        added = (then - ends)[self.busy]
-        seconds = float(added.mean())
-        if np.ptp(added) > AGREE * seconds or seconds < self.launch.period:
-            return None
-        return seconds
+        row, found = [self.launch.times(1, many.ranks)[0] + self.first], Period(0.0)
+        for times in self._repeats:
+            launched = self.launch.times(times, many.ranks)
+            for begin in launched[len(row) :]:
+                if not self._is_over(row[-1]) or (begin > row[-1])[self.busy].any():
+                    return None
+                one = replace(many, launched=np.maximum(row[-1], begin)[None])
+                row.append(ends_of_operations(one, self.engine)[0])
+                added = (row[-1] - row[-2])[self.busy]
+                seconds = float(added.mean())
+                if np.ptp(added) <= AGREE * seconds and seconds >= self.launch.period:
+                    return Period(seconds)
+            found = of_many(np.stack(row)[:, self.busy])
+            if not found.approximation:
+                break
+        return found
+
+    @property
+    def _repeats(self) -> Iterator[int]:
+        """The fewest operations, and more while they are few rows."""
+        few = (times for times in REPEATS[1:] if times * len(self.program) <= FEW_ROWS)
+        return chain(REPEATS[:1], few)
+
+    def _is_over(self, ends: Floats) -> bool:
+        """Whether one is over before kernels start on the ranks that end first."""
+        return bool(np.ptp(ends[self.busy]) <= self.launch.kernel)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """The period of operations back to back, against many of them in a row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,18 @@ def test_operations_that_overlap_are_simulated_in_a_row(simulated, nodes: int) -
     assert simulated[0] == 3
     added = np.diff(in_a_row(bench, schedule), axis=0)
     assert found.seconds == pytest.approx(added[-4:].mean(), rel=found.uncertainty + 1e-6)
+
+
+def test_each_that_does_not_overlap_is_simulated_once(simulated, monkeypatch) -> None:
+    """Even if it takes longer on some ranks: what they show is the same as together."""
+    schedule, bench = schedule_and_bench(7, "256K", algo="Tree")
+    bench = replace(bench, launch=replace(bench.launch, kernel=20e-6))
+    found = bench.time(schedule)
+    assert set(simulated) == {1}
+    monkeypatch.setattr(BackToBack, "are_apart", False)
+    together = bench.time(schedule)
+    assert found.seconds == pytest.approx(together.seconds, rel=1e-9)
+    assert found.uncertainty == pytest.approx(together.uncertainty, rel=1e-6, abs=1e-12)
 
 
 def one_after_the_other(launch: Launch, root: int = 0) -> BackToBack:
