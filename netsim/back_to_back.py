@@ -6,6 +6,7 @@ each follows from the one before it alone; else several are simulated in a row.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -124,21 +125,30 @@ class Alone:
     timeline: Timeline
     ends: Floats
 
+    @cached_property
+    def busy(self) -> NDArray[np.int64]:
+        """The ranks that do anything at all."""
+        return busy_ranks(self.schedule)
+
     @property
     def by_rank(self) -> Floats:
         """When the ranks that take part are done: others would only dilute a mean."""
-        ends: Floats = self.ends.max(axis=0)[busy_ranks(self.schedule)]
+        ends: Floats = self.ends.max(axis=0)[self.busy]
         return ends
 
 
 def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     """The ranks that do anything at all; everyone, where nobody does."""
-    moving = np.flatnonzero(schedule.kind != MARK)
-    busy = np.union1d(senders(schedule, moving)[1], receivers(schedule, moving)[1])
-    if schedule.fold is not None:  # as often as there are ranks that one stands for
-        everyone = schedule.fold.ranks.first
-        busy = everyone[np.isin(everyone, everyone[busy])]
-    return (busy if len(busy) else np.arange(schedule.ranks)).astype(np.int64)
+    moving, busy = np.flatnonzero(schedule.kind != MARK), np.zeros(schedule.ranks, bool)
+    for _, rank in (senders(schedule, moving), receivers(schedule, moving)):
+        busy[rank] = True
+    if not busy.any():
+        return np.arange(schedule.ranks)
+    if schedule.fold is None:
+        return np.flatnonzero(busy)
+    everyone, leads = schedule.fold.ranks.first.astype(np.int64), np.zeros(schedule.ranks, bool)
+    leads[everyone[busy]] = True
+    return everyone[leads[everyone]]  # as often as there are ranks that one stands for
 
 
 def ends_of(program: Program, timeline: Timeline) -> Floats:
@@ -149,12 +159,18 @@ def ends_of(program: Program, timeline: Timeline) -> Floats:
     channel = schedule.style_column("channel").astype(np.int64)
     ends = np.zeros((int(channel.max(initial=0)) + 1, schedule.ranks))
     sent, sender = senders(schedule, rows)
-    np.maximum.at(ends, (channel[sent], schedule.stand_in(sender)), timeline.end[sent])
+    np.maximum.at(ends.reshape(-1), _place(schedule, channel[sent], sender), timeline.end[sent])
     received, receiver = receivers(schedule, rows)
-    latency = program.path_latency[program.path[received]]
-    arrival = timeline.end[received] + latency
-    np.maximum.at(ends, (channel[received], schedule.stand_in(receiver)), arrival)
+    arrival = timeline.end[received] + program.path_latency[program.path[received]]
+    np.maximum.at(ends.reshape(-1), _place(schedule, channel[received], receiver), arrival)
     return ends
+
+
+def _place(
+    schedule: Schedule, channel: NDArray[np.int64], rank: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Where a table of channels and ranks has those that stand for some ranks."""
+    return channel * schedule.ranks + schedule.stand_in(rank)
 
 
 def in_step(ends: Floats) -> bool:

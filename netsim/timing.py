@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.back_to_back import MOST_ROWS, Alone, BackToBack, Period, busy_ranks, ends_of, in_step
+from netsim.back_to_back import MOST_ROWS, Alone, BackToBack, Period, ends_of, in_step
 from netsim.engines import choose, simulate
 from netsim.looped import Looped
 from netsim.metrics.bound import Causes
@@ -123,8 +123,8 @@ class Bench:
         return self._row(alone, launch).period()
 
     def _row(self, alone: Alone, launch: Launch) -> BackToBack:
-        first, busy = alone.ends.max(axis=0), busy_ranks(alone.schedule)
-        return BackToBack(alone.program, first, busy, launch, self.engine)
+        first = alone.ends.max(axis=0)
+        return BackToBack(alone.program, first, alone.busy, launch, self.engine)
 
     def _period_in_full(self, alone: Alone, found: Estimate, runs: Runs) -> Period:
         """The period of a call of which all loops were simulated."""

@@ -42,13 +42,12 @@ def skeleton_of(collective: Collective, plan: Plan, turn: Ints) -> Skeleton:
     lanes = lanes_of(plan, _keys(plan))
     links = _links(plan, lanes)
     n = collective.ranks
-    kinds = np.concatenate([_kind(collective, plan, lane) for lane in lanes])
     return Skeleton(
         n,
         np.tile(np.arange(n, dtype=np.int32), len(lanes)),
         np.repeat(np.array([lane.work.channel for lane in lanes], np.int32), n),
         np.repeat(np.arange(len(lanes), dtype=np.int32), n),
-        np.unique(kinds, return_inverse=True, axis=0)[1].reshape(-1),
+        _kinds(collective, plan, lanes),
         tuple(_hops(plan, lanes, links)),
         turn,
     )
@@ -84,8 +83,20 @@ def _links(plan: Plan, lanes: Sequence[Lane]) -> list[Ends]:
     return [_together(fans, *crowns[lane.work.channel % 2 :][:1]) for lane in lanes]
 
 
-def _kind(collective: Collective, plan: Plan, lane: Lane) -> Ints:
-    """What blocks of a lane move; where chunks differ from place to place, none is like another."""
+def _kinds(collective: Collective, plan: Plan, lanes: Sequence[Lane]) -> Ints:
+    """A number for what each block moves, lane after lane."""
+    moved = [(lane.work.count, lane.work.chunk, lane.multiplicity) for lane in lanes]
+    numbers = {what: number for number, what in enumerate(sorted(set(moved)))}
+    places = np.stack([_places(collective, plan, lane) for lane in lanes])
+    number = np.array([numbers[what] for what in moved])[:, None]
+    found: Ints = np.unique(number * (places.max() + 1) + places, return_inverse=True)[1]
+    return found.reshape(-1)
+
+
+def _places(collective: Collective, plan: Plan, lane: Lane) -> Ints:
+    """What tells the blocks of a lane apart: heads of switches; where chunks differ from place to
+    place, every place.
+    """
     n, work = collective.ranks, lane.work
     place = np.zeros(n, np.int64)
     heads = plan.heads if plan.algorithm in SWITCHED else ()
@@ -94,8 +105,7 @@ def _kind(collective: Collective, plan: Plan, lane: Lane) -> Ints:
     if not _is_even(collective, plan, work):
         for order in heads or [plan.rings[work.channel]]:
             place[np.array(order)] = 1 + np.arange(len(order))
-    same = np.array([work.count, work.chunk, lane.multiplicity])
-    return np.column_stack([np.broadcast_to(same, (n, 3)), place])
+    return place
 
 
 def _is_even(collective: Collective, plan: Plan, work: Work) -> bool:

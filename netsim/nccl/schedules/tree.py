@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 
+import numpy as np
+
 from netsim.collectives.collective import Collective
 from netsim.nccl.chunks import steps_of
 from netsim.nccl.names import Algorithm, function_of
@@ -17,6 +19,7 @@ from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel
 from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, number_of, written
+from netsim.nccl.schedules.ways import link_kinds, routes
 from netsim.nccl.schedules.weave import Segments
 from netsim.nccl.trees import Tree
 from netsim.schedule import Schedule
@@ -86,6 +89,8 @@ def _tree_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
 
 
 def _routes(plan: Plan, channel: int, found: Tree) -> tuple[str, ...]:
-    pairs = [(rank, up) for rank, up in enumerate(found.up) if up >= 0]
-    both = [*pairs, *((b, a) for a, b in pairs)]
-    return tuple(plan.route_of(channel, a, b) for a, b in both)
+    up = np.array(found.up, np.int64)
+    below = np.flatnonzero(up >= 0)
+    src, dst = np.concatenate([below, up[below]]), np.concatenate([up[below], below])
+    kind = link_kinds(plan, np.array(plan.node), src, dst)
+    return tuple(routes(plan, channel, src, dst, kind).tolist())
