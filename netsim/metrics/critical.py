@@ -13,6 +13,8 @@ from netsim.program import Program, Timeline
 from netsim.schedule import COMPUTE, MARK
 
 _EQUAL = 1e-9  # rates that differ by less, relatively, are one
+# Rows that the way back looks at together, and of how many it must go through one for it to pay.
+SHORTEST, LONGEST, MANY = 16, 8192, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +65,46 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
 
 def _walk(program: Program, timeline: Timeline) -> tuple[NDArray[np.int64], float, float]:
     """Rows of the path, the sum of the lags between them, and the release time of the first."""
-    schedule, start, end = program.schedule, timeline.start, timeline.end
-    seconds, arrival, latency = program.lag_seconds, program.lag_arrival, program.path_latency
-    row, lags, rows = int(np.argmax(end)), 0.0, []
-    while True:  # a row waits for few others: plain numbers are quicker than arrays of them
+    start, end, waits = timeline.start, timeline.end, _Waits(program, timeline)
+    row, lags, rows = int(np.argmax(end)), 0.0, list[int]()
+    first, size, met = row + 1, SHORTEST, SHORTEST
+    while True:
+        if row < first:  # longer stretches where the path goes through many of their rows
+            size = min(4 * size, LONGEST) if met * MANY >= size else max(size // 4, SHORTEST)
+            first, met = max(0, row + 1 - size), 0
+            earlier, times = waits.of(first, row + 1)
         rows.append(row)
-        first, last = schedule.dep_ptr.item(row), schedule.dep_ptr.item(row + 1)
-        best, when = -1, -inf
-        for k in range(first, last):
-            earlier, lag = schedule.dep_row.item(k), schedule.dep_lag.item(k)
-            way = latency.item(program.path.item(earlier)) if arrival.item(lag) else 0.0
-            ready = end.item(earlier) + (seconds.item(lag) + way)
-            if ready > when:
-                best, when = earlier, ready
-        began = start.item(row)
+        met += 1
+        best, when, began = earlier[row - first], times[row - first], start.item(row)
         if best < 0 or when < began * (1 - 1e-12):  # it waited for its release
             return np.array(rows[::-1], np.int64), lags, began
         lags += began - end.item(best)
         row = best
+
+
+class _Waits:
+    """What rows wait for."""
+
+    def __init__(self, program: Program, timeline: Timeline) -> None:
+        self.schedule, self.path, self.end = program.schedule, program.path, timeline.end
+        self.seconds, self.arrival = program.lag_seconds, program.lag_arrival
+        self.latency = program.path_latency
+
+    def of(self, first: int, last: int) -> tuple[list[int], list[float]]:
+        """Of some rows, the dependency that was ready last (-1: none) and when that was."""
+        ptr = self.schedule.dep_ptr[first : last + 1].astype(np.int64)
+        span = slice(int(ptr[0]), int(ptr[-1]))
+        earlier, lag = self.schedule.dep_row[span], self.schedule.dep_lag[span]
+        ways = np.where(self.arrival[lag], self.latency[self.path[earlier]], 0.0)
+        ready = self.end[earlier] + (self.seconds[lag] + ways)
+        best, when = np.full(last - first, -1), np.full(last - first, -inf)
+        some = np.flatnonzero(np.diff(ptr))
+        if len(some):
+            when[some] = np.maximum.reduceat(ready, ptr[some] - ptr[0])
+            owner = np.repeat(np.arange(last - first), np.diff(ptr))
+            hit = np.flatnonzero(ready == when[owner])[::-1]  # of equal ones the first
+            best[owner[hit]] = earlier[hit]
+        return best.tolist(), when.tolist()
 
 
 def on_host(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from netsim.metrics import (
     link_use,
     load_over_time,
 )
-from netsim.program import Timeline, place
+from netsim.program import Program, Timeline, place
 from netsim.schedule import ARRIVED, Builder, Style, compute_style
 from netsim.topology import full_mesh, switch
 
@@ -120,6 +120,30 @@ def test_every_second_of_the_critical_path_has_a_cause(make) -> None:
     assert sum(causes) == pytest.approx(timeline.makespan)
     assert sum(path.shares().values()) == pytest.approx(1)
     assert timeline.end[path.rows[-1]] == timeline.makespan
+
+
+def step_by_step(program: Program, timeline: Timeline) -> list[int]:
+    """The rows of the path, last first, by asking each row what was ready last."""
+    row, rows = int(np.argmax(timeline.end)), []
+    while row >= 0:
+        rows.append(row)
+        best, when = -1, -np.inf
+        for earlier, lag in program.schedule.dependencies(row):
+            way = program.path_latency[program.path[earlier]] if lag.arrival else 0.0
+            ready = timeline.end[earlier] + (lag.seconds + way)
+            if ready > when:
+                best, when = earlier, ready
+        row = best if when >= timeline.start[row] * (1 - 1e-12) else -1
+    return rows
+
+
+@pytest.mark.parametrize("make", [*RUNS, lambda: ring_run(6, 1 << 12)])
+@pytest.mark.parametrize("stretch", [1, 3, 1 << 20])
+def test_the_path_is_that_of_going_back_row_by_row(make, stretch: int, monkeypatch) -> None:
+    monkeypatch.setattr("netsim.metrics.critical.SHORTEST", min(stretch, 16))
+    monkeypatch.setattr("netsim.metrics.critical.LONGEST", stretch)
+    program, timeline, _ = make()
+    assert critical_path(program, timeline).rows[::-1].tolist() == step_by_step(program, timeline)
 
 
 def test_critical_path_of_a_released_row_is_its_release() -> None:
