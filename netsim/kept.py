@@ -16,10 +16,11 @@ def kept(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
     def answer(found: Any, /, *args: P.args, **given: P.kwargs) -> R:
         known: dict[object, R] = vars(found).setdefault(f"last of {method.__name__}", {})
         asked = (args, *given.items())
-        if asked not in known:
-            if len(known) == KEPT:
-                del known[next(iter(known))]
-            known[asked] = method(found, *args, **given)
-        return known[asked]
+        if asked in known:
+            return known[asked]
+        made = known[asked] = method(found, *args, **given)
+        if len(known) > KEPT:
+            known.pop(next(iter(known)), None)
+        return made
 
     return answer

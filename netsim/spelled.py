@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -19,22 +20,29 @@ def spelled(value: Any) -> str:
     """A value in full. Of a dataclass, fields that are not compared do not belong to it; what
     cannot be told from its text, such as a function, raises a TypeError.
     """
-    kind = type(value)
-    if kind in PLAIN or isinstance(value, np.generic):
+    kind: Any = type(value)
+    if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, value))):
+        return repr(value)
+    if is_dataclass(value):
+        name, parts = _parts(kind)
+        return f"{name}({_joined(getattr(value, part) for part in parts)})"
+    if isinstance(value, np.generic):
         return repr(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return f"{value.dtype.descr}{value.shape}{value.tobytes().hex()}"
-    if is_dataclass(value):
-        parts = {one.name: getattr(value, one.name) for one in fields(value) if one.compare}
-        return f"{kind.__qualname__}{spelled(parts)}"
     if isinstance(value, Mapping):
         return f"{{{_joined(value.items())}}}"
     if isinstance(value, Set):
         return f"set({','.join(sorted(map(spelled, value)))})"
     if isinstance(value, Sequence):
-        plain = kind is tuple and PLAIN.issuperset(map(type, value))
-        return repr(value) if plain else f"({_joined(value)})"
+        return f"({_joined(value)})"
     raise TypeError(f"{kind.__qualname__} cannot be written out")
+
+
+@lru_cache
+def _parts(kind: Any) -> tuple[str, tuple[str, ...]]:
+    """The name of a dataclass, and those of its fields that are compared."""
+    return kind.__qualname__, tuple(one.name for one in fields(kind) if one.compare)
 
 
 def _joined(values: Iterable[Any]) -> str:

@@ -5,6 +5,7 @@ marked so that engines skip it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -18,6 +19,7 @@ from netsim.schedule import MARK, Fold, Schedule
 from netsim.topology import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
+KEPT, MOST_WAYS = 16, 1 << 14  # schedules whose ways a topology keeps, and ways of each
 
 
 def place(
@@ -32,20 +34,63 @@ def place(
     """
     device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
-    resources = Resources(len(topology.links), topology)
     found = distinct_ways(schedule, per_channel=topology.router.per_channel)
-    ways = Ways(schedule, topology, device, process.astype(np.int32), resources)
+    laid = _known(schedule, topology, device, process.astype(np.int32), found)
+    _refuse_unbounded(schedule, found, laid.paths.ptr)
+    return Program(schedule, found.path, laid.paths, laid.links, laid.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """The ways of a schedule on a topology; all schedules whose rows go these ways have them."""
+
+    paths: Paths
+    links: LinkTable
+    gpus: tuple[str, ...]
+    fold: Fold | None
+
+
+def _known(
+    schedule: Schedule,
+    topology: Topology,
+    device: NDArray[np.int32],
+    process: NDArray[np.int32],
+    found: Distinct,
+) -> _Laid:
+    """The ways laid, perhaps for another schedule: calls of many sizes go the same ways."""
+    if len(found.klass) > MOST_WAYS:
+        return _laid(schedule, topology, device, process, found)
+    columns = (device, process, found.klass, found.src, found.dst)
+    # What stands for what is known by the object itself, which what is kept keeps alive.
+    ends = (schedule.groups, id(schedule.fold), *(column.tobytes() for column in columns))
+    known: dict[object, _Laid] = topology.memory.setdefault("ways laid", {})
+    laid = known.pop((found.classes, ends), None)
+    if laid is None:
+        laid = _laid(schedule, topology, device, process, found)
+    known[found.classes, ends] = laid  # the last ones asked for come last
+    if len(known) > KEPT:
+        known.pop(next(iter(known)), None)
+    return laid
+
+
+def _laid(
+    schedule: Schedule,
+    topology: Topology,
+    device: NDArray[np.int32],
+    process: NDArray[np.int32],
+    found: Distinct,
+) -> _Laid:
+    resources = Resources(len(topology.links), topology)
+    ways = Ways(schedule, topology, device, process, resources)
     ptr, link, weight, latency = ways.paths(found)
-    _refuse_unbounded(schedule, found, ptr)
     capacity = np.concatenate([_wire_capacity(topology), resources.capacity()])
     changes = tuple(sorted(topology.changes))
     active = active_entries(ptr, link, weight, capacity, changes)
-    return Program(
-        schedule=schedule,
-        path=found.path,
-        paths=Paths(ptr, link, weight, active, latency),
-        links=_link_table(topology, resources, capacity, changes, schedule.fold, device),
-        gpus=tuple(str(topology.gpus[int(d)]) for d in device),
+    return _Laid(
+        Paths(ptr, link, weight, active, latency),
+        _link_table(topology, resources, capacity, changes, schedule.fold, device),
+        tuple(str(topology.gpus[int(d)]) for d in device),
+        schedule.fold,
     )
 
 

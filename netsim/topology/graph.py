@@ -74,6 +74,11 @@ class Topology:
         return len(self.gpus)
 
     @cached_property
+    def memory(self) -> dict[object, Any]:
+        """What those who work on it keep for the next time; not part of it."""
+        return {}
+
+    @cached_property
     def layout(self) -> Layout:
         """Nodes and links as arrays, links in the order of the graph's edges."""
         if isinstance(self.description, Layout):

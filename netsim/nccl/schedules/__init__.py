@@ -85,5 +85,10 @@ def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
 
     The blocks of a GPU that a fault slows are slower by as much.
     """
-    rate = np.full(len(topology), mechanism.rate.simple) * topology.capacities.get("sms", 1.0)
-    return replace(topology, capacities={**topology.capacities, "sm": rate})
+    key = "with blocks", mechanism.rate.simple
+    if key not in topology.memory:
+        rate = np.full(len(topology), mechanism.rate.simple) * topology.capacities.get("sms", 1.0)
+        made = replace(topology, capacities={**topology.capacities, "sm": rate})
+        topology.memory[key] = made
+    found: Topology = topology.memory[key]
+    return found

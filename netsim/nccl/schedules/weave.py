@@ -185,11 +185,10 @@ class Weave:
                 kinds.append(replace(first, follows=True))
         sizes, which = np.unique(segments.count, return_inverse=True)
         which = which.reshape(segments.count.shape)
-        different = np.column_stack([np.arange(len(which)) == 0, which])
-        patterns, turn = np.unique(different, axis=0, return_inverse=True)
+        patterns, turn = _patterns(np.column_stack([np.arange(len(which)) == 0, which]))
         found: dict[int, int] = {}
         columns = []
-        for first_turn, *size_of in patterns.tolist():
+        for first_turn, *size_of in patterns:
             code = (kind if first_turn else later[kind]) * len(sizes) + np.array(size_of)[segment]
             codes, place = np.unique(code, return_inverse=True)
             for c in codes.tolist():
@@ -197,7 +196,7 @@ class Weave:
                     style = kinds[c // len(sizes)].of(sizes[c % len(sizes)] * builder.element_bytes)
                     found[c] = builder.style(style)
             columns.append(np.array([found[c] for c in codes.tolist()], np.int32)[place])
-        return np.stack(columns)[turn.reshape(-1)]
+        return np.stack(columns)[turn]
 
     def _unrolled(
         self, builder: Builder, turns: int, gates: Sequence[tuple[Rows, Lag]]
@@ -231,6 +230,18 @@ class Weave:
         every = every[:, every[2] < turns]
         row, earlier, back, number = every[:, np.argsort(every[0], kind="stable")]
         return row, earlier, back, number.astype(np.int16)
+
+
+def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
+    """The different rows of a table, in order, and which of them each row is: most are like the one
+    before.
+    """
+    new = np.append(True, (table[1:] != table[:-1]).any(axis=1))
+    rows = table[new].tolist()
+    patterns = sorted(map(list, set(map(tuple, rows))))
+    number = {tuple(row): place for place, row in enumerate(patterns)}
+    which = np.array([number[tuple(row)] for row in rows])
+    return patterns, which[np.cumsum(new) - 1]
 
 
 def _gated(

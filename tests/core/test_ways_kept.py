@@ -1,0 +1,64 @@
+"""Schedules that go the same ways on a topology share them; others never do."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from netsim.collectives import build, collective_of
+from netsim.program import Program, place
+from netsim.topology import Topology
+from netsim.topology.generators import switch
+
+KIB = 1024
+
+
+def topology() -> Topology:
+    return switch(gpus=4, bandwidth=50e9, latency=1e-6)
+
+
+def placed(where: Topology, size: int, algorithm: str = "ring", **given: object) -> Program:
+    collective = collective_of("all_reduce", 4, size, 4)
+    return place(build(collective, algorithm), where, **given)  # type: ignore[arg-type]
+
+
+def same(one: Program, other: Program) -> bool:
+    columns = ("ptr", "link", "weight", "active", "latency")
+    equal = all(np.array_equal(getattr(one.paths, c), getattr(other.paths, c)) for c in columns)
+    names = [[p.links.name(k) for k in range(len(p.links))] for p in (one, other)]
+    return equal and names[0] == names[1] and np.array_equal(one.path, other.path)
+
+
+def test_sizes_share_their_ways() -> None:
+    where = topology()
+    small, large = placed(where, 4 * KIB), placed(where, 64 * KIB)
+    assert small.paths is large.paths
+    assert same(large, placed(topology(), 64 * KIB))
+
+
+def test_what_goes_elsewhere_has_ways_of_its_own() -> None:
+    where = topology()
+    first = placed(where, 4 * KIB)
+    others = [
+        placed(where, 4 * KIB, "halving-doubling"),
+        placed(where, 4 * KIB, gpus=[3, 1, 2, 0]),
+        placed(where, 4 * KIB, "tree"),
+    ]
+    assert all(other.paths is not first.paths for other in others)
+    assert same(others[0], placed(topology(), 4 * KIB, "halving-doubling"))
+    assert same(others[1], placed(topology(), 4 * KIB, gpus=[3, 1, 2, 0]))
+    assert same(others[2], placed(topology(), 4 * KIB, "tree"))
+
+
+def test_another_topology_knows_nothing_of_it() -> None:
+    where = topology()
+    first = placed(where, 4 * KIB)
+    slower = replace(where, capacities={"hbm": np.full(4, 1e9)})
+    assert placed(slower, 4 * KIB).paths is not first.paths
+
+
+def test_few_are_kept() -> None:
+    where = topology()
+    orders = [[a, b, *({0, 1, 2, 3} - {a, b})] for a in range(4) for b in range(4) if a != b]
+    for order in [*orders, *(order[::-1] for order in orders)]:
+        placed(where, 4 * KIB, gpus=order)
+    assert len(where.memory["ways laid"]) == 16
