@@ -81,7 +81,7 @@ def looped_nccl(collective: Collective, plans: Sequence[Plan], join: Join) -> Lo
         (one, plan), *_ = (schedules.shorter(collective, plan, loops - kept) for plan in plans)
         work = tuple((w.channel, w.count, w.chunk) for w in plan.work)
         call = (one.name, one.root, one.in_place, one.element_bytes, plan.algorithm, plan.protocol)
-        folds = plan.symmetry is not None
+        folds = id(plan.symmetry)  # which the memory of all plans keeps, one for each way to fold
         return call, plan.direct, plan.registered, plan.slot, plan.hops, folds, work, grain
 
     least, memory = min(loops, loops - fewest + LEAST), max(plan.slots for plan in plans)
