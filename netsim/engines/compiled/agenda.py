@@ -1,8 +1,9 @@
 """Agendas: who is next, as a tournament over a fixed number of places.
 
-`tree[1]` is the earliest time of all, `tree[n + i]` the time of place i, and every node between
-holds the earlier of its two children. A change stops climbing where it decides nothing, so that a
-batch of equal times costs a few steps each, however large the tournament.
+Of n places, a power of 4, `tree[n + i]` is the time of place i, `tree[1]` the earliest of all, and
+every node k between holds the earliest of its four children, from `tree[4 * k]` on. A change stops
+climbing where it decides nothing, so that a batch of equal times costs a few steps each, however
+large the tournament.
 """
 
 from math import inf
@@ -15,10 +16,17 @@ from netsim.engines.compiled.jit import Inner
 Agenda = NDArray[np.float64]
 
 
-def empty_agenda(places: int) -> Agenda:
+def places_for(count: int) -> int:
+    """How many places an agenda for so many has."""
+    places = 1
+    while places < count:
+        places *= 4
+    return places
+
+
+def empty_agenda(count: int) -> Agenda:
     """An agenda with at least so many places, all without a time."""
-    leaves = 1 << max(0, places - 1).bit_length()
-    return np.full(2 * leaves, inf)
+    return np.full(2 * places_for(count), inf)
 
 
 @Inner
@@ -26,14 +34,13 @@ def put(tree: Agenda, place: int, when: float) -> None:
     """Give a place a time; infinity takes it out."""
     node = (len(tree) >> 1) + place
     tree[node] = when
-    node >>= 1
+    node >>= 2
     while node > 0:
-        left, right = tree[2 * node], tree[2 * node + 1]
-        earlier = left if left < right else right
-        if tree[node] == earlier:
+        earliest = _earliest(tree, 4 * node)
+        if tree[node] == earliest:
             break
-        tree[node] = earlier
-        node >>= 1
+        tree[node] = earliest
+        node >>= 2
 
 
 @Inner
@@ -45,24 +52,32 @@ def next_due(tree: Agenda, node: int, horizon: float) -> int:
     """
     leaves = len(tree) >> 1
     while tree[node] > horizon:
-        node >>= 1
+        node >>= 2
         if node == 0:
             return 0
-        left, right = tree[2 * node], tree[2 * node + 1]
-        tree[node] = left if left < right else right
+        tree[node] = _earliest(tree, 4 * node)
     while node < leaves:
-        node = 2 * node if tree[2 * node] <= horizon else 2 * node + 1
+        node *= 4
+        while tree[node] > horizon:
+            node += 1
     return node
 
 
+@Inner
+def _earliest(tree: Agenda, first: int) -> float:
+    """The earliest time of four nodes."""
+    a, b, c, d = tree[first], tree[first + 1], tree[first + 2], tree[first + 3]
+    left, right = a if a < b else b, c if c < d else d
+    return float(left if left < right else right)
+
+
 def grown(tree: Agenda) -> Agenda:
-    """The same agenda with twice the places."""
+    """The same agenda with four times the places."""
     leaves = len(tree) >> 1
-    wide = np.full(4 * leaves, inf)
-    wide[2 * leaves : 3 * leaves] = tree[leaves:]
+    wide = np.full(8 * leaves, inf)
+    wide[4 * leaves : 5 * leaves] = tree[leaves:]
     level = leaves
     while level:
-        below = wide[2 * level : 4 * level]
-        np.minimum(below[0::2], below[1::2], out=wide[level : 2 * level])
-        level >>= 1
+        np.min(wide[4 * level : 8 * level].reshape(-1, 4), axis=1, out=wide[level : 2 * level])
+        level >>= 2
     return wide

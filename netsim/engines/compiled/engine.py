@@ -5,7 +5,7 @@ from math import inf
 
 import numpy as np
 
-from netsim.engines.compiled.agenda import empty_agenda, grown
+from netsim.engines.compiled.agenda import empty_agenda, grown, places_for
 from netsim.engines.compiled.attended import attended
 from netsim.engines.compiled.followers import followers_of
 from netsim.engines.compiled.groups import Grouping, group_rows
@@ -76,10 +76,10 @@ def _simulated(many: Operations, progress: Progress | None) -> Timeline:
 
 
 def _places(seats: int) -> int:
-    """Places for so many seats: as many as an agenda of them has leaves, for `looks` knows every
-    seat that `ends` has room for.
+    """Places for so many seats: as many as an agenda of them has, for `looks` knows every seat that
+    `ends` has room for.
     """
-    return 1 << (max(seats, _PLACES) - 1).bit_length()
+    return places_for(max(seats, _PLACES))
 
 
 def _rows(many: Operations, found: Grouping) -> Rows:

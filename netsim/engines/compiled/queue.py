@@ -30,8 +30,8 @@ def empty_queue(numbers: int) -> Queue:
 
 
 def longer(queue: Queue) -> Queue:
-    """The same queue for twice the numbers."""
-    wide = np.zeros(2 * len(queue), ENTRY)
+    """The same queue for four times the numbers, as much more as an agenda grows by."""
+    wide = np.zeros(4 * len(queue), ENTRY)
     wide[: len(queue)] = queue
     return wide
 
