@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.engines import ends_of_operations
-from netsim.metrics.ends import receivers, senders
+from netsim.metrics.ends import moves, receivers, senders
 from netsim.periodic import AGREE, LONGEST_PERIOD, steady
 from netsim.program import Operations, Program, Timeline, operations
-from netsim.schedule import MARK, Launch, Schedule
+from netsim.schedule import Launch, Schedule
 
 SAME_INSTANT = 1e-12
 # Operations back to back: the fewest that can show a period, and more while they are small.
@@ -139,7 +139,7 @@ class Alone:
 
 def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     """The ranks that do anything at all; everyone, where nobody does."""
-    moving, busy = np.flatnonzero(schedule.kind != MARK), np.zeros(schedule.ranks, bool)
+    moving, busy = moves(schedule), np.zeros(schedule.ranks, bool)
     for _, rank in (senders(schedule, moving), receivers(schedule, moving)):
         busy[rank] = True
     if not busy.any():

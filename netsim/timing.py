@@ -173,11 +173,12 @@ def time_operation(
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a run told: when each channel of each rank is done, and what further loops add (None:
-    the run is not steady).
+    the run is not steady, or nobody has asked: `looked` says which).
     """
 
     ends: Floats
-    further: Steady | None
+    further: Steady | None = None
+    looked: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,9 @@ class Runs:
             told.pop(LAST, None)  # before the next one needs the memory
             alone = self.bench.alone(self.work.schedule(*run))
             told[LAST] = key, alone
-            told[key] = Told(alone.ends.ravel(), self._further(alone, *run))
+            told[key] = Told(alone.ends.ravel())
+            if run in self._usual:
+                self._look(*run)
         found: Alone = told[LAST][1]
         return found
 
@@ -247,13 +250,26 @@ class Runs:
         return self.told(loops, grain).ends
 
     def _within(self, loops: int) -> Steady | None:
+        if not self.told(loops, 1).looked:
+            self._look(loops, 1)
         return self.told(loops, 1).further
 
-    def _further(self, alone: Alone, loops: int, grain: int) -> Steady | None:
+    @property
+    def _usual(self) -> list[tuple[int, int]]:
+        """Runs that calls of other sizes will look into, too."""
+        if self.work.like is None:
+            return []
+        times = max(1, self.work.loops // self.plan.shortest).bit_length()
+        return [(self.plan.shortest << k, 1) for k in range(times)]
+
+    def _look(self, loops: int, grain: int) -> None:
+        found = self._further(self[loops, grain], loops)
+        key = self._key(loops, grain)
+        self.work.told[key] = replace(self.work.told[key], further=found, looked=True)
+
+    def _further(self, alone: Alone, loops: int) -> Steady | None:
         """What further loops add to when channels of ranks are done, from within a run."""
         work, kernel = self.work, self.bench.launch.kernel
-        if work.like is None or grain > 1 or loops < self.plan.shortest:
-            return None
         lanes = lanes_of(alone.schedule, work.shortest, loops - work.least)
         found = recurrence(alone.program, alone.timeline, lanes) if lanes else None
         ends = alone.ends.ravel() - kernel

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from netsim.schedule import (
     COMPUTE,
     LOCAL_COPY,
-    MARK,
     MULTICAST,
     SWITCH_REDUCE,
+    TRANSFER,
     Schedule,
     spelled_out,
 )
@@ -25,20 +25,32 @@ def senders(schedule: Schedule, rows: NDArray[np.int64]) -> Ends:
 
 def receivers(schedule: Schedule, rows: NDArray[np.int64]) -> Ends:
     """Every (row, rank that data arrives at from elsewhere)."""
-    kind = schedule.kind[rows]
-    rows = rows[(kind != COMPUTE) & (kind != MARK) & (kind != LOCAL_COPY)]
+    rows = rows[_of_kinds(schedule, rows, TRANSFER, MULTICAST, SWITCH_REDUCE)]
     return _spelled_out(schedule, rows, schedule.dst[rows], MULTICAST)
 
 
 def _spelled_out(
     schedule: Schedule, rows: NDArray[np.int64], end: NDArray[np.int32], group_kind: int
 ) -> Ends:
-    grouped = schedule.kind[rows] == group_kind
-    if not grouped.any():
+    if all(style.kind != group_kind for style in schedule.styles):
         return rows, end
+    grouped = _of_kinds(schedule, rows, group_kind)
     place, member = spelled_out(schedule.groups, end[grouped])
     plain = ~grouped
     where = np.concatenate([np.flatnonzero(plain), np.flatnonzero(grouped)[place]])
     order = np.argsort(where, kind="stable")
     everyone = np.concatenate([rows[plain], rows[grouped][place]])
     return everyone[order], np.concatenate([end[plain], member.astype(np.int32)])[order]
+
+
+def moves(schedule: Schedule) -> NDArray[np.int64]:
+    """All rows that do anything."""
+    kinds = (TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE)
+    return np.flatnonzero(_of_kinds(schedule, np.arange(len(schedule)), *kinds))
+
+
+def _of_kinds(schedule: Schedule, rows: NDArray[np.int64], *kinds: int) -> NDArray[np.bool_]:
+    """Which rows are of some kinds; there are few styles, and many rows of each."""
+    wanted = np.array([style.kind in kinds for style in schedule.styles], bool)
+    found: NDArray[np.bool_] = wanted[schedule.style[rows]]
+    return found
