@@ -7,7 +7,7 @@ This module knows neither schedules nor engines; it is given functions of the nu
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.errors import InputError
 
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
+TOLERATED = 2e-3  # by which the time may be off if loops take what the busiest link needs
+MARGIN = 1e-4  # of the time: the end of a run depends a little on where in a loop it comes
 LONGEST_PERIOD = 4  # loops after which the pattern may repeat
 _FIRST = 8  # loops that the first attempt runs
 _IN_VAIN = 4  # part of the loops that an attempt may run, where a run in full is possible
@@ -47,7 +49,9 @@ class Plan:
 
     `seconds` may be several times, of parts that end on their own (ranks, channels): the run ends
     with the last of them. No run has fewer loops than `least`. `within(loops)`, if there is one,
-    tells what further loops add from within a run with that many (None: it is not steady).
+    tells what further loops add from within a run with that many (None: it is not steady), and
+    `pace()` how long the busiest link is busy with a loop, which is what it takes at least (0: not
+    known).
     """
 
     loops: int
@@ -57,6 +61,7 @@ class Plan:
     least: int = 1
     memory: int = 0
     within: Callable[[int], Steady | None] | None = None
+    pace: Callable[[], float] = float
 
     @property
     def first(self) -> int:
@@ -130,8 +135,34 @@ def _from_within(plan: Plan, most: int) -> Estimate | None:
                 found = _seen(plan, last)
             if found is not None and (plan.loops - last) % found.period == 0:
                 return _extended(plan.loops, last, _parts(plan, last, 1), found)
+        paced = _at_its_pace(plan, size) if found is None else None
+        if paced is not None:
+            return paced
         size *= 2
     return None
+
+
+def _at_its_pace(plan: Plan, size: int) -> Estimate | None:
+    """The time of a plan whose loops take hardly longer than the busiest link needs for them.
+
+    Runs of half and of a quarter of the loops tell how they come near to that. From then on every
+    loop takes between what the last ones did and what the link needs; in a steady state it is the
+    latter, for a link that is always busy stays so.
+    """
+    if size < 4 * plan.shortest:
+        return None
+    ends = [_parts(plan, size // k, 1) for k in (4, 2, 1)]
+    quarter, half, last = (float(parts.max()) for parts in ends)
+    before, now = (half - quarter) / (size // 4), (last - half) / (size // 2)
+    pace = plan.pace()
+    if not 0 < pace <= now * (1 + AGREE) or now > before:
+        return None
+    added = np.where(ends[0] == ends[-1], 0.0, pace)  # not of ranks and channels that do nothing
+    words = f"{size} of {plan.loops} loops, others at the pace of the busiest link"
+    found = _extended(plan.loops, size, ends[-1], Steady(added, abs(now / pace - 1)), words)
+    if found is None or found.uncertainty > TOLERATED:
+        return None
+    return replace(found, uncertainty=found.uncertainty + MARGIN)
 
 
 def _seen(plan: Plan, loops: int) -> Steady | None:
@@ -190,7 +221,9 @@ def _from_steady(loops: int, size: int, totals: Totals, least: int) -> Estimate 
     return None
 
 
-def _extended(loops: int, last: int, total: Floats, found: Steady) -> Estimate | None:
+def _extended(
+    loops: int, last: int, total: Floats, found: Steady, words: str = ""
+) -> Estimate | None:
     """A run with further periods; None if a part overtakes another that was the last to end: what
     parts then do to one another has not been seen.
     """
@@ -200,7 +233,7 @@ def _extended(loops: int, last: int, total: Floats, found: Steady) -> Estimate |
     if parts.max() > latest * (1 + AGREE):
         return None
     off = periods * found.spread * float(found.added.max()) / latest
-    return Estimate(parts, last, 1, off, f"steady state of {last} of {loops} loops")
+    return Estimate(parts, last, 1, off, words or f"steady state of {last} of {loops} loops")
 
 
 def _in_full(plan: Plan) -> Estimate:

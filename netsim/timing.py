@@ -16,7 +16,7 @@ from netsim.back_to_back import MOST_ROWS, Alone, BackToBack, Period, ends_of, i
 from netsim.engines import choose, simulate
 from netsim.looped import Looped
 from netsim.metrics.bound import Causes
-from netsim.metrics.links import LinkUse, extended_use, link_use, same_links
+from netsim.metrics.links import LinkUse, extended_use, link_amounts, link_use, same_links
 from netsim.periodic import Estimate, Plan, Steady, estimate
 from netsim.program import Program, Timeline, place
 from netsim.recurring import lanes_of, recurrence
@@ -195,7 +195,14 @@ class Runs:
         """The call as it is estimated."""
         work, within = self.work, None if self.work.like is None else self._within
         return Plan(
-            work.loops, work.rows, self._seconds, work.grains, work.least, work.memory, within
+            work.loops,
+            work.rows,
+            self._seconds,
+            work.grains,
+            work.least,
+            work.memory,
+            within,
+            self._pace,
         )
 
     @property
@@ -253,6 +260,15 @@ class Runs:
         if not self.told(loops, 1).looked:
             self._look(loops, 1)
         return self.told(loops, 1).further
+
+    def _pace(self) -> float:
+        """What a loop takes at least: as long as the busiest link is busy with it."""
+        work, bench = self.work, self.bench
+        few, more = (bench.placed(work.schedule(loops)) for loops in (work.least, work.least + 1))
+        if few.links.changes or not same_links(few.links, more.links):
+            return 0.0
+        added, room = link_amounts(more) - link_amounts(few), few.links.capacity
+        return float((added[room > 0] / room[room > 0]).max(initial=0.0))
 
     @property
     def _usual(self) -> list[tuple[int, int]]:

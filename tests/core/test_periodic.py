@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netsim.engines import simulate
-from netsim.periodic import AGREE, BudgetError, Plan, estimate, extrapolate
+from netsim.periodic import AGREE, MARGIN, TOLERATED, BudgetError, Plan, estimate, extrapolate
 from netsim.program import place
 from netsim.schedule import ARRIVED, IN_ORDER, Builder, Schedule, Style
 from netsim.topology import switch
@@ -114,3 +114,43 @@ def test_loops_that_are_all_in_flight_at_once_are_not_taken_for_steady() -> None
     found = extrapolate(10**6, seconds, lambda k: k <= 1024)
     assert found is not None
     assert found.seconds == pytest.approx(seconds(10**6), rel=1e-9)
+
+
+def never_steady(seconds, pace: float, loops: int = 1024) -> Plan:
+    """A plan whose runs are never seen to be steady within."""
+    return Plan(
+        loops,
+        rows=lambda k, _: k,
+        seconds=lambda k, _: seconds(k),
+        within=lambda k: None,
+        pace=lambda: pace,
+    )
+
+
+def test_loops_that_take_what_the_busiest_link_needs_are_added_so() -> None:
+    """The start takes 0.5 more, which dies away with 24 loops."""
+    calls = []
+
+    def seconds(k: int) -> float:
+        calls.append(k)
+        return 10 + k + 0.5 * (1 - 0.5 ** (k / 24))
+
+    found = estimate(never_steady(seconds, 1.0), budget=100, most=10_000)
+    assert max(calls) == found.loops == 128
+    assert found.approximation == "128 of 1024 loops, others at the pace of the busiest link"
+    assert found.seconds == pytest.approx(1034.5, rel=found.uncertainty)
+    assert MARGIN < found.uncertainty <= TOLERATED + MARGIN
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pace"),
+    [
+        (lambda k: 10 + 1.1 * k, 1.0),  # no link is always busy
+        (lambda k: 10 + k + 1e-6 * k**2, 1.0),  # ever slower
+        (lambda k: 10 + 0.9 * k, 1.0),  # faster than the link can be
+        (lambda k: 10 + k, 0.0),  # what links need is not known
+    ],
+)
+def test_other_loops_are_not_taken_to_be_at_the_pace_of_a_link(seconds, pace: float) -> None:
+    found = estimate(never_steady(seconds, pace), budget=100, most=10_000)
+    assert (found.seconds, found.approximation) == (seconds(1024), "")

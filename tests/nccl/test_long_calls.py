@@ -28,10 +28,10 @@ CASES = [
 RESTLESS = CASES[2:5]  # whose loops never take the same time
 
 
-def ready(case: tuple[object, ...]) -> tuple[Prepared, int]:
+def ready(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[Prepared, int]:
     machine, fabric, nodes, algorithm, protocol, size = case
     flags = {"nodes": nodes, "fabric": fabric, "algo": algorithm, "proto": protocol}
-    source = asked(machine, "all_reduce", Given(flags, size, variables=SMALL)).source
+    source = asked(machine, "all_reduce", Given(flags, size, variables=variables)).source
     prepared = prepare(checked_cells(source)[0])
     return prepared, prepared.cell.scenario.collective.size_list()[0]
 
@@ -92,3 +92,34 @@ def test_lanes_are_told_from_two_schedules_of_a_call() -> None:
     assert lanes_of(schedule, schedule, 3) is None
     other = ready(CASES[5])[0].looped(ready(CASES[5])[1], folded=True)
     assert lanes_of(schedule, other.shortest, 5) is None
+
+
+PACED = [
+    ("dgx-h100", "rail-optimized", 31, "NVLSTree", "Simple", "2G"),
+    ("dgx-h100", "single-switch", 24, "NVLSTree", "Simple", "1G"),
+    ("dgx-a100", "single-switch", 3, "Tree", "Simple", "1G"),
+    ("hgx-h800", "leaf-spine", 12, "Tree", "Simple", "1G"),
+]
+
+
+@pytest.mark.parametrize("case", PACED, ids=lambda case: "-".join(map(str, case[:4])))
+def test_what_keeps_a_link_busy_goes_on_at_its_pace(monkeypatch, case) -> None:
+    prepared, size = ready(case, ())
+    work, bench = prepared.looped(size, folded=True), bench_of(prepared, size, "compiled")
+    object.__setattr__(bench, "single", True)
+    full = bench.time(work.schedule(work.loops))
+    monkeypatch.setattr(timing, "BUDGET_ROWS", 100)
+    monkeypatch.setattr("netsim.timing.recurrence", lambda *run: None)
+    short = bench.time_looped(work)
+    assert short.approximation.endswith("at the pace of the busiest link")
+    assert_within(short, full)
+    assert short.uncertainty < 3e-3
+    assert short.use.amount == pytest.approx(full.use.amount, rel=1e-6)
+
+
+def test_nothing_goes_on_at_a_pace_that_no_link_sets(monkeypatch) -> None:
+    prepared, size = ready(("hgx-h800", "rail-optimized", 9, "NVLSTree", "Simple", "1G"), ())
+    monkeypatch.setattr(timing, "BUDGET_ROWS", 100)
+    bench = bench_of(prepared, size, "compiled")
+    object.__setattr__(bench, "single", True)
+    assert bench.time_looped(prepared.looped(size, folded=True)).approximation == ""
