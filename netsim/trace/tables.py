@@ -105,11 +105,11 @@ def _row_lines(
 
 def _link_lines(program: Program, timeline: Timeline) -> Iterator[Line]:
     """`busy_us` is how long the link at its full rate would take for what it carried."""
-    use, table = link_use(program, timeline), program.links
+    use, table, whole = link_use(program, timeline), program.links, timeline.makespan
     for link, amount, part in zip(
         use.link.tolist(), use.amount.tolist(), use.utilisation.tolist(), strict=True
     ):
-        kind, busy = table.kind(link), _micro(part * timeline.makespan)
+        kind, busy = table.kind(link), _micro(part * whole)
         capacity: object = float(table.capacity[link]) / 1e9
         carried: object = _number(amount)
         if kind in IN_SECONDS:
