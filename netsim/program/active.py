@@ -5,10 +5,12 @@ resource that is at least as tight for each of them: that one saturates first, s
 same without it.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.program.pack import owners_of
+_CHUNK = 1 << 16  # paths looked at at a time: few enough for the processor's caches
 
 
 def active_entries(
@@ -22,62 +24,92 @@ def active_entries(
     least, most = capacity.copy(), capacity.copy()
     for _, where, value in changes:
         least[where], most[where] = min(least[where], value), max(most[where], value)
-    active = np.isfinite(least)[link]
-    owner = owners_of(ptr)
-    outer = _outer_paths(owner, link, len(least))
-    uses, alive = np.bincount(link, minlength=len(least)), np.isfinite(least)
+    outer, uses = _outer_paths(ptr, link, len(least)), np.zeros(len(least), np.int64)
+    for _, entries in _chunks(ptr):
+        uses += np.bincount(link[entries], minlength=len(least))
+    alive = np.isfinite(least)
     for position in range(int(np.diff(ptr).max(initial=0))):
         rival = _rivals(ptr, link, outer, position)
         # Nobody need look for a rival of what has one, or that is not used as often or has one.
         rival[~(alive & alive[rival] & (uses[rival] >= uses))] = -1
-        dominated = _dominated(ptr, owner, link, weight, least, most, active, rival, position)
-        if dominated.any():
-            active &= ~dominated[link]
-            alive &= ~dominated
-    return active
+        _keep_tighter(rival, ptr, link, weight, (least, most), position)
+        alive &= rival < 0
+    return alive[link]
 
 
-def _dominated(
+def _chunks(ptr: NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
+    """Some paths, and their entries, at a time."""
+    for first in range(0, len(ptr) - 1, _CHUNK):
+        last = min(first + _CHUNK, len(ptr) - 1)
+        yield slice(first, last), slice(int(ptr[first]), int(ptr[last]))
+
+
+def _keep_tighter(
+    rival: NDArray[np.int64],
     ptr: NDArray[np.int64],
-    owner: NDArray[np.int32],
     link: NDArray[np.int32],
     weight: NDArray[np.float64],
-    least: NDArray[np.float64],
-    most: NDArray[np.float64],
-    active: NDArray[np.bool_],
-    rival: NDArray[np.int64],
+    range_of: tuple[NDArray[np.float64], NDArray[np.float64]],
     position: int,
-) -> NDArray[np.bool_]:
-    """Resources whose rival, at `position` of most paths, is tighter wherever they are used."""
-    entries = np.flatnonzero((rival >= 0)[link])  # few, or none: most have no rival
-    uses = np.bincount(link[entries], minlength=len(least))
-    everywhere = np.zeros(len(least), np.int64)
-    width = int(np.diff(ptr)[owner[entries]].max(initial=0))
+) -> None:
+    """Take back rivals, at `position` of most paths, that are not tighter wherever a resource is
+    used; `range_of` are the least and the most capacity of all.
+    """
+    rivalled = rival >= 0
+    if not rivalled.any():
+        return
+    for paths, entries in _chunks(ptr):
+        here = link[entries]
+        mine = np.flatnonzero(rivalled[here])  # few, or none: most have no rival
+        if not len(mine):
+            continue
+        start = ptr[paths.start : paths.stop + 1] - entries.start
+        way = np.repeat(np.arange(len(start) - 1), np.diff(start))[mine]
+        ends = start[way], start[way + 1]
+        loose = _loose(mine, ends, rival, here, weight[entries], range_of, position)
+        rival[here[loose]], rivalled[here[loose]] = -1, False
+
+
+def _loose(
+    mine: NDArray[np.int64],
+    ends: tuple[NDArray[np.int64], NDArray[np.int64]],
+    rival: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    range_of: tuple[NDArray[np.float64], NDArray[np.float64]],
+    position: int,
+) -> NDArray[np.int64]:
+    """Those entries of which the rival is not on their path or not as tight there."""
+    (least, most), found = range_of, []
+    width = int((ends[1] - ends[0]).max(initial=0))
     for step in [position, *(k for k in range(width) if k != position)]:  # mostly the first
-        here, way = link[entries], owner[entries]
-        other = ptr[way] + step
-        valid = other < ptr[way + 1]
+        other = ends[0] + step
+        valid = other < ends[1]
         other[~valid] = 0
-        met = np.flatnonzero(valid & (link[other] == rival[here]))
-        here, other = here[met], other[met]
+        met = valid & (link[other] == rival[link[mine]])
+        here, there = mine[met], other[met]
         with np.errstate(divide="ignore", invalid="ignore"):
-            demand = weight[entries[met]] / least[here]  # at its tightest
-            tighter = active[other] & (weight[other] / most[link[other]] >= demand)
-        everywhere += np.bincount(here[tighter], minlength=len(least))
-        entries = np.delete(entries, met)
-        if not len(entries):
+            demand = weight[here] / least[link[here]]  # at its tightest
+            found.append(here[~(weight[there] / most[link[there]] >= demand)])
+        mine, ends = mine[~met], (ends[0][~met], ends[1][~met])
+        if not len(mine):
             break
-    dominated: NDArray[np.bool_] = (rival >= 0) & (everywhere == uses)
-    return dominated
+    return np.concatenate([*found, mine])
 
 
 def _outer_paths(
-    owner: NDArray[np.int32], link: NDArray[np.int32], links: int
+    ptr: NDArray[np.int64], link: NDArray[np.int32], links: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The first and the last path of every resource, -1 for what is on none."""
     first, last = np.full(links, -1), np.full(links, -1)
-    first[link[::-1]] = owner[::-1]
-    last[link] = owner
+    for paths, entries in _chunks(ptr):
+        here = link[entries]
+        lengths = np.diff(ptr[paths.start : paths.stop + 1])
+        owner = np.repeat(np.arange(paths.start, paths.stop), lengths)
+        last[here] = owner
+        here, owner = here[::-1], owner[::-1]
+        new = first[here] < 0
+        first[here[new]] = owner[new]
     return first, last
 
 

@@ -4,6 +4,7 @@ Millions of rows usually take a few thousand ways; everything that costs is done
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, Schedule, Style, Use
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
-_SMALL, _WORTH = 1 << 16, 64  # cells that cost nothing; cells a row that cost more than sorting
 _SMALL, _WORTH = 1 << 16, 64  # cells that cost nothing; cells a row that cost more than sorting
 _CHUNK = 1 << 18  # rows treated at a time: few enough for the processor's caches
 
@@ -116,11 +116,20 @@ def _by_table(keys: _Keys, size: int) -> tuple[NDArray[np.int32], NDArray[np.int
 
 def _by_sorting(keys: _Keys) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     rows = len(keys.schedule)
-    parts = [np.unique(keys.chunk(first)) for first in range(0, rows, _CHUNK)]
-    ways = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
+    parts = [different(keys.chunk(first)) for first in range(0, rows, _CHUNK)]
+    ways = different(np.concatenate([np.zeros(0, np.int64), *parts]))
     ways = ways[ways >= 0]
     path = np.empty(rows, np.int32)
     for first in range(0, rows, _CHUNK):
         key = keys.chunk(first)
         path[first : first + _CHUNK] = np.where(key < 0, -1, np.searchsorted(ways, key))
     return path, ways
+
+
+def different(values: NDArray[Any]) -> NDArray[Any]:
+    """All different values in order. Where most are different, this is several times as fast as
+    what NumPy does, which is to ask a hash table for each.
+    """
+    values = np.sort(values)
+    found: NDArray[Any] = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+    return found

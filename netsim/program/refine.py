@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.program.distinct import different
 from netsim.schedule import Skeleton
 from netsim.topology import NODE_KINDS, Topology
 
@@ -20,7 +21,12 @@ MOST_ROUNDS = 600  # of telling apart; a ring of as many different hops takes th
 LEAST_ROUNDS = 64
 MOST_WORK = 200_000_000  # entries of hops and wires looked at in all rounds: half a minute
 
-_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_MIX = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+    (np.uint64(31), np.uint64(1)),
+)
+_BLOCK = 1 << 15  # numbers mixed at a time: few enough for the processor's caches
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -113,7 +119,8 @@ def _at_first(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32])
     wires = _told(_bits(links.bandwidth[links.resource]))
     for when, link, value in topology.changes:
         here = _told(_bits(np.array([when, value])))
-        wires[link] = mixed(wires[link] + here[0] * _STEP + here[1])
+        one = slice(link, link + 1)
+        wires[one] = mixed(wires[one] + here[0] * _STEP + here[1])
     ranks = mixed(skeleton.turn.astype(np.uint64))
     for name in sorted(topology.capacities):
         ranks = _told(ranks, _bits(topology.capacities[name][device]))
@@ -151,10 +158,15 @@ def _edges(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) ->
 
 def mixed(values: Colours) -> Colours:
     """Numbers spread over all 64 bits."""
-    values = values + _STEP
-    values = (values ^ (values >> np.uint64(30))) * _MIX[0]
-    values = (values ^ (values >> np.uint64(27))) * _MIX[1]
-    return values ^ (values >> np.uint64(31))
+    result: Colours = values + _STEP
+    shifted = np.empty(min(len(result), _BLOCK), np.uint64)
+    for first in range(0, len(result), _BLOCK):
+        block = result[first : first + _BLOCK]
+        for shift, factor in _MIX:
+            np.right_shift(block, shift, out=shifted[: len(block)])
+            block ^= shifted[: len(block)]
+            block *= factor
+    return result
 
 
 def _told(*columns: Colours) -> Colours:
@@ -184,4 +196,4 @@ def _bits(values: NDArray[np.float64]) -> Colours:
 def _number(found: Classes) -> int:
     """How many classes there are."""
     every = (found.blocks, found.ranks, found.wires, found.nodes)
-    return sum(len(np.unique(colours)) for colours in every)
+    return sum(len(different(colours)) for colours in every)
