@@ -1,6 +1,6 @@
 """One cell, from question to rows: the schedule of each size, its time, its Row."""
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from netsim import departures, recalled, relayed, rings
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.expect import choice
 from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
+from netsim.kept import kept
 from netsim.looped import Looped
 from netsim.metrics import bound_by
 from netsim.prepared import Prepared, prepare
@@ -133,32 +134,44 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
     )
 
 
-def question_row(prepared: Prepared, size: int) -> Row:
-    """The row of one cell at one size without what only a simulation tells."""
-    scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
-    collective, plan = prepared.collective(size), prepared.planned(size)
+def question_row(prepared: Prepared, size: int, **found: Any) -> Row:
+    """The row of one cell at one size without what only a simulation tells, but for what was
+    `found`.
+    """
+    work, plan = prepared.cell.scenario.collective, prepared.planned(size)
+    collective = prepared.collective(size)
     return Row(
-        scenario=scenario.name or "",
-        cell=prepared.cell.id,
-        topology=cluster_label(scenario.cluster),
-        nodes=node_count(scenario.cluster),
-        gpus_per_node=prepared.gpus_per_node,
-        ranks=collective.ranks,
-        workload="collective",
-        collective=work.collective,
+        **_of_cell(prepared),
         algorithm=plan.algorithm if plan else work.algorithm,
         protocol=plan.protocol if plan else "",
         channels=plan.n_channels if plan else None,
-        dtype=work.dtype,
-        launch=scenario.launch_costs().style,
-        nccl_version=scenario.nccl.version if plan else "",
         size_bytes=collective.size_bytes,
         count=collective.count,
         validated=_validated(prepared, size) if plan else NOT_VALIDATED,
-        seed=scenario.seed,
-        model_version=MODEL_VERSION,
-        axes=prepared.cell.axes,
+        **found,
     )
+
+
+@kept
+def _of_cell(prepared: Prepared) -> dict[str, Any]:
+    """What the rows of all sizes have in common."""
+    scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
+    return {
+        "scenario": scenario.name or "",
+        "cell": prepared.cell.id,
+        "topology": cluster_label(scenario.cluster),
+        "nodes": node_count(scenario.cluster),
+        "gpus_per_node": prepared.gpus_per_node,
+        "ranks": len(prepared.groups[0]),
+        "workload": "collective",
+        "collective": work.collective,
+        "dtype": work.dtype,
+        "launch": scenario.launch_costs().style,
+        "nccl_version": scenario.nccl.version if prepared.jobs else "",
+        "seed": scenario.seed,
+        "model_version": MODEL_VERSION,
+        "axes": prepared.cell.axes,
+    }
 
 
 def _validated(prepared: Prepared, size: int) -> str:
@@ -184,8 +197,9 @@ def _outcome(timing: Timing, inplace: Timing | None) -> Outcome:
 def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
     collective = prepared.collective(size)
     algbw = collective.size_bytes / found.seconds / 1e9 if found.seconds > 0 else 0.0
-    return replace(
-        question_row(prepared, size),
+    return question_row(
+        prepared,
+        size,
         time_us=found.seconds * 1e6,
         inplace_time_us=None if found.inplace is None else found.inplace * 1e6,
         algbw_GBps=algbw,

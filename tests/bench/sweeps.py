@@ -31,6 +31,17 @@ sweep:
   launch: [process_per_gpu, single_process, {style: process_per_gpu, host: 2us},
            {style: process_per_gpu, host: 4us}, cuda_graph]
 """
+# No two cells have anything in common: every one has a topology and channels of its own.
+FRESH = """\
+name: fresh
+cluster: {machine: dgx-h100, overrides: [{machine: {scale_up: {link_bandwidth: 25GB/s}}}]}
+workload: {collective: all_reduce, sizes: {from: 8B, to: 8GiB, factor: 2}}
+outputs: [csv]
+sweep:
+  nccl.env.NCCL_MAX_NCHANNELS: [1, 2, 3, 4, 6, 8, 12, 16, 20, 24]
+  workload.protocol: [LL128, Simple]
+  cluster.overrides.0.machine.scale_up.link_bandwidth: {from: 16GB/s, to: 28GB/s, step: 0.5GB/s}
+"""
 TEXTBOOK = """\
 name: textbook
 cluster: {graph: {kind: switch, gpus: 8, bandwidth: 50GB/s, latency: 1us}}
@@ -118,6 +129,7 @@ def _report(folder: Path) -> Cost:
 
 CASES: dict[str, tuple[str, Callable[[Path], Cost]]] = {
     "nccl": (f"{CELLS} cells of 8 H100, 31 sizes each", _sweep(NCCL, "--jobs", 2)),
+    "fresh": (f"{CELLS} such cells without anything in common", _sweep(FRESH, "--jobs", 2)),
     "textbook": (f"{CELLS} cells on one switch, 31 sizes each", _sweep(TEXTBOOK, "--jobs", 2)),
     "overhead": (f"{CELLS} cells of next to nothing", _sweep(SMALL)),
     "check": ("check 1,200 cells of up to 128 hosts", _check),
@@ -131,8 +143,8 @@ def _measured(names: list[str]) -> Iterator[str]:
         title, case = CASES[name]
         with tempfile.TemporaryDirectory() as folder:
             cost = case(Path(folder))
-        per = f"{cost.cpu_s / CELLS * 1e3:8.1f} ms" if name in ("nccl", "textbook", "overhead") \
-            else " " * 11  # fmt: skip
+        cells = name in ("nccl", "fresh", "textbook", "overhead")
+        per = f"{cost.cpu_s / CELLS * 1e3:8.1f} ms" if cells else " " * 11
         yield f"{name:<10}{cost.wall_s:9.1f} s {cost.cpu_s:9.1f} s {per} {cost.peak_mb:9.0f} MB" \
               f"   {title}"  # fmt: skip
 

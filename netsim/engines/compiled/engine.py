@@ -29,6 +29,7 @@ from netsim.program import Operations, Program, Timeline
 Progress = Callable[[int, int, float], None]
 
 _PLACES = 1 << 10  # seats and alarms to begin with
+BRIEF = 5000  # rows that are simulated before anybody could interrupt
 
 
 def run(program: Program, *, progress: Progress | None = None) -> Timeline:
@@ -61,7 +62,8 @@ def _simulated(many: Operations, progress: Progress | None) -> Timeline:
         core["stop"] = 1
 
     while True:
-        state = attended(advance_rows.ready(rows, net, future), stop, look)
+        call = advance_rows.ready(rows, net, future)
+        state = call() if len(many) < BRIEF else attended(call, stop, look)
         if state == MORE_SEATS:
             net = net._replace(looks=longer(net.looks)) if _has_caps(found) else net
             future = future._replace(ends=grown(future.ends))
