@@ -11,20 +11,20 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from netsim.nccl.schedules import Plan
 from netsim.prepared import Prepared
 from netsim.spelled import digest
 
 if TYPE_CHECKING:
+    from netsim.nccl.schedules import Plan
     from netsim.timing import Bench
 
 MOST = 50_000  # outcomes that are kept
 MOST_RANKS = 1024  # of NCCL's communicators, above which it takes long to write out a plan
-# What plans for all sizes have in common, and all else that tells plans apart.
+# What plans for all sizes have in common.
 STANDING = ("node", "rings", "trees", "heads", "chains", "doors", "mechanism", "links", "routes")
-VARYING = tuple(f.name for f in fields(Plan) if f.compare and f.name not in STANDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ def call_of(prepared: Prepared, bench: Bench, size: int) -> bytes | None:
 
 def _told_apart(plan: Plan) -> list[object]:
     """All of a plan, with what other sizes have in common written out once."""
-    found = [getattr(plan, name) for name in VARYING]
+    kind: Any = type(plan)
+    found = [getattr(plan, name) for name in _varying(kind)]
     for name in STANDING:
         part = getattr(plan, name)
         known = plan.memory.get(("told apart", name))
@@ -89,3 +90,9 @@ def _told_apart(plan: Plan) -> list[object]:
             known = plan.memory["told apart", name] = part, digest(part)
         found.append(known[1])
     return found
+
+
+@lru_cache
+def _varying(kind: Any) -> tuple[str, ...]:
+    """All else that tells plans apart."""
+    return tuple(f.name for f in fields(kind) if f.compare and f.name not in STANDING)
