@@ -30,7 +30,9 @@ class Ways(Mapping[Hop, str]):
         hops: Repeated[tuple[Ints, Ints]],
     ) -> None:
         self.seats, self.views, self.graphs, self.hops = seats, views, graphs, hops
-        self.period = lcm(hops.period, *(graph.n_channels for graph in graphs))
+        # All nodes have as many channels as the one with the fewest, and repeat those.
+        self.channels = min(graph.n_channels for graph in graphs)
+        self.period = lcm(hops.period, self.channels)
         self._known: dict[int, dict[tuple[int, int], str]] = {}
 
     def __getitem__(self, hop: Hop) -> str:
@@ -63,16 +65,17 @@ class Ways(Mapping[Hop, str]):
         if not len(away):
             return {}
         src, dst = src[away], dst[away]
-        doors = [_doors(*kind, channel) for kind in zip(self.views, self.graphs, strict=True)]
+        own = channel % self.channels
+        doors = [_doors(*kind, own) for kind in zip(self.views, self.graphs, strict=True)]
         width = max(map(len, doors))
         table = np.zeros((len(doors), width, 2), np.int64)
         for number, rows in enumerate(doors):
             table[number, : len(rows)] = rows
         leave, relayed = self._at(table, src).T
         arrive, _ = self._at(table, dst).T
-        combined = np.column_stack([leave, arrive, relayed & (leave == arrive)])
+        combined = np.column_stack([leave, arrive, relayed])
         kinds, which = np.unique(combined, axis=0, return_inverse=True)
-        names = ["pxn" if pxn else f"nic:{a}:{b}" for a, b, pxn in kinds.tolist()]
+        names = [_way(*kind) for kind in kinds.tolist()]
         ways = [names[number] for number in which.reshape(-1).tolist()]
         return dict(zip(zip(src.tolist(), dst.tolist(), strict=True), ways, strict=True))
 
@@ -81,11 +84,18 @@ class Ways(Mapping[Hop, str]):
         return found
 
 
+def _way(leave: int, arrive: int, relayed: int) -> str:
+    """The name of a way by two NICs, the first of which may be that of another GPU (PXN)."""
+    if relayed and leave == arrive:
+        return "pxn"
+    return f"{'pxn' if relayed else 'nic'}:{leave}:{arrive}"
+
+
 def _doors(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
     """For every GPU of a node, by place: its NIC on a channel, and whether another GPU passes its
     data on (PXN).
     """
-    table, own = view.table, graph.channels[channel % graph.n_channels]
+    table, own = view.table, graph.channels[channel]
     assert own.nics is not None  # searched as one of several nodes
     system, found = table.graph, []
     for gpu in range(len(table.gpus)):

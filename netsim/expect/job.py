@@ -15,7 +15,7 @@ from netsim.expect.settings import Wishes
 from netsim.expect.wiring import Wiring
 from netsim.nccl.calibrated import calibrated
 from netsim.nccl.communicator import Communicator
-from netsim.nccl.executed import worst_graph
+from netsim.nccl.executed import executed_channels, worst_graph
 from netsim.nccl.facts import Facts
 from netsim.nccl.mechanism import Mechanism, mechanism_of
 from netsim.nccl.messages import plugin_of as message_plugin
@@ -127,13 +127,24 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
     first = kinds[0]
     if len(kinds) == 1:
         return first
-    vendors = {one.cpu_vendor for one in kinds}
+    vendors, oldest = {one.cpu_vendor for one in kinds}, min(one.min_cc for one in kinds)
+    graphs = _worst_graphs(kinds, first.facts)
+    channels = executed_channels(  # every rank counts them from the graphs agreed on
+        graphs["ring"],
+        graphs["tree"],
+        n_nodes=first.n_nodes,
+        local_ranks=min(ranks),
+        min_cc=oldest,
+        facts=first.facts,
+        settings=first.settings,
+        collnet=graphs["collnet_chain"],
+    )
     return replace(
         first,
-        **_worst_graphs(kinds, first.facts),
+        **graphs,
         n_ranks=sum(ranks),
-        n_channels=min(one.n_channels for one in kinds),
-        min_cc=min(one.min_cc for one in kinds),
+        n_channels=channels,
+        min_cc=oldest,
         max_cc=max(one.max_cc for one in kinds),
         cpu_vendor=first.cpu_vendor if len(vendors) == 1 else "mixed",
         nvls_channels=min(one.nvls_channels for one in kinds),

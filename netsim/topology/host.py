@@ -176,16 +176,20 @@ class _Search:
         return out, into
 
     def relays(self, peer: Table, out: Table, local: Table) -> Table:
-        """To a NIC of another GPU: over NVLink to that GPU, and on from there (NCCL's PXN)."""
+        """To a NIC of another GPU: over NVLink to that GPU, and on from there (NCCL's PXN). Of the
+        GPUs that use a NIC, it is that of the nearest: one whose own NIC is dead borrows from afar.
+        """
         count, nics = out.shape[:2]
-        owner = np.full(nics, -1)
-        for gpu in range(count)[::-1]:
-            owner[local[gpu]] = gpu
+        uses = np.zeros((count, nics), bool)
+        for gpu in range(count):
+            uses[gpu, local[gpu]] = True
+        hops = (out >= 0).sum(axis=2)
+        least = np.where(uses, hops, np.iinfo(hops.dtype).max)
+        owner = np.where(uses.any(axis=0), least.argmin(axis=0), -1)
         links = self.topology.links
         near = (peer[:, :, 0] >= 0) & np.isin(links.kind[peer[:, :, 0]], GPU_LINKS)
         usable = (owner >= 0) & near[:, owner]
-        for gpu in range(count):
-            usable[gpu, local[gpu]] = False
+        usable &= ~(uses & (hops <= hops[owner, np.arange(nics)]))
         onward = out[owner, np.arange(nics)][None].repeat(count, 0)
         relayed, direct = padded(joined(peer[:, owner], onward), out)
         return np.where(usable[:, :, None], relayed, direct)

@@ -141,14 +141,16 @@ class ClusterRouter:
         self, here: Ints, there: Ints, leave: Ints, arrive: Ints, asked: Way
     ) -> tuple[Ints, NDArray[np.bool_]]:
         """The NIC to leave by, and whether the way to it is over NVLink: where that was asked for,
-        and where the fabric does not join the two NICs.
+        and where the fabric does not join the two NICs. It is on the other's rail, unless it was
+        named and is joined.
         """
         at = self.places
         assert self.wiring is not None
         apart = self.wiring.choices(at.first_port[here] + leave, at.first_port[there] + arrive) == 0
         relayed = apart | asked.relay
         same_rail = self._slot(here, self.tables.rail[at.host_class[there], arrive])
-        return np.where(relayed & (same_rail >= 0), same_rail, leave), relayed
+        moved = apart if asked.leave >= 0 else relayed
+        return np.where(moved & (same_rail >= 0), same_rail, leave), relayed
 
     def _slot(self, host: Ints, rail: Ints | int) -> Ints:
         """The place of the NIC with a number among those of its host; -1 if it is not there."""

@@ -4,13 +4,14 @@
 "staged"  inside a host through its memory, as NCCL's shared-memory transport does
 "pxn"     leave by the NIC on the receiver's rail, reached over NVLink and the GPU beside it
 "nic:A"   leave by NIC A; "nic:A:B": and arrive at NIC B; "net": NICs even inside a host
+"pxn:A:B" as "nic:A:B", with NIC A reached as that of "pxn"
 """
 
 from dataclasses import dataclass
 
 from netsim.topology.layout import TopologyError
 
-EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A" or "nic:A:B"'
+EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A", "nic:A:B" or "pxn:A:B"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ def parse_way(text: str) -> Way:
     if text in simple:
         return simple[text]
     head, *numbers = text.split(":")
-    if head != "nic" or not 1 <= len(numbers) <= 2 or not all(n.isdigit() for n in numbers):
+    counts = {"nic": (1, 2), "pxn": (2,)}.get(head, ())
+    if len(numbers) not in counts or not all(n.isdigit() for n in numbers):
         raise TopologyError(f"unknown way {text!r}: {EXPECTED}")
-    return Way(network=True, leave=int(numbers[0]), arrive=int(numbers[-1]) if numbers[1:] else -1)
+    arrive = int(numbers[-1]) if numbers[1:] else -1
+    return Way(network=True, relay=head == "pxn", leave=int(numbers[0]), arrive=arrive)

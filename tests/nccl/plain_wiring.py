@@ -71,15 +71,15 @@ def plain_ways(nodes, kind, hops):
         if home[src][0] != home[dst][0]:
             leave, relayed = nic(nodes, kind, *home[src], channel)
             arrive, _ = nic(nodes, kind, *home[dst], channel)
-            pxn = relayed and leave == arrive
-            found[channel, src, dst] = "pxn" if pxn else f"nic:{leave}:{arrive}"
+            way = f"{'pxn' if relayed else 'nic'}:{leave}:{arrive}"
+            found[channel, src, dst] = "pxn" if relayed and leave == arrive else way
     return found
 
 
 def nic(nodes, kind, node, gpu, channel):
     view = nodes[node].view
     graph, table = getattr(view, kind), view.table
-    own = graph.channels[channel % graph.n_channels]
+    own = graph.channels[channel % min(getattr(one.view, kind).n_channels for one in nodes)]
     net = table.nets[own.nics[0 if own.gpus[0] == gpu else 1]]
     relayed = table.type_of(table.gpus[table.graph.local_ranks.index(gpu)], net) == "PXN"
     return table.graph.net(net).dev, relayed

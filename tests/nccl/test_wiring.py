@@ -1,5 +1,6 @@
 """The wiring of a communicator, found by kind of node, against the same found rank by rank."""
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -123,3 +124,31 @@ def test_only_what_is_asked_for_is_made():
         found.wiring.rings[found.comm.n_channels]
     with pytest.raises(KeyError):
         found.wiring.ring_routes[0, 0, 1]
+
+
+@pytest.mark.parametrize("faults", [["node0.nic0"], ["node0.nic7"], ["node1.nic3"],
+                                    ["node0.nic0", "node1.nic0"], ["node0.nic7", "node1.nic7"],
+                                    ["node0.nic0", "node1.nic5"]])  # fmt: skip
+def test_which_nic_is_dead_does_not_matter(faults: list[str]) -> None:
+    """Nobody sends through a CPU (the GPU without a NIC, and rings that change rails, go over
+    NVLink to the GPU beside a NIC), and the others have equally many channels each.
+    """
+    dead = ", ".join(f"{{nic: {name}}}" for name in faults)
+    found = job(f"{{machine: dgx-h100, nodes: 2, faults: [{dead}]}}")
+    topology, used = found.cluster.topology, Counter[str]()
+    for channel, ring in enumerate(found.wiring.rings):
+        for src, dst in zip(ring, (*ring[1:], ring[0]), strict=True):
+            if src // 8 == dst // 8:
+                continue
+            way = found.wiring.ring_routes[channel, src, dst]
+            ends = (np.array([src], np.int32), np.array([dst], np.int32))
+            routes = topology.router.routes(topology, *ends, np.array([channel]), way)
+            names = [topology.link_name(link) for link in routes.link.tolist()]
+            assert not any("cpu" in name for name in names), (way, names)
+            used += Counter(name for name in names if ".nic" in name and "->leaf" in name)
+    hosts = {name.partition(".")[0] for name in faults}
+    for host in hosts:
+        mine = [count for name, count in used.items() if name.startswith(host)]
+        assert len(mine) == 7
+        assert len(set(mine)) == 1
+    assert found.comm.n_channels == 28  # as NCCL counts from the fewest that any node has found
