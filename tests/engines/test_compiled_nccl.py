@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from netsim.engines import compiled, simpy
+from netsim.engines.compiled.groups import group_rows
 from netsim.program import Program, Timeline
 from tests.cli.command import netsim
 
@@ -33,3 +34,26 @@ def test_every_row_of_nccl_schedules(
     outcome = netsim(capsys, "expect", *arguments)
     assert outcome.code == 0, outcome.err
     assert seen
+
+
+def test_of_a_tree_only_nics_and_proxies_are_looked_at(capsys, monkeypatch) -> None:
+    """Memory has room for all that a NIC brings, however many messages are on their way."""
+    kinds: set[str] = set()
+    drawn: set[str] = set()
+
+    def seen(program: Program, engine: str = "auto", **options: object) -> Timeline:
+        del engine, options
+        links = program.links
+        used = np.unique(program.paths.link[program.paths.active]).tolist()
+        number = group_rows(program).number
+        drawn.update(links.kind(link) for link in used)
+        kinds.update(links.kind(link) for link in used if number[link] >= 0)
+        return compiled.run(program)
+
+    monkeypatch.setattr("netsim.timing.simulate", seen)
+    forced = ["--algo", "Tree", "--env", "NCCL_PROTO=LL128", "--fabric", "rail-optimized"]
+    arguments = ["dgx-h100", "all_reduce", "--nodes", 16, "--sizes", "4M", *forced]
+    outcome = netsim(capsys, "expect", *arguments)
+    assert outcome.code == 0, outcome.err
+    assert drawn >= {"hbm", "sm", "nvlink", "nic", "proxy"}
+    assert kinds <= {"nic", "proxy", "fabric"}
