@@ -85,7 +85,8 @@ class Exchange:
 
     def _kinds(self, end: int, make: Make) -> Ints:
         """The kind of row of every part by the block at one end; each different one is made once,
-        for its channel, a hop and the operation's share of the warps.
+        for its channel, a hop and the operation's share of the warps. Sends over one kind of link
+        all take one kind of way.
         """
         ends = self.ends
         _, which = distinct_rows([ends.channel, ends.copies, self.crowd[end], self._link])
