@@ -9,8 +9,8 @@ from netsim.errors import ScenarioError
 from netsim.presets import Preset, find_preset, is_path, preset_folder
 from netsim.results import Row
 from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all
+from netsim.scenario.settings import with_settings
 from netsim.scenario.slots import slow_slots
-from netsim.yamlio.overrides import apply_overrides
 from netsim.yamlio.source import Source, read_source
 
 
@@ -29,7 +29,7 @@ def find_scenario(name: str) -> Preset:
 
 def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     """A scenario file with `KEY=VALUE` settings applied, named after its file if it has no name."""
-    source = apply_overrides(read_source(path), settings)
+    source = with_settings(read_source(path), settings)
     if source.data.get("name") is not None:
         return source
     return replace(source, data={"name": path.stem, **source.data})

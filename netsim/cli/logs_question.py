@@ -15,7 +15,6 @@ from netsim.prepared import Prepared
 from netsim.runs import find_scenario, load_source
 from netsim.scenario.clusters import node_count
 from netsim.topology.load import load_machine
-from netsim.yamlio.overrides import apply_overrides
 from netsim.yamlio.source import Source
 
 
@@ -32,7 +31,7 @@ def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...
     """The scenario for a run, and what was taken from the log."""
     if question.scenario is not None:
         found = find_scenario(question.scenario)
-        source = apply_overrides(load_source(found.path), question.given.settings)
+        source = load_source(found.path, question.given.settings)
         if "sweep" in source.data:
             raise InputError(f"{found.path}: a log is held against one cell, not a sweep")
         return source, ()

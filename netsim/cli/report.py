@@ -19,9 +19,9 @@ from netsim.report.build import PICTURES
 from netsim.results.folder import RESULTS
 from netsim.results.merged import read_manifest
 from netsim.scenario.cells import Cell, expand_all
+from netsim.scenario.settings import with_settings
 from netsim.topology.build import build_cluster
 from netsim.trace import write_links
-from netsim.yamlio.overrides import apply_overrides
 from netsim.yamlio.source import parse_source
 
 MOST_ROWS = 1_000_000  # rows simulated again to confirm sensitivities: a report should be quick
@@ -131,7 +131,7 @@ def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, A
 def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
     """A cell of the run, from the scenario as it was."""
     source = parse_source(str(manifest["text"]), str(manifest["file"]))
-    source = apply_overrides(source, manifest.get("settings", []))
+    source = with_settings(source, manifest.get("settings", []))
     for cell in expand_all(source).cells:
         if cell.id == wanted:
             return cell
