@@ -19,7 +19,7 @@ from netsim.schedule import MARK, Fold, Schedule
 from netsim.topology import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
-KEPT, MOST_WAYS = 16, 1 << 14  # schedules whose ways a topology keeps, and ways of each
+KEPT, MOST_WAYS = 8, 1 << 12  # schedules whose ways a topology keeps, and ways of each
 
 
 def place(
