@@ -118,6 +118,8 @@ def test_the_end_that_a_batch_queue_asks_for_keeps_what_is_finished(whole: bytes
 @pytest.mark.parametrize("after", [0.0, 0.4, 1.2])
 def test_ctrl_c_while_workers_start_is_told_once(after: float) -> None:
     """A terminal interrupts all processes, and somebody presses it twice."""
+    many = ", ".join(map(str, range(8, 72)))  # so that it is not over by then
+    Path("sweep.yaml").write_text(SWEEP.replace("8, 10, 12, 14, 16", many))
     process = start("--jobs", 3)
     deadline = time.monotonic() + WAIT
     while not Path("out/journal.jsonl").exists():
