@@ -97,11 +97,14 @@ def rules_of(prepared: Prepared, found: Sequence[Tuned]) -> list[TunerRule]:
     """Rules for what was found at rising sizes; each holds up to the next size that was tried."""
     comm = prepared.jobs[0].comm
     function = COLLECTIVES[prepared.cell.scenario.collective.collective]
+    settings = comm.settings  # a number that the user's limits make is written out
+    limited = settings.min_channels is not None or settings.max_channels is not None
     sizes = [one.best.size_bytes or 0 for one in found]
     rules: list[TunerRule] = []
     for number, one in enumerate(found):
         last = sizes[number + 1] - 1 if number + 1 < len(found) else sizes[number]
-        wish = (one.candidate.algorithm, one.candidate.protocol, one.candidate.n_channels)
+        channels = one.best.channels if limited else one.candidate.n_channels
+        wish = (one.candidate.algorithm, one.candidate.protocol, channels)
         if rules and (rules[-1].algorithm, rules[-1].protocol, rules[-1].n_channels) == wish:
             rules[-1] = replace(rules[-1], most_bytes=last)
         else:

@@ -35,6 +35,10 @@ def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:
         typer.echo(_line(found[-1]))
     write_text(path, tuner_text(merged(old, rules_of(prepared, found))))
     typer.echo(f"wrote {path} (NCCL_TUNER_CONFIG_FILE of NCCL's example tuner plugin)", err=True)
+    variables = prepared.cell.scenario.nccl.env
+    if variables:
+        listed = " ".join(f"{name}={value}" for name, value in variables.items())
+        typer.echo(f"found with {listed}: set them there as well", err=True)
 
 
 def _line(one: Tuned) -> str:

@@ -118,6 +118,7 @@ def _path(found: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "The critical path, first to last"
     left_out = len(hops) - _HOPS
+    width = max(len(hop["name"]) for hop in hops) + 1
     for number, hop in enumerate(hops):
         if left_out > 0 and number == _HOPS // 2:
             yield f"  ... {left_out} more steps"
@@ -129,7 +130,7 @@ def _path(found: Mapping[str, Any]) -> Iterator[str]:
         where = f" on {hop['limit']}" if hop["limit"] and most in ("transfer", "sharing") else ""
         yield (
             f"  {time(hop['begin']):>10} {time(hop['end'] - hop['begin']):>10}"
-            f"  {hop['name']:<34}{rows:>9}  mostly {cause}{where}"
+            f"  {hop['name']:<{width}}{rows:>9}  mostly {cause}{where}"
         )
 
 

@@ -11,7 +11,7 @@ from netsim.cli.arguments import ScenarioName, Settings
 from netsim.cli.bar import bar_over
 from netsim.cli.outputs import write_outputs
 from netsim.cli.run_text import PRINTERS
-from netsim.cli.sweep_text import after_lines, refuse_invalid, worst
+from netsim.cli.sweep_text import after_lines, approximations, refuse_invalid, worst
 from netsim.cli.workers import (
     Dask,
     Jobs,
@@ -111,6 +111,8 @@ def command(
             written = [*tables, *write_outputs(cells, folder, engine)]
         for file in written:
             tell(f"wrote {file}")
+    for text in approximations(rows):
+        tell(text)
     for text in after_lines(expansion, rows, one) if part is None else ():
         tell(text)
     if verbose:
@@ -134,6 +136,9 @@ def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
         bar_over(len(tasks), job.quiet) as bar,
     ):
         progress = bar.task if helpers is None else _unseen
+        if results.discarded:
+            _tell(f"{results.discarded} rows of a run that did not end are dropped "
+                  "(--resume keeps them)")  # fmt: skip
         if results.failed:
             _tell(f"{results.failed} rows that failed are tried again")
         try:

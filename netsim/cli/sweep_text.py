@@ -10,11 +10,10 @@ from netsim.results import Row
 from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Expansion
 from netsim.sweep import CellError, effects
-from netsim.sweep.tables import base_rows, best_row, time_of
+from netsim.sweep.tables import CLEARLY, base_rows, best_row, time_of
 from netsim.units import format_size, format_time
 
 _MOST = 10
-CLEARLY = 1.005  # times as fast from which it is worth a word
 
 
 def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
@@ -52,7 +51,7 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
     cells = expansion.cells
     if len(cells) < 2:
         return
-    best = best_row(rows)
+    best = best_row(rows, expansion.sweep.base)
     if best is not None:
         where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
         chosen = {axis: value for axis, value in best.axes.items() if axis != SEED}
@@ -69,6 +68,17 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
         except NetsimError as error:
             why = str(error)
         yield f"axis {idle.axis} changed nothing: {why}"
+
+
+def approximations(rows: Sequence[Row]) -> Iterator[str]:
+    """How many rows are not simulated in every detail, and how far they may be off."""
+    found = [row for row in rows if row.approximation]
+    if found:
+        most = max(row.approximation_pct or 0.0 for row in found)
+        yield (
+            f"approximated: {len(found)} of {len(rows)} rows, at most {most:.2g} % off "
+            "(approximation, approximation_pct in results.csv)"
+        )
 
 
 def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:

@@ -131,7 +131,12 @@ def spoken(column: str, value: str) -> str:
     if name in _COUNTED and value.isdigit():
         many = f"{value} {_COUNTED[name]}{'' if value == '1' else 's'}"
         return f"{many} a node" if name == "gpus_per_node" else many
-    return f"{_SPOKEN.get(name, name.replace('_', ' '))} {value}"
+    return f"{_SPOKEN.get(name, in_words(name))} {value}"
+
+
+def in_words(name: str) -> str:
+    """The last part of a key as words; a variable of NCCL stays as it is set."""
+    return name if name.isupper() else name.replace("_", " ")
 
 
 def telling(values: Sequence[str]) -> list[str]:

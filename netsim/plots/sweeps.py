@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from netsim.plots.lines import AXIS, spoken
+from netsim.plots.lines import AXIS, in_words, spoken
 from netsim.plots.style import BLACK, BLUE, GREY, ORANGE, new_figure, time_axis, time_text, tint
 from netsim.units import format_size
 
@@ -199,4 +199,4 @@ def shown_size(table: pd.DataFrame) -> str:
 
 def short(axis: str) -> str:
     """The last part of an axis' key."""
-    return axis.removeprefix(AXIS).rpartition(".")[2].replace("_", " ")
+    return in_words(axis.removeprefix(AXIS).rpartition(".")[2])

@@ -46,6 +46,7 @@ class Folder:
     finished: dict[Key, Row] = field(default_factory=dict)
     timings: dict[Key, dict[str, Any]] = field(default_factory=dict)
     failed: int = 0  # rows of the journal with errors, which are not taken up
+    discarded: int = 0  # rows of a run that did not end, which nobody wanted to keep
     _synced: float = 0.0
 
     def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
@@ -111,6 +112,9 @@ def open_folder(
         if resume:
             _read(folder)
         else:
+            if not (path / RESULTS).exists():
+                journal.seek(0)
+                folder.discarded = sum(line.endswith("\n") for line in journal)
             journal.truncate(0)
             _remove_outputs(path)
         manifest = {"scenario": scenario, **(about or {})}

@@ -11,6 +11,7 @@ from netsim.results import AXIS, Row
 from netsim.scenario.axes import SEED
 
 PERCENTILES = (5, 25, 50, 75, 95)
+CLEARLY = 1.005  # times as fast from which it is worth a word
 
 
 def time_of(row: Row) -> float:
@@ -67,9 +68,10 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
     return _csv(lines)
 
 
-def best_row(rows: Iterable[Row]) -> Row | None:
+def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row | None:
     """The fastest row of the largest size; of cells without a size, the shortest step. Of cells
-    that differ in their seed only, the one in the middle stands for all.
+    that differ in their seed only, the one in the middle stands for all. What is not clearly faster
+    than the base line does not beat it.
     """
     good = [row for row in rows if row.status == "ok" and time_of(row)]
     largest = max((row.size_bytes or 0 for row in good), default=0)
@@ -79,7 +81,12 @@ def best_row(rows: Iterable[Row]) -> Row | None:
             key = tuple((axis, str(value)) for axis, value in row.axes.items() if axis != SEED)
             groups.setdefault(key, []).append(row)
     middle = [sorted(group, key=time_of)[(len(group) - 1) // 2] for group in groups.values()]
-    return min(middle, key=time_of, default=None)
+    best = min(middle, key=time_of, default=None)
+    if best is None or base is None:
+        return best
+    as_fast = [row for row in middle if time_of(row) <= time_of(best) * CLEARLY]
+    at_base = [row for row in as_fast if _place({**row.axes, **base}) == _place(row.axes)]
+    return min(at_base, key=time_of, default=best)
 
 
 def _csv(lines: Iterable[Sequence[object]]) -> str:
