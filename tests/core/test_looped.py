@@ -168,10 +168,10 @@ def test_chunks_grow_where_nothing_else_fits(monkeypatch) -> None:
     assert coarse.uncertainty > 0
 
 
-def test_sends_of_a_thousand_nodes_are_refused_before_they_are_planned(monkeypatch) -> None:
+def test_sends_that_are_too_many_to_fold_are_refused_before_they_are_planned(monkeypatch) -> None:
     monkeypatch.setattr("netsim.budget.available_memory", lambda: 24 * 10**9)
     message = (
-        r"about 1\.3e\+08 rows would take 67 GB of memory, but 24 GB are free .* about 4\d+ ranks"
+        r"about 8\.6e\+09 rows would take 4295 GB of memory, but 24 GB are free .* about 4\d+ ranks"
     )
     with pytest.raises(ScenarioError, match=message):
-        prepared_of("dgx-h100", "alltoall", 1024, "auto", 8, "1G", ())
+        prepared_of("dgx-h100", "alltoall", 8192, "auto", 8, "1G", ())
