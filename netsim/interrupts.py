@@ -98,3 +98,17 @@ def listen() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Nobody else's handlers stay (a package that sets its own when it is imported)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)

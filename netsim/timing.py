@@ -296,4 +296,6 @@ class Runs:
     def _key(self, loops: int, grain: int) -> tuple[object, ...]:
         like = self.work.like
         same = (loops, grain) if like is None else like(loops, grain)
-        return same, self.bench.engine, self.bench.launch.kernel
+        bench = self.bench  # on links that may not be the job's own: what if they were faster?
+        where = bench.topology.memory.setdefault("where", object())
+        return same, where, bench.engine, bench.launch.kernel

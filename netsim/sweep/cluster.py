@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from netsim.errors import InputError, NetsimError
-from netsim.interrupts import held
+from netsim.interrupts import handlers_kept, held
 from netsim.sweep.orders import VERSION, Answer, Order, fulfil
 from netsim.sweep.work import Fulfilled, died
 
@@ -166,7 +166,8 @@ def _quiet() -> None:
 
 def _imported(name: str) -> Any:
     try:
-        return import_module(name)
+        with handlers_kept():  # dask_jobqueue ends the process at Ctrl-C, without a word
+            return import_module(name)
     except ImportError:
         raise InputError(
             f"--dask needs the package {name}", hint="pip install 'netsim[dask]'"

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from netsim.interrupts import deaf, held
+from netsim.interrupts import deaf, handlers_kept, held
+
+
+@pytest.fixture(autouse=True)
+def _usual() -> Iterator[None]:
+    """Python's own handler, whatever packages that other tests imported have put in its place."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt() -> None:
@@ -135,3 +143,12 @@ def test_an_interrupt_that_vanishes_in_a_callback_is_raised_again_and_only_once(
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "vanished\ntold once\n"
+
+
+def test_packages_that_listen_themselves_are_not_heard() -> None:
+    usual = signal.getsignal(signal.SIGTERM)
+    with handlers_kept():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is usual
