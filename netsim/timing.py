@@ -208,8 +208,7 @@ class Runs:
     @property
     def few(self) -> tuple[int, int]:
         """Loops of the runs that tell how operations overlap. Shorter calls have as many."""
-        least = self.plan.shortest
-        return least, 2 * least
+        return self.plan.shortest, 2 * self.plan.shortest
 
     def __getitem__(self, run: tuple[int, int]) -> Alone:
         key, told = self._key(*run), self.work.told
