@@ -110,7 +110,10 @@ def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
         calls = [cell.looped(size) for cell in prepared]
         if max(call.rows(call.loops) for call in calls) <= LARGEST:
             return size
-    raise InputError(f"{LARGEST:,} rows are the most that a report explains")
+    raise InputError(
+        f"every size has more than {LARGEST:,} rows, the most that a report explains",
+        hint="netsim explain takes the scenario with --set for one cell, however large",
+    )
 
 
 def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, Any]:

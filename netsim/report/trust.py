@@ -47,7 +47,9 @@ def _validation(text: str) -> str:
 def _approximations(rows: pd.DataFrame) -> list[str]:
     """Rows whose time is not of every loop or operation, and how far that may be off."""
     lines = []
-    kinds = rows["approximation"].astype(str).str.replace(r"\d+", "some", regex=True)
+    kinds = rows["approximation"].astype(str)
+    for counts, words in ((r"\d+ of \d+ loops", "fewer loops"), (r"\d+", "some")):
+        kinds = kinds.str.replace(counts, words, regex=True)
     for kind, some in rows.groupby(kinds, sort=False):
         worst = pd.to_numeric(some["approximation_pct"], errors="coerce").max()
         most = "" if blank(worst) else f", at most {worst:.2g} % off"
