@@ -10,7 +10,7 @@ from netsim.results import Row
 from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Expansion
 from netsim.sweep import CellError, effects
-from netsim.sweep.tables import CLEARLY, base_rows, best_row, time_of
+from netsim.sweep.tables import CLEARLY, base_rows, best_row, time_of, without_seed
 from netsim.units import format_size, format_time
 
 _MOST = 10
@@ -54,8 +54,7 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
     best = best_row(rows, expansion.sweep.base)
     if best is not None:
         where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
-        chosen = {axis: value for axis, value in best.axes.items() if axis != SEED}
-        line = f"best{where}: {named(chosen)}, {format_time(time_of(best) / 1e6)}"
+        line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
         line += " (median over seeds)" if SEED in best.axes else ""
         base = expansion.sweep.base
         other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None

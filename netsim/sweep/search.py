@@ -16,19 +16,16 @@ from typing import Any
 
 from netsim.errors import InputError
 from netsim.results import Folder, Row
-from netsim.scenario.axes import SEED
 from netsim.scenario.cells import Cell
 from netsim.sweep.bills import COLUMNS, bill
 from netsim.sweep.constraints import FIGURES, Constraints
-from netsim.sweep.tables import time_of
+from netsim.sweep.tables import Place, place_of, time_of, without_seed
 from netsim.sweep.tasks import Task, engine_for
 from netsim.sweep.work import Workers, run_tasks
 
 EXHAUSTIVE = 400  # choices up to which all are simulated
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")
 LARGER_IS_BETTER = ("busbw_GBps",)
-
-Key = tuple[tuple[str, str], ...]  # a choice by its axes
 
 
 @dataclass(frozen=True)
@@ -77,11 +74,12 @@ class Search:
     @cached_property
     def choices(self) -> list[Choice]:
         """What can be chosen, in the order of the cells."""
-        found: dict[Key, list[Cell]] = {}
+        found: dict[Place, list[Cell]] = {}
         for cell in self.cells:
-            found.setdefault(_key(_chosen(cell.axes)), []).append(cell)
+            found.setdefault(place_of(without_seed(cell.axes)), []).append(cell)
         return [
-            Choice(_chosen(cells[0].axes), tuple(map(_task, cells))) for cells in found.values()
+            Choice(without_seed(cells[0].axes), tuple(map(_task, cells)))
+            for cells in found.values()
         ]
 
     @cached_property
@@ -104,11 +102,6 @@ class Search:
 
 def _task(cell: Cell) -> Task:
     return Task(cell, max(cell.scenario.workload.size_list()))
-
-
-def _chosen(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """The axes that are choices: nobody chooses a seed."""
-    return {axis: value for axis, value in axes.items() if axis != SEED}
 
 
 def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:
@@ -169,23 +162,23 @@ class _Sampler:
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
         sampler = self._optuna.samplers.TPESampler(seed=seed)
         self._study = self._optuna.create_study(sampler=sampler)
-        self._choices = {_key(choice.axes): choice for choice in search.choices}
+        self._choices = {place_of(choice.axes): choice for choice in search.choices}
         self._axes = {
             axis: list(dict.fromkeys(str(choice.axes[axis]) for choice in search.choices))
             for axis in search.choices[0].axes
         }
-        self._asked: dict[Key, Any] = {}
-        self.seen: dict[Key, Trial] = {}
+        self._asked: dict[Place, Any] = {}
+        self.seen: dict[Place, Trial] = {}
 
     def ask(self, count: int) -> list[Choice]:
         """So many choices that were not tried yet; fewer, where the sampler insists on others."""
-        batch: dict[Key, Choice] = {}
+        batch: dict[Place, Choice] = {}
         for _ in range(20 * len(self._choices)):  # it may ask for one again and again
             if len(batch) == count:
                 break
             asked = self._study.ask()
             axes = {a: asked.suggest_categorical(a, values) for a, values in self._axes.items()}
-            key = _key(axes)
+            key = place_of(axes)
             if key in self.seen:
                 self._report(asked, self.seen[key])
             elif key in batch or key not in self._choices:  # left out by a condition
@@ -196,7 +189,7 @@ class _Sampler:
 
     def tell(self, trial: Trial) -> None:
         """What came of a choice."""
-        key = _key(trial.choice.axes)
+        key = place_of(trial.choice.axes)
         self.seen[key] = trial
         self._report(self._asked.pop(key), trial)
 
@@ -206,10 +199,6 @@ class _Sampler:
             self._study.tell(asked, value)
         else:
             self._study.tell(asked, state=self._optuna.trial.TrialState.FAIL)
-
-
-def _key(axes: Mapping[str, Any]) -> Key:
-    return tuple(sorted((axis, str(value)) for axis, value in axes.items()))
 
 
 def _optuna() -> Any:

@@ -13,6 +13,8 @@ from netsim.scenario.axes import SEED
 PERCENTILES = (5, 25, 50, 75, 95)
 CLEARLY = 1.005  # times as fast from which it is worth a word
 
+Place = tuple[tuple[str, str], ...]
+
 
 def time_of(row: Row) -> float:
     """The time of a row in µs: of an operation, or of a training step; 0 where there is none."""
@@ -23,17 +25,23 @@ def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, i
     """For every row by (cell, size), the one it is compared with: the same cell, but for the axes
     that the base line gives values.
     """
-    known = {(_place(row.axes), row.size_bytes): row for row in rows if time_of(row)}
+    known = {(place_of(row.axes), row.size_bytes): row for row in rows if time_of(row)}
     found = {}
     for row in rows:
-        other = known.get((_place({**row.axes, **base}), row.size_bytes))
+        other = known.get((place_of({**row.axes, **base}), row.size_bytes))
         if time_of(row) and other is not None:
             found[row.cell, row.size_bytes or 0] = other
     return found
 
 
-def _place(axes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def place_of(axes: Mapping[str, Any]) -> Place:
+    """Values of axes as a key: where a cell lies."""
     return tuple(sorted((key, str(value)) for key, value in axes.items()))
+
+
+def without_seed(axes: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes that are choices: nobody chooses a seed."""
+    return {axis: value for axis, value in axes.items() if axis != SEED}
 
 
 def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, Any]) -> str:
@@ -75,17 +83,16 @@ def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row 
     """
     good = [row for row in rows if row.status == "ok" and time_of(row)]
     largest = max((row.size_bytes or 0 for row in good), default=0)
-    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    groups: dict[Place, list[Row]] = {}
     for row in good:
         if (row.size_bytes or 0) == largest:
-            key = tuple((axis, str(value)) for axis, value in row.axes.items() if axis != SEED)
-            groups.setdefault(key, []).append(row)
+            groups.setdefault(place_of(without_seed(row.axes)), []).append(row)
     middle = [sorted(group, key=time_of)[(len(group) - 1) // 2] for group in groups.values()]
     best = min(middle, key=time_of, default=None)
     if best is None or base is None:
         return best
     as_fast = [row for row in middle if time_of(row) <= time_of(best) * CLEARLY]
-    at_base = [row for row in as_fast if _place({**row.axes, **base}) == _place(row.axes)]
+    at_base = [row for row in as_fast if place_of({**row.axes, **base}) == place_of(row.axes)]
     return min(at_base, key=time_of, default=best)
 
 
