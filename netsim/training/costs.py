@@ -16,7 +16,6 @@ from netsim.expect.plans import nccl_plan
 from netsim.expect.settings import Wishes
 from netsim.explain.parameters import link_kinds
 from netsim.looped import Looped, looped_nccl
-from netsim.nccl.mechanism import Mechanism
 from netsim.nccl.plan import Planned
 from netsim.nccl.schedules import Plan, with_blocks
 from netsim.program import place
@@ -71,7 +70,6 @@ class Costs:
     known: dict[Key, Coarse] = field(default_factory=dict)
     times: dict[Key, Timed] = field(default_factory=dict)
     jobs: dict[Key, Job] = field(default_factory=dict)
-    blocks: dict[Mechanism, Topology] = field(default_factory=dict)
     patterns: dict[Group, tuple[Key, Key]] = field(default_factory=dict)
 
     def __call__(self, task: Task, group: Group) -> Coarse:
@@ -87,7 +85,7 @@ class Costs:
         """
         kept = {key: made for key, made in self.known.items() if kind not in self.crossed[key]}
         crossed = {key: self.crossed[key] for key in kept}
-        return replace(self, topology=topology, known=kept, crossed=crossed, times={}, blocks={})
+        return replace(self, topology=topology, known=kept, crossed=crossed, times={})
 
     def _places(self, group: Group) -> Key:
         """What groups over the same places of equal hosts have in common."""
@@ -129,7 +127,7 @@ class Costs:
 
     def _made(self, task: Task, group: Group) -> tuple[Coarse, frozenset[str]]:
         job, collective = self._job(group), _collective(task, len(group))
-        topology = self._on_blocks(job.mechanism)
+        topology = with_blocks(self.topology or self.cluster.topology, job.mechanism)
         plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
         key = (self._ways(group), task.collective, task.nbytes, task.dtype)
         if key not in self.times:
@@ -150,13 +148,6 @@ class Costs:
             channels=chosen.n_channels, approximation=timed.approximation,
         )  # fmt: skip
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
-
-    def _on_blocks(self, mechanism: Mechanism) -> Topology:
-        """The topology with blocks: one and the same, so that sizes tell each other of runs."""
-        if mechanism not in self.blocks:
-            own = self.topology or self.cluster.topology
-            self.blocks[mechanism] = with_blocks(own, mechanism)
-        return self.blocks[mechanism]
 
     def _part_of_sms(self, chosen: Planned) -> float:
         """What the channels of a collective take from kernels beside it."""
