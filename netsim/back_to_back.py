@@ -12,10 +12,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.engines import ends_of_operations
+from netsim.engines import Simulator, ends_of_operations
 from netsim.metrics.ends import moves, receivers, senders
 from netsim.periodic import AGREE, LONGEST_PERIOD, steady
-from netsim.program import Operations, Program, Timeline, operations
+from netsim.program import Program, Timeline, operations
 from netsim.schedule import Launch, Schedule
 
 SAME_INSTANT = 1e-12
@@ -26,6 +26,7 @@ FEW_ROWS = 100_000  # of operations repeated, beyond which only the fewest are
 MANY_ROWS = 300_000  # of the fewest repeated, beyond which one that ends `TOGETHER` is enough
 MOST_ROWS = 30_000_000  # of operations repeated; larger ones are simulated alone
 TOGETHER = 1e-3  # part of the time between the first rank's end and the last one's
+_PART = 1 << 18  # rows
 MEAN = "mean of operations back to back"
 ALONE = "one operation alone"
 
@@ -43,15 +44,27 @@ class Period:
 
 @dataclass(frozen=True)
 class BackToBack:
-    """Operations of a program in a row. `first` is when every rank ends one that begins at once on
-    all of them, `busy` are the ranks that do anything.
-    """
+    """Operations in a row, each like one that begins at once on all ranks."""
 
-    program: Program
-    first: Floats
-    busy: NDArray[np.int64]
+    alone: "Alone"
     launch: Launch
     engine: str = "auto"
+
+    @property
+    def program(self) -> Program:
+        """One of them."""
+        return self.alone.program
+
+    @property
+    def busy(self) -> NDArray[np.int64]:
+        """The ranks that do anything."""
+        return self.alone.busy
+
+    @cached_property
+    def first(self) -> Floats:
+        """When every rank ends the first one."""
+        ends: Floats = self.alone.ends.max(axis=0)
+        return ends
 
     @property
     def are_few(self) -> bool:
@@ -70,13 +83,12 @@ class BackToBack:
         least = MANY_ROWS if found.uncertainty <= TOGETHER else MOST_ROWS
         if REPEATS[0] * len(self.program) > least:
             return found
-        many = operations(self.program, REPEATS[0], self.launch)
-        apart = self._apart(many) if self.are_apart else None
-        return self._in_a_row(many) if apart is None else apart
+        apart = self._apart() if self.are_apart else None
+        return self._in_a_row() if apart is None else apart
 
-    def _in_a_row(self, many: Operations) -> Period:
+    def _in_a_row(self) -> Period:
         """The period of several operations that are simulated together."""
-        found = Period(0.0)
+        many, found = operations(self.program, REPEATS[0], self.launch), Period(0.0)
         for times in self._repeats:
             many = replace(many, launched=self.launch.times(times, many.ranks))
             found = of_many(ends_of_operations(many, self.engine)[:, self.busy])
@@ -84,18 +96,18 @@ class BackToBack:
                 break
         return found
 
-    def _apart(self, many: Operations) -> Period | None:
+    def _apart(self) -> Period | None:
         """The period of operations that follow from the one before alone. If one takes equally long
         on all ranks, all further ones begin as it did. None if they overlap, or the host holds up.
         """
-        row, found = [self.launch.times(1, many.ranks)[0] + self.first], Period(0.0)
+        ranks = self.program.schedule.ranks
+        row, found = [self.launch.times(1, ranks)[0] + self.first], Period(0.0)
         for times in self._repeats:
-            launched = self.launch.times(times, many.ranks)
+            launched = self.launch.times(times, ranks)
             for begin in launched[len(row) :]:
                 if not self._is_over(row[-1]) or (begin > row[-1])[self.busy].any():
                     return None
-                one = replace(many, launched=np.maximum(row[-1], begin)[None])
-                row.append(ends_of_operations(one, self.engine)[0])
+                row.append(self._next(np.maximum(row[-1], begin)))
                 added = (row[-1] - row[-2])[self.busy]
                 seconds = float(added.mean())
                 if np.ptp(added) <= AGREE * seconds and seconds >= self.launch.period:
@@ -104,6 +116,13 @@ class BackToBack:
             if not found.approximation:
                 break
         return found
+
+    def _next(self, launched: Floats) -> Floats:
+        """When every rank ends an operation that is launched on it at a time of its own."""
+        begins = launched + self.launch.kernel
+        timeline = self.alone.simulator.timeline(begins)
+        ended: Floats = ends_of(self.program, timeline).max(axis=0)
+        return np.maximum(begins, ended)  # who does nothing ends, too
 
     @property
     def _repeats(self) -> Iterator[int]:
@@ -124,6 +143,7 @@ class Alone:
     program: Program
     timeline: Timeline
     ends: Floats
+    simulator: Simulator
 
     @cached_property
     def busy(self) -> NDArray[np.int64]:
@@ -139,9 +159,11 @@ class Alone:
 
 def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     """The ranks that do anything at all; everyone, where nobody does."""
-    moving, busy = moves(schedule), np.zeros(schedule.ranks, bool)
-    for _, rank in (senders(schedule, moving), receivers(schedule, moving)):
-        busy[rank] = True
+    busy = np.zeros(schedule.ranks, bool)
+    for rows in _in_parts(len(schedule)):
+        moving = moves(schedule, rows)
+        for _, rank in (senders(schedule, moving), receivers(schedule, moving)):
+            busy[rank] = True
     if not busy.any():
         return np.arange(schedule.ranks)
     if schedule.fold is None:
@@ -155,22 +177,26 @@ def ends_of(program: Program, timeline: Timeline) -> Floats:
     """When each channel (first axis) of each rank is done: all that the rank sends has left, all
     that it receives has arrived.
     """
-    schedule, rows = program.schedule, np.arange(len(program))
-    channel = schedule.style_column("channel").astype(np.int64)
-    ends = np.zeros((int(channel.max(initial=0)) + 1, schedule.ranks))
-    sent, sender = senders(schedule, rows)
-    np.maximum.at(ends.reshape(-1), _place(schedule, channel[sent], sender), timeline.end[sent])
-    received, receiver = receivers(schedule, rows)
-    arrival = timeline.end[received] + program.path_latency[program.path[received]]
-    np.maximum.at(ends.reshape(-1), _place(schedule, channel[received], receiver), arrival)
+    schedule, latency = program.schedule, program.path_latency
+    first = np.array([style.channel for style in schedule.styles], np.int64) * schedule.ranks
+    ends = np.zeros((int(first.max(initial=0)) // schedule.ranks + 1, schedule.ranks))
+
+    def note(row: NDArray[np.int64], rank: NDArray[np.int32], when: Floats) -> None:
+        place = first[schedule.style[row]] + schedule.stand_in(rank)
+        np.maximum.at(ends.reshape(-1), place, when)
+
+    for rows in _in_parts(len(program)):
+        row, sender = senders(schedule, rows)
+        note(row, sender, timeline.end[row])
+        row, receiver = receivers(schedule, rows)
+        note(row, receiver, timeline.end[row] + latency[program.path[row]])
     return ends
 
 
-def _place(
-    schedule: Schedule, channel: NDArray[np.int64], rank: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Where a table of channels and ranks has those that stand for some ranks."""
-    return channel * schedule.ranks + schedule.stand_in(rank)
+def _in_parts(rows: int) -> Iterator[NDArray[np.int64]]:
+    """All rows, so many at a time that what is made of them stays in the processor's caches."""
+    for start in range(0, rows, _PART):
+        yield np.arange(start, min(start + _PART, rows))
 
 
 def in_step(ends: Floats) -> bool:

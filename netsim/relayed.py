@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from netsim.back_to_back import REPEATS, Alone, Period, busy_ranks, ends_of, in_step, of_many
 from netsim.collectives import Collective, Relay, build
 from netsim.collectives.relay import Laps
-from netsim.engines import simulate
+from netsim.engines import simulate, simulator
 from netsim.metrics.bound import Causes, narrowest_kind
 from netsim.metrics.links import link_amounts, use_of
 from netsim.program import Program, place
@@ -70,9 +70,10 @@ def relayed(
 
 def time_relayed(bench: Bench, work: Relayed) -> Timing:
     """The time of an operation of which a few steps are written."""
-    timeline = simulate(work.program, bench.engine, progress=bench.progress)
+    runs = simulator(work.program, bench.engine)
+    timeline = runs.timeline(progress=bench.progress)
     ends = replayed(work.relay, work.costs, np.zeros(work.relay.ranks)) + bench.launch.kernel
-    first = Alone(work.schedule, work.program, timeline, ends[None])
+    first = Alone(work.schedule, work.program, timeline, ends[None], runs)
     amounts = link_amounts(work.program, _times(work))
     use = use_of(work.program, amounts, float(ends.max()) - bench.launch.kernel)
     timing = bench.timing_of(first, _period(bench, work, ends), use)

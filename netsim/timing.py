@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.back_to_back import MOST_ROWS, Alone, BackToBack, Period, ends_of, in_step
-from netsim.engines import choose, simulate
+from netsim.engines import choose, simulator
 from netsim.looped import Looped
 from netsim.metrics.bound import Causes
 from netsim.metrics.links import LinkUse, extended_use, link_amounts, link_use, same_links
@@ -88,8 +88,10 @@ class Bench:
     def alone(self, schedule: Schedule) -> Alone:
         """Simulate one operation from standstill."""
         program = self.placed(schedule)
-        timeline = simulate(program, self.engine, progress=self.progress)
-        return Alone(schedule, program, timeline, ends_of(program, timeline) + self.launch.kernel)
+        runs = simulator(program, self.engine)
+        timeline = runs.timeline(progress=self.progress)
+        ends = ends_of(program, timeline) + self.launch.kernel
+        return Alone(schedule, program, timeline, ends, runs)
 
     def placed(self, schedule: Schedule) -> Program:
         """A schedule on the links of this place."""
@@ -120,16 +122,12 @@ class Bench:
             return Period(launch.host + float(ends.max()))
         if self.starts_together and in_step(ends):
             return Period(max(float(ends.max()), launch.period))
-        return self._row(alone, launch).period()
-
-    def _row(self, alone: Alone, launch: Launch) -> BackToBack:
-        first = alone.ends.max(axis=0)
-        return BackToBack(alone.program, first, alone.busy, launch, self.engine)
+        return BackToBack(alone, launch, self.engine).period()
 
     def _period_in_full(self, alone: Alone, found: Estimate, runs: Runs) -> Period:
         """The period of a call of which all loops were simulated."""
         together = self.starts_together and in_step(alone.by_rank)
-        row = self._row(alone, self.launch)
+        row = BackToBack(alone, self.launch, self.engine)
         few = self.single or together or row.are_few or row.are_apart
         if few or found.grain > 1 or runs.work.loops < ENOUGH * runs.few[-1]:
             period = runs.period(found.loops, found.grain)

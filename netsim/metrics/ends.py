@@ -43,10 +43,11 @@ def _spelled_out(
     return everyone[order], np.concatenate([end[plain], member.astype(np.int32)])[order]
 
 
-def moves(schedule: Schedule) -> NDArray[np.int64]:
-    """All rows that do anything."""
+def moves(schedule: Schedule, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Those of some rows (of all) that do anything."""
     kinds = (TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE)
-    return np.flatnonzero(_of_kinds(schedule, np.arange(len(schedule)), *kinds))
+    rows = np.arange(len(schedule)) if rows is None else rows
+    return rows[_of_kinds(schedule, rows, *kinds)]
 
 
 def _of_kinds(schedule: Schedule, rows: NDArray[np.int64], *kinds: int) -> NDArray[np.bool_]:

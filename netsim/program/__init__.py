@@ -1,9 +1,17 @@
 """Programs: schedules placed on topologies, ready to be simulated; and the Timeline of a run."""
 
+from netsim.lazy import promised
 from netsim.program.operations import Operations, operations
 from netsim.program.place import place
 from netsim.program.rows import LinkTable, Paths, Program, Timeline
 from netsim.program.ways import PlacementError
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from netsim.program import beginnings
+
+__getattr__ = promised(__name__, "beginnings")
 
 __all__ = [
     "LinkTable",
@@ -12,6 +20,7 @@ __all__ = [
     "PlacementError",
     "Program",
     "Timeline",
+    "beginnings",
     "operations",
     "place",
 ]

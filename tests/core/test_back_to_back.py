@@ -34,6 +34,12 @@ def simulated(monkeypatch) -> list[int]:
         runs.append(len(many.launched))
         return ends_of_operations(many, engine)
 
+    def after_another(row: BackToBack, launched: np.ndarray):
+        runs.append(1)
+        return follow(row, launched)
+
+    follow = BackToBack._next
+    monkeypatch.setattr(BackToBack, "_next", after_another)
     monkeypatch.setattr(back_to_back, "ends_of_operations", noted)
     return runs
 
@@ -80,8 +86,7 @@ def test_each_that_does_not_overlap_is_simulated_once(simulated, monkeypatch) ->
 def one_after_the_other(launch: Launch, root: int = 0) -> BackToBack:
     schedule = build(Collective("broadcast", 6, 250_000, 4, root=root), "binomial")
     bench = Bench(switch(6, 50e9, 1e-6), np.arange(6, dtype=np.int32), launch)
-    alone = bench.alone(schedule)
-    return BackToBack(alone.program, alone.ends.max(axis=0), busy_ranks(schedule), launch)
+    return BackToBack(bench.alone(schedule), launch)
 
 
 @pytest.mark.parametrize("kernel", [0.0, 10e-6, 39e-6, 41e-6, 90e-6])

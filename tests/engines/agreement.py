@@ -5,6 +5,7 @@ an amount by millions, and a row that crawls at its end shows it in its time. Th
 adding up can agree better than the definition agrees with itself after such a change of input.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -13,6 +14,7 @@ import numpy as np
 from netsim.engines import compiled, simpy
 from netsim.errors import StalledError
 from netsim.program import Program, Timeline
+from netsim.program.beginnings import released
 
 RELATIVE = 1e-9
 ROUNDING = 4e-16  # two bits of the last place
@@ -60,3 +62,14 @@ def assert_agreement(program: Program) -> None:
     """Every row to 1e-9, or as well as rounding lets anyone know it."""
     off = disagreement(program)
     assert off <= RELATIVE or off <= MARGIN * own_spread(program), off
+
+
+def watched(note: Callable[[Program], None]) -> Callable[..., compiled.Simulator]:
+    """In the place of `netsim.engines.simulator`: every program is noted before it is simulated."""
+
+    class Watched(compiled.Simulator):
+        def timeline(self, begins: np.ndarray | None = None, **options: object) -> Timeline:
+            note(self.program if begins is None else released(self.program, begins))
+            return super().timeline(begins, **options)
+
+    return lambda program, engine="auto": Watched(program)

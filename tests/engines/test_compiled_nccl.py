@@ -5,8 +5,9 @@ import pytest
 
 from netsim.engines import compiled, simpy
 from netsim.engines.compiled.groups import group_rows
-from netsim.program import Program, Timeline
+from netsim.program import Program
 from tests.cli.command import netsim
+from tests.engines.agreement import watched
 
 CASES = [
     ("dgx-h100", "all_reduce", 4, "64M"),
@@ -21,15 +22,13 @@ def test_every_row_of_nccl_schedules(
 ) -> None:
     seen = []
 
-    def both(program: Program, engine: str = "auto", **options: object) -> Timeline:
-        del engine, options
+    def both(program: Program) -> None:
         expected, got = simpy.run(program), compiled.run(program)
         np.testing.assert_allclose(got.start, expected.start, rtol=1e-9, atol=0)
         np.testing.assert_allclose(got.end, expected.end, rtol=1e-9, atol=0)
         seen.append(len(program))
-        return expected
 
-    monkeypatch.setattr("netsim.timing.simulate", both)
+    monkeypatch.setattr("netsim.timing.simulator", watched(both))
     arguments = [machine, collective, "--nodes", nodes, "--sizes", size, "--format", "csv"]
     outcome = netsim(capsys, "expect", *arguments)
     assert outcome.code == 0, outcome.err
@@ -41,16 +40,14 @@ def test_of_a_tree_only_nics_and_proxies_are_looked_at(capsys, monkeypatch) -> N
     kinds: set[str] = set()
     drawn: set[str] = set()
 
-    def seen(program: Program, engine: str = "auto", **options: object) -> Timeline:
-        del engine, options
+    def seen(program: Program) -> None:
         links = program.links
         used = np.unique(program.paths.link[program.paths.active]).tolist()
         number = group_rows(program).number
         drawn.update(links.kind(link) for link in used)
         kinds.update(links.kind(link) for link in used if number[link] >= 0)
-        return compiled.run(program)
 
-    monkeypatch.setattr("netsim.timing.simulate", seen)
+    monkeypatch.setattr("netsim.timing.simulator", watched(seen))
     forced = ["--algo", "Tree", "--env", "NCCL_PROTO=LL128", "--fabric", "rail-optimized"]
     arguments = ["dgx-h100", "all_reduce", "--nodes", 16, "--sizes", "4M", *forced]
     outcome = netsim(capsys, "expect", *arguments)

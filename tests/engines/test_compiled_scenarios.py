@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from netsim.engines import compiled
-from netsim.program import Program, Timeline
+from netsim.program import Program
 from netsim.runs import checked_cells, load_source
 from netsim.scenario.training import Training
 from netsim.simulate import prepare, simulate_size
-from tests.engines.agreement import assert_agreement
+from tests.engines.agreement import assert_agreement, watched
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 SMALL = 64 << 10  # bytes, in which also large machines take few rows
@@ -21,14 +20,12 @@ MOST = 5_000  # rows, to keep the plain engine's time short
 def test_every_row_of_a_shipped_scenario(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     compared, left_out = [], []
 
-    def both(program: Program, engine: str = "auto", **options: object) -> Timeline:
-        del engine, options
+    def both(program: Program) -> None:
         if len(program) <= MOST:
             assert_agreement(program)
         (compared if len(program) <= MOST else left_out).append(len(program))
-        return compiled.run(program)
 
-    monkeypatch.setattr("netsim.timing.simulate", both)
+    monkeypatch.setattr("netsim.timing.simulator", watched(both))
     for cell in checked_cells(load_source(file, SMALLER.get(file.stem, []))):
         if isinstance(cell.scenario.workload, Training):
             pytest.skip("a step has more rows than the plain engine takes in a test")

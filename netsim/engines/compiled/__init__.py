@@ -3,6 +3,6 @@
 It shares no solving code with the engine that defines the model, and is checked against it.
 """
 
-from netsim.engines.compiled.engine import run, run_operations
+from netsim.engines.compiled.engine import Simulator, run, run_operations
 
-__all__ = ["run", "run_operations"]
+__all__ = ["Simulator", "run", "run_operations"]

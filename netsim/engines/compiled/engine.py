@@ -1,16 +1,20 @@
 """Running a Program on the compiled engine: set up its arrays, let it run, report on it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netsim.engines.compiled.agenda import empty_agenda, grown, places_for
 from netsim.engines.compiled.attended import attended
-from netsim.engines.compiled.followers import followers_of
+from netsim.engines.compiled.followers import Followers, followers_of
 from netsim.engines.compiled.groups import Grouping, group_rows
 from netsim.engines.compiled.loop import MORE_ALARMS, MORE_SEATS, STALLED, advance_rows
-from netsim.engines.compiled.memory import give_back, untouched
+from netsim.engines.compiled.memory import keep_freed, untouched
 from netsim.engines.compiled.queue import empty_queue, longer
 from netsim.engines.compiled.state import (
     CHANGE,
@@ -24,35 +28,68 @@ from netsim.engines.compiled.state import (
     Rows,
 )
 from netsim.engines.stalled import stalled
-from netsim.program import Operations, Program, Timeline
+from netsim.program import Operations, Program, Timeline, beginnings
 
+Floats = NDArray[np.float64]
 Progress = Callable[[int, int, float], None]
 
 _PLACES = 1 << 10  # seats and alarms to begin with
+MANY = 1_000_000  # rows for which memory that is freed is worth keeping
 BRIEF = 5000  # rows that are simulated before anybody could interrupt
 
 
+@dataclass(frozen=True)
+class Simulator:
+    """Simulates a program several times. Its groups and who waits for whom are found once."""
+
+    program: Program
+
+    def timeline(
+        self, begins: Floats | None = None, *, progress: Progress | None = None
+    ) -> Timeline:
+        """The Timeline if ranks begin at these times, and `progress(rows done, rows, now)` is told
+        how far it is now and then.
+        """
+        return _simulated(Operations(self.program, np.zeros((1, 0))), self._laid, begins, progress)
+
+    @cached_property
+    def _laid(self) -> "_Laid":
+        return _laid_out(self.program)
+
+
 def run(program: Program, *, progress: Progress | None = None) -> Timeline:
-    """Simulate a program; `progress(rows done, rows, now)` is told how far it is now and then."""
-    return _simulated(Operations(program, np.zeros((1, 0))), progress)
+    """Simulate a program once."""
+    return Simulator(program).timeline(progress=progress)
 
 
 def run_operations(many: Operations) -> Timeline:
     """Simulate operations in a row: the times of the rows of each, one after the other."""
-    return _simulated(many, None)
+    return _simulated(many, _laid_out(many.once))
 
 
-def _simulated(many: Operations, progress: Progress | None) -> Timeline:
-    program = many.once
-    give_back()
-    found = group_rows(program)
-    rows = _rows(many, found)
+class _Laid(NamedTuple):
+    """What runs of a program have in common."""
+
+    grouping: Grouping
+    followers: Followers
+
+
+def _laid_out(program: Program) -> _Laid:
+    if len(program) >= MANY:
+        keep_freed()
+    return _Laid(group_rows(program), followers_of(program.schedule))
+
+
+def _simulated(
+    many: Operations, laid: _Laid, begins: Floats | None = None, progress: Progress | None = None
+) -> Timeline:
+    program, found = many.once, laid.grouping
+    rows = _rows(many, laid, begins)
     ready, free = _list_free_rows(rows)
     places = _places(min(free, len(found.groups) - 1))
     net, future = _net(found, places), _future(many, found, places)
     core = net.core[0]
     core["ready"], core["span"], core["marks"] = ready, len(program), many.launched.shape[1]
-    give_back()
 
     def look() -> None:
         if progress is not None:
@@ -84,19 +121,19 @@ def _places(seats: int) -> int:
     return places_for(max(seats, _PLACES))
 
 
-def _rows(many: Operations, found: Grouping) -> Rows:
+def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> Rows:
     program, schedule = many.once, many.once.schedule
-    followers = followers_of(schedule)
     times, marks = many.launched.shape
-    start = untouched(len(many), np.float64)
-    start[schedule.release_row] = schedule.release_time
+    start = np.zeros(len(many)) if begins is None else beginnings.row_begins(schedule, begins)
+    held = schedule.release_row
+    start[held] = np.maximum(start[held], schedule.release_time)
     begins = start.reshape(times, -1)[:, :marks]
     np.maximum(begins, many.launched, out=begins)
     waits = np.tile(np.diff(schedule.dep_ptr), times)
     waits.reshape(times, -1)[1:, :marks] += 1
     styles = np.zeros(len(schedule.styles), STYLE)
     styles["latency"], styles["cap"] = program.style_values("latency"), program.caps
-    styles["kind"] = found.kind
+    styles["kind"] = laid.grouping.kind
     lags = np.zeros(len(schedule.lags), LAG)
     lags["seconds"], lags["arrival"] = program.lag_seconds, program.lag_arrival
     return Rows(
@@ -107,28 +144,30 @@ def _rows(many: Operations, found: Grouping) -> Rows:
         end=np.full(len(many), -1.0),
         waits=waits,
         child=untouched(len(many), np.int32),
-        next_ptr=followers.ptr,
-        next_row=followers.row,
-        next_lag=followers.lag,
+        next_ptr=laid.followers.ptr,
+        next_row=laid.followers.row,
+        next_lag=laid.followers.lag,
         styles=styles,
         lags=lags,
         amount=schedule.pieces.amount,
         path_latency=program.path_latency,
-        group=found.group,
+        group=laid.grouping.group,
     )
 
 
 def _net(found: Grouping, places: int) -> Net:
-    """All at rest. What is not touched of the seats takes no memory."""
+    """All at rest, as if there had been no run before. What is not touched of the seats takes no
+    memory.
+    """
     core = np.zeros(1, CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "dirty", "moved"):
         core[name] = NOBODY
     core["kinds"] = found.kinds
     return Net(
         core=core,
-        links=found.links,
+        links=found.links.copy(),
         kinds=found.limits,
-        groups=found.groups,
+        groups=found.groups.copy(),
         draws=found.draws,
         members=found.members,
         seats=untouched(len(found.groups) - 1, SEAT),

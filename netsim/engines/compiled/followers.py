@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.engines.compiled.jit import Entry
-from netsim.engines.compiled.memory import untouched
 from netsim.schedule import Schedule
 
 
@@ -22,7 +21,7 @@ def followers_of(schedule: Schedule) -> Followers:
     """The followers of every row, in row order."""
     rows, edges = len(schedule), len(schedule.dep_row)
     found = Followers(
-        untouched(rows + 2, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int16)
+        np.zeros(rows + 2, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int16)
     )
     if edges:
         turn_around(schedule.dep_ptr, schedule.dep_row, schedule.dep_lag, *found)

@@ -1,4 +1,4 @@
-"""Memory as the system gives it: nothing until it is touched, and nothing once it is freed."""
+"""Memory and the system that it comes from: what takes none until it is touched, and what stays."""
 
 import ctypes
 import mmap
@@ -9,16 +9,21 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 
-def give_back() -> None:
-    """Return it to the system, where the C library is one that can (glibc).
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # as <malloc.h> numbers them
+_NEVER = -1
 
-    Placing frees tens of MB in pieces between what is kept; the engine's large arrays would not
-    fit into those, and come on top.
+
+def keep_freed() -> None:
+    """Keep what is freed for what comes next, where the C library is one that can (glibc).
+
+    Large arrays come and go with every run, and to take their pages from the system again each time
+    costs as much as simulating a part of their rows.
     """
     if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+        choose = getattr(ctypes.CDLL(None), "mallopt", None)
+        if choose is not None:
+            choose(_MMAP_MAX, 0)
+            choose(_TRIM_THRESHOLD, _NEVER)
 
 
 def untouched(count: int, dtype: DTypeLike) -> NDArray[Any]:
