@@ -16,7 +16,7 @@ from netsim.back_to_back import MOST_ROWS, Alone, BackToBack, Period, ends_of, i
 from netsim.engines import choose, simulator
 from netsim.looped import Looped
 from netsim.metrics.bound import Causes
-from netsim.metrics.links import LinkUse, extended_use, link_amounts, link_use, same_links
+from netsim.metrics.links import LinkUse, busy_with_more, extended_use, link_use, same_links
 from netsim.periodic import Estimate, Plan, Steady, estimate
 from netsim.program import Program, Timeline, place
 from netsim.recurring import lanes_of, recurrence
@@ -260,12 +260,13 @@ class Runs:
 
     def _pace(self) -> float:
         """What a loop takes at least: as long as the busiest link is busy with it."""
-        work, bench = self.work, self.bench
-        few, more = (bench.placed(work.schedule(loops)) for loops in (work.least, work.least + 1))
-        if few.links.changes or not same_links(few.links, more.links):
-            return 0.0
-        added, room = link_amounts(more) - link_amounts(few), few.links.capacity
-        return float((added[room > 0] / room[room > 0]).max(initial=0.0))
+        work = self.work
+        key = ("pace", self._key(work.least, 1), self._key(work.least + 1, 1))
+        if key not in work.told:
+            few, more = (self.bench.placed(work.write(work.least + k, 1)) for k in (0, 1))
+            work.told[key] = busy_with_more(few, more)
+        found: float = work.told[key]
+        return found
 
     @property
     def _usual(self) -> list[tuple[int, int]]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # as <malloc.h> numbers them
 _NEVER = -1
 
