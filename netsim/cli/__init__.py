@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda:
     try:
         app = _app(asked)
         started()
+        gc.freeze()  # what is imported stays, so it is not looked through
         gc.set_threshold(GARBAGE)
         gc.enable()
         app(arguments, prog_name="netsim")

@@ -1,0 +1,70 @@
+"""A command ends at once, and nobody can tell but by the time it takes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENDS = """
+import atexit, sys, threading, time
+import netsim.cli
+from netsim.__main__ import main
+class Taken:
+    def __del__(self): print("taken apart")
+def command(*_):
+    {does}
+    sys.exit({code})
+netsim.cli.main = command
+main()
+"""
+
+
+def ended(
+    does: str, code: str = "0", flags: tuple[str, ...] = (), **streams: object
+) -> subprocess.CompletedProcess[str]:
+    """A process whose command does something and leaves with a code."""
+    program = ENDS.format(does=does, code=code)
+    known = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        [sys.executable, *flags, "-c", program], text=True, check=False,
+        env={**known, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE,
+        **{"stdout": subprocess.PIPE, **streams},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "seen"), [("0", 0), ("None", 0), ("2", 2), ("130", 130)])
+def test_what_was_said_is_written_and_nothing_is_taken_apart(code: str, seen: int) -> None:
+    done = ended("print('said'); atexit.register(print, 'asked for'); global t; t = Taken()", code)
+    assert (done.returncode, done.stderr) == (seen, "")
+    assert done.stdout.splitlines() == ["said", "asked for"]
+
+
+def test_a_reason_instead_of_a_code_is_told() -> None:
+    done = ended("pass", "'why'")
+    assert (done.returncode, done.stderr) == (1, "why\n")
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('later'))).start()",
+        "import multiprocessing; atexit.register(print, 'later')",
+        "sys.setprofile(lambda *_: None); atexit.register(print, 'later')",
+        "sys.settrace(lambda *_: None); atexit.register(print, 'later')",
+    ],
+)
+def test_who_waits_for_the_end_of_the_interpreter_gets_it(does: str) -> None:
+    done = ended(f"import os; os._exit = lambda _: print('at once'); {does}", "3")
+    assert done.returncode == 3
+    assert done.stdout == "later\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+def test_what_cannot_be_written_is_told_as_by_the_interpreter() -> None:
+    with open("/dev/full", "w") as full:
+        done = ended("print('said')", stdout=full)
+    assert done.returncode == 120
+    assert "No space left on device" in done.stderr
