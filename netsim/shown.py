@@ -33,7 +33,7 @@ def shown_of(prepared: Prepared, size: int) -> Shown:
             f"and what follows them; the whole takes {format_time(steps.seconds)}"
         )
         return Shown(steps.schedule, (note,))
-    work = prepared.looped(size, folded=True)
+    work = prepared.looped(size, folded=True, in_step=False)
     schedule = work.schedule(work.loops)
     if schedule.fold is None:
         return Shown(schedule)

@@ -9,6 +9,7 @@ from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.expect import choice
 from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
 from netsim.kept import kept
+from netsim.lockstep import time_in_step
 from netsim.looped import Looped
 from netsim.metrics import bound_by
 from netsim.prepared import Prepared, prepare
@@ -91,10 +92,15 @@ def _timed(
         if told is not None:
             return told
         rings.check_rows(collective, plan)
-    timing = bench.time_looped(call)
+    spread = prepared.spread(size, in_place=in_place)
+
+    def timed(call: Looped) -> Timing:
+        return bench.time_looped(call) if spread is None else time_in_step(bench, call, spread)
+
+    timing = timed(call)
     if work.algorithm != "hierarchical" or not hurried(timing.program, timing.timeline):
         return timing
-    return bench.time_looped(prepared.looped(size, in_place=in_place, folded=True, bundled=False))
+    return timed(prepared.looped(size, in_place=in_place, folded=True, bundled=False))
 
 
 def bench_of(

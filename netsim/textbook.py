@@ -4,7 +4,7 @@ An algorithm is sketched first, with a hop for each message but no rows; from th
 is sketched follows which lanes are written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ from netsim.collectives import Collective, Sketch, Stands, build, folds
 from netsim.program import Program, Timeline
 from netsim.program.odd import odd_one
 from netsim.program.refine import MOST_ROUNDS
+from netsim.program.steps import Together, together
 from netsim.program.symmetry import alike, symmetry_of
-from netsim.schedule import SCRATCH, TRANSFER, Schedule, Skeleton
+from netsim.schedule import SCRATCH, TRANSFER, Schedule, Skeleton, Symmetry
 from netsim.topology import Topology
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ RELAYS = {("all_reduce", "ring"), ("all_gather", "ring"), ("reduce_scatter", "ri
           ("all_reduce", "hierarchical")}  # fmt: skip
 LONG_ROWS = 200_000  # from which rings are worth it to be followed without a row a step
 FEW_ROUNDS = 24  # in which regular rings are told apart
-RELAYED = "relayed"
+RELAYED, TOGETHER = "relayed", "together"
+MANY_STEPS = 1 << 26  # messages of all ranks, from which they are asked whether they keep step
+EARLY = 1e-3  # part of the time of all steps by which a rank may end before another
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Place:
 @dataclass(frozen=True)
 class Alikeness:
     """What stands for what (None: nothing for anything else), rows and ways so, rows in full; or a
-    few steps of rings, from which the others follow.
+    few steps of rings, from which the others follow. Where ranks keep step but for when they end,
+    `spread` is by how much latencies differ, and `apart` what stands for what if they did not.
     """
 
     stands: Stands | None
@@ -54,12 +58,15 @@ class Alikeness:
     ways: int
     full: int
     steps: "Relayed | None" = None
+    spread: float | None = None
+    apart: Callable[[], Stands | None] | None = None
 
-    def fold(self, *, bundled: bool = True) -> Stands | Schedule | None:
+    def fold(self, *, bundled: bool = True, in_step: bool = True) -> Stands | Schedule | None:
         """How it is written down; None: in full."""
         if self.steps is not None:
             return self.steps.schedule
-        return self.stands and replace(self.stands, bundled=bundled)
+        stands = self.stands if in_step or self.apart is None else self.apart()
+        return stands and replace(stands, bundled=bundled)
 
 
 def alikeness(
@@ -85,17 +92,37 @@ def alikeness(
         found: Stands | None = place.memory[key]
         return found
 
+    sources = np.concatenate([hops.src for hops in skeleton.hops])
+
+    def standing(stands: Stands) -> Alikeness:
+        rows, ways = sketch.rows[stands.leading].sum(), len(stands.written(sources))
+        return Alikeness(stands, int(rows) + collective.ranks, ways, full)
+
+    if sketch.step_count * collective.ranks >= MANY_STEPS:
+        if (*what, TOGETHER) not in place.memory:
+            place.memory[*what, TOGETHER] = _together(sketch, turn, place)
+        in_step: Together | None = place.memory[*what, TOGETHER]
+        if in_step is not None and _nearly_at_once(in_step, sketch):
+            one = standing(_standing(in_step.symmetry))
+            return replace(one, spread=in_step.spread, apart=lambda: stands_of(MOST_ROUNDS))
     stands = stands_of(FEW_ROUNDS if long else MOST_ROUNDS)
     if stands is None and long:
         found = _relayed(what, collective, parameters, place)
         if not isinstance(found, str):
             return Alikeness(None, len(found.program), len(found.program.paths), full, found)
         stands = stands_of(MOST_ROUNDS)
-    sources = np.concatenate([hops.src for hops in skeleton.hops])
     if stands is None:
         return Alikeness(None, full, len(sources), full)
-    rows, ways = sketch.rows[stands.leading].sum(), len(stands.written(sources))
-    return Alikeness(stands, int(rows) + collective.ranks, ways, full)
+    return standing(stands)
+
+
+def _together(sketch: Sketch, turn: NDArray[np.int64], place: Place) -> Together | None:
+    return together(sketch.skeleton(turn, steps=False), sketch.steps(), place.topology, place.gpus)
+
+
+def _nearly_at_once(found: Together, sketch: Sketch) -> bool:
+    """Whether all ranks end at nearly one time, so that one operation tells of many."""
+    return found.spread <= EARLY * sketch.step_count * sketch.step_bytes / found.rate
 
 
 def _relayed(
@@ -137,13 +164,19 @@ def why_in_full(
     return why and f"; not folded: {why}"
 
 
+def crossing(schedule: Schedule) -> NDArray[np.bool_]:
+    """Which rows of a hierarchical all-to-all cross between groups."""
+    found: NDArray[np.bool_] = schedule.style_column("src_buffer") == SCRATCH
+    found &= schedule.kind == TRANSFER
+    return found
+
+
 def hurried(program: Program, timeline: Timeline) -> bool:
     """Whether what crosses between groups ever waits for a bundle of blocks, which may come later
     than the first of them, longer than for what it follows (`collectives.exchange_groups`).
     """
     schedule = program.schedule
-    moves = schedule.kind == TRANSFER
-    crosses = moves & (schedule.style_column("src_buffer") == SCRATCH)
+    moves, crosses = schedule.kind == TRANSFER, crossing(schedule)
     inside = schedule.amount[moves & ~crosses]
     if schedule.fold is None or not crosses.any() or np.ptp(inside) == 0:
         return False
@@ -163,11 +196,12 @@ def _stands(
     skeleton: Skeleton, checks: Sequence[Skeleton], place: Place, rounds: int
 ) -> Stands | None:
     found = symmetry_of(skeleton, place.topology, place.gpus, checks, rounds)
-    if found is None:
-        return None
+    stands = None if found is None else _standing(found)
+    return None if stands is None or (stands.count == 1).all() else stands
+
+
+def _standing(found: Symmetry) -> Stands:
     blocks = alike(found.block.astype(np.uint64))
-    if (blocks.count == 1).all():
-        return None
     return Stands(found.fold, blocks.first, blocks.count)
 
 

@@ -97,6 +97,7 @@ def hierarchical(
     g, m = groups_of(collective.ranks, node_size).shape
     if lanes.sketch is not None:
         _sketch(lanes, g, m)
+        lanes.sketch.step_bytes = float(m * collective.count * collective.element_bytes)
         return lanes.close()
     if m == 1:
         shift_blocks(lanes)
@@ -131,11 +132,12 @@ def _sketch(lanes: Lanes, g: int, m: int) -> None:
     for t in range(m - 1):
         sketch.hops(rank, group * m + (place + t + 1) % m, rows=parts)
     found, checked = distances(g, n)
+    sketch.step_count = g - 1
     for u in range(1, g):
         if u in found:
-            sketch.hops(rank, (rank + u * m) % n, rows=0)
+            sketch.hops(rank, (rank + u * m) % n, rows=0, awaited=False)
         elif u in checked:
-            sketch.hops(rank, (rank + u * m) % n, check=True)
+            sketch.hops(rank, (rank + u * m) % n, check=True, awaited=False)
 
 
 def bundles(g: int) -> Offsets:
@@ -155,8 +157,9 @@ def distances(g: int, n: int) -> tuple[set[int], set[int]]:
     if g * n <= MOST_HOPS:
         return set(range(1, g)), set()
     found = {1, 2, 3, g // 2, g - 1}
-    others = np.random.default_rng(g).choice(np.arange(4, g - 1), CHECKED, replace=False)
-    return found, set(others.tolist()) - found
+    others = np.setdiff1d(np.arange(1, g), list(found))
+    some = np.random.default_rng(g).permutation(others)[:CHECKED]
+    return found & set(range(1, g)), set(some.tolist())
 
 
 def _staging(collective: Collective, g: int, m: int) -> Staging:

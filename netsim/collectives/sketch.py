@@ -35,7 +35,9 @@ class Sketch:
     ranks: int = 0
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     refused: str = ""  # why it cannot be written down once for what is alike
-    _bare: list[tuple[Ints, Ints, bool]] = field(default_factory=list)
+    step_count: int = 0  # messages that every lane sends for whose arrival only the end waits
+    step_bytes: float = 0.0  # of each
+    _bare: list[tuple[Ints, Ints, bool, bool]] = field(default_factory=list)
     _messages: list[tuple[Ints, Ints, Sequence[Sent]]] = field(default_factory=list)
     _rings: list[tuple[Ints, Ints, Rows, Rows, int]] = field(default_factory=list)
     _order: list[tuple[str, int]] = field(default_factory=list)
@@ -61,10 +63,20 @@ class Sketch:
         for _, _, which in parts:
             np.add.at(self.rows, sender[which], 1)
 
-    def hops(self, sender: Ints, receiver: Ints, rows: int = 1, *, check: bool = False) -> None:
-        """Messages that do not differ, of some rows each; `check`: only to check what is found."""
+    def hops(
+        self,
+        sender: Ints,
+        receiver: Ints,
+        rows: int = 1,
+        *,
+        check: bool = False,
+        awaited: bool = True,
+    ) -> None:
+        """Messages that do not differ, of some rows each; `check`: only to check what is found. If
+        not `awaited`, only the end waits for their arrival.
+        """
         self._order.append(("bare", len(self._bare)))
-        self._bare.append((sender, receiver, check))
+        self._bare.append((sender, receiver, check, awaited))
         if not check:
             np.add.at(self.rows, sender, rows)
 
@@ -84,12 +96,18 @@ class Sketch:
     def checks(self, turn: Ints) -> list[Skeleton]:
         """Further hops in which what is alike must be so, too."""
         parts = [
-            (src, dst, np.zeros(len(src), np.int64)) for src, dst, check in self._bare if check
+            (src, dst, np.zeros(len(src), np.int64)) for src, dst, check, _ in self._bare if check
         ]
         return [self._skeleton(np.zeros(self.lanes, np.int64), [part], turn) for part in parts]
 
-    def skeleton(self, turn: Ints) -> Skeleton:
-        """What lanes and hops are; `turn` is what else tells a rank from others."""
+    def steps(self) -> list[tuple[Ints, Ints]]:
+        """Senders and receivers of messages that only the end waits for, also of those to check."""
+        return [(src, dst) for src, dst, _, awaited in self._bare if not awaited]
+
+    def skeleton(self, turn: Ints, *, steps: bool = True) -> Skeleton:
+        """What lanes and hops are, with or without `steps`; `turn` is what else tells a rank from
+        others.
+        """
         kind, hops, label = np.zeros(self.lanes, np.int64), [], 1
         for what, number in self._order:
             if what == "mark":
@@ -98,7 +116,7 @@ class Sketch:
                 own[lanes] = 1 + np.unique(values, return_inverse=True)[1]
                 kind = _numbered((kind, own))
                 continue
-            if what == "bare" and self._bare[number][2]:
+            if what == "bare" and self._left_out(number, steps=steps):
                 continue
             call = CALLS[what](self, number)
             labels = label + _numbered(call.columns)
@@ -126,8 +144,12 @@ class Sketch:
             found.append(Hops(*ends, label[mine], channel, ""))
         return found
 
+    def _left_out(self, number: int, *, steps: bool) -> bool:
+        _, _, check, awaited = self._bare[number]
+        return check or not (awaited or steps)
+
     def _plain(self, number: int) -> _Call:
-        sender, receiver, _ = self._bare[number]
+        sender, receiver, *_ = self._bare[number]
         return _Call(sender, receiver, (np.zeros(len(sender), np.int64),))
 
     def _message(self, number: int) -> _Call:

@@ -23,6 +23,11 @@ def symmetry_of(
     found = classes(skeleton, topology, device, rounds)
     if found is None or not all(holds(found, one, topology, device) for one in checks):
         return None
+    return symmetry_in(skeleton, found)
+
+
+def symmetry_in(skeleton: Skeleton, found: Classes) -> Symmetry:
+    """What is alike in classes that were found."""
     copies = _lanes(skeleton, found.blocks)
     fold = Fold(
         alike(found.ranks),

@@ -1,0 +1,187 @@
+"""All-to-alls whose ranks keep step, of which one is written, take the times of those in full."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netsim.lockstep import ends_of_all
+from netsim.prepared import Prepared, prepare
+from netsim.scenario.cells import expand
+from netsim.shown import shown_of
+from netsim.simulate import bench_of, simulate_size
+from netsim.topology import NODE_KINDS
+from netsim.yamlio.source import parse_source
+from tests.nccl.test_folding import compare
+
+MIB = 1 << 20
+RAILS = "nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 8}"  # three levels
+LEAVES = "nodes: 15, gpus_per_node: 4, fabric: {kind: leaf-spine, nodes_per_leaf: 3}"
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few ranks are asked whether they keep step, in few of their steps, and may end far apart."""
+    monkeypatch.setattr("netsim.textbook.MANY_STEPS", 0)
+    monkeypatch.setattr("netsim.textbook.EARLY", 1e9)
+    monkeypatch.setattr("netsim.collectives.exchange_groups.MOST_HOPS", 100)
+
+
+def ready(cluster: str, size: int = MIB, more: str = "") -> Prepared:
+    work = f"collective: alltoall, algorithm: hierarchical, sizes: [{size}B], timing: single"
+    text = f"cluster: {{machine: dgx-h100, {cluster}}}\nworkload: {{{work}}}\n{more}\n"
+    return prepare(expand(parse_source(text, "scene.yaml"))[0])
+
+
+def even(one: Prepared, blocks: int = 1 << 16) -> int:
+    return 4 * len(one.gpus) ** 2 * blocks
+
+
+def compare_ends(one: Prepared, size: int) -> None:
+    """Every rank, with what differs from rank to rank, against the run in full."""
+    bench, call = bench_of(one, size), one.looped(size, folded=True)
+    spread = one.spread(size)
+    assert spread is not None
+    found = ends_of_all(bench, bench.alone(call.schedule(1)), spread)
+    full = bench.alone(one.schedule(size)).ends.max(axis=0)
+    assert found == pytest.approx(full, rel=1e-12)
+
+
+IN_STEP = [
+    RAILS,
+    LEAVES,
+    "nodes: 16, gpus_per_node: 4, fabric: {kind: rail-optimized, ports: 8}",
+    "nodes: 18, gpus_per_node: 2, fabric: {kind: leaf-spine, nodes_per_leaf: 3, spines: 4}",
+    "nodes: 20, fabric: {kind: rail-optimized, nodes_per_unit: 4, link: 100GB/s}",
+    "nodes: 12, gpus_per_node: 4, fabric: {kind: rail-only, nodes_per_unit: 4}",
+    "nodes: 11, gpus_per_node: 2, fabric: {kind: single-switch}",
+]
+
+
+@pytest.mark.parametrize("cluster", IN_STEP)
+def test_one_rank_tells_of_all(cluster: str) -> None:
+    one = ready(cluster)
+    size = even(one)
+    fold = one.looped(size, folded=True).schedule(1).fold
+    assert fold is not None
+    assert len(fold.leaders) == 1
+    assert compare(one, size) > 12
+    compare_ends(one, size)
+
+
+@pytest.mark.parametrize("blocks", [1, 100, 3000, 1 << 18])
+def test_messages_of_any_size(blocks: int) -> None:
+    """Of short ones, some arrive later than others that were sent after them."""
+    one = ready(RAILS)
+    compare(one, even(one, blocks))
+    compare_ends(one, even(one, blocks))
+
+
+def test_engines_agree() -> None:
+    one = ready(RAILS)
+    assert compare(one, even(one), "simpy") > 12
+
+
+BROKEN = [
+    f"{RAILS}, faults: [{{link: leaf9-spine11, bandwidth: 50%}}]",
+    f"{RAILS}, faults: [{{link: spine1-core5, bandwidth: 99%}}]",
+    f"{RAILS}, faults: [{{link: node10.nic1-leaf17, bandwidth: 90%}}]",
+    f"{RAILS}, faults: [{{link: node7.gpu1-node7.nvswitch0, bandwidth: 80%}}]",
+    f"{RAILS}, faults: [{{gpu: node11.gpu1, slowdown: 1.5}}]",
+    f"{RAILS}, placement: random",
+    RAILS.replace("12", "13"),
+    RAILS.replace("ports: 8", "ports: 8, routing: ecmp"),
+    LEAVES.replace("leaf: 3", "leaf: 4"),
+    LEAVES.replace("leaf: 3", "leaf: 3, routing: spray"),
+    LEAVES.replace("leaf: 3", "leaf: 3, oversubscription: 3"),
+    "nodes: 8, fabric: {kind: torus, dims: [8]}",
+]
+
+
+@pytest.mark.parametrize("cluster", BROKEN)
+def test_whatever_could_slow_a_rank_keeps_all_apart(cluster: str) -> None:
+    one = ready(cluster)
+    assert one.spread(even(one)) is None
+    found = one.alikeness(one.collective(even(one)))
+    if found is not None and found.stands is not None:
+        compare(one, even(one))
+
+
+def test_ranks_that_start_in_turn_do_not_keep_step() -> None:
+    one = ready(RAILS, more="launch: {style: single_process}")
+    assert one.spread(even(one)) is None
+
+
+FAR = ["leaf9-spine11", "spine0-core3", "node0.nic0-leaf0", "node7.nic1-leaf9"]
+
+
+@pytest.mark.parametrize("link", FAR)
+def test_a_link_of_another_latency_changes_when_some_ranks_end(link: str) -> None:
+    one = ready(f"{RAILS}, faults: [{{link: {link}, latency: 5us}}]")
+    for blocks in (100, 1 << 16):
+        compare_ends(one, even(one, blocks))
+
+
+@pytest.mark.parametrize("cluster", [RAILS, LEAVES])
+def test_the_rows_of_a_table_are_the_same(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in bundles."""
+    for bundled in (1000, 3):
+        monkeypatch.setattr("netsim.collectives.exchange_groups.BUNDLED", bundled)
+        size = even(ready(cluster))
+        here, there = (simulate_size(ready(cluster, size, f), size)[0] for f in ("", "fold: off"))
+        assert here.time_us == pytest.approx(there.time_us, rel=1e-12)
+        assert here.bound_by == there.bound_by
+        assert here.rows is not None
+        assert there.rows is not None
+        assert here.rows * 12 < there.rows
+
+
+def test_short_messages_are_told_apart_by_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ranks end far apart, one operation does not tell of many."""
+    monkeypatch.setattr("netsim.textbook.EARLY", 1e-3)
+    one = ready(RAILS)
+    assert one.spread(even(one, 1)) is None
+    assert one.spread(even(one, 1 << 24)) is not None
+
+
+def test_what_is_shown_tells_latencies_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netsim.shown.MOST_SHOWN", 10)
+    fold = shown_of(ready(RAILS), even(ready(RAILS))).schedule.fold
+    assert fold is not None
+    assert len(fold.leaders) > 1
+
+
+KINDS = (
+    "kind: rail-optimized, ports: 8",
+    "kind: rail-optimized, nodes_per_unit: 3",
+    "kind: rail-optimized, nodes_per_unit: 2, link: 100GB/s",
+    "kind: leaf-spine, nodes_per_leaf: 4",
+    "kind: fat-tree",
+    "kind: dual-plane, nodes_per_unit: 4",
+    "kind: leaf-spine, nodes_per_leaf: 2, routing: spray",
+)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    nodes=st.integers(4, 16),
+    gpus=st.sampled_from([2, 3, 4]),
+    kind=st.sampled_from(KINDS),
+    fault=st.none() | st.tuples(st.integers(0, 1000), st.sampled_from(["90%", "2us"])),
+)
+def test_whoever_keeps_step_ends_as_in_full(
+    nodes: int, gpus: int, kind: str, fault: tuple[int, str] | None
+) -> None:
+    cluster = f"nodes: {nodes}, gpus_per_node: {gpus}, fabric: {{{kind}}}"
+    one = ready(cluster)
+    if fault is not None:  # of one of the links between NICs and switches, or between switches
+        switch = one.topology.node_kinds == NODE_KINDS.index("switch")
+        links = one.topology.links
+        outside = np.flatnonzero(switch[links.tail] | switch[links.head])
+        name = one.topology.link_name(int(outside[fault[0] % len(outside)]))
+        link = name.partition("#")[0].replace("->", "-")
+        what = "bandwidth" if fault[1].endswith("%") else "latency"
+        one = ready(f"{cluster}, faults: [{{link: {link}, {what}: {fault[1]}}}]")
+    size = even(one, 5000)
+    if one.spread(size) is not None:
+        compare_ends(one, size)
