@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 
-_promise = promised(__name__, "departures", "relayed", "rings")
+_promise = promised(__name__, "departures", "lockstep", "relayed", "rings")
 
 
 def __getattr__(name: str) -> object:

@@ -121,23 +121,16 @@ class Prepared:
         return work.schedule(work.loops)
 
     def looped(
-        self,
-        size: int,
-        *,
-        in_place: bool = False,
-        folded: bool = False,
-        bundled: bool = True,
-        in_step: bool = True,
+        self, size: int, *, in_place: bool = False, folded: bool = False, **how: bool
     ) -> Looped:
         """The same as loops over the buffers, of which some can be left out; `folded`: what is
-        alike is written down once, unless the scenario forbids it, `bundled` where it can be, and
-        ranks that keep step but for their end as one (`in_step`).
+        alike is written down once, unless the scenario forbids it, in this way (`Alikeness.fold`).
         """
         collective = self.collective(size, in_place=in_place)
         if not self.jobs:
             algorithm = self.cell.scenario.collective.algorithm
             found = self.alikeness(collective) if folded else None
-            fold = found.fold(bundled=bundled, in_step=in_step) if found else None
+            fold = found.fold(**how) if found else None
             return looped_build(collective, algorithm, self.parameters, self._joined, fold)
         kinds = list(dict.fromkeys(self.jobs))
         places = [kinds.index(job) for job in self.jobs]
@@ -152,11 +145,6 @@ class Prepared:
         """Long rings at a size, of which a few steps tell all others; None where they do not."""
         found = self.alikeness(self.collective(size, in_place=in_place))
         return found.steps if found else None
-
-    def spread(self, size: int, *, in_place: bool = False) -> float | None:
-        """By how much latencies differ where ranks keep step otherwise; None where they do not."""
-        found = self.alikeness(self.collective(size, in_place=in_place))
-        return found.spread if found else None
 
     def long_rings(self, size: int, *, in_place: bool = False) -> Plan | None:
         """What NCCL runs at a size, if that is rings of too many rows to run in full."""

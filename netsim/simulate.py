@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from netsim import departures, recalled, relayed, rings
+from netsim import departures, lockstep, recalled, relayed, rings
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.expect import choice
 from netsim.expect.launching import NOTHING, calibrated_launch, nccl_launch
 from netsim.kept import kept
-from netsim.lockstep import time_in_step
 from netsim.looped import Looped
 from netsim.metrics import bound_by
 from netsim.prepared import Prepared, prepare
@@ -92,15 +91,21 @@ def _timed(
         if told is not None:
             return told
         rings.check_rows(collective, plan)
-    spread = prepared.spread(size, in_place=in_place)
-
-    def timed(call: Looped) -> Timing:
-        return bench.time_looped(call) if spread is None else time_in_step(bench, call, spread)
-
-    timing = timed(call)
+    timing = _of_rows(prepared, bench, size, call, in_place=in_place)
     if work.algorithm != "hierarchical" or not hurried(timing.program, timing.timeline):
         return timing
-    return timed(prepared.looped(size, in_place=in_place, folded=True, bundled=False))
+    single = prepared.looped(size, in_place=in_place, folded=True, bundled=False)
+    return _of_rows(prepared, bench, size, single, in_place=in_place)
+
+
+def _of_rows(
+    prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool
+) -> Timing:
+    """The timing of what is written down, for others that keep step with it, too."""
+    found = prepared.alikeness(prepared.collective(size, in_place=in_place))
+    if found is None or found.spread is None:
+        return bench.time_looped(call)
+    return lockstep.time_in_step(bench, call, found.spread)
 
 
 def bench_of(

@@ -14,24 +14,24 @@ from numpy.typing import NDArray
 
 from netsim import relayed
 from netsim.collectives import Collective, Sketch, Stands, build, folds
-from netsim.program import Program, Timeline
+from netsim.program import Program, Timeline, steps
 from netsim.program.odd import odd_one
 from netsim.program.refine import MOST_ROUNDS
-from netsim.program.steps import Together, together
 from netsim.program.symmetry import alike, symmetry_of
 from netsim.schedule import SCRATCH, TRANSFER, Schedule, Skeleton, Symmetry
 from netsim.topology import Topology
 
 if TYPE_CHECKING:
+    from netsim.program.steps import Together
     from netsim.relayed import Relayed
 
 RELAYS = {("all_reduce", "ring"), ("all_gather", "ring"), ("reduce_scatter", "ring"),
           ("all_reduce", "hierarchical")}  # fmt: skip
 LONG_ROWS = 200_000  # from which rings are worth it to be followed without a row a step
 FEW_ROUNDS = 24  # in which regular rings are told apart
-RELAYED, TOGETHER = "relayed", "together"
+RELAYED, KEPT_STEP = "relayed", "kept step"
 MANY_STEPS = 1 << 26  # messages of all ranks, from which they are asked whether they keep step
-EARLY = 1e-3  # part of the time of all steps by which a rank may end before another
+EARLY = 1e-3  # part of the time of all steps by which one may end before another
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ class Alikeness:
     apart: Callable[[], Stands | None] | None = None
 
     def fold(self, *, bundled: bool = True, in_step: bool = True) -> Stands | Schedule | None:
-        """How it is written down; None: in full."""
+        """How it is written down (None: in full): rows that follow each other as one (`bundled`),
+        and ranks that keep step as one (`in_step`), where they can be.
+        """
         if self.steps is not None:
             return self.steps.schedule
         stands = self.stands if in_step or self.apart is None else self.apart()
@@ -99,9 +101,9 @@ def alikeness(
         return Alikeness(stands, int(rows) + collective.ranks, ways, full)
 
     if sketch.step_count * collective.ranks >= MANY_STEPS:
-        if (*what, TOGETHER) not in place.memory:
-            place.memory[*what, TOGETHER] = _together(sketch, turn, place)
-        in_step: Together | None = place.memory[*what, TOGETHER]
+        if (*what, KEPT_STEP) not in place.memory:
+            place.memory[*what, KEPT_STEP] = _together(sketch, turn, place)
+        in_step: Together | None = place.memory[*what, KEPT_STEP]
         if in_step is not None and _nearly_at_once(in_step, sketch):
             one = standing(_standing(in_step.symmetry))
             return replace(one, spread=in_step.spread, apart=lambda: stands_of(MOST_ROUNDS))
@@ -116,11 +118,12 @@ def alikeness(
     return standing(stands)
 
 
-def _together(sketch: Sketch, turn: NDArray[np.int64], place: Place) -> Together | None:
-    return together(sketch.skeleton(turn, steps=False), sketch.steps(), place.topology, place.gpus)
+def _together(sketch: Sketch, turn: NDArray[np.int64], place: Place) -> "Together | None":
+    rest = sketch.skeleton(turn, steps=False)
+    return steps.together(rest, sketch.steps(), place.topology, place.gpus)
 
 
-def _nearly_at_once(found: Together, sketch: Sketch) -> bool:
+def _nearly_at_once(found: "Together", sketch: Sketch) -> bool:
     """Whether all ranks end at nearly one time, so that one operation tells of many."""
     return found.spread <= EARLY * sketch.step_count * sketch.step_bytes / found.rate
 

@@ -9,9 +9,9 @@ from netsim.program.ways import PlacementError
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from netsim.program import beginnings
+    from netsim.program import beginnings, steps
 
-__getattr__ = promised(__name__, "beginnings")
+__getattr__ = promised(__name__, "beginnings", "steps")
 
 __all__ = [
     "LinkTable",
@@ -23,4 +23,5 @@ __all__ = [
     "beginnings",
     "operations",
     "place",
+    "steps",
 ]

@@ -37,10 +37,16 @@ def even(one: Prepared, blocks: int = 1 << 16) -> int:
     return 4 * len(one.gpus) ** 2 * blocks
 
 
+def spread_of(one: Prepared, size: int) -> float | None:
+    """By how much latencies differ, where ranks keep step."""
+    found = one.alikeness(one.collective(size))
+    return found.spread if found else None
+
+
 def compare_ends(one: Prepared, size: int) -> None:
     """Every rank, with what differs from rank to rank, against the run in full."""
     bench, call = bench_of(one, size), one.looped(size, folded=True)
-    spread = one.spread(size)
+    spread = spread_of(one, size)
     assert spread is not None
     found = ends_of_all(bench, bench.alone(call.schedule(1)), spread)
     full = bench.alone(one.schedule(size)).ends.max(axis=0)
@@ -101,7 +107,7 @@ BROKEN = [
 @pytest.mark.parametrize("cluster", BROKEN)
 def test_whatever_could_slow_a_rank_keeps_all_apart(cluster: str) -> None:
     one = ready(cluster)
-    assert one.spread(even(one)) is None
+    assert spread_of(one, even(one)) is None
     found = one.alikeness(one.collective(even(one)))
     if found is not None and found.stands is not None:
         compare(one, even(one))
@@ -109,7 +115,7 @@ def test_whatever_could_slow_a_rank_keeps_all_apart(cluster: str) -> None:
 
 def test_ranks_that_start_in_turn_do_not_keep_step() -> None:
     one = ready(RAILS, more="launch: {style: single_process}")
-    assert one.spread(even(one)) is None
+    assert spread_of(one, even(one)) is None
 
 
 FAR = ["leaf9-spine11", "spine0-core3", "node0.nic0-leaf0", "node7.nic1-leaf9"]
@@ -140,8 +146,8 @@ def test_short_messages_are_told_apart_by_latency(monkeypatch: pytest.MonkeyPatc
     """Where ranks end far apart, one operation does not tell of many."""
     monkeypatch.setattr("netsim.textbook.EARLY", 1e-3)
     one = ready(RAILS)
-    assert one.spread(even(one, 1)) is None
-    assert one.spread(even(one, 1 << 24)) is not None
+    assert spread_of(one, even(one, 1)) is None
+    assert spread_of(one, even(one, 1 << 24)) is not None
 
 
 def test_what_is_shown_tells_latencies_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,5 +189,5 @@ def test_whoever_keeps_step_ends_as_in_full(
         what = "bandwidth" if fault[1].endswith("%") else "latency"
         one = ready(f"{cluster}, faults: [{{link: {link}, {what}: {fault[1]}}}]")
     size = even(one, 5000)
-    if one.spread(size) is not None:
+    if spread_of(one, size) is not None:
         compare_ends(one, size)

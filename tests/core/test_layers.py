@@ -37,6 +37,7 @@ LAYERS = [
         "expect",
         "looped",
         "textbook",
+        "lockstep",
         "relayed",
         "rings",
         "shown",
@@ -72,6 +73,7 @@ SAME_LAYER: dict[str, set[str]] = {
     "timing": {"results", "looped", "back_to_back"},
     "relayed": {"back_to_back", "timing"},
     "textbook": {"relayed"},
+    "lockstep": {"back_to_back", "looped", "textbook", "timing"},
     "built": {"scenario", "expect", "communicators"},
     "prepared": {
         "scenario",
@@ -92,6 +94,7 @@ SAME_LAYER: dict[str, set[str]] = {
         "scenario",
         "validated",
         "expect",
+        "lockstep",
         "looped",
         "relayed",
         "rings",
