@@ -12,7 +12,7 @@ from typing import Any
 from netsim.errors import InputError, NetsimError, ScenarioError
 from netsim.nccl import environment
 from netsim.presets import SUFFIXES, Preset, find_preset, is_path
-from netsim.topology.config import loaded
+from netsim.topology.hosts import loaded
 from netsim.topology.importers.read import read_foreign
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine

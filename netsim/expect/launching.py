@@ -6,9 +6,13 @@ for what a topology file says of its own.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from netsim.nccl.version import Version
-from netsim.topology.stamped import Figure, value_of
+from netsim.topology import stamped
+
+if TYPE_CHECKING:
+    from netsim.topology.stamped import Figure
 
 MICRO = 1e-6
 
@@ -59,11 +63,11 @@ def nccl_launch(
     return LaunchTimes(HOST + more, KERNEL + begin)
 
 
-def calibrated_launch(times: LaunchTimes, figures: Mapping[str, Figure]) -> LaunchTimes:
+def calibrated_launch(times: LaunchTimes, figures: "Mapping[str, Figure]") -> LaunchTimes:
     """The same with the launch and the kernel of a system that was measured."""
     usual = {"launch.host": HOST, "launch.kernel": KERNEL}
     more = {
-        name: value_of(name, figures[name]) - base
+        name: stamped.value_of(name, figures[name]) - base
         for name, base in usual.items()
         if name in figures
     }

@@ -5,8 +5,9 @@ from typing import Any
 from netsim.expect.job import Job
 from netsim.nccl.paths import reaches_directly
 from netsim.nccl.settings import Settings
-from netsim.topology.config import ClusterConfig, Override
+from netsim.topology.config import ClusterConfig
 from netsim.topology.fabrics.config import RailOptimized, SingleSwitch
+from netsim.topology.hosts import Override
 
 VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace
 

@@ -1,9 +1,11 @@
 """What a cluster section is called, and what it asks: for results and for the id of a cell."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netsim.topology.config import ClusterConfig
-from netsim.topology.machine import Machine
+
+if TYPE_CHECKING:
+    from netsim.topology.machine import Machine
 
 
 def cluster_label(config: ClusterConfig) -> str:
@@ -43,7 +45,7 @@ def line_rate(config: ClusterConfig) -> float | None:
     return up.links * up.link_bandwidth / 1e9
 
 
-def _nic_sum(config: ClusterConfig, machine: Machine) -> float | None:
+def _nic_sum(config: ClusterConfig, machine: "Machine") -> float | None:
     nics = machine.nics
     if nics is None:
         return None

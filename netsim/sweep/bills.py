@@ -9,10 +9,11 @@ from netsim import costs
 from netsim.files import write_text
 from netsim.scenario.cells import Cell
 from netsim.topology.build import build_cluster
-from netsim.topology.config import ClusterConfig, Group
+from netsim.topology.config import ClusterConfig
 
 if TYPE_CHECKING:
     from netsim.topology.cluster import Cluster
+    from netsim.topology.hosts import Group
 
 COSTS = "costs.csv"
 COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
@@ -47,7 +48,7 @@ def _healthy(key: str, config: ClusterConfig) -> "Cluster":
     return _MADE[key]
 
 
-def _gpus_of(group: Group) -> int:
+def _gpus_of(group: "Group") -> int:
     """GPUs of a host that are in use."""
     if group.gpus is not None:
         return len(group.gpus)

@@ -26,4 +26,4 @@ __all__ = [
     "torus",
 ]
 
-__getattr__ = promised(__name__, "assembly", "nccl_xml")
+__getattr__ = promised(__name__, "assembly", "faults", "hosts", "nccl_xml", "stamped")

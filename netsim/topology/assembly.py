@@ -9,7 +9,7 @@ from netsim.errors import suggest
 from netsim.topology.adjust import with_figures, with_nics
 from netsim.topology.calibration import calibrated_machine, calibrated_transport
 from netsim.topology.cluster import Cluster, Plan, join
-from netsim.topology.config import ClusterConfig, Group
+from netsim.topology.config import ClusterConfig
 from netsim.topology.fabrics.config import (
     NvlinkDomain,
     RailOptimized,
@@ -21,6 +21,7 @@ from netsim.topology.fabrics.fabric import Fabric, Ints
 from netsim.topology.fabrics.select import Policy
 from netsim.topology.faults import dead_inside, missing_nics, with_faults
 from netsim.topology.host import Host, make_host
+from netsim.topology.hosts import Group
 from netsim.topology.layout import TopologyError
 from netsim.topology.machine import Machine
 from netsim.topology.transports import TRANSPORTS, Transport

@@ -3,9 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
-from netsim.topology import assembly
+from netsim.topology import assembly, faults
 from netsim.topology.config import ClusterConfig
-from netsim.topology.faults import with_faults
 from netsim.topology.graph import Topology
 from netsim.topology.layout import TopologyError
 from netsim.yamlio.model import FieldError
@@ -22,7 +21,7 @@ def build_topology(config: ClusterConfig) -> Topology:
     if config.graph is None:
         return build_cluster(config).topology
     topology = config.graph.build()
-    return with_faults(topology, config.faults) if config.faults else topology
+    return faults.with_faults(topology, config.faults) if config.faults else topology
 
 
 def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)) -> Topology:
