@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.engines.compiled import store
+from netsim.engines.compiled import assembler, store
 from netsim.engines.compiled.jit import Entry, Inner
 
 RUN = """
@@ -20,28 +20,68 @@ ptr, row, lag = np.zeros(4, np.int32), np.empty(1, np.int32), np.empty(1, np.int
 dep = np.array([0, 0, 1], np.int32), np.array([0], np.int32), np.array([3], np.int16)
 turn_around(*dep, ptr, row, lag)
 assert ptr.tolist() == [0, 1, 1, 1] and row.tolist() == [1] and lag.tolist() == [3]
-print("numba" in sys.modules)
+print(*sorted({"numba", "llvmlite"} & sys.modules.keys()))
 """
+LINKED = sys.platform == "linux" and shutil.which("ld") is not None
+KEPT = "so" if LINKED else "code"
+LOADED = "" if LINKED else "llvmlite"  # by what kept code is made ready
+COMPILED = "llvmlite numba"
 
 
-def run(folder: Path | str) -> str:
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+def run(folder: Path | str, **more: str) -> str:
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(folder), **more}
     command = [sys.executable, "-W", "error", "-c", RUN]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 def test_kept_code_runs_without_the_compiler(tmp_path: Path) -> None:
-    assert run(tmp_path) == "True"
-    assert run(tmp_path) == "False"
+    assert run(tmp_path) == COMPILED
+    assert [file.suffix for file in tmp_path.rglob("*.*")] == [f".{KEPT}"]
+    assert run(tmp_path) == LOADED
+
+
+def test_without_a_linker_llvm_loads_what_was_kept(tmp_path: Path) -> None:
+    assert run(tmp_path, PATH="") == COMPILED
+    assert [file.suffix for file in tmp_path.rglob("*.*")] == [".code"]
+    assert run(tmp_path) == "llvmlite"
 
 
 def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     run(tmp_path)
-    (file,) = tmp_path.rglob("*turn_around*.code")
+    (file,) = tmp_path.rglob(f"*turn_around*.{KEPT}")
     file.write_bytes(file.read_bytes()[:-100])
-    assert run(tmp_path) == "True"
-    assert run(tmp_path) == "False"
+    assert run(tmp_path) == COMPILED
+    assert run(tmp_path) == LOADED
+
+
+@pytest.mark.skipif(not LINKED, reason="there is no linker")
+def test_a_library_that_does_not_load_is_an_object_instead(fresh, monkeypatch, tmp_path) -> None:
+    """As in a folder from which nothing may be run."""
+    usable(monkeypatch, tmp_path)
+    monkeypatch.setattr(assembler, "library_of", lambda _: b"no library")
+    assert Entry(len_of)(np.zeros(5)) == 5
+    assert len(list(tmp_path.glob("*.code"))) == 1
+    monkeypatch.setattr(assembler, "assemble", None)  # what is kept will do
+    assert Entry(len_of)(np.zeros(6)) == 6
+
+
+@pytest.mark.skipif(not LINKED, reason="there is no linker")
+def test_what_cannot_be_linked_is_no_library() -> None:
+    assert assembler.library_of(assembler.assemble(f"define i32 @{store.SYMBOL}() {{ ret i32 0 }}"))
+    assert assembler.link(b"no object") is None
+
+
+def test_the_processor_is_told_from_the_first_one_alone(monkeypatch, tmp_path) -> None:
+    one = "processor : 0\nvendor_id : Some\ncpu MHz : 1234.5\nflags : sse2 avx2\n"
+    told = tmp_path / "cpuinfo"
+    told.write_text(one + "\n" + one.replace("avx2", "sse3"))
+    monkeypatch.setattr(store, "_CPUINFO", str(told))
+    assert store._processor() == "vendor_id : Some flags : sse2 avx2"
+    told.write_text("")
+    assert store._processor() == assembler.processor()
+    told.unlink()
+    assert store._processor() == assembler.processor()
 
 
 @pytest.fixture
@@ -89,7 +129,7 @@ def test_the_package_the_user_and_the_temporary_folder_are_tried(monkeypatch) ->
 
 def test_code_that_calls_what_no_process_has_is_refused() -> None:
     with pytest.raises(AssertionError, match="must stand alone, but it calls"):
-        store._assemble("declare i32 @strange()\ndefine i32 @f() {\n ret i32 0\n}")
+        assembler.assemble("declare i32 @strange()\ndefine i32 @f() {\n ret i32 0\n}")
 
 
 def test_a_function_of_compiled_code_is_also_one_of_python() -> None:
@@ -140,4 +180,4 @@ def test_a_first_run_where_neither_package_nor_home_can_be_written(tmp_path: Pat
         said.append(done.stdout.decode().split())
     assert [words[2] for words in said] == ["True", "False"]  # compiled once, then kept
     assert said[0][1] == said[1][1]
-    assert len(list((tmp_path / "tmp").rglob("*advance_rows*.code"))) == 1
+    assert len(list((tmp_path / "tmp").rglob(f"*advance_rows*.{KEPT}"))) == 1

@@ -13,7 +13,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
-from netsim.engines.compiled.store import SYMBOL, load_code, machine_code
+from netsim.engines.compiled.store import SYMBOL, machine_code
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,10 +74,10 @@ class Entry(Generic[P]):
         kind = repr(tuple(map(_kind, args)))
         if kind not in self._ready:
             name = f"{self.function.__module__}.{self.function.__name__}"
-            code = machine_code(name, kind, lambda: self._translate(args))
+            address = machine_code(name, kind, lambda: self._translate(args))
             words = [ctypes.c_int64 for _ in _words(args)]
             prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *words)
-            self._ready[kind] = prototype(load_code(code))
+            self._ready[kind] = prototype(address)
         return self._ready[kind]
 
     def _translate(self, args: tuple[Any, ...]) -> str:

@@ -5,91 +5,81 @@ package, versions, processor and kinds of arguments. So no run ever uses code of
 and machines that share a folder do not disturb each other.
 """
 
+import ctypes
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
-from importlib.metadata import version
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
-import llvmlite
-import llvmlite.binding as llvm
+from netsim.errors import InputError
+from netsim.files import write_bytes
+from netsim.lazy import Promised
 
 SYMBOL = "netsim_entry"
 
 _DIGEST = 16
 _PRIVATE = 0o700
-_SPEED = 3  # the highest level of optimization
-# What machine code may call beside itself: the C library's functions, which any process has.
-_KNOWN = {"memcpy", "memset", "memmove", "fmod", "pow"}
+_CPUINFO = "/proc/cpuinfo"
+_FIRST = 8192  # bytes, in which the first processor is described
+# What Linux calls what LLVM tells processors apart by, on x86 and on ARM.
+_TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 
-_engines: list[llvm.ExecutionEngine] = []  # these own the code
+assembler = Promised("netsim.engines.compiled.assembler")  # LLVM is for what is not kept
+_libraries: list[ctypes.CDLL] = []
 
 
-def machine_code(name: str, kind: str, translate: Callable[[], str]) -> bytes:
-    """The code of a function for arguments of a kind: what was kept, or else compiled now."""
+def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
+    """The address of a function for arguments of a kind: what was kept, or else compiled now."""
     wanted = blake2b(f"{_surroundings()} {name} {kind}".encode(), digest_size=_DIGEST)
     folder = cache_folder()
-    file = None if folder is None else folder / f"{name}-{wanted.hexdigest()}.code"
-    code = None if file is None else _read(file)
-    if code is None:
-        code = _assemble(translate())
-        if file is not None:
-            _write(file, code)
-    return code
+    place = None if folder is None else folder / f"{name}-{wanted.hexdigest()}"
+    found = None if place is None else _kept(place)
+    if found is not None:
+        return found
+    module = assembler.assemble(translate())
+    code = assembler.object_of(module)
+    if place is not None:
+        _keep(place, code, assembler.library_of(module))
+    return int(assembler.load_object(code))
 
 
-def load_code(code: bytes) -> int:
-    """Make machine code ready to run; its address."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
-    engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _engines.append(engine)
-    return int(engine.get_function_address(SYMBOL))
+def _kept(place: Path) -> int | None:
+    """The address of code that was kept, as a library or as an object."""
+    found = _load_library(place.with_name(f"{place.name}.so"))
+    if found is not None:
+        return found
+    code = _read(place.with_name(f"{place.name}.code"))
+    return None if code is None else int(assembler.load_object(code))
 
 
-def _assemble(text: str) -> bytes:
-    """Nobody but the entry is called from outside. As that is told, it may take in whom it calls,
-    and others are not handed what they do not use, of some seventy words of arguments.
+def _keep(place: Path, code: bytes, library: bytes | None) -> None:
+    """Keep code if that is possible; a run can always do without. The object is only for where
+    there is no library, or the system would not load it from there.
     """
-    module = llvm.parse_assembly(text.replace("\ndefine linkonce_odr ", "\ndefine internal "))
-    called = {function.name for function in module.functions if function.is_declaration}
-    unknown = {name for name in called if not name.startswith("llvm.")} - _KNOWN
-    assert not unknown, f"compiled code must stand alone, but it calls {sorted(unknown)}"
-    target = _target()
-    _optimize(module, target)
-    return bytes(target.emit_object(module))
+    with suppress(InputError):
+        if library is not None:
+            file = place.with_name(f"{place.name}.so")
+            write_bytes(file, library + _digest(library))
+            if _load_library(file) is not None:
+                return
+        write_bytes(place.with_name(f"{place.name}.code"), code + _digest(code))
 
 
-def _optimize(module: llvm.ModuleRef, target: llvm.TargetMachine) -> None:
-    if not hasattr(llvm, "create_pass_builder"):  # llvmlite 0.43: slower, and no more
-        return
-    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(_SPEED))
-    builder.getModulePassManager().run(module, builder)
-
-
-def _target() -> llvm.TargetMachine:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=_SPEED,
-        jit=True,
-        codemodel="jitdefault",
-    )
-
-
-@cache
-def _surroundings() -> str:
-    digest = blake2b(digest_size=_DIGEST)
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    versions = f"{sys.version} {version('numba')} {llvmlite.__version__}"
-    return f"{digest.hexdigest()} {llvm.get_process_triple()} {processor} {versions}"
+def _load_library(file: Path) -> int | None:
+    if _read(file) is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(file))
+        address = ctypes.cast(getattr(library, SYMBOL), ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return None
+    _libraries.append(library)
+    return address
 
 
 def _read(file: Path) -> bytes | None:
@@ -97,19 +87,39 @@ def _read(file: Path) -> bytes | None:
         content = file.read_bytes()
     except OSError:
         return None
-    digest, code = content[:_DIGEST], content[_DIGEST:]
-    return code if blake2b(code, digest_size=_DIGEST).digest() == digest else None
+    code, digest = content[:-_DIGEST], content[-_DIGEST:]
+    return code if _digest(code) == digest else None
 
 
-def _write(file: Path, code: bytes) -> None:
-    """Keep code if that is possible; a run can always do without."""
-    content = blake2b(code, digest_size=_DIGEST).digest() + code
+def _digest(code: bytes) -> bytes:
+    return blake2b(code, digest_size=_DIGEST).digest()
+
+
+@cache
+def _surroundings() -> str:
+    digest = blake2b(digest_size=_DIGEST)
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    versions = " ".join(_version(package) for package in ("numba", "llvmlite"))
+    return f"{digest.hexdigest()} {sys.platform} {_processor()} {sys.version} {versions}"
+
+
+def _processor() -> str:
+    """What Linux tells of the processor, or else LLVM, which takes longer to ask."""
     try:
-        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as temporary:
-            temporary.write(content)
-        os.replace(temporary.name, file)
+        with open(_CPUINFO, "rb", buffering=0) as told:  # of one alone, for there may be hundreds
+            first = told.read(_FIRST).decode(errors="replace").partition("\n\n")[0]
     except OSError:
-        return
+        first = ""
+    lines = [line for line in first.splitlines() if line.startswith(_TELLING)]
+    return " ".join(lines) or str(assembler.processor())
+
+
+def _version(package: str) -> str:
+    """What a package says of its version, without importing it."""
+    spec = find_spec(package)
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    return (folder / "_version.py").read_text(encoding="utf-8")
 
 
 @cache
@@ -124,7 +134,7 @@ def _candidates() -> Iterator[Path]:
         yield Path(given) / "netsim"
     yield Path(__file__).parent / "__pycache__"
     yield _user_cache() / "netsim"
-    yield Path(tempfile.gettempdir()) / f"netsim-{_user()}"
+    yield Path(import_module("tempfile").gettempdir()) / f"netsim-{_user()}"
 
 
 def _user_cache() -> Path:
@@ -146,7 +156,6 @@ def _usable(folder: Path) -> bool:
         owner = folder.lstat()
         if hasattr(os, "getuid") and (owner.st_mode & 0o022 or owner.st_uid != _user()):
             return False
-        with tempfile.TemporaryFile(dir=folder):
-            return True
+        return os.access(folder, os.W_OK | os.X_OK)
     except (OSError, RuntimeError):  # RuntimeError: no home is known
         return False
