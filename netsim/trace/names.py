@@ -17,13 +17,11 @@ class Names:
     operations: tuple[Operation, ...]
     _paths: dict[int, str] = field(default_factory=dict)
 
-    def path(self, row: int) -> str:
-        """The links of a row, joined by semicolons."""
-        path, paths = int(self.program.path[row]), self.program.paths
-        if path < 0:
-            return ""
+    def path(self, path: int) -> str:
+        """The links of a path, by its number, joined by semicolons; none for -1."""
         if path not in self._paths:
-            links = paths.link[paths.ptr[path] : paths.ptr[path + 1]].tolist()
+            paths = self.program.paths
+            links = paths.link[paths.ptr[path] : paths.ptr[path + 1]].tolist() if path >= 0 else []
             self._paths[path] = ";".join(self.program.links.name(link) for link in links)
         return self._paths[path]
 

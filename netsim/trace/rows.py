@@ -89,5 +89,5 @@ def _details(
         "op": OP_NAMES[style.op],
         "channel": style.channel,
         "step": int(schedule.step[row]),
-        "path": names.path(row),
+        "path": names.path(int(program.path[row])),
     }

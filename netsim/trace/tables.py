@@ -4,17 +4,26 @@ Times are in µs, rates in GB/s (1e9 bytes a second). What has no meaning for a 
 the bytes of a compute row, the GB/s of a resource that gives seconds.
 """
 
-import csv
-from collections.abc import Iterable, Iterator, Sequence
-from io import TextIOWrapper
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from netsim.files import replacing
+from netsim.files import write_text
 from netsim.metrics import IN_SECONDS, LinkLoad, link_use
 from netsim.program import Program, Timeline
-from netsim.schedule import COMPUTE, KIND_NAMES, MARK, OP_NAMES
+from netsim.schedule import (
+    COMPUTE,
+    KIND_NAMES,
+    MARK,
+    MULTICAST,
+    OP_NAMES,
+    SWITCH_REDUCE,
+    Schedule,
+    Style,
+)
+from netsim.trace.columns import cells, micro, spelled, whole
 from netsim.trace.counters import busiest_load
 from netsim.trace.names import Names, named_operations
 from netsim.trace.operation import Operation
@@ -30,7 +39,6 @@ ROW_COLUMNS = (
 )  # fmt: skip
 LINK_COLUMNS = ("link", "kind", "capacity_GBps", "bytes", "utilisation", "busy_us")
 LOAD_COLUMNS = ("link", "t_us", "GBps", "utilisation")
-Line = Sequence[object]
 
 
 def write_rows(
@@ -76,74 +84,76 @@ def write_links_over_time(
 
 def _row_lines(
     program: Program, timeline: Timeline, names: Names, selection: Selection
-) -> Iterator[Line]:
-    schedule = program.schedule
-    rows = selection.rows
-    amounts, delays = schedule.amount, program.path_latency[program.path]
-    for row in rows.tolist():
-        style = schedule.styles[int(schedule.style[row])]
-        sources, targets = schedule.members(row)
-        moves = style.kind not in (COMPUTE, MARK)
-        yield (
-            row,
-            KIND_NAMES[style.kind],
-            names.operations[style.collective].title,
-            style.channel,
-            int(schedule.step[row]),
-            style.stream,
-            _joined(sources),
-            _joined(targets),
-            _number(float(amounts[row])) if moves else "",
-            _micro(timeline.start[row]),
-            _micro(timeline.end[row]),
-            names.path(row),
-            OP_NAMES[style.op] if moves else "",
-            _micro(style.latency),
-            _micro(delays[row]),
-        )
+) -> Iterator[str]:
+    """Column by column, of which every line joins its cells."""
+    schedule, rows = program.schedule, selection.rows
+    style, path = schedule.style[rows], program.path[rows]
+    styles, delays = schedule.styles, program.path_latency
+
+    def of_style(*spell: Callable[[Style], object]) -> list[str]:
+        return spelled(style, lambda number: cells(*(told(styles[number]) for told in spell)))
+
+    moves = np.array([_moves(one) for one in styles], bool)[style]
+    amounts = np.where(moves, schedule.pieces.amount[schedule.piece[rows]], -1.0)
+    columns = (
+        map(str, rows.tolist()),
+        of_style(
+            lambda one: KIND_NAMES[one.kind],
+            lambda one: names.operations[one.collective].title,
+            lambda one: one.channel,
+        ),
+        map(str, schedule.step[rows].tolist()),
+        of_style(lambda one: one.stream),
+        _ends(schedule, style, schedule.src[rows], SWITCH_REDUCE),
+        _ends(schedule, style, schedule.dst[rows], MULTICAST),
+        spelled(amounts, lambda amount: whole(amount) if amount >= 0 else ""),
+        spelled(timeline.start[rows], micro),
+        spelled(timeline.end[rows], micro),
+        spelled(path, lambda number: cells(names.path(number))),
+        of_style(lambda one: OP_NAMES[one.op] if _moves(one) else "", lambda s: micro(s.latency)),
+        spelled(path, lambda number: micro(delays[number])),
+    )
+    return map(",".join, zip(*columns, strict=True))
 
 
-def _link_lines(program: Program, timeline: Timeline) -> Iterator[Line]:
+def _moves(style: Style) -> bool:
+    return style.kind not in (COMPUTE, MARK)
+
+
+def _ends(
+    schedule: Schedule, style: NDArray[np.int32], ends: NDArray[np.int32], group_kind: int
+) -> list[str]:
+    """The ranks at one end of rows; those of kind `group_kind` have a group there."""
+    grouped = np.array([one.kind == group_kind for one in schedule.styles], bool)[style]
+
+    def joined(end: int) -> str:
+        return str(end) if end >= 0 else ";".join(map(str, schedule.groups[-1 - end]))
+
+    return spelled(np.where(grouped, -1 - ends, ends), joined)
+
+
+def _link_lines(program: Program, timeline: Timeline) -> Iterator[str]:
     """`busy_us` is how long the link at its full rate would take for what it carried."""
-    use, table, whole = link_use(program, timeline), program.links, timeline.makespan
+    use, table, makespan = link_use(program, timeline), program.links, timeline.makespan
     for link, amount, part in zip(
         use.link.tolist(), use.amount.tolist(), use.utilisation.tolist(), strict=True
     ):
-        kind, busy = table.kind(link), _micro(part * whole)
+        kind, busy = table.kind(link), micro(part * makespan)
         capacity: object = float(table.capacity[link]) / 1e9
-        carried: object = _number(amount)
+        carried = whole(amount)
         if kind in IN_SECONDS:
             capacity, carried = "", ""
-        yield table.name(link), kind, capacity, carried, part, busy
+        yield cells(table.name(link), kind, capacity, carried, part, busy)
 
 
-def _load_lines(program: Program, load: LinkLoad) -> Iterator[Line]:
-    times = [_micro(edge) for edge in load.edges[:-1]]
-    rates, parts = load.rate / 1e9, load.utilisation
+def _load_lines(program: Program, load: LinkLoad) -> Iterator[str]:
+    times = [micro(edge) for edge in load.edges[:-1].tolist()]
+    rates, parts = (load.rate / 1e9).tolist(), load.utilisation.tolist()
     for i, link in enumerate(load.link.tolist()):
-        name, in_seconds = program.links.name(link), program.links.kind(link) in IN_SECONDS
-        for k, when in enumerate(times):
-            yield name, when, "" if in_seconds else float(rates[i, k]), float(parts[i, k])
+        name, in_seconds = cells(program.links.name(link)), program.links.kind(link) in IN_SECONDS
+        for when, rate, part in zip(times, rates[i], parts[i], strict=True):
+            yield f"{name},{when},{'' if in_seconds else rate},{part}"
 
 
-def _write(path: Path, columns: Sequence[str], lines: Iterable[Line]) -> None:
-    with replacing(path) as stream:
-        file = TextIOWrapper(stream, encoding="utf-8", newline="")
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(lines)
-        file.detach()
-
-
-def _joined(ranks: Sequence[int]) -> str:
-    return ";".join(map(str, ranks))
-
-
-def _micro(seconds: float) -> float:
-    """Microseconds to 12 digits, beyond which engines need not agree."""
-    return float(f"{seconds * 1e6:.12g}")
-
-
-def _number(value: float) -> int | float:
-    """Whole numbers without a point."""
-    return int(value) if np.isfinite(value) and value.is_integer() else value
+def _write(path: Path, columns: Sequence[str], lines: Iterable[str]) -> None:
+    write_text(path, "\n".join([cells(*columns), *lines, ""]))
