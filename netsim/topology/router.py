@@ -17,6 +17,7 @@ from netsim.topology.host import Host
 from netsim.topology.layout import TopologyError
 from netsim.topology.ways import Way, parse_way
 
+_PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
 Paths = tuple[Ints, NDArray[np.float64]]  # links padded with -1, and the part of the bytes on each
 
 
@@ -71,6 +72,13 @@ class ClusterRouter:
         asked = parse_way(way)
         if self.rail and not way:
             asked = Way(relay=True)
+        ends = [slice(first, first + _PORTION) for first in range(0, len(src), _PORTION)]
+        parts = [self._routes(topology, src[s], dst[s], channel[s], asked) for s in ends]
+        return parts[0] if len(parts) == 1 else joined(parts)
+
+    def _routes(
+        self, topology: Topology, src: Ints, dst: Ints, channel: Ints, asked: Way
+    ) -> Routes:
         at = self.places
         here, there = at.gpu_host[src], at.gpu_host[dst]
         inside = (here == there) & (not asked.network)
@@ -232,3 +240,15 @@ def _pack(topology: Topology, count: int, parts: list[tuple[NDArray[np.int64], P
     np.cumsum(used.sum(axis=1), out=ptr[1:])
     latency = (np.where(used, topology.links.latency[links], 0.0) * fractions).sum(axis=1)
     return Routes(ptr, links[used], fractions[used], latency)
+
+
+def joined(parts: list[Routes]) -> Routes:
+    """Routes of some pairs after those of others."""
+    first = np.cumsum([0] + [len(part.link) for part in parts])
+    ptr = [part.ptr[:-1] + start for part, start in zip(parts, first, strict=False)]
+    return Routes(
+        np.concatenate([*ptr, first[-1:]]),
+        np.concatenate([np.zeros(0, np.int32), *(part.link for part in parts)]),
+        np.concatenate([np.zeros(0), *(part.fraction for part in parts)]),
+        np.concatenate([np.zeros(0), *(part.latency for part in parts)]),
+    )
