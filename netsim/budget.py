@@ -7,6 +7,7 @@ from math import log2
 
 import numpy as np
 
+from netsim.arrays import different
 from netsim.schedule import Schedule
 from netsim.schedule.builder import MAX_ROWS
 
@@ -40,7 +41,7 @@ def estimated_size(
 
 def _ways(schedule: Schedule) -> int:
     ends = schedule.src.astype(np.int64) * schedule.ranks + schedule.dst
-    return len(np.unique(ends))
+    return len(different(ends))
 
 
 def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:

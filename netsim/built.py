@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netsim.arrays import different
 from netsim.communicators import split_ranks
 from netsim.expect import job, network, settings
 from netsim.nccl import version
@@ -98,7 +99,7 @@ def refuse_unjoined(
     if cluster is None or cluster.fabric is not None:
         return
     domain = cluster.domain[cluster.gpu_host[gpus]]
-    if any(len(np.unique(domain[list(group)])) > 1 for group in groups):
+    if any(len(different(domain[list(group)])) > 1 for group in groups):
         message = "nothing joins these hosts: they have no NIC"
         raise cell.source.error(("cluster",), message, key=True)
 

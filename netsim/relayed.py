@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.back_to_back import REPEATS, Alone, Period, busy_ranks, ends_of, in_step, of_many
 from netsim.collectives import Collective, Relay, build
 from netsim.collectives.relay import Laps
@@ -95,7 +96,7 @@ def _causes(work: Relayed) -> Causes:
         example = np.zeros(len(path), np.int64)
         example[place] = rows
         kinds = np.array([narrowest_kind(work.program, row) for row in example.tolist()])[place]
-        for kind in np.unique(kinds).tolist():
+        for kind in different(kinds).tolist():
             mine = np.zeros_like(costs.took)
             mine[rows[kinds == kind]] = 1.0
             found[kind] = part(costs.took * mine, np.zeros_like(mine))

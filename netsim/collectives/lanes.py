@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.arrays import different
 from netsim.collectives.collective import Collective
 from netsim.collectives.relay import Relay
 from netsim.collectives.sketch import Sent, Sketch
@@ -104,7 +105,7 @@ class Lanes:
         """The numbers of the styles of many plain transfers."""
         table = np.broadcast_arrays(*np.atleast_1d(src_buffer, dst_buffer, op))
         code = table[0] + 8 * table[1] + 64 * table[2]
-        numbers = {c: self.style(c % 8, c // 8 % 8, c // 64) for c in np.unique(code).tolist()}
+        numbers = {c: self.style(c % 8, c // 8 % 8, c // 64) for c in different(code).tolist()}
         return np.array([numbers[c] for c in code.tolist()], np.int32)
 
     def settle(self, rows: Rows, ranks: Ints | None = None) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.schedule import Schedule
 
 Ints = NDArray[np.int64] | NDArray[np.int32]
@@ -74,7 +75,7 @@ class Relay:
 
     def shortened(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:
         """The first steps of rings of `size` lanes together."""
-        self._rings.append((set(np.unique(styles).tolist()), np.unique(first), size))
+        self._rings.append((set(different(styles).tolist()), different(first), size))
         return styles[:STEPS], first[:STEPS]
 
     def laps(self, ring: NDArray[np.int64], rows: Rows, steps: int, written: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.schedule import Hops, Pieces, Skeleton, Style
 
 Ints = NDArray[np.int64]
@@ -83,7 +84,7 @@ class Sketch:
     def rings(self, src: Ints, dst: Ints, styles: Rows, first: Rows, length: int) -> None:
         """Rings of a length in which everyone passes on what it has, in `len(styles)` steps."""
         self._order.append(("ring", len(self._rings)))
-        self._rings.append((src, dst, styles, np.unique(first), length))
+        self._rings.append((src, dst, styles, different(first), length))
         np.add.at(self.rows, src, len(styles))
 
     def end(self, styles: Sequence[Style], pieces: Pieces) -> None:

@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 
+from netsim.arrays import different
 from netsim.errors import StalledError
 from netsim.program import Program
 
@@ -35,7 +36,7 @@ def _dead_links(program: Program, stuck: np.ndarray) -> list[str]:
     for _, link, value in program.links.changes:
         capacity[link] = value
     paths, dead = program.paths, set()
-    for path in np.unique(program.path[stuck]):
+    for path in different(program.path[stuck]):
         links = paths.link[paths.ptr[path] : paths.ptr[path + 1]]
         dead.update(links[capacity[links] == 0].tolist())
     return [program.links.name(link) for link in sorted(dead)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.errors import InputError
 from netsim.expect.inside import check_shared_memory
 from netsim.expect.nodes import Node, nodes_of
@@ -115,8 +116,8 @@ def _reduces(node: Node) -> bool:
 
 def plugin_of(cluster: Cluster, gpus: NDArray[np.int32]) -> Mapping[str, str]:
     """What the network's plugin sets for a job; nothing where the job is one NVLink domain."""
-    hosts = np.unique(cluster.gpu_host[gpus])
-    if cluster.transport is None or len(np.unique(cluster.domain[hosts])) == 1:
+    hosts = different(cluster.gpu_host[gpus])
+    if cluster.transport is None or len(different(cluster.domain[hosts])) == 1:
         return {}
     oldest = min(cluster.machine_of(host).gpu.sm or ASSUMED_SM for host in hosts.tolist())
     return plugin_variables(cluster.transport.name, oldest)

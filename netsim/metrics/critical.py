@@ -9,6 +9,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.program import Program, Timeline
 from netsim.schedule import COMPUTE, MARK
 
@@ -111,7 +112,7 @@ def on_host(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows draw on a host's launches."""
     paths, kind = program.paths, program.links.kind
     launching = {-1: False}
-    for path in np.unique(program.path[rows]).tolist():
+    for path in different(program.path[rows]).tolist():
         if path >= 0:
             links = paths.link[paths.ptr[path] : paths.ptr[path + 1]].tolist()
             launching[path] = any(kind(link) == "host" for link in links)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.metrics.links import capacity_room, utilisation_of
 from netsim.program import Program, Timeline
 
@@ -75,7 +76,7 @@ def _changes(program: Program, timeline: Timeline) -> NDArray[np.float64]:
     latency = program.style_values("latency")[program.schedule.style[moving]]
     end = timeline.end[moving]
     begin = np.minimum(timeline.start[moving] + latency, end)
-    when = np.unique(np.concatenate([[0.0], begin, end, [timeline.makespan]]))
+    when = different(np.concatenate([[0.0], begin, end, [timeline.makespan]]))
     apart = np.diff(when, prepend=-np.inf) > timeline.makespan * _INSTANT
     apart[-1] = False  # the end itself comes last, whatever is next to it
     return np.append(when[apart], timeline.makespan)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.skeletons import foldable, skeleton_of, works_alike
@@ -47,4 +48,4 @@ def written_share(plan: Plan) -> float:
     """Which part of the blocks of a plan is written down."""
     if plan.symmetry is None:
         return 1.0
-    return len(np.unique(plan.symmetry.block)) / len(plan.symmetry.block)
+    return len(different(plan.symmetry.block)) / len(plan.symmetry.block)

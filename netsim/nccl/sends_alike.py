@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.rounds import Columns, Transfers
@@ -109,7 +110,7 @@ class _Sketch:
     def _hops(self, sends: Columns) -> Iterable[Hops]:
         away = sends.src != sends.dst
         link = link_kinds(self.plan, self.node, sends.src, sends.dst)
-        for kind in np.unique(link[away]).tolist():
+        for kind in different(link[away]).tolist():
             mine = np.flatnonzero(away & (link == kind))
             route = self.plan.route_of(0, int(sends.src[mine[0]]), int(sends.dst[mine[0]]))
             label = sends.number[mine] * LINKS + kind
@@ -117,7 +118,7 @@ class _Sketch:
             if not self.by_channel:
                 yield Hops(*ends, label, 0, route)
                 continue
-            for work in np.unique(sends.work[mine]).tolist():
+            for work in different(sends.work[mine]).tolist():
                 some = np.flatnonzero(sends.work[mine] == work)
                 for part, channel in enumerate(sends.works[work].channels):
                     both = ends[0][some], ends[1][some]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.topology import NODE_KINDS, Topology
 from netsim.units import format_bandwidth
 
@@ -38,7 +39,7 @@ def _odd_links(topology: Topology) -> Iterator[str]:
     code = (links.kind.astype(np.int64) * len(NODE_KINDS) + kinds[links.tail]) * len(NODE_KINDS)
     code += kinds[links.head]
     rate = links.bandwidth[links.resource]
-    for kind in np.unique(code).tolist():
+    for kind in different(code).tolist():
         mine = np.flatnonzero(code == kind)
         for place, most in _minority(rate[mine]):
             link = int(mine[place])

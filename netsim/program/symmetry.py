@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.program.refine import MOST_ROUNDS, Classes, Colours, classes, holds, mixed
 from netsim.schedule import Alike, Fold, Skeleton, Symmetry
 from netsim.topology import Topology
@@ -62,7 +63,7 @@ def _blocks(skeleton: Skeleton, found: Classes, copies: dict[int, int]) -> dict[
     total = np.zeros(len(own), np.uint64)
     np.add.at(total, place, mixed(found.blocks))
     same = alike(total)
-    kept = np.unique(skeleton.channel[np.isin(skeleton.lane, list(copies))])
+    kept = different(skeleton.channel[np.isin(skeleton.lane, list(copies))])
     result = {}
     for channel in kept.tolist():
         mine = np.flatnonzero(own // skeleton.ranks == channel)

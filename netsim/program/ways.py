@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.errors import InputError
 from netsim.program.distinct import Distinct, Way
 from netsim.program.pack import Entries, Ints, pack, thrifty
@@ -36,7 +37,7 @@ class Resources:
         table = self._tables.get((resource, index), np.zeros(0, np.int64))
         if len(table) < size:
             table = np.append(table, np.full(size - len(table), -1))
-        new = np.unique(owners[table[owners] < 0])
+        new = different(owners[table[owners] < 0])
         table[new] = self.first + len(self.keys) + np.arange(len(new))
         self.keys.extend((resource, int(owner), index) for owner in new)
         self._tables[resource, index] = table
@@ -176,7 +177,7 @@ class Ways:
         at = np.flatnonzero(np.diff(ends))  # the last link down, the first one up
         keys = np.concatenate([place[others][owner], within[back_owner[at]]]).astype(np.int64)
         wires = len(self.topology.links)
-        found = np.unique(keys * wires + np.concatenate([links, back[at]]))
+        found = different(keys * wires + np.concatenate([links, back[at]]))
         return mine[found // wires], (found % wires).astype(np.int32), np.ones(len(found))
 
     def _fabric_trees(
@@ -252,7 +253,7 @@ class Ways:
             blocks, ranks = fold.blocks[use.index], self._rank_of[owners]
             first = blocks.first[ranks]
             links = np.empty(len(owners), np.int32)
-            for channel in np.unique(first // self.schedule.ranks).tolist():
+            for channel in different(first // self.schedule.ranks).tolist():
                 mine = first // self.schedule.ranks == channel
                 here = self.device[first[mine] % self.schedule.ranks].astype(np.int64)
                 links[mine] = self.resources.numbers("sm", channel, here)

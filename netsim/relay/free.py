@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.collectives import Relay
 from netsim.collectives.relay import Message
 from netsim.program import Program
@@ -36,7 +37,7 @@ def costs_of(program: Program, relay: Relay) -> Costs | str:
         return crowded
     style = program.schedule.style
     took = program.style_values("latency")[style] + program.schedule.amount / rates
-    if any(len(np.unique(took[call.rows])) > MOST_KINDS for call in relay.calls):
+    if any(len(different(took[call.rows])) > MOST_KINDS for call in relay.calls):
         return f"rows take more than {MOST_KINDS} different times"
     return Costs(took, program.path_latency[program.path])
 

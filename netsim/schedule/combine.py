@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.schedule.rows import MULTICAST, SWITCH_REDUCE, Lag, Pieces, Schedule, Style
 
 
@@ -55,7 +56,7 @@ class _Tables:
         self.rows = self.pieces = self.collectives = 0
 
     def add(self, one: Schedule, who: NDArray[np.int32]) -> dict[str, NDArray[np.generic]]:
-        if len(who) != one.ranks or len(np.unique(who)) < len(who) or who.max() >= self.world:
+        if len(who) != one.ranks or len(different(who)) < len(who) or who.max() >= self.world:
             raise ValueError(f"expected {one.ranks} different ranks below {self.world}, got {who}")
         styles = [replace(s, collective=s.collective + self.collectives) for s in one.styles]
         style = np.array([self.styles.setdefault(s, len(self.styles)) for s in styles], np.int32)

@@ -62,4 +62,12 @@ def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """What the results were computed with."""
     found = {"netsim": __version__, "model": MODEL_VERSION, "python": platform.python_version()}
-    return {**found, **{name: metadata.version(name) for name in PACKAGES}}
+    return {**found, **{name: _version(name) for name in PACKAGES}}
+
+
+def _version(package: str) -> str:
+    """As `metadata.version`, which would read all that a package says of itself as an e-mail."""
+    told = metadata.distribution(package).read_text("METADATA") or ""
+    words = (line.partition(": ") for line in told.splitlines())
+    found = (value for key, _, value in words if key == "Version")
+    return next(found, None) or metadata.version(package)

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.nccl.p2p_rounds import distinct_rows
 from netsim.nccl.schedules.hops import Channel, Pass, RowKind
 from netsim.nccl.schedules.plan import Plan
@@ -163,7 +164,7 @@ class Exchange:
 
     def _couple(self, sent: Ints, stores: Ints) -> None:
         """Receivers wait for data, senders for credits."""
-        for kind in np.unique(self._link).tolist():
+        for kind in different(self._link).tolist():
             mine = np.flatnonzero(self._link == kind)
             hop = self.ends.hop(int(mine[0]))
             self.woven.after(stores[:, mine], sent[:, mine], self._one.sync(*hop))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.arrays import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.weave import Rows, Segments, Weave
@@ -112,7 +113,7 @@ class Output:
             self.ends(kept.rank, self.builder.rows(KEEP, kept.rank, kept.rank, piece))
             return
         leads = fold.ranks.first[kept.rank] == kept.rank
-        for copies in np.unique(fold.ranks.count[kept.rank[leads]]).tolist():
+        for copies in different(fold.ranks.count[kept.rank[leads]]).tolist():
             mine = np.flatnonzero(leads & (fold.ranks.count[kept.rank] == copies))
             rank, style = kept.rank[mine], replace(KEEP, copies=copies)
             self.ends(rank, self.builder.rows(style, rank, rank, piece[mine]))

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.chunks import steps_of
 from netsim.nccl.names import function_of
@@ -62,7 +63,7 @@ def period_of(plan: Plan, lane: Lane) -> int:
     if plan.symmetry is None:
         return len(order)
     kind = plan.symmetry.block[lane.number * len(order) + order]
-    period = len(np.unique(kind))
+    period = len(different(kind))
     return period if np.array_equal(kind, np.roll(kind, period)) else len(order)
 
 

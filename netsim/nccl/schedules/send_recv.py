@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.names import Protocol
 from netsim.nccl.schedules.cuts import chunk_table, segments
@@ -71,7 +72,7 @@ class _Writer:
         np.add.at(crowd, (parts.channel[sent], parts.src[sent]), 1)
         np.add.at(crowd, (parts.channel[taken], receiver), 1)
         ends = np.full((2, len(parts.src)), -1, np.int32)
-        for like in np.unique(parts.like[sent]).tolist():
+        for like in different(parts.like[sent]).tolist():
             mine = sent[parts.like[sent] == like]
             ends[:, mine] = self._append(like, mine, crowd)
         self._close(

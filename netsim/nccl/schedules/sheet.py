@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.arrays import different
 from netsim.nccl.schedules.hops import Channel, Pass, RowKind
 from netsim.nccl.schedules.ways import link_kinds, routes
 from netsim.nccl.schedules.weave import NOWHERE, Place, Weave
@@ -114,7 +115,7 @@ class HopsOf:
 
     def alike(self) -> Iterator[tuple[Ints, tuple[int, int]]]:
         """Those that are joined by the same, and one of them."""
-        for kind in np.unique(self.kind).tolist():
+        for kind in different(self.kind).tolist():
             mine = np.flatnonzero(self.kind == kind)
             yield mine, (int(self.src[mine[0]]), int(self.dst[mine[0]]))
 

@@ -1,0 +1,16 @@
+"""What numpy has as well, but takes more than a run has to start."""
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+S = TypeVar("S", bound=np.generic)
+
+
+def different(values: NDArray[S]) -> NDArray[S]:
+    """The different ones among values, in order. `np.unique` alone would import masked arrays."""
+    ordered = np.sort(values, axis=None)
+    new = np.ones(len(ordered), bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[new]
