@@ -1,6 +1,6 @@
 """Traces of a run: trace.json for timeline viewers, and the same facts as CSV."""
 
-from netsim.trace.chrome import trace_events, write_trace
+from netsim.trace.chrome import write_trace
 from netsim.trace.counters import link_counters
 from netsim.trace.operation import Operation, distributed_info, kineto_args
 from netsim.trace.selection import Selection, Written, first_rows
@@ -24,7 +24,6 @@ __all__ = [
     "first_rows",
     "kineto_args",
     "link_counters",
-    "trace_events",
     "write_links",
     "write_links_over_time",
     "write_rows",

@@ -5,8 +5,9 @@ rank with Kineto's arguments, and counters for links. The same run gives the sam
 """
 
 import gzip
-import json
 from collections.abc import Iterator, Sequence
+from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,15 @@ from netsim.trace.names import Names, named_operations
 from netsim.trace.operation import Operation, distributed_info
 from netsim.trace.rows import row_slices
 from netsim.trace.selection import Selection, Written, first_rows
-from netsim.trace.slices import Slice, Track, lanes, threads, track_name
+from netsim.trace.slices import Slice, Track, as_json, lanes, threads, track_name
 
 MOST_ROWS = 50_000  # about 40 MB of JSON, which viewers still open
 MOST_LINKS = 64
 BINS = 500  # of counters; where there are no more than
 CHANGES = 1000  # times at which anything changes, counters change exactly then
 
-_ORDER = {"s": 1, "f": 2}  # at one instant, slices come before the arrows that they hold
 Threads = dict[tuple[int, Track, int], int]
+_Timed = tuple[float, str]  # when, and the event as JSON
 
 
 def write_trace(
@@ -47,26 +48,6 @@ def write_trace(
     return Written(path, selection.note())
 
 
-def trace_events(
-    program: Program,
-    timeline: Timeline,
-    operations: Sequence[Operation],
-    selection: Selection,
-    links: int = MOST_LINKS,
-) -> list[Event]:
-    """All trace events: names first, then everything in order of time."""
-    named = named_operations(program, tuple(operations))
-    slices = row_slices(program, timeline, Names(program, named), selection)
-    placed = lanes(slices + kernel_slices(program, timeline, named))
-    tids = threads(placed)
-    load = busiest_load(program, timeline, links, BINS, CHANGES)
-    counter_names, counters = counter_events(program, load)
-    timed = [event for item, lane in placed for event in _slice_events(item, lane, tids)]
-    timed += counters
-    timed.sort(key=lambda event: (float(event["ts"]), _ORDER.get(event["ph"], 0)))
-    return [*_rank_names(program, tids), *counter_names, *timed]
-
-
 def _lines(
     program: Program,
     timeline: Timeline,
@@ -74,7 +55,6 @@ def _lines(
     selection: Selection,
     links: int,
 ) -> Iterator[str]:
-    events = trace_events(program, timeline, operations, selection, links)
     named = named_operations(program, operations)
     header = {
         "schemaVersion": 1,
@@ -82,9 +62,30 @@ def _lines(
         "distributedInfo": distributed_info(program.schedule.ranks, named),
         "otherData": _about(program, timeline, selection),
     }
-    yield _json(header)[:-1] + ',"traceEvents":[\n'
-    yield ",\n".join(map(_json, events))
+    yield as_json(header)[:-1] + ',"traceEvents":[\n'
+    yield ",\n".join(_events(program, timeline, named, selection, links))
     yield "\n]}\n"
+
+
+def _events(
+    program: Program,
+    timeline: Timeline,
+    named: tuple[Operation, ...],
+    selection: Selection,
+    links: int,
+) -> list[str]:
+    """All trace events: names first, then everything in order of time."""
+    slices = row_slices(program, timeline, Names(program, named), selection)
+    placed = lanes(slices + kernel_slices(program, timeline, named))
+    tids = threads(placed)
+    load = busiest_load(program, timeline, links, BINS, CHANGES)
+    counter_names, counters = counter_events(program, load)
+    bars, starts, ends = _slice_events(placed, tids)
+    # At one instant, slices come before the arrows that they hold.
+    timed = [*bars, *((event["ts"], as_json(event)) for event in counters), *starts, *ends]
+    timed.sort(key=itemgetter(0))
+    names = [*_rank_names(program, tids), *counter_names]
+    return [*map(as_json, names), *(text for _, text in timed)]
 
 
 def _about(program: Program, timeline: Timeline, selection: Selection) -> dict[str, object]:
@@ -99,18 +100,28 @@ def _about(program: Program, timeline: Timeline, selection: Selection) -> dict[s
     return about
 
 
-def _slice_events(item: Slice, lane: int, tids: Threads) -> Iterator[Event]:
-    where = {"pid": item.rank, "tid": tids[item.rank, item.track, lane]}
-    ts = item.begin / 1000
-    yield {
-        "ph": "X", "cat": item.category, "name": item.name, **where,
-        "ts": ts, "dur": (item.end - item.begin) / 1000, "args": item.args,
-    }  # fmt: skip
-    arrow = {"cat": "transfer", "name": "transfer", **where, "ts": ts}
-    for number in item.leaving:
-        yield {"ph": "s", "id": number, **arrow}
-    for number in item.reaching:
-        yield {"ph": "f", "bp": "e", "id": number, **arrow}
+def _slice_events(
+    placed: Sequence[tuple[Slice, int]], tids: Threads
+) -> tuple[list[_Timed], list[_Timed], list[_Timed]]:
+    """Slices, where arrows start, and where they end. There are so many that each is filled into a
+    text; what is said of all of them together is made JSON once.
+    """
+    bars: list[_Timed] = []
+    starts: list[_Timed] = []
+    ends: list[_Timed] = []
+    told = cache(as_json)
+    for item, lane in placed:
+        thread = f'"pid":{item.rank},"tid":{tids[item.rank, item.track, lane]}'
+        ts = item.begin / 1000
+        where = f'{thread},"ts":{ts}'
+        bars.append((ts, (
+            f'{{"ph":"X","cat":"{item.category}","name":{told(item.name)},{where},'
+            f'"dur":{(item.end - item.begin) / 1000},"args":{item.args}}}'
+        )))  # fmt: skip
+        arrow = f'"cat":"transfer","name":"transfer",{where}}}'
+        starts += [(ts, f'{{"ph":"s","id":{number},{arrow}') for number in item.leaving]
+        ends += [(ts, f'{{"ph":"f","bp":"e","id":{number},{arrow}') for number in item.reaching]
+    return bars, starts, ends
 
 
 def _rank_names(program: Program, tids: Threads) -> Iterator[Event]:
@@ -121,7 +132,3 @@ def _rank_names(program: Program, tids: Threads) -> Iterator[Event]:
         thread: dict[str, Any] = {"ph": "M", "pid": rank, "tid": tid}
         yield {**thread, "name": "thread_name", "args": {"name": track_name(track, lane)}}
         yield {**thread, "name": "thread_sort_index", "args": {"sort_index": tid}}
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

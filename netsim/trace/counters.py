@@ -34,7 +34,7 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
     names = [
         event for kind, pid in process.items() for event in process_names(pid, f"links: {kind}")
     ]
-    times = [nanoseconds(edge) / 1000 for edge in load.edges]
+    times = (nanoseconds(load.edges) / 1000).tolist()
     events = []
     for i, kind in enumerate(kinds):
         unit, values = "GB/s", load.rate[i] / 1e9
@@ -46,7 +46,7 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
             "tid": 0,
             "name": program.links.name(int(load.link[i])),
         }
-        steps = _steps(times, [float(f"{value:.6g}") for value in values])
+        steps = _steps(times, [float(f"{value:.6g}") for value in values.tolist()])
         events += [{**counter, "ts": ts, "args": {unit: value}} for ts, value in steps]
     return names, events
 

@@ -3,6 +3,8 @@
 Their arguments are Kineto's, so that what reads PyTorch profiles reads these.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,7 +12,7 @@ from netsim.metrics import arrivals, receivers, senders
 from netsim.program import Program, Timeline
 from netsim.schedule import COMPUTE, MARK, Schedule
 from netsim.trace.operation import Operation, kineto_args
-from netsim.trace.slices import KERNELS, Slice, span
+from netsim.trace.slices import KERNELS, Slice, as_json, spans
 
 # Row, rank, begin and end of what ranks do.
 _Parts = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
@@ -25,9 +27,11 @@ def kernel_slices(
     turn = _turns(schedule)
     turns, width = int(turn.max(initial=0)) + 1, len(operations)
     key = (rank.astype(np.int64) * turns + turn[row]) * width + _collective(schedule, row)
+    found, first, last = _spans(key, begin, end)
+    begins, ends = spans(first, last)
     return [
-        _kernel(schedule.ranks, operations, rank, turn_number * width + which, which, when)
-        for rank, turn_number, which, when in _spans(key, begin, end, turns, width)
+        _kernel(schedule.ranks, operations, key // width // turns, key % (turns * width), when)
+        for key, *when in zip(found.tolist(), begins.tolist(), ends.tolist(), strict=True)
     ]
 
 
@@ -51,10 +55,9 @@ def _kernel(
     operations: tuple[Operation, ...],
     rank: int,
     seq: int,
-    which: int,
-    when: tuple[float, float],
+    when: Sequence[int],
 ) -> Slice:
-    operation = operations[which]
+    operation = operations[seq % len(operations)]
     members = operation.ranks or range(ranks)
     chosen = {"algorithm": operation.algorithm, "protocol": operation.protocol}
     args = {
@@ -63,7 +66,8 @@ def _kernel(
         **{name: value for name, value in chosen.items() if value},
         **kineto_args(operation, rank, members, seq),
     }
-    return Slice(rank, (KERNELS, "", 0, 0), *span(*when), operation.kernel, "kernel", args)
+    track, (begin, end) = (KERNELS, "", 0, 0), when
+    return Slice(begin, rank, track, end, operation.kernel, "kernel", as_json(args))
 
 
 def _collective(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -83,18 +87,14 @@ def _turns(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def _spans(
-    keys: NDArray[np.int64],
-    begins: NDArray[np.float64],
-    ends: NDArray[np.float64],
-    turns: int,
-    width: int,
-) -> list[tuple[int, int, int, tuple[float, float]]]:
-    """Rank, repetition, collective, and first begin and last end of each key."""
-    found, place = np.unique(keys, return_inverse=True)
+    keys: NDArray[np.int64], begins: NDArray[np.float64], ends: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """The keys that there are, and the first begin and last end of each."""
+    present = np.zeros(int(keys.max(initial=-1)) + 1, bool)
+    present[keys] = True
+    found = np.flatnonzero(present)
+    place = (np.cumsum(present) - 1)[keys]
     first, last = np.full(len(found), np.inf), np.zeros(len(found))
     np.minimum.at(first, place, begins)
     np.maximum.at(last, place, ends)
-    return [
-        (key // width // turns, key // width % turns, key % width, (begin, end))
-        for key, begin, end in zip(found.tolist(), first.tolist(), last.tolist(), strict=True)
-    ]
+    return found, first, last

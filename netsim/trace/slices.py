@@ -4,9 +4,14 @@ Viewers keep time in nanoseconds, and bars that overlap on one thread break thei
 are rounded once, here, and slices that overlap are put on lanes side by side.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from heapq import heappop, heappush
+from json import JSONEncoder
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 Track = tuple[int, str, int, int]  # group, stream, channel, role
 LAUNCH, KERNELS, COMPUTES, CHANNELS = range(4)
@@ -14,30 +19,38 @@ SEND, RECEIVE, LOCAL = range(3)
 _ROLES = ("send", "recv", "copy")
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """One bar: begin and end in nanoseconds, and the arrows that leave and reach it."""
+as_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+Nanoseconds = NDArray[np.int64]
 
+
+class Slice(NamedTuple):
+    """One bar: begin and end in nanoseconds, arguments as JSON, and the arrows that leave and reach
+    it. Slices are shown in the order of the fields up to the name.
+    """
+
+    begin: int
     rank: int
     track: Track
-    begin: int
     end: int
     name: str
     category: str
-    args: Mapping[str, object] = field(default_factory=dict)
+    args: str
     leaving: tuple[int, ...] = ()
     reaching: tuple[int, ...] = ()
 
 
-def nanoseconds(seconds: float) -> int:
-    """The nearest whole nanosecond."""
-    return round(seconds * 1e9)
+_place_of = itemgetter(slice(Slice._fields.index("name") + 1))
 
 
-def span(begin: float, end: float) -> tuple[int, int]:
-    """Begin and end in nanoseconds, at least one apart so that the slice can be seen."""
+def nanoseconds(seconds: NDArray[np.float64]) -> Nanoseconds:
+    """The nearest whole nanoseconds."""
+    return np.rint(seconds * 1e9).astype(np.int64)
+
+
+def spans(begin: NDArray[np.float64], end: NDArray[np.float64]) -> tuple[Nanoseconds, Nanoseconds]:
+    """Begins and ends in nanoseconds, at least one apart so that the slices can be seen."""
     first = nanoseconds(begin)
-    return first, max(nanoseconds(end), first + 1)
+    return first, np.maximum(nanoseconds(end), first + 1)
 
 
 def track_name(track: Track, lane: int) -> str:
@@ -54,7 +67,7 @@ def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
     free: dict[tuple[int, Track], list[int]] = {}
     taken: dict[tuple[int, Track], list[tuple[int, int]]] = {}
     placed = []
-    for item in sorted(slices, key=lambda s: (s.begin, s.rank, s.track, s.end, s.name)):
+    for item in sorted(slices, key=_place_of):
         track = (item.rank, item.track)
         idle, busy = free.setdefault(track, []), taken.setdefault(track, [])
         while busy and busy[0][0] <= item.begin:

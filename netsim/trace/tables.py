@@ -8,24 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.files import write_text
 from netsim.metrics import IN_SECONDS, LinkLoad, link_use
 from netsim.program import Program, Timeline
-from netsim.schedule import (
-    COMPUTE,
-    KIND_NAMES,
-    MARK,
-    MULTICAST,
-    OP_NAMES,
-    SWITCH_REDUCE,
-    Schedule,
-    Style,
-)
+from netsim.schedule import COMPUTE, KIND_NAMES, MARK, OP_NAMES, Style
 from netsim.trace.columns import cells, micro, spelled, whole
 from netsim.trace.counters import busiest_load
-from netsim.trace.names import Names, named_operations
+from netsim.trace.names import Names, members, named_operations, sources, targets
 from netsim.trace.operation import Operation
 from netsim.trace.selection import Selection, Written, first_rows
 
@@ -93,6 +83,9 @@ def _row_lines(
     def of_style(*spell: Callable[[Style], object]) -> list[str]:
         return spelled(style, lambda number: cells(*(told(styles[number]) for told in spell)))
 
+    def joined(end: int) -> str:
+        return ";".join(map(str, members(schedule, end)))
+
     moves = np.array([_moves(one) for one in styles], bool)[style]
     amounts = np.where(moves, schedule.pieces.amount[schedule.piece[rows]], -1.0)
     columns = (
@@ -104,8 +97,8 @@ def _row_lines(
         ),
         map(str, schedule.step[rows].tolist()),
         of_style(lambda one: one.stream),
-        _ends(schedule, style, schedule.src[rows], SWITCH_REDUCE),
-        _ends(schedule, style, schedule.dst[rows], MULTICAST),
+        spelled(sources(schedule, rows), joined),
+        spelled(targets(schedule, rows), joined),
         spelled(amounts, lambda amount: whole(amount) if amount >= 0 else ""),
         spelled(timeline.start[rows], micro),
         spelled(timeline.end[rows], micro),
@@ -118,18 +111,6 @@ def _row_lines(
 
 def _moves(style: Style) -> bool:
     return style.kind not in (COMPUTE, MARK)
-
-
-def _ends(
-    schedule: Schedule, style: NDArray[np.int32], ends: NDArray[np.int32], group_kind: int
-) -> list[str]:
-    """The ranks at one end of rows; those of kind `group_kind` have a group there."""
-    grouped = np.array([one.kind == group_kind for one in schedule.styles], bool)[style]
-
-    def joined(end: int) -> str:
-        return str(end) if end >= 0 else ";".join(map(str, schedule.groups[-1 - end]))
-
-    return spelled(np.where(grouped, -1 - ends, ends), joined)
 
 
 def _link_lines(program: Program, timeline: Timeline) -> Iterator[str]:
