@@ -120,7 +120,7 @@ def _at_first(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32])
     for when, link, value in topology.changes:
         here = _told(_bits(np.array([when, value])))
         one = slice(link, link + 1)
-        wires[one] = mixed(wires[one] + here[0] * _STEP + here[1])
+        wires[one] = mixed(wires[one] + here[:1] * _STEP + here[1:])
     ranks = mixed(skeleton.turn.astype(np.uint64))
     for name in sorted(topology.capacities):
         ranks = _told(ranks, _bits(topology.capacities[name][device]))

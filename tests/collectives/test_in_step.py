@@ -1,5 +1,7 @@
 """All-to-alls whose ranks keep step, of which one is written, take the times of those in full."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from netsim.prepared import Prepared, prepare
 from netsim.scenario.cells import expand
 from netsim.shown import shown_of
 from netsim.simulate import bench_of, simulate_size
+from netsim.textbook import Place, alikeness
 from netsim.topology import NODE_KINDS
 from netsim.yamlio.source import parse_source
 from tests.nccl.test_folding import compare
@@ -29,7 +32,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ready(cluster: str, size: int = MIB, more: str = "") -> Prepared:
     work = f"collective: alltoall, algorithm: hierarchical, sizes: [{size}B], timing: single"
-    text = f"cluster: {{machine: dgx-h100, {cluster}}}\nworkload: {{{work}}}\n{more}\n"
+    machine = "" if cluster.startswith("machine") else "machine: dgx-h100, "
+    text = f"cluster: {{{machine}{cluster}}}\nworkload: {{{work}}}\n{more}\n"
     return prepare(expand(parse_source(text, "scene.yaml"))[0])
 
 
@@ -88,6 +92,36 @@ def test_engines_agree() -> None:
     assert compare(one, even(one), "simpy") > 12
 
 
+MANY = [
+    "nodes: 96, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 32}",  # three levels
+    "nodes: 192, gpus_per_node: 2, fabric: {nodes_per_unit: 12, link: 200GB/s}",
+    "nodes: 120, gpus_per_node: 2, fabric: {kind: fat-tree, k: 16}",
+    "nodes: 128, gpus_per_node: 2, fabric: {kind: rail-only, nodes_per_unit: 16}",
+]
+
+
+@pytest.mark.parametrize("cluster", MANY)
+def test_what_some_distances_tell_holds_at_all(cluster: str) -> None:
+    """No wire is asked for more than it has in any step, and those alike carry the same."""
+    one = ready(cluster)
+    assert spread_of(one, even(one)) is not None
+    fold = one.looped(even(one), folded=True).schedule(1).fold
+    assert fold is not None
+    rate, rank = one.topology.links.bandwidth, np.arange(len(one.gpus), dtype=np.int32)
+    total = np.zeros(len(rate))
+    for distance in range(2, len(rank), 2):
+        routes = one.topology.routes(rank, np.roll(rank, -distance), 0 * rank)
+        wire = one.topology.links.resource[routes.link]
+        alone = np.minimum.reduceat(rate[wire] / routes.fraction, routes.ptr[:-1])
+        asked = np.bincount(
+            wire, routes.fraction * np.repeat(alone, np.diff(routes.ptr)), len(rate)
+        )
+        assert (asked <= rate * (1 + 1e-9)).all()
+        total += np.bincount(wire, routes.fraction, len(rate))
+    crossed = np.flatnonzero(total)
+    assert total[crossed] == pytest.approx(total[fold.wires.first[crossed]], rel=1e-12)
+
+
 BROKEN = [
     f"{RAILS}, faults: [{{link: leaf9-spine11, bandwidth: 50%}}]",
     f"{RAILS}, faults: [{{link: spine1-core5, bandwidth: 99%}}]",
@@ -103,6 +137,13 @@ BROKEN = [
     LEAVES.replace("leaf: 3", "leaf: 4"),
     LEAVES.replace("leaf: 3", "leaf: 3, routing: spray"),
     LEAVES.replace("leaf: 3", "leaf: 3, oversubscription: 3"),
+    f"{LEAVES[:-1]}, link: 25GB/s}}",
+    "nodes: 10, gpus_per_node: 2, fabric: {kind: leaf-spine, nodes_per_leaf: 4, link: 100GB/s}",
+    "nodes: 8, gpus_per_node: 2, fabric: {kind: leaf-spine, nodes_per_leaf: 4, routing: spray}",
+    "nodes: 12, gpus_per_node: 2, fabric: {kind: dual-plane, nodes_per_unit: 4}",
+    "machine: l40s-pcie-x8, nodes: 8, fabric: {kind: leaf-spine, nodes_per_leaf: 2}",
+    "machine: v100-pcie-x4, nodes: 10, gpus_per_node: 2, nics_per_node: 2, fabric: "
+    "{kind: single-switch}",  # what stays in a host and what leaves it share PCIe links
     "nodes: 8, fabric: {kind: torus, dims: [8]}",
 ]
 
@@ -114,6 +155,18 @@ def test_whatever_could_slow_a_rank_keeps_all_apart(cluster: str) -> None:
     found = one.alikeness(one.collective(even(one)))
     if found is not None and found.stands is not None:
         compare(one, even(one))
+
+
+def test_links_that_change_keep_ranks_apart() -> None:
+    one = ready(RAILS)
+    topology = replace(one.topology, changes=((1e-6, 0, 1e9),))
+    asked = one.collective(even(one)), "hierarchical", one.parameters
+    still, moving = (
+        alikeness(*asked, Place(where, one.gpus, 1, {})) for where in (one.topology, topology)
+    )
+    assert still is not None
+    assert still.spread is not None
+    assert moving is None or moving.spread is None
 
 
 def test_ranks_that_start_in_turn_do_not_keep_step() -> None:
@@ -128,7 +181,13 @@ FAR = ["leaf9-spine11", "spine0-core3", "node0.nic0-leaf0", "node7.nic1-leaf9"]
 def test_a_link_of_another_latency_changes_when_some_ranks_end(link: str) -> None:
     one = ready(f"{RAILS}, faults: [{{link: {link}, latency: 5us}}]")
     for blocks in (100, 1 << 16):
-        compare_ends(one, even(one, blocks))
+        size = even(one, blocks)
+        compare_ends(one, size)
+        full = ready(f"{RAILS}, faults: [{{link: {link}, latency: 5us}}]", size, "fold: off")
+        here, there = (simulate_size(case, size)[1] for case in (one, full))
+        assert here.seconds == pytest.approx(there.seconds, rel=1e-12)
+        busiest = there.use.utilisation.max()
+        assert here.use.utilisation.max() == pytest.approx(busiest, rel=1e-9)
 
 
 @pytest.mark.parametrize("cluster", [RAILS, LEAVES])
