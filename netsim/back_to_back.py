@@ -5,7 +5,7 @@ each follows from the one before it alone; else several are simulated in a row.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 
@@ -17,6 +17,7 @@ from netsim.metrics.ends import moves, receivers, senders
 from netsim.periodic import AGREE, LONGEST_PERIOD, steady
 from netsim.program import Program, Timeline, operations
 from netsim.schedule import Launch, Schedule
+from netsim.values import dataclass
 
 SAME_INSTANT = 1e-12
 # Operations back to back: the fewest that can show a period, and more while they are small.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from netsim.scenario.cells import Cell
 from netsim.scenario.models import Scenario
 from netsim.topology import Topology, TopologyError
 from netsim.topology.build import build_at, build_cluster
+from netsim.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from netsim.collectives import Collective, Stands, build, parameters_of
 from netsim.collectives.chunks import piece_count
 from netsim.nccl import schedules
 from netsim.schedule import Schedule
+from netsim.values import dataclass
 
 if TYPE_CHECKING:
     from netsim.nccl.schedules import Plan

@@ -7,13 +7,14 @@ This module knows neither schedules nor engines; it is given functions of the nu
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.errors import InputError
+from netsim.values import dataclass
 
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
 TOLERATED = 2e-3  # by which the time may be off if loops take what the busiest link needs

@@ -4,10 +4,10 @@ In a checkout they lie in `topologies/` and `scenarios/` beside the package, in 
 A file of the working directory wins over a preset of the same name, and the result says so.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from netsim.errors import InputError, suggest
+from netsim.values import dataclass
 
 SUFFIXES = (".yaml", ".yml")
 _PACKAGE = Path(__file__).resolve().parent

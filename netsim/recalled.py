@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from netsim.prepared import Prepared
 from netsim.spelled import digest
+from netsim.values import dataclass
 
 if TYPE_CHECKING:
     from netsim.nccl.schedules import Plan

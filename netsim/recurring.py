@@ -6,7 +6,6 @@ follows again for as long as loops follow, and the end of the run is the same, o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from netsim.periodic import AGREE, LONGEST_PERIOD
 from netsim.program import Program, Timeline
 from netsim.schedule import MARK, Schedule
+from netsim.values import dataclass
 
 FEWEST_PERIODS = 2  # that are held against those before them
 

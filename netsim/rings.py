@@ -6,7 +6,7 @@ the square of their ranks.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from netsim.budget import BYTES_A_ROW_OF_NCCL, misfit
@@ -17,6 +17,7 @@ from netsim.nccl.schedules import WALKS, Plan
 from netsim.nccl.schedules.ring import rows_of_rings
 from netsim.periodic import AGREE
 from netsim.timing import Bench, Timing
+from netsim.values import dataclass
 
 RANKS = 128  # from which a ring is worth it
 LEAST = 8  # hops that a run is longer than the one before: a FIFO's slots

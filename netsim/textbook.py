@@ -5,7 +5,7 @@ is sketched follows which lanes are written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from netsim.program.refine import MOST_ROUNDS
 from netsim.program.symmetry import alike, symmetry_of
 from netsim.schedule import SCRATCH, TRANSFER, Schedule, Skeleton, Symmetry
 from netsim.topology import Topology
+from netsim.values import dataclass
 
 if TYPE_CHECKING:
     from netsim.program.steps import Together

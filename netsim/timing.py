@@ -7,7 +7,7 @@ early. The time is the steady period, mean over ranks. A call of very many loops
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from netsim.program import Program, Timeline, place
 from netsim.recurring import lanes_of, recurrence
 from netsim.schedule import Launch, Schedule
 from netsim.topology import Topology
+from netsim.values import dataclass
 
 BUDGET_ROWS = 50_000  # of one operation, from which fewer loops are tried
 ENOUGH = 2  # times the loops of runs that tell how operations overlap, from which they are asked

@@ -5,10 +5,10 @@ are those of the corpus that comes with netsim, stored by `netsim accuracy --pag
 """
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 
 from netsim.presets import preset_folder
+from netsim.values import dataclass
 
 KIB, MIB = 2**10, 2**20
 BANDS = ("<=64KiB", "64KiB-1MiB", "1-64MiB", ">=64MiB")

@@ -5,7 +5,7 @@ Errors about an option name the option; those about a topology file its line.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from netsim.topology.importers.read import read_foreign
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
 from netsim.units import UnitError, parse_cli_size, parse_cli_sizes
+from netsim.values import dataclass
 from netsim.yamlio.overrides import apply_overrides, override
 from netsim.yamlio.source import Source, read_source
 

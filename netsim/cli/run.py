@@ -1,7 +1,6 @@
 """`netsim run`: simulate all cells of a scenario and write what was asked for."""
 
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,6 +33,7 @@ from netsim.sweep.bills import check_prices, write_costs
 from netsim.sweep.manifest import about
 from netsim.sweep.tasks import engine_for, invalid_row
 from netsim.sweep.written import write_tables
+from netsim.values import dataclass
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
 

@@ -5,7 +5,6 @@ in how input and output alias in place. It knows no algorithm and no schedule.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from netsim.collectives.ranges import Blocks, Expectation, Kept
 from netsim.errors import InputError, suggest
 from netsim.schedule import IN, OUT, SCRATCH
+from netsim.values import dataclass
 
 NAMES = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",

@@ -5,7 +5,6 @@ and after everything that has arrived at it since, and it is finished after all 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +26,7 @@ from netsim.schedule import (
     Schedule,
     Style,
 )
+from netsim.values import dataclass
 
 Rows = NDArray[np.int32]
 Ints = NDArray[np.int64] | NDArray[np.int32]

@@ -3,10 +3,10 @@
 Values only; offsets and counts are in elements.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

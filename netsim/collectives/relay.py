@@ -4,13 +4,14 @@ Every lane is there, with its way to the next and all that they share. What the 
 out take follows from those that are written (`netsim/relay`).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.arrays import different
 from netsim.schedule import Schedule
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64] | NDArray[np.int32]
 Rows = NDArray[np.int32]

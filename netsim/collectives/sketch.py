@@ -5,13 +5,14 @@ the same from two lanes, the lanes do the same at the same times.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.arrays import different
 from netsim.schedule import Hops, Pieces, Skeleton, Style
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]

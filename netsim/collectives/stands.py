@@ -1,12 +1,13 @@
 """Stands: which lanes of an algorithm are written down, and for how many each one stands."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.schedule import Builder, Fold, Style
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64] | NDArray[np.int32]
 Rows = NDArray[np.int32]

@@ -3,7 +3,6 @@
 The compiled engine is imported only when it is used: its start-up costs more than a small run.
 """
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.program import Operations, Program, Timeline, beginnings
+from netsim.values import dataclass
 
 Floats = NDArray[np.float64]
 

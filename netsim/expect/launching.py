@@ -5,11 +5,11 @@ for what a topology file says of its own.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from netsim.nccl.version import Version
 from netsim.topology import stamped
+from netsim.values import dataclass
 
 if TYPE_CHECKING:
     from netsim.topology.stamped import Figure

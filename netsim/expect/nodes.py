@@ -4,7 +4,7 @@ A node's GPUs are numbered by their ranks; GPUs that take no part are not there 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -19,6 +19,7 @@ from netsim.nccl.version import Version
 from netsim.topology.cluster import Cluster
 from netsim.topology.nccl_view import node_system
 from netsim.topology.nccl_xml import Pci, System
+from netsim.values import dataclass
 
 STATED_SINCE = Version(2, 18)  # plugins of before did not tell NCCL their latency
 CHOICE_ONLY = ("NCCL_ALGO", "NCCL_PROTO")  # variables that no search depends on

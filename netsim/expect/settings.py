@@ -4,7 +4,7 @@ A single algorithm and protocol mean the same as NCCL_ALGO and NCCL_PROTO with o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from netsim.errors import InputError
 from netsim.nccl.environment import settings_from
@@ -13,6 +13,7 @@ from netsim.nccl.names import AUTO, FUNCTIONS, PROTOCOLS
 from netsim.nccl.settings import Settings
 from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, Version
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True)

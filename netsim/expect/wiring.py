@@ -5,7 +5,6 @@ What nodes of one kind have in common is found once for all of them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +20,7 @@ from netsim.nccl.node import NodeView
 from netsim.nccl.repeated import Repeated
 from netsim.nccl.seats import Seats, seats_of
 from netsim.nccl.trees import Tree
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 GPU_OWN = "net"  # each GPU's own NIC

@@ -5,13 +5,13 @@ critical path. Knows Program and Timeline only.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from netsim.metrics.critical import CriticalPath, critical_path, narrowest
 from netsim.metrics.links import LinkUse, link_use
 from netsim.program import LinkTable, Program, Timeline
+from netsim.values import dataclass
 
 BUSY = 0.6  # utilisation from which a link is what bounds a run
 _ALIKE = 0.02  # links within this of the busiest are as busy

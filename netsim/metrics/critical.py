@@ -3,7 +3,6 @@
 Every second of the makespan falls to one cause. Knows Program and Timeline only.
 """
 
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from netsim.arrays import different
 from netsim.program import Program, Timeline
 from netsim.schedule import COMPUTE, MARK
+from netsim.values import dataclass
 
 _EQUAL = 1e-9  # rates that differ by less, relatively, are one
 # Rows that the way back looks at together, and of how many it must go through one for it to pay.

@@ -1,8 +1,7 @@
 """What the channel search tries, what it has found, and how many visits it may still make."""
 
-from dataclasses import dataclass
-
 from netsim.nccl.channels import Channel
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True)

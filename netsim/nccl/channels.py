@@ -3,9 +3,8 @@
 A graph says what one node looks like; how nodes join is the business of `executed`.
 """
 
-from dataclasses import dataclass
-
 from netsim.nccl.names import PathType
+from netsim.values import dataclass
 
 # NCCL's numbers for the shape of a channel.
 BALANCED_TREE, SPLIT_TREE, TREE, RING, NVLS, COLLNET_DIRECT = 1, 2, 3, 4, 5, 6

@@ -3,7 +3,6 @@
 Sizes are bytes of user data. How pieces follow one another is the business of the schedules.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 
@@ -11,6 +10,7 @@ from netsim.nccl.bandwidth import algorithm_bandwidth
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import Algorithm, Function, Protocol
 from netsim.nccl.settings import Settings
+from netsim.values import dataclass
 
 SLOTS = 8  # of every FIFO
 BUFFER_BYTES = {"LL": 524288, "LL128": 4915200, "Simple": 4194304}

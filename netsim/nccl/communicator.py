@@ -3,7 +3,6 @@
 Fills nothing in by itself: `executed` builds one from a topology, tests build them by hand.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +12,7 @@ from netsim.nccl.names import Algorithm
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.tuner_rule import TunerRule
 from netsim.nccl.version import NEWEST, Version
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ gets the two trees. The ranks of nodes may be numbered in any way.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,6 +15,7 @@ from netsim.nccl.repeated import Repeated
 from netsim.nccl.seats import Seats, seats_of
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.trees import Tree, children_of, double_binary_tree, planted
+from netsim.values import dataclass
 
 Nodes = Sequence[Sequence[int]]
 PLENTY = 16  # channels that Hopper needs over a network before NCCL stops doubling

@@ -4,13 +4,13 @@ The numbers themselves are in `changes`; formulas that use them are in their own
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from netsim.nccl.changes import CHANGES
 from netsim.nccl.names import Algorithm, PathType
 from netsim.nccl.version import NEWEST, Version, supported_version
+from netsim.values import dataclass
 
 Triple = tuple[float, float, float]
 ARCHITECTURES = (("Volta", 0), ("Ampere", 80), ("Hopper", 90), ("Blackwell", 100))

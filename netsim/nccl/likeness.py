@@ -3,12 +3,13 @@
 Path types between which no path lies make no difference; nor do ports that a tree cannot use.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netsim.nccl.arena import TREES, Arena
 from netsim.nccl.attempt import Attempt
 from netsim.nccl.channels import TREE
 from netsim.nccl.neighbours import nets_of
+from netsim.values import dataclass
 
 Likeness = tuple[Attempt, tuple[int, ...]]
 

@@ -5,11 +5,12 @@ NCCL's own latency tables contain them, so they are subtracted here. Sections ar
 sheet; nothing here is fitted to a system.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 
 from netsim.nccl.messages import PLAIN, VERBS, MessagePath, Plugin
 from netsim.nccl.names import Protocol
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

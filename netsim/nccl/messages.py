@@ -5,9 +5,10 @@ provider, by which NCCL uses Slingshot, has several; how long each takes is here
 show it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netsim.nccl.settings import Settings
+from netsim.values import dataclass
 
 MICRO = 1e-6
 ANY = 1 << 62  # bytes: more than any message has

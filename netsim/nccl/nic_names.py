@@ -3,7 +3,7 @@
 Names are prefixes unless `=` makes them whole; `^` means all but these; a port follows a colon.
 """
 
-from dataclasses import dataclass
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ work does not depend on how many there are.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 from netsim.nccl.arena import Arena
 from netsim.nccl.channels import BALANCED_TREE, COLLNET_DIRECT, NVLS, RING, TREE, ChannelGraph
@@ -19,6 +18,7 @@ from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.system import cpu_vendor, system_graph
 from netsim.nccl.version import NEWEST, Version
 from netsim.topology.nccl_xml import System
+from netsim.values import dataclass
 
 GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 

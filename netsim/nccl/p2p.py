@@ -3,7 +3,6 @@
 Alltoall, gather and scatter are sets of such operations; their order is that of `p2p_rounds`.
 """
 
-from dataclasses import dataclass
 from math import ceil
 
 from netsim.nccl.facts import Facts
@@ -11,6 +10,7 @@ from netsim.nccl.p2p_rounds import BATCH
 from netsim.nccl.paths import PathTable, nearest
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.system import net_bandwidth, nvlink_bandwidth
+from netsim.values import dataclass
 
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096

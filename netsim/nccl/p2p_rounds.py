@@ -5,7 +5,6 @@ sends as many groups and as many places further on as the order of both says.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, gcd
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.nccl.facts import Facts
 from netsim.nccl.seats import Seats, seats_of
 from netsim.nccl.settings import NO_SETTINGS, Settings
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 BATCH = 8  # operations that share a channel's block at a time

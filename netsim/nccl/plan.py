@@ -5,7 +5,6 @@ the channels then do is the business of the schedules.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.p2p import P2pChannels, P2pWork, p2p_channels, p2p_chunk, p2p_work
@@ -14,6 +13,7 @@ from netsim.nccl.paths import PathTable
 from netsim.nccl.split import Share, evenly_split, split_over_channels
 from netsim.nccl.threads import launch
 from netsim.nccl.tuning import Call, Choice, choose
+from netsim.values import dataclass
 
 SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
 

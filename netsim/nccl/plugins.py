@@ -5,7 +5,8 @@ What a user sets wins, as it does with the plugins.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from netsim.values import dataclass
 
 ANY = 10_000
 

@@ -4,7 +4,7 @@ Starts from the best that could be and relaxes one wish after the other until ch
 then doubles them or speeds them up. Cost depends on one node only, never on how many there are.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netsim.nccl.arena import Arena, total_bandwidth, widest_path
 from netsim.nccl.attempt import Attempt, Budget, Found
@@ -22,6 +22,7 @@ from netsim.nccl.facts import architecture
 from netsim.nccl.likeness import Likeness, kinds_of, likeness
 from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.walk import Walker
+from netsim.values import dataclass
 
 ALL_VISITS = 1 << 19
 VISITS = 1 << 14

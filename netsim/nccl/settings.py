@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from netsim.nccl.names import Function, PathType
 from netsim.nccl.nic_names import NicNames
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True)

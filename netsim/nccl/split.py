@@ -5,10 +5,10 @@ shared equally by all channels. Offsets and counts are in bytes here unless they
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import Algorithm, Function, Protocol
+from netsim.values import dataclass
 
 LEAST_TRAFFIC = 32768  # bytes of traffic that make a channel worth having
 ALIGNMENT = 16

@@ -5,12 +5,13 @@ follows NCCL's: faster links first, the way up the PCIe tree last. Paths are fou
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from netsim.errors import InputError
 from netsim.nccl.facts import Facts, step_value
 from netsim.topology.nccl_xml import Cpu, Gpu, Net, Pci, System
+from netsim.values import dataclass
 
 NodeKind = Literal["GPU", "PCI", "NVS", "CPU", "NIC", "NET"]
 LinkKind = Literal["LOC", "NVL", "C2C", "PCI", "SYS", "NET"]

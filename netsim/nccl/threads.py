@@ -3,10 +3,11 @@
 The rule compares the bytes of the call with what all threads would move in one go.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.names import Algorithm, Protocol
+from netsim.values import dataclass
 
 WARP = 32
 FEWEST_THREADS = 3 * WARP

@@ -5,13 +5,13 @@ first GPU is on top. The pattern of the search says which GPUs talk to the netwo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.nccl.channels import BALANCED_TREE, SPLIT_TREE
 from netsim.nccl.seats import Seats, seats_of
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 

@@ -4,9 +4,8 @@ The first rule that fits a call wins, as in NCCL's example tuner plugin; None me
 whose algorithm cannot run is passed over in favour of NCCL's own choice, as NCCL does.
 """
 
-from dataclasses import dataclass
-
 from netsim.nccl.names import Algorithm, Function, Protocol
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True)

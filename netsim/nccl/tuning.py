@@ -5,7 +5,6 @@ costs is simulated elsewhere; this only tells what runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from netsim.errors import InputError
 from netsim.nccl.bandwidth import algorithm_bandwidth
@@ -20,6 +19,7 @@ from netsim.nccl.names import (
     Protocol,
 )
 from netsim.nccl.rules import call_refusal, not_made, refusal
+from netsim.values import dataclass
 
 # How NCCL discounts the bandwidth of trees at middle sizes; the index is log2(bytes / 64).
 TREE_CORRECTION: dict[Protocol, tuple[float, ...]] = {

@@ -3,13 +3,13 @@
 Millions of rows usually take a few thousand ways; everything that costs is done once for each.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, Schedule, Style, Use
+from netsim.values import dataclass
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
 _SMALL, _WORTH = 1 << 16, 64  # cells that cost nothing; cells a row that cost more than sorting

@@ -3,13 +3,14 @@
 It is written down once: what changes from one to the next is only when the host launches it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.program.rows import Program
 from netsim.schedule import Launch, framed, unrolled
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ marked so that engines skip it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -17,6 +16,7 @@ from netsim.program.rows import LinkTable, Paths, Program
 from netsim.program.ways import PlacementError, Resources, Ways
 from netsim.schedule import MARK, Fold, Schedule
 from netsim.topology import LINK_KINDS, Topology
+from netsim.values import dataclass
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
 KEPT, MOST_WAYS = 8, 1 << 12  # schedules whose ways a topology keeps, and ways of each

@@ -6,14 +6,13 @@ Colours are 64-bit hashes of what was seen, so that two classes are taken for on
 for a million things.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.program.distinct import different
 from netsim.schedule import Skeleton
 from netsim.topology import NODE_KINDS, Topology
+from netsim.values import dataclass
 
 Colours = NDArray[np.uint64]
 Ints = NDArray[np.int64]

@@ -5,13 +5,13 @@ knows neither collectives nor scenarios, and holds no state of a run.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.schedule import COMPUTE, Schedule
+from netsim.values import dataclass
 
 
 def read_only(column: NDArray[np.float64]) -> NDArray[np.float64]:

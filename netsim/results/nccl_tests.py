@@ -5,9 +5,9 @@ with nccl-tests' -c 0: a simulation has no data to check.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from netsim.results.row import Row
+from netsim.values import dataclass
 from netsim.version import __version__
 
 TESTS_VERSION = "2.19.6"  # of the layout

@@ -2,11 +2,12 @@
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from io import StringIO
 from typing import Any
 
 from netsim.errors import InputError
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

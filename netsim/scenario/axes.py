@@ -3,7 +3,6 @@ conditions, a base line and seeds. Knows dotted keys and values, but not what mo
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -12,6 +11,7 @@ from netsim.errors import shown, suggest
 from netsim.scenario.conditions import Condition, parse_condition
 from netsim.scenario.models import Scenario
 from netsim.scenario.ranges import axis_values
+from netsim.values import dataclass
 from netsim.yamlio.source import KeyPath, Source
 
 MOST_CELLS = 1_000_000

@@ -8,7 +8,7 @@ equal ids, whoever asks.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from netsim.errors import InputError, ScenarioError, ScenarioErrors, suggest
@@ -16,6 +16,7 @@ from netsim.scenario.axes import Change, Point, Sweep, read_sweep
 from netsim.scenario.clusters import question
 from netsim.scenario.conditions import Condition, looked_up
 from netsim.scenario.models import Scenario
+from netsim.values import dataclass
 from netsim.version import MODEL_VERSION
 from netsim.yamlio.overrides import override
 from netsim.yamlio.source import Source

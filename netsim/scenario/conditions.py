@@ -9,11 +9,11 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from netsim.errors import shown
 from netsim.units import UnitError, parse_bandwidth, parse_size, parse_time
+from netsim.values import dataclass
 from netsim.yamlio.scalars import plain_scalar
 from netsim.yamlio.source import KeyPath
 

@@ -5,10 +5,12 @@ stands for; what they draw on links that are alike is drawn on one of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from netsim.values import dataclass
 
 Ints = NDArray[np.int32]
 

@@ -4,7 +4,7 @@ A rank's rows begin after its start mark, and its end mark comes when all that i
 all that it receives has arrived. Rows that follow others of their rank need no word from a mark.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from netsim.schedule.rows import (
     Schedule,
     Style,
 )
+from netsim.values import dataclass
 
 _CHUNK = 1 << 20  # dependencies looked at at a time
 

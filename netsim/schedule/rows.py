@@ -4,13 +4,14 @@ One row is one piece of work. A schedule knows ranks, buffers and elements; it k
 times other than those it asks for itself (lags, start-up latencies, work-seconds, release times).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.schedule.fold import Fold
+from netsim.values import dataclass
 
 # Kinds of rows.
 TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE, MARK = range(6)

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from netsim.errors import InputError, NetsimError
 from netsim.results import Row
 from netsim.scenario.cells import Cell, cell_of
 from netsim.timing import Progress
+from netsim.values import dataclass
 from netsim.version import MODEL_VERSION, __version__
 from netsim.yamlio.source import Source
 

@@ -1,13 +1,14 @@
 """What a sweep consists of: its cells at each of their sizes, in the order of results.csv."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netsim.answers import named
 from netsim.measured import overlay
 from netsim.results import Folder, Row
 from netsim.scenario.cells import Cell, Invalid
 from netsim.scenario.clusters import cluster_label
+from netsim.values import dataclass
 from netsim.version import MODEL_VERSION
 
 MANY, MANY_ON_MACHINES = 40, 6  # rows from which the start-up of the compiled engine pays

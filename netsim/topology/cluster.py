@@ -4,7 +4,7 @@ GPUs are `node0.gpu3` and so on; host by host, links and nodes are offsets of th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from netsim.topology.layout import LINK_KINDS, NODE_KINDS, Layout, Links
 from netsim.topology.machine import Machine
 from netsim.topology.router import ClusterRouter, Places, stack
 from netsim.topology.transports import Transport
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ it. This module knows neither schedules nor scenarios.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.topology.layout import Layout, Links, Sketch, TopologyError, freeze_graph, lanes
+from netsim.values import dataclass
 
 if TYPE_CHECKING:
     import networkx as nx

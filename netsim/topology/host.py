@@ -4,7 +4,6 @@ Routes are tables of local link numbers, padded with -1. Knows machines, but no 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from netsim.topology.host_graph import cpu_above, host_graph
 from netsim.topology.layout import GPU_LINKS, LINK_KINDS, Layout, Sketch
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter, walk
+from netsim.values import dataclass
 
 Table = NDArray[np.int32]
 

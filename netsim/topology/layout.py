@@ -5,7 +5,7 @@ same form. Knows nothing of routes.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.errors import InputError
+from netsim.values import dataclass
 
 if TYPE_CHECKING:
     import networkx as nx

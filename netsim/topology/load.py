@@ -1,11 +1,11 @@
 """Machines by name or path: what a file says becomes a Machine, and where it came from is told."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from netsim.presets import find_preset
 from netsim.topology.machine import Machine
+from netsim.values import dataclass
 from netsim.yamlio.source import Source, read_source
 from netsim.yamlio.validate import validate
 

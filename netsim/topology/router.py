@@ -5,7 +5,6 @@ path from port to port, NIC to GPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from netsim.topology.graph import Routes, Topology
 from netsim.topology.host import Host
 from netsim.topology.layout import TopologyError
 from netsim.topology.ways import Way, parse_way
+from netsim.values import dataclass
 
 _PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
 Paths = tuple[Ints, NDArray[np.float64]]  # links padded with -1, and the part of the bytes on each

@@ -4,13 +4,12 @@ Costs are computed for all destinations at once, one relaxation a hop; structura
 fabrics (by formula, not by search) live beside the fabrics.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.topology.graph import Routes, Topology
 from netsim.topology.layout import LINK_KINDS, TopologyError
+from netsim.values import dataclass
 
 # Preference: NVLink before anything else, then PCIe, as NCCL's path types rank them.
 HOP_COST = {

@@ -5,11 +5,11 @@ counts. What no stamp names is assumed. Figures of a `calibration` have a stamp 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, get_args
 
 from netsim.errors import suggest
 from netsim.topology.stamped import Figure, Stamp
+from netsim.values import dataclass
 from netsim.yamlio.model import FieldError, Model
 
 WORDS: tuple[Stamp, ...] = get_args(Stamp)

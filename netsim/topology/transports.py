@@ -3,9 +3,10 @@
 Only what is physical is here; what protocols cost on top is the business of `netsim.nccl`.
 """
 
-from dataclasses import dataclass
 from math import inf
 from typing import Literal
+
+from netsim.values import dataclass
 
 TransportName = Literal["infiniband", "roce", "efa", "tcpxo", "slingshot", "tcp", "nvlink"]
 

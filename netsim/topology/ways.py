@@ -7,9 +7,8 @@
 "pxn:A:B" as "nic:A:B", with NIC A reached as that of "pxn"
 """
 
-from dataclasses import dataclass
-
 from netsim.topology.layout import TopologyError
+from netsim.values import dataclass
 
 EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A", "nic:A:B" or "pxn:A:B"'
 

@@ -6,13 +6,14 @@ the branches of a union can be told in one sentence.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import ErrorDetails
 
 from netsim.errors import shown, suggest
 from netsim.units import UnitError
+from netsim.values import dataclass
 from netsim.yamlio.model import FieldError
 from netsim.yamlio.scalars import text_of
 from netsim.yamlio.source import KeyPath

@@ -4,13 +4,14 @@ Values that came from elsewhere (`--set`, an axis of a sweep, a flag) name their
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from netsim.errors import InputError, ScenarioError, nearest, shown
+from netsim.values import dataclass
 from netsim.yamlio.reader import compose, construct
 
 LARGEST_FILE = 4 * 2**20

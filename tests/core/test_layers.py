@@ -20,6 +20,7 @@ LAYERS = [
         "interrupts",
         "files",
         "arrays",
+        "values",
         "units",
         "presets",
         "schedule",
@@ -62,11 +63,11 @@ LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 
 # Within one layer, `a` may import `b` only if listed here: the order of the layer itself.
 SAME_LAYER: dict[str, set[str]] = {
-    "presets": {"errors"},
-    "units": {"errors"},
+    "presets": {"errors", "values"},
+    "units": {"errors", "values"},
     "files": {"errors"},
-    "yamlio": {"errors", "units", "presets"},
-    "schedule": {"arrays", "errors", "units"},
+    "yamlio": {"errors", "units", "presets", "values"},
+    "schedule": {"arrays", "errors", "units", "values"},
     "nccl": {"program"},
     "trace": {"metrics"},
     "explain": {"metrics", "engines"},

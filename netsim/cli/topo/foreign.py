@@ -1,6 +1,5 @@
 """Files of other programs on the command line: what they hold, and what had to be assumed."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from netsim.errors import InputError, ScenarioError, nearest
@@ -9,6 +8,7 @@ from netsim.topology.importers import infragraph
 from netsim.topology.importers.read import detect, read_foreign
 from netsim.topology.machine import Machine
 from netsim.units import format_bandwidth, parse_bandwidth
+from netsim.values import dataclass
 
 _HEAD = 2**20  # bytes that are looked at to tell a format
 FORMATS = {

@@ -1,9 +1,10 @@
 """The options that all verbs about a topology share: how many hosts, joined by what."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+
+from netsim.values import dataclass
 
 Name = Annotated[
     str,

@@ -3,7 +3,7 @@
 Whatever it was, it becomes a Subject: a topology and, where there are hosts, the Cluster behind it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from netsim.topology.graph import Topology
 from netsim.topology.layout import TopologyError
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
+from netsim.values import dataclass
 from netsim.yamlio.model import FieldError
 from netsim.yamlio.overrides import override
 from netsim.yamlio.source import Source, parse_value, read_source

@@ -1,7 +1,6 @@
 """Running a Program on the compiled engine: set up its arrays, let it run, report on it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from netsim.engines.compiled.state import (
 )
 from netsim.engines.stalled import stalled
 from netsim.program import Operations, Program, Timeline, beginnings
+from netsim.values import dataclass
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int, float], None]

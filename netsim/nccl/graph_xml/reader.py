@@ -4,7 +4,6 @@ What does not match the topology is refused with its line, where NCCL would go w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from netsim.errors import ScenarioError, shown, suggest
@@ -24,6 +23,7 @@ from netsim.nccl.names import PathType
 from netsim.nccl.paths import PathTable
 from netsim.topology.nccl_xml.attributes import flag, hexadecimal, integer, known, real, text
 from netsim.topology.nccl_xml.elements import Element, parse_elements
+from netsim.values import dataclass
 
 TREES = (BALANCED_TREE, SPLIT_TREE, TREE)
 # Patterns that a graph may have, by its id.

@@ -5,13 +5,14 @@ the proxy sends from there. It knows neither algorithms nor the order of rows.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 from typing import Any
 
 from netsim.nccl.messages import PLAIN, MessagePath
 from netsim.nccl.schedules.plan import NET, Plan
 from netsim.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
+from netsim.values import dataclass
 
 PAYLOAD_WIRE = {"LL": 2.0, "LL128": 16 / 15, "Simple": 1.0}
 # Of a PCIe link's capacity for both ways, what a byte to or from the host's memory takes: GPUs'

@@ -1,10 +1,10 @@
 """Members: the heads and ranks of nodes whose rows are written down, for all that are alike."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from netsim.nccl.schedules.hops import Channel
 from netsim.nccl.schedules.plan import Lane, Plan, kept_places
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True)

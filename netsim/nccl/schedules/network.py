@@ -5,7 +5,7 @@ comes to all of them while it still goes in. It lies in a FIFO of every head's u
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netsim.nccl.schedules.hops import FREE, RowKind
 from netsim.nccl.schedules.lines import Lines
@@ -20,6 +20,7 @@ from netsim.schedule import (
     Style,
     Use,
 )
+from netsim.values import dataclass
 
 # Ways of rows through switches that reduce; the way to a NIC follows.
 STREAMED = "sharp-all:"  # up to the root and down to everyone at once; the hand-out is part of it

@@ -5,7 +5,7 @@ one mark a rank.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.weave import Rows, Segments, Weave
 from netsim.schedule import IN, IN_ORDER, LOCAL_COPY, OUT, Builder, Fold, Lag, Schedule, Style
+from netsim.values import dataclass
 
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
 

@@ -4,8 +4,6 @@ Batches that share no channel can be written down together; a wave is as many of
 nothing but earlier waves.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +12,7 @@ from netsim.nccl.p2p_rounds import BATCH, distinct_rows
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.rounds import Columns, Transfers
 from netsim.schedule import Fold
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 

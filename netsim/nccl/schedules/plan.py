@@ -5,7 +5,7 @@ what execution costs. It knows no topology: how two ranks are linked is written 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from netsim.nccl.names import Protocol
 from netsim.nccl.settings import NO_SETTINGS
 from netsim.nccl.trees import Tree
 from netsim.schedule import Fold, Symmetry
+from netsim.values import dataclass
 
 if TYPE_CHECKING:
     from netsim.nccl.schedules.rounds import Transfers

@@ -5,7 +5,7 @@ of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from netsim.nccl.schedules.plan import Lane, Plan, Work, number_of, written
 from netsim.nccl.schedules.walks import WALKS, Numbers, Walk
 from netsim.nccl.schedules.weave import NOWHERE, Place, Segments, Weave
 from netsim.schedule import IN_ORDER, SCRATCH, Schedule
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 RECEIVED, SENDING = 0, 1  # the FIFO that the previous rank fills, and the one the proxy empties

@@ -5,7 +5,7 @@ columns, and those of equal parts share a work: an alltoall has as many as pairs
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import overload
 
@@ -18,6 +18,7 @@ from netsim.nccl.p2p import P2pWork
 from netsim.nccl.p2p_rounds import BATCH, Rounds, distinct_rows
 from netsim.nccl.plan import Sends
 from netsim.nccl.schedules.plan import Transfer
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 Messages = tuple[Ints, Ints, Ints, Ints, Ints]

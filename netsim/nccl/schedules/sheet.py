@@ -4,7 +4,7 @@ Every row has a place; rows are written into a Weave by place and, on one place,
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from netsim.nccl.schedules.hops import Channel, Pass, RowKind
 from netsim.nccl.schedules.ways import link_kinds, routes
 from netsim.nccl.schedules.weave import NOWHERE, Place, Weave
 from netsim.schedule import Lag
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 PASS = 7  # columns that say how a pass is made: what a Pass holds

@@ -1,12 +1,13 @@
 """Walks: what the functions of rings do in each step, and the numbers of the rows of one loop."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.nccl.schedules.hops import Pass
 from netsim.schedule import COPY, IN, OUT, REDUCE_INPUT, SCRATCH
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ the same turn or in an earlier one. It knows no algorithm.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.nccl.messages import NO_HANDLING
 from netsim.nccl.schedules.hops import RowKind
 from netsim.schedule import Builder, Lag
+from netsim.values import dataclass
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]

@@ -5,11 +5,10 @@ of group a.
 A path is chosen by (u, v) and comes down by the same numbers, so every path is up/down symmetric.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from netsim.topology.fabrics.fabric import Cables, Ints, columns
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

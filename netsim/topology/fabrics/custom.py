@@ -1,6 +1,5 @@
 """A fabric that a scenario writes out: switches, and cables between them and the NICs."""
 
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -9,6 +8,7 @@ from netsim.topology.fabrics.fabric import Fabric, Ints, Ports, Terms
 from netsim.topology.graph import Topology
 from netsim.topology.layout import Sketch, TopologyError
 from netsim.topology.routing import StaticRouter, walk
+from netsim.values import dataclass
 
 Cable = tuple[int, int, float | None, float | None]  # ends, bytes/s, seconds
 

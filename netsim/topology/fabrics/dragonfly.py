@@ -4,8 +4,6 @@ Kim et al., "Technology-Driven, Highly-Scalable Dragonfly Topology", 2008. Route
 g·a … g·a + a - 1; global links are spread evenly over the other groups.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +18,7 @@ from netsim.topology.fabrics.fabric import (
     numbered,
 )
 from netsim.topology.layout import TopologyError
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

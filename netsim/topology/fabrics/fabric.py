@@ -4,12 +4,13 @@ Ends are numbered: ports of NICs first, then switches. Every cable takes two lin
 first end) and down; those of the ports come first, so port p has links 2p and 2p + 1.
 """
 
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from netsim.values import dataclass
 
 Ints = NDArray[np.int32]
 

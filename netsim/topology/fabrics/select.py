@@ -4,13 +4,13 @@ A pure function of ports, channel and seed, so that a connection keeps its path.
 links are left out as long as another one exists.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.topology.fabrics.fabric import Ints, Wiring
+from netsim.values import dataclass
 
 _CELLS = 500_000  # paths that are looked at together, to bound temporary memory
 

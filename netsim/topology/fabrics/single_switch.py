@@ -1,10 +1,9 @@
 """One switch that joins all NICs and never blocks."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from netsim.topology.fabrics.fabric import Cables, Fabric, Ints, Ports, Terms, columns, fabric
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """The tiered fabrics: leaf-spine, fat-tree, rail-optimized, rail-only and dual-plane."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from netsim.topology.fabrics.clos import Clos, Shape, cables_of, wiring_of
 from netsim.topology.fabrics.fabric import Fabric, Ints, Ports, Terms, fabric, numbered
 from netsim.topology.fabrics.shapes import clos_shape, uplinks_for, widest_leaf
 from netsim.topology.layout import TopologyError
+from netsim.values import dataclass
 
 
 def leaf_spine(

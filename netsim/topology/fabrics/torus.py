@@ -1,6 +1,5 @@
 """Torus and ring: a router for every host, joined to its neighbours in every dimension."""
 
-from dataclasses import dataclass
 from itertools import permutations
 from math import factorial, prod
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from netsim.topology.fabrics.fabric import Cables, Fabric, Ints, Ports, Terms, fabric, numbered
 from netsim.topology.layout import TopologyError
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

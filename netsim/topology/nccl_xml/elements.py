@@ -5,7 +5,7 @@ elements. Knows XML only; what the elements mean is read elsewhere.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BytesIO
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler
@@ -14,6 +14,7 @@ from xml.sax.xmlreader import AttributesImpl, Locator
 from defusedxml import DefusedXmlException, sax
 
 from netsim.errors import ScenarioError
+from netsim.values import dataclass
 
 LARGEST_FILE = 32 * 2**20
 LARGEST_ATTRIBUTE = 4096

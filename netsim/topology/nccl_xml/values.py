@@ -4,7 +4,9 @@ Units are the file's own: link speeds as text, NIC speeds in Mb/s, latencies in 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from netsim.values import dataclass
 
 
 @dataclass(frozen=True)
