@@ -9,6 +9,9 @@ import threading
 from importlib import import_module
 
 INTERRUPTED = 130
+# What libraries do when they are imported, and what is of no use here: threads for products of
+# large matrices, which wait for work busily; a search for plugins through all installed packages.
+UNASKED = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
 def main() -> int:
@@ -28,8 +31,8 @@ def main() -> int:
 
 
 def _command(*started: object) -> int:
-    # None is of use here, and to find them, what every installed package offers would be read.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    for name, value in UNASKED.items():
+        os.environ.setdefault(name, value)
     gc.disable()  # what is imported stays; looking through it takes a tenth of a small run
     code: int = import_module("netsim.cli").main(None, *started)
     return code
