@@ -147,10 +147,11 @@ def test_help_imports_no_arrays(tmp_path: Path, arguments: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("given", [{}, {"OPENBLAS_NUM_THREADS": "3"}])
 def test_libraries_start_no_threads_unless_they_are_asked_for(given: dict[str, str]) -> None:
-    """Those for matrices would wait busily; plugins of pydantic's are looked for in all packages."""
+    """Those for matrices would wait busily; plugins would be looked for in all packages."""
     told = "print(os.environ['OPENBLAS_NUM_THREADS'], os.environ['PYDANTIC_DISABLE_PLUGINS'])"
     code = (
-        f"import atexit, os, sys; atexit.register(lambda: {told}); sys.argv = ['netsim', '--version'];"
+        f"import atexit, os, sys; atexit.register(lambda: {told});"
+        "sys.argv = ['netsim', '--version'];"
         "from netsim.__main__ import main; main()"
     )
     clean = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
