@@ -32,10 +32,14 @@ def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
     moving = np.flatnonzero((kind != COMPUTE) & (kind != MARK))
     talk = _joined(_working(program, timeline, moving), arrivals(program, timeline, moving))
     ranks = program.schedule.ranks
-    busy = _covered(_joined(work, talk), ranks, timeline.makespan)
+    computing = _covered(work, ranks, timeline.makespan)
+    communicating = _covered(talk, ranks, timeline.makespan)
+    busy = communicating
+    if len(work[0]):
+        busy = _covered(_joined(work, talk), ranks, timeline.makespan)
     return GpuTime(
-        communicating=_covered(talk, ranks, timeline.makespan),
-        computing=_covered(work, ranks, timeline.makespan),
+        communicating=communicating,
+        computing=computing,
         busy=busy,
         waiting=np.maximum(timeline.makespan - busy, 0.0),
     )
@@ -66,13 +70,15 @@ def _joined(one: Spans, other: Spans) -> Spans:
 def _covered(spans: Spans, ranks: int, makespan: float) -> NDArray[np.float64]:
     """Length of the union of the spans of every rank, up to the makespan."""
     rank, begin, end = spans
-    order = np.lexsort((begin, rank))
-    rank, begin, end = rank[order], begin[order], np.minimum(end[order], makespan)
+    small = rank.astype(np.uint16) if ranks <= 1 << 16 else rank  # numpy sorts these by counting
+    order = np.argsort(small, kind="stable")
+    begin, end = begin[order], np.minimum(end[order], makespan)
     covered = np.zeros(ranks)
-    edges = np.searchsorted(rank, np.arange(ranks + 1))
+    edges = np.concatenate([[0], np.cumsum(np.bincount(rank, minlength=ranks))])
     for r in range(ranks):
         mine = slice(int(edges[r]), int(edges[r + 1]))
-        reach = np.maximum.accumulate(end[mine])
+        turn = np.argsort(begin[mine], kind="stable")
+        first, reach = begin[mine][turn], np.maximum.accumulate(end[mine][turn])
         before = np.concatenate([[0.0], reach[:-1]]) if len(reach) else reach
-        covered[r] = np.maximum(reach - np.maximum(begin[mine], before), 0.0).sum()
+        covered[r] = np.maximum(reach - np.maximum(first, before), 0.0).sum()
     return covered

@@ -65,8 +65,9 @@ def test_timeline_names_ranks_lanes_units_and_kinds(tmp_path: Path) -> None:
 
 
 def test_bars_that_overlap_share_a_lane(tmp_path: Path) -> None:
-    bars = read_gantt(folder_of(mixed_run(), tmp_path) / "trace.csv").bars
-    both = bars[(bars["lane"] == "copy ch0") & (bars["rank"] == 0)]
+    gantt = read_gantt(folder_of(mixed_run(), tmp_path) / "trace.csv")
+    bars, lane = gantt.bars, gantt.lanes.index("copy ch0")
+    both = bars[(bars["lane"] == lane) & (bars["rank"] == 0)]
     assert sorted(both["track"]) == [0, 1]
     assert set(both["tracks"]) == {2}
 
