@@ -29,7 +29,8 @@ def row_begins(schedule: Schedule, begins: Floats) -> Floats:
     begins = begins[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))]
     kinds = {style.kind for style in schedule.styles}
     if kinds.isdisjoint((MULTICAST, SWITCH_REDUCE)):
-        return np.maximum(begins[schedule.src], begins[schedule.dst])
+        times = begins[schedule.src]
+        return np.maximum(times, begins[schedule.dst], out=times)
     return np.maximum(
         _of_ends(schedule, begins, schedule.src, SWITCH_REDUCE),
         _of_ends(schedule, begins, schedule.dst, MULTICAST),
