@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +182,8 @@ def test_a_first_run_where_neither_package_nor_home_can_be_written(tmp_path: Pat
     assert [words[2] for words in said] == ["True", "False"]  # compiled once, then kept
     assert said[0][1] == said[1][1]
     assert len(list((tmp_path / "tmp").rglob(f"*advance_rows*.{KEPT}"))) == 1
+
+
+@pytest.mark.parametrize("package", ["numba", "typer"])  # with a file for its version, and without
+def test_a_version_is_known_without_the_package(package: str) -> None:
+    assert version(package) in store._version(package)

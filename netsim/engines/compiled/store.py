@@ -116,10 +116,12 @@ def _processor() -> str:
 
 
 def _version(package: str) -> str:
-    """What a package says of its version, without importing it."""
+    """What a package says of its version, without importing it where it has a file for that."""
     spec = find_spec(package)
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    return (folder / "_version.py").read_text(encoding="utf-8")
+    with suppress(OSError):
+        if spec and spec.origin:
+            return Path(spec.origin).with_name("_version.py").read_text(encoding="utf-8")
+    return str(import_module("importlib.metadata").version(package))
 
 
 @cache
