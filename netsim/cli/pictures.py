@@ -16,7 +16,7 @@ from netsim.results.folder import BREAKDOWN, RESULTS
 from netsim.scenario.cells import Cell
 from netsim.scenario.clusters import line_rate
 from netsim.scenario.models import Workload
-from netsim.training.memory_time import MEMORY_OVER_TIME
+from netsim.training import memory_time
 
 
 def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
@@ -30,8 +30,8 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     is_step = not isinstance(cells[0].scenario.workload, Workload)
     if is_step and (folder / TRACE).exists():
         files += plot_step(folder / TRACE, folder)
-    if is_step and (folder / MEMORY_OVER_TIME).exists():
-        files += plot_memory(folder / MEMORY_OVER_TIME, folder)
+    if is_step and (folder / memory_time.MEMORY_OVER_TIME).exists():
+        files += plot_memory(folder / memory_time.MEMORY_OVER_TIME, folder)
     if (folder / ROWS).exists():
         files += plot_timeline(folder / ROWS, folder)
         files += plot_links(folder / LOAD, folder)

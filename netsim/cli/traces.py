@@ -12,11 +12,8 @@ from netsim.scenario.models import Workload
 from netsim.shown import shown_of
 from netsim.simulate import Prepared, prepare
 from netsim.trace import Operation, write_links, write_links_over_time, write_rows, write_trace
-from netsim.training.memory_time import write_memory_over_time
-from netsim.training.prepare import prepare_step
-from netsim.training.run import simulate_step
-from netsim.training.tables import write_collectives, write_memory
-from netsim.training.timeline import write_step_trace
+from netsim.training import memory_time, run, tables, timeline
+from netsim.training import prepare as steps
 
 TRACE = "trace.json.gz"
 ROWS = "trace.csv"
@@ -33,15 +30,15 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     size = max(cells[0].scenario.collective.size_list())
     shown = shown_of(prepared, size)
     program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
-    timeline = simulate(program, engine)
+    done = simulate(program, engine)
     operations = _operations(prepared, size)
     files = [
-        write_trace(folder / TRACE, program, timeline, operations),
-        write_rows(folder / ROWS, program, timeline, operations),
-        write_links(folder / LINKS, program, timeline),
-        write_links_over_time(folder / LOAD, program, timeline),
+        write_trace(folder / TRACE, program, done, operations),
+        write_rows(folder / ROWS, program, done, operations),
+        write_links(folder / LINKS, program, done),
+        write_links_over_time(folder / LOAD, program, done),
     ]
-    _write_breakdown(folder / BREAKDOWN, cells[0].id, size, program, timeline)
+    _write_breakdown(folder / BREAKDOWN, cells[0].id, size, program, done)
     notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
     notes[0] += "".join(f" ({note})" for note in shown.notes)
     return [*notes, str(folder / BREAKDOWN)]
@@ -49,15 +46,15 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
     """The trace of a training step, its collectives, its memory, its links."""
-    step = simulate_step(prepare_step(cell), engine=engine)
+    step = run.simulate_step(steps.prepare_step(cell), engine=engine)
     files = [
-        write_step_trace(folder / TRACE, step),
+        timeline.write_step_trace(folder / TRACE, step),
         write_links(folder / LINKS, step.program, step.spans.timeline),
     ]
     notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
-    notes += [str(write_collectives(folder, step)), str(write_memory(folder, step))]
+    notes += [str(tables.write_collectives(folder, step)), str(tables.write_memory(folder, step))]
     if step.prepared.recorded is None:
-        notes.append(str(write_memory_over_time(folder, step)))
+        notes.append(str(memory_time.write_memory_over_time(folder, step)))
     return notes
 
 

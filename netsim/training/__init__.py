@@ -2,4 +2,6 @@
 
 from netsim.lazy import promised
 
-__getattr__ = promised(__name__, "details", "prepare", "rows", "run")
+__getattr__ = promised(
+    __name__, "details", "memory_time", "prepare", "rows", "run", "tables", "timeline"
+)
