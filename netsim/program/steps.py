@@ -40,7 +40,7 @@ def together(
     """What is alike where ranks keep step on a topology; None where they may not. `skeleton` is all
     else that they do, `steps` are some of the steps, in one of which all ways are as long as any.
     """
-    if topology.changes or not _everyone(steps, skeleton.ranks):
+    if topology.changes or not steps or not _everyone(steps, skeleton.ranks):
         return None
     passed = []
     for src, dst in steps:
