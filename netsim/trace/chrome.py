@@ -110,17 +110,16 @@ def _slice_events(
     starts: list[_Timed] = []
     ends: list[_Timed] = []
     told = cache(as_json)
-    for item, lane in placed:
-        thread = f'"pid":{item.rank},"tid":{tids[item.rank, item.track, lane]}'
-        ts = item.begin / 1000
-        where = f'{thread},"ts":{ts}'
+    for (begin, rank, track, end, name, category, args, leaving, reaching), lane in placed:
+        ts = begin / 1000
+        where = f'"pid":{rank},"tid":{tids[rank, track, lane]},"ts":{ts}'
         bars.append((ts, (
-            f'{{"ph":"X","cat":"{item.category}","name":{told(item.name)},{where},'
-            f'"dur":{(item.end - item.begin) / 1000},"args":{item.args}}}'
+            f'{{"ph":"X","cat":"{category}","name":{told(name)},{where},'
+            f'"dur":{(end - begin) / 1000},"args":{args}}}'
         )))  # fmt: skip
         arrow = f'"cat":"transfer","name":"transfer",{where}}}'
-        starts += [(ts, f'{{"ph":"s","id":{number},{arrow}') for number in item.leaving]
-        ends += [(ts, f'{{"ph":"f","bp":"e","id":{number},{arrow}') for number in item.reaching]
+        starts += [(ts, f'{{"ph":"s","id":{number},{arrow}') for number in leaving]
+        ends += [(ts, f'{{"ph":"f","bp":"e","id":{number},{arrow}') for number in reaching]
     return bars, starts, ends
 
 

@@ -4,6 +4,7 @@ Viewers keep time in nanoseconds, and bars that overlap on one thread break thei
 are rounded once, here, and slices that overlap are put on lanes side by side.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from json import JSONEncoder
@@ -64,16 +65,16 @@ def track_name(track: Track, lane: int) -> str:
 
 def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
     """Every slice with a lane of its track on which it overlaps no other, in order of time."""
-    free: dict[tuple[int, Track], list[int]] = {}
-    taken: dict[tuple[int, Track], list[tuple[int, int]]] = {}
+    tracks: defaultdict[tuple[int, Track], tuple[list[int], list[tuple[int, int]]]]
+    tracks = defaultdict(lambda: ([], []))  # lanes that are idle, and ends of those that are busy
     placed = []
     for item in sorted(slices, key=_place_of):
-        track = (item.rank, item.track)
-        idle, busy = free.setdefault(track, []), taken.setdefault(track, [])
-        while busy and busy[0][0] <= item.begin:
+        begin, rank, track, end = item[:4]
+        idle, busy = tracks[rank, track]
+        while busy and busy[0][0] <= begin:
             heappush(idle, heappop(busy)[1])
         lane = heappop(idle) if idle else len(busy)
-        heappush(busy, (item.end, lane))
+        heappush(busy, (end, lane))
         placed.append((item, lane))
     return placed
 
