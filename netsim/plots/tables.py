@@ -5,17 +5,12 @@ Every refusal names the file, the line and the column, and what was expected the
 
 import csv
 from collections.abc import Collection, Sequence
-from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from netsim.errors import InputError, shown, suggest
-
-if TYPE_CHECKING:
-    import _csv
 
 RESULTS = ("scenario", "cell", "size_bytes", "time_us", "busbw_GBps")
 TRACE = ("row", "kind", "channel", "step", "stream", "src", "dst", "start_us", "end_us")
@@ -28,7 +23,20 @@ def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
 
     The index holds the lines of the file.
     """
-    header, rows, lines = _read(path, columns, what)
+    try:
+        header, rows, lines = _read(path, what)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file", hint=f"expected {what}") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a directory, expected {what}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(f"{path}: not a text file, expected {what}") from None
+    for column in columns:
+        if column not in header:
+            near = suggest(column, header)
+            raise InputError(f"{path}:1: column {column} is missing, expected {what}{near}")
     return pd.DataFrame(rows, index=lines, columns=header, dtype=str)
 
 
@@ -38,59 +46,51 @@ def read_long_table(
     """As `read_table`, but of many rows only some columns, if there are such; a text that cells
     have in common is held once, as a category.
     """
-    header, rows, lines = _read(path, columns, what, only)
-    cells = zip(*rows, strict=True) if rows else [()] * len(header)
-    held = map(_held_once, cells)
-    return pd.DataFrame(dict(zip(header, held, strict=True)), index=lines)
-
-
-def _held_once(column: Sequence[str]) -> pd.Categorical:
-    codes, texts = pd.factorize(np.array(column, object))
-    return pd.Categorical.from_codes(codes, pd.Index(texts))
-
-
-def _read(
-    path: Path, columns: Sequence[str], what: str, only: Collection[str] = ()
-) -> tuple[list[str], list[tuple[str, ...]], list[int]]:
-    """Header and rows, or what is wanted of these, and the line in which each row ends."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            header = next(reader, None)
-            if header is None:
-                raise InputError(f"{path}: empty, expected {what}")
-            _check_header(path, header, columns, what)
-            wanted = [k for k, column in enumerate(header) if not only or column in only]
-            rows, lines = _cells(path, reader, len(header), wanted)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file", hint=f"expected {what}") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: a directory, expected {what}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error):
-        raise InputError(f"{path}: not a text file, expected {what}") from None
-    return [header[k] for k in wanted], rows, lines
+        table = _read_at_once(path, columns, only)
+    except (OSError, ValueError):
+        table = None
+    if table is None:  # row by row, what is wrong is told
+        return read_table(path, columns, what).astype("category")
+    return table
 
 
-def _check_header(path: Path, header: list[str], columns: Sequence[str], what: str) -> None:
-    for column in columns:
-        if column not in header:
-            near = suggest(column, header)
-            raise InputError(f"{path}:1: column {column} is missing, expected {what}{near}")
+def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> pd.DataFrame | None:
+    """Columns of a file as pandas reads them; None where one is missing, or where rows may be
+    longer or shorter than the header, of which it makes something else.
+    """
+    header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
+    if not set(columns) <= {*header}:
+        return None
+    table = pd.read_csv(
+        path,
+        usecols=[column for column in header if column in only or column == header[-1]],
+        dtype=str,
+        na_filter=False,
+        skip_blank_lines=False,
+        encoding="utf-8-sig",
+    )
+    if not isinstance(table.index, pd.RangeIndex) or (table[header[-1]] == "").any():
+        return None
+    table.index += 2  # lines of the file, after the header
+    return table.astype("category")
 
 
-def _cells(
-    path: Path, reader: "_csv.Reader", width: int, wanted: Sequence[int]
-) -> tuple[list[tuple[str, ...]], list[int]]:
-    pick, rows, lines = itemgetter(*wanted), [], []
-    for row in reader:
-        if len(row) != width:
-            text = f"expected {width} fields as in the header, got {len(row)}"
-            raise InputError(f"{path}:{reader.line_num}: {text}")
-        rows.append(pick(row))
-        lines.append(reader.line_num)
-    return rows, lines
+def _read(path: Path, what: str) -> tuple[list[str], list[list[str]], list[int]]:
+    """Header, rows, and the line in which each of these ends."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        header = next(reader, None)
+        if header is None:
+            raise InputError(f"{path}: empty, expected {what}")
+        rows, lines = [], []
+        for row in reader:
+            if len(row) != len(header):
+                text = f"expected {len(header)} fields as in the header, got {len(row)}"
+                raise InputError(f"{path}:{reader.line_num}: {text}")
+            rows.append(row)
+            lines.append(reader.line_num)
+    return header, rows, lines
 
 
 def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:

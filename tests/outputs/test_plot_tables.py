@@ -7,6 +7,7 @@ from result_files import SIZES, sweep, write
 
 from netsim.errors import InputError
 from netsim.plots import plot_links, plot_results, plot_timeline
+from netsim.plots.gantt import read_gantt
 
 RESULTS = "expected the columns of results.csv"
 
@@ -62,6 +63,38 @@ def test_foreign_traces_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "link,t_us,GBps,utilisation\na,0.0,1.0,\n")
     message = refused(path, lambda path: plot_links(path, path.parent))
     assert message == "x.csv:2: utilisation: expected a number, got nothing"
+
+
+TRACE = "row,kind,channel,step,stream,src,dst,start_us,end_us,path"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            "0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,0,,0,0,1.0",
+            ":3: expected 10 fields as",
+        ),
+        ("0,mark,0,0,,0,0,0.0,1.0,p\n\n1,mark,0,0,,0,0,1.0,2.0,p", ":3: expected 10 fields as"),
+        (
+            "0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,0,,0,0,soon,2.0,p",
+            ":3: start_us: expected a num",
+        ),
+        (
+            "0,mark,0,0,,0,0,0.0,1.0,p\n1,mark,0,,,0,0,1.0,2.0,p",
+            ":3: step: expected a number",
+        ),
+        ("0,mark,0,0,,0,0,0.0,1.0,p,more", ":2: expected 10 fields as in the header, got 11"),
+    ],
+)
+def test_long_tables_are_refused_as_others_are(tmp_path: Path, lines: str, message: str) -> None:
+    path = written(tmp_path, f"{TRACE}\n{lines}\n")
+    assert message in refused(path, lambda path: plot_timeline(path, path.parent))
+
+
+def test_a_trace_whose_last_cells_are_empty_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path, f"{TRACE}\n0,compute,0,0,gemm,0,0,0.0,1.0,\n1,compute,0,1,,1,1,1,2,\n")
+    assert read_gantt(path).bars["end"].tolist() == [1.0, 2.0]
 
 
 def test_a_header_alone_is_nothing_to_draw(tmp_path: Path) -> None:
