@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pydantic
 from pydantic_core import ErrorDetails
 
+from netsim.errors import nearest
 from netsim.yamlio.elsewhere import Elsewhere
-from netsim.yamlio.findings import Finding, merged, merged_choices, translated
+from netsim.yamlio.findings import TYPES, Finding, merged, merged_choices, translated
 from netsim.yamlio.source import KeyPath
 
 Location = tuple[str | int, ...]
@@ -60,7 +61,20 @@ def _findings(
             found += [replace(finding, at_key=True) for finding in wrong]
         else:
             found += _findings(inner, _below(options[0], head), (*path, head), keys, taken)
-    return found + (_told_once(branches, path) if branches else [])
+    told = found + (_told_once(branches, path) if branches else [])
+    return [_with_kind(finding, kind) if finding.path == path else finding for finding in told]
+
+
+def _with_kind(finding: Finding, kind: Any) -> Finding:
+    """The finding; of a word that stands for a mapping of that `kind`, with how to write it."""
+    if finding.hint or not finding.path or not finding.expected.startswith(TYPES["model"]):
+        return finding
+    fields = [getattr(_bare(model), "model_fields", {}).get("kind") for model in _options(kind)]
+    kinds = [str(word) for field in fields if field for word in get_args(_bare(field.annotation))]
+    near = nearest(finding.got.strip("'"), kinds) if finding.got.startswith("'") else None
+    if near is None:
+        return finding
+    return replace(finding, hint=f" (did you mean {finding.path[-1]}: {{kind: {near}}}?)")
 
 
 def _told_once(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding]:

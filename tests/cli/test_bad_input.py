@@ -251,6 +251,16 @@ def test_missing_files_and_directories(capsys) -> None:
         ("workload.sizs=1MiB", "--set workload.sizs=1MiB: workload.sizs: unknown key 'sizs'"),
         ("workload.sizes", "--set workload.sizes: expected KEY=VALUE such as cluster.nodes=4"),
         ("workload.sizes.3=1MiB", "--set workload.sizes.3=1MiB: workload.sizes is a list of 1"),
+        (
+            "cluster.fabric=rail_optimised",
+            "--set cluster.fabric=rail_optimised: cluster.fabric: expected a mapping of keys and "
+            "values, got 'rail_optimised' (did you mean fabric: {kind: rail-optimized}?)",
+        ),
+        (
+            "cluster.graph=swich",
+            "--set cluster.graph=swich: cluster.graph: expected a mapping of keys and values, got "
+            "'swich' (did you mean graph: {kind: switch}?)",
+        ),
         ("seed=-1", "--set seed=-1: seed: expected at least 0, got -1"),
     ],
 )

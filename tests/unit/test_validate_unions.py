@@ -83,7 +83,13 @@ def refusal(model: type[Model], text: str) -> str:
         ),
         ("algorithm: {channels: 2}", "1:1: algorithm: missing key 'kind'"),
         ("workload: {}", "1:11: workload: no key says of which kind this is"),
-        ("algorithm: ring", "1:12: algorithm: expected a mapping of keys and values, got 'ring'"),
+        (
+            "algorithm: rng",
+            "1:12: algorithm: expected a mapping of keys and values, got 'rng' "
+            "(did you mean algorithm: {kind: ring}?)",
+        ),
+        ("algorithm: best", "1:12: algorithm: expected a mapping of keys and values, got 'best'"),
+        ("algorithm: 7", "1:12: algorithm: expected a mapping of keys and values, got 7"),
         (
             "algorithm: {kind: tree, arity: two}",
             "1:32: algorithm.arity: expected a whole number, got 'two'",
