@@ -160,11 +160,14 @@ class Alone:
 
 def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     """The ranks that do anything at all; everyone, where nobody does."""
-    busy = np.zeros(schedule.ranks, bool)
+    busy, written = np.zeros((2, schedule.ranks), bool)
+    written[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))] = True
     for rows in _in_parts(len(schedule)):
         moving = moves(schedule, rows)
         for _, rank in (senders(schedule, moving), receivers(schedule, moving)):
             busy[rank] = True
+        if busy[written].all():  # mostly after the first turn of a loop
+            break
     if not busy.any():
         return np.arange(schedule.ranks)
     if schedule.fold is None:

@@ -98,10 +98,13 @@ def _is_device(node: str) -> bool:
 def _busiest(table: LinkTable, use: LinkUse) -> str:
     """The class of the busiest link, and its place unless most of that class are as busy."""
     most = float(use.utilisation.max())
-    hot = use.link[use.utilisation >= most - _ALIKE].tolist()
+    hot = (use.utilisation >= most - _ALIKE).tolist()
     label, place = link_label(table, int(use.link[np.argmax(use.utilisation)]))
-    same = sum(_count(table, k) for k in use.link.tolist() if link_label(table, k)[0] == label)
-    alike = sum(_count(table, k) for k in hot if link_label(table, k)[0] == label)
+    same, alike = 0, 0
+    for link, is_hot in zip(use.link.tolist(), hot, strict=True):
+        if link_label(table, link)[0] == label:
+            same += _count(table, link)
+            alike += is_hot * _count(table, link)
     where = f" {place}" if alike * 2 < same or same == 1 else ""
     return f"{label}{where} {min(most, 1.0):.0%}".replace("%", " %")
 
