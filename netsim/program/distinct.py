@@ -3,11 +3,10 @@
 Millions of rows usually take a few thousand ways; everything that costs is done once for each.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.arrays import different
 from netsim.schedule import COMPUTE, LOCAL_COPY, MARK, Schedule, Style, Use
 from netsim.values import dataclass
 
@@ -124,12 +123,3 @@ def _by_sorting(keys: _Keys) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         key = keys.chunk(first)
         path[first : first + _CHUNK] = np.where(key < 0, -1, np.searchsorted(ways, key))
     return path, ways
-
-
-def different(values: NDArray[Any]) -> NDArray[Any]:
-    """All different values in order. Where most are different, this is several times as fast as
-    what NumPy does, which is to ask a hash table for each.
-    """
-    values = np.sort(values)
-    found: NDArray[Any] = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
-    return found

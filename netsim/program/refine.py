@@ -9,7 +9,7 @@ for a million things.
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.program.distinct import different
+from netsim.arrays import different
 from netsim.schedule import Skeleton
 from netsim.topology import NODE_KINDS, Topology
 from netsim.values import dataclass

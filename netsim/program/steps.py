@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.program.distinct import different
+from netsim.arrays import different
 from netsim.program.refine import Classes, Colours, classes, mixed
 from netsim.program.symmetry import symmetry_in
 from netsim.schedule import Skeleton, Symmetry

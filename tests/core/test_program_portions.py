@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
+from netsim.arrays import different
 from netsim.program import refine
-from netsim.program.distinct import different
 
 active = importlib.import_module("netsim.program.active")
 WAYS, LINKS = 60, 12
