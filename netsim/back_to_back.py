@@ -75,12 +75,11 @@ class BackToBack:
     @property
     def are_apart(self) -> bool:
         """Whether every operation is over before the next one moves anything."""
-        together = self.launch.host == 0 or self.launch.gpus_per_process == 1
-        return together and self._is_over(self.first)
+        return self.launch.together and self._is_over(self.first)
 
     def period(self) -> Period:
         """The period that a few operations show."""
-        found = _of_one(self.first[self.busy])
+        found = of_one(self.first[self.busy])
         least = MANY_ROWS if found.uncertainty <= TOGETHER else MOST_ROWS
         if REPEATS[0] * len(self.program) > least:
             return found
@@ -208,7 +207,7 @@ def in_step(ends: Floats) -> bool:
     return bool(np.ptp(ends) <= SAME_INSTANT * ends.max(initial=0.0))
 
 
-def _of_one(ends: Floats) -> Period:
+def of_one(ends: Floats) -> Period:
     """Of an operation too large to repeat: the next one may begin this much earlier, and ranks that
     do not start together may disturb each other a little.
     """

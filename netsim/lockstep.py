@@ -6,7 +6,7 @@ They differ only in when the last messages arrive, which is added for each (`pro
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.back_to_back import ALONE, TOGETHER, Alone, Period, in_step
+from netsim.back_to_back import Alone, of_one
 from netsim.looped import Looped
 from netsim.metrics.links import link_amounts, use_of
 from netsim.schedule import MARK
@@ -21,7 +21,8 @@ def time_in_step(bench: Bench, call: Looped, spread: float) -> Timing:
     alone = bench.alone(call.schedule(call.loops))
     ends = ends_of_all(bench, alone, spread)
     use = use_of(alone.program, link_amounts(alone.program), float(ends.max()))
-    return bench.timing_of(alone, _period(bench, ends + bench.launch.kernel), use)
+    ends = ends + bench.launch.kernel
+    return bench.timing_of(alone, bench.told_by_one(ends, bench.launch) or of_one(ends), use)
 
 
 def ends_of_all(bench: Bench, alone: Alone, spread: float) -> Floats:
@@ -44,13 +45,3 @@ def ends_of_all(bench: Bench, alone: Alone, spread: float) -> Floats:
 def _latency(bench: Bench, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Floats:
     channel = np.zeros(len(src), np.int32)
     return bench.topology.routes(bench.gpus[src], bench.gpus[dst], channel).latency
-
-
-def _period(bench: Bench, ends: Floats) -> Period:
-    """Of an operation too large to repeat, as of any that is (`back_to_back`)."""
-    seconds, launch = float(ends.max()), bench.launch
-    if bench.single:
-        return Period(launch.host + seconds)
-    if bench.starts_together and in_step(ends):
-        return Period(max(seconds, launch.period))
-    return Period(seconds, ALONE, max(1 - float(ends.min()) / seconds, TOGETHER))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.arrays import different
-from netsim.back_to_back import REPEATS, Alone, Period, busy_ranks, ends_of, in_step, of_many
+from netsim.back_to_back import REPEATS, Alone, Period, busy_ranks, ends_of, of_many
 from netsim.collectives import Collective, Relay, build
 from netsim.collectives.relay import Laps
 from netsim.engines import simulate, simulator
@@ -108,11 +108,9 @@ def _causes(work: Relayed) -> Causes:
 
 def _period(bench: Bench, work: Relayed, ends: Floats) -> Period:
     launch, busy = bench.launch, busy_ranks(work.schedule)
-    found: list[Floats] = []
-    if bench.single:
-        return Period(launch.host + float(ends[busy].max()))
-    if bench.starts_together and in_step(ends[busy]):
-        return Period(max(float(ends[busy].max()), launch.period))
+    told, found = bench.told_by_one(ends[busy], launch), list[Floats]()
+    if told is not None:
+        return told
     done, period = np.zeros(work.relay.ranks), Period(0.0)
     for times in REPEATS:
         for launched in launch.times(times, work.relay.ranks)[len(found) :]:

@@ -79,7 +79,7 @@ class Bench:
             return self.timing_of(alone, self._period_in_full(alone, found, runs))
         whole = replace(alone, ends=found.parts.reshape(alone.ends.shape))
         off = found.uncertainty + work.rounding
-        if self.single or (self.starts_together and in_step(alone.by_rank)):
+        if self.told_by_one(alone.by_rank, self.launch):
             period = replace(self.period(whole, self.launch), uncertainty=off)
         else:
             period = self._overlapping(whole, runs, off)
@@ -111,25 +111,24 @@ class Bench:
             period.uncertainty,
         )
 
-    @property
-    def starts_together(self) -> bool:
-        """Whether the host lets all ranks begin at one instant."""
-        return self.launch.host == 0 or self.launch.gpus_per_process == 1
-
     def period(self, alone: Alone, launch: Launch) -> Period:
         """The time from one operation to the next."""
-        ends = alone.by_rank
+        told = self.told_by_one(alone.by_rank, launch)
+        return told or BackToBack(alone, launch, self.engine).period()
+
+    def told_by_one(self, ends: Floats, launch: Launch) -> Period | None:
+        """The period where one operation tells it: that is all, or all ranks end it at once."""
         if self.single:
             return Period(launch.host + float(ends.max()))
-        if self.starts_together and in_step(ends):
+        if launch.together and in_step(ends):
             return Period(max(float(ends.max()), launch.period))
-        return BackToBack(alone, launch, self.engine).period()
+        return None
 
     def _period_in_full(self, alone: Alone, found: Estimate, runs: Runs) -> Period:
         """The period of a call of which all loops were simulated."""
-        together = self.starts_together and in_step(alone.by_rank)
         row = BackToBack(alone, self.launch, self.engine)
-        few = self.single or together or row.are_few or row.are_apart
+        told = self.told_by_one(alone.by_rank, self.launch)
+        few = told or row.are_few or row.are_apart
         if few or found.grain > 1 or runs.work.loops < ENOUGH * runs.few[-1]:
             period = runs.period(found.loops, found.grain)
         else:
@@ -234,7 +233,7 @@ class Runs:
         launch, ends = self.bench.launch, self.told(loops, grain).ends
         bench = self.bench
         short = launch.period < SHORT * float(ends.max())
-        if short and bench.starts_together and not bench.single:
+        if short and launch.together and not bench.single:
             launch = replace(launch, host=0.0)  # it does not hold up what is so long
         key = (*self._key(loops, grain), launch, self.bench.single)
         if key not in self.work.told:

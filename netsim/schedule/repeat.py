@@ -30,6 +30,11 @@ class Launch:
         """The least time from one operation to the next that the host allows."""
         return self.host * self.gpus_per_process
 
+    @property
+    def together(self) -> bool:
+        """Whether the host lets all ranks begin at one instant."""
+        return self.host == 0 or self.gpus_per_process == 1
+
     def times(self, operations: int, ranks: int) -> NDArray[np.float64]:
         """When the host has launched operations (first axis) on every rank."""
         turn = np.arange(ranks) % self.gpus_per_process + 1
