@@ -124,9 +124,11 @@ def _places(seats: int) -> int:
 def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> Rows:
     program, schedule = many.once, many.once.schedule
     times, marks = many.launched.shape
-    start = np.zeros(len(many)) if begins is None else beginnings.row_begins(schedule, begins)
-    held = schedule.release_row
-    start[held] = np.maximum(start[held], schedule.release_time)
+    if begins is None:
+        start = np.zeros(len(many))
+        start[schedule.release_row] = schedule.release_time
+    else:
+        start = beginnings.earliest(schedule, begins)
     begins = start.reshape(times, -1)[:, :marks]
     np.maximum(begins, many.launched, out=begins)
     waits = np.tile(np.diff(schedule.dep_ptr), times)
