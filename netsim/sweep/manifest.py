@@ -3,13 +3,12 @@
 import hashlib
 import platform
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from netsim.scenario.cells import Cell, Expansion
 from netsim.scenario.clusters import line_rate
-from netsim.version import MODEL_VERSION, __version__
+from netsim.version import MODEL_VERSION, __version__, version_of
 
 PACKAGES = ("numpy", "numba", "simpy", "networkx", "scipy")
 
@@ -62,12 +61,4 @@ def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """What the results were computed with."""
     found = {"netsim": __version__, "model": MODEL_VERSION, "python": platform.python_version()}
-    return {**found, **{name: _version(name) for name in PACKAGES}}
-
-
-def _version(package: str) -> str:
-    """As `metadata.version`, which would read all that a package says of itself as an e-mail."""
-    told = metadata.distribution(package).read_text("METADATA") or ""
-    words = (line.partition(": ") for line in told.splitlines())
-    found = (value for key, _, value in words if key == "Version")
-    return next(found, None) or metadata.version(package)
+    return {**found, **{name: version_of(name) for name in PACKAGES}}

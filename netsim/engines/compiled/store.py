@@ -13,12 +13,12 @@ from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from netsim.errors import InputError
 from netsim.files import write_bytes
 from netsim.lazy import Promised
+from netsim.version import version_of
 
 SYMBOL = "netsim_entry"
 
@@ -100,7 +100,7 @@ def _surroundings() -> str:
     digest = blake2b(digest_size=_DIGEST)
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    versions = " ".join(_version(package) for package in ("numba", "llvmlite"))
+    versions = " ".join(version_of(package) for package in ("numba", "llvmlite"))
     return f"{digest.hexdigest()} {sys.platform} {_processor()} {sys.version} {versions}"
 
 
@@ -113,15 +113,6 @@ def _processor() -> str:
         first = ""
     lines = [line for line in first.splitlines() if line.startswith(_TELLING)]
     return " ".join(lines) or str(assembler.processor())
-
-
-def _version(package: str) -> str:
-    """What a package says of its version, without importing it where it has a file for that."""
-    spec = find_spec(package)
-    with suppress(OSError):
-        if spec and spec.origin:
-            return Path(spec.origin).with_name("_version.py").read_text(encoding="utf-8")
-    return str(import_module("importlib.metadata").version(package))
 
 
 @cache
