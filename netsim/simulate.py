@@ -135,6 +135,7 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
             begin=max(map(job.mechanism.begin.of, plan.protocols)),
             channels=plan.n_channels,
             sends_and_receives=choice.operations(prepared.collective(size)),
+            figures=job.calibration,
         )
         if costs.style != "cuda_graph":
             usual = calibrated_launch(usual, job.calibration)

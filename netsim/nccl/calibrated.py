@@ -6,18 +6,19 @@ from typing import Any
 
 from netsim.errors import InputError, suggest
 from netsim.nccl.mechanism import Mechanism
-from netsim.topology.stamped import MACHINE, USABLE, Figure, value_of
+from netsim.topology.stamped import BOTH_WAYS, MACHINE, TRANSPORT, Figure, value_of
 
-LAUNCHES = ("launch.host", "launch.kernel")
+LAUNCHES = ("launch.host", "launch.kernel", "launch.each_channel", "launch.each_send")
+ELSEWHERE = (*LAUNCHES, *MACHINE, *TRANSPORT, BOTH_WAYS)  # figures that are not of execution
 
 
 def calibrated(mechanism: Mechanism, figures: Mapping[str, Figure]) -> Mechanism:
     """The mechanism with some of its constants replaced, by names such as `nvlink.sync.ll`."""
     for name, figure in figures.items():
-        if name in LAUNCHES or name in MACHINE or name == USABLE:
+        if name in ELSEWHERE:
             continue
         if name not in names_of(mechanism):
-            known = [*LAUNCHES, *MACHINE, USABLE, *names_of(mechanism)]
+            known = [*ELSEWHERE, *names_of(mechanism)]
             raise InputError(f"calibration: there is no figure {name}{suggest(name, known)}")
         mechanism = _replaced(mechanism, name.split("."), value_of(name, figure))
     return mechanism

@@ -6,15 +6,16 @@ Sizes are bytes of user data. How pieces follow one another is the business of t
 from fractions import Fraction
 from math import inf
 
+from netsim.constants import value
 from netsim.nccl.bandwidth import algorithm_bandwidth
 from netsim.nccl.communicator import Communicator
-from netsim.nccl.names import Algorithm, Function, Protocol
+from netsim.nccl.names import PROTOCOLS, Algorithm, Function, Protocol
 from netsim.nccl.settings import Settings
 from netsim.values import dataclass
 
-SLOTS = 8  # of every FIFO
-BUFFER_BYTES = {"LL": 524288, "LL128": 4915200, "Simple": 4194304}
-PAYLOAD = {"LL": Fraction(1, 2), "LL128": Fraction(15, 16), "Simple": Fraction(1)}
+SLOTS = int(value("fifo.slots"))  # of every FIFO
+BUFFER_BYTES = {name: int(value(f"fifo.{name.lower()}")) for name in PROTOCOLS}
+PAYLOAD = {name: Fraction(value(f"payload.{name.lower()}")) for name in PROTOCOLS}
 GRAIN = {"LL": 16, "LL128": 1920, "Simple": 512}
 SLOW_NVLS = 150.0  # GB/s below which NVLS over a network keeps its chunks small
 RING_STEPS = {

@@ -5,9 +5,11 @@ of the machine itself and of its transport are applied here, those of execution 
 """
 
 from dataclasses import replace
+from typing import Any
 
+from netsim.constants import value
 from netsim.topology.machine import Machine
-from netsim.topology.stamped import MACHINE, USABLE, value_of
+from netsim.topology.stamped import BOTH_WAYS, MACHINE, TRANSPORT, value_of
 from netsim.topology.transports import Transport
 
 
@@ -23,6 +25,16 @@ def calibrated_machine(machine: Machine) -> Machine:
 
 
 def calibrated_transport(transport: Transport, machine: Machine) -> Transport:
-    """The transport with the usable part of the line rate that a machine was seen to reach."""
-    figure = machine.calibration.get(USABLE)
-    return transport if figure is None else replace(transport, usable=value_of(USABLE, figure))
+    """The transport with what a machine was seen to reach of it."""
+    found: dict[str, Any] = {
+        name.partition(".")[2]: value_of(name, machine.calibration[name])
+        for name in TRANSPORT
+        if name in machine.calibration
+    }
+    return replace(transport, **found) if found else transport
+
+
+def both_ways(machine: Machine) -> float:
+    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together."""
+    figure = machine.calibration.get(BOTH_WAYS)
+    return value("pcie.both_ways") if figure is None else value_of(BOTH_WAYS, figure)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.topology.calibration import both_ways
 from netsim.topology.fabrics.fabric import Fabric, Ports
 from netsim.topology.fabrics.select import Policy
 from netsim.topology.graph import Topology
@@ -68,17 +69,12 @@ class Plan:
         return Ports(self.position[host], rail, rate, host)
 
 
-BOTH_WAYS = 1.52  # of a PCIe link's rate, what GPUs' loads and stores reach both ways together:
-# rings of peers, 9.4 GB/s each way of 12.6 on gen3 (measured/, v100pcie_bessemer_4_all_reduce_1),
-# 20.6 of 26 on gen4 (rtx4090_8_8_all_reduce_2)
-
-
 def _buses(hosts: Sequence[Host]) -> NDArray[np.float64]:
     """What every GPU's PCIe link carries both ways together, by class of host and slot."""
     found = np.full((len(hosts), max(len(host.gpus) for host in hosts)), np.inf)
     for number, host in enumerate(hosts):
         rates = [host.machine.link_of(host.machine.gpu, gpu).usable for gpu in host.gpus]
-        found[number, : len(rates)] = BOTH_WAYS * np.array(rates)
+        found[number, : len(rates)] = both_ways(host.machine) * np.array(rates)
     return found
 
 

@@ -6,22 +6,16 @@ memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
 
 from collections.abc import Iterator
 from itertools import combinations, permutations
+from typing import get_args
 
+from netsim.constants import value
 from netsim.topology.layout import Sketch
 from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 
-# Seconds of one traversal, with the forwarding of the node it enters. Estimates from public
-# figures; protocol and driver costs are not in here. `latencies` of a machine replaces them.
-DIRECT_NVLINK = 350e-9  # a hop without a switch takes hardly less than one with two traversals
-LATENCY: dict[LinkKind, float] = {
-    "nvlink": 200e-9,  # a remote load over NVSwitch returns after 0.7-0.9 µs, i.e. 4 traversals
-    "xgmi": 250e-9,  # as NVLink, with a SerDes of longer reach
-    "c2c": 150e-9,  # GH200: CPU to GPU memory about 0.5-0.7 µs there and back, memory included
-    "pcie": 150e-9,  # cut-through of a switch (105-150 ns, PEX88000/89000 data sheets)
-    "upi": 70e-9,  # remote minus local memory latency on two-socket servers (Intel MLC)
-    "hostmem": 90e-9,  # DRAM access under little load (Intel MLC)
-    "nic": 250e-9,  # one adapter: about half of the 0.5-0.6 µs that two NICs add to a cable
-}
+# Seconds of one traversal, with the forwarding of the node it enters. Protocol and driver costs are
+# not in here. `latencies` of a machine replaces them.
+DIRECT_NVLINK = value("wire.nvlink_direct")
+LATENCY: dict[LinkKind, float] = {kind: value(f"wire.{kind}") for kind in get_args(LinkKind)}
 
 
 def host_graph(machine: Machine) -> Sketch:

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from netsim.constants import value
 from netsim.errors import suggest
 from netsim.topology.stamped import Figure, Stamp, value_of
 from netsim.topology.stamps import Stamped, check_stamps, stamped
@@ -33,9 +34,7 @@ PeerLinks = Annotated[tuple[Index, Index, Count], Strict(False)]
 
 # Raw rate of one lane in one direction after line coding, bytes/s (PCI-SIG base specifications).
 PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-# What is left for data after packet headers: 25.8 GB/s of 31.5 between two GPUs on gen4 x16
-# (p2pBandwidthLatencyTest, measured/index.yaml, rtx4090_8_8_all_reduce_2).
-PCIE_EFFICIENCY = 25.8 / 31.5
+PCIE_EFFICIENCY = value("pcie.efficiency")  # what is left for data after packet headers
 
 
 def _arch(name: str) -> str:

@@ -9,7 +9,10 @@ from netsim.yamlio.model import Model
 Stamp = Literal["measured", "calibrated", "vendor", "transferred", "assumed"]
 MACHINE = ("scale_up.link_bandwidth", "cpu.memory_bandwidth")
 USABLE = "transport.usable"
-RATIOS = (USABLE, "nvls_efficiency")
+TRANSPORT = (USABLE, "transport.latency", "transport.nic_cap")
+BOTH_WAYS = "pcie.both_ways"
+RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "host_memory.ll", "host_memory.simple")
+RATES = (*MACHINE, "transport.nic_cap")
 
 Kind = Literal["time", "rate", "ratio"]
 
@@ -27,7 +30,7 @@ def kind_of(name: str) -> Kind:
     """What a figure of this name is measured in."""
     if name in RATIOS:
         return "ratio"
-    rates = name in MACHINE or name.startswith("rate.") or name.endswith("_rate")
+    rates = name in RATES or name.startswith("rate.") or name.endswith("_rate")
     return "rate" if rates else "time"
 
 

@@ -3,7 +3,7 @@
 from netsim.collectives import Collective
 from netsim.collectives.races import check_races
 from netsim.collectives.verifier import verify
-from netsim.nccl.mechanism import ByProtocol, LinkCost, Mechanism, NetworkCost
+from netsim.nccl.mechanism import HOST_MEMORY, ByProtocol, LinkCost, Mechanism, NetworkCost
 from netsim.nccl.schedules import Plan, Work, schedule_of
 from netsim.nccl.trees import channel_tree, double_binary_tree
 from netsim.schedule import Schedule
@@ -21,11 +21,13 @@ IDEAL = Mechanism(
     shm=NOTHING,
     network=NetworkCost(0.0, ByProtocol(0, 0, 0), 0.0, ByProtocol(0, 0, 0), 0.0, 0.0, 0.0),
     grain=ByProtocol(64, 64, float("inf")),
+    most_pieces=8,
     local_credit=0.0,
     nvls_efficiency=1.0,
     nvls_sync=0.0,
     nvls_part=0.0,
     nvls_copy_rate=1e15,
+    host_memory=HOST_MEMORY,
 )
 
 

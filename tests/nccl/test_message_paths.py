@@ -3,11 +3,12 @@
 import pytest
 
 from netsim.cli.expect_question import Given, asked
+from netsim.constants import value
 from netsim.engines import simulate
 from netsim.errors import InputError
 from netsim.nccl.environment import settings_from
 from netsim.nccl.mechanism import mechanism_of
-from netsim.nccl.messages import CXI, NOTICE, POST, SOFTWARE_MATCH, VERBS, cxi, plugin_of
+from netsim.nccl.messages import CXI, VERBS, cxi, plugin_of
 from netsim.nccl.schedules.hops import RowKind
 from netsim.prepared import prepare
 from netsim.program import place
@@ -54,9 +55,11 @@ def test_other_networks_have_one_way_for_all_sizes():
     plain = mechanism_of(90)
     assert plain == mechanism_of(90, plugin=VERBS)
     network = mechanism_of(90, plugin=plugin_of("slingshot", settings_from(SOFTWARE))).network
-    assert network.notice == pytest.approx(plain.network.notice + NOTICE)
-    assert network.post.ll == pytest.approx(plain.network.post.ll + POST)
-    assert network.delivery.ll == pytest.approx(plain.network.delivery.ll + SOFTWARE_MATCH)
+    assert network.notice == pytest.approx(plain.network.notice + value("cxi.notice"))
+    assert network.post.ll == pytest.approx(plain.network.post.ll + value("cxi.post"))
+    assert network.delivery.ll == pytest.approx(
+        plain.network.delivery.ll + value("cxi.software.match")
+    )
 
 
 def test_only_the_words_that_libfabric_knows():
@@ -87,4 +90,4 @@ def test_matching_in_software_shows_in_every_hop_of_a_tree():
     fast, slow = (
         seconds("all_reduce", 64, *env) for env in ((), ["FI_CXI_RX_MATCH_MODE=software"])
     )
-    assert slow - fast == pytest.approx(2 * SOFTWARE_MATCH)  # up and down
+    assert slow - fast == pytest.approx(2 * value("cxi.software.match"))  # up and down

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from netsim.collectives.collective import Collective
+from netsim.constants import value
 from netsim.nccl.schedules.cuts import chunk_table, segments
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines, buffer_place
@@ -18,7 +19,7 @@ from netsim.nccl.schedules.weave import Place, Segments
 from netsim.schedule import COPY, IN, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 BELOW, GIVEN, SUMMED, FOUND, ABOVE, REGIONS = 0, 1, 2, 3, 4, 5
-SHARE = 0.5  # of a block's threads, for each direction
+SHARE = value("share.of_a_way")  # of a block's threads, for each direction
 
 
 def collnet_chain(collective: Collective, plan: Plan) -> Schedule:

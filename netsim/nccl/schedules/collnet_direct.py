@@ -7,6 +7,7 @@ all nodes out, and storing them.
 from dataclasses import dataclass, field
 
 from netsim.collectives.collective import Collective
+from netsim.constants import value
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines
 from netsim.nccl.schedules.network import Network
@@ -18,7 +19,7 @@ from netsim.nccl.split import ALIGNMENT
 from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
 GIVEN, SUMMED, FOUND, FIRST = 0, 1, 2, 3  # then FIFOs from local ranks, then from heads
-SHARE = 0.25  # of a block's threads, for each of its four tasks
+SHARE = value("share.of_a_task")  # of a block's threads, for each of its four tasks
 
 
 def collnet_direct(collective: Collective, plan: Plan) -> Schedule:

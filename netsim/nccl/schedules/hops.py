@@ -9,16 +9,13 @@ from dataclasses import field, replace
 from math import ceil
 from typing import Any
 
+from netsim.nccl.chunks import PAYLOAD
 from netsim.nccl.messages import PLAIN, MessagePath
 from netsim.nccl.schedules.plan import NET, Plan
 from netsim.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
 from netsim.values import dataclass
 
-PAYLOAD_WIRE = {"LL": 2.0, "LL128": 16 / 15, "Simple": 1.0}
-# Of a PCIe link's capacity for both ways, what a byte to or from the host's memory takes: GPUs'
-# loads wait for answers. Rings over it reach 15 GB/s each way on gen4 with Simple, 9 with LL, whose
-# lines are read until they are there (measured/, rtx4090_8_8_all_reduce_1).
-HOST_MEMORY = {"Simple": 1.35, "LL": 2.1}
+PAYLOAD_WIRE = {protocol: float(1 / part) for protocol, part in PAYLOAD.items()}
 FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 
@@ -195,7 +192,7 @@ class Channel:
     def _bus(self, src: int, dst: int) -> Iterator[Use]:
         """What the loads and stores of blocks take of the PCIe links of both GPUs."""
         kind, protocol = self.plan.link_of(src, dst), self.plan.protocol
-        weight = {"pcie": 1.0, "shm": HOST_MEMORY["LL" if protocol == "LL" else "Simple"]}
+        weight = {"pcie": 1.0, "shm": self.plan.mechanism.host_memory.of(protocol)}
         if kind in weight:
             wire = PAYLOAD_WIRE[protocol] * weight[kind]
             yield from (Use("bus", end, wire) for end in ("src", "dst"))

@@ -7,6 +7,7 @@ comes to all of them while it still goes in. It lies in a FIFO of every head's u
 from collections.abc import Sequence
 from dataclasses import replace
 
+from netsim.constants import value
 from netsim.nccl.schedules.hops import FREE, RowKind
 from netsim.nccl.schedules.lines import Lines
 from netsim.nccl.schedules.weave import Place
@@ -25,7 +26,9 @@ from netsim.values import dataclass
 # Ways of rows through switches that reduce; the way to a NIC follows.
 STREAMED = "sharp-all:"  # up to the root and down to everyone at once; the hand-out is part of it
 SINGLE = "sharp:"  # from everyone to one, or from one to everyone
-GROUP = 8  # channels whose data NCCL's proxies give to the network as one operation
+GROUP = int(
+    value("collnet.group")
+)  # channels whose data NCCL's proxies give to the network as one operation
 
 
 @dataclass(frozen=True, slots=True)

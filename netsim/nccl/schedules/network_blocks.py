@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from netsim.collectives.collective import Collective
+from netsim.constants import value
 from netsim.nccl.schedules.cuts import chunk_table
 from netsim.nccl.schedules.hops import Channel, Pass
 from netsim.nccl.schedules.lines import Lines
@@ -31,7 +32,7 @@ from netsim.schedule import (
     Schedule,
 )
 
-SHARE = 0.25  # of a block's threads, for each task of CollNetDirect
+SHARE = value("share.of_a_task")  # of a block's threads, for each task of CollNetDirect
 
 
 def network_blocks(collective: Collective, plan: Plan) -> Schedule:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
+from netsim.constants import value
 from netsim.nccl.schedules.cuts import chunk_table
 from netsim.nccl.schedules.hops import Channel, RowKind
 from netsim.nccl.schedules.members import Members, members_of
@@ -33,7 +34,7 @@ from netsim.schedule import (
 
 GIVEN, SUMS, RESULTS, REGIONS = 0, 1, 2, 3  # copied in, summed up by a head, handed out
 LAST_ALIGNMENT = 16384  # bytes to which the chunk of the last loop is rounded up
-PIECES = 4  # of a head's chunk
+PIECES = int(value("nvls.pieces"))  # of a head's chunk
 
 
 def nvls(collective: Collective, plan: Plan) -> Schedule:

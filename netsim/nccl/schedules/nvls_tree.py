@@ -7,6 +7,7 @@ tree, odd ones its twin. A head adds what its child nodes sent to the sum of its
 from dataclasses import dataclass, field
 
 from netsim.collectives.collective import Collective
+from netsim.constants import value
 from netsim.nccl.schedules.hops import Pass
 from netsim.nccl.schedules.lines import Lines
 from netsim.nccl.schedules.members import Members, members_of
@@ -19,6 +20,7 @@ from netsim.nccl.split import ALIGNMENT
 from netsim.nccl.trees import NodePlace, double_binary_tree
 from netsim.schedule import ARRIVED, COPY, IN_ORDER, REDUCE, SCRATCH, Schedule
 
+SHARE = value("share.of_a_way")  # of a block's threads, for each direction
 # FIFOs of a head besides those of its switch.
 FROM_CHILD, TO_PARENT, FROM_PARENT, TO_CHILD, REGIONS = 3, 5, 6, 7, 9
 
@@ -101,7 +103,7 @@ class _Crown(SwitchedNodes):
         row = lines.send(
             (head, self.head(place.up, h)),
             h,
-            Pass(SCRATCH, SCRATCH, COPY, 1 + len(self._children(node)), threads=0.5),
+            Pass(SCRATCH, SCRATCH, COPY, 1 + len(self._children(node)), threads=SHARE),
             source=Place(0, SUMS),
             target=Place(0, FROM_CHILD + number),
             region=TO_PARENT,
@@ -125,7 +127,7 @@ class _Crown(SwitchedNodes):
         head, place, lines = self.head(node, h), self.places[node], self.lines
         root, children = place.up < 0, self._children(node)
         source = Place(0, SUMS if root else FROM_PARENT)
-        made = Pass(SCRATCH, SCRATCH, COPY, 1, 0, max(1, len(children)), 1.0 if root else 0.5)
+        made = Pass(SCRATCH, SCRATCH, COPY, 1, 0, max(1, len(children)), 1.0 if root else SHARE)
         rows = [
             lines.send(
                 *((head, self.head(child, h)), h, made),

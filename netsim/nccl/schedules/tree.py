@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from netsim.collectives.collective import Collective
+from netsim.constants import value
 from netsim.nccl.chunks import steps_of
 from netsim.nccl.names import Algorithm, function_of
 from netsim.nccl.schedules.branches import Branches
@@ -24,9 +25,7 @@ from netsim.nccl.schedules.weave import Segments
 from netsim.nccl.trees import Tree
 from netsim.schedule import Schedule
 
-# Of a block's rate, for each way. (Of its threads LL and LL128 give 70 % to the way up, because a
-# pass that reduces takes more of them for each byte.)
-SHARE = 0.5
+SHARE = value("share.of_a_way")  # of a block's rate, for each way
 
 
 def tree(collective: Collective, plan: Plan) -> Schedule:

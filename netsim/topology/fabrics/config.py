@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from netsim.constants import value
 from netsim.errors import suggest
 from netsim.topology.fabrics.custom import custom
 from netsim.topology.fabrics.dragonfly import dragonfly
@@ -29,8 +30,8 @@ from netsim.yamlio.model import FieldError, ListOf, Model
 from netsim.yamlio.quantities import Bandwidth, Count, Index, Ratio, Seconds
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
-SECONDS_A_METRE = 5e-9  # light in fibre and signals in copper: about 0.2 m a nanosecond
-NIC_SECONDS = 250e-9  # entering a NIC, see host_graph.LATENCY
+SECONDS_A_METRE = value("wire.metre")
+NIC_SECONDS = value("wire.nic")  # entering a NIC, as inside a host
 
 
 class _Fabric(Model):
