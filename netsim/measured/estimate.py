@@ -1,0 +1,263 @@
+"""The constants of the table once more, each estimated from the runs that it was fitted to.
+
+An estimator reads the runs that a constant names and nothing else, so that one of them can be left
+out and the constant estimated again. What the table has is not changed here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.constants import ANY_SIZE, Constant
+from netsim.errors import InputError
+from netsim.measured.comparison import few, simulated_seconds
+from netsim.measured.curve import Measured
+from netsim.measured.index import Entry
+from netsim.measured.mapping import Mapped, dtype_of, mapped, nics_gbps
+from netsim.measured.points import prepared_at
+from netsim.nccl.calibrated import constant as usual_value
+from netsim.nccl.calibrated import names_of
+from netsim.prepared import Prepared, prepare
+from netsim.runs import checked_cells
+from netsim.topology.stamped import written
+from netsim.yamlio.overrides import override
+from netsim.yamlio.source import Source
+
+Floats = NDArray[np.float64]
+
+MOST = 6  # sizes of one run that are simulated
+SHOWS = 0.02  # change of a log time over all values that are tried, from which a point shows one
+TRIED = 9  # values that are simulated; between them, log times are taken as straight
+FINE = 400  # values between these that are looked at
+TIMES, RATES = 4.0, 2.0  # factors up and down that are tried: of times, and of rates and parts
+LL_WIRE = 2  # bytes on the wire for each of data
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What runs say of a constant: its value, from how many points, and what is left of them.
+
+    `before` and `after` are the median |log ratio| of those points with the table's value and with
+    this one (nan where nothing is simulated); `at_edge`: it would go beyond what was tried.
+    """
+
+    constant: Constant
+    value: float
+    points: int
+    before: float = float("nan")
+    after: float = float("nan")
+    at_edge: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """Of the estimate over the table's value."""
+        return self.value / self.constant.value
+
+
+def estimated(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """The estimate of a constant by its own estimator, from those of its runs that are given."""
+    fitted = constant.fitted
+    if fitted is None:
+        raise InputError(f"{constant.id} is given by a source and not fitted")
+    found = [entry for entry in entries if entry.id in fitted.runs]
+    if not found:
+        raise InputError(f"{constant.id}: none of its runs is given: {', '.join(fitted.runs)}")
+    return ESTIMATORS[fitted.estimator.rpartition(":")[2]](constant, found)
+
+
+def by_simulation(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """The value with which simulated and measured times of the points that show it agree best."""
+    values = tried_values(constant)
+    ratios = [_ratios(constant, entry, values) for entry in entries]
+    every = np.concatenate(ratios)
+    shown = every[np.ptp(every, axis=1) > SHOWS]
+    if not len(shown):
+        return Estimate(constant, float("nan"), 0)
+    return best_of(constant, values, shown)
+
+
+def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
+    """The value whose median |log ratio| is least, given those of points (rows) at some values."""
+    fine = np.unique(np.append(np.linspace(values[0], values[-1], FINE), constant.value))
+    left = np.abs(np.array([np.interp(fine, values, point) for point in ratios]))
+    median = np.median(left, axis=0)
+    far = np.abs(fine / constant.value - 1)  # of values alike, that of the better mean, or nearest
+    best = int(np.argmin(median + 1e-3 * left.mean(axis=0) + 1e-9 * far))
+    now = int(np.flatnonzero(fine == constant.value)[0])
+    at_edge = best in (0, len(fine) - 1)
+    return Estimate(
+        constant, float(fine[best]), len(ratios), float(median[now]), float(median[best]), at_edge
+    )
+
+
+def tried_values(constant: Constant) -> Floats:
+    """Values around that of the table, which is among them."""
+    factor = TIMES if constant.unit == "s" else RATES
+    factors = np.exp(np.linspace(-log(factor), log(factor), TRIED))
+    factors[TRIED // 2] = 1.0
+    return np.sort(constant.value * factors)
+
+
+def _ratios(constant: Constant, entry: Entry, values: Floats) -> Floats:
+    """Log ratios of simulated over measured times of some sizes (rows) at some values."""
+    assert constant.fitted is not None
+    plan, rows = mapped(entry), _rows_of(entry, *constant.fitted.sizes)
+    if not rows:
+        return np.empty((0, len(values)))
+    kind = _kind(rows)
+    plan, prepared = prepared_at(plan, *kind)
+    collective = prepared.cell.scenario.collective.collective
+    found = []
+    for value in values.tolist():
+        source = with_figures(_source(plan, kind), _figures(constant, prepared, value))
+        cell = prepare(checked_cells(source)[0])
+        times = (simulated_seconds(cell, row, collective) for row in rows)
+        measured = (row.seconds(entry.collective) or 0.0 for row in rows)
+        found.append([log(ours / theirs) for ours, theirs in zip(times, measured, strict=True)])
+    return np.array(found).T
+
+
+def _source(plan: Mapped, kind: tuple[list[int], str, int]) -> Source:
+    return plan.source(plan.data["name"], *kind)
+
+
+def _rows_of(
+    entry: Entry, smallest: int, largest: int, *, most: int = MOST
+) -> tuple[Measured, ...]:
+    """Some rows of a run between two sizes, of one data type and root, that have a time."""
+    rows = [
+        row
+        for row in entry.rows()
+        if max(1, smallest) <= row.size_bytes <= largest and row.seconds(entry.collective)
+    ]
+    alike = [row for row in rows if (row.dtype, row.root) == (rows[0].dtype, rows[0].root)]
+    return few(alike, most)
+
+
+def _kind(rows: Sequence[Measured]) -> tuple[list[int], str, int]:
+    """Sizes, data type and root of rows that share them."""
+    first = rows[0]
+    return sorted({row.size_bytes for row in rows}), dtype_of(first.dtype), max(first.root, 0)
+
+
+def _prepared(entry: Entry, rows: Sequence[Measured]) -> Prepared:
+    return prepared_at(mapped(entry), *_kind(rows))[1]
+
+
+def _figures(constant: Constant, prepared: Prepared, value: float) -> Mapping[str, float]:
+    """The figures of a calibration in which a constant is contained, with another value of it."""
+    mechanism = prepared.jobs[0].mechanism
+    known, more = names_of(mechanism), value - constant.value
+    usual = {
+        name: usual_value(mechanism, name) if name in known else constant.value
+        for name in constant.figures
+    }
+    return {name: max(0.0, now + more) for name, now in usual.items()}
+
+
+def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
+    """The scenario with some figures of all its hosts replaced, those of wires as latencies."""
+    machine: dict[str, dict[str, object]] = {}
+    for name, value in figures.items():
+        part, _, field = name.partition(".")
+        if part == "latencies":
+            machine.setdefault(part, {})[field] = written(name, value)
+        else:
+            machine.setdefault("calibration", {})[name] = {"value": written(name, value)}
+    before = list(source.data["cluster"].get("overrides") or [])
+    return override(source, "cluster.overrides", [*before, {"machine": machine}], "an estimate")
+
+
+def floor_of_launches(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """What one process takes for each of its GPUs where calls are so small that only that counts:
+    the median of all rows.
+    """
+    assert constant.fitted is not None
+    least, most = constant.fitted.sizes
+    found = [
+        seconds / int(entry.text("topology", "gpus_per_node"))
+        for entry in entries
+        if mapped(entry).data["launch"] == "single_process"
+        for row in entry.rows()
+        if least <= row.size_bytes <= most and (seconds := row.seconds(entry.collective))
+    ]
+    return _median(constant, found)
+
+
+def slope_by_channels(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """What one process takes more for each further channel and GPU where calls are small: the
+    median slope between all pairs of rows of a run.
+    """
+    assert constant.fitted is not None
+    found = list[float]()
+    for entry in entries:
+        rows = _rows_of(entry, *constant.fitted.sizes, most=len(entry.rows()))
+        prepared = _prepared(entry, rows)
+        gpus = int(entry.text("topology", "gpus_per_node"))
+        for one, other in combinations(rows, 2):
+            channels = [_channels(prepared, row.size_bytes) for row in (one, other)]
+            seconds = [(row.seconds(entry.collective) or 0.0) / gpus for row in (one, other)]
+            if channels[0] != channels[1]:
+                found.append((seconds[1] - seconds[0]) / (channels[1] - channels[0]))
+    return _median(constant, found)
+
+
+def _channels(prepared: Prepared, size: int) -> int:
+    plan = prepared.planned(size)
+    return plan.n_channels if plan else 0
+
+
+def usable_part(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """The largest bus bandwidth of each run over the line rate of a host's NICs."""
+    return _median(
+        constant, [max(_bandwidths(entry)) / (nics_gbps(entry) / 8 * 1e9) for entry in entries]
+    )
+
+
+def most_of_a_nic(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """The largest bus bandwidth of each run over the number of a host's NICs."""
+    counts = [int(entry.text("topology", "nics_per_node")) for entry in entries]
+    most = [max(_bandwidths(entry)) for entry in entries]
+    return _median(constant, [best / count for best, count in zip(most, counts, strict=True)])
+
+
+def step_up(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """The bytes on the wire beyond which time steps up most, in calls of LL."""
+    assert constant.fitted is not None
+    least, most = constant.fitted.sizes
+    found = []
+    for entry in entries:
+        rows = sorted(entry.rows(), key=lambda row: row.size_bytes)
+        some = [row for row in rows if least <= row.size_bytes <= most]
+        seconds = np.array([row.seconds(entry.collective) or np.nan for row in some])
+        step = int(np.nanargmax(seconds[1:] / seconds[:-1]))
+        found.append(float(LL_WIRE * some[step].size_bytes))
+    return _median(constant, found)
+
+
+def _bandwidths(entry: Entry) -> Iterator[float]:
+    """Bus bandwidths of a run, bytes/s."""
+    rows = _rows_of(entry, *ANY_SIZE, most=len(entry.rows()))
+    prepared = _prepared(entry, rows)
+    for row in rows:
+        collective = prepared.collective(row.size_bytes)
+        seconds = row.seconds(entry.collective) or float("inf")
+        yield collective.size_bytes * collective.bus_factor / seconds
+
+
+def _median(constant: Constant, found: Sequence[float]) -> Estimate:
+    value = float(np.median(found)) if found else float("nan")
+    return Estimate(constant, value, len(found))
+
+
+ESTIMATORS: dict[str, Callable[[Constant, Sequence[Entry]], Estimate]] = {
+    one.__name__: one
+    for one in (
+        *(by_simulation, floor_of_launches, slope_by_channels),
+        *(usable_part, most_of_a_nic, step_up),
+    )
+}

@@ -1,0 +1,99 @@
+"""Constants are estimated again from the runs that they were fitted to, and from no others."""
+
+from dataclasses import replace
+from math import log
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netsim.constants import TABLE
+from netsim.errors import InputError
+from netsim.measured.estimate import best_of, estimated, tried_values, with_figures
+from netsim.measured.index import read_index
+from netsim.prepared import prepare
+from netsim.runs import checked_cells
+from netsim.simulate import simulate_one
+from netsim.yamlio.source import Source
+
+ENTRIES = read_index(Path("scenarios/measured/index.yaml"))
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("constant", "within"),
+    [
+        ("launch.host", 0.02),
+        ("launch.each_send", 0.1),
+        ("launch.each_channel.2_10", 0.1),
+        ("cxi.eager_bytes", 0.0),
+        ("efa.usable", 0.005),
+        ("tcp.nic_cap", 0.01),
+        ("sm_80.step_cost.ll", 0.1),
+    ],
+)
+def test_runs_give_what_the_table_has(constant: str, within: float) -> None:
+    found = estimated(TABLE[constant], ENTRIES)
+    assert found.value == pytest.approx(TABLE[constant].value, rel=within)
+    assert found.points >= 1
+    assert not found.at_edge
+
+
+def test_a_run_can_be_left_out() -> None:
+    one = TABLE["launch.host"]
+    others = [entry for entry in ENTRIES if not entry.id.startswith("h100")]
+    left = estimated(one, others)
+    assert 0 < left.points < estimated(one, ENTRIES).points
+    with pytest.raises(InputError, match=r"launch\.host: none of its runs is given: h100_sxm"):
+        estimated(one, [])
+    with pytest.raises(InputError, match=r"launch\.gap is given by a source"):
+        estimated(TABLE["launch.gap"], ENTRIES)
+
+
+def test_the_best_value_leaves_least_of_most_points() -> None:
+    one = replace(TABLE["network.notice"], value=2e-6)
+    values = tried_values(one)
+    assert one.value in values
+    assert values[[0, -1]] == pytest.approx([0.5e-6, 8e-6])
+    agreeing = [np.log((10e-6 + values) / 13e-6) for _ in range(3)]  # measured with 3 us
+    stray = np.log((10e-6 + values) / 30e-6)
+    found = best_of(one, values, np.array([*agreeing, stray]))
+    assert found.value == pytest.approx(3e-6, rel=0.02)
+    assert found.before == pytest.approx(log(13 / 12), rel=0.02)
+    assert (found.points, found.at_edge) == (4, False)
+    assert best_of(one, values, np.array([stray])).at_edge
+
+
+def seconds(cluster: dict, collective: str, size: int, figures: dict, **more: object) -> float:
+    work = {"collective": collective, "sizes": [size]}
+    source = Source("one", {"cluster": cluster, "workload": work, **more})
+    changed = with_figures(source, figures) if figures else source
+    return simulate_one(prepare(checked_cells(changed)[0]), size).seconds
+
+
+PAIR = {"machine": "dgx-h100", "nodes": 2}
+HOST, ONE_PROCESS = {"machine": "dgx-h100"}, {"launch": "single_process"}
+EFA = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "efa"}}
+TCP = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "tcp"}}
+
+
+@pytest.mark.parametrize(
+    ("figure", "now", "then", "case"),
+    [
+        ("transport.latency", 20e-6, 30e-6, (EFA, "all_reduce", 8, {})),
+        ("transport.nic_cap", 4.7e9, 2.35e9, (TCP, "all_reduce", 1 << 26, {})),
+        ("pcie.both_ways", 1.52, 0.76, ({"machine": "v100-pcie-x4"}, "all_reduce", 1 << 26, {})),
+        ("host_memory.simple", 1.35, 2.7, ({"machine": "rtx4090-x8"}, "all_reduce", 1 << 26, {})),
+        ("latencies.nvlink", 350e-9, 700e-9, ({"machine": "gh200-x4"}, "all_reduce", 8, {})),
+        ("launch.each_channel", 0.035e-6, 2e-6, (HOST, "all_reduce", 64 * KIB, ONE_PROCESS)),
+        ("launch.each_send", 0.45e-6, 2e-6, (HOST, "alltoall", 64 * KIB, ONE_PROCESS)),
+    ],
+)
+def test_a_figure_is_replaced_for_one_simulation(
+    figure: str, now: float, then: float, case: tuple
+) -> None:
+    cluster, collective, size, more = case
+    usual = seconds(cluster, collective, size, {}, **more)
+    assert seconds(cluster, collective, size, {figure: now}, **more) == pytest.approx(usual)
+    assert seconds(cluster, collective, size, {figure: then}, **more) > 1.02 * usual
+    assert seconds(cluster, collective, size, {}, **more) == usual
