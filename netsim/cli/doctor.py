@@ -1,17 +1,24 @@
-"""`netsim doctor`: versions, extras and folders, for whoever has to find out why not."""
+"""`netsim doctor`: versions, extras and folders, for whoever has to find out why not; and the
+constants, for whoever asks where a figure is from.
+"""
 
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from netsim.constants import TABLE, Constant
 from netsim.presets import preset_folder, preset_names
 from netsim.version import MODEL_VERSION, __version__
 
+HEADER = ("constant", "value", "unit", "belongs to", "origin")
+UNITS = {"s": (1e6, "us"), "bytes/s": (1e-9, "GB/s"), "bytes": (1, "B"), "1": (1, "")}
 EXTRAS = {
     "dask": ("dask", "distributed", "dask_jobqueue"),
     "optimize": ("optuna",),
@@ -20,8 +27,20 @@ EXTRAS = {
 }
 
 
-def command() -> None:
-    """Print what netsim runs on, and what it finds."""
+def command(
+    constants: Annotated[
+        bool,
+        typer.Option(
+            "--constants",
+            help="Show the constants of execution, launches and transports, each with its origin.",
+        ),
+    ] = False,
+) -> None:
+    """Print what netsim runs on, and what it finds; or the constants that it computes with."""
+    if constants:
+        for line in constant_lines():
+            typer.echo(line)
+        return
     typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
     typer.echo(f"Python {platform.python_version()}, {sys.executable}")
     typer.echo(f"{platform.platform()}, {os.cpu_count()} cores")
@@ -34,6 +53,34 @@ def command() -> None:
         typer.echo(f"extra {extra:<9} {state}")
     for kind in ("topologies", "scenarios"):
         typer.echo(f"{kind:<12} {len(preset_names(kind))} presets in {preset_folder(kind)}")
+
+
+def constant_lines() -> Iterator[str]:
+    """Every constant with its value, what it belongs to and its origin; then how many there are."""
+    lines = [HEADER, *map(_cells, TABLE.values())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    for *cells, origin in lines:
+        padded = (f"{text:<{width}}" for text, width in zip(cells, widths, strict=True))
+        yield "  ".join((*padded, origin))
+    fitted = sum(one.fitted is not None for one in TABLE.values())
+    assumed = sum(one.assumed for one in TABLE.values())
+    yield (
+        f"{len(TABLE)} constants: {fitted} fitted, {len(TABLE) - fitted} given, {assumed} of these "
+        "assumed or taken over"
+    )
+
+
+def _cells(one: Constant) -> tuple[str, ...]:
+    """A constant in the columns of the table, in the unit that people say it in."""
+    scale, unit = UNITS[one.unit]
+    return one.id, f"{one.value * scale:.6g}", unit, one.belongs, _origin(one)
+
+
+def _origin(one: Constant) -> str:
+    if one.fitted is None:
+        return f"given: {one.given}"
+    name = one.fitted.estimator.rpartition(":")[2]
+    return f"fitted to {', '.join(one.fitted.runs)} ({name}): {one.fitted.evidence}"
 
 
 def _required() -> list[str]:

@@ -17,7 +17,7 @@ INTRO = """# Validation
 
 Every run of the corpus (`scenarios/measured/`) beside its simulation with default parameters: no
 figure was fitted to the run's own system unless a comment in `topologies/` or
-`netsim/nccl/mechanism.py` says that it was. This page is written by
+`netsim doctor --constants` says that it was. This page is written by
 
 ```sh
 netsim accuracy scenarios/measured/index.yaml --page docs/validation.md
@@ -95,10 +95,10 @@ def _headline(found: Accuracy, healthy: Sequence[Point], ill: Sequence[Entry]) -
     yield from _table("", {name: some for name, some in parts.items() if some})
     yield "\nConditions:\n"
     yield (
-        "- The constants of execution were fitted to some of these runs (comments in "
-        "`netsim/nccl/mechanism.py` and `messages.py` name them), so this is how well one set of "
-        "constants for each generation describes all of them, not a forecast for machines that are "
-        "not among them."
+        "- The constants of execution, launches and transports were fitted to some of these runs "
+        "(`netsim doctor --constants` names them), so this is how well one set of constants for "
+        "each generation describes all of them, not a forecast for machines that are not among "
+        "them."
     )
     yield "- Every point counts alike, so runs with many sizes count more than those with few."
     yield "- A column `validated` quotes the median of its class here, however few its runs are."

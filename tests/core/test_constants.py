@@ -1,0 +1,203 @@
+"""Every constant of execution, launches and transports is in one table, and says where it is from.
+
+Modules that compute with them hold no figure of their own: what they define is looked through, so
+that a number that somebody adds there without an origin fails here.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import netsim
+from netsim.constants import TABLE, UNITS, Constant, Fitted
+from netsim.measured.estimate import ESTIMATORS
+from netsim.measured.index import read_index
+from netsim.topology.transports import TRANSPORTS
+from tests.cli.command import netsim as command
+
+ROOT = Path(netsim.__file__).parent
+RUNS = {entry.id for entry in read_index(Path("scenarios/measured/index.yaml"))}
+
+# The modules that hold what execution, launches and transports cost.
+HOLDERS = [
+    "nccl/mechanism.py",
+    "nccl/messages.py",
+    "nccl/chunks.py",
+    "expect/launching.py",
+    "topology/transports.py",
+    "topology/host_graph.py",
+    "topology/calibration.py",
+    "topology/cluster.py",
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("nccl/schedules/*.py")),
+]
+# Others of whose names at the top some are such costs; their classes say what files may hold.
+BESIDE = ["topology/fabrics/config.py", "topology/machine.py", "topology/stamped.py"]
+NEUTRAL = (0, 1)  # no cost, all of it
+# Numbers that these modules may define, each for a reason.
+OTHERS = {
+    "GENERATIONS": "names of GPU generations",
+    "HOST_EACH_CHANNEL": "versions of NCCL",
+    "ANY": "more bytes than any message has",
+    "FREE": "next to nothing: the engine wants a part of something",
+    "GRAIN": "bytes to which NCCL rounds chunks: a rule, which takes no time",
+    "SLOW_NVLS": "by which NCCL chooses chunks",
+    "RING_STEPS": "slots of NCCL's chunks and slices",
+    "LAST_ALIGNMENT": "bytes to which NCCL rounds chunks",
+    "MEMORABLE": "when rows are kept for other sizes",
+    "MOST": "children of a rank in NCCL's trees",
+    "PASS": "columns of a table of rows",
+    "COLUMNS": "columns of a table of rows",
+    "PCIE_LANE": "rates of lanes by the base specifications of PCI-SIG",
+    "_halvings": "by which NCCL chooses chunks",
+    "_moves": "passes over memory: an operation reads and writes",
+}
+
+
+def tree_of(module: str) -> ast.Module:
+    return ast.parse((ROOT / module).read_text())
+
+
+def numbers(node: ast.AST, *, whole: bool = True) -> list[float]:
+    """Numbers that stand for something; those in brackets choose one of several."""
+    if isinstance(node, ast.Constant):
+        kinds = (int, float) if whole else (float,)
+        return [node.value] * (type(node.value) in kinds and node.value not in NEUTRAL)
+    skipped = [node.slice] if isinstance(node, ast.Subscript) else []
+    inside = (one for one in ast.iter_child_nodes(node) if one not in skipped)
+    return [number for one in inside for number in numbers(one, whole=whole)]
+
+
+def defined(tree: ast.Module) -> Iterator[tuple[str, list[float]]]:
+    """The figures that a module defines, by name: those of the module and of classes, defaults of
+    parameters, and whatever is no whole number inside functions.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            defaults = [*node.args.defaults, *(one for one in node.args.kw_defaults if one)]
+            yield node.name, [number for one in defaults for number in numbers(one)]
+            yield node.name, [n for one in node.body for n in numbers(one, whole=False)]
+    for scope in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
+        for node in scope.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if not isinstance(target, ast.Name):
+                    continue  # several at once: names of regions and kinds, which are no figures
+                name = scope.name if isinstance(scope, ast.ClassDef) else target.id
+                yield name, numbers(node.value)
+
+
+def bare(tree: ast.Module) -> list[tuple[str, float]]:
+    return [(name, n) for name, found in defined(tree) if name not in OTHERS for n in found]
+
+
+@pytest.mark.parametrize("module", HOLDERS)
+def test_modules_take_their_figures_from_the_table(module: str) -> None:
+    assert not bare(tree_of(module)), "give it an entry in netsim/constants.py, with its origin"
+
+
+@pytest.mark.parametrize("module", BESIDE)
+def test_others_define_none_at_their_top(module: str) -> None:
+    tree = tree_of(module)
+    tree.body = [node for node in tree.body if isinstance(node, ast.Assign)]
+    assert not bare(tree), "give it an entry in netsim/constants.py, with its origin"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NEW = 3e-6",
+        "NEW: float = 3e-6",
+        "NEW = {90: (2.5, 7)}",
+        "@dataclass\nclass New:\n    cost: float = 0.3e-6",
+        "def new(sync: float = 2e-6) -> float:\n    return sync",
+        "def new(sync: float) -> float:\n    return sync + 0.4e-6",
+        'NEW = Transport("new", hop=1e-6, usable=0.9)',
+    ],
+)
+@pytest.mark.parametrize("module", ["nccl/mechanism.py", "topology/transports.py"])
+def test_a_figure_without_an_origin_is_noticed(module: str, line: str) -> None:
+    assert bare(ast.parse((ROOT / module).read_text() + "\n" + line))
+
+
+def test_evidence_stands_in_the_table_alone() -> None:
+    for module in [*HOLDERS, *BESIDE]:
+        text = (ROOT / module).read_text()
+        named = [run for run in RUNS if run in text]
+        assert not named, f"{module} names {named}: say it in netsim/constants.py"
+
+
+def test_nobody_says_otherwise() -> None:
+    pages = [*ROOT.rglob("*.py"), *Path("docs").glob("*.md"), Path("README.md")]
+    for path in pages:
+        text = " ".join(path.read_text().split()).casefold()
+        assert "nothing here is fitted" not in text, path
+        assert "comments in `netsim/" not in text, path
+
+
+@pytest.mark.parametrize("one", TABLE.values(), ids=lambda one: one.id)
+def test_every_constant_says_where_it_is_from(one: Constant) -> None:
+    assert one.unit in UNITS
+    assert one.belongs
+    if one.fitted is None:
+        assert len(one.given) > 10
+        return
+    assert set(one.fitted.runs) <= RUNS, "runs are those of scenarios/measured/index.yaml"
+    assert one.fitted.evidence
+    module, _, name = one.fitted.estimator.partition(":")
+    assert getattr(import_module(module), name) is ESTIMATORS[name]
+
+
+@pytest.mark.parametrize(
+    "origin", [{}, {"given": "a source", "fitted": Fitted(("a_run",), "shows it")}]
+)
+def test_a_constant_has_one_origin(origin: dict) -> None:
+    with pytest.raises(ValueError, match="either what it is given by, or fitted to"):
+        Constant("new", 1.0, "s", "blocks", **origin)
+
+
+def test_other_units_and_fits_to_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected a unit of s, bytes/s, bytes, 1, got 'us'"):
+        Constant("new", 1.0, "us", "blocks", given="a source")
+    with pytest.raises(ValueError, match="fitted to no run"):
+        Constant("new", 1.0, "s", "blocks", fitted=Fitted((), "shows it"))
+
+
+def read() -> Iterator[str]:
+    """What is asked of the table, as patterns of ids."""
+    for path in ROOT.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            name = getattr(call.func, "id", "") if isinstance(call, ast.Call) else ""
+            if name not in ("value", "_by_protocol") or not call.args:
+                continue
+            parts = getattr(call.args[0], "values", [call.args[0]])
+            told = [getattr(part, "value", None) for part in parts]
+            if any(isinstance(part, str) and len(part) > 1 for part in told):
+                text = "".join(re.escape(p) if isinstance(p, str) else ".+" for p in told)
+                yield text + (r"\.(ll|ll128|simple)" if name == "_by_protocol" else "")
+
+
+def test_every_constant_is_used() -> None:
+    patterns = [re.compile(pattern) for pattern in set(read())]
+    assert not [id for id in TABLE if not any(one.fullmatch(id) for one in patterns)]
+
+
+def test_transports_are_what_the_table_says() -> None:
+    for one in TRANSPORTS.values():
+        hop = "nvlink.wire_hop" if one.name == "nvlink" else f"{one.name}.hop"
+        assert (one.hop, one.usable) == (TABLE[hop].value, TABLE[f"{one.name}.usable"].value)
+
+
+def test_doctor_shows_them_all(capsys) -> None:
+    lines = command(capsys, "doctor", "--constants").out.splitlines()
+    assert lines[0].split()[:3] == ["constant", "value", "unit"]
+    shown = {line.split()[0]: line for line in lines[1:-1]}
+    assert set(shown) == set(TABLE)
+    assert "4.35" in shown["launch.host"]
+    assert "fitted to h100_sxm_8_all_reduce_1" in shown["launch.host"]
+    assert "46          GB/s" in shown["sm_90.rate.simple"]
+    assert "given: libfabric" in shown["cxi.inline_bytes"]
+    assert lines[-1].startswith(f"{len(TABLE)} constants: ")
