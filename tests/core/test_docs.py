@@ -105,4 +105,7 @@ def test_the_page_on_topologies_names_every_fabric_and_transport() -> None:
     for one in TRANSPORTS.values():
         row = next(line for line in TOPOLOGIES.splitlines() if line.startswith(f"| `{one.name}` |"))
         assert f"{one.usable * 100:.3g} %" in row
+        assert not one.latency or f"{one.latency * 1e6:.3g} µs a message" in row
+        hop = f"{one.hop * 1e9:.3g} ns" if one.hop < 1e-6 else f"{one.hop * 1e6:.3g} µs"
+        assert row.split("|")[2].strip().startswith(hop)
         assert row.split("|")[-2].strip().startswith(one.routing)
