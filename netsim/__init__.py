@@ -9,47 +9,40 @@ The names below are the public interface; they are imported when they are first 
 
 from importlib import import_module
 
-from netsim.lazy import promised
-from netsim.version import __version__
+from netsim.base.startup import __version__
 
 TYPE_CHECKING = False  # for type checkers; importing typing takes as long as all else here
 
 if TYPE_CHECKING:
-    from netsim.collectives import (
-        ALGORITHMS,
-        Collective,
-        build,
-        check_races,
-        collective_of,
-        verify,
-        volumes,
-    )
-    from netsim.errors import InputError, NetsimError, ScenarioError, StalledError
-    from netsim.program import Program, Timeline, place
-    from netsim.results import Row
-    from netsim.runs import run
-    from netsim.schedule import Builder, Lag, Launch, Schedule, Style, Use, repeat
-    from netsim.topology import Topology
-    from netsim.topology.build import build_topology
+    from netsim.base.errors import InputError, NetsimError, ScenarioError, StalledError
+    from netsim.cell.answer import run
+    from netsim.collectives.collective import Collective, collective_of, volumes
+    from netsim.collectives.table import ALGORITHMS, build
+    from netsim.collectives.verify import check_races, verify
+    from netsim.program.place import place
+    from netsim.program.program import Program, Timeline
+    from netsim.results.row import Row
+    from netsim.schedule.builder import Builder
+    from netsim.schedule.repeat import Launch, repeat
+    from netsim.schedule.schedule import Lag, Schedule, Style, Use
+    from netsim.topology.cluster import build_topology
+    from netsim.topology.graph import Topology
     from netsim.topology.load import load_machine
 
 _HOMES = {
-    "netsim.collectives": (
-        "ALGORITHMS",
-        "Collective",
-        "build",
-        "check_races",
-        "collective_of",
-        "verify",
-        "volumes",
-    ),
-    "netsim.errors": ("InputError", "NetsimError", "ScenarioError", "StalledError"),
-    "netsim.program": ("Program", "Timeline", "place"),
-    "netsim.results": ("Row",),
-    "netsim.runs": ("run",),
-    "netsim.schedule": ("Builder", "Lag", "Launch", "Schedule", "Style", "Use", "repeat"),
-    "netsim.topology": ("Topology",),
-    "netsim.topology.build": ("build_topology",),
+    "netsim.base.errors": ("InputError", "NetsimError", "ScenarioError", "StalledError"),
+    "netsim.cell.answer": ("run",),
+    "netsim.collectives.collective": ("Collective", "collective_of", "volumes"),
+    "netsim.collectives.table": ("ALGORITHMS", "build"),
+    "netsim.collectives.verify": ("check_races", "verify"),
+    "netsim.program.place": ("place",),
+    "netsim.program.program": ("Program", "Timeline"),
+    "netsim.results.row": ("Row",),
+    "netsim.schedule.builder": ("Builder",),
+    "netsim.schedule.repeat": ("Launch", "repeat"),
+    "netsim.schedule.schedule": ("Lag", "Schedule", "Style", "Use"),
+    "netsim.topology.cluster": ("build_topology",),
+    "netsim.topology.graph": ("Topology",),
     "netsim.topology.load": ("load_machine",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -85,11 +78,10 @@ __all__ = [
 ]
 
 
-_promise = promised(__name__, "departures", "lockstep", "relayed", "rings")
-
-
 def __getattr__(name: str) -> object:
-    return getattr(import_module(_HOME[name]), name) if name in _HOME else _promise(name)
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

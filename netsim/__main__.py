@@ -19,7 +19,7 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell ignores it
         signal.signal(signal.SIGINT, _leave)
     try:
-        code: object = _command(lambda: import_module("netsim.interrupts").listen())
+        code: object = _command(lambda: import_module("netsim.base.files").listen())
     except SystemExit as ended:
         code = ended.code
     finally:  # the interpreter would end by the signal while it cleans up

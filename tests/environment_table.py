@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from netsim.nccl.effects import EFFECTS, WITHOUT_EFFECT
+from netsim.nccl.environment import EFFECTS, WITHOUT_EFFECT
 
 PAGE = Path(__file__).parent.parent / "docs" / "environment.md"
 HEAD = """\

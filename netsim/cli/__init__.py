@@ -15,35 +15,39 @@ from typing import Any
 
 import typer
 
-from netsim.errors import NetsimError, nearest
-from netsim.lazy import promised
-from netsim.version import __version__
+from netsim.base.errors import NetsimError, nearest
+from netsim.base.startup import __version__
 
-# Verb: module, what it does.
+# Verb: its function, or those of its own verbs; what it does.
 VERBS = {
-    "run": ("netsim.cli.run", "Simulate all cells of a scenario."),
-    "expect": ("netsim.cli.expect", "Print the table that nccl-tests would print, and why."),
-    "compare": ("netsim.cli.compare", "Hold measured logs against the prediction."),
-    "diff": ("netsim.cli.diff", "Show by size which of two is faster, and why."),
-    "calibrate": ("netsim.cli.calibrate", "Fit a few physical parameters to logs of a system."),
-    "accuracy": ("netsim.cli.accuracy", "Hold the simulator against an index of measured runs."),
-    "explain": ("netsim.cli.explain", "Show where the time goes and what would change it."),
-    "merge": ("netsim.cli.merge", "Put together the results of the parts of a sweep."),
-    "topo": ("netsim.cli.topo.verbs", "List and show machines and topologies."),
-    "check": ("netsim.cli.check", "Validate scenarios and topologies without running them."),
-    "schema": ("netsim.cli.schema", "Print the JSON Schema of scenario or topology files."),
-    "plot": ("netsim.cli.plot", "Redraw plots from results alone."),
-    "report": ("netsim.cli.report", "Write one HTML file of a folder of results."),
-    "optimize": ("netsim.cli.optimize", "Search the choices of a scenario for the best."),
-    "doctor": ("netsim.cli.doctor", "Show versions, extras and folders."),
+    "run": ("netsim.cli.run.command", "Simulate all cells of a scenario."),
+    "expect": (
+        "netsim.cli.expect.command",
+        "Print the table that nccl-tests would print, and why.",
+    ),
+    "compare": ("netsim.cli.compare.command", "Hold measured logs against the prediction."),
+    "diff": ("netsim.cli.diff.command", "Show by size which of two is faster, and why."),
+    "calibrate": (
+        "netsim.cli.calibrate.command",
+        "Fit a few physical parameters to logs of a system.",
+    ),
+    "accuracy": (
+        "netsim.cli.accuracy.command",
+        "Hold the simulator against an index of measured runs.",
+    ),
+    "explain": ("netsim.cli.explain.command", "Show where the time goes and what would change it."),
+    "merge": ("netsim.cli.files.merge", "Put together the results of the parts of a sweep."),
+    "topo": ("netsim.cli.topo.VERBS", "List and show machines and topologies."),
+    "check": ("netsim.cli.files.check", "Validate scenarios and topologies without running them."),
+    "schema": ("netsim.cli.files.schema", "Print the JSON Schema of scenario or topology files."),
+    "plot": ("netsim.cli.report.plot", "Redraw plots from results alone."),
+    "report": ("netsim.cli.report.report", "Write one HTML file of a folder of results."),
+    "optimize": ("netsim.cli.optimize.command", "Search the choices of a scenario for the best."),
+    "doctor": ("netsim.cli.files.doctor", "Show versions, extras and folders."),
 }
 
 INTERRUPTED = 130
 GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
-
-__getattr__ = promised(
-    __name__, "expect_graph", "expect_tuner", "expect_why", "nccl_tests", "progress", "step_text"
-)
 
 
 def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None) -> int:
@@ -79,18 +83,19 @@ def _app(asked: str) -> typer.Typer:
         help="A discrete-event simulator of collectives on GPU clusters.",
     )
     app.callback()(_options)
-    for verb, (module, text) in VERBS.items():
+    for verb, (home, text) in VERBS.items():
         if verb != asked:
             app.command(verb, help=text)(_unused)
             continue
-        loaded = import_module(module)
-        if hasattr(loaded, "VERBS"):
+        module, _, name = home.rpartition(".")
+        found = getattr(import_module(module), name)
+        if isinstance(found, dict):
             group = typer.Typer(no_args_is_help=True, help=text)
-            for name, function in loaded.VERBS.items():
+            for name, function in found.items():
                 group.command(name)(guarded(function))
             app.add_typer(group, name=verb)
         else:
-            app.command(verb, help=text)(guarded(loaded.command))
+            app.command(verb, help=text)(guarded(found))
     return app
 
 

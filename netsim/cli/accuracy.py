@@ -7,16 +7,23 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from netsim.cli.counter import Counter
-from netsim.files import write_text
-from netsim.measured.accuracy import Accuracy, chosen, compared, read_accuracy, run_index
-from netsim.measured.bands import ALL, BANDS, Error, band_of, by_band, grouped
+from netsim.base.files import preset_folder, write_text
+from netsim.cli.shown import Counter
+from netsim.measured.accuracy import (
+    Accuracy,
+    chosen,
+    classes_of,
+    compared,
+    page_text,
+    read_accuracy,
+    results_path,
+    run_index,
+)
+from netsim.measured.compare import ALL, Error, Point, by_band, grouped
 from netsim.measured.index import read_index
-from netsim.measured.page import classes_of, page_text, results_path
-from netsim.measured.points import Point
-from netsim.plots.accuracy import MOST_CURVES, plot_accuracy
-from netsim.presets import preset_folder
+from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.folder import check_writable
+from netsim.results.row import BANDS, band_of
 
 T = TypeVar("T")
 

@@ -1,21 +1,63 @@
-"""`netsim calibrate`: fit a few physical parameters of a system to logs of it."""
+"""A topology file with a calibration: the machine's own text, and the figures that were fitted."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from math import exp
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from netsim.cli.calibration_file import machine_text, written_file
-from netsim.cli.expect_question import Given
-from netsim.cli.logs_question import Question, prepared_with_notes, question_of
-from netsim.errors import InputError
-from netsim.measured.bands import ALL, BANDS, Error
+from netsim.base.errors import InputError
+from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
+from netsim.base.units import format_bandwidth, format_time
+from netsim.cli.questions import Given, Question, prepared_with_notes, question_of
 from netsim.measured.calibrate import Calibrated, calibrate
+from netsim.measured.compare import ALL, Error
 from netsim.measured.logs import read_log
 from netsim.results.folder import check_writable
-from netsim.units import format_bandwidth, format_time
+from netsim.results.row import BANDS
+from netsim.topology.load import FOLDER, load_machine
+from netsim.topology.machine import Figure, Machine
+from netsim.yamlio.read import parse_source, read_source
+from netsim.yamlio.validate import validate
+
+SECTION = re.compile(r"^calibration:.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def machine_text(name: str) -> str:
+    """The text of the machine file that a calibration is added to."""
+    if is_path(name) and Path(name).suffix not in SUFFIXES:
+        raise InputError(f"--topology {name}: only a machine of a topology file can be calibrated")
+    path = find_preset(FOLDER, name, "machine").path
+    if "gpu" not in read_source(path).data:
+        raise InputError(f"--topology {name}: this is no machine (with gpu), which is calibrated")
+    load_machine(path)
+    return path.read_text(encoding="utf-8")
+
+
+def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str) -> Path:
+    """Write the machine with these figures; earlier ones that were not fitted again are kept."""
+    before = parse_source(text, str(path)).data.get("calibration") or {}
+    lines = [f"calibration:  # fitted by netsim calibrate to {logs}"]
+    for name, given in before.items():
+        if name not in figures:
+            items = ", ".join(f"{key}: {value}" for key, value in given.items())
+            lines.append(f"  {name}: {{{items}}}")
+    for name, figure in figures.items():
+        lines.append(
+            f"  {name}: {{value: {figure.value}, stamp: {figure.stamp}, low: {figure.low}, "
+            f"high: {figure.high}}}"
+        )
+    bare = SECTION.sub("", text).rstrip() + "\n"
+    whole = bare + ("\n".join(lines) + "\n" if len(lines) > 1 else "")
+    validate(Machine, parse_source(whole, str(path)))
+    return write_text(path, whole)
+
+
+# **** Calibrate ****
+# `netsim calibrate`: fit a few physical parameters of a system to logs of it.
+
 
 Text = str | None
 

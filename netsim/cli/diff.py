@@ -1,18 +1,228 @@
-"""`netsim diff`: two results, scenarios, topologies or logs: who wins by size, and why."""
+"""Rows of one cell as a side of `netsim diff`: chosen by the values of its axes."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
 from itertools import pairwise
 from math import exp, log
+from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import typer
 
-from netsim.cli.diff_cells import STEP, Side
-from netsim.cli.diff_sides import sides_of
-from netsim.cli.expect_question import Given
-from netsim.errors import InputError
+from netsim.base.errors import InputError
+from netsim.base.files import SUFFIXES, preset_names
+from netsim.base.units import format_size
+from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
+from netsim.cell.prepare import prepare
+from netsim.cli.expect import simulated
+from netsim.cli.questions import Given, asked
+from netsim.measured.logs import read_log
+from netsim.plots.sizes import AXIS, read_results, spoken
 from netsim.results.nccl_tests import microseconds
-from netsim.units import format_size
+from netsim.results.row import Row, csv_text
+from netsim.scenario.cells import Cell
+from netsim.yamlio.read import read_source
+
+CELL = "#"  # between a folder of results or a scenario and what names one of its cells
+STEP = 0  # stands for the size of a training step, which has none
+_LISTED = 8
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two things compared: times in µs by size, and what is known of each."""
+
+    name: str
+    collective: str
+    times: dict[int, float]
+    why: dict[int, str]
+
+
+def side_of(name: str, table: pd.DataFrame) -> Side:
+    """The rows of one cell; a training step has a time without a size."""
+    rows = table[table["time_us"].notna() & (table["size_bytes"] > 0)]
+    sizes, times = rows["size_bytes"], rows["time_us"]
+    if rows.empty and "step_time_us" in table.columns:
+        rows = table[table["step_time_us"].notna()]
+        times = rows["step_time_us"]
+        sizes = times * 0 + STEP
+    found = dict(zip(sizes.astype(int), times.astype(float), strict=True))
+    named = "collective" in table.columns and not table["collective"].isna().all()
+    collective = str(table["collective"].iloc[0]) if named else ""
+    words = [n for n in ("algorithm", "protocol", "bound_by") if n in rows.columns]
+    texts = rows[words].fillna("").astype(str).to_numpy().tolist()
+    why = {size: reason(*parts) for size, parts in zip(sizes.astype(int), texts, strict=True)}
+    return Side(name, collective, found, why)
+
+
+def reason(*parts: str) -> str:
+    """Algorithm, protocol and what bounds it, as far as they are known."""
+    return ", ".join(part for part in (" ".join(parts[:2]).strip(), *parts[2:]) if part)
+
+
+def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
+    """Rows as they would be read from results.csv."""
+    table = pd.read_csv(StringIO(csv_text(rows, axes)), dtype=str, keep_default_na=False)
+    numbers = ["size_bytes", "time_us", "step_time_us"]
+    table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
+    return table
+
+
+def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
+    """The rows of the one cell that is named by values of its axes (`8 x 400G`, `nodes=4,Ring`),
+    as they are written in the file or as labels and messages say them.
+    """
+    if "cell" not in table.columns:
+        return table
+    axes = [name for name in table.columns if str(name).startswith(AXIS)]
+    cells = dict(zip(_names(table, axes), table.drop_duplicates("cell")["cell"], strict=True))
+    if wanted.strip() in cells:  # as they are listed, perhaps with commas of their own
+        same: pd.DataFrame = table[table["cell"] == cells[wanted.strip()]]
+        return same
+    chosen = table
+    for part in filter(None, (text.strip() for text in wanted.split(","))):
+        key, _, value = part.rpartition("=")
+        named = [a for a in axes if not key or key in (a[len(AXIS) :], a.rpartition(".")[2])]
+        fits = [_is(chosen[axis].astype(str), axis, value) for axis in named]
+        kept = chosen[pd.concat(fits, axis=1).any(axis=1)] if fits else chosen[:0]
+        if kept.empty:
+            raise InputError(f"{path}: no cell is {part!r}", hint=_listed(table, axes))
+        chosen = kept
+    if chosen["cell"].nunique() > 1:
+        raise InputError(
+            f"{path}: has {chosen['cell'].nunique()} such cells; only one can be compared",
+            hint=f"name it behind {CELL}: {_listed(chosen, axes)}",
+        )
+    return chosen
+
+
+def _is(values: "pd.Series[str]", axis: str, wanted: str) -> "pd.Series[bool]":
+    return values.map(lambda value: wanted in (value, spoken(axis, value)))
+
+
+def _names(table: pd.DataFrame, axes: Sequence[str]) -> list[str]:
+    cells = table.drop_duplicates("cell")
+    return [
+        ", ".join(spoken(axis, str(row[axis])) for axis in axes).strip()
+        for _, row in cells.iterrows()
+    ]
+
+
+def _listed(table: pd.DataFrame, axes: Sequence[str]) -> str:
+    names = _names(table, axes)
+    more = f"; … {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return "; ".join(names[:_LISTED]) + more
+
+
+# **** Diff sides ****
+# What `netsim diff` compares: results or a scenario (or one of their cells), a log, a topology.
+
+
+RESULTS = "results.csv"
+USUAL, USUAL_SIZES = "all_reduce", "8:8G:4"
+
+
+def sides_of(a: str, b: str, collective: str | None, given: Given) -> tuple[Side, Side]:
+    """Both sides. Topologies are asked for what the other side has, unless something is given."""
+    names = (a, b)
+    known = [_recorded(name, collective) or _scenario(name) for name in names]
+    _refuse_unused(known, given)
+    other = next((side for side in known if side is not None), None)
+    what = collective or (other.collective if other is not None else USUAL)
+    if other is not None and None in known and list(other.times) == [STEP]:
+        raise InputError(f"{other.name}: is a training step, which a topology alone has none of")
+    if other is not None and not given.sizes:
+        given = replace(given, sizes=",".join(map(str, sorted(other.times))))
+    asked_for = replace(given, sizes=given.sizes or USUAL_SIZES)
+    one, two = (
+        _topology(name, what, asked_for) if side is None else side
+        for name, side in zip(names, known, strict=True)
+    )
+    return one, two
+
+
+def _refuse_unused(known: Sequence[Side | None], given: Given) -> None:
+    """Options of topologies say nothing where both sides know what they are of."""
+    named = [name for name, value in given.flags.items() if value is not None]
+    named += ["sizes"] * bool(given.sizes)
+    if named and None not in known:
+        raise InputError(
+            f"--{named[0]}: goes with a topology, and neither of the two is one",
+            hint="results, logs and scenarios say it themselves",
+        )
+
+
+def _recorded(name: str, collective: str | None) -> Side | None:
+    """Results or a log; None if a name is a topology's or a scenario's."""
+    head, _, cell = name.partition(CELL)
+    path = Path(head)
+    if path.is_dir():
+        return _results(path / RESULTS, cell)
+    if path.is_file() and path.suffix not in (*SUFFIXES, ".xml"):
+        if path.suffix == ".csv" and not path.read_text(errors="replace").startswith("size_bytes"):
+            return _results(path, cell)
+        return _log(path, collective)
+    if not path.exists() and ("/" in head or path.suffix in (".csv", ".log", ".txt", ".json")):
+        raise InputError(f"{head}: no such file or folder")
+    return None
+
+
+def _results(path: Path, wanted: str) -> Side:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file", hint="expected a folder that netsim run wrote")
+    name = f"{path}{CELL}{wanted}" if wanted else str(path)
+    return side_of(name, one_cell(path, read_results([path]), wanted))
+
+
+def _scenario(name: str) -> Side | None:
+    """A cell of a scenario, simulated; None if a name is a topology's."""
+    head, _, wanted = name.partition(CELL)
+    path = Path(head)
+    if path.suffix in SUFFIXES and path.is_file():
+        if "workload" not in read_source(path).data:
+            return None
+    elif head in preset_names("scenarios"):
+        path = find_scenario(head).path
+    else:
+        return None
+    cells = {cell.id: cell for cell in checked_cells(load_source(path))}
+    axes = list(next(iter(cells.values())).axes)
+    every = table_of([Row(cell=one.id, axes=one.axes) for one in cells.values()], axes)
+    chosen = one_cell(path, every, wanted)
+    return side_of(name, table_of(_rows(cells[chosen["cell"].iloc[0]]), axes))
+
+
+def _rows(cell: Cell) -> list[Row]:
+    prepared = prepare_any(cell)
+    return [answer(prepared, size) for size in cell.scenario.workload.size_list()]
+
+
+def _log(path: Path, collective: str | None) -> Side:
+    runs = read_log(path, collective)
+    if len(runs) > 1:
+        what = ", ".join(run.collective for run in runs)
+        raise InputError(f"{path}: has {len(runs)} runs ({what}); only one can be compared")
+    run = runs[0]
+    times = {row.size_bytes: (row.seconds(run.collective) or 0.0) * 1e6 for row in run.rows}
+    times = {size: time for size, time in times.items() if size and time > 0}
+    said = {size: " ".join(choice) for size, choice in run.choices.items()}
+    why = {size: said.get(size, "measured") for size in times}
+    return Side(str(path), run.collective, times, why)
+
+
+def _topology(name: str, collective: str, given: Given) -> Side:
+    prepared = prepare(checked_cells(asked(name, collective, given).source)[0])
+    rows = [row for row in simulated(prepared, "auto", []) if row.status == "ok"]
+    times = {row.size_bytes: row.time_us for row in rows if row.size_bytes and row.time_us}
+    why = {row.size_bytes or 0: reason(row.algorithm, row.protocol, row.bound_by) for row in rows}
+    return Side(name, collective, times, why)
+
+
+# **** Diff ****
+# `netsim diff`: two results, scenarios, topologies or logs: who wins by size, and why.
+
 
 Text = str | None
 EQUAL = 0.005  # by which two times may differ and be called equal

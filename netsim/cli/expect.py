@@ -1,20 +1,442 @@
-"""`netsim expect`: the table that nccl-tests would print, with what NCCL chooses for each size."""
+"""What `netsim expect` had to assume, in a line each, for the user to confirm or correct."""
 
-from collections.abc import Mapping
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from io import StringIO
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from netsim.cli import expect_graph, expect_tuner, expect_why, nccl_tests
-from netsim.cli.expect_acceptance import part_of, print_acceptance
-from netsim.cli.expect_notes import approximations, assumptions, roundings
-from netsim.cli.expect_question import Given, asked, one_size
-from netsim.cli.expect_sources import weak_figures
-from netsim.cli.expect_table import Engine, Format, print_table
-from netsim.errors import InputError, NetsimError
-from netsim.runs import checked_cells
-from netsim.simulate import Prepared, prepare
+from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import write_text
+from netsim.base.units import UnitError, format_bandwidth, parse_ratio
+from netsim.cell import simulate
+from netsim.cell.answer import checked_cells
+from netsim.cell.cluster import wishes_of
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import question_row, row_of_size
+from netsim.cell.tune import Tuned, Tuner, merged, rules_of
+from netsim.cli import shown
+from netsim.cli.questions import Given, asked, one_size
+from netsim.cli.shown import SURE, halves, sure
+from netsim.cli.topo_text import figure_text
+from netsim.nccl import choice, environment
+from netsim.nccl import job as jobs
+from netsim.nccl.choice import cost_table
+from netsim.nccl.facts import COLLECTIVES
+from netsim.nccl.graph_xml import write_graphs
+from netsim.nccl.tuning import parse_tuner, tuner_text
+from netsim.nccl.why import (
+    COST_COLUMNS,
+    channel_lines,
+    cost_lines,
+    cost_rows,
+    count_line,
+    rate_lines,
+    search_lines,
+)
+from netsim.results.nccl_tests import acceptance_csv, closing, line, min_bandwidth, opening
+from netsim.results.row import Row, csv_text, stored
+from netsim.scenario.models import node_count
+from netsim.topology.config import ClusterConfig
+from netsim.topology.machine import Machine
+
+SHOWN_SIZES = 4
+
+
+def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
+    """Everything that the answer depends on and nobody said."""
+    scenario = prepared.cell.scenario
+    config = scenario.cluster
+    if config.graph is None and node_count(config) > 1:
+        yield from _network(config, given)
+        yield from _switches(prepared)
+    if given.flags.get("launch") is None and "launch" not in prepared.cell.source.data:
+        yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
+    if prepared.jobs:
+        if given.flags.get("nccl") is None and "version" not in scenario.nccl.model_fields_set:
+            yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
+        yield from _plugin(prepared)
+        for name, why in environment.without_effect(scenario.nccl.env).items():
+            yield f"warning: {name} is known to NCCL but has no effect here: {why}"
+        yield from fallbacks(prepared)
+    elif scenario.collective.algorithm == "ring":
+        yield "ring is the textbook algorithm, without NCCL's costs; NCCL's is Ring"
+    for group in config.members if config.graph is None else ():
+        if not group.loaded.machine.gpu.sm:
+            yield (
+                f"assumed, not validated: NCCL's rules hold for {group.loaded.machine.gpu.model}, "
+                "which runs another library"
+            )
+
+
+def fallbacks(prepared: Prepared) -> Iterator[str]:
+    """Where NCCL before 2.24 does not do what it is told to."""
+    scenario = prepared.cell.scenario
+    work = scenario.collective
+    for job in prepared.jobs[:1]:
+        reason = choice.fallback(job, prepared.collective(max(work.size_list())), work.dtype)
+        if reason:
+            yield f"NCCL {scenario.nccl.version} falls back to Ring: {reason}"
+
+
+def _plugin(prepared: Prepared) -> Iterator[str]:
+    """What the network's plugin sets by itself."""
+    job, scenario = prepared.jobs[0], prepared.cell.scenario
+    wishes = wishes_of(scenario)
+    variables = wishes.with_plugin(jobs.plugin_of(job.cluster, job.gpus)).variables
+    ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
+    if ours and job.cluster.transport:
+        yield f"assumed: the plugin of {job.cluster.transport.name} sets {', '.join(ours)} (--env)"
+
+
+def approximations(rows: Sequence[Row]) -> Iterator[str]:
+    """Where not everything was simulated, and by how much that may move an answer."""
+    for row in rows:
+        if row.approximation:
+            most = row.approximation_pct or 0.0
+            yield f"approximated: {row.size_bytes} B: {row.approximation} (within {most:.2g} %)"
+
+
+def roundings(prepared: Prepared, sizes: list[int]) -> Iterator[str]:
+    """Sizes that nccl-tests rounds, and to what."""
+    pairs = [(size, prepared.collective(size).size_bytes) for size in sizes]
+    rounded = [f"{size} B -> {became} B" for size, became in pairs if size != became]
+    if rounded:
+        more = len(rounded) - SHOWN_SIZES
+        shown = ", ".join(rounded[:SHOWN_SIZES]) + (f" and {more} more" if more > 0 else "")
+        yield f"rounded as nccl-tests rounds: {shown}"
+
+
+def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
+    """What joins the hosts, as far as it was not said."""
+    machine = config.members[0].loaded.machine
+    if given.fabric is None and config.fabric is None:
+        several = _nics(config, machine) > 1
+        kind = "rail-optimized fabric" if several else "single switch"
+        yield f"assumed: a {kind} that never blocks (--fabric names another)"
+    said = config.nic or (config.network.nic if config.network else None)
+    if said is None and machine.nics is not None:
+        rate = format_bandwidth(machine.nics.rates[0], bits=True)
+        yield f"assumed: {_nics(config, machine)} NICs of {rate} a host (--nic, --nics-per-node)"
+    if config.network is None or config.network.transport is None:
+        yield f"assumed: {machine.transport} (--transport names another)"
+
+
+def _switches(prepared: Prepared) -> Iterator[str]:
+    """What was assumed of the switches, if NCCL runs on a cluster."""
+    for job in prepared.jobs[:1]:
+        made = job.cluster.fabric
+        if made is not None and made.note:
+            yield made.note
+
+
+def _nics(config: ClusterConfig, machine: Machine) -> int:
+    have = machine.nics.count if machine.nics else 0
+    return have if config.nics_per_node is None else config.nics_per_node
+
+
+# **** Expect text ****
+# Rows of `netsim expect` as text: nccl-tests' columns, and NCCL's choice beside them.
+
+
+_CHOICE = f"  {'algorithm':<13}  {'protocol':<9}  {'chan':>4}"
+
+
+def header() -> str:
+    """The lines above the rows."""
+    half = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}"
+    units = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}"
+    return "\n".join(
+        [
+            f"#{'out-of-place':>61}{'in-place':>25}",
+            f"# {'size':>10}  {'count':>12}  {'type':>8}{half}{half}{_CHOICE}"
+            f"  {'validated':<{SURE}}  bound by",
+            f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}{units}{units}",
+        ]
+    )
+
+
+def line_of(row: Row) -> str:
+    """One row in the columns of the header; without a time where there is none."""
+    fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}"
+    channels = "" if row.channels is None else str(row.channels)
+    choice = f"  {row.algorithm:<13}  {row.protocol:<9}  {channels:>4}"
+    last = row.bound_by if row.status == "ok" else row.error
+    return f"{fixed}{halves(row)}{choice}  {sure(row.validated):<{SURE}}  {last}"
+
+
+# **** Expect table ****
+# The rows of `netsim expect`: simulated size by size, printed in the format asked for.
+
+
+Format = Literal["table", "nccl-tests", "csv", "json"]
+Engine = Literal["auto", "simpy", "compiled"]
+
+MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
+
+
+def print_table(
+    prepared: Prepared, form: Format, engine: Engine, failures: list[NetsimError]
+) -> list[Row]:
+    """All sizes; those that cannot be simulated say why and do not stop the rest."""
+    found = simulated(prepared, engine, failures)
+    if form == "csv":
+        rows = list(found)
+        typer.echo(csv_text(rows), nl=False)
+    elif form == "json":
+        rows = list(found)
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
+    elif form == "nccl-tests":
+        run = shown.run_of(prepared)
+        rows = _printed(found, opening(run), lambda row: line(row, run.root))
+        typer.echo(closing(run, rows))
+    else:
+        rows = _printed(found, header(), line_of)
+        typer.echo(shown.footer(rows))
+    return rows
+
+
+def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
+    """The row of every size, as it is done; what went wrong is added to `failures`."""
+    sizes = prepared.cell.scenario.collective.size_list()
+    if engine == "auto" and len(sizes) >= MANY_SIZES:
+        engine = "compiled"
+    for size in sizes:
+        try:
+            yield row_of_size(prepared, size, engine=engine)
+        except NetsimError as error:
+            failures.append(error)
+            yield replace(question_row(prepared, size), status="error", error=str(error))
+
+
+def _printed(found: Iterator[Row], title: str, text: Callable[[Row], str]) -> list[Row]:
+    typer.echo(title)
+    rows = []
+    for row in found:
+        rows.append(row)
+        typer.echo(text(row))
+    return rows
+
+
+# **** Expect sources ****
+# How sure the figures are that bound an answer: those that nobody measured or vouches for.
+
+
+# What a row is bound by, as its words begin, and the figures that decide it.
+DECIDED_BY = {
+    "NVLink": ("scale_up.link_bandwidth",),
+    "xGMI": ("scale_up.link_bandwidth",),
+    "NVLS": ("scale_up.link_bandwidth",),
+    "PCIe": ("pcie.generation", "pcie.width"),
+    "host memory": ("cpu.memory_bandwidth",),
+    "UPI": ("cpu.link",),
+    "C2C": ("c2c.bandwidth",),
+    "NIC": ("nics.rate",),
+}
+SERIAL = "serial transfers ("
+EXECUTION = ("latency", "launch", "proxy", "SM", "own rate", "NIC messages")
+WEAK = ("assumed", "transferred")
+
+
+def weak_figures(prepared: Prepared, rows: Sequence[Row]) -> Iterator[str]:
+    """A line for every figure that decides some rows and is assumed or transferred."""
+    config = prepared.cell.scenario.cluster
+    if config.graph is not None or not config.members:
+        return
+    machine = config.members[0].loaded.machine
+    count: dict[str, int] = {}
+    for row in rows:
+        kind = kind_of(row.bound_by or "")
+        count[kind] = count.get(kind, 0) + (row.status == "ok")
+    chosen = config.nic is not None or (config.network is not None and config.network.nic)
+    for path, bounds in _sizes(count).items():
+        found = next((one for one in machine.sources if one.path == path), None)
+        if found is None or found.stamp not in WEAK or (path == "nics.rate" and chosen):
+            continue
+        yield f"{found.stamp}: {path} {figure_text(path, found.value)}, {_bounds(bounds, rows)}"
+    slow = sum(count.get(kind, 0) for kind in EXECUTION)
+    if slow and prepared.jobs and not _known(prepared, machine):
+        yield (
+            "transferred: latencies and channel rates, of other machines with such GPUs, "
+            f"{_bounds(slow, rows)} (netsim calibrate fits them to a log)"
+        )
+
+
+def kind_of(bound_by: str) -> str:
+    """What bounds a row, without its place and share: `NIC` of `NIC egress node0.nic1 97 %`."""
+    text = bound_by.removeprefix(SERIAL)
+    return max((kind for kind in (*DECIDED_BY, *EXECUTION) if text.startswith(kind)), key=len,
+               default="")  # fmt: skip
+
+
+def _sizes(count: dict[str, int]) -> dict[str, int]:
+    """Rows that each figure decides."""
+    found: dict[str, int] = {}
+    for kind, number in count.items():
+        for path in DECIDED_BY.get(kind, ()) if number else ():
+            found[path] = found.get(path, 0) + number
+    return found
+
+
+def _bounds(number: int, rows: Sequence[Row]) -> str:
+    return f"which decides {number} of {len(rows)} sizes"
+
+
+def _known(prepared: Prepared, machine: Machine) -> bool:
+    """Whether times of this machine were fitted, or held against a run."""
+    fitted = any(
+        figure.stamp in ("calibrated", "measured") for figure in machine.calibration.values()
+    )
+    where = simulate.class_of(prepared)
+    return fitted or any(one == where for one, _, _ in stored())
+
+
+# **** Expect why ****
+# `netsim expect --why`: what NCCL compares for one size, and the channels it would log.
+
+
+def explain(prepared: Prepared, size: int, form: Format) -> None:
+    """Print it as text, or the cost table alone as CSV or JSON."""
+    plan = prepared.planned(size)
+    if plan is None:
+        algorithm = prepared.cell.scenario.collective.algorithm
+        raise InputError(f"--why: {algorithm} is a textbook algorithm, which nobody chose")
+    job, collective = prepared.jobs[0], prepared.collective(size)
+    costs = cost_table(job, collective, prepared.cell.scenario.collective.dtype)
+    if form in ("csv", "json"):
+        _candidates(cost_rows(costs, plan), form)
+        return
+    by = " (by the tuner)" if plan.tuned else ""
+    typer.echo(
+        f"{collective.name} of {collective.size_bytes} B on {collective.ranks} ranks, "
+        f"{job.comm.n_nodes} node{'s' * (job.comm.n_nodes > 1)}: {plan.algorithm} "
+        f"{plan.protocol}{by}, {plan.n_channels} of {job.comm.n_channels} channels\n"
+    )
+    for text in (
+        *cost_lines(costs, plan),
+        "",
+        *search_lines(job),
+        "",
+        *rate_lines(job),
+        count_line(job),
+        "",
+        *channel_lines(job),
+    ):
+        typer.echo(text)
+
+
+def _candidates(rows: list[dict[str, object]], form: Format) -> None:
+    if form == "json":
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    text = StringIO()
+    writer = csv.DictWriter(text, COST_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    typer.echo(text.getvalue(), nl=False)
+
+
+# **** Expect acceptance ****
+# `netsim expect --acceptance`: the least that a healthy machine should reach, size by size.
+
+
+def part_of(text: str) -> float:
+    """The part that must be reached, from `90%` or `0.9`."""
+    try:
+        part = parse_ratio(text)
+    except UnitError as error:
+        raise InputError(f"--acceptance {text}: {error}") from None
+    if part > 1:
+        near = f"did you mean {text}%?" if part <= 100 and "%" not in text else ""
+        raise InputError(f"--acceptance {text}: expected at most 100%", hint=near)
+    return part
+
+
+def print_acceptance(
+    prepared: Prepared, part: float, engine: Engine, failures: list[NetsimError]
+) -> None:
+    """The table on standard output; the one number that nccl-tests takes beside it."""
+    rows = list(simulated(prepared, engine, failures))
+    _tell_failures(rows)
+    typer.echo(acceptance_csv(rows, part, prepared.cell.scenario.collective.root), nl=False)
+    typer.echo(
+        f"NCCL_TESTS_MIN_BW={min_bandwidth(rows, part):.4g} asks nccl-tests for {part:.4g} of the "
+        "expected average over these sizes",
+        err=True,
+    )
+
+
+def _tell_failures(rows: Sequence[Row]) -> None:
+    for row in rows:
+        if row.status != "ok":
+            typer.echo(f"left out: {row.size_bytes} B: {row.error}", err=True)
+
+
+# **** Expect graph ****
+# `netsim expect --graph-out`: the channels of a node as NCCL's graph XML.
+
+
+def write_graph(prepared: Prepared, path: Path) -> None:
+    """Write the graphs of the node with rank 0, as NCCL_GRAPH_DUMP_FILE does."""
+    if not prepared.jobs:
+        algorithm = prepared.cell.scenario.collective.algorithm
+        raise InputError(f"--graph-out: {algorithm} is a textbook algorithm without channels")
+    nodes = prepared.jobs[0].nodes
+    write_text(path, write_graphs(nodes[0].view))
+    kinds = len({id(node.view) for node in nodes})
+    more = f" of the node with rank 0; there are {kinds} kinds of node" if kinds > 1 else ""
+    typer.echo(f"wrote {path}{more} (NCCL_GRAPH_FILE)", err=True)
+
+
+# **** Expect tuner ****
+# `netsim expect --tuner-out`: a tuner table for the real cluster, found by simulating.
+
+
+def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:
+    """Try everything at every size, print what won, and write the table."""
+    work = prepared.cell.scenario.collective
+    if work.collective not in COLLECTIVES:
+        raise InputError(
+            f"--tuner-out: NCCL runs {work.collective} as sends and receives, without a choice"
+        )
+    if not prepared.jobs:
+        raise InputError(f"--tuner-out: {work.algorithm} is a textbook algorithm, not NCCL's")
+    old = parse_tuner(path.read_text(encoding="utf-8"), str(path)) if path.exists() else ()
+    sizes = sorted(size for size in work.size_list() if prepared.collective(size).size_bytes)
+    if not sizes:
+        raise InputError("--tuner-out: none of the sizes has any data")
+    tuner = Tuner(prepared, "compiled" if engine == "auto" and len(sizes) >= MANY_SIZES else engine)
+    typer.echo(f"{'size (B)':>12}  {'NCCL chooses':<36}{'fastest simulated':<36}{'tried':>5}")
+    found = []
+    for size in sizes:
+        found.append(tuner.best(size))
+        typer.echo(_line(found[-1]))
+    write_text(path, tuner_text(merged(old, rules_of(prepared, found))))
+    typer.echo(f"wrote {path} (NCCL_TUNER_CONFIG_FILE of NCCL's example tuner plugin)", err=True)
+    variables = prepared.cell.scenario.nccl.env
+    if variables:
+        listed = " ".join(f"{name}={value}" for name, value in variables.items())
+        typer.echo(f"found with {listed}: set them there as well", err=True)
+
+
+def _line(one: Tuned) -> str:
+    gain = (one.usual.time_us or 0.0) / (one.best.time_us or 1.0) - 1
+    same = one.candidate.n_channels is None and _words(one.usual) == _words(one.best)
+    better = "the same" if same else f"{_words(one.best)}  {gain:+.1%}"
+    return f"{one.best.size_bytes:>12}  {_words(one.usual):<36}{better:<36}{one.tried:>5}"
+
+
+def _words(row: Row) -> str:
+    return f"{row.algorithm} {row.protocol} x{row.channels}  {row.time_us:.2f} us"
+
+
+# **** Expect ****
+# `netsim expect`: the table that nccl-tests would print, with what NCCL chooses for each size.
+
 
 Text = str | None
 
@@ -103,15 +525,15 @@ def command(
     for note in (*question.notes, *assumptions(prepared, given)):
         typer.echo(note, err=True)
     if graph_out is not None:
-        expect_graph.write_graph(prepared, graph_out)
+        write_graph(prepared, graph_out)
         return
     if why is not None:
-        expect_why.explain(prepared, one_size(why, "--why"), form)
+        explain(prepared, one_size(why, "--why"), form)
         return
     for note in roundings(prepared, prepared.cell.scenario.collective.size_list()):
         typer.echo(note, err=True)
     if tuner_out is not None:
-        expect_tuner.write_tuner(prepared, tuner_out, engine)
+        write_tuner(prepared, tuner_out, engine)
         return
     failures: list[NetsimError] = []
     if part is not None:
@@ -133,7 +555,7 @@ def _table(
     for note in (*approximations(rows), *weak_figures(prepared, rows)):
         typer.echo(note, err=True)
     if json_file is not None:
-        written = nccl_tests.write_json(json_file, nccl_tests.run_of(prepared), rows)
+        written = shown.write_json(json_file, shown.run_of(prepared), rows)
         typer.echo(f"wrote {written}", err=True)
 
 

@@ -1,15 +1,19 @@
-"""`netsim explain`: why something takes as long as it does, or (`--state`) how it works."""
+"""An explanation as text, and as CSV: one value a line, with its section, name and unit."""
 
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from netsim.cli.arguments import Settings
-from netsim.cli.explain_output import print_values, write_values
-from netsim.cli.explain_state import show_states
-from netsim.cli.explain_step import explain_step
-from netsim.cli.explain_text import explain_csv, explain_lines
+from netsim.base.errors import InputError
+from netsim.base.files import write_text
+from netsim.base.units import UnitError, format_size, parse_cli_size
+from netsim.cell.answer import explained, explained_title
+from netsim.cell.prepare import Prepared
 from netsim.cli.questions import (
     Algo,
     CollectiveArgument,
@@ -24,15 +28,404 @@ from netsim.cli.questions import (
     Nodes,
     Options,
     Proto,
+    Settings,
     Subject,
     Transport,
     questioned,
-)  # fmt: skip
-from netsim.errors import InputError
-from netsim.explained import explained, explained_title
-from netsim.plots import plot_explanation
+)
+from netsim.collectives.state import States, render_text, states
+from netsim.collectives.table import ALGORITHMS, build
+from netsim.plots.explanation import plot_explained_step, plot_explanation
+from netsim.plots.timeline import plot_states
+from netsim.scenario.names import DTYPES
+from netsim.training.explain import explained_step
 from netsim.training.prepare import PreparedStep
-from netsim.units import UnitError, parse_cli_size
+from netsim.training.run import simulate_step
+
+CAUSES = {
+    "launch": "launch of kernels",
+    "wire": "hop latency: wires and switches",
+    "protocol": "hop latency: protocol and start-up",
+    "transfer": "transfer at full rate",
+    "sharing": "slow-down by sharing",
+    "waiting": "waiting for a peer",
+    "compute": "compute",
+}
+MARKS = {
+    "*": "the critical path alone says otherwise: others are as long, or sharing shifts",
+    "!": "an anomaly of sharing: better is slower, or 1 % changes more than 1 %: read no slope",
+}
+_BAR = 30
+_MOST = 8  # lines of a section
+_HOPS = 14  # steps of the path
+_DIFFERS = 0.2  # from which the simulated slope and that of the path are told apart
+
+
+def explain_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
+    """All sections."""
+    yield f"{title}: {time(found['time_us'])} from standstill, bound by {found['bound_by']}"
+    sections = (_causes, _sharing, _links, _answers, _slack, _path)
+    for section in sections:
+        lines = list(section(found))
+        if lines:
+            yield ""
+            yield from lines
+
+
+def _causes(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Where the time goes, along the critical path of {len(found['path'])} rows"
+    whole = found["time_us"] or 1.0
+    for cause, label in CAUSES.items():
+        spent = found["causes_us"][cause]
+        if spent > 0:
+            bar = "#" * max(1, round(_BAR * spent / whole))
+            yield f"  {label:<36}{time(spent):>12}{spent / whole:>8.1%}  {bar}"
+
+
+def _sharing(found: Mapping[str, Any]) -> Iterator[str]:
+    shown = [one for one in found["shared_with"] if one["us"] > 1e-3 * found["time_us"]]
+    if not shown:
+        return
+    yield "Who shares the links that slow it"
+    for one in shown[:_MOST]:
+        yield f"  {time(one['us']):>12}  {one['who']}, on {one['link']}"
+
+
+def _links(found: Mapping[str, Any]) -> Iterator[str]:
+    yield "Links that are full for longest (of all time; and how much of them is used on average)"
+    for one in found["links"][:_MOST]:
+        full = one["full_us"] / found["time_us"] if found["time_us"] else 0.0
+        yield f"  {one['link']:<44}{time(one['full_us']):>12}{full:>8.1%}{one['utilisation']:>8.1%}"
+
+
+def _answers(found: Mapping[str, Any]) -> Iterator[str]:
+    yield "What would change it"
+    yield (
+        f"  {'':<28}{'now':>12}{'+1 % of it':>13}{'10 % worse':>13}{'10 % better':>13}{'ideal':>13}"
+    )
+    marks = set()
+    for one in found["parameters"]:
+        simulated = one["per_percent_simulated_us"]
+        slope = one["per_percent_us"] if simulated is None else simulated
+        if abs(slope) < 1e-6 * found["time_us"] and _same(one, found["time_us"]):
+            continue
+        near = simulated is None or _near(simulated, one["per_percent_us"])
+        marks.add(mark := "!" if one["anomalous"] else "" if near else "*")
+        yield _answer(one, slope, f"  {mark}".rstrip())
+    yield "  (ideal: infinitely fast, or without any latency; the rest as it is)"
+    yield from (f"  ({mark} {MARKS[mark]})" for mark in MARKS if mark in marks)
+    left = len(found["parameters"]) - found["confirmed"]
+    if left:
+        yield f"  (by the critical path alone, not simulated again: {left} parameters)"
+
+
+def _same(one: Mapping[str, Any], now: float) -> bool:
+    """Whether no change of a parameter that was tried changed the time."""
+    tried = (one["worse_10pct_us"], one["better_10pct_us"], one["infinitely_fast_us"])
+    return all(value is None or abs(value - now) <= 1e-4 * now for value in tried)
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= _DIFFERS * max(abs(one), abs(other))
+
+
+def _answer(one: Mapping[str, Any], slope: float, mark: str) -> str:
+    now = "" if one["value"] is None else f"{one['value']:.4g} {_unit(one['unit'])}"
+    shown = [
+        "" if value is None else time(value)
+        for value in (one["worse_10pct_us"], one["better_10pct_us"], one["infinitely_fast_us"])
+    ]
+    change = f"{'-' if slope < 0 else '+'}{time(abs(slope))}"
+    return f"  {one['label']:<28}{now:>12}{change:>13}" + "".join(f"{t:>13}" for t in shown) + mark
+
+
+def _slack(found: Mapping[str, Any]) -> Iterator[str]:
+    whole = found["time_us"] or 1.0
+    kinds = {k: v for k, v in found["slack_us"]["by_kind"].items() if v > 1e-3 * whole}
+    gpus = {k: v for k, v in found["slack_us"]["by_gpu"].items() if v > 1e-3 * whole}
+    if kinds or gpus:
+        yield "What could be later without any harm (least slack of its rows)"
+    for name, spare in sorted({**kinds, **gpus}.items(), key=lambda one: -one[1])[:_MOST]:
+        yield f"  {name:<36}{time(spare):>12}{spare / whole:>8.1%}"
+
+
+def _path(found: Mapping[str, Any]) -> Iterator[str]:
+    hops = _hops(found["path"])
+    if not hops:
+        return
+    yield "The critical path, first to last"
+    left_out = len(hops) - _HOPS
+    width = max(len(hop["name"]) for hop in hops) + 1
+    for number, hop in enumerate(hops):
+        if left_out > 0 and number == _HOPS // 2:
+            yield f"  ... {left_out} more steps"
+        if left_out > 0 and _HOPS // 2 <= number < len(hops) - _HOPS // 2:
+            continue
+        rows = f"{hop['rows']} rows" if hop["rows"] > 1 else "1 row"
+        most = max(hop["causes"], key=hop["causes"].get) if hop["causes"] else ""
+        cause = CAUSES.get(most, "")
+        where = f" on {hop['limit']}" if hop["limit"] and most in ("transfer", "sharing") else ""
+        yield (
+            f"  {time(hop['begin']):>10} {time(hop['end'] - hop['begin']):>10}"
+            f"  {hop['name']:<{width}}{rows:>9}  mostly {cause}{where}"
+        )
+
+
+def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the path that follow each other on the same way, put together."""
+    hops: list[dict[str, Any]] = []
+    for row in path:
+        if row["kind"] == "mark" and not row.get("launch_us"):
+            continue
+        name = f"{row['kind'].replace('_', ' ')} {row['hop']}"
+        if not hops or hops[-1]["name"] != name:
+            hops.append({"name": name, "begin": row["begin_us"], "rows": 0, "causes": {},
+                         "limit": ""})  # fmt: skip
+        last = hops[-1]
+        last["rows"], last["end"] = last["rows"] + 1, row["end_us"]
+        last["limit"] = row["limited_by"] or last["limit"]
+        for cause in CAUSES:
+            spent = row.get(f"{cause}_us", 0.0)
+            if spent:
+                last["causes"][cause] = last["causes"].get(cause, 0.0) + spent
+    return hops
+
+
+def explain_csv(found: Mapping[str, Any]) -> str:
+    """Every value in a line of its own: section, name, quantity, value."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["section", "name", "quantity", "value"])
+    writer.writerow(["total", "operation", "time_us", repr(found["time_us"])])
+    for cause, spent in found["causes_us"].items():
+        writer.writerow(["cause", cause, "us", repr(spent)])
+    lists = (
+        ("shared_with", ("link", "who"), ("us",)),
+        ("links", ("link",), ("full_us", "utilisation")),
+        ("parameters", ("parameter",), (
+            "value", "on_path_us", "per_percent_us", "per_percent_simulated_us", "per_unit",
+            "per_unit_simulated", "worse_10pct_us", "better_10pct_us", "infinitely_fast_us")),
+        ("gpus", ("gpu",), ("communicating_us", "computing_us", "waiting_us")),
+        ("path", ("row", "hop"), (
+            "begin_us", "end_us", *(f"{cause}_us" for cause in CAUSES), "limited_by")),
+    )  # fmt: skip
+    for section, names, quantities in lists:
+        for one in found[section]:
+            name = " ".join(str(one[key]) for key in names)
+            for quantity in quantities:
+                if one.get(quantity) not in (None, ""):
+                    writer.writerow([section, name, quantity, one[quantity]])
+    for group, values in found["slack_us"].items():
+        for name, spare in values.items():
+            writer.writerow(["slack", name, group, repr(spare)])
+    return text.getvalue()
+
+
+def time(us: float) -> str:
+    """A time with its unit."""
+    for unit, factor in (("s", 1e6), ("ms", 1e3), ("us", 1.0)):
+        if us >= factor:
+            return f"{us / factor:.4g} {unit}"
+    return f"{us * 1e3:.4g} ns" if us > 1e-9 else "0"
+
+
+def _unit(text: str) -> str:
+    return {"us": "us", "GB/s": "GB/s"}.get(text, text)
+
+
+# **** Explain output ****
+# What `explain` prints and writes, of an operation or of a step: the same values in every form.
+
+
+def print_values(found: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:
+    """The values as JSON, as CSV (`table`) or as text (`lines`)."""
+    if form == "json":
+        typer.echo(json.dumps(found, indent=1))
+    elif form == "csv":
+        typer.echo(table, nl=False)
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+def write_values(found: Mapping[str, Any], table: str, folder: Path) -> list[Path]:
+    """explain.json and explain.csv in a folder, which is made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+    return [
+        write_text(folder / "explain.json", json.dumps(found)),
+        write_text(folder / "explain.csv", table),
+    ]
+
+
+# **** Explain state ****
+# `netsim explain --state`: step by step, which contributions every rank holds in every chunk.
+
+
+MOST_RANKS = 64
+
+
+def show_states(prepared: Prepared, size: int | None, output: Path | None) -> None:
+    """Print what the ranks of one communicator hold, and draw it where a folder is given."""
+    value = _states(prepared, size)
+    typer.echo(render_text(value), nl=False)
+    if output is not None:
+        work = prepared.cell.scenario.collective
+        title = f"{work.algorithm} {work.collective}, {len(prepared.groups[0])} ranks"
+        labels = [chunk.label for chunk in value.chunks]
+        for path in plot_states(value.states, labels, output / "state", title=title):
+            typer.echo(f"wrote {path}", err=True)
+
+
+def _states(prepared: Prepared, size: int | None) -> States:
+    work, ranks = prepared.cell.scenario.collective, len(prepared.groups[0])
+    if ranks > MOST_RANKS:
+        raise InputError(f"explain --state: at most {MOST_RANKS} ranks can be read, got {ranks}")
+    # By default, a few elements in every chunk, whatever the algorithm divides the data into.
+    nbytes = size or ranks * ranks * 16 * DTYPES[work.dtype]
+    collective = prepared.collective(nbytes)
+    if prepared.jobs:
+        known = ", ".join(ALGORITHMS[work.collective])
+        raise InputError(
+            "explain --state: shows textbook algorithms, not NCCL's own",
+            hint=f"choose one with --set workload.algorithm=…: {known}",
+        )
+    return states(build(collective, work.algorithm, **prepared.parameters), collective)
+
+
+# **** Explain step ****
+# `netsim explain` of a training step: as text, CSV, JSON and pictures.
+
+
+BAR = 30
+LEAST = 1e-3  # of the step: less is not worth a line
+CALLS, HOPS = 10, 16
+
+
+def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine: str) -> None:
+    """Explain the step of a cell; print it, and write it where a folder is given."""
+    step = simulate_step(prepared, engine=engine)
+    found = explained_step(step, engine=engine)
+    print_values(found, form, as_csv(found), as_lines(found))
+    if output is not None:
+        for path in _write_step(found, output):
+            typer.echo(f"wrote {path}", err=True)
+
+
+def _write_step(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    files = write_values(found, as_csv(found), folder)
+    return [*files, *plot_explained_step(found, folder)]
+
+
+def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """All sections."""
+    yield f"{found['title']}: {time(found['time_us'])}, most of it {found['bound_by']}"
+    for section in (_step_causes, _gpus, _calls, _step_answers, _step_path):
+        yield ""
+        yield from section(found)
+    yield f"# approximated: {found['approximation']}"
+
+
+def _step_causes(found: Mapping[str, Any]) -> Iterator[str]:
+    whole = found["time_us"] or 1.0
+    yield f"Where the time goes, along the critical path of {len(found['path'])} passes and calls"
+    for name, spent in found["causes_us"].items():
+        if spent > LEAST * whole:
+            bar = "#" * max(1, round(BAR * spent / whole))
+            yield f"  {name:<36}{time(spent):>12}{spent / whole:>8.1%}  {bar}"
+
+
+def _gpus(found: Mapping[str, Any]) -> Iterator[str]:
+    whole = found["time_us"] or 1.0
+    names = [name for name in found["gpus_us"][0] if name != "gpus"]
+    shown = [n for n in names if max(one[n] for one in found["gpus_us"]) > LEAST * whole]
+    yield "How GPUs spend the step (means; exposed: nothing is computed meanwhile)"
+    yield f"  {'':<12}" + "".join(f"{name:>16}" for name in shown)
+    for one in found["gpus_us"]:
+        parts = "".join(f"{time(one[n]):>9} {one[n] / whole:>5.1%} " for n in shown)
+        yield f"  {one['gpus']:<12}{parts}".rstrip()
+
+
+def _calls(found: Mapping[str, Any]) -> Iterator[str]:
+    whole = found["time_us"] or 1.0
+    yield "The calls that cost most"
+    yield (f"  {'':<52}{'size':>11}{'on path':>9}{'of the path':>18}{'sharing':>10}{'exposed':>10}")
+    shown = [
+        one for one in found["calls"] if max(one["path_us"], one["exposed_us"]) > LEAST * whole
+    ]
+    for one in shown[:CALLS]:
+        name = f"{one['kind']} {one['collective']} ({one['name']}, {one['phase']})"
+        yield (
+            f"  {name:<52}{format_size(one['size_bytes']):>11}{one['on_path']:>7} x"
+            f"{time(one['path_us']):>11}{one['path_us'] / whole:>7.1%}"
+            f"{time(one['sharing_us']):>10}{time(one['exposed_us']):>10}"
+        )
+    if not shown:
+        yield "  none takes a thousandth of the step"
+
+
+def _step_answers(found: Mapping[str, Any]) -> Iterator[str]:
+    now = found["time_us"]
+    yield "What would change it"
+    yield f"  {'':<28}{'10 % faster':>22}{'free':>22}"
+    for one in found["answers"]:
+        parts = [_step_answer(one[key], now) for key in ("faster_10pct_us", "free_us")]
+        yield f"  {one['what']:<28}" + "".join(f"{part:>22}" for part in parts)
+
+
+def _step_answer(us: float | None, now: float) -> str:
+    return "" if us is None else f"{time(us)} ({(us / now - 1) if now else 0.0:+.1%})"
+
+
+def _step_path(found: Mapping[str, Any]) -> Iterator[str]:
+    hops = found["path"]
+    yield "The critical path, first to last"
+    left_out = len(hops) - HOPS
+    for number, hop in enumerate(hops):
+        if left_out > 0 and number == HOPS // 2:
+            yield f"  ... {left_out} more"
+        if left_out > 0 and HOPS // 2 <= number < len(hops) - HOPS // 2:
+            continue
+        spent = hop["end_us"] - hop["begin_us"]
+        share = hop["communicating_us"] / spent if spent else 0.0
+        note = f"{share:.0%} communicating" if 0 < share < 0.995 else ""
+        yield (
+            f"  {time(hop['begin_us']):>10} {time(spent):>10}  {hop['what']:<30}"
+            f" rank {hop['rank']:<6}{note}".rstrip()
+        )
+
+
+def as_csv(found: Mapping[str, Any]) -> str:
+    """Every value in a line of its own: section, name, quantity, value."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["section", "name", "quantity", "value"])
+    writer.writerow(["total", "step", "time_us", repr(found["time_us"])])
+    for cause, spent in found["causes_us"].items():
+        writer.writerow(["cause", cause, "us", repr(spent)])
+    for one in found["gpus_us"]:
+        for name, value in one.items():
+            if name != "gpus":
+                writer.writerow(["gpus", one["gpus"], f"{name} us", repr(value)])
+    for one in found["calls"]:
+        words = (one["kind"], one["collective"], one["name"], one["phase"], one["size_bytes"])
+        for name in ("ranks", "on_path", "path_us", "sharing_us", "exposed_us"):
+            writer.writerow(["call", " ".join(map(str, words)), name, one[name]])
+    for one in found["answers"]:
+        for name in ("faster_10pct_us", "free_us"):
+            if one[name] is not None:
+                writer.writerow(["answer", one["what"], name, repr(one[name])])
+    for number, hop in enumerate(found["path"]):
+        for name in ("rank", "begin_us", "end_us", "communicating_us"):
+            writer.writerow(["path", f"{number} {hop['what']}", name, hop[name]])
+    return text.getvalue()
+
+
+# **** Explain ****
+# `netsim explain`: why something takes as long as it does, or (`--state`) how it works.
+
 
 USUAL_SIZE = "64M"
 

@@ -1,15 +1,30 @@
 """Files that people name on the command line: what they are, and whether they are sound."""
 
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated, Literal
 
-from netsim.cli.topo.columns import plural
-from netsim.cli.topo.foreign import is_foreign
-from netsim.cli.topo.options import Options
-from netsim.cli.topo.subject import Subject, find_subject
-from netsim.errors import InputError
-from netsim.runs import checked_cells, find_scenario, load_source, notes_of
-from netsim.scenario.unused import unused_keys
+import typer
+
+from netsim.base.constants import TABLE, Constant
+from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import preset_folder, preset_names
+from netsim.base.startup import MODEL_VERSION, __version__
+from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
+from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
+from netsim.cli.topo_text import plural
+from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
+from netsim.scenario.cells import unused_keys
+from netsim.scenario.models import Scenario
 from netsim.topology.load import load_machine
+from netsim.topology.machine import Machine
+from netsim.yamlio.models import Model
 
 OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and nothing to run
 
@@ -17,11 +32,11 @@ OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and
 def check_file(path: Path) -> str:
     """Validate one file as whatever it is; the text says what was found."""
     if path.suffix and path.is_file() and is_foreign(path):
-        return _described(find_subject(path.as_posix(), Options()))
+        return _described(find_subject(path.as_posix(), TopologyOptions()))
     path = find_scenario(path.as_posix()).path
     source = load_source(path)
     if "cluster" in source.data and set(source.data) <= OF_CLUSTER:
-        found = _described(find_subject(path.as_posix(), Options()))
+        found = _described(find_subject(path.as_posix(), TopologyOptions()))
         return f"{found} (no workload: for netsim topo, or to complete)"
     if "workload" in source.data or "cluster" in source.data:
         cells = checked_cells(source)
@@ -44,3 +59,159 @@ def _described(subject: Subject) -> str:
     if subject.cluster is None:
         return f"a graph with {gpus}"
     return f"a cluster of {plural(subject.hosts, 'host')} with {gpus}"
+
+
+# **** Check ****
+# `netsim check`: validate scenario and topology files without running them.
+
+
+Files = Annotated[list[Path], typer.Argument(help="Scenario or topology files.", metavar="FILE…")]
+
+
+def check(files: Files) -> None:
+    """Check every file; print what is wrong with each, or that it is fine."""
+    failed = False
+    for file in files:
+        try:
+            typer.echo(f"{file}: {check_file(file)}")
+        except NetsimError as error:
+            failed = True
+            typer.echo(str(error), err=True)
+    if failed:
+        raise typer.Exit(2)
+
+
+# **** Schema ****
+# `netsim schema`: the JSON Schema of scenario and machine files, for editors and checks.
+
+
+SCHEMAS: dict[str, type[Model]] = {"scenario": Scenario, "machine": Machine}
+
+
+def schema(
+    kind: Annotated[
+        Literal["scenario", "machine"], typer.Argument(help="Which files.")
+    ] = "scenario",
+) -> None:
+    """Print the JSON Schema of KIND files."""
+    schema = SCHEMAS[kind].model_json_schema(by_alias=True)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    typer.echo(json.dumps(schema, indent=2))
+
+
+# **** Merge ****
+# `netsim merge`: the results of the parts of a sweep, put together.
+
+
+def merge(
+    parts: Annotated[
+        list[Path], typer.Argument(help="Folders that run --shard i/n wrote.", metavar="DIR…")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for the whole.", metavar="DIR")
+    ] = None,
+) -> None:
+    """Put together the results of the parts of a sweep."""
+    manifest = {**read_manifest(parts[0]), "shard": None}
+    scenario = str(manifest.pop("scenario"))
+    folder = output or Path("reports") / scenario
+    if any(part.resolve() == folder.resolve() for part in parts):
+        raise InputError(f"{folder}: is one of the parts", hint="choose another with -o")
+    whole = {**manifest, "scenario": scenario}
+    with open_folder(folder, scenario, resume=False, about=manifest) as results:
+        merge_into(results, parts, whole)
+        rows = rows_in_order(results.finished, whole)
+        path = results.write_results(rows, whole["axes"])
+    failed = sum(row.status != "ok" for row in rows)
+    note = f", {failed} of them failed" if failed else ""
+    typer.echo(f"{path}: {len(rows)} rows of {len(parts)} parts{note}")
+
+
+# **** Doctor ****
+# `netsim doctor`: versions, extras and folders, for whoever has to find out why not; and the
+# constants, for whoever asks where a figure is from.
+
+
+HEADER = ("constant", "value", "unit", "belongs to", "origin")
+UNITS = {"s": (1e6, "us"), "bytes/s": (1e-9, "GB/s"), "bytes": (1, "B"), "1": (1, "")}
+EXTRAS = {
+    "dask": ("dask", "distributed", "dask_jobqueue"),
+    "optimize": ("optuna",),
+    "parquet": ("pyarrow",),
+    "infragraph": ("infragraph",),
+}
+
+
+def doctor(
+    constants: Annotated[
+        bool,
+        typer.Option(
+            "--constants",
+            help="Show the constants of execution, launches and transports, each with its origin.",
+        ),
+    ] = False,
+) -> None:
+    """Print what netsim runs on, and what it finds; or the constants that it computes with."""
+    if constants:
+        for line in constant_lines():
+            typer.echo(line)
+        return
+    typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
+    typer.echo(f"Python {platform.python_version()}, {sys.executable}")
+    typer.echo(f"{platform.platform()}, {os.cpu_count()} cores")
+    for name in _required():
+        typer.echo(f"  {name:<12} {_version(name)}")
+    offered = metadata("netsim").get_all("Provides-Extra") or []
+    for extra, modules in ((name, EXTRAS[name]) for name in offered if name in EXTRAS):
+        missing = [module for module in modules if find_spec(module) is None]
+        state = "found" if not missing else f"not installed (pip install 'netsim[{extra}]')"
+        typer.echo(f"extra {extra:<9} {state}")
+    for kind in ("topologies", "scenarios"):
+        typer.echo(f"{kind:<12} {len(preset_names(kind))} presets in {preset_folder(kind)}")
+
+
+def constant_lines() -> Iterator[str]:
+    """Every constant with its value, what it belongs to and its origin; then how many there are."""
+    lines = [HEADER, *map(_cells, TABLE.values())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    for *cells, origin in lines:
+        padded = (f"{text:<{width}}" for text, width in zip(cells, widths, strict=True))
+        yield "  ".join((*padded, origin))
+    fitted = sum(one.fitted is not None for one in TABLE.values())
+    assumed = sum(one.assumed for one in TABLE.values())
+    yield (
+        f"{len(TABLE)} constants: {fitted} fitted, {len(TABLE) - fitted} given, {assumed} of these "
+        "assumed or taken over"
+    )
+
+
+def _cells(one: Constant) -> tuple[str, ...]:
+    """A constant in the columns of the table, in the unit that people say it in."""
+    scale, unit = UNITS[one.unit]
+    return one.id, f"{one.value * scale:.6g}", unit, one.belongs, _origin(one)
+
+
+def _origin(one: Constant) -> str:
+    if one.fitted is None:
+        return f"given: {one.given}"
+    name = one.fitted.estimator.rpartition(":")[2]
+    return f"fitted to {', '.join(one.fitted.runs)} ({name}): {one.fitted.evidence}"
+
+
+def _required() -> list[str]:
+    """Names of the packages that netsim depends on."""
+    found = []
+    for requirement in requires("netsim") or []:
+        if "extra ==" not in requirement:
+            name = requirement
+            for mark in "<>=!~;[ ":
+                name = name.partition(mark)[0]
+            found.append(name)
+    return sorted(found)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"

@@ -6,25 +6,33 @@ from typing import Annotated, Any
 
 import typer
 
-from netsim.cli.arguments import ScenarioName, Settings
-from netsim.cli.bar import bar_over
-from netsim.cli.expect_tuner import write_tuner
-from netsim.cli.sweep_text import named, refuse_invalid
-from netsim.cli.workers import Dask, Jobs, SkipInvalid, workers
-from netsim.errors import InputError, suggest
-from netsim.files import write_text
-from netsim.prepared import prepare
-from netsim.results import csv_text, open_folder
-from netsim.results.folder import check_writable
-from netsim.runs import find_scenario, load_source
-from netsim.scenario.axes import SEED
+from netsim.base.errors import InputError, suggest
+from netsim.base.files import write_text
+from netsim.cell.answer import find_scenario, load_source
+from netsim.cell.prepare import prepare
+from netsim.cli.expect import write_tuner
+from netsim.cli.questions import ScenarioName, Settings
+from netsim.cli.run import named, refuse_invalid
+from netsim.cli.shown import Dask, Jobs, SkipInvalid, bar_over, workers
+from netsim.results.folder import check_writable, open_folder
+from netsim.results.row import csv_text
 from netsim.scenario.cells import Expansion, expand_all
-from netsim.sweep.bills import check_prices
-from netsim.sweep.constraints import FIGURES, PRICED, constraints_of, nearest_misses
-from netsim.sweep.manifest import about
-from netsim.sweep.search import OBJECTIVES, Choice, Search, Trial, best_of, trials
-from netsim.training.details import OF_MODEL
-from netsim.yamlio.dump import dump
+from netsim.scenario.sweep import SEED
+from netsim.sweep.search import (
+    FIGURES,
+    OBJECTIVES,
+    PRICED,
+    Choice,
+    Search,
+    Trial,
+    best_of,
+    constraints_of,
+    nearest_misses,
+    trials,
+)
+from netsim.sweep.summary import about, check_prices
+from netsim.training.run import OF_MODEL
+from netsim.yamlio.read import dump
 
 BEST = "best.yaml"
 

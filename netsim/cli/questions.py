@@ -1,17 +1,202 @@
-"""The question of verbs that take a scenario, or a topology and a collective as `expect` does."""
+"""The question that `netsim expect` asks: a scenario made of a topology and options, no file.
 
+Errors about an option name the option; those about a topology file its line.
+"""
+
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from netsim.answers import AnyPrepared, prepare_any
-from netsim.cli.expect_question import Given, asked
-from netsim.errors import InputError
-from netsim.runs import find_scenario, load_source, notes_of
+from netsim.base.errors import InputError, NetsimError, ScenarioError
+from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
+from netsim.base.units import UnitError, parse_cli_size, parse_cli_sizes
+from netsim.cell.answer import (
+    AnyPrepared,
+    checked_cells,
+    find_scenario,
+    load_source,
+    notes_of,
+    prepare_any,
+)
+from netsim.cell.prepare import Prepared, prepare
+from netsim.measured.compare import prepared_for
+from netsim.measured.index import (
+    Proposal,
+    check_ranks,
+    contradictions,
+    machine_named,
+    proposal_of,
+    version_of,
+)
+from netsim.measured.logs import LogRun
+from netsim.nccl import environment
 from netsim.scenario.cells import Cell, expand
-from netsim.simulate import prepare
+from netsim.scenario.models import node_count
+from netsim.scenario.training import Training
+from netsim.topology.config import loaded
+from netsim.topology.foreign.formats import read_foreign
+from netsim.topology.load import FOLDER, load_machine
+from netsim.topology.machine import Machine
+from netsim.training.recorded.kineto import Profile
+from netsim.yamlio.models import apply_overrides, override
+from netsim.yamlio.read import Source, read_source
+
+FLAGS = {
+    "nodes": "cluster.nodes",
+    "gpus_per_node": "cluster.gpus_per_node",
+    "nic": "cluster.nic",
+    "nics_per_node": "cluster.nics_per_node",
+    "algo": "workload.algorithm",
+    "proto": "workload.protocol",
+    "dtype": "workload.dtype",
+    "launch": "launch",
+    "nccl": "nccl.version",
+    "tuner": "nccl.tuner",
+    "graph": "nccl.graph",
+}
+FOREIGN = (".xml", ".json", ".txt")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The scenario, and what the user should be told about how it was read."""
+
+    source: Source
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """Options of the command line as they were written; None where nothing was."""
+
+    flags: dict[str, Any]
+    sizes: str = "8:8G:2"
+    fabric: str | None = None
+    transport: str | None = None
+    variables: Sequence[str] = ()
+    process_variables: bool = False
+    settings: Sequence[str] = ()
+
+
+def asked(topology: str, collective: str, given: Given) -> Asked:
+    """The scenario of a topology, a collective and options."""
+    source, notes = _cluster(topology, given)
+    origins = dict(source.origins)
+    work = {"collective": collective, "sizes": _sizes(given.sizes)}
+    origins[("workload",)] = f"{topology} {collective}"
+    origins[("workload", "sizes")] = f"--sizes {given.sizes}"
+    data: dict[str, Any] = {**source.data, "workload": work}
+    variables, warnings = _variables(given)
+    if variables:
+        data["nccl"] = {"env": {name: value for name, value, _ in variables}}
+        origins.update({("nccl", "env", name): origin for name, _, origin in variables})
+    source = replace(source, data=data, origins=origins)
+    for name, key in FLAGS.items():
+        value = given.flags.get(name)
+        if value is not None:
+            source = override(source, key, value, f"--{name.replace('_', '-')} {value}")
+    source = apply_overrides(_with_fabric(source, given), given.settings)
+    if "sweep" in source.data:
+        raise InputError("expect answers one question; a sweep is for netsim run")
+    return Asked(source, (*notes, *warnings))
+
+
+def one_size(text: str, flag: str) -> int:
+    """A size given to a flag."""
+    try:
+        return parse_cli_size(text)
+    except UnitError as error:
+        raise InputError(f"{flag} {text}: {error}") from None
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        return parse_cli_sizes(text)
+    except UnitError as error:
+        raise InputError(f"--sizes {text}: {error}") from None
+
+
+def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
+    """The cluster section that a machine, a scenario or a foreign file stands for."""
+    path = Path(name)
+    if path.is_file() or is_path(name) or path.suffix in FOREIGN:
+        if path.suffix not in SUFFIXES:
+            return _foreign(path)
+        preset = Preset(path.stem, path)
+    else:
+        preset = find_preset(FOLDER, name, "machine")
+    notes = (preset.note,) if preset.note else ()
+    source = read_source(preset.path)
+    if "cluster" in source.data:
+        return replace(source, data={"cluster": source.data["cluster"]}), notes
+    if "gpu" in source.data:
+        place = name if preset.path.stem == name else str(preset.path)
+        return Source(name, {"cluster": {"machine": place}}), notes
+    raise InputError(f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster)")
+
+
+def _foreign(path: Path) -> tuple[Source, tuple[str, ...]]:
+    """NCCL's XML as a machine."""
+    if not path.exists():
+        raise ScenarioError("no such file", source=path.as_posix())
+    found = read_foreign(path)
+    if not isinstance(found, Machine):
+        raise InputError(f"{path}: a network without machines, which NCCL's rules cannot read")
+    note = f"assumed from the compute capability: {found.gpu.model}"
+    return Source(path.as_posix(), {"cluster": {"machine": found}}), (note,)
+
+
+def _with_fabric(source: Source, given: Given) -> Source:
+    """The source with the fabric and transport of the options."""
+    section = source.data.get("cluster")
+    fabric = section.get("fabric") if isinstance(section, dict) else None
+    known = dict(fabric) if isinstance(fabric, dict) else {}
+    if given.fabric is not None and known.get("kind") != given.fabric:
+        known = {"kind": given.fabric}
+        source = override(source, "cluster.fabric", known, f"--fabric {given.fabric}")
+    if given.transport is None:
+        return source
+    if not known:
+        known = {"kind": _usual_fabric(section or {})}
+        source = override(source, "cluster.fabric", known, "the usual fabric")
+    origin = f"--transport {given.transport}"
+    return override(source, "cluster.fabric.transport", given.transport, origin)
+
+
+def _usual_fabric(section: dict[str, Any]) -> str:
+    """Rail-optimized where hosts have several NICs, as clusters have without any fabric given."""
+    try:
+        nics = loaded(section["machine"]).machine.nics
+    except (KeyError, NetsimError):
+        return "rail-optimized"
+    count = section.get("nics_per_node")
+    several = nics is not None and (count if isinstance(count, int) else nics.count) > 1
+    return "rail-optimized" if several else "single-switch"
+
+
+def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
+    """NCCL's variables as (name, value, origin), and warnings about those of the process."""
+    found: dict[str, tuple[str, str, str]] = {}
+    warnings: tuple[str, ...] = ()
+    if given.process_variables:
+        known, unknown = environment.known_and_unknown(os.environ)
+        found = {name: (name, value, f"${name}") for name, value in known.items()}
+        warnings = tuple(f"warning: {text}" for text in unknown)
+    for text in given.variables:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--env {text}: expected NAME=VALUE such as NCCL_ALGO=Ring")
+        found[name.strip()] = (name.strip(), value, f"--env {text}")
+    return list(found.values()), warnings
+
+
+# **** Questions ****
+# The question of verbs that take a scenario, or a topology and a collective as `expect` does.
+
 
 Text = str | None
 Subject = Annotated[
@@ -83,3 +268,184 @@ def cell_of(subject: str, options: Options) -> tuple[Cell, list[str]]:
 
 def _where(cell: Cell) -> str:
     return ", ".join(f"{axis}={value}" for axis, value in cell.axes.items())
+
+
+# **** Logs question ****
+# The scenario that a log is held against: options and files as given, the rest as the log says.
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the command line says: a topology or a scenario, or neither, and options."""
+
+    topology: str | None
+    scenario: str | None
+    given: Given
+
+
+def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...]]:
+    """The scenario for a run, and what was taken from the log."""
+    if question.scenario is not None:
+        found = find_scenario(question.scenario)
+        source = load_source(found.path, question.given.settings)
+        if "sweep" in source.data:
+            raise InputError(f"{found.path}: a log is held against one cell, not a sweep")
+        return source, ()
+    said = proposal_of(run)
+    notes: list[str] = []
+    topology = question.topology
+    if topology is None:
+        if said.machine is None:
+            raise InputError(
+                f"{run.file}: the log does not say on what it ran", hint="give --topology"
+            )
+        topology = said.machine
+        notes.append(f"taken from the log: {topology} ({run.gpu_name})")
+    given = _completed(question.given, said, topology, notes, run.file)
+    answer = asked(topology, run.collective, given)
+    return answer.source, (*notes, *answer.notes)
+
+
+def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Prepared:
+    """The scenario prepared for a run that fits it; what the user should know of both is told."""
+    prepared = prepared_for(source, run)
+    scenario = prepared.cell.scenario
+    hosts = node_count(scenario.cluster)
+    check_ranks(run, len(prepared.gpus), hosts)
+    asides = [*notes, *run.notes, *contradictions(run, scenario.launch_costs().style, hosts)]
+    asides += [f"not used: {problem}" for problem in run.problems]
+    for note in dict.fromkeys(asides):
+        typer.echo(f"{run.file}: {note}", err=True)
+    return prepared
+
+
+def _completed(given: Given, said: Proposal, topology: str, notes: list[str], file: str) -> Given:
+    """The options, and what the log says where they say nothing."""
+    flags = dict(given.flags)
+    counts = _counts_of_logs(flags, said, topology, file)
+    known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
+    for name, value in known.items():
+        if value is not None and flags.get(name) is None:
+            flags[name] = value
+            notes.append(f"taken from the log: {name.replace('_', ' ')} {value}")
+    named = {text.partition("=")[0] for text in given.variables}
+    more = [f"{name}={value}" for name, value in said.variables if name not in named]
+    notes += [f"taken from the log: {text}" for text in more]
+    return replace(given, flags=flags, variables=(*given.variables, *more))
+
+
+def _counts_of_logs(
+    flags: dict[str, object], said: Proposal, topology: str, file: str
+) -> dict[str, int | None]:
+    """Hosts and GPUs of each, from ranks and hosts of the log."""
+    if said.ranks is None or said.ranks[0] != said.ranks[1] or Path(topology).suffix:
+        return {}
+    try:
+        machine = load_machine(topology)
+    except NetsimError:
+        return {}
+    ranks, gpus = said.ranks[0], flags.get("gpus_per_node")
+    nodes = flags.get("nodes") or said.hosts
+    if isinstance(nodes, int) and ranks % nodes == 0:
+        if gpus is None and ranks // nodes > machine.gpu.count:
+            said_hosts = f"{nodes} host{'s' * (nodes > 1)}"
+            raise InputError(
+                f"{file}: the log has {ranks} ranks on {said_hosts}, "
+                f"{topology} has {machine.gpu.count} GPUs",
+                hint="give --nodes, or another --topology",
+            )
+        return {"nodes": nodes, "gpus_per_node": ranks // nodes}
+    each = gpus if isinstance(gpus, int) else min(machine.gpu.count, ranks)
+    if ranks % each:
+        return {}
+    return {"nodes": ranks // each, "gpus_per_node": each}
+
+
+# **** Trace question ****
+# The scenario that a profiler trace is held against: as given, the rest as the trace says.
+
+
+NOT_FOR_TRACES = {
+    "algo": "--env NCCL_ALGO=…",
+    "proto": "--env NCCL_PROTO=…",
+}
+
+
+def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cell, tuple[str, ...]]:
+    """The cell for a trace, and what was taken from it.
+
+    A scenario with a model is simulated as it is; of any other, the trace takes the workload.
+    """
+    for name, instead in NOT_FOR_TRACES.items():
+        if question.given.flags.get(name) is not None:
+            raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")
+    if question.scenario is not None:
+        found = find_scenario(question.scenario)
+        source = apply_overrides(load_source(found.path), question.given.settings)
+        if "sweep" in source.data:
+            raise InputError(f"{found.path}: a trace is held against one cell, not a sweep")
+        first = checked_cells(source)[0]
+        if isinstance(first.scenario.workload, Training):
+            return first, ()
+        return checked_cells(_with_trace(source, path))[0], ()
+    source, notes = _of_topology(question, path, profile)
+    return checked_cells(_with_trace(source, path))[0], notes
+
+
+def _with_trace(source: Source, path: Path) -> Source:
+    return override(source, "workload", {"trace": str(path)}, str(path))
+
+
+def _of_topology(
+    question: Question, path: Path, profile: Profile
+) -> tuple[Source, tuple[str, ...]]:
+    notes: list[str] = []
+    topology, flags = question.topology, dict(question.given.flags)
+    if topology is None:
+        topology = machine_named(profile.gpu, min(profile.world, 8))
+        if topology is None:
+            gpu = f" ({profile.gpu})" if profile.gpu else ""
+            raise InputError(
+                f"{path}: the trace does not say on what it ran{gpu}", hint="give --topology"
+            )
+        notes.append(f"taken from the trace: {topology} ({profile.gpu})")
+    known: dict[str, str | int] = dict(_counts_of_trace(flags, topology, profile.world))
+    if profile.nccl and flags.get("nccl") is None:
+        version, note = version_of(profile.nccl)
+        known["nccl"] = str(version)
+        notes += [note] * bool(note)
+    for name, value in known.items():
+        if flags.get(name) is None:
+            flags[name] = value
+            notes.append(f"taken from the trace: {name.replace('_', ' ')} {value}")
+    answer = asked(topology, "all_reduce", replace(question.given, flags=flags))
+    return answer.source, (*notes, *answer.notes)
+
+
+def _counts_of_trace(flags: dict[str, object], topology: str, world: int) -> dict[str, int]:
+    """Hosts and GPUs of each for so many ranks."""
+    if Path(topology).suffix:
+        return {}
+    try:
+        most = load_machine(topology).gpu.count
+    except NetsimError:
+        return {}
+    each = flags.get("gpus_per_node") or min(most, world)
+    nodes = flags.get("nodes") or (world // each if isinstance(each, int) else 1)
+    if not isinstance(nodes, int) or nodes < 1 or world % nodes:
+        return {}
+    return {"nodes": nodes, "gpus_per_node": world // nodes}
+
+
+# **** Arguments ****
+# Arguments that several verbs take, each with its help text once.
+
+
+ScenarioName = Annotated[
+    str,
+    typer.Argument(help="A scenario file, or the name of a preset.", metavar="SCENARIO"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE"),
+]

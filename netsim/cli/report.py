@@ -7,29 +7,30 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from netsim.answers import prepare_any
-from netsim.errors import InputError, NetsimError
-from netsim.explained import explained_run
-from netsim.plots.lines import read_all
-from netsim.plots.sweeps import at_largest
-from netsim.plots.topology import plot_topology
-from netsim.prepared import Prepared
-from netsim.report import Extra, write_report
-from netsim.report.build import PICTURES
-from netsim.results.folder import RESULTS
-from netsim.results.merged import read_manifest
-from netsim.scenario.cells import Cell, expand_all
-from netsim.scenario.settings import with_settings
-from netsim.topology.build import build_cluster
-from netsim.trace import write_links
-from netsim.yamlio.source import parse_source
+from netsim.base.errors import InputError, NetsimError
+from netsim.cell.answer import explained_run, prepare_any
+from netsim.cell.prepare import Prepared
+from netsim.cli.traces import LOAD, ROWS, TRACE
+from netsim.plots.explanation import plot_breakdown
+from netsim.plots.results import at_largest, plot_results
+from netsim.plots.sizes import read_all
+from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
+from netsim.plots.topology.draw import plot_topology
+from netsim.report.report import PICTURES, Extra, write_report
+from netsim.results.folder import BREAKDOWN, RESULTS, read_manifest
+from netsim.scenario.cells import Cell, expand_all, with_settings
+from netsim.scenario.models import Workload, line_rate
+from netsim.topology.cluster import build_cluster
+from netsim.trace.tables import write_links
+from netsim.training import run
+from netsim.yamlio.read import parse_source
 
 MOST_ROWS = 1_000_000  # rows simulated again to confirm sensitivities: a report should be quick
 LARGEST = 200_000  # rows of an operation that is explained
 COSTS = "costs.csv"
 
 
-def command(
+def report(
     folder: Annotated[Path, typer.Argument(help="Results of netsim run.", metavar="DIR")],
     explain: Annotated[
         bool, typer.Option(help="Simulate the base line and the best cell again, to explain them.")
@@ -39,7 +40,7 @@ def command(
     typer.echo(f"wrote {make_report(folder, explain=explain)}", err=True)
 
 
-def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+def write_report_of_run(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Write the report of a run that asks for it."""
     del cells, engine
     return [str(make_report(folder))]
@@ -139,3 +140,79 @@ def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
         if cell.id == wanted:
             return cell
     raise InputError("its machine or topology files have changed since the run")
+
+
+# **** Plot ****
+# `netsim plot`: redraw the plots of results, or of a trace, from their files alone.
+
+
+def plot(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="results.csv files (drawn together), or folders.", metavar="RESULTS…"),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for the plots.", metavar="DIR")
+    ] = None,
+) -> None:
+    """Redraw plots from RESULTS."""
+    results, traces, loads = _sorted(files)
+    folder = output or (files[0] if files[0].is_dir() else files[0].parent)
+    written = plot_results(results, folder) if results else []
+    for trace, place in _places(traces, folder):
+        written += plot_timeline(trace, place)
+    for load, place in _places(loads, folder):
+        written += plot_links(load, place)
+    for path in written:
+        typer.echo(f"wrote {path}", err=True)
+
+
+def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
+    """Where the pictures of each file go: of several, each has a folder of its own."""
+    if len(files) < 2:
+        return [(file, folder) for file in files]
+    taken: dict[str, int] = {}
+    places = []
+    for file in files:
+        name = file.resolve().parent.name
+        taken[name] = taken.get(name, 0) + 1
+        places.append((file, folder / (name if taken[name] == 1 else f"{name}-{taken[name]}")))
+    return places
+
+
+def _sorted(files: list[Path]) -> tuple[list[Path], list[Path], list[Path]]:
+    """Results, traces and link loads among the files named and in the folders named."""
+    found: dict[str, list[Path]] = {RESULTS: [], ROWS: [], LOAD: []}
+    for file in files:
+        if file.is_dir():
+            inside = [file / name for name in found if (file / name).is_file()]
+            if not inside:
+                raise InputError(f"{file}: holds no {RESULTS}, {ROWS} or {LOAD}")
+            for path in inside:
+                found[path.name].append(path)
+        else:
+            found[file.name if file.name in (ROWS, LOAD) else RESULTS].append(file)
+    return found[RESULTS], found[ROWS], found[LOAD]
+
+
+# **** Pictures ****
+# The pictures of a run, drawn from the files that it wrote.
+
+
+def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """Draw results, and timeline and links where there is a trace."""
+    del engine
+    rates = {line_rate(cell.scenario.cluster) for cell in cells}
+    rate = rates.pop() if len(rates) == 1 else None
+    files = plot_results([folder / RESULTS], folder, line_rate=rate)
+    if (folder / BREAKDOWN).exists():
+        files += plot_breakdown(folder / BREAKDOWN, folder)
+    is_step = not isinstance(cells[0].scenario.workload, Workload)
+    if is_step and (folder / TRACE).exists():
+        files += plot_step(folder / TRACE, folder)
+    if is_step and (folder / run.MEMORY_OVER_TIME).exists():
+        files += plot_memory(folder / run.MEMORY_OVER_TIME, folder)
+    if (folder / ROWS).exists():
+        files += plot_timeline(folder / ROWS, folder)
+        files += plot_links(folder / LOAD, folder)
+    return [str(path) for path in files]

@@ -1,39 +1,356 @@
 """`netsim run`: simulate all cells of a scenario and write what was asked for."""
 
-from contextlib import closing
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing as contextlib_closing
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import typer
 
-from netsim.cli.arguments import ScenarioName, Settings
-from netsim.cli.bar import bar_over
-from netsim.cli.outputs import write_outputs
-from netsim.cli.run_text import PRINTERS
-from netsim.cli.sweep_text import after_lines, approximations, refuse_invalid, worst
-from netsim.cli.workers import (
+from netsim.base.errors import InputError, NetsimError
+from netsim.base.units import format_size, format_time
+from netsim.cell.answer import checked, find_scenario, load_source, notes_of
+from netsim.cell.prepare import prepare
+from netsim.cli import shown
+from netsim.cli.questions import ScenarioName, Settings
+from netsim.cli.shown import (
     Dask,
     Jobs,
     Shard,
     SkipInvalid,
     UseCache,
+    bar_over,
     cache,
     part_of,
     shard_of,
     workers,
-)  # fmt: skip
-from netsim.errors import InputError, NetsimError
-from netsim.measured import overlay
-from netsim.results import Row, open_folder
-from netsim.runs import checked, find_scenario, load_source, notes_of
-from netsim.scenario.cells import Cell, Expansion
-from netsim.scenario.unused import unused_keys
-from netsim.sweep import Task, run_tasks, tasks_of
-from netsim.sweep.bills import check_prices, write_costs
-from netsim.sweep.manifest import about
-from netsim.sweep.tasks import engine_for, invalid_row
-from netsim.sweep.written import write_tables
-from netsim.values import dataclass
+)
+from netsim.measured import compare
+from netsim.nccl.facts import AUTO, NCCL_NAMES
+from netsim.results.folder import RESULTS, TIMINGS, open_folder
+from netsim.results.nccl_tests import TestRun, closing, line, opening
+from netsim.results.row import Row, csv_text
+from netsim.scenario.cells import Cell, Expansion, unused_keys
+from netsim.scenario.models import Workload, cluster_label, node_count
+from netsim.scenario.sweep import SEED
+from netsim.scenario.training import Recorded, Training
+from netsim.sweep import summary
+from netsim.sweep.run import CellError, Task, engine_for, invalid_row, run_tasks, tasks_of
+from netsim.sweep.summary import (
+    CLEARLY,
+    about,
+    base_rows,
+    best_row,
+    check_prices,
+    time_of,
+    without_seed,
+    write_costs,
+    write_tables,
+)
+
+# **** Step text ****
+# What `netsim run` prints of training steps: a line a cell.
+
+
+_COLUMNS = (
+    ("step (ms)", "step_time_us", 1e3, 12, 3),
+    ("MFU %", "mfu_pct", 1, 7, 1),
+    ("tokens/s", "tokens_per_s", 1, 11, 0),
+    ("exposed ms", "", 1e3, 11, 3),
+    ("overlap %", "overlap_pct", 1, 10, 1),
+    ("idle ms", "idle_us", 1e3, 10, 3),
+    ("GB/GPU", "memory_GB", 1, 8, 1),
+)
+
+
+class StepTable:
+    """All cells, with the axes that tell them apart."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells, self.axes = cells, list(cells[0].axes)
+        self.begun = False
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        """One cell; before the first, what is run and the names of columns."""
+        del cell
+        if not self.begun:
+            yield from (self._title(), self._header())
+        self.begun = True
+        axes = ", ".join(f"{_short(axis)} {_plain(row.axes.get(axis))}" for axis in self.axes)
+        if row.status != "ok":
+            yield f"# {axes}: {row.error}"
+            return
+        exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
+        values = {**row.details, "": exposed}
+        texts = "".join(
+            f"{values[key] / unit:>{width}.{digits}f}" if key in values else f"{'-':>{width}}"
+            for _, key, unit, width, digits in _COLUMNS
+        )
+        yield f"{texts}  {row.bound_by:<24}  {axes}".rstrip()
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        """What was approximated, once."""
+        words = [one for row in rows for one in row.approximation.split("; ") if one]
+        if words:
+            yield f"# approximated: {'; '.join(dict.fromkeys(words))}"
+
+    def _title(self) -> str:
+        scenario = self.cells[0].scenario
+        work = scenario.workload
+        assert isinstance(work, Training | Recorded)
+        several = f", {len(self.cells)} cells" if len(self.cells) > 1 else ""
+        where = f"{node_count(scenario.cluster)} x {cluster_label(scenario.cluster)}"
+        return f"# a training step of {work.label} on {where}{several}"
+
+    def _header(self) -> str:
+        names = "".join(f"{name:>{width}}" for name, _, _, width, _ in _COLUMNS)
+        axes = ", ".join(map(_short, self.axes))
+        return f"#{names[1:]}  {'bound by':<24}  {axes}".rstrip()
+
+
+def _short(axis: str) -> str:
+    """The last part of a dotted key."""
+    return axis.rpartition(".")[2]
+
+
+def _plain(value: object) -> str:
+    """A value as one writes it in YAML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_plain(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    return str(value)
+
+
+# **** Run text ****
+# What `netsim run` prints: rows as they are finished, or all of them at the end.
+
+
+HELD = (AUTO, *NCCL_NAMES)
+
+
+class Printer(Protocol):
+    """A format: the lines to print when a row is finished, and those at the end."""
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        """What to print for one row."""
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        """What to print when all are there."""
+
+
+class _Table:
+    """netsim's own table, of all cells together."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells, self.axes = cells, list(cells[0].axes)
+        self.begun = False
+        # What NCCL would do can be held against hardware, textbook algorithms cannot.
+        self.validated = any(cell.scenario.collective.algorithm in HELD for cell in cells)
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        if not self.begun:
+            yield from (self._title(), shown.header(self.axes, validated=self.validated))
+        self.begun = True
+        yield shown.line(row, self.axes, validated=self.validated)
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        yield shown.footer(rows)
+
+    def _title(self) -> str:
+        scenario, work = self.cells[0].scenario, self.cells[0].scenario.collective
+        algorithm = "" if "workload.algorithm" in self.axes else f", {work.algorithm}"
+        several = f", {len(self.cells)} cells" if len(self.cells) > 1 else ""
+        return (
+            f"# {work.collective} on {node_count(scenario.cluster)} x "
+            f"{cluster_label(scenario.cluster)}{algorithm}{several}"
+        )
+
+
+class _TestsLog:
+    """A log of nccl-tests: every cell is one run of it."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cell = ""
+        self.run: TestRun | None = None
+        self.rows: list[Row] = []
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        if cell.id != self.cell or self.run is None:
+            yield from self._closing()
+            self.cell, self.run, self.rows = cell.id, shown.run_of(prepare(cell)), []
+            yield opening(self.run)
+        self.rows.append(row)
+        yield line(row, self.run.root)
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        yield from self._closing()
+
+    def _closing(self) -> Iterator[str]:
+        if self.run is not None:
+            yield closing(self.run, self.rows)
+
+
+class _Csv:
+    """results.csv."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.axes = list(cells[0].axes)
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        return iter(())
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        yield csv_text(rows, self.axes).removesuffix("\n")
+
+
+class _Json:
+    """The rows as a list of mappings."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        del cells
+
+    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
+        return iter(())
+
+    def end(self, rows: Sequence[Row]) -> Iterator[str]:
+        yield json.dumps([asdict(row) for row in rows], indent=1)
+
+
+def _table(cells: Sequence[Cell]) -> Printer:
+    """The table of collectives, or that of training steps."""
+    collective = isinstance(cells[0].scenario.workload, Workload)
+    return _Table(cells) if collective else StepTable(cells)
+
+
+def _tests_log(cells: Sequence[Cell]) -> Printer:
+    """nccl-tests times collectives only."""
+    if not isinstance(cells[0].scenario.workload, Workload):
+        raise InputError("--format nccl-tests: a training step is no run of nccl-tests")
+    return _TestsLog(cells)
+
+
+PRINTERS: dict[str, Callable[[Sequence[Cell]], Printer]] = {
+    "table": _table,
+    "nccl-tests": _tests_log,
+    "csv": _Csv,
+    "json": _Json,
+}
+
+
+# **** Sweep text ****
+# What is told about a whole sweep: cells that cannot be, the best one, axes without effect.
+
+
+_MOST = 10
+
+
+def invalid_lines(expansion: Expansion, *, skipped: bool) -> Iterator[str]:
+    """Which points of a sweep cannot be built, and why."""
+    invalid, all_points = expansion.invalid, len(expansion.points)
+    if skipped:
+        yield f"{len(invalid)} of {all_points} cells are left out, which cannot be built:"
+    else:
+        yield (
+            f"{len(invalid)} of {all_points} cells cannot be built "
+            f"(--skip-invalid runs the other {all_points - len(invalid)}):"
+        )
+    for point in invalid[:_MOST]:
+        message = point.error.errors[0].message if skipped else ""
+        yield f"  {named(point.axes)}{f': {message}' if message else ''}"
+    if len(invalid) > _MOST:
+        yield f"  ... and {len(invalid) - _MOST} more"
+
+
+def refuse_invalid(expansion: Expansion, *, skip: bool) -> None:
+    """Say what cannot be built, before anything runs; go on only if asked to."""
+    if not expansion.invalid:
+        return
+    if not skip or not expansion.cells:
+        if len(expansion.points) > len(expansion.invalid):
+            for text in invalid_lines(expansion, skipped=False):
+                typer.echo(text, err=True)
+        expansion.refuse_invalid()
+    for text in invalid_lines(expansion, skipped=True):
+        typer.echo(text, err=True)
+
+
+def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Iterator[str]:
+    """What a sweep showed: the best cell, how it compares, and which axes changed nothing."""
+    cells = expansion.cells
+    if len(cells) < 2:
+        return
+    best = best_row(rows, expansion.sweep.base)
+    if best is not None:
+        where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
+        line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
+        line += " (median over seeds)" if SEED in best.axes else ""
+        base = expansion.sweep.base
+        other = base_rows(rows, base).get((best.cell, best.size_bytes or 0)) if base else None
+        if other is not None and time_of(other) > time_of(best) * CLEARLY:
+            line += f", {time_of(other) / time_of(best):.3g} times as fast as {named(base or {})}"
+        yield line
+    for idle in summary.idle_axes(cells, rows):
+        try:
+            why = summary.reason(idle, engine)
+        except NetsimError as error:
+            why = str(error)
+        yield f"axis {idle.axis} changed nothing: {why}"
+
+
+def approximations(rows: Sequence[Row]) -> Iterator[str]:
+    """How many rows are not simulated in every detail, and how far they may be off."""
+    found = [row for row in rows if row.approximation]
+    if found:
+        most = max(row.approximation_pct or 0.0 for row in found)
+        yield (
+            f"approximated: {len(found)} of {len(rows)} rows, at most {most:.2g} % off "
+            "(approximation, approximation_pct in results.csv)"
+        )
+
+
+def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
+    """What to end with where rows failed: the first error, and how many there were."""
+    if not failures:
+        return None
+    first = failures[0]
+    if len(failures) == 1:
+        return first
+    return CellError(f"{first}\n{len(failures)} of {tasks} rows failed, see results.csv",
+                     first.exit_code)  # fmt: skip
+
+
+def named(axes: Mapping[str, Any]) -> str:
+    """Values of axes in words: `nodes 4, nic 400Gbps`."""
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in axes.items())
+
+
+# **** Outputs ****
+# What a run leaves behind besides rows: a table from the outputs of a scenario to modules.
+# A module is imported when its output is asked for: plots take longer to import than a small run.
+
+
+WRITERS = {
+    "trace": "netsim.cli.traces.write_traces",
+    "chakra": "netsim.cli.traces.write_execution_traces",
+    "plots": "netsim.cli.report.write_pictures",
+    "report": "netsim.cli.report.write_report_of_run",
+}
+
+
+def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """Write what the scenario asks for; every file, with what it leaves out."""
+    wanted = cells[0].scenario.outputs
+    written = [str(folder / RESULTS), str(folder / TIMINGS)]
+    for output, home in WRITERS.items():
+        if output in wanted:
+            module, _, name = home.rpartition(".")
+            written += getattr(import_module(module), name)(cells, folder, engine)
+    return written
+
 
 Format = Literal["table", "nccl-tests", "csv", "json"]
 
@@ -96,7 +413,7 @@ def command(
     check_prices(cells)
     for cell in cells:
         if cell.scenario.measured is not None:
-            overlay.check(cell)
+            compare.check(cell)
     name = cells[0].scenario.name or found.path.stem
     folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
     one = engine_for(tasks_of(cells), engine)
@@ -142,7 +459,7 @@ def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
         if results.failed:
             _tell(f"{results.failed} rows that failed are tried again")
         try:
-            with closing(
+            with contextlib_closing(
                 run_tasks(
                     tasks,
                     results,

@@ -3,26 +3,31 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from netsim.engines import simulate
-from netsim.files import write_text
-from netsim.metrics import gpu_time
-from netsim.program import Program, Timeline, place
+from netsim.base.files import write_text
+from netsim.cell.answer import shown_of
+from netsim.cell.prepare import Prepared, prepare
+from netsim.engines.engine import simulate
+from netsim.metrics.links import gpu_time
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
-from netsim.shown import shown_of
-from netsim.simulate import Prepared, prepare
-from netsim.trace import Operation, write_links, write_links_over_time, write_rows, write_trace
-from netsim.training import memory_time, run, tables, timeline
+from netsim.trace.chrome import write_trace
+from netsim.trace.names import Operation
+from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training import prepare as steps
+from netsim.training import run, timeline
+from netsim.training.prepare import prepare_step
+from netsim.training.recorded.chakra import write_ranks
 
 TRACE = "trace.json.gz"
 ROWS = "trace.csv"
 LINKS = "links.csv"
 LOAD = "links_over_time.csv"
-BREAKDOWN = "breakdown.csv"
+_BREAKDOWN = "breakdown.csv"
 
 
-def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+def write_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Simulate the operation once, from standstill, and write its trace and its links."""
     if not isinstance(cells[0].scenario.workload, Workload):
         return _write_step(cells[0], folder, engine)
@@ -38,10 +43,10 @@ def write(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
         write_links(folder / LINKS, program, done),
         write_links_over_time(folder / LOAD, program, done),
     ]
-    _write_breakdown(folder / BREAKDOWN, cells[0].id, size, program, done)
+    _write_breakdown(folder / _BREAKDOWN, cells[0].id, size, program, done)
     notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
     notes[0] += "".join(f" ({note})" for note in shown.notes)
-    return [*notes, str(folder / BREAKDOWN)]
+    return [*notes, str(folder / _BREAKDOWN)]
 
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
@@ -52,9 +57,9 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
         write_links(folder / LINKS, step.program, step.spans.timeline),
     ]
     notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
-    notes += [str(tables.write_collectives(folder, step)), str(tables.write_memory(folder, step))]
+    notes += [str(run.write_collectives(folder, step)), str(run.write_memory(folder, step))]
     if step.prepared.recorded is None:
-        notes.append(str(memory_time.write_memory_over_time(folder, step)))
+        notes.append(str(run.write_memory_over_time(folder, step)))
     return notes
 
 
@@ -88,3 +93,22 @@ def _write_breakdown(
         times = ",".join(repr(float(column[rank]) * 1e6) for column in columns)
         lines.append(f"{cell},{size},{rank},{gpu},{times}")
     write_text(path, "\n".join(lines) + "\n")
+
+
+# **** Execution traces ****
+# Chakra execution traces of a training step: a file a rank, for other simulators.
+
+
+FOLDER = "chakra"
+
+
+def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """Write the step of the first cell."""
+    del engine
+    cell = cells[0]
+    prepared = prepare_step(cell)
+    name = cell.scenario.name or "step"
+    ranks = range(prepared.setting.grid.size)
+    slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
+    files = write_ranks(folder / FOLDER, name, prepared.tape(), ranks, slow)
+    return [f"{folder / FOLDER} ({len(files) - 1} ranks)"]

@@ -1,18 +1,55 @@
-"""The Collective: what every rank must hold before and after a collective operation.
+"""Ranges of elements that a Collective speaks of: expected, exchanged and kept ones.
 
-Counts and offsets are in elements, sizes in bytes. It follows nccl-tests in what a count means and
-in how input and output alias in place. It knows no algorithm and no schedule.
+Values only; offsets and counts are in elements.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.collectives.ranges import Blocks, Expectation, Kept
-from netsim.errors import InputError, suggest
-from netsim.schedule import IN, OUT, SCRATCH
-from netsim.values import dataclass
+from netsim.base.errors import InputError, suggest
+from netsim.schedule.schedule import IN, MULTICAST, OUT, SCRATCH, SWITCH_REDUCE, TRANSFER, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """An output range that must hold each origin's contribution exactly once, added up.
+
+    Element `offset + k` of the output is the sum over `origins` of their input `origin_offset + k`.
+    """
+
+    offset: int
+    count: int
+    origins: tuple[int, ...]
+    origin_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What each rank (first axis) has for each rank (second axis), and where it lies."""
+
+    count: NDArray[np.int64]
+    in_offset: NDArray[np.int64]
+    out_offset: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Data that is output on the rank whose input it is: out of place it must be copied."""
+
+    rank: NDArray[np.int64]
+    in_offset: NDArray[np.int64]
+    out_offset: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+
+# **** Collective ****
+# The Collective: what every rank must hold before and after a collective operation.
+# Counts and offsets are in elements, sizes in bytes. It follows nccl-tests in what a count means
+# and in how input and output alias in place. It knows no algorithm and no schedule.
+
 
 NAMES = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
@@ -283,3 +320,78 @@ KEPT: dict[str, Callable[[Collective, int], tuple[int, int, int]]] = {
     "sendrecv": _lone,
     "barrier": lambda c, rank: (0, 0, 0),
 }
+
+
+# **** Sizes ****
+# Collectives of a size in bytes, rounded as nccl-tests rounds them.
+
+
+# These share the size among the ranks, in blocks of whole 16 bytes.
+DIVIDED = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
+ALIGNMENT = 16
+
+
+def collective_of(
+    name: str,
+    ranks: int,
+    size_bytes: int,
+    element_bytes: int = 4,
+    *,
+    root: int = 0,
+    in_place: bool = False,
+    matrix: Sequence[Sequence[int]] = (),
+    pairs: Sequence[tuple[int, int]] = (),
+) -> Collective:
+    """The collective that nccl-tests runs when asked for a size; `size_bytes` of it may be less.
+
+    For alltoallv, `matrix` holds whole weights (all equal by default): the busiest rank sends or
+    receives the size.
+    """
+    if size_bytes < 0 or element_bytes < 1 or ranks < 1:
+        got = (size_bytes, element_bytes, ranks)
+        raise CollectiveError("size", f"expected bytes, element bytes and ranks, got {got}")
+    count = size_bytes // element_bytes
+    if name in DIVIDED:
+        step = max(1, ALIGNMENT // element_bytes)
+        count = count // ranks // step * step
+    if name == "alltoallv":
+        matrix, count = scaled(matrix or [[1] * ranks] * ranks, count), 0
+    if name == "barrier":
+        count = 0
+    blocks, ends = tuple(map(tuple, matrix)), tuple((s, d) for s, d in pairs)
+    return Collective(name, ranks, count, element_bytes, root, in_place, blocks, ends)
+
+
+def scaled(weights: Sequence[Sequence[int]], count: int) -> tuple[tuple[int, ...], ...]:
+    """Whole counts in proportion to weights, such that no row or column adds up to more."""
+    rows = [[int(w) for w in row] for row in weights]
+    busiest = max([sum(row) for row in rows] + [sum(column) for column in zip(*rows, strict=False)])
+    if busiest == 0:
+        return tuple(tuple(row) for row in rows)
+    return tuple(tuple(w * count // busiest for w in row) for row in rows)
+
+
+# **** Volume ****
+# volumes: how many bytes every rank sends and receives in a schedule, without local copies.
+
+
+Bytes = NDArray[np.float64]
+
+
+def volumes(schedule: Schedule) -> tuple[Bytes, Bytes]:
+    """The bytes that each rank sends, and those that it receives.
+
+    A multicast leaves its sender once, and an in-switch reduction reaches its receiver once.
+    """
+    kind = schedule.kind
+    nbytes: Bytes = np.multiply(schedule.amount, schedule.style_column("multiplicity"))
+    plain = kind == TRANSFER
+    sent, received = (
+        np.bincount(end[plain], nbytes[plain], schedule.ranks).astype(np.float64)
+        for end in (schedule.src, schedule.dst)
+    )
+    for row in np.flatnonzero((kind == MULTICAST) | (kind == SWITCH_REDUCE)).tolist():
+        sources, targets = schedule.members(row)
+        sent[list(sources)] += nbytes[row]
+        received[list(targets)] += nbytes[row]
+    return sent, received

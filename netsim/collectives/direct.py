@@ -8,8 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
-from netsim.collectives.lanes import Lanes, Rows
-from netsim.schedule import (
+from netsim.collectives.writing import (
+    Ints,
+    Lanes,
+    Part,
+    Rows,
+    ceil_log2,
+    edges,
+    flag,
+    range_parts,
+    rank_of,
+    wrapped,
+)
+from netsim.schedule.schedule import (
     ARRIVED,
     IN,
     IN_ORDER,
@@ -108,3 +119,241 @@ def exchange_and_add(
     lanes.passed(ranks, last, 1)
     lanes.wait(src, sent, IN_ORDER)
     return last
+
+
+# **** Exchange ****
+# All-to-all, with equal or given block sizes: everyone sends every block straight to its rank.
+
+
+DIRECT = Style(src_buffer=IN, dst_buffer=OUT)
+
+
+def linear_shift(collective: Collective) -> Schedule:
+    """In step s everyone sends to the rank s after it, one message after the other."""
+    lanes = Lanes(collective)
+    lanes.keep()
+    shift_blocks(lanes)
+    return lanes.close()
+
+
+def shift_blocks(lanes: Lanes) -> None:
+    """Append the messages of a linear shift."""
+    shift, src = _steps(lanes.ranks)
+    dst = (src + shift) % np.int32(lanes.ranks)
+    _exchange(lanes, src, dst, shift, paired=False)
+
+
+def pairwise(collective: Collective) -> Schedule:
+    """In step s ranks r and r xor s exchange (n a power of two), else r sends to r + s.
+
+    Nobody begins a step before it has received the message of the step before.
+    """
+    lanes = Lanes(collective)
+    lanes.keep()
+    n = collective.ranks
+    shift, src = _steps(n)
+    dst = src ^ shift if n & (n - 1) == 0 else (src + shift) % np.int32(n)
+    _exchange(lanes, src, dst, shift, paired=True)
+    return lanes.close()
+
+
+def _steps(n: int) -> tuple[Rows, Rows]:
+    """The shift 1 … n-1 of each row, and its sender."""
+    shift = np.repeat(np.arange(1, n, dtype=np.int32), n)
+    return shift, np.tile(np.arange(n, dtype=np.int32), n - 1)
+
+
+def _exchange(lanes: Lanes, src: Rows, dst: Rows, shift: Rows, *, paired: bool) -> None:
+    """Row (s-1)·n + r is the message of rank r in step s."""
+    n, blocks = lanes.ranks, lanes.collective.blocks()
+    if n == 1:
+        return
+    place = (blocks.count[src, dst], blocks.in_offset[src, dst], blocks.out_offset[src, dst])
+    pieces = lanes.builder.pieces(*place)
+    del place
+    first = len(lanes.builder)
+    before = np.arange(first - n, first - n + len(src), dtype=np.int32)
+    before[:n] = -1
+    after = [(before, IN_ORDER)]
+    if paired:
+        received = np.empty((n - 1, n), np.int32)
+        steps = np.arange(n - 1)[:, None]
+        received[steps, dst.reshape(n - 1, n)] = np.arange(first, first + len(src)).reshape(
+            n - 1, n
+        )
+        after.append((np.concatenate([np.full(n, -1, np.int32), received[:-1].ravel()]), ARRIVED))
+    rows = lanes.builder.rows(DIRECT, src, dst, pieces, step=shift - 1, after=after)
+    lanes.passed(np.arange(n), rows[-n:], n - 2)
+    last = slice(-n, None) if paired else slice(None)
+    lanes.wait(dst[last], rows[last])
+
+
+# **** Point ****
+# Point to point: the sendrecv ring of nccl-tests, pairs, and a barrier of signals.
+
+
+def sendrecv(collective: Collective) -> Schedule:
+    """Everyone sends its data to the next rank at once, as nccl-tests does."""
+    lanes = Lanes(collective)
+    lanes.keep()
+    n = collective.ranks
+    if n > 1:
+        piece = lanes.builder.pieces(np.full(n, collective.count))
+        part = Part(lanes.builder.style(DIRECT) + np.zeros(n, np.int32), piece)
+        lanes.send(np.arange(n), (np.arange(n) + 1) % n, [part], 0)
+    return lanes.close()
+
+
+def pairs(collective: Collective) -> Schedule:
+    """All pairs at once."""
+    lanes = Lanes(collective)
+    lanes.keep()
+    ends = np.array(collective.pairs, np.int64).reshape(-1, 2)
+    away = ends[:, 0] != ends[:, 1]
+    source, target = (offsets[away] for offsets in collective.pair_offsets())
+    src, dst = ends[away].T
+    piece = lanes.builder.pieces(np.full(len(src), collective.count), source, target)
+    rows = lanes.builder.rows(DIRECT, src, dst, piece)
+    lanes.wait(src, rows, IN_ORDER)
+    lanes.wait(dst, rows, ARRIVED)
+    return lanes.close()
+
+
+def barrier(collective: Collective) -> Schedule:
+    """In round s everyone signals the rank 2^s on (Hensgen, Finkel and Manber, 1988).
+
+    A signal is a message without bytes.
+    """
+    lanes = Lanes(collective)
+    n = collective.ranks
+    ranks, signal = np.arange(n), np.repeat(lanes.builder.pieces(0), n)
+    for s in range(ceil_log2(n)):
+        part = Part(lanes.builder.style(DIRECT) + np.zeros(n, np.int32), signal)
+        lanes.send(ranks, (ranks + (1 << s)) % n, [part], s)
+    return lanes.close()
+
+
+# **** Spread ****
+# Gather and scatter: linear, and along a binomial tree.
+# In the tree, ranks are counted from the root on. In the gather, v = d, 3d, 5d … hand the blocks of
+# their subtree to v - d, for d = 1, 2, 4 …; a scatter runs backwards. In between, blocks lie in
+# SCRATCH at their place in the root's buffer. Messages to the same root share its link.
+
+
+def linear_gather(collective: Collective) -> Schedule:
+    """Everyone sends its block to the root at once."""
+    lanes = Lanes(collective)
+    lanes.keep()
+    others = np.delete(np.arange(collective.ranks), collective.root)
+    block = collective.count
+    piece = lanes.builder.pieces(np.full(len(others), block), 0, others * block)
+    root = np.full(len(others), collective.root)
+    lanes.send(others, root, [Part(lanes.styles(0 * others + IN, OUT), piece)], 0)
+    return lanes.close()
+
+
+def linear_scatter(collective: Collective) -> Schedule:
+    """The root sends everyone its block, one after the other."""
+    lanes = Lanes(collective)
+    lanes.keep()
+    n, root, block = collective.ranks, collective.root, collective.count
+    others = (root + np.arange(1, n)) % n
+    pieces = lanes.builder.pieces(np.full(n - 1, block), others * block, 0)
+    first = len(lanes.builder)
+    before = np.arange(first - 1, first + n - 2)
+    before[:1] = -1
+    style = lanes.style(IN, OUT)
+    rows = lanes.builder.rows(
+        style, root, others, pieces, step=np.arange(n - 1), after=[(before, IN_ORDER)]
+    )
+    lanes.passed(np.full(len(rows[-1:]), root), rows[-1:], max(0, n - 2))
+    lanes.wait(others, rows)
+    return lanes.close()
+
+
+def binomial_gather(collective: Collective) -> Schedule:
+    """Blocks move up the tree, 1, 2, 4 … at a time."""
+    lanes = Lanes(collective)
+    lanes.keep()
+    n, root, block = collective.ranks, collective.root, collective.count
+    for step in range(ceil_log2(n)):
+        distance = 1 << step
+        v = np.arange(distance, n, 2 * distance)
+        rank, to = (v + root) % n, np.where(v == distance, OUT, SCRATCH)
+        own = lanes.builder.pieces(np.full(len(v), block), 0, rank * block)
+        parts = [Part(lanes.styles(IN, to), own)]
+        parts += _rest(lanes, rank, np.minimum(distance, n - v), lanes.styles(SCRATCH, to))
+        lanes.send(rank, (v - distance + root) % n, parts, step)
+    return lanes.close()
+
+
+def binomial_scatter(collective: Collective) -> Schedule:
+    """Blocks move down the tree, half of what is left at a time."""
+    lanes = Lanes(collective)
+    lanes.keep()
+    n, root, block = collective.ranks, collective.root, collective.count
+    for step, s in enumerate(reversed(range(ceil_log2(n)))):
+        distance = 1 << s
+        v = np.arange(0, n - distance, 2 * distance)
+        rank, source = (v + distance + root) % n, np.where(v == 0, IN, SCRATCH)
+        number = np.minimum(distance, n - v - distance)
+        own = lanes.builder.pieces(np.full(len(v), block), rank * block, 0)
+        parts = _rest(lanes, rank, number, lanes.styles(source, SCRATCH))
+        parts += [Part(lanes.styles(source, OUT), own)]
+        lanes.send((v + root) % n, rank, parts, step, blocking=True)
+    return lanes.close()
+
+
+def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[Part]:
+    """The `number` blocks from a rank's on, without its own."""
+    bounds = np.arange(lanes.ranks + 1) * lanes.collective.count
+    return range_parts(lanes, wrapped(rank + 1, number - 1, lanes.ranks), bounds, styles)
+
+
+# **** Server ****
+# Parameter server: everyone pushes its data to a server, which adds up and hands out the sum.
+# With one server its link carries everything, which is what rings and trees were made to avoid;
+# with `sharded`, every rank is the server of a part of the data.
+
+
+def server_all_reduce(collective: Collective, *, root: int = 0, sharded: bool = False) -> Schedule:
+    """Push to the server `root`, or with `sharded` to all ranks as servers; then pull."""
+    lanes, root = Lanes(collective), rank_of("root", root, collective.ranks)
+    lanes.keep()
+    if flag("sharded", sharded):
+        _sharded(lanes)
+    elif collective.ranks > 1:
+        _single(lanes, root)
+    return lanes.close()
+
+
+def _sharded(lanes: Lanes) -> None:
+    n = lanes.ranks
+    bounds = edges(lanes.collective.count, n)
+    sums = exchange_and_add(lanes, bounds[:-1], bounds[:-1], np.diff(bounds))
+    shard = lanes.builder.pieces(np.diff(bounds), bounds[:-1])
+    send_to_all(lanes, Style(), np.tile(shard, n - 1), 2, after=sums)
+
+
+def _single(lanes: Lanes, root: int) -> None:
+    n, count, builder = lanes.ranks, lanes.collective.count, lanes.builder
+    others = (root + np.arange(1, n)) % n
+    slot = np.arange(n - 1) * count
+    push = builder.pieces(np.full(n - 1, count), 0, slot)
+    pushed = builder.rows(Style(src_buffer=IN, dst_buffer=SCRATCH), others, root, push)
+    lanes.passed(others, pushed)
+    first = builder.style(Style(LOCAL_COPY, REDUCE_INPUT, SCRATCH, OUT))
+    style = np.full(n - 1, builder.style(Style(LOCAL_COPY, REDUCE, SCRATCH, OUT)))
+    style[0] = first
+    before = len(builder) + np.arange(-1, n - 2)
+    before[0] = -1
+    add = builder.pieces(np.full(n - 1, count), slot, 0)
+    added = builder.rows(
+        style, root, root, add, step=1, after=[(pushed, ARRIVED), (before, IN_ORDER)]
+    )
+    whole = builder.pieces(count)
+    pulled = builder.rows(
+        Style(), root, others, whole, step=2, after=[(np.repeat(added[-1:], n - 1), IN_ORDER)]
+    )
+    lanes.wait(np.full(n - 1, root), pulled, IN_ORDER, 2)
+    lanes.wait(others, pulled)

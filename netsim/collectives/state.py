@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from netsim.collectives.collective import Collective
-from netsim.collectives.memory import BITS, Memory
-from netsim.collectives.verifier import multiplicities, rows_of
-from netsim.schedule import Schedule
+from netsim.collectives.verify import BITS, Memory, multiplicities, rows_of
+from netsim.schedule.schedule import Schedule
 
 START = -1  # the step of the state before the first row
 NOTHING = "-"

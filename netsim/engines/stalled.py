@@ -5,9 +5,9 @@ from math import inf
 
 import numpy as np
 
-from netsim.arrays import different
-from netsim.errors import StalledError
-from netsim.program import Program
+from netsim.base.arrays import different
+from netsim.base.errors import StalledError
+from netsim.program.program import Program
 
 _MOST = 5  # rows and links that a message names
 

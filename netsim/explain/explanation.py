@@ -6,23 +6,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.explain.neighbours import Sharer, hop_label, sharers
-from netsim.explain.parameters import Case, link_kinds
-from netsim.explain.parts import OWN_RATE, Split, split_path
-from netsim.explain.rates import Loads
-from netsim.explain.slack import slacks
-from netsim.explain.whatif import MOST_ROWS, Advance, Answer, confirmed, what_if
-from netsim.metrics import (
-    GpuTime,
-    bound_by,
-    gpu_time,
-    link_label,
-    link_use,
-    load_over_time,
-    senders,
+from netsim.explain.path import (
+    OWN_RATE,
+    Loads,
+    Sharer,
+    Split,
+    hop_label,
+    sharers,
+    slacks,
+    split_path,
 )
-from netsim.program import Program, Timeline
-from netsim.schedule import KIND_NAMES
+from netsim.explain.what_if import MOST_ROWS, Advance, Answer, Case, confirmed, link_kinds, what_if
+from netsim.metrics.bound import bound_by, link_label
+from netsim.metrics.links import GpuTime, gpu_time, link_use, load_over_time, senders
+from netsim.program.program import Program, Timeline
+from netsim.schedule.schedule import KIND_NAMES
 
 TOP_LINKS = 20
 BINS = 1000

@@ -1,24 +1,583 @@
-"""A calibration: measured runs of one system, the parameters that fit them, the error that is left.
+"""The handful of physical parameters that a calibration may fit, and what each of them changes."""
 
-Of runs with many sizes some are fitted; others, which the fit never sees, tell the error elsewhere.
-What the fit forecasts of a size without it tells the same of few.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from math import exp, log
+from types import TracebackType
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
 
-from netsim.errors import InputError
-from netsim.measured.bands import Error
-from netsim.measured.comparison import few, prepared_for
-from netsim.measured.curve import Measured
-from netsim.measured.fit import Fit, Fitted, fit
-from netsim.measured.log_run import LogRun
-from netsim.measured.parameters import figure, parameters_of
-from netsim.measured.ratios import Ratios, Set
-from netsim.topology.stamped import Figure
-from netsim.yamlio.source import Source
+from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import deaf
+from netsim.cell.prepare import Prepared
+from netsim.measured.compare import (
+    MICRO,
+    Error,
+    Point,
+    by_band,
+    few,
+    prepared_for,
+    simulated_seconds,
+)
+from netsim.measured.logs import LogRun, Measured
+from netsim.nccl.constants import HOST, KERNEL, constant, names_of
+from netsim.topology.machine import TRANSPORTS, USABLE, Figure, Machine, kind_of, written
+from netsim.yamlio.models import override
+from netsim.yamlio.read import Source
+
+# Factors within which a parameter may lie: of rates, of latencies, of messages (where a plugin
+# posts and polls them in software, Slingshot's take ten times those of InfiniBand).
+SURE, LOOSE, FOREIGN = 1.6, 3.0, 10.0
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: the constants that it scales together, each with its usual value.
+
+    A fit moves x, the logarithm of the factor; `low` and `high` bound that factor.
+    """
+
+    name: str
+    usual: Mapping[str, float]
+    low: float
+    high: float
+    only: str = ""  # the protocol or algorithm of the points that it can change; empty: all
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is one of rates or a part of one; else of latencies."""
+        return all(kind_of(name) != "time" for name in self.usual)
+
+    def figures(self, x: float) -> dict[str, float]:
+        """The constants at a factor of exp(x)."""
+        return {name: value * exp(x) for name, value in self.usual.items()}
+
+
+def parameters_of(prepared: Prepared) -> list[Parameter]:
+    """What can be fitted on a system; what its runs do not show is sorted out by the fit."""
+    job = prepared.jobs[0]
+    machine = job.cluster.machine_of(0)
+    found = [
+        Parameter("launch by the host", {"launch.host": HOST}, 1 / LOOSE, LOOSE),
+        Parameter("launch on the GPU", {"launch.kernel": KERNEL}, 1 / LOOSE, LOOSE),
+    ]
+
+    def scaled(name: str, *constants: str, factor: float = LOOSE, only: str = "") -> None:
+        usual = {one: constant(job.mechanism, one) for one in constants if one in known}
+        if usual:
+            found.append(Parameter(name, usual, 1 / factor, factor, only))
+
+    known = names_of(job.mechanism)
+
+    for name in ("LL", "LL128", "Simple"):
+        kind, key = _link_kind(machine), name.casefold()
+        scaled(f"hop of {name}", f"step_cost.{key}", f"{kind}.sync.{key}", only=name)
+        scaled(f"channel rate of {name}", f"rate.{key}", factor=SURE, only=name)
+    if job.comm.nvls_channels and machine.scale_up is not None and machine.scale_up.multicast:
+        scaled("part of NVLink's rate in NVLS", "nvls_efficiency", factor=1.3, only="NVLS")
+        hops = [one for one in known if one.startswith("nvls_") and kind_of(one) == "time"]
+        scaled("hop of NVLS", *hops, only="NVLS")
+        scaled("rate of NVLS's copies", "nvls_copy_rate", factor=SURE, only="NVLS")
+    if job.comm.n_nodes > 1:
+        ways = [f"network.delivery.{key}" for key in ("ll", "ll128", "simple")]
+        scaled("transport latency", "network.notice", *ways, "network.credit", factor=FOREIGN)
+        scaled(
+            "time of a post", "network.post.ll", "network.post.ll128", "network.post.simple",
+            factor=FOREIGN,
+        )  # fmt: skip
+        busy = [one for one in known if one.startswith("network.path.handling.")]
+        if any(constant(job.mechanism, one) for one in busy):
+            scaled("handling of a message", *busy)
+        now = machine.calibration.get(USABLE)
+        transport = job.cluster.transport or TRANSPORTS[machine.transport]
+        usable = transport.usable if now is None else float(now.value)
+        found.append(Parameter("usable part of the NICs' rate", {USABLE: usable}, 0.4, 1 / usable))
+    up = machine.scale_up
+    if up is not None and up.fitted:
+        rate = {"scale_up.link_bandwidth": up.link_bandwidth}
+        found.append(Parameter("rate of a link between GPUs", rate, 0.5, 1.3))
+    if not machine.p2p or up is None:
+        memory = {"cpu.memory_bandwidth": machine.cpu.memory_bandwidth}
+        found.append(Parameter("bandwidth of the hosts' memory", memory, 0.3, 2.5))
+    return found
+
+
+def concerns(parameter: Parameter, algorithm: str, protocol: str) -> bool:
+    """Whether a parameter can change points of an algorithm and protocol at all."""
+    only = parameter.only
+    return not only or only == protocol or (only == "NVLS" and algorithm.startswith("NVLS"))
+
+
+def _link_kind(machine: Machine) -> str:
+    """What joins its GPUs: nvlink, pcie, or shared memory of the host."""
+    if machine.scale_up is not None and machine.scale_up.fitted:
+        return "nvlink"
+    return "pcie" if machine.p2p else "shm"
+
+
+def calibration(figures: Mapping[str, float]) -> dict[str, dict[str, str]]:
+    """Figures as a `calibration` section has them."""
+    return {name: {"value": written(name, value)} for name, value in figures.items()}
+
+
+def figure(name: str, value: float, low: float, high: float) -> Figure:
+    """A fitted figure with its interval."""
+    texts = [written(name, one) for one in (value, low, high)]
+    return Figure(value=texts[0], stamp="calibrated", low=texts[1], high=texts[2])
+
+
+# **** Ratios ****
+# Log ratios of simulated over measured times at any parameters, on several processes.
+# No point is simulated twice with parameters that are alike for it.
+
+
+IMPOSSIBLE = 3.0  # log ratio of what cannot be simulated with some parameters
+LARGE = 8  # ranks from which other processes are worth what it takes to start them
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Set:
+    """A run, the scenario it is held against, and those of its rows that are used."""
+
+    source: Source
+    run: LogRun
+    rows: tuple[Measured, ...]
+
+
+@dataclass
+class MeasuredCells:
+    """The prepared cells of all sets at some parameters; the last ones are remembered."""
+
+    parameters: Sequence[Parameter]
+    sets: Sequence[Set]
+    last: tuple[bytes, list[Prepared]] | None = None
+
+    def at(self, x: Floats) -> list[Prepared]:
+        """The cell of every set."""
+        if self.last is None or self.last[0] != x.tobytes():
+            figures: dict[str, float] = {}
+            for parameter, value in zip(self.parameters, x.tolist(), strict=True):
+                figures |= parameter.figures(value) if value else {}
+            made = calibration(figures)
+            cells = [prepared_for(changed(one.source, made), one.run) for one in self.sets]
+            self.last = (x.tobytes(), cells)
+        return self.last[1]
+
+    def ratio(self, x: Floats, place: int, row: Measured) -> float:
+        """The log ratio of one row of a set."""
+        collective = self.sets[place].run.collective
+        seconds = row.seconds(collective)
+        assert seconds is not None  # readers keep only rows with a time
+        try:
+            return log(simulated_seconds(self.at(x)[place], row, collective) / seconds)
+        except NetsimError:
+            return IMPOSSIBLE
+
+
+Asked = tuple[Floats, int, Measured]  # parameters, the number of a set, one of its rows
+_here: list[MeasuredCells] = []  # of a worker process
+
+
+def _begin(cells: MeasuredCells) -> None:
+    _here[:] = [cells]
+
+
+def _ratio(asked: Asked) -> float:
+    return _here[0].ratio(*asked)
+
+
+@dataclass
+class Ratios:
+    """The log ratios of all points at any parameters.
+
+    with Ratios(parameters, sets, jobs) as ratios: ratios.at([x, y], which)
+    """
+
+    parameters: Sequence[Parameter]
+    sets: Sequence[Set]
+    jobs: int | None = None
+    large: int = LARGE
+    depends: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+    known: dict[tuple[int, bytes], float] = field(default_factory=dict)
+    narrowed: set[int] = field(default_factory=set)
+    pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "Ratios":
+        self.cells = MeasuredCells(self.parameters, self.sets)
+        cells = self.cells.at(np.zeros(len(self.parameters)))
+        self._look(cells)
+        jobs = self.jobs or min(os.cpu_count() or 1, len(self.points))
+        if jobs > 1 and max(len(cell.gpus) for cell in cells) >= self.large:
+            spawn = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
+            fresh = MeasuredCells(self.parameters, self.sets)
+            self.pool = ProcessPoolExecutor(jobs, spawn, _begin, (fresh,))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=error is None, cancel_futures=True)
+
+    @property
+    def points(self) -> list[tuple[int, Measured]]:
+        """The number of its set, and the row, of every point."""
+        return [(n, row) for n, one in enumerate(self.sets) for row in one.rows]
+
+    def _look(self, cells: Sequence[Prepared]) -> None:
+        """Find from what NCCL runs at each point which parameters cannot matter for it."""
+        for number, (place, row) in enumerate(self.points):
+            plan = cells[place].planned(row.size_bytes)
+            assert plan is not None  # checked by whoever calibrates
+            self.depends[number] = np.array(
+                [concerns(one, plan.algorithm, plan.protocol) for one in self.parameters]
+            )
+
+    def at(self, places: Sequence[Floats], which: Sequence[int]) -> list[Floats]:
+        """The log ratios of some points at some places."""
+        missing: dict[tuple[int, bytes], Asked] = {}
+        for x in places:
+            for number in which:
+                key = self._key(x, number)
+                if key not in self.known:
+                    missing.setdefault(key, (x, *self.points[number]))
+        self.known |= zip(missing, self._simulated(list(missing.values())), strict=True)
+        return [np.array([self.known[self._key(x, n)] for n in which]) for x in places]
+
+    def _simulated(self, asked: list[Asked]) -> Iterable[float]:
+        if self.pool is None or len(asked) == 1:
+            return [self.cells.ratio(*one) for one in asked]
+        with deaf():  # whoever shares out the work hears of interrupts
+            return self.pool.map(_ratio, asked)
+
+    def _key(self, x: Floats, number: int) -> tuple[int, bytes]:
+        return number, x[self.depends[number]].tobytes()
+
+    def narrow(self, depends: NDArray[np.bool_], which: Sequence[int]) -> None:
+        """Hear on which parameters some points depend: others no longer count for them."""
+        for number, row in zip(which, depends, strict=True):
+            if number not in self.narrowed:
+                self.narrowed.add(number)
+                before = self.depends[number]
+                self.depends[number] = before & row
+                kept = row[before]
+                for (one, key), value in list(self.known.items()):
+                    if one == number:
+                        self.known[one, np.frombuffer(key)[kept].tobytes()] = value
+
+    def errors(self, x: Floats, which: Sequence[int]) -> dict[str, Error]:
+        """The error of some points by band."""
+        return self.by_band(self.at([x], which)[0], which)
+
+    def by_band(self, ratios: Floats, which: Sequence[int]) -> dict[str, Error]:
+        """Log ratios of some points as errors by band."""
+        found = []
+        for number, ratio in zip(which, ratios.tolist(), strict=True):
+            place, row = self.points[number]
+            run = self.sets[place].run
+            micros = (row.seconds(run.collective) or 0.0) * MICRO
+            found.append(
+                Point(
+                    run.file, "", run.collective, row.size_bytes, micros, micros * exp(ratio), "",
+                    "", True,
+                )
+            )  # fmt: skip
+        return by_band(found)
+
+
+def changed(source: Source, figures: dict[str, dict[str, str]]) -> Source:
+    """The scenario with a calibration of all its hosts, over what they have."""
+    if not figures:
+        return source
+    cluster = source.data["cluster"]
+    before = list(cluster.get("overrides") or [])
+    return override(
+        source,
+        "cluster.overrides",
+        [*before, {"machine": {"calibration": figures}}],
+        "the calibration",
+    )
+
+
+# **** Linear ****
+# Residuals as straight lines of parameters: the best ones, what they forecast, how sure they are.
+# Parameters spread around 0, the usual value, by a given amount from system to system.
+
+
+Which = NDArray[np.bool_]
+
+NOISE = 0.02  # of a measured point, as a part
+ROBUST = 6  # rounds in which points far off lose their weight
+TELLS = 0.9  # of how little was known of a parameter, what points must leave at most
+SPAN = 3.3  # standard deviations from the 5th to the 95th percentile
+WIDE = log(4)  # an interval wider than this factor tells nothing
+DRAWS = 200
+SEED = 20240229
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Residuals where all parameters are 0, and how they change with each."""
+
+    usual: Floats
+    slopes: Floats
+
+    def without(self, point: int) -> "Linear":
+        """The same without one point."""
+        return Linear(np.delete(self.usual, point), np.delete(self.slopes, point, axis=0))
+
+    def intervals(self, kept: Which, spread: float) -> Floats:
+        """The 5th and 95th percentile of each parameter's move when points are drawn anew.
+
+        What the points do not tell is drawn as systems differ.
+        """
+        spans = np.zeros((len(kept), 2))
+        count, points = int(kept.sum()), len(self.usual)
+        if not count:
+            return spans
+        rest = self.usual + self.slopes @ solved(self, kept, spread)
+        random = np.random.default_rng(SEED)
+        size = np.maximum(np.abs(rest), NOISE)
+        moves = np.zeros((DRAWS, count))
+        for draw in range(DRAWS):
+            chosen = random.integers(points, size=points)
+            noise = random.choice((-1.0, 1.0), size=points)
+            noise *= size[random.integers(points, size=points)]
+            pull = random.normal(size=count)
+            rows = np.vstack([self.slopes[chosen][:, kept] / NOISE, np.eye(count) / spread])
+            target = np.concatenate([noise / NOISE, pull])
+            moves[draw] = np.linalg.lstsq(rows, target, rcond=None)[0]
+        spans[kept] = np.quantile(moves, (0.05, 0.95), axis=0).T
+        return spans
+
+
+def solved(line: Linear, kept: Which, spread: float) -> Floats:
+    """The best values of the parameters that are kept; the others are 0."""
+    x = np.zeros(len(kept))
+    for rows, target in _weighted(line, kept, spread):
+        x[kept] = np.linalg.lstsq(rows, target, rcond=None)[0]
+    return x
+
+
+def least_squares(line: Linear, kept: Which, spread: float, low: Floats, high: Floats) -> Floats:
+    """The same within bounds."""
+    x = np.zeros(len(kept))
+    if not kept.any():
+        return x
+    *_, (rows, target) = _weighted(line, kept, spread)
+    x[kept] = lsq_linear(rows, target, (low[kept], high[kept])).x
+    return x
+
+
+def _weighted(line: Linear, kept: Which, spread: float) -> Iterator[tuple[Floats, Floats]]:
+    """Equations in rounds: points that the last solution misses by far count less."""
+    slopes, count = line.slopes[:, kept], int(kept.sum())
+    weight = np.ones(len(line.usual))
+    pull, nothing = np.eye(count) / spread, np.zeros(count)
+    for _ in range(ROBUST):
+        rows = np.vstack([slopes * (weight / NOISE)[:, None], pull])
+        target = np.concatenate([-line.usual * weight / NOISE, nothing])
+        yield rows, target
+        rest = line.usual + slopes @ np.linalg.lstsq(rows, target, rcond=None)[0]
+        weight = (1 + (rest / (2 * NOISE)) ** 2) ** -0.25
+
+
+def settled(line: Linear, seen: Which, spread: float) -> Which:
+    """The parameters of which the points tell something, found by leaving the vaguest, one by one.
+
+    Two that do the same are both vague until one of them is left.
+    """
+    kept = seen.copy()
+    while kept.any():
+        *_, (rows, target) = _weighted(line, kept, spread)
+        sure = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
+        rest = line.usual + line.slopes[:, kept] @ np.linalg.lstsq(rows, target, rcond=None)[0]
+        worse = max(1.0, float(np.median(np.abs(rest))) / NOISE)  # than points of a good fit
+        vague = np.maximum(sure / spread / TELLS, sure * worse * SPAN / WIDE)
+        worst = int(vague.argmax())
+        if vague[worst] <= 1.0:
+            break
+        kept[np.flatnonzero(kept)[worst]] = False
+    return kept
+
+
+def forecast_errors(line: Linear, seen: Which, spread: float) -> Floats:
+    """How far every point is off where the others alone are fitted."""
+    found = np.zeros(len(line.usual))
+    for point in range(len(found)):
+        others = line.without(point)
+        x = solved(others, settled(others, seen, spread), spread)
+        found[point] = line.usual[point] + line.slopes[point] @ x
+    return found
+
+
+# **** Fit ****
+# Robust least squares of a few physical parameters on measured times, with intervals.
+# The residual of a point is the logarithm of simulated over measured time. Parameters are
+# logarithms of factors on their usual values, and systems are known to be alike: a pull draws every
+# parameter to its usual value, as strongly as lets a fit without a point best forecast that point.
+# Where no fit forecasts better than the usual values do, those stay.
+
+
+Residuals = Callable[[Sequence[Floats]], Sequence[Floats]]  # at some places, of all parameters
+Narrow = Callable[[NDArray[np.bool_]], None]  # told which points depend on which parameters
+
+STEP = 0.1  # of a parameter, for differences: simulated times are piecewise smooth
+DEPENDS = 1e-3  # change of a log time by a factor of e from which a point depends on a parameter
+SHOWS = 0.03  # the same from which a point shows it
+SPREADS = (0.1, 0.2, 0.4)  # by how much systems may differ in their parameters, as a log
+ROUNDS = 4
+STILL = 0.01  # a move of all parameters that changes nothing any more
+BENT = 0.03  # by how much a straight line may miss residuals before it is drawn anew
+FAR = 0.3  # a forecast that is further off than this counts no more than one that is not
+UNSEEN = "the points do not show it"
+VAGUE = "the points do not determine it"
+NO_BETTER = "without a point, no fit forecasts it better than the usual values do"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One parameter: its logarithm, the 90 % interval, and why it was left alone, if it was."""
+
+    parameter: Parameter
+    x: float
+    low: float
+    high: float
+    left: str = ""
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether it would go beyond what is physical; a part that is nearly all may be all."""
+        low, high = np.log([self.parameter.low, self.parameter.high])
+        return bool(self.x < low + STILL or (self.x > high - STILL and high > 0.05))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The parameters, and how far each point is off where a fit without it forecasts it."""
+
+    fitted: tuple[Fitted, ...]
+    forecast: Floats
+
+    @property
+    def x(self) -> Floats:
+        """The logarithms of all factors."""
+        return np.array([one.x for one in self.fitted])
+
+
+def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -> Fit:
+    """The parameters that the points determine; the others at their usual values."""
+    count = len(parameters)
+    low, high = _bounds(parameters)
+    x = np.zeros(count)
+    here = residuals([x])[0]
+    slopes = _differences(residuals, x, high)
+    narrow(np.abs(slopes) > DEPENDS)
+    seen = np.abs(slopes).max(axis=0, initial=0.0) > SHOWS
+    rates = np.array([one.is_rate for one in parameters], dtype=bool)
+    usual = here
+    best = _Place(_cost(x, here), x, np.zeros(count, dtype=bool), SPREADS[0], usual)
+    for last in range(ROUNDS):
+        line = Linear(here - slopes @ x, slopes)
+        spread, among, forecast = _chosen(line, (seen, seen & rates), usual)
+        kept = settled(line, among, spread)
+        aim = least_squares(line, kept, spread, low, high)
+        move = aim - x
+        if np.abs(move).max(initial=0.0) < STILL:
+            break
+        there = residuals([aim])[0]
+        missed = there - (here + slopes @ move)
+        x, here = aim, there
+        if _cost(x, here) < best.cost:
+            best = _Place(_cost(x, here), x, kept, spread, forecast)
+        if np.median(np.abs(missed)) > BENT and last < ROUNDS - 1:
+            slopes = _differences(residuals, x, high)
+        else:  # what the step showed (Broyden); differences would hardly change the next one
+            slopes = slopes + np.outer(missed, move) / float(move @ move)
+    x, kept, spread, forecast = best.x, best.kept, best.spread, best.forecast
+    left = [_why(bool(seen[i]), bool(kept[i]), bool(kept.any())) for i in range(count)]
+    spans = line.intervals(kept, spread)
+    fitted = (
+        Fitted(parameters[i], float(x[i]), float(x[i] + s[0]), float(x[i] + s[1]), left[i])
+        for i, s in enumerate(spans)
+    )
+    return Fit(tuple(fitted), forecast)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Somewhere that was simulated, and what was known there."""
+
+    cost: float
+    x: Floats
+    kept: NDArray[np.bool_]
+    spread: float
+    forecast: Floats
+
+
+def _cost(x: Floats, residuals: Floats) -> float:
+    """What a fit makes small: robust squares of residuals, and of parameters as they may spread."""
+    size = residuals / (2 * NOISE)
+    return float(4 * (np.sqrt(1 + size**2) - 1).sum() + (x / SPREADS[-1]) @ (x / SPREADS[-1]))
+
+
+def _why(seen: bool, kept: bool, fitted: bool) -> str:
+    if not seen:
+        return UNSEEN
+    if not fitted:
+        return NO_BETTER
+    return "" if kept else VAGUE
+
+
+def _chosen(
+    line: Linear, choices: Sequence[NDArray[np.bool_]], usual: Floats
+) -> tuple[float, NDArray[np.bool_], Floats]:
+    """The spread, and the parameters, whose fits forecast best what they have not seen.
+
+    Nothing where no fit should be made. `choices`: what large sizes tell of rates may hold where
+    latencies, which small ones show, are not to be had.
+    """
+    found, best = (SPREADS[0], np.zeros_like(choices[0]), usual), _score(usual)
+    for seen in choices:
+        for spread in SPREADS:
+            errors = forecast_errors(line, seen, spread)
+            if _score(errors) < best:
+                found, best = (spread, seen, errors), _score(errors)
+    return found
+
+
+def _score(errors: Floats) -> float:
+    return float(np.minimum(np.abs(errors), FAR).mean())
+
+
+def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
+    """How the residuals change with every parameter."""
+    steps = np.where(x + STEP <= high, STEP, -STEP)
+    here, *moved = residuals([x, *(x + np.diag(steps))])
+    columns = [(there - here) / step for there, step in zip(moved, steps, strict=True)]
+    return np.array(columns).T.reshape(len(here), len(columns))
+
+
+def _bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
+    low = np.log([parameter.low for parameter in parameters])
+    return low, np.maximum(np.log([parameter.high for parameter in parameters]), low + 0.01)
+
+
+# **** Calibrate ****
+# A calibration: measured runs of one system, the parameters that fit them, the error that is left.
+# Of runs with many sizes some are fitted; others, which the fit never sees, tell the error
+# elsewhere. What the fit forecasts of a size without it tells the same of few.
+
 
 FEWEST = 3  # sizes of which anything can be fitted
 MOST = 11  # sizes of one run that are simulated again and again

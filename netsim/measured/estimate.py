@@ -12,20 +12,18 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.constants import ANY_SIZE, Constant
-from netsim.errors import InputError
-from netsim.measured.comparison import few, simulated_seconds
-from netsim.measured.curve import Measured
-from netsim.measured.index import Entry
-from netsim.measured.mapping import Mapped, dtype_of, mapped, nics_gbps
-from netsim.measured.points import prepared_at
-from netsim.nccl.calibrated import constant as usual_value
-from netsim.nccl.calibrated import names_of
-from netsim.prepared import Prepared, prepare
-from netsim.runs import checked_cells
-from netsim.topology.stamped import written
-from netsim.yamlio.overrides import override
-from netsim.yamlio.source import Source
+from netsim.base.constants import ANY_SIZE, Constant
+from netsim.base.errors import InputError
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import Prepared, prepare
+from netsim.measured.compare import few, prepared_at, simulated_seconds
+from netsim.measured.index import Entry, Mapped, dtype_of, mapped, nics_gbps
+from netsim.measured.logs import Measured
+from netsim.nccl.constants import constant as usual_value
+from netsim.nccl.constants import names_of
+from netsim.topology.machine import written
+from netsim.yamlio.models import override
+from netsim.yamlio.read import Source
 
 Floats = NDArray[np.float64]
 

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from netsim.errors import NetsimError
-from netsim.measured.comparison import Floats, few, prepared_for, times_of
-from netsim.measured.curve import Measured
-from netsim.measured.log_run import LogRun
-from netsim.prepared import Prepared
+from netsim.base.errors import NetsimError
+from netsim.cell.prepare import Prepared
+from netsim.measured.compare import Floats, few, prepared_for, times_of
+from netsim.measured.logs import LogRun, Measured
 from netsim.topology.machine import Machine
-from netsim.yamlio.overrides import override
-from netsim.yamlio.source import Source
+from netsim.yamlio.models import override
+from netsim.yamlio.read import Source
 
 SIZES = 6  # of a run that are simulated for each cause
 WORTH = 0.67  # a cause that leaves more of the error than this explains nothing

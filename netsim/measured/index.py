@@ -3,19 +3,23 @@
 Prose of an entry is for people; what it means for a simulation is decided in `mapping`.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from netsim.errors import InputError, shown
-from netsim.measured.csv_table import read_csv
-from netsim.measured.curve import Measured
-from netsim.measured.logs import read_log
-from netsim.yamlio.reader import compose, construct
-from netsim.yamlio.source import Source
+from netsim.base.errors import InputError, NetsimError, shown, suggest
+from netsim.base.files import is_path, preset_names
+from netsim.measured.logs import LogRun, Measured, read_csv, read_log, true_ranks
+from netsim.nccl.environment import is_known, settings_from
+from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version
+from netsim.scenario.names import DTYPES, collective_name
+from netsim.topology.load import FOLDER, load_machine
+from netsim.topology.machine import TRANSPORTS, Machine
+from netsim.yamlio.read import Source, compose, construct
 
 NEEDED = ("file", "topology", "collective")
 CSV = (".csv", "")
@@ -132,3 +136,428 @@ def _entry(number: int, values: Any, source: Source, folder: Path) -> Entry:
     if problem is None and not (isinstance(topology, dict) and topology.get("machine")):
         problem = source.error((number, "topology"), "expected machine, nodes and gpus_per_node")
     return Entry(str(values["id"]), folder, values, source, number, problem)
+
+
+# **** Versions ****
+# Which NCCL a measured run had, from what its entry says: a version, or a date as a hint.
+
+
+# Month of each release, from the release dates of NCCL's repository.
+RELEASED = {
+    (2018, 9): "2.3", (2019, 1): "2.4", (2019, 11): "2.5", (2020, 3): "2.6", (2020, 6): "2.7",
+    (2020, 11): "2.8", (2021, 4): "2.9", (2021, 7): "2.10", (2021, 9): "2.11", (2022, 3): "2.12",
+    (2022, 6): "2.13", (2022, 8): "2.14", (2022, 10): "2.15", (2022, 12): "2.16", (2023, 3): "2.17",
+    (2023, 4): "2.18", (2023, 10): "2.19", (2024, 2): "2.20", (2024, 4): "2.21", (2024, 6): "2.22",
+    (2024, 9): "2.23", (2025, 1): "2.24", (2025, 2): "2.25", (2025, 3): "2.26", (2025, 6): "2.27",
+    (2025, 10): "2.28", (2026, 1): "2.29", (2026, 4): "2.30",
+}  # fmt: skip
+BEHIND = 6  # months that installed versions are usually behind the newest
+NUMBER = re.compile(r"\b2\.\d{1,2}(?:\.\d{1,2})?\b")
+IN_PROSE = re.compile(r"\bNCCL\b[^.;]{0,24}?\b(2\.\d{1,2}(?:\.\d{1,2})?)\b", re.IGNORECASE)
+DATE = re.compile(r"\b(20[12]\d)(?:-(\d{2}))?")
+
+
+def version_of(text: str, remarks: str = "", date: str = "") -> tuple[Version, str]:
+    """The modelled version to take, and a note where it is not simply the one that was given."""
+    given = NUMBER.search(text)
+    if given:
+        return _nearest(given.group(), f"NCCL {text}")
+    hinted = IN_PROSE.search(remarks)
+    if hinted:
+        return _nearest(hinted.group(1), f"NCCL {text or 'unknown'} ({hinted.group()})")
+    dated = DATE.search(date)
+    if dated:
+        year, month = int(dated.group(1)), int(dated.group(2) or 6)
+        return _nearest(_usual(year, month), f"NCCL {text or 'unknown'}, run in {dated.group()}")
+    return NEWEST, f"NCCL {text or 'unknown'}: taken as {NEWEST}"
+
+
+def _nearest(text: str, said: str) -> tuple[Version, str]:
+    version = parse_version(text)
+    found = nearest_version(version)
+    exact = found == version and said == f"NCCL {version}"
+    return found, "" if exact else f"{said}: taken as {found}"
+
+
+def _usual(year: int, month: int) -> str:
+    """What people ran then."""
+    then = year * 12 + month - BEHIND
+    known = [name for (y, m), name in RELEASED.items() if y * 12 + m <= then]
+    return known[-1] if known else next(iter(RELEASED.values()))
+
+
+# **** Mapping ****
+# From an entry of an index to the scenario that it measured, as `expect` would ask it.
+# What an entry leaves open is taken as the machine has it; every such choice is a note.
+
+
+LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
+GPUS_A_PROCESS = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =](\d+)")
+DTYPE_NAMES = {
+    "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "fp16": "half", "bf16": "bfloat16",
+    "fp32": "float", "fp64": "double",
+}  # fmt: skip
+ONLY_CHOICE = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_COLLNET_ENABLE")
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A scenario without sizes, and what had to be decided for it."""
+
+    data: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    def source(self, name: str, sizes: list[int], dtype: str, root: int = 0) -> Source:
+        """The scenario at some sizes."""
+        work = {**self.data["workload"], "sizes": sizes, "dtype": dtype}
+        if root > 0:
+            work["root"] = root
+        return Source(name, {**self.data, "workload": work})
+
+    def without(self, variables: tuple[str, ...], why: str) -> "Mapped | None":
+        """The same without some variables; None where none of them is set."""
+        env = self.data["nccl"]["env"]
+        gone = [name for name in variables if name in env]
+        if not gone:
+            return None
+        kept = {name: value for name, value in env.items() if name not in gone}
+        nccl = {**self.data["nccl"], "env": kept}
+        note = f"without {', '.join(gone)}: {why}"
+        return Mapped({**self.data, "nccl": nccl}, (*self.notes, note))
+
+
+def mapped(entry: Entry) -> Mapped:
+    """The scenario of an entry; what nothing can stand for is an error with its place."""
+    notes: list[str] = []
+    name, machine = _machine(entry)
+    if name != entry.machine:
+        notes.append(f"machine {entry.machine}: taken as {name}, the only one so called")
+    try:
+        collective = collective_name(entry.collective)
+    except ValueError as error:
+        raise entry.error(str(error), "collective") from None
+    version, note = version_of(entry.text("nccl"), entry.text("remarks"), entry.text("date"))
+    notes += [note] * bool(note)
+    cluster = {"machine": name, **_cluster(entry, machine, notes)}
+    data = {
+        "name": re.sub(r"[^A-Za-z0-9._-]", "-", entry.id).lstrip("._-") or "run",
+        "cluster": cluster,
+        "workload": {"collective": collective},
+        "nccl": {"version": str(version), "env": _variables(entry, version, notes)},
+        "launch": _launch(entry, int(cluster["nodes"]), notes),
+    }
+    return Mapped(data, tuple(notes))
+
+
+def dtype_of(text: str) -> str:
+    """A data type as scenarios call it; float where a table calls it something unknown."""
+    name = DTYPE_NAMES.get(text, text)
+    return name if name in DTYPES else "float"
+
+
+def _machine(entry: Entry) -> tuple[str, Machine]:
+    """The machine by its name, or by a part of it that only one has."""
+    name = entry.machine
+    known = preset_names(FOLDER)
+    alike = [one for one in known if name.casefold() in one]
+    if name not in known and not is_path(name) and len(alike) == 1:
+        name = alike[0]
+    try:
+        return name, load_machine(name)
+    except NetsimError as error:
+        raise entry.error(str(error), "topology", "machine") from None
+
+
+def _count(entry: Entry, key: str) -> int | None:
+    """A count of the topology; None where it is not known."""
+    text = entry.text("topology", key)
+    if text.casefold() in ("", "unknown", "none", "~", "0"):
+        return None
+    if not text.isdecimal():
+        raise entry.error(f"expected a count, got {text!r}", "topology", key)
+    return int(text)
+
+
+def _cluster(entry: Entry, machine: Machine, notes: list[str]) -> dict[str, Any]:
+    nodes, gpus = _count(entry, "nodes") or 1, _count(entry, "gpus_per_node")
+    nics = _count(entry, "nics_per_node")
+    hosts = 1
+    if gpus is not None and gpus > machine.gpu.count:
+        hosts, gpus, nics = _several_hosts(entry, machine, gpus, nics)
+        notes.append(f"{hosts} hosts of {gpus} GPUs make one of its nodes")
+    nodes *= hosts
+    found: dict[str, Any] = {"nodes": nodes}
+    if gpus is not None:
+        found["gpus_per_node"] = gpus
+    figures = _figures(entry, machine, nodes, hosts, notes)
+    if figures:
+        found["overrides"] = [{"machine": figures}]
+    if entry.topology.get("p2p") is not None:
+        found["p2p"] = _flag(entry, "p2p")
+    if nodes > 1:
+        found |= _network(entry, machine, nics, notes)
+    return found
+
+
+def _several_hosts(
+    entry: Entry, machine: Machine, gpus: int, nics: int | None
+) -> tuple[int, int, int | None]:
+    """Hosts, GPUs and NICs of each where an entry calls a whole NVLink domain a node."""
+    count = machine.gpu.count
+    most = machine.scale_up.hosts if machine.scale_up else 1
+    if gpus % count or gpus // count > most:
+        raise entry.error(f"the machine has {count} GPUs, got {gpus}", "topology", "gpus_per_node")
+    hosts = gpus // count
+    return hosts, count, None if nics is None else max(1, nics // hosts)
+
+
+def _figures(
+    entry: Entry, machine: Machine, nodes: int, hosts: int, notes: list[str]
+) -> dict[str, Any]:
+    """Figures of the machine that an entry changes: a bridge, or smaller NVLink domains."""
+    up: dict[str, Any] = {}
+    if entry.topology.get("nvlink_bridge") is not None:
+        up["fitted"] = _flag(entry, "nvlink_bridge")
+    most = machine.scale_up.hosts if machine.scale_up else 1
+    if most > 1 and hosts > 1:
+        up["hosts"] = hosts
+    elif most > 1 and nodes > most:
+        domains = -(-nodes // most)
+        if nodes % domains == 0 and nodes // domains != most:
+            up["hosts"] = nodes // domains
+            notes.append(f"{domains} NVLink domains of {nodes // domains} hosts each")
+    return {"scale_up": up} if up else {}
+
+
+def _network(
+    entry: Entry, machine: Machine, nics: int | None, notes: list[str]
+) -> Iterator[tuple[str, Any]]:
+    """NICs and transport, as far as they are given."""
+    if nics is not None:
+        yield "nics_per_node", nics
+    rate = _rate(entry)
+    if rate is not None:
+        yield "nic", f"{rate:g}Gbps"
+    transport = entry.text("topology", "transport").casefold()
+    if not transport or transport in ("unknown", "intra"):
+        notes.append(f"transport unknown: taken as {machine.transport}")
+    elif transport not in TRANSPORTS:
+        known = f"{suggest(transport, TRANSPORTS)}; known: {', '.join(TRANSPORTS)}"
+        raise entry.error(f"unknown transport '{transport}'{known}", "topology", "transport")
+    elif transport not in ("nvlink", machine.transport):
+        several = (nics or (machine.nics.count if machine.nics else 1)) > 1
+        kind = "rail-optimized" if several else "single-switch"
+        yield "fabric", {"kind": kind, "transport": transport}
+
+
+def nics_gbps(entry: Entry) -> float:
+    """What the NICs of a host carry together, as given or as its machine has them."""
+    nics = _machine(entry)[1].nics
+    given = _rate(entry)
+    own = () if nics is None else nics.rates
+    count = _count(entry, "nics_per_node") or len(own)
+    if given is not None:
+        return given * count
+    return sum(own) * count / len(own) * 8 / 1e9 if own else 0.0
+
+
+def _rate(entry: Entry) -> float | None:
+    """Gb/s of a NIC; None where it is not known."""
+    text = entry.text("topology", "nic_gbps")
+    if text.casefold() in ("", "unknown", "none", "0"):
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        message = f"expected Gb/s such as 400, got {text!r}"
+        raise entry.error(message, "topology", "nic_gbps") from None
+
+
+def _flag(entry: Entry, key: str) -> bool:
+    text = entry.text("topology", key).casefold()
+    if text in ("true", "yes", "1"):
+        return True
+    if text in ("false", "no", "0"):
+        return False
+    raise entry.error(f"expected true or false, got {text!r}", "topology", key)
+
+
+def _launch(entry: Entry, nodes: int, notes: list[str]) -> str:
+    """Given, or what the command says, or one process for each GPU."""
+    given = entry.text("launch")
+    if given in LAUNCHES:
+        return given
+    if given not in ("", "unknown"):
+        known = ", ".join(LAUNCHES)
+        raise entry.error(f"expected one of {known} or unknown, got {given!r}", "launch")
+    match = GPUS_A_PROCESS.search(entry.text("command"))
+    found = "single_process" if match and int(match.group(1)) > 1 else "process_per_gpu"
+    why = "as its command says" if match else "as is usual"
+    notes.append(f"launch unknown: taken as {found}, {why}")
+    return found
+
+
+def _variables(entry: Entry, version: Version, notes: list[str]) -> dict[str, str]:
+    """NCCL's variables that were set; those that no NCCL knows, or that mean nothing, are told."""
+    given = entry.values.get("env") or {}
+    if not isinstance(given, Mapping):
+        raise entry.error("expected NCCL variables, each NAME: value", "env")
+    found: dict[str, str] = {}
+    for name in given:
+        value = entry.text("env", name)
+        if not (name.startswith("NCCL_") or is_known(name)):
+            continue
+        try:
+            if not is_known(name):
+                raise InputError(f"{name} is no NCCL variable")
+            settings_from({**found, name: value}, version)
+        except InputError as error:
+            notes.append(f"left out: {error}")
+            continue
+        found[name] = value
+    peers = entry.topology.get("p2p") is not None and _flag(entry, "p2p")
+    if peers and not found.keys() & {"NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"}:
+        found["NCCL_P2P_LEVEL"] = "SYS"
+        notes.append("peer access is in use: taken at any distance (NCCL_P2P_LEVEL=SYS)")
+    return found
+
+
+# **** Proposals ****
+# What a log says about the system it ran on: machine, hosts, launch style, NCCL; and whether a
+# scenario contradicts it.
+
+
+# By the name that nccl-tests prints: machine with up to four GPUs on a host, and with more.
+MACHINES = (
+    ("GB300", "gb300-nvl72", "gb300-nvl72"),
+    ("GB200", "gb200-nvl72", "gb200-nvl72"),
+    ("GH200", "gh200-x4", "gh200-x4"),
+    ("B300", "hgx-b300", "hgx-b300"),
+    ("B200", "dgx-b200", "dgx-b200"),
+    ("H200", "hgx-h200", "hgx-h200"),
+    ("H800", "hgx-h800", "hgx-h800"),
+    ("H100", "dgx-h100", "dgx-h100"),
+    ("A800", "hgx-a800", "hgx-a800"),
+    ("A100.*PCIE", "a100-pcie-x4", "a100-pcie-x4"),
+    ("A100", "a100-x4", "dgx-a100"),
+    ("V100-SXM3", "dgx-2", "dgx-2"),
+    ("V100-PCIE", "v100-pcie-x4", "v100-pcie-x4"),
+    ("V100", "dgx-1-v100", "dgx-1-v100"),
+    ("L40S", "l40s-pcie-x8", "l40s-pcie-x8"),
+    ("A10(?!0)", "a10-pcie-x4", "a10-pcie-x4"),
+    ("RTX 2080 Ti", "rtx2080ti-x2", "rtx2080ti-x2"),
+    ("RTX 4090", "rtx4090-x8", "rtx4090-x8"),
+    ("RTX 5090", "rtx5090-x4", "rtx5090-x4"),
+    ("RTX (?:PRO )?6000", "rtx6000d-x8", "rtx6000d-x8"),
+    ("MI300X", "mi300x", "mi300x"),
+    ("MI350X", "mi350x", "mi350x"),
+    ("MI355X", "mi355x", "mi355x"),
+    ("R9700", "r9700", "r9700"),
+)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a log proposes; None where it does not say. `notes` tell from what."""
+
+    machine: str | None
+    ranks: tuple[int, int] | None
+    hosts: int | None
+    launch: str | None
+    nccl: str | None
+    variables: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def proposal_of(run: LogRun) -> Proposal:
+    """What a run of a log says about its system."""
+    notes: list[str] = []
+    listed, told = run.listed_ranks, true_ranks(run)
+    ranks = told if listed is None else (listed, listed)
+    if listed is not None and told is not None and not told[0] <= listed <= told[1]:
+        notes.append(
+            f"the log lists {listed} ranks, but busbw ÷ algbw is that of {_span(told)}: "
+            "the latter holds"
+        )
+        ranks = told
+    whole = listed is not None and len(run.devices) == listed
+    hosts = len(run.hosts) if whole else None
+    most = max(run.hosts.values()) if whole else 8
+    machine = machine_named(run.gpu_name, most)
+    version = None
+    if run.nccl:
+        given = str(parse_version(run.nccl)) if run.nccl.isdecimal() else run.nccl
+        found, note = version_of(given)
+        version = str(found)
+        notes += [note] * bool(note)
+    return Proposal(
+        machine,
+        ranks,
+        hosts,
+        _proposed_launch(run),
+        version,
+        _proposed_variables(run, notes),
+        tuple(notes),
+    )
+
+
+def machine_named(gpu: str, gpus: int) -> str | None:
+    """The machine that has so many GPUs of this name on a host."""
+    for text, small, large in MACHINES:
+        if re.search(rf"\b{text}", gpu, re.IGNORECASE):
+            return small if gpus <= 4 else large
+    return None
+
+
+def check_ranks(run: LogRun, ranks: int, hosts: int) -> None:
+    """Refuse a topology with another number of GPUs than the log had."""
+    said = proposal_of(run)
+    if said.ranks is not None and not said.ranks[0] <= ranks <= said.ranks[1]:
+        how = "by its list of devices" if run.listed_ranks == said.ranks[0] else "busbw ÷ algbw"
+        raise InputError(
+            f"{run.file}: the log ran on {_span(said.ranks)} ranks ({how}), the topology has "
+            f"{ranks} GPUs on {hosts} host{'s' * (hosts > 1)}",
+            hint="--nodes and --gpus-per-node say how many",
+        )
+
+
+def contradictions(run: LogRun, launch: str, hosts: int) -> list[str]:
+    """What a scenario has otherwise than the log."""
+    said = proposal_of(run)
+    found = list(said.notes)
+    if said.launch is not None and launch not in (said.launch, "cuda_graph"):
+        found.append(f"the log was launched as {said.launch}, the scenario has {launch}")
+    if said.hosts is not None and said.hosts != hosts:
+        found.append(f"the log names {said.hosts} hosts, the scenario has {hosts}")
+    return found
+
+
+def _proposed_launch(run: LogRun) -> str | None:
+    """By processes and ranks, by the settings line, by the command."""
+    if run.devices and len(run.devices) == run.listed_ranks:
+        processes = {device.process for device in run.devices}
+        several = len(processes) < len(run.devices)
+        return "single_process" if several else "process_per_gpu"
+    if run.gpus_per_process is not None:
+        return "single_process" if run.gpus_per_process > 1 else "process_per_gpu"
+    match = GPUS_A_PROCESS.search(run.command)
+    if match:
+        return "single_process" if int(match.group(1)) > 1 else "process_per_gpu"
+    return None
+
+
+def _proposed_variables(run: LogRun, notes: list[str]) -> tuple[tuple[str, str], ...]:
+    """NCCL's variables of the log that mean something here."""
+    found = []
+    for name, value in run.variables.items():
+        try:
+            if is_known(name):
+                settings_from({name: value}, NEWEST)
+                found.append((name, value))
+        except InputError as error:
+            notes.append(f"left out: {error}")
+    return tuple(found)
+
+
+def _span(ranks: tuple[int, int]) -> str:
+    return str(ranks[0]) if ranks[0] == ranks[1] else f"{ranks[0]} to {ranks[1]}"

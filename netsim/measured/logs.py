@@ -1,18 +1,754 @@
-"""Files with measured runs, of any kind that is read: text, JSON, CSV; and what was timed in them.
+"""A measured curve: what nccl-tests printed at each size of one run, and which time counts.
 
-What a file does not say of itself is inferred from its name and its figures, or asked for.
+Knows neither topologies nor simulations.
 """
 
+import csv
+import json
+import math
 import re
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from math import inf, isfinite
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from netsim.errors import InputError
-from netsim.measured.csv_table import parse_csv
-from netsim.measured.log_json import parse_json
-from netsim.measured.log_run import LogRun
-from netsim.measured.log_text import parse_text
+from netsim.base.errors import InputError, suggest
 from netsim.scenario.names import collective_name
+
+SAME_WORK = ("all_reduce", "broadcast", "reduce")  # in and out of place: the rest is noise
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One row: times in seconds, None where nothing was given; `line` is where it was written."""
+
+    size_bytes: int
+    count: int | None = None
+    dtype: str = "float"
+    redop: str = ""
+    root: int = -1
+    out_of_place: float | None = None
+    in_place: float | None = None
+    line: int = 0
+
+    def seconds(self, collective: str) -> float | None:
+        """The time that counts, as the design defines it."""
+        given = [t for t in (self.out_of_place, self.in_place) if t is not None]
+        if not given:
+            return None
+        return min(given) if collective in SAME_WORK else given[0]
+
+    def is_in_place(self, collective: str) -> bool:
+        """Whether the time that counts is one in place that differs from one out of place."""
+        return self.out_of_place is None and collective not in SAME_WORK
+
+
+# **** Log run ****
+# A run as a log tells it: its rows, what it says about itself, and what was not understood.
+
+
+CLEAR = 0.5  # GB/s from which two decimals tell a ratio
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A line that looks like data and is not understood, or a row that cannot be used."""
+
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A rank's GPU as nccl-tests lists it."""
+
+    rank: int
+    process: str
+    host: str
+    name: str
+
+
+@dataclass(frozen=True)
+class LogRun:
+    """One table of a log. `ratios` are busbw over algbw of its rows, where they tell anything."""
+
+    file: str
+    collective: str = ""
+    rows: tuple[Measured, ...] = ()
+    devices: tuple[Device, ...] = ()
+    gpus_per_process: int | None = None
+    command: str = ""
+    nccl: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    ratios: tuple[tuple[float, float], ...] = ()  # algbw, busbw
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    line: int = 1
+
+    @property
+    def hosts(self) -> dict[str, int]:
+        """Ranks listed on every host."""
+        return dict(Counter(device.host for device in self.devices))
+
+    @property
+    def listed_ranks(self) -> int | None:
+        """Ranks by the list of devices; the list may be cut, so the last number counts."""
+        return max((device.rank for device in self.devices), default=-1) + 1 or None
+
+    @cached_property
+    def bus_factor(self) -> float | None:
+        """Bus bandwidth over algorithm bandwidth, where rows are fast enough to tell."""
+        clear = [bus / alg for alg, bus in self.ratios if alg > CLEAR]
+        return median(clear) if clear else None
+
+    @property
+    def gpu_name(self) -> str:
+        """The commonest name of its GPUs."""
+        names = Counter(device.name for device in self.devices if device.name)
+        return names.most_common(1)[0][0] if names else ""
+
+
+# **** Log lines ****
+# Single lines of nccl-tests output: what kind a line is, whatever launchers wrote before it.
+
+
+TYPES = (
+    "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|float16|float32|float64|"
+    "bf16|fp16|fp32|fp64|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp8"
+)
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+CORE = re.compile(rf"(?<![\w.,\-])(\d+)\s+(\d+)\s+({TYPES})(?![\w.])(.*)", re.DOTALL)
+HEADER = re.compile(r"#\s*(?:\S+\s+)*?size\s+count\s+(?:\(elements\)\s+)?type\b(.*)")
+DEVICE = re.compile(
+    r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s*"
+    r"\[([^\]]*)\]\s*(.*)"
+)
+SETTINGS = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)\b")
+STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+?)(?:_perf\w*)?\s*$")
+LIBRARY = re.compile(r"nccl-library=(\d{4,6})")
+VERSION = re.compile(r"\b[RN]CCL version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+PERF = re.compile(
+    r"\b(all_?reduce|all_?gather|reduce_?scatter|broadcast|reduce|alltoallv?|all_to_all|gather|"
+    r"scatter|sendrecv|send_recv|hypercube)_perf",
+    re.IGNORECASE,
+)
+COMMAND = re.compile(rf"{PERF.pattern}\w*\s+-\w", re.IGNORECASE)
+ENVIRONMENT = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (\S+)")
+ASSIGNMENT = re.compile(r"(?:-x|export|--env|-e|^)\s+(NCCL_[A-Z0-9_]+)=(['\"]?)([^\s'\"]+)\2")
+CHOICE = re.compile(r"(\d+) Bytes -> Algo (\w+) proto (\w+)")
+INFO = re.compile(r"[A-Za-z][\w.\-]*:\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")
+STAMP = re.compile(r"(?:\s+\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?)?Z?)+\s*$")
+# What launchers write before a line: srun -l, mpirun --tag-output and --timestamp-output, dates.
+PREFIX = re.compile(
+    r"""^\s*(?:
+        \d+:(?!\d) | \[[^\]]*\](?:<std(?:out|err)>)?:? |
+        \[?\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}[\d.,]*(?:Z|[+-]\d{2}:?\d{2})?\]? |
+        \d{2}:\d{2}:\d{2}[.,\d]* | [A-Z][a-z]{2}\s[A-Z][a-z]{2}\s+\d+\s\d{2}:\d{2}:\d{2}\s\d{4} |
+        <std(?:out|err)>: | [A-Za-z][\w.\-/]*(?:\[\d+\])?\s?[:|](?=\s)
+    )\s*""",
+    re.VERBOSE,
+)
+NUMBERS = re.compile(r"^\s*-?\d[\d,]*\s+\d[\d,]*\s+\S")
+LABELS = ("redop", "root")
+OPS = frozenset(("sum", "prod", "max", "min", "avg", "mulsum", "none", "all"))
+ALGORITHMS = {
+    "RING": "Ring", "TREE": "Tree", "NVLS": "NVLS", "NVLS_TREE": "NVLSTree", "PAT": "PAT",
+    "COLLNET_DIRECT": "CollNetDirect", "COLLNET_CHAIN": "CollNetChain",
+    "0": "Tree", "1": "Ring", "2": "CollNetDirect", "3": "CollNetChain", "4": "NVLS",
+    "5": "NVLSTree", "6": "PAT",
+}  # fmt: skip
+PROTOCOLS = {"LL": "LL", "LL128": "LL128", "SIMPLE": "Simple", "0": "LL", "1": "LL128",
+             "2": "Simple"}  # fmt: skip
+TWO_HALVES = ("time", "algbw", "busbw", "#wrong") * 2
+BY_COUNT = {
+    8: TWO_HALVES,
+    6: ("time", "algbw", "busbw") * 2,
+    4: TWO_HALVES[:4],
+    3: TWO_HALVES[:3],
+}
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a data row by the columns of its header; halves as (time, algbw, busbw)."""
+
+    size: int
+    count: int
+    dtype: str
+    redop: str
+    root: str
+    halves: tuple[tuple[str, ...], ...]
+    cut: bool = False
+
+
+def cleaned(line: str) -> str:
+    """A line without terminal colours."""
+    return ESCAPE.sub("", line).rstrip("\r\n")
+
+
+def without_prefix(line: str) -> str:
+    """A line without what launchers write before it."""
+    for _ in range(4):
+        match = PREFIX.match(line)
+        if match is None or not match.end():
+            return line
+        line = line[match.end() :]
+    return line
+
+
+def header_columns(text: str) -> tuple[str, ...]:
+    """The columns after `type`, from the rest of a header line."""
+    names = [name.casefold() for name in text.split()]
+    found: list[str] = []
+    for name in names:
+        if name in ("wrong", "error", "#wrong"):
+            found.append("#wrong")
+        elif name in ("time", "cputime", "gputime"):
+            found.append("time")
+        elif name != "#":
+            found.append(name)
+    return tuple(found)
+
+
+def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
+    """The cells of a row, or why it is not understood."""
+    size, count, dtype, rest = match.groups()
+    tokens = STAMP.sub("", rest).split()
+    labels: dict[str, str] = {}
+    if tokens and tokens[0].casefold() in OPS:
+        labels["redop"] = tokens.pop(0)
+    columns = [name for name in header if name not in (*LABELS, "timestamp")]
+    rooted = "root" in header or (not header and len(tokens) in (5, 7, 9))
+    if tokens and rooted and _is_int(tokens[0]) and len(tokens) != len(columns):
+        labels["root"] = tokens.pop(0)
+    if not columns:
+        if len(tokens) not in BY_COUNT:
+            return f"{len(tokens)} values and no header above"
+        columns = list(BY_COUNT[len(tokens)])
+    if len(tokens) > len(columns):
+        return f"expected {len(columns)} values after the type, got {len(tokens)}"
+    halves = _halves(columns, tokens)
+    if not halves:
+        return "the row is cut before its first bandwidths"
+    cut = len(tokens) < len(columns)
+    return Cells(
+        int(size), int(count), dtype, labels.get("redop", ""), labels.get("root", ""), halves, cut
+    )
+
+
+def _halves(columns: Sequence[str], tokens: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Time, algbw and busbw of every half that is whole; the last token of a cut row is not."""
+    starts = [number for number, name in enumerate(columns) if name == "time"]
+    whole = len(tokens) if len(tokens) == len(columns) else len(tokens) - 1
+    found = []
+    for first in starts:
+        names = list(columns[first : first + 3])
+        if names == ["time", "algbw", "busbw"] and first + 3 <= whole:
+            found.append(tuple(tokens[first : first + 3]))
+    return tuple(found)
+
+
+def _is_int(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+# **** Log text ****
+# The text that nccl-tests and rccl-tests print, of every version, as runs.
+# Columns are read by the names of the header. Launchers may write before lines, NCCL may write
+# between and within them, and files may hold several runs and other text.
+
+
+MICRO = 1e-6
+MISMATCH = 0.05  # by which a time may miss size / algbw before the row is doubted
+NONE = ("n/a", "nan", "-nan", "inf", "-inf")
+SHOWN = 90
+
+
+@dataclass
+class _Table:
+    """A run while it is read."""
+
+    line: int
+    header: tuple[str, ...] = ()
+    collective: str = ""
+    gpus_per_process: int | None = None
+    devices: dict[int, Device] = field(default_factory=dict)
+    rows: list[Measured] = field(default_factory=list)
+    ratios: list[tuple[float, float]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    choices: dict[int, tuple[str, str]] = field(default_factory=dict)
+    empty: int = 0
+
+
+@dataclass
+class _Around:
+    """What a file says outside its tables; it holds for the tables that follow."""
+
+    command: str = ""
+    nccl: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
+    """All runs of a text, called `name` in errors."""
+    if not text.strip():
+        raise InputError(f"{name}: the file is empty")
+    reader = _Reader(name)
+    for number, line in enumerate(_joined(text.splitlines()), 1):
+        reader.read(number, line)
+    reader.finish()
+    if not reader.runs:
+        if PERF.search(text) or any(SETTINGS.search(line) for line in text.splitlines()):
+            raise InputError(f"{name}: nccl-tests was started, but no row of results follows")
+        raise InputError(f"{name}: no table of nccl-tests or rccl-tests is in this file")
+    return tuple(reader.runs)
+
+
+def _joined(lines: list[str]) -> Iterator[str]:
+    """Lines without colours; a row that NCCL wrote into is put together again."""
+    held = ""
+    blanks = 0
+    for raw in lines:
+        line = cleaned(raw)
+        inside, core = INFO.search(line), CORE.search(line)
+        if held and not inside and not core and line.strip() and not line.lstrip().startswith("#"):
+            yield held + line
+            yield from [""] * blanks
+            held, blanks = "", 0
+        elif core and inside and inside.start() > core.start():
+            held, blanks = line[: inside.start()], 1
+        elif held and inside:
+            blanks += 1
+        else:
+            if held:
+                yield held
+                yield from [""] * (blanks - 1)
+                held, blanks = "", 0
+            yield line
+    if held:
+        yield held
+
+
+@dataclass
+class _Reader:
+    """The state between lines: the open table, and what was said around it."""
+
+    name: str
+    runs: list[LogRun] = field(default_factory=list)
+    around: _Around = field(default_factory=_Around)
+    table: _Table | None = None
+
+    def read(self, number: int, line: str) -> None:
+        """One line."""
+        self._statements(number, line)
+        if match := HEADER.search(line):
+            self._open(number, fresh=bool(self.table and (self.table.rows or self.table.header)))
+            assert self.table is not None
+            self.table.header = header_columns(match.group(1))
+        elif match := CORE.search(line):
+            self._row(number, match)
+        elif self.table is not None and self.table.header:
+            bare = without_prefix(line)
+            if NUMBERS.match(bare) and len(bare.split()) > 4:
+                shown = bare.strip()[:SHOWN]
+                self.table.problems.append(Problem(number, f"not understood: {shown}"))
+
+    def finish(self) -> None:
+        """Close the open table."""
+        table = self.table
+        self.table = None
+        if table is None or not (table.rows or table.problems):
+            return
+        if table.empty:
+            table.notes.append(f"{table.empty} rows of size 0 left out")
+        rows = _ordered(table)
+        if not rows and not table.problems:
+            return
+        self.runs.append(
+            LogRun(
+                self.name,
+                table.collective or collective_in(self.around.command),
+                rows,
+                tuple(table.devices[rank] for rank in sorted(table.devices)),
+                table.gpus_per_process,
+                self.around.command,
+                self.around.nccl,
+                dict(self.around.variables),
+                dict(table.choices),
+                tuple(table.ratios),
+                tuple(table.problems),
+                tuple(table.notes),
+                table.line,
+            )
+        )
+
+    def _open(self, number: int, *, fresh: bool) -> None:
+        """A table that what follows belongs to; a fresh one where the last is complete."""
+        if self.table is not None and not fresh:
+            return
+        before = self.table
+        self.finish()
+        self.table = _Table(number)
+        if before is not None and before.rows:
+            self.table.devices = before.devices  # until the next list of devices
+            self.table.gpus_per_process = before.gpus_per_process
+
+    def _begin(self, number: int) -> _Table:
+        """The table that statements in front of rows belong to."""
+        done = self.table is not None and bool(self.table.rows or self.table.header)
+        self._open(number, fresh=done)
+        assert self.table is not None
+        return self.table
+
+    def _statements(self, number: int, line: str) -> None:
+        """What a line says about the run."""
+        around = self.around
+        if match := STARTING.search(line):
+            self._begin(number).collective = collective_in(match.group(1) + "_perf")
+        elif match := SETTINGS.search(line):
+            self._begin(number).gpus_per_process = int(match[1]) * int(match[2])
+        elif match := DEVICE.search(line):
+            table = self._begin(number)
+            rank, process, host, _, _, model = match.groups()
+            if int(rank) == 0:
+                table.devices = {}
+            table.devices[int(rank)] = Device(int(rank), f"{host}:{process}", host, model.strip())
+        if match := LIBRARY.search(line) or VERSION.search(line):
+            around.nccl = match.group(1)
+        if match := ENVIRONMENT.search(line):
+            around.variables[match[1]] = match[2].rstrip(".,;")
+        for match in ASSIGNMENT.finditer(line):
+            around.variables[match[1]] = match[3]
+        if COMMAND.search(line) and not INFO.search(line):
+            around.command = without_prefix(line).strip().lstrip("#$> ")
+        if self.table is not None and (match := CHOICE.search(line)):
+            algorithm = ALGORITHMS.get(match[2].upper(), match[2])
+            protocol = PROTOCOLS.get(match[3].upper(), match[3])
+            self.table.choices[int(match[1])] = (algorithm, protocol)
+
+    def _row(self, number: int, match: re.Match[str]) -> None:
+        self._open(number, fresh=False)
+        table = self.table
+        assert table is not None
+        found = cells_of(match, table.header)
+        if isinstance(found, str):
+            table.problems.append(Problem(number, f"{found}: {match.group().strip()[:SHOWN]}"))
+            return
+        if found.size == 0:
+            table.empty += 1
+            return
+        try:
+            row, ratios = _measured(found, number)
+        except ValueError as error:
+            table.problems.append(Problem(number, f"{error}: {match.group().strip()[:SHOWN]}"))
+            return
+        if found.cut:
+            table.notes.append(f"line {number}: the row is cut; what is whole was taken")
+        if row.out_of_place is None and row.in_place is None:
+            table.problems.append(Problem(number, f"no time at {found.size} B"))
+            return
+        table.rows.append(row)
+        table.ratios += ratios
+
+
+def _measured(cells: Cells, line: int) -> tuple[Measured, list[tuple[float, float]]]:
+    """The row of some cells, and algbw with busbw of its halves."""
+    times: list[float | None] = []
+    ratios = []
+    for time, algbw, busbw in cells.halves:
+        seconds = positive(time, "time")
+        alg, bus = positive(algbw, "algbw", zero=True), positive(busbw, "busbw", zero=True)
+        if seconds is not None and alg is not None and alg > 1:
+            implied = cells.size / alg / 1e9 / MICRO
+            if abs(seconds / implied - 1) > MISMATCH:
+                raise ValueError(f"{time} µs and {algbw} GB/s do not fit {cells.size} B")
+        if alg is not None and bus is not None:
+            ratios.append((alg, bus))
+        times.append(None if seconds is None else seconds * MICRO)
+    root = int(cells.root) if cells.root else -1
+    out = times[0]
+    inside = times[1] if len(times) > 1 else None
+    row = Measured(cells.size, cells.count, cells.dtype, cells.redop, root, out, inside, line)
+    return row, ratios
+
+
+def positive(text: str, what: str, *, zero: bool = False) -> float | None:
+    """A number of a table; None where there is none, an error where it is impossible."""
+    if text.casefold() in NONE:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{what}: expected a number, got {text!r}") from None
+    if not isfinite(value) or value < 0 or (value == 0 and not zero) or value == inf:
+        raise ValueError(f"{what}: expected more than 0, got {text}")
+    return value
+
+
+def _ordered(table: _Table) -> tuple[Measured, ...]:
+    """Rows by size, of each size and type the first; what was out of order is told."""
+    seen: dict[tuple[int, str, str, int], Measured] = {}
+    for row in table.rows:
+        key = (row.size_bytes, row.dtype, row.redop, row.root)
+        if key in seen:
+            first = seen[key].line
+            table.notes.append(
+                f"line {row.line}: {row.size_bytes} B a second time, the row of line {first} holds"
+            )
+        else:
+            seen[key] = row
+    found = list(seen.values())
+    keys = [(row.dtype, row.redop, row.root) for row in found]
+    if all(
+        a.size_bytes < b.size_bytes or keys[n] != keys[n + 1]
+        for n, (a, b) in enumerate(pairwise(found))
+    ):
+        return tuple(found)
+    table.notes.append("sizes were out of order and are sorted")
+    return tuple(sorted(found, key=lambda row: row.size_bytes))
+
+
+def collective_in(text: str) -> str:
+    """The collective that a command or program name times; empty where it names none."""
+    match = PERF.search(text)
+    if match is None:
+        return ""
+    try:
+        return collective_name(match.group(1).replace("all_to_all", "alltoall"))
+    except ValueError:
+        return match.group(1)
+
+
+# **** Log json ****
+# What nccl-tests writes with -J: one JSON object a run. NaN and booleans are texts there.
+
+
+JSON_TIMES = ("time", "cpu_time", "gpu_time")
+
+
+def parse_json(text: str, name: str) -> tuple[LogRun, ...]:
+    """The runs of a JSON text: one, or one for each line or entry of a list."""
+    values = _values(text, name)
+    runs = [_run(value, name) for value in values if isinstance(value, Mapping)]
+    found = tuple(run for run in runs if run.rows or run.problems)
+    if not found:
+        raise InputError(f"{name}: this JSON has no results of nccl-tests")
+    return found
+
+
+def _values(text: str, name: str) -> list[Any]:
+    try:
+        value = json.loads(text)
+        return value if isinstance(value, list) else [value]
+    except ValueError as error:
+        lines = [line for line in text.splitlines() if line.strip()]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError:
+            raise InputError(f"{name}: this JSON cannot be read: {error}") from None
+
+
+def _run(value: Mapping[str, Any], name: str) -> LogRun:
+    config = value.get("config") if isinstance(value.get("config"), Mapping) else {}
+    assert isinstance(config, Mapping)
+    rows: list[Measured] = []
+    ratios: list[tuple[float, float]] = []
+    problems: list[Problem] = []
+    results = value.get("results")
+    for number, result in enumerate(results if isinstance(results, list) else [], 1):
+        try:
+            row, found = _json_row(result, number)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problems.append(Problem(number, f"result {number}: {error}"))
+            continue
+        if row is not None:
+            rows.append(row)
+            ratios += found
+    arguments = [str(one) for one in _list(value.get("args"))]
+    devices = _list(config.get("devices") or value.get("devices"))
+    per_process = [config.get("nthreads"), config.get("ngpus")]
+    return LogRun(
+        name,
+        collective_in(str(value.get("test", "")) + " " + " ".join(arguments)),
+        tuple(sorted(rows, key=lambda row: row.size_bytes)),
+        tuple(_device(one) for one in devices if isinstance(one, Mapping)),
+        _product(per_process),
+        " ".join(arguments),
+        str(value.get("nccl_version") or ""),
+        _variables(value.get("env")),
+        ratios=tuple(ratios),
+        problems=tuple(problems),
+    )
+
+
+def _json_row(
+    result: Mapping[str, Any], number: int
+) -> tuple[Measured | None, list[tuple[float, float]]]:
+    size = int(result["size"])
+    if size == 0:
+        return None, []
+    times: list[float | None] = []
+    ratios = []
+    for side in ("out_of_place", "in_place"):
+        half = result.get(side)
+        if not isinstance(half, Mapping):
+            times.append(None)
+            continue
+        given = next((half[key] for key in JSON_TIMES if key in half), None)
+        seconds = None if given is None else positive(str(given), f"{side}.time")
+        times.append(None if seconds is None else seconds * MICRO)
+        alg, bus = (positive(str(half.get(k, "nan")), k, zero=True) for k in ("alg_bw", "bus_bw"))
+        if alg is not None and bus is not None:
+            ratios.append((alg, bus))
+    if times == [None, None]:
+        raise ValueError(f"no time at {size} B")
+    root = str(result.get("root", "-1"))
+    row = Measured(
+        size,
+        int(result["count"]) if result.get("count") is not None else None,
+        str(result.get("type", "float")),
+        str(result.get("redop", "")),
+        int(root) if root.lstrip("-").isdecimal() else -1,
+        times[0],
+        times[1],
+        number,
+    )
+    return row, ratios
+
+
+def _device(one: Mapping[str, Any]) -> Device:
+    host = str(one.get("hostname", ""))
+    name = str(one.get("device_info") or one.get("device_name") or "")
+    return Device(int(one.get("rank", 0)), f"{host}:{one.get('pid', '')}", host, name)
+
+
+def _variables(given: Any) -> dict[str, str]:
+    """NCCL's variables, from a mapping or from NAME=VALUE texts."""
+    pairs = (
+        given.items()
+        if isinstance(given, Mapping)
+        else (str(one).split("=", 1) for one in _list(given) if "=" in str(one))
+    )
+    return {str(key): str(value) for key, value in pairs if str(key).startswith("NCCL_")}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _product(values: list[Any]) -> int | None:
+    found = 1
+    for value in values:
+        if not str(value).isdecimal():
+            return None
+        found *= int(value)
+    return found
+
+
+# **** Csv table ****
+# The CSV of measured runs: a row a size, the columns by name.
+
+
+CSV_TIMES = ("oop_time_us", "ip_time_us")
+COLUMNS = (
+    "size_bytes", "count", "dtype", "redop", "root", "oop_time_us", "oop_algbw_gbps",
+    "oop_busbw_gbps", "ip_time_us", "ip_algbw_gbps", "ip_busbw_gbps",
+)  # fmt: skip
+
+
+def read_csv(path: Path) -> tuple[Measured, ...]:
+    """All rows of a file that have a time; what cannot be read is an error with its line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    return parse_csv(text, str(path))
+
+
+def parse_csv(text: str, name: str) -> tuple[Measured, ...]:
+    """The rows of a text, called `name` in errors."""
+    if not text.strip():
+        raise InputError(f"{name}: the file is empty")
+    lines = csv.reader(text.splitlines())
+    header = [column.strip() for column in next(lines)]
+    _check_header(header, name)
+    found = []
+    for cells in lines:
+        place = f"{name}:{lines.line_num}"
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            raise InputError(f"{place}: expected {len(header)} values, got {len(cells)}")
+        values = {key: cell.strip() for key, cell in zip(header, cells, strict=True)}
+        row = _csv_row(values, place, lines.line_num)
+        if row.out_of_place is not None or row.in_place is not None:
+            found.append(row)
+    if not found:
+        raise InputError(f"{name}: no row has a time")
+    return tuple(found)
+
+
+def _check_header(header: list[str], name: str) -> None:
+    if "size_bytes" not in header or not set(CSV_TIMES) & set(header):
+        missing = "size_bytes" if "size_bytes" not in header else " or ".join(CSV_TIMES)
+        raise InputError(
+            f"{name}: not a table of measured runs, there is no column {missing}"
+            f"{suggest(missing, header)}"
+        )
+
+
+def _csv_row(values: Mapping[str, str], place: str, line: int) -> Measured:
+    root = values.get("root", "")
+    return Measured(
+        size_bytes=_whole(values["size_bytes"], "size_bytes", place),
+        count=_whole(values["count"], "count", place) if values.get("count") else None,
+        dtype=values.get("dtype") or "float",
+        redop=values.get("redop", ""),
+        root=int(root) if root.lstrip("-").isdecimal() else -1,
+        out_of_place=_seconds(values.get("oop_time_us", ""), "oop_time_us", place),
+        in_place=_seconds(values.get("ip_time_us", ""), "ip_time_us", place),
+        line=line,
+    )
+
+
+def _whole(text: str, column: str, place: str) -> int:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not number >= 0 or number != int(number):
+        raise InputError(f"{place}: {column}: expected a whole number, got {text!r}")
+    return int(number)
+
+
+def _seconds(text: str, column: str, place: str) -> float | None:
+    if text.casefold() in ("", "n/a", "nan"):
+        return None
+    try:
+        micros = float(text)
+    except ValueError:
+        raise InputError(f"{place}: {column}: expected microseconds, got {text!r}") from None
+    if not 0 < micros < math.inf:
+        raise InputError(f"{place}: {column}: expected a time above 0, got {text}")
+    return micros * MICRO
+
+
+# **** Logs ****
+# Files with measured runs, of any kind that is read: text, JSON, CSV; and what was timed in them.
+# What a file does not say of itself is inferred from its name and its figures, or asked for.
+
 
 LARGEST_FILE = 256 * 2**20
 WHOLE, PART, DOUBLE = "1", "(n-1)/n", "2(n-1)/n"

@@ -1,18 +1,88 @@
-"""A communicator as NCCL's tuning sees it: ranks, nodes, GPUs, CPU and the graphs found for it.
+"""What a tuner wants: rules that replace NCCL's choice of algorithm, protocol and channels.
 
-Fills nothing in by itself: `executed` builds one from a topology, tests build them by hand.
+The first rule that fits a call wins, as in NCCL's example tuner plugin; None means any. A rule
+whose algorithm cannot run is passed over in favour of NCCL's own choice, as NCCL does.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from netsim.nccl.channels import ChannelGraph
-from netsim.nccl.facts import Facts, facts_of
-from netsim.nccl.names import Algorithm
-from netsim.nccl.settings import NO_SETTINGS, Settings
-from netsim.nccl.tuner_rule import TunerRule
-from netsim.nccl.version import NEWEST, Version
-from netsim.values import dataclass
+from netsim.nccl.environment import NO_SETTINGS, Settings
+from netsim.nccl.facts import (
+    NEWEST,
+    Algorithm,
+    Facts,
+    Function,
+    PathType,
+    Protocol,
+    Version,
+    facts_of,
+)
+
+
+@dataclass(frozen=True)
+class TunerRule:
+    """For which calls it holds, and what it wants for them."""
+
+    function: Function
+    least_bytes: int
+    most_bytes: int
+    algorithm: Algorithm
+    protocol: Protocol
+    n_channels: int | None = None
+    n_nodes: int | None = None
+    n_ranks: int | None = None
+    n_pipe_ops: int | None = None
+    registered: int | None = None
+
+    def fits(self, function: Function, nbytes: int, given: tuple[int, int, int, int]) -> bool:
+        """Whether it is about a call; `given` are nodes, ranks, operations and registration."""
+        if function != self.function or not self.least_bytes <= nbytes <= self.most_bytes:
+            return False
+        wanted = (self.n_nodes, self.n_ranks, self.n_pipe_ops, self.registered)
+        return all(want in (None, have) for want, have in zip(wanted, given, strict=True))
+
+
+# **** Channels ****
+# Channels and the graphs that the search finds: the order of GPUs and NICs, and what they carry.
+# A graph says what one node looks like; how nodes join is the business of `executed`.
+
+
+# NCCL's numbers for the shape of a channel.
+BALANCED_TREE, SPLIT_TREE, TREE, RING, NVLS, COLLNET_DIRECT = 1, 2, 3, 4, 5, 6
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One channel inside a node: GPUs in order (NVLS: the head only), and ports in and out.
+
+    GPUs are ranks within the node, ports are counted in the order of the topology file.
+    """
+
+    gpus: tuple[int, ...]
+    nics: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class ChannelGraph:
+    """What a search found: channels, GB/s of each inside and between nodes, and path types."""
+
+    pattern: int
+    n_channels: int
+    bw_intra: float
+    bw_inter: float
+    type_intra: PathType
+    type_inter: PathType
+    same_channels: bool
+    cross_nic: int = 0
+    latency_inter: float = 0.0
+    channels: tuple[Channel, ...] = ()
+
+
+# **** Communicator ****
+# A communicator as NCCL's tuning sees it: ranks, nodes, GPUs, CPU and the graphs found for it.
+# Fills nothing in by itself: `executed` builds one from a topology, tests build them by hand.
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,404 @@
-"""NCCL's environment variables to settings: every value checked, every unknown name refused.
+"""Every NCCL variable name that some release, or nccl-tests, or a vendor's plugin knows.
 
-Lists of algorithms and protocols have a small language of their own, read in `choice_lists`.
+Only names: what a value means is in `environment`. A name that is not here is a mistake.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netsim.errors import InputError, shown, suggest
-from netsim.nccl.choice_lists import algorithm_lists, protocol_lists
-from netsim.nccl.effects import EFFECTS, reason
-from netsim.nccl.facts import Facts, facts_of
-from netsim.nccl.nic_names import NicNames, nic_names
-from netsim.nccl.settings import NO_SETTINGS, Settings
-from netsim.nccl.variables import KNOWN_VARIABLES, VENDOR_PREFIXES
-from netsim.nccl.version import NEWEST, Version
+from netsim.base.errors import InputError, shown, suggest
+from netsim.nccl.facts import (
+    ALGORITHMS,
+    FUNCTIONS,
+    NEWEST,
+    PROTOCOLS,
+    Facts,
+    Function,
+    PathType,
+    Version,
+    facts_of,
+)
+
+
+class VariableError(InputError):
+    """A value of a variable that this machine cannot follow."""
+
+    def __init__(self, variable: str, message: str) -> None:
+        super().__init__(message)
+        self.variable = variable
+
+
+ALGORITHMS_AND_CHANNELS = """
+NCCL_ALGO NCCL_PROTO NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS NCCL_MIN_CTAS NCCL_MAX_CTAS
+NCCL_MIN_NRINGS NCCL_MAX_NRINGS NCCL_RINGS NCCL_NTHREADS NCCL_LL128_NTHREADS NCCL_THREAD_THRESHOLDS
+NCCL_NVLS_ENABLE NCCL_NVLS_NCHANNELS NCCL_NVLS_CHUNKSIZE NCCL_NVLSTREE_MAX_CHUNKSIZE
+NCCL_PAT_ENABLE NCCL_COLLNET_ENABLE NCCL_COLLNET_NODE_THRESHOLD NCCL_LL128_C2C NCCL_CTA_POLICY
+NCCL_CGA_CLUSTER_SIZE NCCL_TUNER_PLUGIN NCCL_TUNER_CONFIG_FILE NCCL_SINGLE_RING_THRESHOLD
+NCCL_LL_THRESHOLD NCCL_TREE_THRESHOLD NCCL_UNPACK_DOUBLE_NCHANNELS NCCL_SYM_KERNEL NCCL_SYM_CTAS
+NCCL_MIN_P2P_NCHANNELS NCCL_MAX_P2P_NCHANNELS NCCL_NCHANNELS_PER_NET_PEER NCCL_NCHANNELS_PER_PEER
+"""
+BUFFERS = """
+NCCL_BUFFSIZE NCCL_LL_BUFFSIZE NCCL_LL128_BUFFSIZE NCCL_P2P_NET_CHUNKSIZE NCCL_P2P_NVL_CHUNKSIZE
+NCCL_P2P_PCI_CHUNKSIZE NCCL_P2P_LL_THRESHOLD NCCL_ALLOC_P2P_NET_LL_BUFFERS
+NCCL_P2P_SCHEDULE_GROUP_SIZE NCCL_P2P_EPOCH_ENABLE NCCL_P2P_BATCH_ENABLE NCCL_NET_SHARED_BUFFERS
+NCCL_NET_SHARED_COMMS NCCL_LOCAL_REGISTER NCCL_GRAPH_REGISTER NCCL_LEGACY_CUDA_REGISTER
+NCCL_WIN_ENABLE NCCL_WIN_STRIDE NCCL_CUMEM_ENABLE NCCL_CUMEM_HOST_ENABLE
+"""
+PATHS = """
+NCCL_P2P_LEVEL NCCL_P2P_DISABLE NCCL_P2P_DIRECT_DISABLE NCCL_P2P_READ_ENABLE
+NCCL_P2P_USE_CUDA_MEMCPY NCCL_NVB_DISABLE NCCL_NVB_PRECONNECT NCCL_SHM_DISABLE NCCL_SHM_LOCALITY
+NCCL_SHM_USE_CUDA_MEMCPY NCCL_SHM_MEMCPY_MODE NCCL_NET_GDR_LEVEL NCCL_NET_GDR_READ NCCL_NET_GDR_C2C
+NCCL_PXN_DISABLE NCCL_P2P_PXN_LEVEL NCCL_PXN_C2C NCCL_CROSS_NIC NCCL_NETDEVS_POLICY
+NCCL_NET_DISABLE_INTRA NCCL_IGNORE_CPU_AFFINITY NCCL_IGNORE_DISABLED_P2P NCCL_TOPO_FILE
+NCCL_TOPO_DUMP_FILE NCCL_TOPO_DUMP_FILE_RANK NCCL_GRAPH_FILE NCCL_GRAPH_DUMP_FILE
+NCCL_GRAPH_DUMP_FILE_RANK NCCL_MNNVL_ENABLE NCCL_MNNVL_UUID NCCL_MNNVL_CLIQUE_ID
+NCCL_MNNVL_CROSS_CLIQUE NCCL_MNNVL_SCATTER_NETS_ENABLE NCCL_MNNVL_RAIL_PER_HOST
+NCCL_NET_MERGE_LEVEL NCCL_NET_FORCE_MERGE NCCL_IB_MERGE_NICS NCCL_IB_MERGE_VFS
+NCCL_GDRCOPY_ENABLE NCCL_GDRCOPY_FIFO_ENABLE NCCL_GDRCOPY_SYNC_ENABLE NCCL_GDRCOPY_FLUSH_ENABLE
+NCCL_GDR_FLUSH_DISABLE NCCL_DMABUF_ENABLE NCCL_NET_OVERHEAD
+NCCL_NET_OPTIONAL_RECV_COMPLETION
+"""
+NETWORKS = """
+NCCL_NET NCCL_NET_PLUGIN NCCL_NET_PLUGIN_REF_COUNT NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY
+NCCL_SOCKET_NTHREADS NCCL_NSOCKS_PERTHREAD NCCL_SOCKET_RETRY_CNT NCCL_SOCKET_RETRY_SLEEP_MSEC
+NCCL_SOCKET_RETRY_TIMEOUT NCCL_SOCKET_POLL_TIMEOUT_MSEC NCCL_SOCKET_INLINE
+NCCL_SOCKET_MIN_TASKSIZE NCCL_IB_DISABLE
+NCCL_IB_HCA NCCL_IB_TIMEOUT NCCL_IB_RETRY_CNT NCCL_IB_GID_INDEX NCCL_IB_ADDR_FAMILY
+NCCL_IB_ADDR_RANGE NCCL_IB_ROCE_VERSION_NUM NCCL_IB_SL NCCL_IB_TC NCCL_IB_FIFO_TC NCCL_IB_PKEY
+NCCL_IB_AR_THRESHOLD NCCL_IB_ADAPTIVE_ROUTING NCCL_IB_QPS_PER_CONNECTION NCCL_IB_SPLIT_DATA_ON_QPS
+NCCL_IB_CUDA_SUPPORT NCCL_IB_PCI_RELAXED_ORDERING NCCL_IB_USE_INLINE NCCL_IB_ECE_ENABLE
+NCCL_IB_DATA_DIRECT NCCL_IB_ASYNC_EVENTS NCCL_IB_RETURN_ASYNC_EVENTS NCCL_IB_WARN_RAIL_LOCAL
+NCCL_IB_OOO_RQ NCCL_IB_MQP_RETRY_ALL NCCL_IB_MQP_RETRY_CNT NCCL_IB_MQP_RETRY_SLEEP_MSEC
+NCCL_OOB_NET_ENABLE NCCL_OOB_NET_IFNAME NCCL_UID_STAGGER_THRESHOLD NCCL_UID_STAGGER_RATE
+NCCL_GIN_ENABLE NCCL_GIN_TYPE NCCL_GIN_PLUGIN NCCL_RMA_PLUGIN NCCL_SYM_GIN_KERNELS_ENABLE
+"""
+RUNNING = """
+NCCL_DEBUG NCCL_DEBUG_FILE NCCL_DEBUG_SUBSYS NCCL_DEBUG_TIMESTAMP_FORMAT
+NCCL_DEBUG_TIMESTAMP_LEVELS NCCL_WARN_ENABLE_DEBUG_INFO NCCL_CONF_FILE NCCL_ENV_PLUGIN
+NCCL_COMM_ID NCCL_HOSTID NCCL_COMM_BLOCKING NCCL_COMM_SPLIT_SHARE_RESOURCES
+NCCL_COMM_SHRINK_SHARE_RESOURCES NCCL_LAUNCH_MODE NCCL_LAUNCH_ORDER_IMPLICIT
+NCCL_LAUNCH_RACE_FATAL NCCL_GRAPH_MIXING_SUPPORT NCCL_MEM_SYNC_DOMAIN NCCL_SET_STACK_SIZE
+NCCL_SET_CPU_STACK_SIZE NCCL_RUNTIME_CONNECT NCCL_CREATE_THREAD_CONTEXT NCCL_CHECKS_DISABLE
+NCCL_CHECK_POINTERS NCCL_CHECK_MODE NCCL_NVTX_DISABLE NCCL_PROFILER_PLUGIN
+NCCL_PROFILE_EVENT_MASK NCCL_PROGRESS_APPENDOP_FREQ NCCL_PROXY_APPEND_BATCH_SIZE
+NCCL_PROXY_DUMP_SIGNAL NCCL_PROXY_CPUSET NCCL_WORK_FIFO_BYTES NCCL_WORK_ARGS_BYTES
+NCCL_L1_SHARED_MEMORY_CARVEOUT NCCL_REPORT_CONNECT_PROGRESS NCCL_NO_CACHE
+NCCL_IPC_USE_ABSTRACT_SOCKET NCCL_RAS_ENABLE NCCL_RAS_ADDR NCCL_RAS_TIMEOUT_FACTOR
+NCCL_BLOCKING_WAIT NCCL_ASYNC_ERROR_HANDLING NCCL_DESYNC_DEBUG
+NCCL_TESTS_MIN_BW NCCL_TESTS_SPLIT NCCL_TESTS_SPLIT_MASK NCCL_TESTS_DEVICE
+"""
+# libfabric's, as far as they matter to NCCL.
+LIBFABRIC = "FI_CXI_RX_MATCH_MODE FI_CXI_RDZV_PROTO"
+
+KNOWN_VARIABLES: frozenset[str] = frozenset(
+    (ALGORITHMS_AND_CHANNELS + BUFFERS + PATHS + NETWORKS + RUNNING + LIBFABRIC).split()
+)
+# Network plugins of cloud vendors name their own variables below these.
+VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
+
+
+# **** Choice lists ****
+# The language of NCCL_ALGO and NCCL_PROTO: comma lists, `^` for all but these, one a function.
+# `ring,tree;allreduce:^nvls` is two lists: one for all functions, one for AllReduce.
+
+
+def algorithm_lists(text: str, facts: Facts) -> dict[Function, tuple[str, ...]]:
+    """The algorithms that a value of NCCL_ALGO admits, by function."""
+    return choice_lists(text, ALGORITHMS, facts.algorithms, facts)
+
+
+def protocol_lists(text: str, facts: Facts) -> dict[Function, tuple[str, ...]]:
+    """The protocols that a value of NCCL_PROTO admits, by function."""
+    return choice_lists(text, PROTOCOLS, PROTOCOLS, facts)
+
+
+def choice_lists(
+    text: str, names: Sequence[str], available: Sequence[str], facts: Facts
+) -> dict[Function, tuple[str, ...]]:
+    """What a value admits, by function; functions without a list are left out."""
+    lists = text.split(";")
+    if len(lists) > 1 and not lists[-1].strip():
+        lists.pop()
+    admitted: dict[Function, tuple[str, ...]] = {}
+    for number, part in enumerate(lists):
+        prefix, colon, rest = part.rpartition(":")
+        if colon and not facts.function_lists:
+            raise ValueError("lists by function need NCCL 2.24 or newer")
+        if not colon and number:
+            raise ValueError(f"only the first list may be without a function, got {shown(part)}")
+        functions = (_function(prefix),) if colon else FUNCTIONS
+        choices = _names_of_list(rest if colon else part, names, available)
+        admitted.update(dict.fromkeys(functions, choices))
+    return admitted
+
+
+def _function(text: str) -> Function:
+    by_name = {function.casefold(): function for function in FUNCTIONS}
+    name = text.strip().casefold()
+    if name not in by_name:
+        hint = suggest(text.strip(), FUNCTIONS)
+        raise ValueError(f"{shown(text.strip())} is no function of NCCL{hint}")
+    return by_name[name]
+
+
+def _names_of_list(text: str, names: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
+    listed = text.strip()
+    excluded = listed.startswith("^")
+    by_name = {name.casefold(): name for name in names}
+    by_name["collnet"] = "CollNetDirect"  # its name before 2.14
+    chosen: list[str] = []
+    for word in listed.removeprefix("^").split(","):
+        name = by_name.get(word.strip().casefold())
+        if name is None or name not in names:
+            expected = f"expected one of {', '.join(names)}"
+            raise ValueError(f"{expected}, got {shown(word.strip())}{suggest(word.strip(), names)}")
+        if name not in available and not excluded:
+            raise ValueError(f"this NCCL version has no {name}")
+        chosen.append(name)
+    return tuple(name for name in available if (name in chosen) != excluded)
+
+
+# **** Effects ****
+# What every NCCL variable that is read changes here, or why a known one changes nothing.
+# Users see the second; the table in the documentation is made of both.
+
+
+EFFECTS = {
+    "NCCL_ALGO": "algorithms that may be chosen; `^`, and lists by function since 2.24",
+    "NCCL_PROTO": "protocols that may be chosen, in the same language; LL128 here lifts its rules",
+    "NCCL_MIN_NCHANNELS": "fewest channels",
+    "NCCL_MIN_NRINGS": "fewest channels (old name)",
+    "NCCL_MIN_CTAS": "fewest channels",
+    "NCCL_MAX_NCHANNELS": "most channels",
+    "NCCL_MAX_NRINGS": "most channels (old name)",
+    "NCCL_MAX_CTAS": "most channels",
+    "NCCL_MIN_P2P_NCHANNELS": "fewest channels of sends and receives",
+    "NCCL_MAX_P2P_NCHANNELS": "most channels of sends and receives",
+    "NCCL_NCHANNELS_PER_NET_PEER": "channels to one peer over the network",
+    "NCCL_NVLS_ENABLE": "0: neither NVLS nor NVLSTree",
+    "NCCL_NVLS_NCHANNELS": "channels of NVLS",
+    "NCCL_NVLS_CHUNKSIZE": "largest chunk of NVLS",
+    "NCCL_NVLSTREE_MAX_CHUNKSIZE": "largest chunk of NVLSTree",
+    "NCCL_COLLNET_ENABLE": "searches CollNet's channels, lets CollNet and NVLS over nodes run",
+    "NCCL_COLLNET_NODE_THRESHOLD": "fewest nodes for CollNet",
+    "NCCL_PAT_ENABLE": "0: no PAT",
+    "NCCL_MNNVL_ENABLE": "0: every host is a node, even inside one NVLink domain",
+    "NCCL_LL128_C2C": "0: no LL128 between nodes where the NIC is reached over NVLink (PXN)",
+    "NCCL_NTHREADS": "threads of a block: when calls get more channels",
+    "NCCL_LL128_NTHREADS": "threads of a block with LL128",
+    "NCCL_NET_OVERHEAD": "NCCL's estimate of rings between nodes, and so the choice",
+    "NCCL_BUFFSIZE": "FIFO of Simple: slots, slices and chunks",
+    "NCCL_LL_BUFFSIZE": "FIFO of LL",
+    "NCCL_LL128_BUFFSIZE": "FIFO of LL128",
+    "NCCL_P2P_DISABLE": "GPUs exchange data through host memory",
+    "NCCL_P2P_LEVEL": "farthest path over which GPUs address each other",
+    "NCCL_P2P_DIRECT_DISABLE": "one process for all GPUs copies out of FIFOs as others do",
+    "NCCL_NVB_DISABLE": "no paths over the NVLinks of another GPU",
+    "NCCL_SHM_DISABLE": "refused where GPUs have no other way; NCCL would use the network",
+    "NCCL_NET_GDR_LEVEL": "farthest path from GPU to NIC for GPUDirect; beyond it, host memory",
+    "NCCL_NET_GDR_C2C": "0: no GPUDirect over C2C",
+    "NCCL_PXN_DISABLE": "no sending by a NIC beside another GPU",
+    "NCCL_P2P_PXN_LEVEL": "below 2: sends leave by the sender's own NIC",
+    "NCCL_CROSS_NIC": "whether rings may change rails",
+    "NCCL_NETDEVS_POLICY": "how many NICs a GPU takes in turn",
+    "NCCL_NET": "Socket: TCP instead of InfiniBand or RoCE",
+    "NCCL_IB_DISABLE": "1: TCP instead of InfiniBand or RoCE",
+    "NCCL_IB_HCA": "which NICs (mlx5_0, mlx5_1, …) NCCL uses; `^` all but, `=` whole names",
+    "NCCL_SOCKET_IFNAME": "with TCP: which NICs (eth0, eth1, …) NCCL uses; `^` and `=` too",
+    "NCCL_IB_QPS_PER_CONNECTION": "queue pairs, each with a hash of its own where routing is ecmp",
+    "NCCL_P2P_SCHEDULE_GROUP_SIZE": "ranks of one group in the rounds of sends",
+    "NCCL_P2P_LL_THRESHOLD": "bytes a channel up to which sends use LL",
+    "NCCL_ALLOC_P2P_NET_LL_BUFFERS": "LL for sends over the network as well",
+    "NCCL_P2P_NVL_CHUNKSIZE": "chunk of sends over NVLink",
+    "NCCL_P2P_NET_CHUNKSIZE": "chunk of sends over the network",
+    "NCCL_P2P_PCI_CHUNKSIZE": "chunk of sends over PCIe",
+    "FI_CXI_RX_MATCH_MODE": "Slingshot: software: receives are matched, and data fetched, later",
+    "FI_CXI_RDZV_PROTO": "Slingshot: alt_read: NICs are busy longer with large messages",
+    "NCCL_TUNER_CONFIG_FILE": "a tuner table that replaces NCCL's choice",
+    "NCCL_GRAPH_FILE": "channels that replace NCCL's search",
+    "NCCL_TESTS_SPLIT": "several communicators at once, as `workload.split`",
+}
+
+# Known and without effect here, for a reason worth telling.
+WITHOUT_EFFECT = {
+    "NCCL_P2P_READ_ENABLE": "ranks always write over NVLink and PCIe here, at the same cost",
+    "NCCL_SHM_LOCALITY": "the data crosses host memory once on either side",
+    "NCCL_NET_GDR_READ": "sends and receives share one way between GPU and NIC here",
+    "NCCL_NET_DISABLE_INTRA": "the network is never used inside a node here",
+    "NCCL_IB_SPLIT_DATA_ON_QPS": "queue pairs share a connection's data evenly in either case",
+    "NCCL_IB_AR_THRESHOLD": "the message that announces data takes no time here",
+    "NCCL_IB_ADAPTIVE_ROUTING": "cluster.fabric.routing says how switches choose (spray)",
+    "NCCL_SOCKET_NTHREADS": "the transport's rate a NIC is that of NCCL's default threads",
+    "NCCL_NSOCKS_PERTHREAD": "the transport's rate a NIC is that of NCCL's default sockets",
+    "NCCL_LOCAL_REGISTER": "nccl.registration says whether buffers are registered",
+    "NCCL_GRAPH_REGISTER": "nccl.registration says whether buffers are registered",
+    "NCCL_TOPO_FILE": "give the file in the place of the machine",
+    "NCCL_TOPO_DUMP_FILE": "netsim topo export writes it",
+    "NCCL_GRAPH_DUMP_FILE": "--graph-out writes it",
+    "NCCL_TUNER_PLUGIN": "no plugin is loaded; --tuner takes the table of the example plugin",
+    "NCCL_NET_PLUGIN": "cluster.fabric.transport says what the network is",
+    "NCCL_IB_MERGE_NICS": "NICs with two ports are one NIC here",
+    "NCCL_CTA_POLICY": "nccl.registration and NCCL_MAX_CTAS say what it would change",
+    "NCCL_TESTS_MIN_BW": "--acceptance tells what to set it to",
+}
+USUAL = "it changes nothing of what is simulated"
+
+
+def reason(name: str) -> str:
+    """Why a known variable changes nothing."""
+    return WITHOUT_EFFECT.get(name, USUAL)
+
+
+# **** Plugins ****
+# What the network plugins of cloud vendors set of NCCL's variables by themselves.
+# Their own tuners decide on top, by tables that are not published; give such a table as a tuner's.
+# What a user sets wins, as it does with the plugins.
+
+
+ANY = 10_000
+
+
+@dataclass(frozen=True)
+class PluginSetting:
+    """One variable, for GPUs below a compute capability, and where that is known from."""
+
+    variable: str
+    value: str
+    source: str
+    below: int = ANY
+
+
+# EFA delivers out of order. Only where the GPU's writes of 128 bytes arrive whole (from Hopper on)
+# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO. The one measured run agrees at
+# small sizes (aws_p4d_a100_2x8_all_reduce_1: 175 us at 32 B, where LL would take 39), though its
+# settings are not recorded and its large sizes look like rings.
+_EFA = "aws-ofi-nccl, src/platform-aws.c"
+_A3 = "Google's guide to GPUDirect-TCPXO on A3 Mega"
+
+PLUGINS: dict[str, tuple[PluginSetting, ...]] = {
+    "efa": (PluginSetting("NCCL_PROTO", "Simple", _EFA, below=90),),
+    "tcpxo": (
+        PluginSetting("NCCL_ALGO", "Ring,Tree", _A3),
+        PluginSetting("NCCL_PROTO", "Simple", _A3),
+        PluginSetting("NCCL_CROSS_NIC", "0", _A3),
+        PluginSetting("NCCL_BUFFSIZE", "8388608", _A3),
+        PluginSetting("NCCL_P2P_NET_CHUNKSIZE", "524288", _A3),
+        PluginSetting("NCCL_P2P_PCI_CHUNKSIZE", "524288", _A3),
+        PluginSetting("NCCL_P2P_NVL_CHUNKSIZE", "1048576", _A3),
+    ),
+}
+
+
+def plugin_variables(transport: str, min_cc: int) -> Mapping[str, str]:
+    """What the plugin of a transport sets where the oldest GPU is of this compute capability."""
+    return {one.variable: one.value for one in PLUGINS.get(transport, ()) if min_cc < one.below}
+
+
+# **** Nic names ****
+# Which NICs a variable such as NCCL_IB_HCA names: `mlx5_0:1,mlx5_1`, `^mlx5_2`, `=mlx5_1`.
+# Names are prefixes unless `=` makes them whole; `^` means all but these; a port follows a colon.
+
+
+@dataclass(frozen=True)
+class NicNames:
+    """The names of a variable, and how they are meant."""
+
+    names: tuple[tuple[str, int | None], ...]
+    excluded: bool = False
+    exact: bool = False
+
+    def admit(self, name: str, port: int) -> bool:
+        """Whether NCCL may use a port of this name."""
+        return self._named(name, port) != self.excluded
+
+    def _named(self, name: str, port: int) -> bool:
+        return any(
+            (name == given if self.exact else name.startswith(given)) and number in (None, port)
+            for given, number in self.names
+        )
+
+
+def nic_names(text: str) -> NicNames:
+    """Read the value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME."""
+    rest = text.strip()
+    excluded, rest = rest.startswith("^"), rest.removeprefix("^")
+    exact, rest = rest.startswith("="), rest.removeprefix("=")
+    found = []
+    for word in rest.split(","):
+        name, colon, port = word.strip().partition(":")
+        if not name or (colon and not (port.isascii() and port.isdecimal())):
+            raise ValueError(
+                f"expected names such as mlx5_0,mlx5_1 or mlx5_0:1, after ^ or =, got {text!r}"
+            )
+        found.append((name, int(port) if colon else None))
+    return NicNames(tuple(found), excluded, exact)
+
+
+# **** Settings ****
+# What a user's NCCL variables ask for, as one value; `environment` reads it from variables.
+# `None` or an empty mapping means that NCCL decides. Which wishes can be met is said by `rules`.
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The wishes of a user: lists of algorithms and protocols, channel limits, paths, NICs."""
+
+    # Names admitted, by function; a function that is missing admits all.
+    algorithms: Mapping[Function, tuple[str, ...]] = field(default_factory=dict)
+    protocols: Mapping[Function, tuple[str, ...]] = field(default_factory=dict)
+    min_channels: int | None = None
+    max_channels: int | None = None
+    nvls: int = 2  # 0 off, 1 on, 2 where the hardware has it
+    nvls_channels: int | None = None
+    nvls_chunk: int = 131072
+    nvls_tree_chunk: int | None = None
+    collnet: bool = False
+    collnet_node_threshold: int = 2
+    pat: int = 2
+    mnnvl: int = 2
+    ll128_c2c: bool = True
+    n_threads: int | None = None
+    ll128_threads: int | None = None
+    net_overhead_us: float | None = None
+    buffer_bytes: Mapping[str, int] = field(default_factory=dict)  # by protocol
+    p2p_disabled: bool = False
+    p2p_level: PathType | None = None
+    p2p_direct_disabled: bool = False
+    nvb_disabled: bool = False
+    shm_disabled: bool = False
+    gdr_level: PathType | None = None
+    gdr_c2c: bool = True
+    pxn_disabled: bool = False
+    pxn_level: int = 2
+    cross_nic: int = 2
+    nics_policy: str = "AUTO"
+    nics_at_most: int = 0  # with the policy MAX
+    ib_disabled: bool = False
+    sockets: bool = False  # NCCL_NET=Socket
+    hcas: NicNames | None = None
+    interfaces: NicNames | None = None
+    qps: int = 1
+    min_p2p_channels: int | None = None
+    max_p2p_channels: int | None = None
+    net_peer_channels: int | None = None
+    p2p_group: int = 8
+    p2p_ll_threshold: int = 16384
+    p2p_net_ll: bool = False
+    p2p_nvl_chunk: int = 524288
+    p2p_net_chunk: int = 131072
+    p2p_pci_chunk: int = 131072
+    cxi_software_match: bool = False
+    cxi_alternative_read: bool = False
+
+
+NO_SETTINGS = Settings()
+
+
+# **** Environment ****
+# NCCL's environment variables to settings: every value checked, every unknown name refused.
+# Lists of algorithms and protocols have a small language of their own, read in `choice_lists`.
+
 
 Reader = Callable[[str, Facts], object]
 
@@ -26,15 +410,15 @@ def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Se
             raise InputError(f"{name} is no NCCL variable{suggest(name, KNOWN_VARIABLES)}")
     facts = facts_of(version)
     fields: dict[str, Any] = {}
-    for name, (field, reader) in READERS.items():
+    for name, (setting, reader) in READERS.items():
         text = variables.get(name, "").strip()
         if not text:
             continue
         value = _read(name, text, reader, facts)
-        if not field:
+        if not setting:
             continue
-        known = fields.get(field)
-        fields[field] = {**known, **value} if isinstance(known, dict) else value
+        known = fields.get(setting)
+        fields[setting] = {**known, **value} if isinstance(known, dict) else value
     settings = replace(NO_SETTINGS, **fields)
     _check_limits(settings)
     return replace(settings, **_policy(variables.get("NCCL_NETDEVS_POLICY", "")))

@@ -5,20 +5,25 @@ work does not depend on how many there are.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from netsim.nccl.arena import Arena
-from netsim.nccl.channels import BALANCED_TREE, COLLNET_DIRECT, NVLS, RING, TREE, ChannelGraph
-from netsim.nccl.communicator import Communicator
-from netsim.nccl.executed import executed_channels
-from netsim.nccl.facts import Facts, facts_of
+from netsim.nccl.communicator import (
+    BALANCED_TREE,
+    COLLNET_DIRECT,
+    NVLS,
+    RING,
+    TREE,
+    ChannelGraph,
+    Communicator,
+)
+from netsim.nccl.connect import executed_channels
+from netsim.nccl.environment import NO_SETTINGS, Settings
+from netsim.nccl.facts import NEWEST, Facts, Version, facts_of
 from netsim.nccl.paths import PathTable, path_table
 from netsim.nccl.rccl import over_all_links
-from netsim.nccl.search import Request, search
-from netsim.nccl.settings import NO_SETTINGS, Settings
+from netsim.nccl.search import Arena, Request, search
 from netsim.nccl.system import cpu_vendor, system_graph
-from netsim.nccl.version import NEWEST, Version
-from netsim.topology.nccl_xml import System
-from netsim.values import dataclass
+from netsim.topology.foreign.nccl_xml import XmlSystem
 
 GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 
@@ -41,7 +46,7 @@ class NodeView:
 
 
 def search_node(
-    system: System,
+    system: XmlSystem,
     *,
     networked: bool,
     version: Version = NEWEST,

@@ -1,16 +1,194 @@
-"""Sends and receives as NCCL runs them: channels a peer, and the parts of an operation.
+"""The rounds in which ranks send to each other: who meets whom when, for all pairs by formula.
 
-Alltoall, gather and scatter are sets of such operations; their order is that of `p2p_rounds`.
+Every rank walks the same rounds, so that sends and receives of one round match. In a round a rank
+sends as many groups and as many places further on as the order of both says.
 """
 
-from math import ceil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, gcd
+from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.connect import Seats, seats_of
+from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import Facts
-from netsim.nccl.p2p_rounds import BATCH
 from netsim.nccl.paths import PathTable, nearest
-from netsim.nccl.settings import NO_SETTINGS, Settings
+from netsim.nccl.split import Share, evenly_split, split_over_channels
 from netsim.nccl.system import net_bandwidth, nvlink_bandwidth
-from netsim.values import dataclass
+from netsim.nccl.tuning import Call, Choice, choose, launch
+
+Ints = NDArray[np.int64]
+BATCH = 8  # operations that share a channel's block at a time
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a rank does in one round, and the number of the round."""
+
+    number: int
+    send_to: int
+    receive_from: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """The rounds of a communicator: its ranks in groups of equal size (a row each), and how far
+    rounds go on between groups (`far`) and inside them (`near`), those in the inner loop.
+    """
+
+    seats: Seats
+    groups: Ints
+    far: Ints
+    near: Ints
+    settings: Settings = NO_SETTINGS
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of the communicator."""
+        return len(self.seats)
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of the communicator."""
+        return self.groups.size
+
+    def numbers(self, src: ArrayLike, dst: ArrayLike) -> Ints:
+        """The round in which each source sends to its destination."""
+        (group, place), far, near = self._places, len(self.far), len(self.near)
+        between = (group[np.asarray(dst)] - group[np.asarray(src)]) % far
+        inside = (place[np.asarray(dst)] - place[np.asarray(src)]) % near
+        found: Ints = _turns(self.far)[between] * near + _turns(self.near)[inside]
+        return found
+
+    def met(self, rank: Ints, src: Ints, dst: Ints) -> Ints:
+        """To whom each rank sends in the round in which a source sends to a destination."""
+        (group, place), far, near = self._places, len(self.far), len(self.near)
+        to = (group[rank] + group[dst] - group[src]) % far
+        found: Ints = self.groups[to, (place[rank] + place[dst] - place[src]) % near]
+        return found
+
+    def of(self, rank: int) -> tuple[Round, ...]:
+        """The rounds of a rank: with whom it exchanges data, itself first."""
+        found = self._peers(rank, 1), self._peers(rank, -1)
+        return tuple(Round(number, *both) for number, both in enumerate(zip(*found, strict=True)))
+
+    def channels(self, number: Ints, total: int) -> Ints:
+        """The first channel of some rounds: spread by reversing the bits of their numbers."""
+        return first_channels(number, total, self.n_nodes, self._apart)
+
+    def crosses(self, src: ArrayLike, dst: ArrayLike) -> NDArray[np.bool_]:
+        """Whether each source sends over the network."""
+        node = self.seats.node
+        crossed: NDArray[np.bool_] = node[np.asarray(src)] != node[np.asarray(dst)]
+        return crossed
+
+    def _peers(self, rank: int, way: int) -> list[int]:
+        own, place = (int(column[rank]) for column in self._places)
+        rows = (own + way * self.far) % len(self.far)
+        columns = (place + way * self.near) % len(self.near)
+        peers: list[int] = self.groups[rows[:, None], columns].ravel().tolist()
+        return peers
+
+    @cached_property
+    def _places(self) -> tuple[Ints, Ints]:
+        """The group of every rank, and its place there."""
+        found = np.empty((2, self.n_ranks), np.int64)
+        found[:, self.groups] = np.indices(self.groups.shape)
+        return found[0], found[1]
+
+    @cached_property
+    def _apart(self) -> int:
+        """Ranks of a group as channels are spread over groups."""
+        return group_size(self.seats.size.tolist(), self.settings)
+
+
+def rounds_of(
+    nodes: Sequence[Sequence[int]], facts: Facts, settings: Settings = NO_SETTINGS
+) -> Rounds:
+    """The rounds of a communicator over the ranks of `nodes`."""
+    seats = seats_of(nodes, [0] * len(nodes))
+    sizes = set(seats.size.tolist())
+    if facts.p2p_rounds == "grouped":
+        size = group_size(seats.size.tolist(), settings)
+    else:
+        size = sizes.pop() if len(sizes) == 1 else len(seats.ranks)
+    groups = seats.ranks.reshape(-1, size)
+    far, near = ORDERS[facts.p2p_rounds]
+    steps = np.array(far(len(groups)), np.int64), np.array(near(size), np.int64)
+    return Rounds(seats, groups, *steps, settings)
+
+
+def quadratic_order(count: int) -> tuple[int, ...]:
+    """0, 1, 3, 6, … modulo the next power of two: all numbers below `count`, each once."""
+    power, delta, order = 1 << max(0, count - 1).bit_length(), 0, []
+    for step in range(power):
+        if delta < count:
+            order.append(delta)
+        delta = (delta + step + 1) % power
+    return tuple(order)
+
+
+def alternating_order(count: int) -> tuple[int, ...]:
+    """Distances tried before 2.22: d, -d, and both from half way, outwards from 0."""
+    half, found = count // 2, dict[int, None]()
+    for distance in range(count):
+        for delta in (distance, count - distance, half - distance, half + distance):
+            found.setdefault(delta % count)
+    return tuple(found)
+
+
+def group_size(sizes: Collection[int], settings: Settings = NO_SETTINGS) -> int:
+    """Ranks of one group of the rounds, from those of every node: the node when alone, else 8 or
+    what divides all nodes.
+    """
+    return gcd(*(sizes if len(sizes) == 1 else (settings.p2p_group, *sizes)))
+
+
+def first_channels(number: Ints, total: int, n_nodes: int, size: int) -> Ints:
+    """The first channels of rounds over groups of `size`: spread by reversing bits of numbers."""
+    if n_nodes > 1:
+        group, local = np.divmod(number, size)
+        number = group * ceil(size / BATCH) + local // BATCH
+    bits = total.bit_length() - 1
+    texts = [format(one, f"0{bits}b") if bits else "0" for one in range(total)]
+    found: Ints = np.array([int(text[::-1], 2) for text in texts], np.int64)[number % total]
+    return found
+
+
+def distinct_rows(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Ints]:
+    """The different rows of some columns, and which of them each row is."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        different, number = np.unique(column, return_inverse=True)
+        code = code * max(1, len(different)) + number
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    return np.column_stack([column[first] for column in columns]).tolist(), which
+
+
+def _turns(order: Ints) -> Ints:
+    """When each number comes in an order."""
+    turns = np.empty(len(order), np.int64)
+    turns[order] = np.arange(len(order))
+    return turns
+
+
+# The orders of rounds between groups and inside them, by what an NCCL version does.
+ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence[int]]]] = {
+    "grouped": (quadratic_order, range),
+    "quadratic": (quadratic_order, quadratic_order),
+    "alternating": (alternating_order, range),
+}
+
+
+# **** P2p ****
+# Sends and receives as NCCL runs them: channels a peer, and the parts of an operation.
+# Alltoall, gather and scatter are sets of such operations; their order is that of `p2p_rounds`.
+
 
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096
@@ -123,3 +301,98 @@ def p2p_work(
 
 def _power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
+
+
+# **** Plan ****
+# What one call becomes: algorithm, protocol and how many channels work on it, as NCCL decides.
+# Sends and receives have no algorithms; their protocol and channels follow from their sizes. What
+# the channels then do is the business of the schedules.
+
+
+SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One call: NCCL's words for how it runs, its channels, and the time in µs NCCL expects.
+
+    `tuned`: a tuner chose, not NCCL.
+    """
+
+    algorithm: str
+    protocol: str
+    n_channels: int
+    expected_us: float | None = None
+    tuned: bool = False
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Those in use: grouped sends may have one inside a node and another between nodes."""
+        return tuple(self.protocol.split("/"))
+
+
+@dataclass(frozen=True)
+class Sends:
+    """What all sends and receives of a communicator share: channels, and bytes of a chunk."""
+
+    channels: P2pChannels
+    chunk: int
+
+    def work(self, nbytes: int, first: int, rounds: Rounds, *, over_network: bool) -> P2pWork:
+        """The parts of one send whose round begins at a channel."""
+        return p2p_work(
+            nbytes,
+            first,
+            self.channels,
+            self.chunk,
+            n_nodes=rounds.n_nodes,
+            over_network=over_network,
+            settings=rounds.settings,
+        )
+
+
+def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
+    """Channels and chunk of sends, given the paths of each kind of node: the least of all."""
+    each = [
+        p2p_channels(table, comm.n_channels, comm.n_ranks, comm.facts, comm.settings)
+        for table in tables
+    ]
+    least = P2pChannels(
+        min(one.total for one in each),
+        min(one.per_peer for one in each),
+        min(one.fewest for one in each),
+    )
+    return Sends(least, min(p2p_chunk(table, comm.n_nodes, comm.settings) for table in tables))
+
+
+def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Planned:
+    """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
+    choice = choose(comm, call)
+    share = Share(call.function, count, element_bytes, choice.protocol)
+    channels = channels_used(comm, call.nbytes, choice, share)
+    return Planned(choice.algorithm, choice.protocol, channels, choice.time_us, choice.tuned)
+
+
+def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: Share) -> int:
+    """How many channels get work: since 2.22 only as many as there is enough traffic for."""
+    algorithm = choice.algorithm
+    most = launch(comm, nbytes, algorithm, choice.protocol, choice.n_channels).n_channels
+    if not comm.facts.continuous_split or evenly_split(comm, algorithm):
+        return most
+    parts = split_over_channels([share], most, comm.n_ranks)
+    return max(1, len({part.channel for part in parts}))
+
+
+def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Planned:
+    """How NCCL runs the sends of one rank, of some bytes to each peer, grouped in one call."""
+    total = sends.channels.total
+    first = rounds.channels(rounds.numbers(rank, peers), total)
+    kinds, _ = distinct_rows([nbytes, first, rounds.crosses(rank, peers), peers == rank])
+    works = [
+        (sends.work(size, base, rounds, over_network=bool(crosses)), bool(own))
+        for size, base, crosses, own in kinds
+    ]
+    others = [work for work, own in works if not own] or [work for work, _ in works]
+    protocols = sorted({work.protocol for work in others})
+    channels = {channel for work, _ in works for channel in work.channels}
+    return Planned(SEND_RECV, "/".join(protocols), max(1, len(channels)))

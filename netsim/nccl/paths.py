@@ -4,12 +4,12 @@ First the widest of the shortest paths; then pairs without peer-to-peer access g
 ports go through the GPU beside them (PXN), and ports without GPUDirect through a CPU.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from netsim.nccl.names import PathType
-from netsim.nccl.settings import NO_SETTINGS, Settings
+from netsim.nccl.environment import NO_SETTINGS, Settings
+from netsim.nccl.facts import PathType
 from netsim.nccl.system import LOCAL, NodeKind, SystemGraph, cpu_vendor
-from netsim.values import dataclass
 
 ENDS: tuple[NodeKind, ...] = ("CPU", "GPU", "NET", "NVS")
 LINK_PATH = {"LOC": "LOC", "NVL": "NVL", "C2C": "C2C", "PCI": "PIX", "SYS": "SYS", "NET": "LOC"}

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from netsim.nccl.channels import Channel, ChannelGraph
-from netsim.topology.nccl_xml import Gpu, System
+from netsim.nccl.communicator import Channel, ChannelGraph
+from netsim.topology.foreign.nccl_xml import XmlGpu, XmlSystem
 
 COPIES = 4  # 28 rings of the search, 56 channels: what RCCL logs on 8 MI300X
 Order = tuple[int, ...]
 
 
-def over_all_links(system: System, found: ChannelGraph) -> ChannelGraph:
+def over_all_links(system: XmlSystem, found: ChannelGraph) -> ChannelGraph:
     """The rings of a full mesh of AMD's GPUs; what was found anywhere else."""
     gpus = list(system.gpus())
     if not _is_mesh(gpus) or found.n_channels >= len(gpus) - 1:
@@ -30,7 +30,7 @@ def over_all_links(system: System, found: ChannelGraph) -> ChannelGraph:
     )
 
 
-def _is_mesh(gpus: Sequence[Gpu]) -> bool:
+def _is_mesh(gpus: Sequence[XmlGpu]) -> bool:
     """Whether each of several GPUs of AMD is linked to every other."""
     return len(gpus) > 2 and all(
         gpu.gcn

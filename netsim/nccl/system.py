@@ -5,13 +5,13 @@ follows NCCL's: faster links first, the way up the PCIe tree last. Paths are fou
 """
 
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
+from netsim.nccl.environment import NicNames, Settings, VariableError
 from netsim.nccl.facts import Facts, step_value
-from netsim.topology.nccl_xml import Cpu, Gpu, Net, Pci, System
-from netsim.values import dataclass
+from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlNic, XmlPci, XmlSystem
 
 NodeKind = Literal["GPU", "PCI", "NVS", "CPU", "NIC", "NET"]
 LinkKind = Literal["LOC", "NVL", "C2C", "PCI", "SYS", "NET"]
@@ -33,7 +33,7 @@ class Node:
 
     kind: NodeKind
     host: str
-    value: Gpu | Net | Cpu | None = None
+    value: XmlGpu | XmlNet | XmlCpu | None = None
 
 
 @dataclass
@@ -61,30 +61,30 @@ class SystemGraph:
         """The nodes of one kind in the order in which they were found."""
         return [index for index, node in enumerate(self.nodes) if node.kind == kind]
 
-    def gpu(self, node: int) -> Gpu:
+    def gpu(self, node: int) -> XmlGpu:
         """The GPU at a node."""
         value = self.nodes[node].value
-        assert isinstance(value, Gpu)
+        assert isinstance(value, XmlGpu)
         return value
 
-    def net(self, node: int) -> Net:
+    def net(self, node: int) -> XmlNet:
         """The network port at a node."""
         value = self.nodes[node].value
-        assert isinstance(value, Net)
+        assert isinstance(value, XmlNet)
         return value
 
-    def cpu(self, node: int) -> Cpu:
+    def cpu(self, node: int) -> XmlCpu:
         """The CPU at a node."""
         value = self.nodes[node].value
-        assert isinstance(value, Cpu)
+        assert isinstance(value, XmlCpu)
         return value
 
     @property
-    def first_cpu(self) -> Cpu:
+    def first_cpu(self) -> XmlCpu:
         """The CPU that stands for the node where NCCL looks at one only."""
         return self.cpu(self.of_kind("CPU")[0])
 
-    def add(self, kind: NodeKind, host: str, value: Gpu | Net | Cpu | None = None) -> int:
+    def add(self, kind: NodeKind, host: str, value: XmlGpu | XmlNet | XmlCpu | None = None) -> int:
         """Add a node and return its number."""
         self.nodes.append(Node(kind, host, value))
         self.links_out.append([])
@@ -107,7 +107,7 @@ class SystemGraph:
 
 
 def system_graph(
-    system: System, facts: Facts, *, networked: bool, devices: Collection[int] | None = None
+    system: XmlSystem, facts: Facts, *, networked: bool, devices: Collection[int] | None = None
 ) -> SystemGraph:
     """NCCL's graph of a node; without `networked` it has no ports, as for a single node.
 
@@ -130,7 +130,7 @@ def system_graph(
     return builder.graph
 
 
-def cpu_vendor(cpu: Cpu) -> str:
+def cpu_vendor(cpu: XmlCpu) -> str:
     """The vendor of a CPU in short."""
     return VENDORS.get(cpu.vendor, "")
 
@@ -140,18 +140,18 @@ def nvlink_bandwidth(sm: int, facts: Facts) -> float:
     return step_value(facts.nvlink, sm)
 
 
-def pci_bandwidth(pci: Pci) -> float:
+def pci_bandwidth(pci: XmlPci) -> float:
     """What NCCL counts for a PCIe link, in GB/s; an unknown speed is taken as gen 3."""
     speed = pci.link_speed.split(" ")[0].removesuffix(".0")
     return (pci.link_width or 16) * LANE_SPEED.get(speed, 60) / 80
 
 
-def net_bandwidth(net: Net) -> float:
+def net_bandwidth(net: XmlNet) -> float:
     """What NCCL counts for a port, in GB/s; an unknown speed is taken as 10 Gb/s."""
     return (net.speed if net.speed > 0 else 10000) / 8000
 
 
-def socket_bandwidth(cpu: Cpu, facts: Facts) -> float:
+def socket_bandwidth(cpu: XmlCpu, facts: Facts) -> float:
     """What NCCL counts between two CPUs of one host, in GB/s."""
     if cpu.arch == "ppc64":
         return 32.0
@@ -165,7 +165,7 @@ def socket_bandwidth(cpu: Cpu, facts: Facts) -> float:
     return 9.0 if vendor == "Zhaoxin" and cpu.modelid == 0x5B else 6.0
 
 
-def _used_gpus(system: System, devices: Collection[int] | None) -> dict[tuple[int, int], int]:
+def _used_gpus(system: XmlSystem, devices: Collection[int] | None) -> dict[tuple[int, int], int]:
     """Rank by (device, place) of every GPU in use; GPUs without any rank count in file order."""
     gpus = list(system.gpus())
     if devices is not None:
@@ -185,12 +185,12 @@ class _Builder:
     ranks: dict[tuple[int, int], int]
     by_bus: dict[tuple[str, str], int] = field(default_factory=dict)
     cards: dict[str, int] = field(default_factory=dict)
-    gpus: list[tuple[int, int, Gpu]] = field(default_factory=list)
+    gpus: list[tuple[int, int, XmlGpu]] = field(default_factory=list)
     switch_links: list[tuple[int, str]] = field(default_factory=list)
     gpu_ranks: list[tuple[int, int]] = field(default_factory=list)
     seen_gpus: int = 0
 
-    def pci(self, pci: Pci, parent: int, cpu: int) -> None:
+    def pci(self, pci: XmlPci, parent: int, cpu: int) -> None:
         host, bandwidth = self.graph.nodes[cpu].host, pci_bandwidth(pci)
         if pci.gpu is not None:
             self.gpu(pci.gpu, pci.busid, parent, cpu, bandwidth)
@@ -205,7 +205,7 @@ class _Builder:
                 self.pci(below, node, cpu)
             self.graph.connect_both("PCI", node, parent, bandwidth)
 
-    def gpu(self, gpu: Gpu, busid: str, parent: int, cpu: int, bandwidth: float) -> None:
+    def gpu(self, gpu: XmlGpu, busid: str, parent: int, cpu: int, bandwidth: float) -> None:
         place = self.seen_gpus
         self.seen_gpus += 1
         if (gpu.dev, place) not in self.ranks:
@@ -217,7 +217,7 @@ class _Builder:
         self.gpu_ranks.append((node, self.ranks[gpu.dev, place]))
         self.graph.connect_both("PCI", node, parent, bandwidth)
 
-    def nic(self, nets: tuple[Net, ...], parent: int, bandwidth: float, card: str) -> None:
+    def nic(self, nets: tuple[XmlNet, ...], parent: int, bandwidth: float, card: str) -> None:
         if not self.networked or not any(net.net for net in nets):
             return
         host = self.graph.nodes[parent].host
@@ -273,3 +273,48 @@ def _sort_links(graph: SystemGraph) -> None:
             link = graph.links[index]
             if link.kind == "PCI" and link.target != parent:
                 stack.append((link.target, node))
+
+
+# **** Nics in use ****
+# The NICs of a system as NCCL has them: which it may use, and what their plugin says of them.
+
+
+SOCKETS = ("tcp",)  # transports whose NICs are network interfaces to NCCL
+
+
+def with_nics(system: XmlSystem, transport: str, settings: Settings) -> XmlSystem:
+    """The system with the NICs that NCCL may use on this transport."""
+    sockets = transport in SOCKETS
+    variable = "NCCL_SOCKET_IFNAME" if sockets else "NCCL_IB_HCA"
+    names = settings.interfaces if sockets else settings.hcas
+    if names is None:
+        return system
+    there = [_shown(net, sockets) for pci in system.pcis() for nic in pci.nics for net in nic.nets]
+    changed = system.changed(lambda pci: _kept(pci, names, sockets))
+    if there and not any(nic.nets for pci in changed.pcis() for nic in pci.nics):
+        known = ", ".join(dict.fromkeys(there))
+        raise VariableError(variable, f"it names none of the NICs {known}")
+    return changed
+
+
+def with_latency(system: XmlSystem, microseconds: float) -> XmlSystem:
+    """The system whose NICs' plugin states a latency."""
+
+    def stated(pci: XmlPci) -> XmlPci:
+        nics = (tuple(replace(net, latency=microseconds) for net in nic.nets) for nic in pci.nics)
+        return replace(pci, nics=tuple(map(XmlNic, nics)))
+
+    return system.changed(stated)
+
+
+def _kept(pci: XmlPci, names: NicNames, sockets: bool) -> XmlPci:
+    nics = (
+        XmlNic(tuple(net for net in nic.nets if names.admit(_shown(net, sockets), net.port)))
+        for nic in pci.nics
+    )
+    return replace(pci, nics=tuple(nic for nic in nics if nic.nets))
+
+
+def _shown(net: XmlNet, sockets: bool) -> str:
+    """What a port is called: as the file has it, or as an interface in order of devices."""
+    return f"eth{net.dev}" if sockets else net.name

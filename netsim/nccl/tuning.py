@@ -1,25 +1,470 @@
-"""NCCL's cost table and the choice it makes for one call: the smallest lat + bytes/bandwidth.
+"""NCCL's estimate of the algorithm bandwidth of every function, algorithm and protocol, in GB/s.
 
-Times are µs and bandwidths GB/s, as NCCL compares them. What the chosen algorithm then really
-costs is simulated elsewhere; this only tells what runs.
+The formulas of its tuning model as they are, version by version; a selection heuristic, not a
+prediction. Whether NCCL may choose an entry at all is said by `rules`.
 """
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
 
-from netsim.errors import InputError
-from netsim.nccl.bandwidth import algorithm_bandwidth
-from netsim.nccl.communicator import Communicator
-from netsim.nccl.latency import latency_us
-from netsim.nccl.names import (
+from netsim.base.errors import InputError, ScenarioError, shown, suggest
+from netsim.nccl.communicator import TREE, ChannelGraph, Communicator, TunerRule
+from netsim.nccl.facts import (
     ALGORITHMS,
     FUNCTIONS,
     PROTOCOLS,
     Algorithm,
     Function,
     Protocol,
+    architecture,
 )
-from netsim.nccl.rules import call_refusal, not_made, refusal
-from netsim.values import dataclass
+
+GATHERS = ("AllGather", "ReduceScatter")
+COLLNETS = ("CollNetDirect", "CollNetChain")
+
+
+def ring_steps(function: Function, n_ranks: int) -> int:
+    """Transfers in a row that one ring of `n_ranks` makes for `function`."""
+    if function == "AllReduce":
+        return 2 * (n_ranks - 1)
+    return n_ranks - 1 if function in GATHERS else n_ranks
+
+
+def algorithm_bandwidth(
+    comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
+) -> float:
+    """Bytes of the call a second, in GB/s; 0 where the algorithm has no channels to run on."""
+    graph = comm.graph(algorithm)
+    if graph is None or graph.n_channels == 0:
+        return 0.0
+    if algorithm in ("NVLS", "NVLSTree"):
+        bandwidth = _nvls_bus(comm, graph, function, algorithm)
+    else:
+        bandwidth = _BUS[algorithm](comm, graph, function, protocol)
+    if function in GATHERS and algorithm != "Ring":
+        return bandwidth
+    return bandwidth * _bus_ratio(comm, function, algorithm)
+
+
+def _bus_ratio(comm: Communicator, function: Function, algorithm: Algorithm) -> float:
+    if algorithm in ("NVLS", "NVLSTree") and not comm.facts.nvls_efficiency:
+        nodes = comm.n_nodes
+        return 5 / 6 if algorithm == "NVLS" else 0.7 * nodes / (2 * max(1, nodes - 1))
+    if algorithm in ("Ring", "NVLS", "NVLSTree"):
+        return comm.n_ranks / ring_steps(function, comm.n_ranks)
+    return 0.5
+
+
+def _raw_bus(comm: Communicator, graph: ChannelGraph, *, collnet: bool = False) -> float:
+    inside = comm.n_nodes <= 2 or collnet
+    bus = graph.n_channels * (graph.bw_intra if inside else graph.bw_inter)
+    cap = comm.facts.a100_cap if comm.min_cc == 80 else 0.0
+    return min(bus, cap) if cap else bus
+
+
+def _channel_cap(comm: Communicator, table: str, graph: ChannelGraph) -> float:
+    rows = comm.facts.channel_max[table]
+    row = rows[architecture(comm.min_cc, rows)]
+    return graph.n_channels * row[comm.node_column]
+
+
+def _ll_cap(comm: Communicator) -> float:
+    """The most that LL carries; with several nodes NCCL reads the row by CPU and not by GPU."""
+    rows = comm.facts.ll_max
+    if comm.n_nodes == 1:
+        row = architecture(comm.min_cc, rows)
+    else:
+        row = "Ampere" if comm.cpu_vendor in ("AMD", "mixed") else "Volta"
+    return rows[row][comm.node_column]
+
+
+def _ring_bus(
+    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
+) -> float:
+    facts, bus = comm.facts, _raw_bus(comm, graph)
+    if protocol == "LL":
+        quarter = comm.n_nodes > 1 or function in ("AllReduce", "Reduce")
+        share = 0.5 if facts.ring_ll_half else 1 / 4 if quarter else 1 / 3
+        return min(_ll_cap(comm), share * bus)
+    if protocol == "LL128":
+        share = facts.ring_ll128_lone_gpu if comm.ppn < 2 else 0.92
+        return min(share * bus, _channel_cap(comm, "Ring LL128", graph))
+    return bus
+
+
+def _tree_bus(
+    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
+) -> float:
+    bus = min(0.92 * _raw_bus(comm, graph), _channel_cap(comm, "Tree", graph))
+    if protocol == "LL":
+        bus = min(bus / 3.8, _ll_cap(comm))
+    elif protocol == "LL128":
+        share = 7 / 9 if comm.n_nodes == 1 else 120 / 128
+        bus = min(share * bus, _channel_cap(comm, "Tree LL128", graph))
+    return bus * comm.facts.one_gpu_tree_factor if graph.pattern == TREE else bus
+
+
+def _pat_bus(
+    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
+) -> float:
+    return comm.facts.pat_factor * _raw_bus(comm, graph)
+
+
+def _collnet_direct_bus(
+    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
+) -> float:
+    if function in GATHERS:
+        return comm.ppn * min(graph.bw_intra, 0.9 * graph.bw_inter)
+    factor = comm.ppn / graph.n_channels
+    factor -= (factor - 1) / 2
+    bus = _raw_bus(comm, graph, collnet=True) / factor
+    return bus * 0.85 if comm.min_cc >= 90 else bus
+
+
+def _collnet_chain_bus(
+    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
+) -> float:
+    return _raw_bus(comm, graph, collnet=True)
+
+
+def _nvls_bus(
+    comm: Communicator, graph: ChannelGraph, function: Function, algorithm: Algorithm
+) -> float:
+    facts, share = comm.facts, (comm.ppn - 1) / comm.ppn
+    if not facts.nvls_efficiency:
+        gathers_by_nic = function in GATHERS and facts.nvls_shard_rule == "inter"
+        sharded = min(graph.bw_intra * share, 0.9 * graph.bw_inter)
+        bus = graph.n_channels * sharded if gathers_by_nic else _raw_bus(comm, graph)
+        if algorithm == "NVLSTree":
+            bus = min(bus, _channel_cap(comm, "NVLSTree", graph))
+        return bus
+    if graph.n_channels < 2:
+        return 0.0
+    efficiency = facts.nvls_efficiency[architecture(comm.min_cc, facts.nvls_efficiency)]
+    intra = graph.bw_intra * efficiency * (graph.n_channels - 1) / graph.n_channels
+    intra *= 2 if function == "AllReduce" else share
+    inter = graph.bw_inter * (2 if comm.n_nodes <= 2 and algorithm == "NVLSTree" else 1)
+    bus = graph.n_channels * min(intra, inter)
+    if algorithm == "NVLSTree":
+        bus = min(bus, _channel_cap(comm, "NVLSTree", graph))
+    return bus
+
+
+_BUS = {
+    "Ring": _ring_bus,
+    "Tree": _tree_bus,
+    "PAT": _pat_bus,
+    "CollNetDirect": _collnet_direct_bus,
+    "CollNetChain": _collnet_chain_bus,
+}
+
+
+# **** Latency ****
+# NCCL's estimate of the latency of every function, algorithm and protocol, in µs.
+# Like `bandwidth`, these are the formulas by which NCCL chooses; the simulation has its own times.
+
+
+def latency_us(
+    comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
+) -> float:
+    """The part of a call's time that does not grow with its size, in µs."""
+    graph = comm.graph(algorithm)
+    if graph is None:
+        return 0.0
+    base = comm.facts.base_latency[algorithm][PROTOCOLS.index(protocol)]
+    if algorithm == "Ring" and function in ("Broadcast", "Reduce"):
+        return base + _ring_chain(comm, graph, function, protocol)
+    if algorithm == "Ring":
+        return base + _ring(comm, graph, function, protocol)
+    intra = _inside(comm, graph, algorithm, protocol)
+    inter = _between(comm, graph, algorithm, protocol)
+    return base + _others(comm, algorithm, intra, inter)
+
+
+def net_overhead_us(comm: Communicator) -> float:
+    """What NCCL charges a proxy thread for posting one network operation."""
+    if comm.settings.net_overhead_us is not None:
+        return comm.settings.net_overhead_us
+    return 2.0 if comm.cpu_arch == "x86_64" and comm.cpu_vendor == "AMD" else 1.0
+
+
+def _hop(comm: Communicator, link: str, algorithm: Algorithm, protocol: Protocol) -> float:
+    if link == "PCI" and comm.cpu_arch == "ppc64" and (algorithm, protocol) == ("Tree", "Simple"):
+        algorithm = "Ring"
+    return comm.facts.hop_latency[link][algorithm][PROTOCOLS.index(protocol)]
+
+
+def _link_inside(graph: ChannelGraph) -> str:
+    return "NVLINK" if graph.type_intra == "NVL" else "PCI"
+
+
+def _inside(
+    comm: Communicator, graph: ChannelGraph, algorithm: Algorithm, protocol: Protocol
+) -> float:
+    hop = _hop(comm, _link_inside(graph), algorithm, protocol)
+    slowed = protocol == "LL" and comm.n_nodes > 1
+    return hop * comm.facts.intra_ll_penalty if slowed else hop
+
+
+def _between(
+    comm: Communicator, graph: ChannelGraph, algorithm: Algorithm, protocol: Protocol
+) -> float:
+    """One network hop; a Simple receive also flushes, which is a second trip to the NIC."""
+    lone = comm.ppn == 1 and comm.facts.lone_gpu_tree_hops
+    hop = _hop(comm, "NET", "Tree" if lone else algorithm, protocol)
+    if comm.facts.net_latency_replaces:
+        return graph.latency_inter or hop
+    return hop + graph.latency_inter * (2 if protocol == "Simple" else 1)
+
+
+def _ring_chain(
+    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
+) -> float:
+    link = _link_inside(graph) if comm.n_nodes == 1 else "NET"
+    if graph.same_channels:
+        return _hop(comm, link, "Ring", protocol)
+    algorithm: Algorithm = "Tree" if protocol == "Simple" else "Ring"
+    return ring_steps(function, comm.n_ranks) * _hop(comm, link, algorithm, protocol)
+
+
+def _ring(comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol) -> float:
+    steps, nodes = ring_steps(function, comm.n_ranks), comm.n_nodes
+    net_steps = 0
+    if nodes > 1 and function == "AllReduce":
+        net_steps = 2 * (nodes if comm.facts.ring_wraps_over_net else nodes - 1)
+    elif nodes > 1:
+        net_steps = nodes - 1
+    intra = _inside(comm, graph, "Ring", protocol)
+    if comm.facts.net_overhead and nodes > 1:
+        intra = max(intra, net_overhead_us(comm) * (3 if protocol == "Simple" else 1))
+    inter = _between(comm, graph, "Ring", protocol)
+    return (steps - net_steps) * intra + net_steps * inter
+
+
+def _others(comm: Communicator, algorithm: Algorithm, intra: float, inter: float) -> float:
+    """Latency beyond the base of everything but the ring (the base of NVLS is 0 since 2.19)."""
+    per_node, depth = comm.n_ranks // comm.n_nodes, comm.n_nodes.bit_length() - 1
+    if algorithm == "Tree":
+        return 2 * ((per_node - 1) * intra + depth * inter)
+    if algorithm == "CollNetDirect":
+        return 2 * (min(1, per_node - 1) * intra + (per_node - 1) * 0.4) + inter
+    if algorithm == "CollNetChain":
+        return 2 * (per_node - 1) * intra + inter
+    if algorithm == "NVLS":
+        return intra + (inter if comm.n_nodes > 1 else 0.0)
+    if algorithm == "NVLSTree":
+        return intra + 2 * depth * inter
+    return depth * (inter / 3.5) + 2.8 * comm.n_ranks
+
+
+# **** Rules ****
+# Which algorithm and protocol NCCL may use, and the rule that forbids each of the others.
+# Every rule answers with a text (for people who ask why) or with nothing. The formulas that
+# rate what is allowed are in `bandwidth` and `latency`.
+
+
+ALL_REDUCE_ONLY = ("Tree", "CollNetChain", "NVLSTree")
+SIMPLE_ONLY = ("CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
+
+NVLS_INTEGERS_AND_HALVES = ("int32", "uint32", "int64", "uint64", "half", "bfloat16")
+NVLS_SUM_ONLY = ("float", "double")
+
+
+def refusal(
+    comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
+) -> str:
+    """Why NCCL cannot use this entry of its cost table, or an empty text where it can."""
+    return (
+        not_made(comm, function, algorithm, protocol)
+        or _not_wanted(comm, function, algorithm, protocol)
+        or _ALGORITHM_RULES.get(algorithm, _no_rule)(comm, function)
+        or (_ll128(comm, function, algorithm) if protocol == "LL128" else "")
+    )
+
+
+def call_refusal(
+    comm: Communicator, function: Function, algorithm: Algorithm, data_type: str, reduction: str
+) -> str:
+    """Why this call's data type or reduction rules the algorithm out, or an empty text."""
+    if algorithm in ("NVLS", "NVLSTree") and function != "AllGather":
+        return _nvls_type(data_type, reduction)
+    if algorithm == "PAT" and function == "ReduceScatter" and reduction in ("avg", "mulsum"):
+        return f"PAT has no {reduction} reduction"
+    return ""
+
+
+def _no_rule(comm: Communicator, function: Function) -> str:
+    return ""
+
+
+def not_made(
+    comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
+) -> str:
+    """Why this NCCL version has no such entry at all on any machine, or an empty text."""
+    facts = comm.facts
+    if algorithm not in facts.algorithms:
+        return f"NCCL {comm.version} has no {algorithm}"
+    if function in ("Broadcast", "Reduce") and algorithm != "Ring":
+        return f"{function} runs on rings only"
+    gathers = function in ("AllGather", "ReduceScatter")
+    if gathers and algorithm not in facts.gather_algorithms:
+        newer = algorithm in ("NVLS", "CollNetDirect")
+        return (
+            f"NCCL {comm.version} has no {algorithm} {function}"
+            if newer
+            else (f"{algorithm} exists for AllReduce only")
+        )
+    if function == "AllReduce" and algorithm == "PAT":
+        return "PAT exists for AllGather and ReduceScatter only"
+    if algorithm in SIMPLE_ONLY and protocol != "Simple":
+        return f"{algorithm} runs with the Simple protocol only"
+    return ""
+
+
+def _not_wanted(
+    comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
+) -> str:
+    settings, mode = comm.settings, comm.facts.bad_choice
+    protocols = settings.protocols.get(function)
+    if protocols is not None and protocol not in protocols:
+        return f"NCCL_PROTO leaves out {protocol}"
+    algorithms = settings.algorithms.get(function)
+    if algorithms is None or algorithm in algorithms:
+        return ""
+    if function != "AllReduce" and mode == "all_reduce_only":
+        return ""
+    if function != "AllReduce" and mode == "all_reduce_and_ring" and algorithm == "Ring":
+        return ""
+    return f"NCCL_ALGO leaves out {algorithm}"
+
+
+def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
+    """LL128 needs stores of 128 bytes that arrive whole, which NCCL trusts on few paths."""
+    if "LL128" in comm.settings.protocols.get(function, ()):
+        return ""
+    graph, facts = comm.graph(algorithm), comm.facts
+    if graph is None:
+        return ""
+    if not facts.ll128_wide:
+        same = comm.min_cc == comm.max_cc and comm.min_cc in (70, 80)
+        if not same:
+            return "LL128 needs all GPUs V100 or all A100"
+        widest = "NVL"
+    else:
+        if comm.min_cc < 70:
+            return "LL128 needs GPUs of compute capability 7.0 or newer"
+        if comm.min_cc != comm.max_cc and comm.min_cc < 90:
+            return "LL128 needs GPUs of one compute capability before Hopper"
+        widest = "NVB"
+    if facts.rank(graph.type_intra) > facts.rank(widest):
+        return f"LL128 inside a node needs paths up to {widest}, found {graph.type_intra}"
+    far = "PXN" if facts.ll128_wide and comm.min_cc >= 90 and comm.settings.ll128_c2c else "PXB"
+    if facts.rank(graph.type_inter) > facts.rank(far):
+        return f"LL128 between nodes needs paths up to {far}, found {graph.type_inter}"
+    return ""
+
+
+def _collnet(comm: Communicator, function: Function) -> str:
+    if not comm.settings.collnet:
+        return "collective networks are off (NCCL_COLLNET_ENABLE)"
+    if comm.n_nodes < comm.settings.collnet_node_threshold:
+        threshold = comm.settings.collnet_node_threshold
+        return f"fewer than {threshold} nodes (NCCL_COLLNET_NODE_THRESHOLD)"
+    if not comm.network_collectives:
+        return "the switches of the network do not reduce (cluster.fabric.sharp)"
+    return ""
+
+
+def _few_local_ranks(comm: Communicator) -> str:
+    return "CollNet takes at most 8 ranks a node" if comm.local_ranks > 8 else ""
+
+
+def _collnet_chain(comm: Communicator, function: Function) -> str:
+    return _collnet(comm, function) or _few_local_ranks(comm) or _no_graph(comm, "CollNetChain")
+
+
+def _collnet_direct(comm: Communicator, function: Function) -> str:
+    switch = "" if comm.nvswitch else "CollNetDirect needs an NVSwitch"
+    refused = _collnet(comm, function) or switch or _few_local_ranks(comm)
+    return refused or _heads(comm, function) or _no_graph(comm, "CollNetDirect")
+
+
+def _heads(comm: Communicator, function: Function) -> str:
+    gathers = function in ("AllGather", "ReduceScatter")
+    if gathers and comm.n_nodes > 1 and comm.local_ranks > comm.n_heads:
+        return f"{comm.local_ranks} local ranks but {comm.n_heads} of them have a NIC"
+    return ""
+
+
+def _multicast(comm: Communicator, function: Function) -> str:
+    if comm.settings.nvls == 0:
+        return "NVLink SHARP is off (NCCL_NVLS_ENABLE)"
+    if not comm.nvswitch:
+        return "NVLS needs an NVSwitch"
+    if comm.min_cc < 90 or not comm.multicast:
+        return "NVLS needs multicast in the switch (Hopper or newer)"
+    if comm.local_ranks < 2:
+        return "NVLS needs at least 2 GPUs a node"
+    if function in ("AllGather", "ReduceScatter") and comm.local_ranks > 32:
+        return f"NVLS {function} takes at most 32 ranks a node"
+    return ""
+
+
+def _nvls(comm: Communicator, function: Function) -> str:
+    refused = _multicast(comm, function)
+    if comm.n_nodes > 1:
+        refused = refused or _collnet(comm, function) or _heads(comm, function)
+    return refused or _no_graph(comm, "NVLS")
+
+
+def _nvls_tree(comm: Communicator, function: Function) -> str:
+    refused = "NVLSTree needs at least 2 nodes" if comm.n_nodes == 1 else ""
+    return refused or _multicast(comm, function) or _no_graph(comm, "NVLSTree")
+
+
+def _pat(comm: Communicator, function: Function) -> str:
+    if comm.settings.pat == 0:
+        return "PAT is off (NCCL_PAT_ENABLE)"
+    if comm.local_ranks > 1:
+        return "PAT needs exactly one rank a node"
+    if comm.min_cc < 60:
+        return "PAT needs GPUs of compute capability 6.0 or newer"
+    return "PAT does not work with device offload networks" if comm.offload_network else ""
+
+
+def _no_graph(comm: Communicator, algorithm: Algorithm) -> str:
+    graph = comm.graph(algorithm)
+    if graph is None or graph.n_channels == 0:
+        return "the search found no channels for it"
+    too_few = algorithm in ("NVLS", "NVLSTree") and comm.facts.nvls_efficiency
+    return "NVLS needs at least 2 heads" if too_few and graph.n_channels < 2 else ""
+
+
+def _nvls_type(data_type: str, reduction: str) -> str:
+    if data_type in NVLS_INTEGERS_AND_HALVES and reduction in ("sum", "min", "max"):
+        return ""
+    if data_type in NVLS_SUM_ONLY and reduction == "sum":
+        return ""
+    return f"NVLink SHARP cannot reduce {data_type} by {reduction}"
+
+
+_ALGORITHM_RULES = {
+    "CollNetDirect": _collnet_direct,
+    "CollNetChain": _collnet_chain,
+    "NVLS": _nvls,
+    "NVLSTree": _nvls_tree,
+    "PAT": _pat,
+}
+
+
+# **** Tuning ****
+# NCCL's cost table and the choice it makes for one call: the smallest lat + bytes/bandwidth.
+# Times are µs and bandwidths GB/s, as NCCL compares them. What the chosen algorithm then really
+# costs is simulated elsewhere; this only tells what runs.
+
 
 # How NCCL discounts the bandwidth of trees at middle sizes; the index is log2(bytes / 64).
 TREE_CORRECTION: dict[Protocol, tuple[float, ...]] = {
@@ -227,3 +672,208 @@ def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
             reasons[entry.disabled] = made
     rules = [reason for reason, made in reasons.items() if made] or list(reasons)
     return "; ".join(rules) if rules else "nothing is left to choose from"
+
+
+# **** Tuner csv ****
+# A tuner table in CSV, as NCCL's example tuner plugin reads it, in and out.
+# Columns: collective, least and most bytes, algorithm, protocol, channels, nodes, ranks, and
+# optionally pipelined operations and registration; -1 means any, `#` begins a comment.
+
+
+Word = TypeVar("Word", bound=str)
+
+COLUMNS = (
+    *("collective", "min_bytes", "max_bytes", "algorithm", "protocol", "channels"),
+    *("nodes", "ranks", "pipe_ops", "registered"),
+)
+REQUIRED = 8
+HEADER = "# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"
+# How the plugin spells algorithms; it reads them without regard to case.
+WRITTEN: dict[Algorithm, str] = {
+    "CollNetDirect": "collnet_direct",
+    "CollNetChain": "collnet_chain",
+    "NVLSTree": "nvls_tree",
+}
+
+
+def tuner_text(rules: Iterable[TunerRule]) -> str:
+    """Rules as the plugin reads them."""
+    return "".join(f"{line}\n" for line in (HEADER, *map(_line, rules)))
+
+
+def _line(rule: TunerRule) -> str:
+    cells = [
+        rule.function.lower(),
+        rule.least_bytes,
+        rule.most_bytes,
+        WRITTEN.get(rule.algorithm, rule.algorithm.lower()),
+        rule.protocol.lower(),
+    ]
+    optional = (rule.n_channels, rule.n_nodes, rule.n_ranks)
+    return ",".join(map(str, [*cells, *(-1 if one is None else one for one in optional)]))
+
+
+def read_tuner(path: Path) -> tuple[TunerRule, ...]:
+    """The rules of the table in a file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScenarioError(error.strerror or "cannot be read", source=path.as_posix()) from None
+    except UnicodeDecodeError:
+        raise ScenarioError("not a text in UTF-8", source=path.as_posix()) from None
+    return parse_tuner(text, path.as_posix())
+
+
+def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
+    """The lines of a tuner table; every mistake is named with its line and column name."""
+    rules = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            cells = [cell.strip() for cell in next(csv.reader([line]))]
+            rules.append(_rule(_Row(cells, source, number)))
+    return tuple(rules)
+
+
+class _Row:
+    """One line of the table, read cell by cell."""
+
+    def __init__(self, cells: list[str], source: str, line: int) -> None:
+        self.source, self.line = source, line
+        if not REQUIRED <= len(cells) <= len(COLUMNS):
+            message = f"expected {REQUIRED} to {len(COLUMNS)} columns, got {len(cells)}"
+            raise ScenarioError(message, source=source, line=line)
+        self.cells = dict(zip(COLUMNS, cells, strict=False))
+
+    def error(self, column: str, expected: str, hint: str = "") -> ScenarioError:
+        message = f"expected {expected}, got {shown(self.cells[column])}{hint}"
+        return ScenarioError(message, source=self.source, line=self.line, field=column)
+
+    def name(self, column: str, names: tuple[Word, ...]) -> Word:
+        by_name = {name.casefold(): name for name in names}
+        written = self.cells[column].replace("_", "").casefold()
+        if written not in by_name:
+            hint = suggest(self.cells[column], names)
+            raise self.error(column, f"one of {', '.join(names)}", hint)
+        return by_name[written]
+
+    def integer(self, column: str) -> int:
+        written = self.cells[column]
+        if not (written.isascii() and written.isdecimal()):
+            raise self.error(column, "a whole number")
+        return int(written)
+
+    def integer_or_any(self, column: str) -> int | None:
+        return None if self.cells.get(column, "-1") == "-1" else self.integer(column)
+
+
+def _rule(row: _Row) -> TunerRule:
+    return TunerRule(
+        function=row.name("collective", FUNCTIONS),
+        least_bytes=row.integer("min_bytes"),
+        most_bytes=row.integer("max_bytes"),
+        algorithm=row.name("algorithm", ALGORITHMS),
+        protocol=row.name("protocol", PROTOCOLS),
+        n_channels=row.integer_or_any("channels"),
+        n_nodes=row.integer_or_any("nodes"),
+        n_ranks=row.integer_or_any("ranks"),
+        n_pipe_ops=row.integer_or_any("pipe_ops"),
+        registered=row.integer_or_any("registered"),
+    )
+
+
+# **** Threads ****
+# How many channels and threads NCCL gives to one call: small calls get few.
+# The rule compares the bytes of the call with what all threads would move in one go.
+
+
+WARP = 32
+FEWEST_THREADS = 3 * WARP
+RCCL_THREADS = 256  # of RCCL's blocks with every protocol (src/include/device.h)
+PCI_BUS = 12.0  # GB/s up to which half the threads keep a ring busy
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Blocks (channels) and threads of each for one call."""
+
+    n_channels: int
+    n_threads: int
+
+
+def launch(
+    comm: Communicator,
+    nbytes: int,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    wanted: int | None = None,
+) -> Launch:
+    """Channels and threads of a call of `nbytes`, as counted for its choice.
+
+    A tuner's `wanted` number of channels takes the place of NCCL's, as far as there are so many.
+    """
+    found = _own_launch(comm, nbytes, algorithm, protocol)
+    if wanted is None or wanted < 1:
+        return found
+    most = comm.nvls_channels if algorithm in ("NVLS", "NVLSTree") else comm.n_channels
+    return replace(found, n_channels=min(wanted, most))
+
+
+def _own_launch(
+    comm: Communicator, nbytes: int, algorithm: Algorithm, protocol: Protocol
+) -> Launch:
+    threads = most_threads(comm, algorithm, protocol)
+    if algorithm in ("NVLS", "NVLSTree"):
+        within = comm.n_nodes > 1 and algorithm == "NVLS"
+        channels = min(comm.nvls_channels, comm.n_channels) if within else comm.nvls_channels
+        return Launch(channels, threads)
+    threshold = bytes_per_thread(comm, algorithm, protocol)
+    channels = comm.n_channels
+    if algorithm == "CollNetDirect":
+        channels = _collnet_channels(comm, nbytes, channels, threads, threshold)
+    else:
+        while channels > 1 and nbytes < channels * threads * threshold:
+            channels -= 1
+    while threads % 128 == 0 and nbytes < channels * threads * threshold:
+        threads //= 2
+    if protocol == "Simple":
+        threads += {"Ring": WARP, "Tree": 4 * WARP}.get(algorithm, 0)
+    threads = max(threads, FEWEST_THREADS)
+    whole = algorithm == "PAT" or (algorithm == "Tree" and comm.facts.tree_640_threads)
+    return Launch(channels, 640 if whole else threads)
+
+
+def most_threads(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
+    """Threads of one channel for calls of any size."""
+    if algorithm not in ("Ring", "Tree"):
+        return 640
+    if comm.rccl:
+        return comm.settings.n_threads or RCCL_THREADS
+    if protocol == "LL128":
+        return comm.settings.ll128_threads or 640
+    slow_ring = algorithm == "Ring" and comm.ring.n_channels * comm.ring.bw_intra <= PCI_BUS
+    threads = 256 if slow_ring and protocol == "Simple" else 512
+    return comm.settings.n_threads or threads
+
+
+def bytes_per_thread(comm: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
+    """Bytes of the call below which a thread is not worth having."""
+    if algorithm in ("CollNetDirect", "CollNetChain"):
+        return 512
+    if protocol == "LL":
+        return 8 * comm.n_ranks if algorithm == "Ring" else 8
+    return 8 if protocol == "LL128" else 64
+
+
+def _collnet_channels(
+    comm: Communicator, nbytes: int, channels: int, threads: int, threshold: int
+) -> int:
+    """Channels of CollNetDirect, given up in bands of 16, 8, 4, 2 and 1 with falling thresholds."""
+    heads = max(1, comm.n_heads)
+    for band in (16, 8, 4, 2, 1):
+        while channels > band and nbytes < channels * threads * heads * threshold:
+            if channels == band + band // 2:
+                threshold //= 2
+            channels -= 1
+        if nbytes >= channels * threads * heads * threshold:
+            break
+    return channels

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from netsim.base.units import format_size
+from netsim.plots.sizes import AXIS, telling
 from netsim.plots.style import (
     AMBER,
     BLACK,
@@ -22,13 +25,14 @@ from netsim.plots.style import (
     PALE,
     PINK,
     SKY,
+    YELLOW,
     drawing,
     new_figure,
     save,
     time_text,
     time_unit,
     tint,
-)  # fmt: skip
+)
 
 CAUSES = {
     "launch": ("launch", GREY),
@@ -244,3 +248,244 @@ def _draw_path(
     pale = tint(BLACK, 0.7)
     axes.add_collection(LineCollection(joints, colors=[pale], linewidths=0.9))
     return set(bars)
+
+
+# **** Explained step ****
+# Pictures of an explained step: where its critical path and its GPUs spend their time, and how
+# long it would take with something faster or free. Drawn from the values of explain.json alone.
+
+
+Colour = str | tuple[float, float, float]
+KINDS: dict[str, Colour] = {
+    "tp": BLUE, "cp": SKY, "ep": PINK, "dp": ORANGE, "pp": AMBER, "extra": BLACK,
+}  # fmt: skip
+WORK: dict[str, Colour] = {
+    "computing": tint(GREEN, 0.6), "compute, forward": tint(GREEN, 0.4),
+    "compute, backward": tint(GREEN, 0.9), "compute, weights": tint(YELLOW, 0.9),
+    "compute, step": "#8c8c8c", "compute, slowed by NCCL": tint(PINK, 0.35), "waiting": "#c8c8c8",
+}  # fmt: skip
+OTHER: Colour = "#5a5a5a"
+ROOM = 0.05  # of the step: parts that are wide enough for their name
+
+
+def plot_explained_step(
+    found: Mapping[str, Any], folder: Path, formats: Sequence[str] = FORMATS
+) -> list[Path]:
+    """Draw both pictures; the files written."""
+    with drawing():
+        figures = {
+            "explain-breakdown": step_breakdown_figure(found),
+            "explain-what-if": answers(found),
+        }
+        return [
+            path
+            for name, figure in figures.items()
+            for path in save(figure, folder / name, formats)
+        ]
+
+
+def step_breakdown_figure(found: Mapping[str, Any]) -> Figure:
+    """A stacked bar of the critical path, and one of the GPUs (of every stage)."""
+    bars = [("critical path", found["causes_us"])]
+    bars += [
+        (one["gpus"], {name: value for name, value in one.items() if name != "gpus"})
+        for one in found["gpus_us"]
+    ]
+    figure = new_figure(9.5, 1.5 + 0.45 * len(bars))
+    axes = figure.subplots()
+    _, factor = time_unit(found["time_us"])
+    seen: dict[str, Colour] = {}
+    for place, (_, parts) in enumerate(bars):
+        _step_stack(axes, place, parts, found["time_us"], factor, seen)
+    _finish(axes, [name for name, _ in bars], found)
+    handles = [axes.barh(0, 0, color=colour, label=name) for name, colour in seen.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _step_stack(
+    axes: Axes,
+    place: int,
+    parts: Mapping[str, float],
+    whole: float,
+    factor: float,
+    seen: dict[str, Colour],
+) -> None:
+    left = 0.0
+    for name, value in parts.items():
+        width = value / factor
+        if value > 1e-3 * whole:
+            colour = seen.setdefault(name, _colour(name))
+            axes.barh(place, width, left=left, height=0.7, color=colour, edgecolor="white", lw=0.5)
+            if value > ROOM * whole:
+                axes.text(
+                    left + width / 2, place, f"{value / whole:.0%}", ha="center", va="center",
+                    fontsize=8, color="white" if colour in (BLUE, BLACK, OTHER) else "#111111",
+                )  # fmt: skip
+        left += width
+
+
+def _colour(name: str) -> Colour:
+    if name in WORK:
+        return WORK[name]
+    if name.startswith("exposed "):
+        return KINDS.get(name.removeprefix("exposed "), OTHER)
+    kind, _, rest = name.partition(" ")
+    colour = KINDS.get(kind, OTHER)
+    return tint(str(colour), 0.45) if rest.startswith("sharing") else colour
+
+
+def answers(found: Mapping[str, Any]) -> Figure:
+    """The step as it is, and with each thing 10 % faster, and free."""
+    rows = found["answers"]
+    figure = new_figure(9.5, 1.6 + 0.5 * len(rows))
+    axes = figure.subplots()
+    _, factor = time_unit(found["time_us"])
+    now = found["time_us"]
+    for place, one in enumerate(rows):
+        looks = (("free_us", -0.2, BLUE, "free"),
+                 ("faster_10pct_us", 0.2, tint(BLUE, 0.45), "10 % faster"))  # fmt: skip
+        for key, shift, colour, label in looks:
+            value = one[key]
+            if value is None:
+                continue
+            name = label if place == 0 else "_"
+            axes.barh(place + shift, value / factor, height=0.36, color=colour, label=name)
+            text = f" {time_text(value)} ({value / now - 1:+.1%})"
+            axes.text(
+                value / factor, place + shift, text, va="center", fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=3,
+            )  # fmt: skip
+    axes.axvline(now / factor, color="#333333", lw=1.2, label="as it is")
+    _finish(axes, [one["what"] for one in rows], found, room=1.18)
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def _finish(
+    axes: Axes, names: Sequence[str], found: Mapping[str, Any], *, room: float = 1.0
+) -> None:
+    unit, factor = time_unit(found["time_us"])
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, found["time_us"] / factor * room)
+    axes.set_xlabel(f"time ({unit})")
+    axes.set_title(f"{found['title']}: {time_text(found['time_us'])}", loc="left")
+
+
+# **** Breakdown ****
+# Where the time of training steps goes: a bar a cell, from breakdown.csv.
+
+
+PARTS = {
+    "computing_us": "computing",
+    "exposed_tp_us": "tensor parallel, exposed",
+    "exposed_cp_us": "context parallel, exposed",
+    "exposed_ep_us": "experts, exposed",
+    "exposed_dp_us": "data parallel, exposed",
+    "exposed_pp_us": "pipeline sends, exposed",
+    "exposed_extra_us": "extras, exposed",
+    "idle_us": "waiting (bubble, slower GPUs)",
+}
+_COLOURS = (tint(GREEN, 0.6), BLUE, SKY, PINK, ORANGE, AMBER, BLACK, "#c8c8c8")
+
+
+def plot_breakdown(path: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw breakdown.csv; nothing if it is not one of training steps."""
+    table = pd.read_csv(path)
+    if table.empty or "computing_us" not in table or "step_time_us" not in table:
+        return []
+    with drawing():
+        return save(gpu_breakdown_figure(table), out_dir / "breakdown", formats)
+
+
+def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
+    """One stacked bar for each cell, with its MFU at the end."""
+    figure = new_figure(9.5, 1.6 + 0.42 * len(table))
+    axes = figure.subplots()
+    unit, factor = time_unit(float(table["step_time_us"].max()))
+    left = pd.Series(0.0, index=table.index)
+    places = range(len(table))
+    for (column, name), colour in zip(PARTS.items(), _COLOURS, strict=True):
+        width = table[column] / factor
+        if width.max() > 0.001 * table["step_time_us"].max() / factor:
+            axes.barh(places, width, left=left, color=colour, label=name, height=0.72)
+        left = left + width
+    _describe(axes, table, factor)
+    axes.set_xlabel(f"time of a step ({unit}), mean over GPUs")
+    figure.legend(loc="outside lower center", ncols=3)
+    axes.set_title(str(table["scenario"].iloc[0]), loc="left")
+    return figure
+
+
+def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
+    names = [column for column in table.columns if column.startswith(AXIS)]
+    named = table.assign(**{name: telling(table[name].astype(str).tolist()) for name in names})
+    labels = [
+        "\n".join(f"{name.rpartition('.')[2]} {row[name]}" for name in names) or row["scenario"]
+        for _, row in named.iterrows()
+    ]
+    axes.set_yticks(range(len(table)), labels)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    longest = float(table["step_time_us"].max()) / factor
+    axes.set_xlim(0, longest * 1.14)
+    if "mfu_pct" not in table:
+        return
+    for place, (time, mfu) in enumerate(zip(table["step_time_us"], table["mfu_pct"], strict=True)):
+        text = f"{mfu:.1f} % MFU"
+        axes.text(time / factor + 0.01 * longest, place, text, va="center", fontsize=8.5)
+
+
+# **** Calls ****
+# Every kind of call in a step, measured and simulated: two bars each, what is exposed full.
+
+
+MOST = 16  # kinds of calls drawn: those that take longest
+_HALVES = (
+    ("measured_total_us", "measured_exposed_us", ORANGE, "measured", -0.2),
+    ("total_us", "exposed_us", BLUE, "simulated", 0.2),
+)
+
+
+def plot_calls(table: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw the collectives of a comparison; nothing if there are none."""
+    rows = pd.read_csv(table)
+    if rows.empty:
+        return []
+    with drawing():
+        return save(calls_figure(rows), out_dir / "collectives", formats)
+
+
+def calls_figure(rows: pd.DataFrame) -> Figure:
+    """A pair of bars for each kind of call, the longest first."""
+    longest = rows[["measured_total_us", "total_us"]].max(axis=1)
+    rows = rows.loc[longest.sort_values(ascending=False).index[:MOST]].reset_index(drop=True)
+    figure = new_figure(9.5, 1.7 + 0.5 * len(rows))
+    axes = figure.subplots()
+    unit, factor = time_unit(float(longest.max()))
+    for total, exposed, colour, _, shift in _HALVES:
+        places = [place + shift for place in range(len(rows))]
+        whole, bare = rows[total].fillna(0.0) / factor, rows[exposed].fillna(0.0) / factor
+        bare = bare.clip(upper=whole)
+        axes.barh(places, bare, height=0.36, color=colour)
+        axes.barh(places, whole - bare, left=bare, height=0.36, color=tint(colour, 0.35))
+    axes.set_yticks(range(len(rows)), [_label(row) for _, row in rows.iterrows()])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(f"time in a step ({unit})")
+    axes.set_title("Collectives of a step, measured and simulated", loc="left")
+    patches = [
+        Patch(color=tint(colour, part), label=f"{name}, {what}")
+        for _, _, colour, name, _ in _HALVES
+        for part, what in ((1.0, "exposed"), (0.35, "behind computing"))
+    ]
+    figure.legend(handles=patches, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _label(row: pd.Series) -> str:
+    size = format_size(int(row["size_bytes"]))
+    calls = row["calls"] if pd.notna(row["calls"]) else row["simulated_calls"]
+    return f"{row['collective']} of {size}\n{row['group']}, {row['ranks']} ranks, {calls:g} times"

@@ -1,24 +1,373 @@
-"""Bus bandwidth and time against message size, as people read nccl-tests: the plateau against the
-line rate, the time of small messages, the knee in between; measured points on top where there are.
-"""
+"""Cells that differ in their seed alone, as one: the median of each size, and percentiles."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from math import log2
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
-from netsim.plots.lines import Line, Lines
-from netsim.plots.looks import Look, looks_of
-from netsim.plots.seeds import BAND_NAMES, PERCENTILES, has_bands
-from netsim.plots.strip import changes_choice, draw_strip, rows_of
-from netsim.plots.style import BLACK, GREY, new_figure, size_axis, time_axis
+from netsim.plots.style import (
+    BLACK,
+    GREY,
+    MARKERS,
+    PALETTE,
+    RESULTS,
+    new_figure,
+    read_table,
+    size_axis,
+    time_axis,
+    tint,
+    with_numbers,
+)
+
+SEED = "axis:seed"
+PERCENTILES = (5, 25, 75, 95)  # of those in bands.csv; the median takes the place of the time
+BAND_NAMES = ("25 to 75 %", "5 to 95 %")
+_TIMES = ("time_us", "step_time_us")
+
+
+def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
+    """A row for all seeds of a cell and size, with how many there are in `seeds`, for each time its
+    median, and its percentiles as `time_us_p5`; the table as it is, where seeds do not differ.
+    """
+    if SEED not in table.columns or table[SEED].nunique() < 2:
+        return table
+    axes = [str(c) for c in table.columns if str(c).startswith("axis:") and c != SEED]
+    keys = [c for c in ("file", "scenario", *axes) if c in table.columns]
+    cells = table.groupby(keys, sort=False, dropna=False).ngroup()
+    table = table.assign(cell=table.groupby(cells)["cell"].transform("first"))
+    groups = table.groupby(
+        table.groupby([cells, "size_bytes"], sort=False, dropna=False).ngroup(), sort=False
+    )
+    rows: pd.DataFrame = groups.head(1).set_axis(pd.RangeIndex(groups.ngroups))
+    for column in rows.select_dtypes("number").columns.difference(["size_bytes"]):
+        if column in _TIMES:
+            bands = {f"{column}_p{p}": groups[column].quantile(p / 100) for p in PERCENTILES}
+            rows = rows.assign(**bands)
+        rows = rows.assign(**{column: groups[column].median()})
+    return rows.assign(seeds=groups.size()).drop(columns=[SEED, "seed"], errors="ignore")
+
+
+def has_bands(table: pd.DataFrame, time: str = "time_us") -> bool:
+    """Whether times are medians over seeds that made a difference."""
+    low, high = (f"{time}_p{p}" for p in (PERCENTILES[0], PERCENTILES[-1]))
+    return low in table.columns and bool((table[low] < table[high]).any())
+
+
+# **** Lines ****
+# What the lines of a plot are: the cells of results, named by what differs between them.
+
+
+NUMBERS = (
+    "size_bytes", "time_us", "busbw_GBps", "algbw_GBps", "measured_time_us", "step_time_us",
+)  # fmt: skip
+DRAWN = ("cell", "algorithm", "protocol", "seeds")  # beside the numbers and their percentiles
+# What may tell two cells apart, the most telling first.
+NAMING = (
+    "topology", "collective", "workload", "algorithm", "protocol", "nodes", "gpus_per_node",
+    "ranks", "channels", "dtype", "launch", "nccl_version", "scenario", "file", "seed", "engine",
+    "model_version", "cell",
+)  # fmt: skip
+_PLAIN = frozenset({"topology", "collective", "workload", "algorithm", "protocol", "scenario"})
+_COUNTED = {"nodes": "node", "ranks": "rank", "channels": "channel", "gpus_per_node": "GPU",
+            "gpus": "GPU"}  # fmt: skip
+_SPOKEN = {"nccl_version": "NCCL"}
+AXIS = "axis:"
+Integers = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cell: its label, the values that name it, and its rows in order of size."""
+
+    label: str
+    values: tuple[str, ...]
+    table: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Lines:
+    """All lines of a plot and the columns that tell them apart; those of `rest` are drawn pale."""
+
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    rest: tuple[Line, ...] = ()
+
+
+def read_results(paths: Sequence[Path]) -> pd.DataFrame:
+    """The rows of one or several results.csv that are answers, with `file` as a column."""
+    table = read_all(paths)
+    if "status" in table.columns:
+        table = table[table["status"].isin(["", "ok"])]
+    return table.reset_index(drop=True)
+
+
+def read_all(paths: Sequence[Path]) -> pd.DataFrame:
+    """All rows of one or several results.csv, with those that failed."""
+    tables = []
+    for path in paths:
+        table = read_table(path, RESULTS, "the columns of results.csv")
+        table = with_numbers(path, table, NUMBERS)
+        tables.append(table.assign(file=path.parent.name or path.stem))
+    return pd.concat(tables, ignore_index=True)
+
+
+def lines_of(table: pd.DataFrame) -> Lines:
+    """A line for every cell of every file, in the order of the files; seeds are one line."""
+    table = over_seeds(table)
+    cell = table.groupby(["file", "scenario", "cell"], sort=False).ngroup().to_numpy()
+    order = np.lexsort((table["size_bytes"].to_numpy(), cell))
+    table, cell = table.iloc[order], cell[order]
+    starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    ends = np.append(starts[1:], len(table))
+    columns = _telling(table, cell, starts)
+    named = table.iloc[starts][list(columns)].astype(str)
+    named = named.assign(**{column: telling(named[column].tolist()) for column in columns})
+    drawn = [c for c in table.columns if c in DRAWN or str(c).startswith(NUMBERS)]
+    table, lines = table[drawn], []
+    for place, values in enumerate(named.itertuples(index=False, name=None)):
+        part = table.iloc[starts[place] : ends[place]]
+        lines.append(Line(label_of(columns, values, part), values, part))
+    return Lines(columns, tuple(lines))
+
+
+def thinned(lines: Lines, few: int, most: int = 0, always: Sequence[str] = ()) -> Lines:
+    """A few of the lines, the others as `rest`, if there are more than `most`: evenly in the order
+    of their one column, or from the fastest to the slowest at their largest size; those of some
+    cells in any case.
+    """
+    if len(lines.lines) <= max(few, most):
+        return lines
+    order = list(range(len(lines.lines)))
+    if len(lines.columns) > 1:
+        ends = [(-line.table["size_bytes"].iloc[-1], line.table["time_us"].iloc[-1])
+                for line in lines.lines]  # fmt: skip
+        order.sort(key=ends.__getitem__)
+    chosen = {order[round(k * (len(order) - 1) / (few - 1))] for k in range(few)}
+    chosen |= {k for k, line in enumerate(lines.lines) if line.table["cell"].iloc[0] in always}
+    kept = [line for k, line in enumerate(lines.lines) if k in chosen]
+    rest = [line for k, line in enumerate(lines.lines) if k not in chosen]
+    return Lines(lines.columns, tuple(kept), tuple(rest))
+
+
+def _telling(table: pd.DataFrame, cell: Integers, starts: Integers) -> tuple[str, ...]:
+    """Columns, as few as possible, whose values are different for different cells; the cells of
+    rows that lie together are given by number, and where each starts.
+    """
+    axes = [str(column) for column in table.columns if str(column).startswith(AXIS)]
+    chosen: list[str] = []
+    groups, parts = np.zeros(len(starts), np.int64), 1
+    for column in (*axes, *(name for name in NAMING if name in table.columns)):
+        codes, values = pd.factorize(table[column])
+        of_cell = codes[starts]
+        if codes.min() < 0 or (codes != of_cell[cell]).any():
+            continue
+        finer, found = pd.factorize(groups * len(values) + of_cell)
+        if len(found) > parts:
+            chosen.append(column)
+            groups, parts = finer, len(found)
+    return tuple(chosen)
+
+
+def spoken(column: str, value: str) -> str:
+    """A value as a label says it: `ring`, `4 nodes`, `oversubscription 2`, a variant's name."""
+    key = column.removeprefix(AXIS)
+    name = key.rpartition(".")[2]
+    if name in _PLAIN or (column != key and name == key and key not in NAMING):
+        return value or f"no {name}"
+    if name in _COUNTED and value.isdigit():
+        many = f"{value} {_COUNTED[name]}{'' if value == '1' else 's'}"
+        return f"{many} a node" if name == "gpus_per_node" else many
+    return f"{_SPOKEN.get(name, in_words(name))} {value}"
+
+
+def in_words(name: str) -> str:
+    """The last part of a key as words; a variable of NCCL stays as it is set."""
+    return name if name.isupper() else name.replace("_", " ")
+
+
+def telling(values: Sequence[str]) -> list[str]:
+    """Values of several keys (`tp: 8, pp: 4`) without those that all of them share."""
+    parts = [str(value).split(", ") for value in values]
+    shared = set.intersection(*map(set, parts)) if parts else set()
+    left = [", ".join(part for part in each if part not in shared) for each in parts]
+    return left if all(left) and all(": " in part for part in shared) else list(map(str, values))
+
+
+def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) -> str:
+    """A line as the legend names it."""
+    return ", ".join(map(spoken, columns, values)) or _only(cell)
+
+
+def _only(cell: pd.DataFrame) -> str:
+    """The label of a line that is alone: its algorithm, where it has only one."""
+    if "algorithm" in cell.columns and cell["algorithm"].nunique() == 1:
+        return str(cell["algorithm"].iloc[0])
+    return ""
+
+
+# **** Looks ****
+# How the lines of a plot look: a colour and a marker each, so that any two can be told apart.
+# Many lines that differ in two ways get their colour by one and their marker by the other.
+
+
+Colour = str | tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour and marker of one line."""
+
+    colour: Colour
+    marker: str
+
+    def simulated(self) -> dict[str, Any]:
+        """Arguments for a simulated line."""
+        edge = {"markeredgecolor": "white", "markeredgewidth": 0.6}
+        return {"color": self.colour, "marker": self.marker, **edge}
+
+    def measured(self) -> dict[str, Any]:
+        """Arguments for measured points: hollow, without a line."""
+        edge = {"markeredgecolor": self.colour, "markeredgewidth": 1.2, "markerfacecolor": "white"}
+        return {"linestyle": "", "marker": self.marker, "zorder": 4, **edge}
+
+
+def looks_of(lines: Lines) -> list[Look]:
+    """A look for every line."""
+    count = len(lines.lines)
+    if count <= len(PALETTE):
+        return [Look(PALETTE[i], MARKERS[i]) for i in range(count)]
+    groups = [list(dict.fromkeys(values)) for values in zip(*_values(lines), strict=True)]
+    few = [k for k, values in enumerate(groups) if 1 < len(values) <= len(PALETTE)]
+    if len(groups) < 2 or not few:
+        steps = [0.92 * i / (count - 1) for i in range(count)]
+        return [Look(colormaps["viridis"](x), _marker(i)) for i, x in enumerate(steps)]
+    k = few[0]
+    rest = list(dict.fromkeys(values[:k] + values[k + 1 :] for values in _values(lines)))
+    return [
+        Look(PALETTE[groups[k].index(v[k])], _marker(rest.index(v[:k] + v[k + 1 :])))
+        for v in _values(lines)
+    ]
+
+
+def _values(lines: Lines) -> list[tuple[str, ...]]:
+    return [line.values for line in lines.lines]
+
+
+def _marker(number: int) -> str:
+    return MARKERS[number % len(MARKERS)]
+
+
+# **** Strip ****
+# A strip below a plot over sizes: which algorithm and protocol was chosen where.
+
+
+_CHARACTERS = 105  # of the smallest print that fit the width of our figures
+Run = tuple[str, float, float]  # what was chosen, from size, to size
+
+
+def choice(line: Line) -> list[str]:
+    """Algorithm and protocol at every size of a line."""
+    columns = [c for c in ("algorithm", "protocol") if c in line.table.columns]
+    if not columns:
+        return [""] * len(line.table)
+    return [
+        " ".join(filter(None, values)) for values in line.table[columns].itertuples(index=False)
+    ]
+
+
+def changes_choice(line: Line) -> bool:
+    """Whether a line has more than one algorithm or protocol."""
+    return len(set(choice(line))) > 1
+
+
+def rows_of(lines: Sequence[Line]) -> int:
+    """How many rows the strip has."""
+    return 1 if all(_runs(line) == _runs(lines[0]) for line in lines[1:]) else len(lines)
+
+
+def draw_strip(axes: Axes, lines: Sequence[Line], colours: Sequence[Colour]) -> None:
+    """One row for every line: boxes from size to size, named where the name fits; a single one for
+    all where all have the same.
+    """
+    runs = [_runs(line) for line in lines]
+    labels = [_short(line.label) for line in lines]
+    if rows_of(lines) < len(lines):
+        runs, labels, colours = runs[:1], ["every line"], [BLACK]
+    names = list(dict.fromkeys(name for row in runs for name, _, _ in row))
+    fill = {name: tint(PALETTE[i % len(PALETTE)], 0.3) for i, name in enumerate(names)}
+    doublings = log2(max(row[-1][2] for row in runs) / min(row[0][1] for row in runs))
+    unnamed = []
+    for y, row in enumerate(runs):
+        for name, low, high in row:
+            box = Rectangle(
+                (low, y - 0.4), high - low, 0.8, facecolor=fill[name], edgecolor="white"
+            )
+            axes.add_patch(box)
+            room = _CHARACTERS * log2(high / low) / doublings
+            if not _write(axes, name, (low * high) ** 0.5, y, room):
+                unnamed.append(name)
+    _key(axes, {name: fill[name] for name in dict.fromkeys(unnamed)})
+    axes.set_ylim(len(runs) - 0.5, -0.5)
+    axes.set_yticks(range(len(runs)), labels, fontsize=8)
+    for label, colour in zip(axes.get_yticklabels(), colours, strict=True):
+        label.set_color(colour)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _runs(line: Line) -> list[Run]:
+    """Stretches of sizes with one choice; they meet halfway between two sizes."""
+    sizes = line.table["size_bytes"].tolist()
+    edges = [sizes[0] / 2**0.5, *((a * b) ** 0.5 for a, b in pairwise(sizes))]
+    edges.append(sizes[-1] * 2**0.5)
+    runs, first = [], 0
+    for name, group in groupby(choice(line)):
+        last = first + len(list(group))
+        runs.append((name, edges[first], edges[last]))
+        first = last
+    return runs
+
+
+def _write(axes: Axes, name: str, x: float, y: float, room: float) -> bool:
+    """Write a name into its box on one line or two; whether it fits."""
+    for text in (name, name.replace(" ", "\n")):
+        if max(map(len, text.split("\n"))) <= room:
+            axes.text(x, y, text, ha="center", va="center", fontsize=6.5, linespacing=0.95)
+            return True
+    return False
+
+
+def _key(axes: Axes, fill: Mapping[str, tuple[float, float, float]]) -> None:
+    """Names of the colours of boxes too small for their names."""
+    if fill:
+        patches = [Patch(facecolor=colour, label=name) for name, colour in fill.items()]
+        axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=7)
+
+
+def _short(label: str) -> str:
+    """A label that fits; lines differ at either end."""
+    return label if len(label) <= 20 else f"{label[:9]}…{label[-10:]}"
+
+
+# **** Sizes ****
+# Bus bandwidth and time against message size, as people read nccl-tests: the plateau against the
+# line rate, the time of small messages, the knee in between; measured points on top where there
+# are.
+
 
 _WIDTH, _PANEL = 7.6, 3.0  # inches: of the panels, and the height of each
 _RATE: dict[str, Any] = {"color": GREY, "linestyle": (0, (5, 3)), "linewidth": 1.2}

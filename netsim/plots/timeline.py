@@ -1,46 +1,202 @@
-"""A run as a timeline: a band for each GPU, a lane for each channel, sends above receives.
+"""The bars of a timeline, from trace.csv: who does what when, and on which lane of its band.
 
-Bars are coloured by what they do to the data, so that the phases of an algorithm show; steps are
-written into the bars that have room for them.
+A row that moves data gives a bar to its sender and, later by the latency of the path, one to its
+receiver. Bars that overlap on one lane share its height.
 """
 
-from collections.abc import Sequence
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import PatchCollection, PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch, Rectangle
+from numpy.typing import NDArray
 
-from netsim.plots.gantt import (
-    COMPUTE,
-    FULL,
-    LAUNCH,
-    LOCAL,
-    LOWER,
-    RECEIVE,
-    RECEIVE_SUM,
-    SEND,
-    SEND_SUM,
-    WHAT,
-    Gantt,
-    read_gantt,
-)
 from netsim.plots.style import (
     AMBER,
+    BLACK,
     BLUE,
     FORMATS,
     GREEN,
+    GREY,
+    LOAD,
     ORANGE,
+    PALE,
     PINK,
+    SKY,
+    TRACE,
+    YELLOW,
     drawing,
+    filled,
     new_figure,
+    read_long_table,
+    read_table,
     save,
     time_unit,
     tint,
+    with_numbers,
 )
+from netsim.schedule.schedule import spelled_out
+
+FULL, UPPER, LOWER = range(3)  # the part of a lane that a bar lies in
+WHAT = (
+    "send (to be reduced)", "send (copy)", "receive and reduce", "receive (copy)", "local copy",
+    "compute", "launch",
+)  # fmt: skip
+SEND_SUM, SEND, RECEIVE_SUM, RECEIVE, LOCAL, COMPUTE, LAUNCH = WHAT
+_MOVING = ("transfer", "multicast", "switch_reduce")
+_OWN = {"local_copy": LOCAL, "compute": COMPUTE, "mark": LAUNCH}
+_DELAYS = ("startup_us", "latency_us")
+_MOST_LANES = 128  # of all bands together
+MOST_RANKS = 64
+
+
+@dataclass(frozen=True)
+class Gantt:
+    """Bars (rank, number of the lane, part, begin, end in µs, what, step, track, tracks), names of
+    the lanes, and what of the run is left out.
+    """
+
+    bars: pd.DataFrame
+    ranks: tuple[int, ...]
+    lanes: tuple[str, ...]
+    title: str
+    left_out: str
+
+
+def read_gantt(path: Path) -> Gantt:
+    """The bars of a trace.csv."""
+    table = read_long_table(
+        path, TRACE, "the columns of trace.csv", only={*TRACE[1:], *_DELAYS, "op", "collective"}
+    )
+    table = filled(path, table, ("channel", "step", "start_us", "end_us"))
+    table = with_numbers(path, table, _DELAYS)
+    table, names = _with_lanes(table)
+    bars = _bars(table)
+    bars = bars[bars["end"] > bars["begin"]]
+    ranks, lanes = np.unique(bars["rank"]).tolist(), np.unique(bars["lane"]).tolist()
+    shown = ranks[:MOST_RANKS]
+    kept = lanes[: max(_MOST_LANES // max(len(shown), 1), 1)]
+    bars = bars[bars["rank"].isin(shown) & bars["lane"].isin(kept)]
+    bars = bars.assign(lane=np.searchsorted(kept, bars["lane"]))
+    titles = table["collective"].unique() if "collective" in table else ()
+    return Gantt(
+        bars=_with_tracks(bars),
+        ranks=tuple(shown),
+        lanes=tuple(names[lane] for lane in kept),
+        title=", ".join(filter(None, titles)),
+        left_out=_left_out((len(shown), len(ranks)), (len(kept), len(lanes))),
+    )
+
+
+def _with_lanes(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The table with the lane of every row, by number, and the names of these: compute streams,
+    then launches, then channels by number.
+    """
+    told = ["kind", "stream", "channel"]
+    group = table.groupby(told, observed=True, sort=False).ngroup().to_numpy()
+    one_of_each = table[told].iloc[np.unique(group, return_index=True)[1]]
+    lanes = [_lane(*row) for row in one_of_each.itertuples(index=False)]
+    order = sorted(set(lanes))
+    number = np.array([order.index(lane) for lane in lanes], int)
+    return table.assign(lane=number[group]), [name for _, _, name in order]
+
+
+def _lane(kind: str, stream: str, channel: float) -> tuple[int, int, str]:
+    if kind == "compute":
+        return 0, 0, stream or "compute"
+    if kind == "mark":
+        return 1, 0, "launch"
+    return 2, int(channel), f"{stream} ch{int(channel)}".strip()
+
+
+def _bars(table: pd.DataFrame) -> pd.DataFrame:
+    kind = table["kind"]
+    moving, own = table[kind.isin(_MOVING)], table[kind.isin(list(_OWN))]
+    reduces = moving["op"].str.startswith("reduce") if "op" in moving else np.zeros(len(moving))
+    parts = [
+        _side(moving, "src", UPPER, np.where(reduces, SEND_SUM, SEND)),
+        _side(moving, "dst", LOWER, np.where(reduces, RECEIVE_SUM, RECEIVE)),
+        _side(own, "src", FULL, own["kind"].map(_OWN).to_numpy(object)),
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _side(
+    table: pd.DataFrame, end: str, part: int, what: NDArray[np.str_] | NDArray[np.object_]
+) -> pd.DataFrame:
+    """The bars at one end of rows; those of a group are spelled out rank by rank."""
+    begin, finish = table["start_us"], table["end_us"]
+    if end == "dst":
+        zero = pd.Series(0.0, table.index)
+        wait = table.get("startup_us", zero).fillna(0.0)
+        delay = table.get("latency_us", zero).fillna(0.0)
+        begin, finish = (begin + wait).clip(upper=finish) + delay, finish + delay
+    bars = pd.DataFrame(
+        {
+            "lane": table["lane"],
+            "part": part,
+            "begin": begin,
+            "end": finish,
+            "what": pd.Categorical(what, list(WHAT)),
+            "step": table["step"].astype(int),
+        }
+    )
+    ends = table[end].cat
+    groups = [[int(rank) for rank in text.split(";")] for text in ends.categories]
+    row, rank = spelled_out(groups, ends.codes.to_numpy())
+    return bars.iloc[row].assign(rank=rank)
+
+
+def _with_tracks(bars: pd.DataFrame) -> pd.DataFrame:
+    """Give bars that overlap on one part of a lane different tracks of it."""
+    bars = bars.sort_values(["begin", "end"], kind="stable").reset_index(drop=True)
+    begin, end = bars["begin"].to_numpy(), bars["end"].to_numpy()
+    track, tracks = np.zeros(len(bars), int), np.ones(len(bars), int)
+    for own in bars.groupby(["rank", "lane", "part"], sort=False).indices.values():
+        track[own] = _packed(begin[own], end[own])
+        tracks[own] = track[own].max() + 1
+    return bars.assign(track=track, tracks=tracks)
+
+
+def _packed(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The lowest free track for every bar, in order of begin."""
+    busy: list[tuple[float, int]] = []
+    free: list[int] = []
+    tracks = np.zeros(len(begin), int)
+    slack = 1e-9 * float(end.max(initial=0.0))
+    for i, (first, last) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
+        while busy and busy[0][0] <= first + slack:
+            heappush(free, heappop(busy)[1])
+        tracks[i] = heappop(free) if free else len(busy)
+        heappush(busy, (last, int(tracks[i])))
+    return tracks
+
+
+def _left_out(ranks: tuple[int, int], lanes: tuple[int, int]) -> str:
+    parts = [
+        f"{shown} of {total} {what}"
+        for (shown, total), what in ((ranks, "ranks"), (lanes, "lanes"))
+        if shown < total
+    ]
+    return ", ".join(parts)
+
+
+# **** Timeline ****
+# A run as a timeline: a band for each GPU, a lane for each channel, sends above receives.
+# Bars are coloured by what they do to the data, so that the phases of an algorithm show; steps are
+# written into the bars that have room for them.
+
 
 COLOURS = {
     SEND_SUM: tint(ORANGE, 1.0),
@@ -51,7 +207,7 @@ COLOURS = {
     COMPUTE: tint(GREEN, 0.9),
     LAUNCH: tint(AMBER, 0.6),
 }
-_WIDTH = 11.0
+_TIMELINE_WIDTH = 11.0
 _THIN = 0.0008  # of the whole, below which a bar could not be seen
 _GAP = 0.35  # between bands, in lanes
 _MOST_BARS = 5_000  # drawn as shapes; more become an image within the SVG
@@ -73,7 +229,7 @@ def timeline_figure(gantt: Gantt) -> Figure:
     bands, lanes = len(gantt.ranks), len(gantt.lanes)
     total = bands * (lanes + _GAP)
     inches = min(max(0.42 * total, 2.0), max(9.0, 0.16 * total))
-    figure = new_figure(_WIDTH, inches + 1.1)
+    figure = new_figure(_TIMELINE_WIDTH, inches + 1.1)
     axes = figure.subplots()
     unit, factor = time_unit(float(gantt.bars["end"].max()))
     boxes = _boxes(gantt, factor)
@@ -140,7 +296,7 @@ def _name_bands(axes: Axes, gantt: Gantt, inches: float) -> None:
 
 def _label_steps(axes: Axes, bars: pd.DataFrame, boxes: np.ndarray, inches: float) -> None:
     """The step in every bar that is wide and high enough to read it."""
-    points = _WIDTH * 0.85 * 72 / boxes[:, 1].max()
+    points = _TIMELINE_WIDTH * 0.85 * 72 / boxes[:, 1].max()
     size = np.minimum((boxes[:, 3] - boxes[:, 2]) * inches * 72 * 0.75, 8)
     steps, which = np.unique(bars["step"], return_inverse=True)
     texts = np.array([f"s{step}" for step in steps.tolist()])
@@ -159,3 +315,576 @@ def _legend(figure: Figure, gantt: Gantt) -> None:
     present = set(gantt.bars["what"])
     patches = [Patch(color=COLOURS[what], label=what) for what in COLOURS if what in present]
     figure.legend(handles=patches, loc="outside lower left", ncols=len(patches))
+
+
+# **** Links ****
+# Links over time, from links_over_time.csv: the busiest one by one, many as a heat map.
+# Links that do the same at the same time, as those of symmetric GPUs do, share a panel.
+
+
+MOST_LINES = 8
+_LEAST = 1.0  # % at the busiest moment, below which a link is not shown
+_ALIKE = 0.02  # links within this of each other all the time share a panel
+_LINKS_WIDTH = 8.5
+
+
+@dataclass(frozen=True)
+class Load:
+    """Utilisation in % of each link in bins that begin and end at `edges` (µs)."""
+
+    links: tuple[str, ...]
+    edges: NDArray[np.float64]
+    percent: NDArray[np.float64]
+
+
+def plot_links(load_csv: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw links over time as lines and as a heat map; the files written."""
+    load = _in_use(read_load(load_csv))
+    if not load.links:
+        return []
+    out_dir.mkdir(parents=True, exist_ok=True)
+    with drawing():
+        files = save(lines_figure(load), out_dir / "links", formats)
+        return files + save(heat_figure(load), out_dir / "links-heatmap", formats)
+
+
+def read_load(path: Path) -> Load:
+    """The load of all links of a links_over_time.csv."""
+    table = read_table(path, LOAD, "the columns of links_over_time.csv")
+    table = filled(path, table, ("t_us", "utilisation"))
+    grid = table.pivot_table(index="link", columns="t_us", values="utilisation", sort=False)
+    grid = grid.sort_index(axis="columns").fillna(0.0)
+    begins = np.asarray(grid.columns, np.float64)
+    width = float(begins[1] - begins[0]) if len(begins) > 1 else 1.0
+    edges = np.append(begins, begins[-1] + width) if len(begins) else begins
+    return Load(tuple(map(str, grid.index)), edges, grid.to_numpy() * 100)
+
+
+def _in_use(load: Load) -> Load:
+    """The links that are busy enough to be seen at some time."""
+    seen = load.percent.max(axis=1, initial=0.0) >= _LEAST
+    links = tuple(name for name, keep in zip(load.links, seen.tolist(), strict=True) if keep)
+    return Load(links, load.edges, load.percent[seen])
+
+
+def lines_figure(load: Load) -> Figure:
+    """The busiest links one below the other, one panel for those that do the same."""
+    groups = _alike(load)
+    shown = groups[:MOST_LINES]
+    figure = new_figure(_LINKS_WIDTH, max(2.4, 0.9 + 0.85 * len(shown)))
+    panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0].tolist()
+    unit, factor = time_unit(float(load.edges[-1]))
+    for axes, (leader, members) in zip(panels, shown, strict=True):
+        axes.stairs(load.percent[leader], load.edges / factor, fill=True, color=tint(BLUE, 0.35))
+        axes.stairs(load.percent[leader], load.edges / factor, color=BLUE, linewidth=1.2)
+        alike = f" and {len(members) - 1} alike" if len(members) > 1 else ""
+        mean = f"mean {load.percent[members].mean():.0f} %"
+        axes.set_title(f"{load.links[leader]}{alike}, {mean}", fontsize=9, pad=3, loc="left")
+        axes.set_yticks([0, 50, 100])
+    panels[-1].set_ylim(0, 104)
+    panels[-1].set_xlim(0, load.edges[-1] / factor)
+    panels[-1].set_xlabel(f"time ({unit})")
+    figure.supylabel("utilisation (%)", fontsize=10)
+    if len(groups) > MOST_LINES:
+        text = f"the busiest {MOST_LINES} of {len(groups)} that differ"
+        figure.suptitle(text, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def _alike(load: Load) -> list[tuple[int, list[int]]]:
+    """Groups of links that do the same, with the first of each, the busiest group first."""
+    groups: list[tuple[int, list[int]]] = []
+    means = np.round(load.percent.mean(axis=1), 2)
+    for link in np.argsort(-means, kind="stable").tolist():
+        same = (
+            members
+            for leader, members in groups
+            if np.abs(load.percent[leader] - load.percent[link]).max() <= 100 * _ALIKE
+        )
+        found = next(same, None)
+        if found is None:
+            groups.append((link, [link]))
+        else:
+            found.append(link)
+    return groups
+
+
+def heat_figure(load: Load) -> Figure:
+    """Every link a row, utilisation as colour."""
+    rows = len(load.links)
+    figure = new_figure(
+        _LINKS_WIDTH + 0.06 * max(map(len, load.links)), 1.3 + max(1.2, _inches(rows))
+    )
+    axes = figure.subplots()
+    unit, factor = time_unit(float(load.edges[-1]))
+    mesh = axes.pcolormesh(
+        load.edges / factor,
+        np.arange(rows + 1),
+        load.percent,
+        cmap="viridis",
+        vmin=0,
+        vmax=100,
+        rasterized=True,
+    )
+    _name_rows(axes, load.links)
+    axes.set_xlabel(f"time ({unit})")
+    axes.set_title("links over time", loc="left")
+    bar = figure.colorbar(mesh, ax=axes, pad=0.01, fraction=0.05, aspect=25)
+    bar.set_label("utilisation (%)")
+    return figure
+
+
+def _inches(rows: int) -> float:
+    return min(0.2 * rows, max(8.0, 0.09 * rows))
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Names at the middle of the rows; where they would touch, only some of them."""
+    every = max(1, int(np.ceil(0.13 * len(names) / _inches(len(names)))))
+    places = np.arange(len(names))[::every]
+    size = 8 if len(names) <= 40 else 7
+    axes.set_yticks(places + 0.5, [names[i] for i in places], fontsize=size)
+    axes.set_ylim(len(names), 0)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False)
+
+
+# **** Trace pictures ****
+# Pictures of a trace.
+
+
+def plot_trace(
+    folder: Path, out_dir: Path | None = None, formats: Sequence[str] = FORMATS
+) -> list[Path]:
+    """Draw the timeline and the links of a folder with trace.csv and links_over_time.csv, or what
+    it has of these; into the folder itself unless another is given.
+    """
+    drawn: list[Path] = []
+    for name, plot in (("trace.csv", plot_timeline), ("links_over_time.csv", plot_links)):
+        if (folder / name).exists():
+            drawn += plot(folder / name, out_dir or folder, formats)
+    return drawn
+
+
+# **** Steps ****
+# A training step as a timeline: what each kind of rank computes, and its streams of NCCL's below.
+# It is drawn from the trace alone. Ranks that do the same are drawn once.
+
+
+STEP_COLOURS: dict[str, str | tuple[float, float, float]] = {
+    "forward": tint(GREEN, 0.4),
+    "backward": tint(GREEN, 0.9),
+    "weight gradients": tint(YELLOW, 0.9),
+    "optimizer and other": "#8c8c8c",
+    "tensor parallel": BLUE,
+    "context parallel": SKY,
+    "experts": PINK,
+    "data parallel": ORANGE,
+    "pipeline": AMBER,
+    "other collectives": BLACK,
+    "waiting for the last rank": PALE,
+}
+PHASES = {"forward": "forward", "backward": "backward", "weights": "weight gradients"}
+KINDS = {
+    "tp": "tensor parallel", "cp": "context parallel", "ep": "experts", "dp": "data parallel",
+    "pp": "pipeline",
+}  # fmt: skip
+SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR", "alltoall": "A2A"}
+MOST_STEP_RANKS, MOST_LANES = 8, 36
+SAME = 100  # of the step: times that differ by less than such a part are the same
+_STEP_WIDTH, _STEP_LANE, _STEP_GAP, _STEP_THIN = 11.0, 0.24, 0.5, 0.0012
+_MOST_SHAPES = 5_000
+_FEW = 400  # bars of a lane that are drawn wide enough to be seen each
+_EDGES = 1_500  # shapes that are told apart by a white line
+
+
+@dataclass
+class _Rank:
+    """The lanes of one rank by name, each a list of (begin, end, what).
+
+    `labels` are names of passes and calls with their place and lane.
+    """
+
+    name: str
+    lanes: dict[str, list[tuple[float, float, str]]] = field(default_factory=dict)
+    labels: list[tuple[float, float, str, str]] = field(default_factory=list)
+
+    def alike(self, grain: float) -> tuple[object, ...]:
+        """What ranks that do the same have in common; times count in so many microseconds."""
+        spans = [
+            (name, len(bars), round(sum(end - begin for begin, end, _ in bars) / grain))
+            for name, bars in self.lanes.items()
+        ]
+        first = min((bars[0][0] for bars in self.lanes.values() if bars), default=0.0)
+        return (round(first / grain), *spans)
+
+    @property
+    def end(self) -> float:
+        """When its last slice ends."""
+        return max(end for bars in self.lanes.values() for _, end, _ in bars)
+
+
+def plot_step(trace: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw the trace of a step; nothing if it is the trace of something else."""
+    ranks = _distinct(_ranks(json.loads(gzip.decompress(trace.read_bytes()))))
+    if not ranks:
+        return []
+    with drawing():
+        return save(step_figure(ranks), out_dir / "timeline", formats)
+
+
+def step_figure(ranks: Sequence[_Rank]) -> Figure:
+    """A band for every rank: kernels above, a lane for each stream of NCCL's below."""
+    lanes = [(rank, name) for rank in ranks for name in rank.lanes]
+    last = max(rank.end for rank in ranks)
+    unit, factor = time_unit(last)
+    figure = new_figure(_STEP_WIDTH, 1.3 + _STEP_LANE * (len(lanes) + _STEP_GAP * len(ranks)))
+    engine = figure.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.set(w_pad=0.15)  # names of lanes reach further than it reckons
+    axes = figure.subplots()
+    top, boxes, colours, ticks = 0.0, list[np.ndarray](), list[Any](), list[tuple[float, str]]()
+    for rank in ranks:
+        axes.text(0, top - 0.08, rank.name, fontsize=8.5, va="bottom", color="#333333")
+        for name, bars in rank.lanes.items():
+            ticks.append((top + 0.5, _short(name)))
+            least = (
+                _STEP_THIN * last if len(bars) < _FEW else 0.0
+            )  # many bars show how full a lane is
+            for begin, end, what in bars:
+                right = max(end, begin + least) / factor
+                boxes.append(_box(begin / factor, right, top + 0.06, top + 0.94))
+                colours.append(STEP_COLOURS[what])
+            top += 1.0
+        _label(axes, rank, top - len(rank.lanes), factor, last)
+        top += _STEP_GAP + 0.3
+    axes.add_collection(
+        PolyCollection(
+            boxes, facecolors=colours, linewidths=0, rasterized=len(boxes) > _MOST_SHAPES
+        )
+    )
+    axes.set_xlim(0, last / factor)
+    axes.set_ylim(top - _STEP_GAP, -0.7)
+    axes.set_yticks([place for place, _ in ticks], [name for _, name in ticks], fontsize=7.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(f"time ({unit})")
+    seen = {what for rank, name in lanes for *_, what in rank.lanes[name]}
+    handles = [
+        Patch(color=colour, label=what) for what, colour in STEP_COLOURS.items() if what in seen
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
+    return figure
+
+
+def _short(lane: str) -> str:
+    """`NCCL pp recv from stage 0` has little room at the side."""
+    return lane.removeprefix("NCCL ").replace("from stage ", "from ").replace("to stage ", "to ")
+
+
+def _box(left: float, right: float, top: float, bottom: float) -> np.ndarray:
+    return np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
+
+
+def _label(axes: Axes, rank: _Rank, top: float, factor: float, last: float) -> None:
+    """The micro-batch on every pass, and what every call does, where there is room."""
+    room, places = _STEP_WIDTH * 0.85 * 72 / last, {name: k for k, name in enumerate(rank.lanes)}
+    for begin, end, lane, text in rank.labels:
+        if text and (end - begin) * room > 6 * len(text):
+            middle, place = (begin + end) / 2 / factor, top + places[lane] + 0.5
+            axes.text(middle, place, text, fontsize=6.5, ha="center", va="center", color="#111111")
+
+
+def _ranks(data: Mapping[str, Any]) -> list[_Rank]:
+    """Every rank of a trace with its lanes; threads in the order of their numbers."""
+    names = dict(_names(data, "thread_name"))
+    found = {pid: _Rank(name) for (pid, tid), name in _names(data, "process_name") if tid == 0}
+    events = [event for event in data["traceEvents"] if event.get("ph") == "X"]
+    for (pid, _), name in sorted(names.items()):
+        if pid in found and name != "passes":
+            found[pid].lanes[name] = []
+    for event in events:
+        pid, lane = event["pid"], names.get((event["pid"], event["tid"]), "")
+        bar = (event["ts"], event["ts"] + event["dur"])
+        if event["cat"] == "gpu_user_annotation":
+            number = event["name"].split()[2] if event["name"][1:5] == " mb " else ""
+            found[pid].labels.append((*bar, "compute", number))
+        elif event["cat"] == "wait":
+            found[pid].lanes[lane].append((*bar, "waiting for the last rank"))
+        else:
+            found[pid].lanes[lane].append((*bar, _what(event, lane)))
+            found[pid].labels.append((*bar, lane, SHORT.get(event["name"].split()[0], "")))
+    return [rank for rank in found.values() if any(rank.lanes.values())]
+
+
+def _names(data: Mapping[str, Any], kind: str) -> Iterator[tuple[tuple[int, int], str]]:
+    for event in data["traceEvents"]:
+        if event.get("ph") == "M" and event["name"] == kind:
+            yield (event["pid"], event["tid"]), event["args"]["name"]
+
+
+def _what(event: Mapping[str, Any], lane: str) -> str:
+    if lane == "compute":
+        return PHASES.get(event["args"].get("phase", ""), "optimizer and other")
+    return KINDS.get(lane.removeprefix("NCCL ").split()[0], "other collectives")
+
+
+def _distinct(ranks: Sequence[_Rank]) -> list[_Rank]:
+    """One of all ranks that are alike, named with how many they are."""
+    groups: dict[object, list[_Rank]] = {}
+    grain = max((rank.end for rank in ranks), default=0.0) / SAME
+    for rank in ranks:
+        groups.setdefault(rank.alike(grain), []).append(rank)
+    chosen = []
+    for some in groups.values():
+        more = f", and {len(some) - 1} more alike" if len(some) > 1 else ""
+        some[0].name += more
+        chosen.append(some[0])
+    lanes, kept = 0, list[_Rank]()
+    for rank in chosen[:MOST_STEP_RANKS]:
+        lanes += len(rank.lanes)
+        if kept and lanes > MOST_LANES:
+            break
+        kept.append(rank)
+    return kept
+
+
+# **** Memory ****
+# What a GPU of every pipeline stage holds over a step, from memory_over_time.csv.
+
+
+GB = 1e9
+MOST_STAGES = 8
+
+
+def plot_memory(path: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw memory_over_time.csv."""
+    table = pd.read_csv(path)
+    if table.empty:
+        return []
+    with drawing():
+        return save(memory_figure(table), out_dir / "memory", formats)
+
+
+def memory_figure(table: pd.DataFrame) -> Figure:
+    """A panel a stage: what is always there, activations on top, the peak and the GPU's memory."""
+    stages = _chosen(sorted(table["stage"].unique()))
+    figure = new_figure(9.5, 0.9 + 1.35 * len(stages))
+    panels = figure.subplots(len(stages), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    unit, factor = time_unit(float(table["time_us"].max()))
+    for axes, stage in zip(panels, stages, strict=True):
+        _panel(axes, table[table["stage"] == stage], factor)
+        axes.set_ylabel("GB")
+        axes.set_title(f"stage {stage}" if len(stages) > 1 else "", loc="left", fontsize=9)
+    highest = max(float(table["bytes"].max()), 0.0) / GB
+    room = float(table["gpu_bytes"].max()) / GB
+    panels[0].set_ylim(0, max(highest * 1.3, room * 1.08 if room < 2 * highest else 0))
+    panels[-1].set_xlabel(f"time ({unit})")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _chosen(stages: list[int]) -> list[int]:
+    """All stages, or of many some, the first and the last among them."""
+    if len(stages) <= MOST_STAGES:
+        return stages
+    last = len(stages) - 1
+    return [stages[round(k * last / (MOST_STAGES - 1))] for k in range(MOST_STAGES)]
+
+
+def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
+    when, total = table["time_us"] / factor, table["bytes"] / GB
+    constant = float((table["bytes"] - table["activations_bytes"]).min()) / GB
+    axes.fill_between(
+        when, 0, constant, step="post", color=PALE, label="states and buffers", linewidth=0
+    )
+    axes.fill_between(
+        when, constant, total, step="post", color=tint(BLUE, 0.5), label="activations", linewidth=0
+    )
+    peak = int(total.to_numpy().argmax())
+    axes.plot(when.iloc[peak], total.iloc[peak], "v", color=ORANGE, label="peak")
+    axes.annotate(
+        f"{total.iloc[peak]:.3g} GB", (when.iloc[peak], total.iloc[peak]), (0, 5),
+        textcoords="offset points", ha="center", fontsize=8,
+    )  # fmt: skip
+    room = float(table["gpu_bytes"].max()) / GB
+    if room < 2 * float(total.max()):
+        axes.axhline(room, color=GREY, linestyle="--", linewidth=1, label="memory of a GPU")
+    axes.margins(x=0.01)
+
+
+# **** States ****
+# What every rank holds in every chunk, step by step: a small grid for each state of a schedule.
+# Takes any value shaped like that of `explain --state` (the protocols below); knows no collective.
+
+
+MOST_STATES = 16  # of more, some are shown, the first and the last among them
+_MOST_TERMS = 6  # contributions up to which a cell spells them out
+_STATES_WIDTH = 12.0  # inches that a grid, or a line of them, may take
+
+
+class Holding(Protocol):
+    """The ranks whose contributions a cell adds up, and whether that is all of them."""
+
+    @property
+    def origins(self) -> tuple[int, ...]: ...  # noqa: D102
+
+    @property
+    def complete(self) -> bool: ...  # noqa: D102
+
+
+class State(Protocol):
+    """What ranks hold after a step (-1: before the first): `held[rank][chunk]`."""
+
+    @property
+    def step(self) -> int: ...  # noqa: D102
+
+    @property
+    def held(self) -> Sequence[Sequence[Holding]]: ...  # noqa: D102
+
+
+def plot_states(
+    states: Sequence[State],
+    chunks: Sequence[str],
+    stem: Path,
+    formats: Sequence[str] = FORMATS,
+    title: str = "",
+) -> list[Path]:
+    """Draw states, with the labels of their chunks, to `stem` with each suffix."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    with drawing():
+        return save(states_figure(states, chunks, title), stem, formats)
+
+
+def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "") -> Figure:
+    """A grid of ranks × chunks for each state; sums as text, complete cells in green."""
+    shown, ranks = _some(len(states)), len(states[0].held)
+    wide, high = _text_inches(states)
+    spelled = wide * len(chunks) <= _STATES_WIDTH and high * ranks <= _STATES_WIDTH
+    if not spelled:
+        wide = high = max(min(0.13, 2.6 / max(ranks, len(chunks))), 0.01)
+    width, height = max(wide * len(chunks), 1.3), max(high * ranks, 1.0)
+    across = min(max(1, int(_STATES_WIDTH / (width + 0.3))), len(shown))
+    down = -(-len(shown) // across)
+    across = -(-len(shown) // down)  # lines of equal length look better than full ones and a rest
+    figure = new_figure(across * (width + 0.25) + 0.8, down * (height + 0.55) + 0.75)
+    panels = figure.subplots(down, across, squeeze=False).ravel().tolist()
+    draw = _draw_spelled if spelled else _draw_small
+    for k, axes in enumerate(panels):
+        axes.set_visible(k < len(shown))
+        if k < len(shown):
+            before = states[shown[k] - 1] if shown[k] else None
+            draw(axes, states[shown[k]], before, chunks)
+            _name_cells(axes, states[shown[k]], chunks, named=k % across == 0)
+    left_out = f", {len(shown)} of {len(states)} states" if len(shown) < len(states) else ""
+    figure.suptitle(title + left_out, x=0.01, ha="left", fontsize=12)
+    _states_legend(figure, [states[i] for i in shown], spelled=spelled)
+    return figure
+
+
+def _some(count: int) -> list[int]:
+    """Indices of the states shown: all, or as many as fit, evenly spread."""
+    picked = np.linspace(0, count - 1, min(count, MOST_STATES)).round().astype(int)
+    return sorted(set(picked.tolist()))
+
+
+def _text_inches(states: Sequence[State]) -> tuple[float, float]:
+    """Width and height that the longest sum needs."""
+    sums = {h.origins for state in states for row in state.held for h in row}
+    texts = [_sum(origins, "a").split("\n") for origins in sums]
+    longest = max((len(line) for text in texts for line in text), default=2)
+    return 0.16 + 0.085 * longest, 0.14 + 0.145 * max(map(len, texts), default=1)
+
+
+def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
+    """Cells with their sums as text, a rim around those that changed."""
+    cells = [(r, c, h) for r, row in enumerate(state.held) for c, h in enumerate(row)]
+    boxes = [Rectangle((c, r), 1, 1) for r, c, _ in cells]
+    fill = [_colour(holding, len(state.held)) for _, _, holding in cells]
+    axes.add_collection(PatchCollection(boxes, facecolors=fill, edgecolors="white", linewidths=1.0))
+    new = [box for box, cell in zip(boxes, cells, strict=True) if _is_new(before, *cell)]
+    rim: dict[str, Any] = {"facecolors": "none", "edgecolors": ORANGE, "linewidths": 1.6}
+    axes.add_collection(PatchCollection(new, zorder=3, **rim))
+    for r, c, holding in cells:
+        weight = "bold" if holding.complete else "normal"
+        text = _sum(holding.origins, chunks[c])
+        axes.text(c + 0.5, r + 0.5, text, ha="center", va="center", fontsize=8, weight=weight)
+
+
+def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
+    """Cells as colours alone; those that changed are orange."""
+    ranks = len(state.held)
+    colours = [
+        [
+            tint(ORANGE, 0.8) if _is_new(before, r, c, holding) else _colour(holding, ranks)
+            for c, holding in enumerate(row)
+        ]
+        for r, row in enumerate(state.held)
+    ]
+    image = np.array(colours).reshape(ranks, len(chunks), 3)
+    axes.imshow(image, extent=(0, len(chunks), ranks, 0), interpolation="nearest", aspect="auto")
+
+
+def _name_cells(axes: Axes, state: State, chunks: Sequence[str], *, named: bool) -> None:
+    """Ranks on the left of the first grid of each line, chunks below every grid."""
+    ranks = len(state.held)
+    axes.set_xlim(-0.03, len(chunks) + 0.03)
+    axes.set_ylim(ranks + 0.03, -0.03)
+    axes.set_title(
+        "at the start" if state.step < 0 else f"after step {state.step}", fontsize=10, loc="left"
+    )
+    axes.grid(visible=False)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    columns = range(0, len(chunks), max(1, len(chunks) // 12))
+    axes.set_xticks([c + 0.5 for c in columns], [chunks[c] for c in columns], fontsize=8)
+    lines = range(0, ranks, max(1, ranks // 12))
+    names = [f"rank {r}" if named else "" for r in lines]
+    axes.set_yticks([r + 0.5 for r in lines], names, fontsize=8)
+    axes.tick_params(length=0, pad=2)
+
+
+def _colour(holding: Holding, ranks: int) -> tuple[float, float, float]:
+    """Nothing is nearly white, a sum is bluer with every contribution, a complete one green."""
+    if not holding.origins:
+        return (0.96, 0.96, 0.96)
+    if len(set(holding.origins)) < len(holding.origins):
+        return tint(AMBER, 0.8)  # somebody counted twice
+    if holding.complete:
+        return tint(GREEN, 0.5)
+    return tint(BLUE, 0.12 + 0.38 * len(holding.origins) / ranks)
+
+
+def _is_new(before: State | None, rank: int, chunk: int, holding: Holding) -> bool:
+    return before is not None and before.held[rank][chunk].origins != holding.origins
+
+
+def _sum(origins: tuple[int, ...], chunk: str) -> str:
+    """A sum such as a0+a1, two terms a line; with many terms a[0-6,9]."""
+    if len(origins) > _MOST_TERMS:
+        return f"{chunk}[{_runs(origins)}]"
+    terms = [f"{chunk}{rank}" for rank in origins]
+    lines = ["+".join(terms[i : i + 2]) for i in range(0, len(terms), 2)]
+    return "\n+".join(lines)
+
+
+def _runs(ranks: tuple[int, ...]) -> str:
+    breaks = [k for k in range(1, len(ranks)) if ranks[k] != ranks[k - 1] + 1]
+    runs = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _states_legend(figure: Figure, states: Sequence[State], *, spelled: bool) -> None:
+    held = [holding for state in states for row in state.held for holding in row]
+    patches = [Patch(facecolor=tint(GREEN, 0.5), label="complete")]
+    if any(h.origins and not h.complete for h in held):
+        patches.insert(0, Patch(facecolor=tint(BLUE, 0.35), label="part of the sum"))
+    if any(len(set(h.origins)) < len(h.origins) for h in held):
+        patches.append(Patch(facecolor=tint(AMBER, 0.8), label="counted twice"))
+    new: dict[str, Any] = {
+        "facecolor": "none" if spelled else tint(ORANGE, 0.8),
+        "edgecolor": ORANGE,
+    }
+    patches.append(Patch(label="changed in this step", **new))
+    figure.legend(handles=patches, loc="outside lower left", ncols=len(patches), labelcolor=BLACK)

@@ -5,18 +5,23 @@ marked so that engines skip it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.program.active import active_entries
-from netsim.program.distinct import Distinct, distinct_ways
-from netsim.program.rows import LinkTable, Paths, Program
-from netsim.program.ways import PlacementError, Resources, Ways
-from netsim.schedule import MARK, Fold, Schedule
-from netsim.topology import LINK_KINDS, Topology
-from netsim.values import dataclass
+from netsim.program.program import LinkTable, Paths, Program
+from netsim.program.ways import (
+    Distinct,
+    PlacementError,
+    Resources,
+    Ways,
+    active_entries,
+    distinct_ways,
+)
+from netsim.schedule.schedule import MARK, Fold, Schedule
+from netsim.topology.graph import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
 KEPT, MOST_WAYS = 8, 1 << 12  # schedules whose ways a topology keeps, and ways of each

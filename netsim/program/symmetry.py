@@ -1,14 +1,208 @@
-"""Symmetry: the Fold of a schedule on a topology, found from its Skeleton."""
+"""Colours: the coarsest classes of blocks, ranks, wires and NICs that cannot be told apart.
 
-from collections.abc import Sequence
+Everything starts with what it is; then it is told apart by what it touches, until nothing changes.
+In such classes every row has the same rate (an equitable partition), so one row can stand for all.
+Colours are 64-bit hashes of what was seen, so that two classes are taken for one at odds of 1e-7
+for a million things.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.arrays import different
-from netsim.program.refine import MOST_ROUNDS, Classes, Colours, classes, holds, mixed
-from netsim.schedule import Alike, Fold, Skeleton, Symmetry
-from netsim.topology import Topology
+from netsim.base.arrays import different
+from netsim.base.units import format_bandwidth
+from netsim.schedule.schedule import Alike, Fold, Skeleton, Symmetry
+from netsim.topology.graph import NODE_KINDS, Topology
+
+Colours = NDArray[np.uint64]
+Ints = NDArray[np.int64]
+MOST_ROUNDS = 600  # of telling apart; a ring of as many different hops takes that long
+LEAST_ROUNDS = 64
+MOST_WORK = 200_000_000  # entries of hops and wires looked at in all rounds: half a minute
+
+_MIX = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+    (np.uint64(31), np.uint64(1)),
+)
+_BLOCK = 1 << 15  # numbers mixed at a time: few enough for the processor's caches
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass
+class Classes:
+    """The colour of every block, rank, wire and node."""
+
+    blocks: Colours
+    ranks: Colours
+    wires: Colours
+    nodes: Colours
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """All hops together: their ends, and the wires of each in CSR form."""
+
+    src: Ints
+    dst: Ints
+    own: Colours
+    hop: Ints  # of every entry
+    wire: Ints
+    part: Colours
+    out_nic: Ints  # -1: none
+    in_nic: Ints
+    relay: Ints  # the rank from which data leaves its host
+
+
+def classes(
+    skeleton: Skeleton, topology: Topology, device: NDArray[np.int32], most: int = MOST_ROUNDS
+) -> Classes | None:
+    """The classes on one topology; None if they are not found in as many rounds as may be."""
+    edges = _edges(skeleton, topology, device)
+    found = _at_first(skeleton, topology, device)
+    known, size = _number(found), len(edges.wire) + len(found.wires) + len(found.blocks)
+    for _ in range(min(most, max(LEAST_ROUNDS, MOST_WORK // size))):
+        found = _round(skeleton, edges, found)
+        number = _number(found)
+        if number == known:
+            return found
+        known = number
+    return None
+
+
+def holds(
+    found: Classes, skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
+) -> bool:
+    """Whether further hops do not tell classes apart."""
+    return _number(_round(skeleton, _edges(skeleton, topology, device), found)) == _number(found)
+
+
+def hop_colours(
+    found: Classes, skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
+) -> Colours:
+    """The colours of further hops, one for all that touch the same."""
+    return _hops(_edges(skeleton, topology, device), found)
+
+
+def _hops(edges: _Edges, was: Classes) -> Colours:
+    """Every hop by what it touches."""
+    hop = _told(edges.own, was.blocks[edges.src], was.blocks[edges.dst])
+    wires = _sums(edges.hop, mixed(was.wires[edges.wire] ^ edges.part), len(hop))
+    hop = _told(hop, wires, _of(was.nodes, edges.out_nic), _of(was.nodes, edges.in_nic))
+    return _told(hop, _of(was.ranks, edges.relay))
+
+
+def _round(skeleton: Skeleton, edges: _Edges, was: Classes) -> Classes:
+    """Everything by what it was and by what it touches."""
+    hop = _hops(edges, was)
+    size = len(was.blocks)
+    out, into = (_sums(end, mixed(hop + _STEP), size) for end in (edges.src, edges.dst))
+    blocks = _told(was.blocks, was.ranks[skeleton.rank], out, into)
+    on_wire = _sums(edges.wire, mixed(hop[edges.hop] ^ edges.part), len(was.wires))
+    relayed = _sums(edges.relay, mixed(hop), len(was.ranks))
+    at_rank = _sums(skeleton.rank, mixed(was.blocks), len(was.ranks))
+    leaves, arrives = (
+        _sums(nic, mixed(hop), len(was.nodes)) for nic in (edges.out_nic, edges.in_nic)
+    )
+    return Classes(
+        blocks,
+        _told(was.ranks, at_rank, relayed),
+        _told(was.wires, on_wire),
+        _told(was.nodes, leaves, arrives),
+    )
+
+
+def _at_first(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) -> Classes:
+    """What everything is by itself."""
+    links = topology.links
+    wires = _told(_bits(links.bandwidth[links.resource]))
+    for when, link, value in topology.changes:
+        here = _told(_bits(np.array([when, value])))
+        one = slice(link, link + 1)
+        wires[one] = mixed(wires[one] + here[:1] * _STEP + here[1:])
+    ranks = mixed(skeleton.turn.astype(np.uint64))
+    for name in sorted(topology.capacities):
+        ranks = _told(ranks, _bits(topology.capacities[name][device]))
+    blocks = _told(skeleton.kind.astype(np.uint64))
+    return Classes(blocks, ranks, wires, np.zeros(len(topology.nodes), np.uint64))
+
+
+def _edges(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) -> _Edges:
+    on_nic = topology.node_kinds == NODE_KINDS.index("nic")
+    rank_at = np.full(len(topology.nodes), -1)
+    rank_at[topology.gpu_nodes[device]] = np.arange(len(device))
+    parts, first = [], 0
+    for hops in skeleton.hops:
+        src, dst = (skeleton.rank[end] for end in (hops.src, hops.dst))
+        channel = np.full(len(src), hops.channel, np.int32)
+        routes = topology.routes(device[src], device[dst], channel, hops.route)
+        hop = np.repeat(np.arange(len(src)), np.diff(routes.ptr))
+        tail, head = (end[routes.link] for end in (topology.links.tail, topology.links.head))
+        relay = src.astype(np.int64)
+        at = rank_at[tail] >= 0
+        relay[hop[at]] = rank_at[tail[at]]
+        out_nic, in_nic = np.full(len(src), -1), np.full(len(src), -1)
+        out_nic[hop[on_nic[head]][::-1]] = head[on_nic[head]][::-1]
+        in_nic[hop[on_nic[tail]]] = tail[on_nic[tail]]
+        own = _told(hops.label.astype(np.uint64), _bits(routes.latency))
+        wire = topology.links.resource[routes.link]
+        # Where on its way a hop meets a wire: what fans out has one of the first and many others.
+        place = np.arange(len(hop)) - routes.ptr[:-1][hop]
+        part = _told(_bits(routes.fraction), place.astype(np.uint64))
+        ends = hops.src.astype(np.int64), hops.dst.astype(np.int64)
+        parts.append((*ends, own, hop + first, wire, part, out_nic, in_nic, relay))
+        first += len(src)
+    return _Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def mixed(values: Colours) -> Colours:
+    """Numbers spread over all 64 bits."""
+    result: Colours = values + _STEP
+    shifted = np.empty(min(len(result), _BLOCK), np.uint64)
+    for first in range(0, len(result), _BLOCK):
+        block = result[first : first + _BLOCK]
+        for shift, factor in _MIX:
+            np.right_shift(block, shift, out=shifted[: len(block)])
+            block ^= shifted[: len(block)]
+            block *= factor
+    return result
+
+
+def _told(*columns: Colours) -> Colours:
+    """One colour for each different combination."""
+    result = mixed(columns[0])
+    for column in columns[1:]:
+        result = mixed(result * _STEP + column)
+    return result
+
+
+def _sums(place: NDArray[np.integer], values: Colours, size: int) -> Colours:
+    """The sum of all values of each place (mod 2**64); places below 0 do not count."""
+    total = np.zeros(size, np.uint64)
+    there = place >= 0
+    np.add.at(total, place[there], values[there])
+    return total
+
+
+def _of(colours: Colours, place: Ints) -> Colours:
+    return np.where(place >= 0, colours[place], np.uint64(0))
+
+
+def _bits(values: NDArray[np.float64]) -> Colours:
+    return np.ascontiguousarray(values, np.float64).view(np.uint64)
+
+
+def _number(found: Classes) -> int:
+    """How many classes there are."""
+    every = (found.blocks, found.ranks, found.wires, found.nodes)
+    return sum(len(different(colours)) for colours in every)
+
+
+# **** Symmetry ****
+# Symmetry: the Fold of a schedule on a topology, found from its Skeleton.
 
 
 def symmetry_of(
@@ -73,3 +267,178 @@ def _blocks(skeleton: Skeleton, found: Classes, copies: dict[int, int]) -> dict[
         first[rank], count[rank] = own[same.first[mine]], same.count[mine]
         result[channel] = Alike(first.astype(np.int64), count)
     return result
+
+
+# **** Odd ****
+# Odd: in a few words, what on a topology is unlike the rest and keeps a run from folding.
+
+
+MINORITY = 0.5  # of links of one kind: as many as may be the odd ones
+
+
+def odd_one(topology: Topology, device: NDArray[np.int32]) -> str:
+    """The first link or GPU that differs from most of its kind; "" if there is none."""
+    return next(_odd_ones(topology, device), "")
+
+
+def _odd_ones(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
+    yield from _odd_links(topology)
+    for when, link, value in topology.changes:
+        yield (
+            f"link {topology.link_name(link)} changes to {format_bandwidth(value)} after {when:g} s"
+        )
+    for name in sorted(topology.capacities):
+        given = topology.capacities[name][device]
+        for place, most in _minority(given):
+            gpu = topology.gpus[int(device[place])]
+            yield f"{gpu} gives {given[place]:.3g} of {name} where others give {most:.3g}"
+    hashed = getattr(getattr(topology.router, "policy", None), "routing", "") == "ecmp"
+    if hashed:
+        yield "paths are chosen by hash (routing: ecmp)"
+
+
+def _odd_links(topology: Topology) -> Iterator[str]:
+    """Links are of one kind that join the same kinds of nodes."""
+    links, kinds = topology.links, topology.node_kinds.astype(np.int64)
+    code = (links.kind.astype(np.int64) * len(NODE_KINDS) + kinds[links.tail]) * len(NODE_KINDS)
+    code += kinds[links.head]
+    rate = links.bandwidth[links.resource]
+    for kind in different(code).tolist():
+        mine = np.flatnonzero(code == kind)
+        for place, most in _minority(rate[mine]):
+            link = int(mine[place])
+            have, others = format_bandwidth(float(rate[link])), format_bandwidth(most)
+            yield f"link {topology.link_name(link)} has {have} where others have {others}"
+
+
+def _minority(values: NDArray[np.float64]) -> Iterator[tuple[int, float]]:
+    """The first that differs from most, and what most have."""
+    found, first, count = np.unique(values, return_index=True, return_counts=True)
+    rare = int(count.argmin())
+    if len(found) > 1 and count[rare] < MINORITY * len(values) and count[rare] < count.max():
+        yield int(first[rare]), float(found[count.argmax()])
+
+
+# **** Steps ****
+# Steps that all ranks take together: each sends one message and receives one, step after step.
+# Only the end waits for what arrives. As long as all ranks keep step, a wire that has room for a
+# whole step at once slows nobody, so ranks need not be told apart by the wires that they cross, nor
+# by latencies. Whether they differ in anything else is left to colours (`refine`).
+
+
+Levels = NDArray[np.int8]
+Step = tuple[Ints, Ints]  # who sends to whom
+ROOM = 1e-9  # by which what is asked of a wire may exceed what it has: rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What is alike where ranks keep step; the rate of messages in the slowest step (bytes/s), and
+    by how many seconds the latencies of any two may differ.
+    """
+
+    symmetry: Symmetry
+    rate: float
+    spread: float
+
+
+def together(
+    skeleton: Skeleton, steps: Sequence[Step], topology: Topology, device: NDArray[np.int32]
+) -> Together | None:
+    """What is alike where ranks keep step on a topology; None where they may not. `skeleton` is all
+    else that they do, `steps` are some of the steps, in one of which all ways are as long as any.
+    """
+    if topology.changes or not steps or not _everyone(steps, skeleton.ranks):
+        return None
+    passed = []
+    for src, dst in steps:
+        one = _passed(topology, device[src], device[dst])
+        if one is None:
+            return None
+        passed.append(one)
+    level = _levels(passed, topology.links.bandwidth)
+    found = None if level is None else classes(skeleton, topology, device)
+    if level is None or found is None or len(different(found.blocks)) > 1:
+        return None
+    if np.isin(found.wires[level >= 0], _elsewhere(found, skeleton, topology, device)).any():
+        return None
+    wires = np.where(level >= 0, mixed(level.astype(np.uint64)), found.wires)
+    latest, soonest = max(one.latest for one in passed), min(one.soonest for one in passed)
+    symmetry = symmetry_in(skeleton, replace(found, wires=wires))
+    return Together(symmetry, min(one.rate for one in passed), latest - soonest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """A step: the rate of its messages, their least and greatest latency, the wires of each in the
+    order of its way (CSR form), and what part of how many messages each wire carries.
+    """
+
+    rate: float
+    soonest: float
+    latest: float
+    ptr: Ints
+    wire: NDArray[np.int32]
+    load: NDArray[np.float64]
+
+
+def _everyone(steps: Sequence[Step], ranks: int) -> bool:
+    """Whether everybody sends one message and receives one in every step."""
+    ends = (end for step in steps for end in step)
+    return all((np.bincount(end, minlength=ranks) == 1).all() for end in ends)
+
+
+def _passed(topology: Topology, src: NDArray[np.int32], dst: NDArray[np.int32]) -> _Passed | None:
+    """None if not all messages of a step are as fast at once as each alone, and as each other."""
+    routes, capacity = topology.routes(src, dst, 0 * src), topology.links.bandwidth
+    wire, latency = topology.links.resource[routes.link], routes.latency
+    alone = np.minimum.reduceat(capacity[wire] / routes.fraction, routes.ptr[:-1])
+    load = np.bincount(wire, routes.fraction, len(capacity)).astype(np.float64)
+    rate = float(alone.min())
+    if alone.max() > rate or (load * rate > capacity * (1 + ROOM)).any():
+        return None
+    return _Passed(rate, float(latency.min()), float(latency.max()), routes.ptr, wire, load)
+
+
+def _levels(passed: Sequence[_Passed], capacity: NDArray[np.float64]) -> Levels | None:
+    """How far on the way every wire is that steps cross (-1: none does), from those in which all
+    ways are as long as any. None if wires of a level differ, or ways do not go from level to level.
+    """
+    lengths = [np.diff(one.ptr) for one in passed]
+    longest = max(int(length.max()) for length in lengths)
+    whole = [one for one, length in zip(passed, lengths, strict=True) if length.min() == longest]
+    if not whole or longest > np.iinfo(np.int8).max:
+        return None
+    level = np.full(len(capacity), -1, np.int8)
+    level[whole[0].wire] = np.tile(np.arange(longest, dtype=np.int8), len(whole[0].ptr) - 1)
+    even = all(_even(level, one.load) for one in whole) and _even(level, capacity)
+    return level if even and all(_ascends(level, one) for one in passed) else None
+
+
+def _even(level: Levels, values: NDArray[np.float64]) -> bool:
+    """Whether all wires of a level have the same value."""
+    mine = np.flatnonzero(level >= 0)
+    one = np.zeros(int(level.max()) + 1)
+    one[level[mine]] = values[mine]
+    return bool((one[level[mine]] == values[mine]).all())
+
+
+def _ascends(level: Levels, step: _Passed) -> bool:
+    """Whether every way of a step goes on to a higher level from wire to wire."""
+    found = level[step.wire].astype(np.int64)
+    on = np.diff(found) > 0
+    on[step.ptr[1:-1] - 1] = True  # another way begins
+    return bool((found >= 0).all() and on.all())
+
+
+def _elsewhere(
+    found: Classes, skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
+) -> Colours:
+    """The colours of wires that a rank crosses besides its steps; all others cross such, too."""
+    parts = [np.zeros(0, np.uint64)]
+    for hops in skeleton.hops:
+        own = np.flatnonzero(hops.src == hops.src[:1])
+        src, dst = (device[skeleton.rank[end[own]]] for end in (hops.src, hops.dst))
+        routes = topology.routes(src, dst, np.full(len(own), hops.channel, np.int32), hops.route)
+        parts.append(found.wires[topology.links.resource[routes.link]])
+    return np.concatenate(parts)

@@ -1,18 +1,428 @@
-"""The links and other resources that each distinct way draws on, with their weights."""
+"""Which rows of a schedule go the same way: the same ends, with the same weights.
 
+Millions of rows usually take a few thousand ways; everything that costs is done once for each.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.arrays import different
-from netsim.errors import InputError
-from netsim.program.distinct import Distinct, Way
-from netsim.program.pack import Entries, Ints, pack, thrifty
-from netsim.program.reduced import FabricTrees, through_fabric
-from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule, Use, spelled_out
-from netsim.topology import NODE_KINDS, Topology
+from netsim.base.arrays import different
+from netsim.base.errors import InputError
+from netsim.schedule.schedule import (
+    COMPUTE,
+    LOCAL_COPY,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    TRANSFER,
+    Fold,
+    Schedule,
+    Style,
+    Use,
+    spelled_out,
+)
+from netsim.topology.graph import NODE_KINDS, Topology
+from netsim.topology.reduction import ReductionTree, SwitchReduction
+
+_DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
+_SMALL, _WORTH = 1 << 16, 64  # cells that cost nothing; cells a row that cost more than sorting
+_ROWS_AT_A_TIME = 1 << 18  # rows treated at a time: few enough for the processor's caches
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What the rows of one class have in common, apart from their ends."""
+
+    kind: int
+    wire: float
+    multiplicity: int
+    uses: tuple[Use, ...]
+    route: str
+    channel: int
+    copies: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The number of the way of every row (-1: none), and class, source and destination of each."""
+
+    path: NDArray[np.int32]
+    classes: tuple[Way, ...]
+    klass: NDArray[np.int32]
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+
+
+def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
+    """Find the distinct (class, source, destination) of all rows; marks go nowhere."""
+    classes: dict[Way, int] = {}
+    of_style = np.array(
+        [
+            -1 if s.kind == MARK else classes.setdefault(_way(s, per_channel), len(classes))
+            for s in schedule.styles
+        ],
+        np.int64,
+    )
+    width = max(schedule.ranks, len(schedule.groups))
+    size = len(classes) * width * width
+    keys = _Keys(schedule, of_style if size > _DENSE else of_style.astype(np.int32), width)
+    dense = size <= min(_DENSE, max(_SMALL, _WORTH * len(schedule)))
+    path, ways = _by_table(keys, size) if dense else _by_sorting(keys)
+    return Distinct(path, tuple(classes), *_apart(ways, width))
+
+
+def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]:
+    """The class, source and destination of every key: there are few classes and many ways."""
+    pair = ways // width
+    dst = (ways - pair * width).astype(np.int32)
+    klass = (pair // width).astype(np.int32)
+    pair -= klass.astype(np.int64) * width
+    return klass, pair.astype(np.int32), dst
+
+
+def _way(style: Style, per_channel: bool) -> Way:
+    uses = style.uses
+    if style.kind == COMPUTE:
+        uses = (*uses, Use("sms", "src", 1.0))
+    if style.kind == LOCAL_COPY and not any(use.resource == "hbm" for use in uses):
+        uses = (*uses, Use("hbm", "src", 2.0 if style.op == 0 else 3.0))
+    channel = style.channel if per_channel else 0
+    return Way(style.kind, style.wire, style.multiplicity, uses, style.route, channel, style.copies)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The key of every row, computed a chunk at a time; -1 for marks. It is as wide an integer as
+    `of_style`.
+    """
+
+    schedule: Schedule
+    of_style: NDArray[np.int64] | NDArray[np.int32]
+    width: int
+
+    def chunk(self, first: int) -> NDArray[np.int64] | NDArray[np.int32]:
+        rows = slice(first, first + _ROWS_AT_A_TIME)
+        key = klass = self.of_style[self.schedule.style[rows]]
+        key = key * self.width
+        key += self.schedule.src[rows]
+        key *= self.width
+        key += self.schedule.dst[rows]
+        key[klass < 0] = -1
+        return key
+
+
+def _by_table(keys: _Keys, size: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    rows = len(keys.schedule)
+    number = np.full(size + 1, -1, np.int32)  # the last cell, index -1, stays for marks
+    path = np.empty(rows, np.int32)  # the keys, until they have numbers
+    for first in range(0, rows, _ROWS_AT_A_TIME):
+        key = keys.chunk(first)
+        number[key] = 0
+        path[first : first + _ROWS_AT_A_TIME] = key
+    number[-1] = -1
+    ways = np.flatnonzero(number == 0)
+    number[ways] = np.arange(len(ways), dtype=np.int32)
+    for first in range(0, rows, _ROWS_AT_A_TIME):
+        path[first : first + _ROWS_AT_A_TIME] = number[path[first : first + _ROWS_AT_A_TIME]]
+    return path, ways
+
+
+def _by_sorting(keys: _Keys) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    rows = len(keys.schedule)
+    parts = [different(keys.chunk(first)) for first in range(0, rows, _ROWS_AT_A_TIME)]
+    ways = different(np.concatenate([np.zeros(0, np.int64), *parts]))
+    ways = ways[ways >= 0]
+    path = np.empty(rows, np.int32)
+    for first in range(0, rows, _ROWS_AT_A_TIME):
+        key = keys.chunk(first)
+        path[first : first + _ROWS_AT_A_TIME] = np.where(key < 0, -1, np.searchsorted(ways, key))
+    return path, ways
+
+
+# **** Pack ****
+# Paths in CSR form, from blocks of entries.
+
+
+Ints = NDArray[np.int32]
+Entries = tuple[Ints, Ints, NDArray[np.float64]]  # way, link, weight
+Packed = tuple[NDArray[np.int64], Ints, NDArray[np.float64]]  # pointers, links, weights
+
+_NARROW = 16  # paths of so few entries are searched for repetitions entry by entry
+
+
+def pack(blocks: list[Entries], ways: int) -> Packed:
+    """Take all blocks out of the list and lay out their entries way by way.
+
+    In a block, the entries of a way follow each other. Several of one way on one link (half duplex,
+    both ends) are added up.
+    """
+    none = np.zeros(0, np.int32)
+    ptr = np.zeros(ways + 1, np.int64)
+    owners = np.concatenate([none, *(block[0] for block in blocks)])
+    np.cumsum(np.bincount(owners, minlength=ways), out=ptr[1:])
+    del owners
+    link = np.empty(int(ptr[-1]), np.int32)
+    values = {float(w[0]) if w.strides == (0,) else None for _, _, w in blocks if len(w)}
+    same = values.pop() if len(values) == 1 else None
+    weight = np.empty(len(link)) if same is None else np.broadcast_to(same, len(link))
+    filled = ptr[:-1].copy()
+    blocks.reverse()
+    while blocks:
+        owner, its_link, its_weight = blocks.pop()
+        starts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1])[: len(owner)])
+        lengths = np.diff(np.append(starts, len(owner)))
+        place = np.arange(len(owner)) + np.repeat(filled[owner[starts]] - starts, lengths)
+        link[place] = its_link
+        if same is None:
+            weight[place] = its_weight
+        filled[owner[starts]] += lengths
+    return _merged(ptr, link, weight) if _repeats(ptr, link) else (ptr, link, weight)
+
+
+def thrifty(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same values; where all are equal, they take no memory."""
+    if len(values) and values.min() == values.max():
+        return np.broadcast_to(values[0], len(values))
+    return values
+
+
+def owners_of(ptr: NDArray[np.int64]) -> Ints:
+    """The way of every entry."""
+    return np.repeat(np.arange(len(ptr) - 1, dtype=np.int32), np.diff(ptr))
+
+
+def _repeats(ptr: NDArray[np.int64], link: Ints) -> bool:
+    """Whether some way may have several entries on one link."""
+    width = int(np.diff(ptr).max(initial=0))
+    if width > _NARROW:
+        return True
+    owner = owners_of(ptr)
+    return any(
+        bool(((link[k:] == link[:-k]) & (owner[k:] == owner[:-k])).any()) for k in range(1, width)
+    )
+
+
+def _merged(ptr: NDArray[np.int64], link: Ints, weight: NDArray[np.float64]) -> Packed:
+    """Entries of one way on one link become one, in the place of the first."""
+    owner = owners_of(ptr).astype(np.int64)
+    key = owner * (int(link.max(initial=0)) + 1) + link
+    distinct, place = np.unique(key, return_inverse=True)
+    first = np.full(len(distinct), len(key))
+    np.minimum.at(first, place, np.arange(len(key)))
+    total = np.bincount(place, weight)
+    keep = np.sort(first)
+    fewer = np.zeros(len(ptr), np.int64)
+    np.cumsum(np.bincount(owner[keep], minlength=len(ptr) - 1), out=fewer[1:])
+    return fewer, link[keep], total[place[keep]]
+
+
+# **** Active ****
+# Which entries of the paths can ever limit a row.
+# A resource of infinite capacity never does. Neither does one whose every user also draws on
+# another resource that is at least as tight for each of them: that one saturates first, so the
+# rates are the same without it.
+
+
+_PATHS_AT_A_TIME = 1 << 16  # paths looked at at a time: few enough for the processor's caches
+
+
+def active_entries(
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    changes: tuple[tuple[float, int, float], ...] = (),
+) -> NDArray[np.bool_]:
+    """True for every path entry that engines have to look at."""
+    least, most = capacity.copy(), capacity.copy()
+    for _, where, value in changes:
+        least[where], most[where] = min(least[where], value), max(most[where], value)
+    outer, uses = _outer_paths(ptr, link, len(least)), np.zeros(len(least), np.int64)
+    for _, entries in _chunks(ptr):
+        uses += np.bincount(link[entries], minlength=len(least))
+    alive = np.isfinite(least)
+    for position in range(int(np.diff(ptr).max(initial=0))):
+        rival = _rivals(ptr, link, outer, position)
+        # Nobody need look for a rival of what has one, or that is not used as often or has one.
+        rival[~(alive & alive[rival] & (uses[rival] >= uses))] = -1
+        _keep_tighter(rival, ptr, link, weight, (least, most), position)
+        alive &= rival < 0
+    return alive[link]
+
+
+def _chunks(ptr: NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
+    """Some paths, and their entries, at a time."""
+    for first in range(0, len(ptr) - 1, _PATHS_AT_A_TIME):
+        last = min(first + _PATHS_AT_A_TIME, len(ptr) - 1)
+        yield slice(first, last), slice(int(ptr[first]), int(ptr[last]))
+
+
+def _keep_tighter(
+    rival: NDArray[np.int64],
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    range_of: tuple[NDArray[np.float64], NDArray[np.float64]],
+    position: int,
+) -> None:
+    """Take back rivals, at `position` of most paths, that are not tighter wherever a resource is
+    used; `range_of` are the least and the most capacity of all.
+    """
+    rivalled = rival >= 0
+    if not rivalled.any():
+        return
+    for paths, entries in _chunks(ptr):
+        here = link[entries]
+        mine = np.flatnonzero(rivalled[here])  # few, or none: most have no rival
+        if not len(mine):
+            continue
+        start = ptr[paths.start : paths.stop + 1] - entries.start
+        way = np.repeat(np.arange(len(start) - 1), np.diff(start))[mine]
+        ends = start[way], start[way + 1]
+        loose = _loose(mine, ends, rival, here, weight[entries], range_of, position)
+        rival[here[loose]], rivalled[here[loose]] = -1, False
+
+
+def _loose(
+    mine: NDArray[np.int64],
+    ends: tuple[NDArray[np.int64], NDArray[np.int64]],
+    rival: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    range_of: tuple[NDArray[np.float64], NDArray[np.float64]],
+    position: int,
+) -> NDArray[np.int64]:
+    """Those entries of which the rival is not on their path or not as tight there."""
+    (least, most), found = range_of, []
+    width = int((ends[1] - ends[0]).max(initial=0))
+    for step in [position, *(k for k in range(width) if k != position)]:  # mostly the first
+        other = ends[0] + step
+        valid = other < ends[1]
+        other[~valid] = 0
+        met = valid & (link[other] == rival[link[mine]])
+        here, there = mine[met], other[met]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            demand = weight[here] / least[link[here]]  # at its tightest
+            found.append(here[~(weight[there] / most[link[there]] >= demand)])
+        mine, ends = mine[~met], (ends[0][~met], ends[1][~met])
+        if not len(mine):
+            break
+    return np.concatenate([*found, mine])
+
+
+def _outer_paths(
+    ptr: NDArray[np.int64], link: NDArray[np.int32], links: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and the last path of every resource, -1 for what is on none."""
+    first, last = np.full(links, -1), np.full(links, -1)
+    for paths, entries in _chunks(ptr):
+        here = link[entries]
+        lengths = np.diff(ptr[paths.start : paths.stop + 1])
+        owner = np.repeat(np.arange(paths.start, paths.stop), lengths)
+        last[here] = owner
+        here, owner = here[::-1], owner[::-1]
+        new = first[here] < 0
+        first[here[new]] = owner[new]
+    return first, last
+
+
+def _rivals(
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    outer: tuple[NDArray[np.int64], NDArray[np.int64]],
+    position: int,
+) -> NDArray[np.int64]:
+    """A candidate for every resource: on its first path at `position`, and on its last path too."""
+    first, last = outer
+    rival = np.full(len(first), -1)
+    some = np.flatnonzero(first >= 0)
+    some = some[ptr[first[some]] + position < ptr[first[some] + 1]]
+    some = some[link[ptr[first[some]] + position] != some]
+    wanted, met = link[ptr[first[some]] + position], np.zeros(len(some), bool)
+    start, end = ptr[last[some]], ptr[last[some] + 1]
+    for step in range(int((end - start).max(initial=0))):
+        inside = start + step < end
+        met |= inside & (link[np.where(inside, start + step, 0)] == wanted)
+    rival[some[met]] = wanted[met]
+    return rival
+
+
+# **** Reduced ****
+# Ways through switches of a fabric that reduce (SHARP): trees of links in place of one route.
+# Names of such ways begin with `sharp:` (from a group to one GPU, or from one to a group) or
+# `sharp-all:` (from a group to all of it in one stream, which is the reducing row's; handing out
+# then takes nothing); the way from GPU to NIC follows, see `topology.ways`.
+# The search for trees, and the library that it needs, are imported only where there are some: that
+# takes as long as simulating a million rows.
+
+
+ONE_WAY, BOTH_WAYS = "sharp", "sharp-all"
+
+
+def through_fabric(route: str) -> bool:
+    """Whether a way leads through switches of a fabric that reduce."""
+    return route.partition(":")[0] in (ONE_WAY, BOTH_WAYS)
+
+
+@dataclass
+class FabricTrees:
+    """The trees of one topology, each found once."""
+
+    topology: Topology
+    _trees: dict[tuple[tuple[int, ...], str, int], "ReductionTree"] = field(default_factory=dict)
+
+    @cached_property
+    def _reduction(self) -> "SwitchReduction":
+        found: SwitchReduction = import_module("netsim.topology.reduction").SwitchReduction(
+            self.topology
+        )
+        return found
+
+    def links(
+        self, one: int, group: Ints, route: str, channel: int, *, down: bool
+    ) -> tuple[Ints, float]:
+        """Links and latency between device `one` and a group: `down` to the group, else from it."""
+        kind, _, way = route.partition(":")
+        if kind == BOTH_WAYS and down:
+            return np.zeros(0, np.int32), 0.0
+        tree = self._tree(group, way, channel)
+        if kind == BOTH_WAYS:
+            return np.concatenate([tree.up, tree.down]), tree.up_latency + tree.down_latency
+        seconds = self.topology.links.latency
+        if down:
+            alone = self._branch(one, tree.up, tree.root, up=True)
+            return np.concatenate([alone, tree.down]), float(
+                seconds[alone].sum()
+            ) + tree.down_latency
+        alone = self._branch(one, tree.down, tree.root, up=False)
+        return np.concatenate([tree.up, alone]), tree.up_latency + float(seconds[alone].sum())
+
+    def _tree(self, group: Ints, way: str, channel: int) -> "ReductionTree":
+        key = (tuple(group.tolist()), way, channel)
+        if key not in self._trees:
+            self._trees[key] = self._reduction.tree(group, way, channel)
+        return self._trees[key]
+
+    def _branch(self, device: int, tree: Ints, root: int, *, up: bool) -> Ints:
+        """The links of a tree between a device and its root."""
+        links = self.topology.links
+        near, far = (links.tail, links.head) if up else (links.head, links.tail)
+        onward = dict(zip(near[tree].tolist(), tree.tolist(), strict=True))
+        node, found = int(self.topology.gpu_nodes[device]), []
+        while node != root:
+            found.append(onward[node])
+            node = int(far[found[-1]])
+        return np.array(found, np.int32)
+
+
+# **** Ways ****
+# The links and other resources that each distinct way draws on, with their weights.
+
 
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
 _PORTION = 1 << 15  # ways routed at a time, to bound temporary memory

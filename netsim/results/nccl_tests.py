@@ -4,11 +4,14 @@ The one addition is the first line, which says that the figures are simulated. `
 with nccl-tests' -c 0: a simulation has no data to check.
 """
 
+import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
 
+from netsim.base.startup import __version__
 from netsim.results.row import Row
-from netsim.values import dataclass
-from netsim.version import __version__
 
 TESTS_VERSION = "2.19.6"  # of the layout
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -177,3 +180,123 @@ COLUMN_LINES = (
     _columns(("size", "count", "type", "redop", "root"), ("time", "algbw", "busbw", "#wrong")),
     _columns(("(B)", "(elements)", "", "", ""), ("(us)", "(GB/s)", "(GB/s)", "")),
 )
+
+
+# **** Nccl json ****
+# Rows in the JSON layout of nccl-tests' -J (version 3).
+# As there, booleans and roots are texts, times are µs and bandwidths GB/s. A simulation has no time
+# of day, so that `start_time` and `end_time` are null and equal questions give equal files.
+
+
+LAYOUT = 3
+
+
+def document(run: TestRun, rows: Sequence[Row]) -> dict[str, Any]:
+    """The whole file as a mapping; rows that failed are among its errors."""
+    return {
+        "version": LAYOUT,
+        "start_time": None,
+        "end_time": None,
+        "args": arguments(run),
+        "env": [f"{name}={value}" for name, value in run.variables],
+        "nccl_version": run.nccl_code,
+        "config": _config(run),
+        "results": [_result(row, run.root) for row in rows if row.status == "ok"],
+        "out_of_bounds": {"count": 0, "okay": "unchecked"},
+        "average_bus_bandwidth": {"bandwidth": average_busbw(rows), "okay": "unchecked"},
+        "errors": [f"{row.size_bytes} B: {row.error}" for row in rows if row.status != "ok"],
+    }
+
+
+def arguments(run: TestRun) -> list[str]:
+    """The command of nccl-tests that asks the same question."""
+    step = ["-f", str(run.factor)] if run.factor else ["-i", str(run.step)]
+    graph = ["-G", str(ITERATIONS)] if run.cuda_graph else []
+    root = ["-r", str(run.root)] if root_of(run.collective, run.root) > 0 else []
+    sizes = ["-b", str(min(run.sizes)), "-e", str(max(run.sizes)), *step]
+    return [run.test, "-g", str(run.n_gpus), *sizes, "-d", run.dtype, "-c", "0", *graph, *root]
+
+
+def _config(run: TestRun) -> dict[str, Any]:
+    step = {"step_factor": run.factor} if run.factor else {"step_bytes": run.step}
+    return {
+        "nthreads": 1,
+        "ngpus": run.n_gpus,
+        "minimum_bytes": min(run.sizes),
+        "maximum_bytes": max(run.sizes),
+        **step,
+        "warmup_iters": WARMUP,
+        "iterations": ITERATIONS,
+        "aggregated_iterations": 1,
+        "validation": 0,
+        "graph": int(run.cuda_graph),
+        "blocking_collectives": "false",
+        "per_iter_timing": "false",
+        "parallel_init": "false",
+        "devices": [_device(device) for device in run.devices],
+    }
+
+
+def _device(device: Device) -> dict[str, Any]:
+    return {
+        "rank": device.rank,
+        "group": device.group,
+        "pid": device.process,
+        "hostname": device.host,
+        "device": device.device,
+        "device_hex": device.bus,
+        "device_info": device.model,
+    }
+
+
+def _result(row: Row, root: int) -> dict[str, Any]:
+    return {
+        "size": row.size_bytes,
+        "count": row.count,
+        "type": row.dtype,
+        "redop": redop_of(row.collective),
+        "root": str(root_of(row.collective, root)),
+        "out_of_place": _half(row, OUT_OF_PLACE),
+        "in_place": _half(row, IN_PLACE),
+    }
+
+
+def _half(row: Row, which: str) -> dict[str, Any]:
+    time, algbw, busbw = half(row, which)
+    return {"time": time, "alg_bw": algbw, "bus_bw": busbw, "nwrong": "N/A"}
+
+
+# **** Acceptance ****
+# The smallest bandwidth by size that a healthy machine should reach: part of what is simulated.
+# The table has the columns of measured runs, with the longest times that pass as their times.
+
+
+PASSES = 0.9  # of NCCL_TESTS_MIN_BW is enough for nccl-tests (nccl-model.md §6)
+COLUMNS = (
+    *("size_bytes", "count", "dtype", "redop", "root"),
+    *("oop_time_us", "oop_algbw_gbps", "oop_busbw_gbps"),
+    *("ip_time_us", "ip_algbw_gbps", "ip_busbw_gbps"),
+)
+
+
+def acceptance_csv(rows: Sequence[Row], part: float, root: int = 0) -> str:
+    """A line a size that could be simulated; `part` is what must be reached of its bandwidth."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        if row.status == "ok" and row.size_bytes:
+            figures = [*_least(row, OUT_OF_PLACE, part), *_least(row, IN_PLACE, part)]
+            fixed = [row.size_bytes, row.count, row.dtype, redop_of(row.collective)]
+            writer.writerow([*fixed, root_of(row.collective, root), *figures])
+    return text.getvalue()
+
+
+def min_bandwidth(rows: Sequence[Row], part: float) -> float:
+    """What to set NCCL_TESTS_MIN_BW to for the same test on the average of these sizes."""
+    return part * average_busbw(rows) / PASSES
+
+
+def _least(row: Row, which: str, part: float) -> list[str]:
+    time, algbw, busbw = half(row, which)
+    return [f"{time / part:.6g}", f"{algbw * part:.6g}", f"{busbw * part:.6g}"]

@@ -1,1 +1,0 @@
-"""Scenarios: a YAML file becomes checked values, and a sweep becomes cells."""

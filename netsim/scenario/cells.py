@@ -7,19 +7,18 @@ equal ids, whoever asks.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from netsim.errors import InputError, ScenarioError, ScenarioErrors, suggest
-from netsim.scenario.axes import Change, Point, Sweep, read_sweep
-from netsim.scenario.clusters import question
-from netsim.scenario.conditions import Condition, looked_up
-from netsim.scenario.models import Scenario
-from netsim.values import dataclass
-from netsim.version import MODEL_VERSION
-from netsim.yamlio.overrides import override
-from netsim.yamlio.source import Source
+from netsim.base.errors import InputError, ScenarioError, ScenarioErrors, nearest, suggest
+from netsim.base.startup import MODEL_VERSION
+from netsim.base.units import format_bandwidth
+from netsim.collectives.collective import CollectiveError
+from netsim.scenario.models import Scenario, Workload, node_count, question
+from netsim.scenario.sweep import WORDS, Change, Condition, Point, Sweep, looked_up, read_sweep
+from netsim.yamlio.models import apply_overrides, override
+from netsim.yamlio.read import KeyPath, Source
 from netsim.yamlio.validate import validate
 
 
@@ -194,3 +193,206 @@ def _mark(point: Point) -> str:
 def _hash(asked: Mapping[str, Any]) -> str:
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# **** Arguments ****
+# Where in a scenario the arguments of a collective and of its algorithm are written.
+
+
+_FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix": "matrix"}
+
+
+def placed(cell: Cell, error: CollectiveError) -> ScenarioError:
+    """The error with the place of the argument at fault."""
+    path: tuple[str, ...] = ("workload", _FIELDS.get(error.field, "algorithm"))
+    if error.field in cell.scenario.collective.parameters:
+        path = ("workload", "parameters", error.field)
+    message = error.message.removeprefix(f"{error.field}: ")
+    return cell.source.error(path, message, hint=error.hint)
+
+
+# **** Settings ****
+# Settings of the command line (`--set`) on a scenario that may sweep the very keys that they set.
+# A swept key that is set is an axis no more; the name of an axis of variants chooses one of these.
+
+
+def with_settings(source: Source, assignments: Iterable[str]) -> Source:
+    """The source with every `KEY=VALUE` applied in turn."""
+    for assignment in assignments:
+        key, _, value = (part.strip() for part in assignment.partition("="))
+        sweep = source.data.get("sweep")
+        if not isinstance(sweep, Mapping):
+            source = apply_overrides(source, [assignment])
+        elif key in _variants(sweep):
+            source = _swept(source, _with_variant(sweep, key, value, assignment))
+        else:
+            _refuse_in_vain(sweep, key, assignment)
+            source = _swept(apply_overrides(source, [assignment]), _without_axis(sweep, key), key)
+    return source
+
+
+def _swept(source: Source, sweep: Mapping[str, Any], key: str = "") -> Source:
+    """The source with another sweep; one that was set itself is as it was set."""
+    if key.partition(".")[0] == "sweep":
+        return source
+    data = {**source.data, "sweep": dict(sweep)} if sweep else _without(source.data, "sweep")
+    return replace(source, data=data)
+
+
+def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != key}
+
+
+def _variants(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = sweep.get("variants")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _with_variant(
+    sweep: Mapping[str, Any], axis: str, name: str, assignment: str
+) -> dict[str, Any]:
+    """The sweep with one variant of an axis."""
+    named = _variants(sweep)[axis]
+    names = {str(one): one for one in named} if isinstance(named, Mapping) else {}
+    if name not in names:
+        near = nearest(name, list(names))
+        hint = f" (did you mean {near}?)" if near else ""
+        known = ", ".join(names)
+        raise InputError(f"--set {assignment}: expected a variant ({known}), got '{name}'{hint}")
+    chosen = {**_variants(sweep), axis: {names[name]: named[names[name]]}}
+    return _without_base({**sweep, "variants": chosen}, axis, unless=name)
+
+
+def _without_axis(sweep: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The sweep without the axis of a key that is set."""
+    if key in WORDS or key not in sweep:
+        return dict(sweep)
+    return _without_base(_without(sweep, key), key)
+
+
+def _without_base(sweep: dict[str, Any], axis: str, unless: str | None = None) -> dict[str, Any]:
+    """The sweep with a base line that says nothing of an axis, unless it says this."""
+    base = sweep.get("base")
+    if not isinstance(base, Mapping) or axis not in base or str(base[axis]) == unless:
+        return sweep
+    left = _without(base, axis)
+    return {**sweep, "base": left} if left else _without(sweep, "base")
+
+
+def _refuse_in_vain(sweep: Mapping[str, Any], key: str, assignment: str) -> None:
+    """Say so if every point of the sweep sets a key again."""
+    for axis, others in _set_by(sweep):
+        for other in others:
+            if (key == other and axis != f"sweep.{key}") or key.startswith(f"{other}."):
+                raise InputError(
+                    f"--set {assignment}: every point of {axis} sets {other} again",
+                    hint=f"--set '{axis}=…' replaces that, --set sweep=null all axes",
+                )
+
+
+def _set_by(sweep: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """By axis, the keys that all of its points set."""
+    for key in sweep:
+        if key not in WORDS:
+            yield f"sweep.{key}", [str(key)]
+    zipped = sweep.get("zip")
+    for group in zipped if isinstance(zipped, list) else [zipped]:
+        if isinstance(group, Mapping):
+            yield "sweep.zip", [str(key) for key in group]
+    for axis, named in _variants(sweep).items():
+        points = list(named.values()) if isinstance(named, Mapping) else []
+        if points and all(isinstance(point, Mapping) for point in points):
+            shared = set.intersection(*(set(map(str, point)) for point in points))
+            yield f"sweep.variants.{axis}", sorted(shared)
+
+
+# **** Unused ****
+# Keys of a scenario that are written down and change nothing: each with the reason.
+
+
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+NCCL_ALGORITHMS = (
+    "auto", "Ring", "Tree", "NVLS", "NVLSTree", "CollNetDirect", "CollNetChain", "PAT",
+)  # fmt: skip
+
+
+def _one_host(scenario: Scenario) -> bool:
+    return scenario.cluster.graph is None and node_count(scenario.cluster) == 1
+
+
+def _textbook(scenario: Scenario) -> bool:
+    if not isinstance(scenario.workload, Workload):
+        return False
+    work = scenario.workload
+    return work.algorithm not in NCCL_ALGORITHMS and work.collective != "p2p"
+
+
+# A key, when it is idle, and why.
+RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
+    (("workload", "root"), lambda s: s.collective.collective not in ROOTED,
+     "only broadcast, reduce, gather and scatter have a root"),
+    (("workload", "pairs"), lambda s: s.collective.collective not in ("p2p", "sendrecv"),
+     "only p2p has pairs"),
+    (("workload", "matrix"), lambda s: s.collective.collective != "alltoallv",
+     "only alltoallv has a matrix"),
+    (("workload", "parameters"), lambda s: not _textbook(s),
+     "NCCL's algorithms take none; nccl.env sets its variables"),
+    (("nccl",), _textbook, "a textbook algorithm does not ask NCCL"),
+    (("cluster", "fabric"), _one_host, "there is one host"),
+    (("cluster", "placement"), _one_host, "there is one host"),
+    (("cluster", "nic"), _one_host, "there is one host"),
+    (("cluster", "nics_per_node"), _one_host, "there is one host"),
+)  # fmt: skip
+
+
+def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
+    """A warning for every key that is idle in all cells."""
+    for path, idle, reason in RULES:
+        if all(_written(cell, path) and idle(cell.scenario) for cell in cells):
+            source = cells[0].source
+            place = source.locate(path, key=True)
+            where = ":".join(str(p) for p in (place.name, place.line, place.column) if p)
+            yield f"{where}: {'.'.join(map(str, path))} changes nothing: {reason}"
+
+
+def idle_axis(cells: Sequence[Cell], axis: str) -> str:
+    """Why an axis changes nothing by the rules of keys; "" where they do not say."""
+    key = tuple(axis.split("."))
+    for path, idle, reason in RULES:
+        if key[: len(path)] == path and all(idle(cell.scenario) for cell in cells):
+            return reason
+    return ""
+
+
+def _written(cell: Cell, path: KeyPath) -> bool:
+    value: object = cell.source.data
+    for part in path:
+        if not isinstance(value, dict) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+# **** Slots ****
+# NICs that a scenario asks for and that their PCIe slots cannot feed.
+
+
+_SLOWER = 0.9  # part of a NIC's rate from which a slot counts as enough
+
+
+def slow_slots(cell: Cell) -> Iterator[str]:
+    """What of a NIC rate that was asked for cannot be used, machine by machine."""
+    cluster = cell.scenario.cluster
+    asked = getattr(cluster.network, "nic", None)
+    for group in cluster.members:
+        loaded, rate = group.loaded, group.nic or asked
+        nics = loaded.machine.nics
+        if nics is None or not rate:
+            continue
+        slots = [loaded.machine.link_of(nics, number).usable for number in range(nics.count)]
+        if min(slots) < _SLOWER * rate:
+            yield (
+                f"note: NICs of {rate * 8e-9:.4g}Gbps are faster than their PCIe slots in "
+                f"{loaded.name}, which carry {format_bandwidth(min(slots))} of "
+                f"{format_bandwidth(rate)}"
+            )

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from netsim.errors import InputError, shown, suggest
-from netsim.nccl import environment, graph_xml, tuner_csv
-from netsim.nccl.version import NEWEST, parse_version, supported_version
+from netsim.base.errors import InputError, shown, suggest
+from netsim.base.units import size_steps
+from netsim.nccl import environment, tuning
+from netsim.nccl.facts import NEWEST, parse_version, supported_version
+from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName
 from netsim.topology.config import ClusterConfig
-from netsim.units import size_steps
-from netsim.yamlio.elsewhere import Elsewhere
-from netsim.yamlio.model import FieldError, ListOf, Model
-from netsim.yamlio.quantities import Bytes, Index, Seconds
+from netsim.topology.machine import Machine
+from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Seconds
 
 if TYPE_CHECKING:
+    from netsim.nccl.communicator import TunerRule
     from netsim.nccl.graph_xml import GraphFile
-    from netsim.nccl.tuner_rule import TunerRule
     from netsim.scenario.training import Recorded, Training
 else:
     GraphFile = TunerRule = Any  # made by validators, not from what a file holds
@@ -142,14 +142,14 @@ def _tuner(value: object) -> object:
     """The rules of a tuner table, from its path."""
     if not isinstance(value, str):
         raise ValueError(f"expected the path of a tuner table, got {shown(value)}")
-    return tuner_csv.read_tuner(Path(value))
+    return tuning.read_tuner(Path(value))
 
 
 def _graphs(value: object) -> object:
     """The contents of a graph XML file, from its path."""
     if not isinstance(value, str):
         raise ValueError(f"expected the path of NCCL's graph XML, got {shown(value)}")
-    return graph_xml.read_graph_file(Path(value))
+    return read_graph_file(Path(value))
 
 
 GraphXml = Annotated[GraphFile, BeforeValidator(_graphs), WithJsonSchema({"type": "string"})]
@@ -187,10 +187,10 @@ class Nccl(Model, defer_build=False):
             raise FieldError(str(error), "env") from None
         named = self.env.get(TUNER_VARIABLE)
         if named and not self.tuner:  # the variable of NCCL's example tuner plugin
-            object.__setattr__(self, "tuner", tuner_csv.read_tuner(Path(named)))
+            object.__setattr__(self, "tuner", tuning.read_tuner(Path(named)))
         named = self.env.get(GRAPH_VARIABLE)
         if named and self.graph is None:
-            object.__setattr__(self, "graph", graph_xml.read_graph_file(Path(named)))
+            object.__setattr__(self, "graph", read_graph_file(Path(named)))
         return self
 
 
@@ -261,3 +261,53 @@ class Scenario(Model):
         if isinstance(self.launch, LaunchCosts):
             return self.launch
         return LaunchCosts(style=self.launch)
+
+
+# **** Clusters ****
+# What a cluster section is called, and what it asks: for results and for the id of a cell.
+
+
+def cluster_label(config: ClusterConfig) -> str:
+    """The name of the machines, or of the graph."""
+    if config.graph is not None:
+        return getattr(config.graph, "kind", "graph")
+    return " + ".join(dict.fromkeys(group.loaded.name for group in config.members))
+
+
+def node_count(config: ClusterConfig) -> int:
+    """Hosts; a graph counts as one."""
+    return 1 if config.graph is not None else sum(group.nodes for group in config.members)
+
+
+def question(config: ClusterConfig) -> dict[str, Any]:
+    """The cluster with the contents of its machine files, as plain values."""
+    asked: dict[str, Any] = config.model_dump(mode="json", exclude={"machine", "groups"})
+    asked["hosts"] = [
+        group.model_dump(mode="json", exclude={"machine"})
+        | {"machine": group.loaded.machine.model_dump(mode="json")}
+        for group in config.members
+    ]
+    return asked
+
+
+def line_rate(config: ClusterConfig) -> float | None:
+    """GB/s that a bus bandwidth is read against: a GPU's scale-up rate, or the NICs of a host."""
+    if config.graph is not None:
+        graph: Any = config.graph
+        return graph.bandwidth / 1e9 if getattr(graph, "kind", "") == "switch" else None
+    machine = config.members[0].loaded.machine
+    if node_count(config) > 1:
+        return None if len(config.members) > 1 else _nic_sum(config, machine)
+    up = machine.scale_up
+    if up is None or up.links is None or not up.switches:
+        return None
+    return up.links * up.link_bandwidth / 1e9
+
+
+def _nic_sum(config: ClusterConfig, machine: "Machine") -> float | None:
+    nics = machine.nics
+    if nics is None:
+        return None
+    chosen = config.nic or (config.fabric.nic if config.fabric else None)
+    rates = (chosen,) * nics.count if chosen else nics.rates
+    return sum(rates[: config.nics_per_node]) / 1e9

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from netsim.collectives import NAMES
-from netsim.errors import shown, suggest
+from netsim.base.errors import shown, suggest
+from netsim.collectives.collective import NAMES
 
 # Bytes of an element, by the names of nccl-tests.
 DTYPES = {

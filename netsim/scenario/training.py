@@ -6,12 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 from netsim.scenario.names import CollectiveName
-from netsim.workloads.grid import AXES
-from netsim.workloads.presets import MODELS, model_named
-from netsim.yamlio.model import FieldError, ListOf, Model
-from netsim.yamlio.quantities import Bytes, Count, Index, Ratio, Seconds
+from netsim.workloads.model import MODELS, model_named
+from netsim.workloads.setting import AXES
+from netsim.yamlio.models import Bytes, Count, FieldError, Index, ListOf, Model, Ratio, Seconds
 
 Degree = Count
 Number = Annotated[float, Field(ge=0, strict=False)]

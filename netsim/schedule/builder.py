@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from netsim.schedule.fold import Fold
-from netsim.schedule.rows import (
+from netsim.schedule.schedule import (
     COMPUTE,
     IN_ORDER,
     MARK,
     MULTICAST,
     SWITCH_REDUCE,
+    Fold,
     Lag,
     Pieces,
     Schedule,

@@ -1,7 +1,7 @@
-"""Operations back to back, as a benchmark issues them: each rank's kernels serial on its stream.
+"""One operation between marks: one that lets each rank begin, and one that it is done.
 
-A rank's operation begins when its previous one is over and the host has launched it, and is over
-when all that the rank sends has left and all that it receives has arrived.
+A rank's rows begin after its start mark, and its end mark comes when all that it sends has left and
+all that it receives has arrived. Rows that follow others of their rank need no word from a mark.
 """
 
 from dataclasses import dataclass, replace
@@ -9,8 +9,193 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.schedule.frame import framed
-from netsim.schedule.rows import IN_ORDER, Schedule
+from netsim.schedule.schedule import (
+    ARRIVED,
+    IN_ORDER,
+    MARK,
+    MULTICAST,
+    SWITCH_REDUCE,
+    Lag,
+    Pieces,
+    Schedule,
+    Style,
+    spelled_out,
+)
+
+_CHUNK = 1 << 20  # dependencies looked at at a time
+
+Flags = NDArray[np.bool_]
+Rows = NDArray[np.int32]
+
+
+def framed(schedule: Schedule, kernel: float = 0.0) -> Schedule:
+    """Start marks 0…n-1, which take `kernel` seconds, then all rows, then end marks."""
+    ranks, rows = schedule.ranks, len(schedule)
+    lags, arrived, in_order = _lags(schedule.lags)
+    gates, closing = _ends(schedule)
+    style = (*schedule.styles, Style(MARK, stream="launch", latency=kernel), Style(MARK))
+    everyone, nothing = np.arange(ranks, dtype=np.int32), len(schedule.pieces.count)
+    waits = np.diff(schedule.dep_ptr)
+    counts = [np.zeros(ranks, np.int64), waits + np.bincount(gates.row, minlength=rows)]
+    counts.append(1 + np.bincount(closing.rank, minlength=ranks))  # who does nothing ends, too
+    ptr = np.zeros(rows + 2 * ranks + 1, np.int32)
+    np.cumsum(np.concatenate(counts), out=ptr[1:])
+    inner = np.ones(int(ptr[ranks + rows]), bool)
+    first = ptr[ranks + gates.row] + waits[gates.row]
+    inner[first + _number(gates.row)] = False
+    dep_row, dep_lag = np.empty(len(inner), np.int32), np.empty(len(inner), np.int16)
+    dep_row[inner], dep_lag[inner] = schedule.dep_row + ranks, schedule.dep_lag
+    dep_row[~inner], dep_lag[~inner] = gates.rank, in_order
+    at = np.searchsorted(closing.rank, everyone)  # where its own start mark goes
+    last = np.insert(closing.row + ranks, at, everyone)
+    last_lag = np.insert(np.where(closing.receives, arrived, in_order), at, in_order)
+    return replace(
+        schedule,
+        styles=style,
+        pieces=_with_nothing(schedule.pieces),
+        lags=lags,
+        style=_between(schedule.style, len(style) - 2, len(style) - 1, ranks),
+        src=_between(schedule.src, everyone, everyone, ranks),
+        dst=_between(schedule.dst, everyone, everyone, ranks),
+        piece=_between(schedule.piece, nothing, nothing, ranks),
+        step=_between(schedule.step, 0, 0, ranks),
+        dep_ptr=ptr,
+        dep_row=np.concatenate([dep_row, last.astype(np.int32)]),
+        dep_lag=np.concatenate([dep_lag, last_lag.astype(np.int16)]),
+        release_row=schedule.release_row + np.int32(ranks),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    """Rows with one of their ranks each, and whether that rank receives."""
+
+    row: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    receives: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """By row, for its source and for its target: whether it follows a row of that rank, and
+    whether another follows it (a receiving rank's: once its data has arrived).
+    """
+
+    follows: tuple[Flags, Flags]
+    followed: tuple[Flags, Flags]
+
+
+def _ends(schedule: Schedule) -> tuple[_Touch, _Touch]:
+    """Who has to wait for start marks, by row, and whom end marks have to wait for, by rank."""
+    grouped = np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
+    ends = schedule.src.copy(), schedule.dst.copy()
+    for end in ends:
+        end[~grouped] = schedule.stand_in(end[~grouped])
+    plain = _in_line(schedule, ends, grouped)
+    own = ~grouped, ~grouped & (schedule.src != schedule.dst)
+    groups = _of_groups(schedule, np.flatnonzero(grouped))
+    first, last = (
+        [
+            _touch(np.flatnonzero(mine & ~known), end, receives=end is ends[1])
+            for mine, known, end in zip(own, flags, ends, strict=True)
+        ]
+        for flags in (plain.follows, plain.followed)
+    )
+    first.append(_some(groups, ~_groups_known(schedule, groups, ends, grouped, ahead=True)))
+    last.append(_some(groups, ~_groups_known(schedule, groups, ends, grouped, ahead=False)))
+    return _together(first, "row"), _together(last, "rank")
+
+
+def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Plain:
+    rows, some = len(schedule), bool(grouped.any())
+    found = _Plain(*((np.zeros(rows, bool), np.zeros(rows, bool)) for _ in range(2)))
+    owner = np.repeat(np.arange(rows, dtype=np.int32), np.diff(schedule.dep_ptr))
+    arrival = np.array([lag.arrival for lag in schedule.lags])
+    for start in range(0, len(owner), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        here, there, lag = owner[part], schedule.dep_row[part], schedule.dep_lag[part]
+        here_plain = ~grouped[here] if some else True
+        there_plain = ~grouped[there] if some else True
+        same = [[mine[here] == other[there] for other in ends] for mine in ends]
+        for k in (0, 1):
+            found.follows[k][here[(same[k][0] | same[k][1]) & there_plain]] = True
+            known = (same[0][k] | same[1][k]) & here_plain
+            found.followed[k][there[known & arrival[lag] if k else known]] = True
+    return found
+
+
+def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
+    """Multicasts and in-switch reductions: the group, and the one outside."""
+    down = schedule.kind[rows] == MULTICAST
+    root = np.where(down, schedule.src[rows], schedule.dst[rows])
+    place, member = spelled_out(
+        schedule.groups, np.where(down, schedule.dst[rows], schedule.src[rows])
+    )
+    everyone = np.concatenate([place, np.arange(len(rows))])
+    rank = schedule.stand_in(np.concatenate([member, root]).astype(np.int32))
+    receives = np.concatenate([down[place] | (member == root[place]), ~down])
+    key, first = np.unique(everyone.astype(np.int64) * schedule.ranks + rank, return_inverse=True)
+    receiving = np.zeros(len(key), bool)
+    np.logical_or.at(receiving, first, receives)
+    return _Touch(rows[key // schedule.ranks], key % schedule.ranks, receiving)
+
+
+def _groups_known(
+    schedule: Schedule, touch: _Touch, ends: tuple[Rows, Rows], grouped: Flags, *, ahead: bool
+) -> Flags:
+    """Which ranks of grouped rows have another, plain row before them (`ahead`) or after."""
+    if not len(touch.row):
+        return np.zeros(0, bool)
+    owner = np.repeat(np.arange(len(schedule)), np.diff(schedule.dep_ptr))
+    here, there = (owner, schedule.dep_row) if ahead else (schedule.dep_row, owner)
+    use = grouped[here] & ~grouped[there]
+    arrival = np.array([lag.arrival for lag in schedule.lags])[schedule.dep_lag[use]]
+    here, there = here[use].astype(np.int64) * schedule.ranks, there[use]
+    keys = [np.concatenate([here[x] + end[there[x]] for end in ends]) for x in (..., arrival)]
+    wanted = touch.row * schedule.ranks + touch.rank
+    anyhow = np.isin(wanted, keys[0])
+    return anyhow if ahead else np.where(touch.receives, np.isin(wanted, keys[1]), anyhow)
+
+
+def _touch(rows: NDArray[np.int64], end: Rows, *, receives: bool) -> _Touch:
+    return _Touch(rows, end[rows].astype(np.int64), np.full(len(rows), receives))
+
+
+def _some(touch: _Touch, which: Flags) -> _Touch:
+    return _Touch(touch.row[which], touch.rank[which], touch.receives[which])
+
+
+def _together(parts: list[_Touch], by: str) -> _Touch:
+    columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _Touch.__slots__]
+    order = np.argsort(columns[_Touch.__slots__.index(by)], kind="stable")
+    return _Touch(*(column[order] for column in columns))
+
+
+def _number(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The how manieth of its key each is."""
+    return np.arange(len(sorted_keys)) - np.searchsorted(sorted_keys, sorted_keys)
+
+
+def _lags(known: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], int, int]:
+    lags = list(dict.fromkeys([*known, ARRIVED, IN_ORDER]))
+    return tuple(lags), lags.index(ARRIVED), lags.index(IN_ORDER)
+
+
+def _between(column: Rows, before: object, after: object, ranks: int) -> Rows:
+    ends = (np.broadcast_to(np.asarray(x, np.int32), ranks) for x in (before, after))
+    first, last = ends
+    return np.concatenate([first, column, last])
+
+
+def _with_nothing(pieces: Pieces) -> Pieces:
+    columns = (getattr(pieces, name) for name in Pieces.__slots__)
+    return Pieces(*(np.append(column, np.zeros(1, column.dtype)) for column in columns))
+
+
+# **** Repeat ****
+# Operations back to back, as a benchmark issues them: each rank's kernels serial on its stream.
+# A rank's operation begins when its previous one is over and the host has launched it, and is over
+# when all that the rank sends has left and all that it receives has arrived.
 
 
 @dataclass(frozen=True, slots=True)

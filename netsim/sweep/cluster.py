@@ -11,10 +11,9 @@ from importlib import import_module
 from math import inf
 from typing import Any
 
-from netsim.errors import InputError, NetsimError
-from netsim.interrupts import handlers_kept, held
-from netsim.sweep.orders import VERSION, Answer, Order, fulfil
-from netsim.sweep.work import Fulfilled, died
+from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import handlers_kept, held
+from netsim.sweep.run import VERSION, Answer, Fulfilled, Order, died, fulfil
 
 PATIENCE = 15.0  # seconds for a scheduler to answer
 LISTEN = 0.005  # between two looks at whether an order is done, or somebody interrupts

@@ -1,11 +1,6 @@
-"""Search: the best of the choices that a sweep declares, all of them or a promising part.
+"""Constraints of a search: conditions on the figures of a cell and on the choices it stands for."""
 
-A choice is what cells that differ in nothing but their seed have in common; its figures are medians
-over them. Few choices are all simulated. Of many, optuna (extra `optimize`) decides which to try
-next, from a seed: the same search tries the same ones. Rows are kept like those of any run.
-"""
-
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,14 +9,136 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from netsim.errors import InputError
-from netsim.results import Folder, Row
+from netsim.base.errors import InputError, shown, suggest
+from netsim.results.folder import Folder
+from netsim.results.row import Row
 from netsim.scenario.cells import Cell
-from netsim.sweep.bills import COLUMNS, bill
-from netsim.sweep.constraints import FIGURES, Constraints
-from netsim.sweep.tables import Place, place_of, time_of, without_seed
-from netsim.sweep.tasks import Task, engine_for
-from netsim.sweep.work import Workers, run_tasks
+from netsim.scenario.models import Workload
+from netsim.scenario.sweep import Condition, parse_condition
+from netsim.sweep.run import Task, Workers, engine_for, run_tasks
+from netsim.sweep.summary import COLUMNS, Place, bill, place_of, time_of, without_seed
+from netsim.training.run import NAMES
+
+FIGURES = ("time_us", "busbw_GBps", "algbw_GBps", "step_time_us", "ranks", "nodes")
+PRICED = (*COLUMNS, "time_x_cost")
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What must hold of a cell; axes may be named by the last part of their key."""
+
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """The figures and axes that they speak of."""
+        return {name for condition in self.conditions for name in condition.names}
+
+    def hold(self, axes: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
+        """Whether all of them hold; what a cell has no figure for does not."""
+        return all(holds(condition, axes, figures) for condition in self.conditions)
+
+
+def constraints_of(texts: Sequence[str], cells: Sequence[Cell]) -> Constraints:
+    """Constraints as they were written; names that no cell has are refused."""
+    found = []
+    for text in texts:
+        try:
+            found.append(parse_condition(text, ()))
+        except ValueError as error:
+            raise InputError(f"--subject-to: {error}") from None
+    known = _known(cells)
+    for condition in found:
+        for name in condition.names:
+            if name not in known and _axis(name, cells[0].axes) is None:
+                raise _unknown(name, [*known, *cells[0].axes])
+    return Constraints(tuple(found))
+
+
+def _known(cells: Sequence[Cell]) -> tuple[str, ...]:
+    priced = any(cell.scenario.prices is not None for cell in cells)
+    steps = any(not isinstance(cell.scenario.workload, Workload) for cell in cells)
+    names = (*FIGURES, *(PRICED if priced else ()), *(NAMES if steps else ()))
+    return tuple(dict.fromkeys(names))
+
+
+def _unknown(name: str, known: Sequence[str]) -> InputError:
+    if name in PRICED:
+        return InputError(f"--subject-to: {name} needs prices", hint="add prices: default")
+    return InputError(
+        f"--subject-to: unknown figure '{name}'{suggest(name, known)}; known: {', '.join(known)}"
+    )
+
+
+def _axis(name: str, axes: Iterable[str]) -> str | None:
+    """The axis that a name means: its whole key, or the last part of only one."""
+    if name in axes:
+        return name
+    short = [axis for axis in axes if axis.rpartition(".")[2] == name]
+    return short[0] if len(short) == 1 else None
+
+
+def holds(condition: Condition, axes: Mapping[str, Any], figures: Mapping[str, Any]) -> bool:
+    """Whether one condition holds of a cell."""
+    absent: list[str] = []
+
+    def lookup(key: str) -> Any:
+        if key in figures:
+            value = figures[key]
+        else:
+            axis = _axis(key, axes)
+            value = None if axis is None else axes[axis]
+        if value is None:
+            absent.append(key)
+        return value
+
+    try:
+        return condition.holds(lookup)
+    except ValueError as error:
+        if absent:
+            return False
+        raise InputError(f"--subject-to: {error}{_units(condition, figures)}") from None
+
+
+def _units(condition: Condition, figures: Mapping[str, Any]) -> str:
+    plain = [name for name in condition.names if name in figures]
+    return f"; {plain[0]} is a plain number, such as {figures[plain[0]]:.4g}" if plain else ""
+
+
+def nearest_misses(
+    constraints: Constraints, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> str:
+    """Why no cell will do: constraints that none meets, with what there is of each figure; if each
+    is met by some, only together they rule out all. `found`: (axes, figures) of cells that ran.
+    """
+    never = [c for c in constraints.conditions if not any(holds(c, *one) for one in found)]
+    if not never:
+        return "each constraint is met by some cell, but no cell meets all of them"
+    parts = []
+    for condition in never:
+        ranges = [text for name in condition.names if (text := _range(name, found))]
+        parts.append(f"none has {condition.text.strip()} ({', '.join(ranges) or 'no figures'})")
+    return "; ".join(parts)
+
+
+def _range(name: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    values = [figures[name] for _, figures in found if figures.get(name) is not None]
+    if values:
+        return f"{name} is {min(values):.6g} to {max(values):.6g}"
+    axis = _axis(name, found[0][0]) if found else None
+    if axis is None:
+        return ""
+    choices = list(dict.fromkeys(shown(axes[axis]) for axes, _ in found))
+    return f"{name} is one of {', '.join(choices)}"
+
+
+# **** Search ****
+# Search: the best of the choices that a sweep declares, all of them or a promising part.
+# A choice is what cells that differ in nothing but their seed have in common; its figures are
+# medians over them. Few choices are all simulated. Of many, optuna (extra `optimize`) decides which
+# to try next, from a seed: the same search tries the same ones. Rows are kept like those of any
+# run.
+
 
 EXHAUSTIVE = 400  # choices up to which all are simulated
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")

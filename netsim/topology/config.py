@@ -1,28 +1,320 @@
-"""The topology of a scenario: the models of its `cluster` section."""
+"""The hosts of a `cluster` section: their machines, groups of equal ones, figures of some."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from netsim.topology import hosts
-from netsim.yamlio.elsewhere import Elsewhere
-from netsim.yamlio.model import FieldError, ListOf, Model
-from netsim.yamlio.quantities import Bandwidth, Count, Index
+from netsim.base.errors import InputError, ScenarioError, suggest
+from netsim.topology.graph import Sketch, Topology
+from netsim.topology.load import Loaded, find_machine
+from netsim.topology.machine import Machine
+from netsim.topology.routing import StaticRouter, full_mesh, ring, switch, torus, walk
+from netsim.yamlio.models import (
+    Bandwidth,
+    Count,
+    Elsewhere,
+    FieldError,
+    Index,
+    ListOf,
+    Model,
+    Seconds,
+)
+
+MOST_NODES = 65_536
+MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
+
+
+def _known(name: str) -> str:
+    """The name of a machine that can be read."""
+    try:
+        find_machine(name)
+    except ScenarioError:
+        raise
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+MachineName = Annotated[str, AfterValidator(_known)]
+MachineChoice = Union[MachineName, Machine]  # noqa: UP007 - an Annotated member cannot use |
+
+
+class Group(Model, defer_build=False):
+    """Equal hosts of a mixed cluster."""
+
+    machine: MachineChoice
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
+    gpus_per_node: Count | None = None
+    gpus: ListOf[Index] | None = None
+    nics_per_node: Index | None = None
+    nic: Bandwidth | None = None
+    p2p: bool | None = None
+
+    @model_validator(mode="after")
+    def _gpus_exist(self) -> "Group":
+        check_gpus(self.loaded.machine, self.gpus_per_node, self.gpus)
+        check_nics(self.loaded.machine, self.nics_per_node)
+        return self
+
+    @property
+    def loaded(self) -> Loaded:
+        """The machine, read from its file if it was named."""
+        return loaded(self.machine)
+
+
+class Override(Model, defer_build=False):
+    """Other figures for one host, some, or (without `node`) all; `nics`: only these are there."""
+
+    node: Index | ListOf[Index] | None = None
+    nics: ListOf[Index] | None = None
+    machine: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The hosts that are named."""
+        if self.node is None:
+            return ()
+        return (self.node,) if isinstance(self.node, int) else self.node
+
+    def applies(self, host: int) -> bool:
+        """Whether it is about a host."""
+        return self.node is None or host in self.hosts
+
+
+def loaded(machine: str | Machine) -> Loaded:
+    """A machine that was named or written out."""
+    return find_machine(machine) if isinstance(machine, str) else Loaded("machine", machine)
+
+
+def check_nics(machine: Machine, per_node: int | None) -> None:
+    """Refuse more NICs than any host has; fewer or more than the machine's own are a what-if."""
+    most = max(MOST_NICS_A_GPU * machine.gpu.count, machine.nics.count if machine.nics else 0)
+    if per_node is not None and per_node > most:
+        raise FieldError(
+            f"expected at most {most} ({MOST_NICS_A_GPU} a GPU), got {per_node}", "nics_per_node"
+        )
+
+
+def check_gpus(machine: Machine, per_node: int | None, gpus: tuple[int, ...] | None) -> None:
+    """Refuse GPUs that a machine does not have."""
+    count = machine.gpu.count
+    if per_node is not None and gpus is not None:
+        raise FieldError("give gpus_per_node or gpus, not both", "gpus")
+    if per_node is not None and per_node > count:
+        raise FieldError(f"the machine has {count} GPUs, got {per_node}", "gpus_per_node")
+    if gpus is not None and not gpus:
+        raise FieldError("expected at least one GPU", "gpus")
+    for number, gpu in enumerate(gpus or ()):
+        if gpu >= count:
+            raise FieldError(f"the machine has GPUs 0 to {count - 1}, got {gpu}", "gpus", number)
+        if gpu in (gpus or ())[:number]:
+            raise FieldError(f"GPU {gpu} twice", "gpus", number)
+
+
+# **** Inline ****
+# Graphs that a scenario writes out, node by node and link by link, or names by a generator.
+
+
+MOST_GPUS = 262_144
+GpuCount = Annotated[int, Field(ge=1, le=MOST_GPUS)]
+NodeKind = Literal["gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory"]
+LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric"]
+
+
+class _Regular(Model):
+    """What all generated graphs take: the rate of a link in one direction, latency of a hop."""
+
+    bandwidth: Bandwidth
+    latency: Seconds = 0.0
+
+
+class SwitchGraph(_Regular):
+    """GPUs on one switch; the latency is that from GPU to GPU."""
+
+    kind: Literal["switch"]
+    gpus: GpuCount
+
+    def build(self) -> Topology:
+        """The topology."""
+        return switch(self.gpus, self.bandwidth, self.latency)
+
+
+class RingGraph(_Regular):
+    """Every GPU linked to the next."""
+
+    kind: Literal["ring"]
+    gpus: GpuCount
+
+    def build(self) -> Topology:
+        """The topology."""
+        return ring(self.gpus, self.bandwidth, self.latency)
+
+
+class MeshGraph(_Regular):
+    """A link between every two GPUs."""
+
+    kind: Literal["full-mesh"]
+    gpus: Annotated[int, Field(ge=1, le=2048)]
+
+    def build(self) -> Topology:
+        """The topology."""
+        return full_mesh(self.gpus, self.bandwidth, self.latency)
+
+
+class TorusGraph(_Regular):
+    """A grid of GPUs that closes in every dimension."""
+
+    kind: Literal["torus"]
+    dims: Annotated[ListOf[Count], Field(min_length=1, max_length=6)]
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "TorusGraph":
+        if np.prod(self.dims, dtype=np.float64) > MOST_GPUS:
+            raise FieldError(f"expected at most {MOST_GPUS} GPUs, got {list(self.dims)}", "dims")
+        return self
+
+    def build(self) -> Topology:
+        """The topology."""
+        return torus(self.dims, self.bandwidth, self.latency)
+
+
+class Node(Model):
+    """A node; a GPU passes on traffic of others only with `forwards: true`; `reduces`: a switch
+    that adds up what passes.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    kind: NodeKind = "gpu"
+    forwards: bool | None = None
+    reduces: bool = False
+
+
+class Link(Model):
+    """A link, in both directions unless `both: false`; half duplex: they share one bandwidth."""
+
+    tail: Annotated[str, Field(alias="from")]
+    head: Annotated[str, Field(alias="to")]
+    bandwidth: Bandwidth
+    latency: Seconds = 0.0
+    kind: LinkKind = "fabric"
+    duplex: Literal["full", "half"] = "full"
+    both: bool = True
+
+
+class InlineGraph(Model):
+    """Nodes and links written out."""
+
+    kind: Literal["inline"] = "inline"
+    nodes: ListOf[Node]
+    links: ListOf[Link] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_nodes(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not {"nodes", "links"} & set(value):
+            kinds = ", ".join(GRAPHS)
+            raise FieldError(f"missing key 'kind' (one of {kinds}), or nodes and links")
+        return value
+
+    @model_validator(mode="after")
+    def _sound(self) -> "InlineGraph":
+        names: set[str] = set()
+        for number, node in enumerate(self.nodes):
+            if node.name in names:
+                raise FieldError(f"two nodes are called '{node.name}'", "nodes", number, "name")
+            names.add(node.name)
+        if not any(node.kind == "gpu" for node in self.nodes):
+            raise FieldError("expected at least one node of kind gpu", "nodes")
+        self._check_links(names)
+        self._check_connected()
+        return self
+
+    def _check_links(self, names: set[str]) -> None:
+        seen: set[tuple[str, str]] = set()
+        for number, link in enumerate(self.links):
+            for key, end in (("from", link.tail), ("to", link.head)):
+                if end not in names:
+                    hint = suggest(end, names)
+                    raise FieldError(f"there is no node '{end}'{hint}", "links", number, key)
+            if link.tail == link.head:
+                raise FieldError(f"a link from '{link.tail}' to itself", "links", number)
+            ends = [(link.tail, link.head), *([(link.head, link.tail)] if link.both else [])]
+            if seen & set(ends):
+                message = f"a second link between '{link.tail}' and '{link.head}'"
+                raise FieldError(message, "links", number)
+            seen.update(ends)
+
+    def _check_connected(self) -> None:
+        topology = self.build()
+        nodes = topology.gpu_nodes
+        first = np.full(len(nodes), nodes[0])
+        for ends in ((first, nodes), (nodes, first)):
+            if walk(topology, *ends) is not None:
+                continue
+            pairs = (np.array(pair)[:, None] for pair in zip(*ends, strict=True))
+            apart = next(pair for pair in pairs if walk(topology, *pair) is None)
+            names = " to ".join(f"'{topology.nodes[int(node[0])]}'" for node in apart)
+            raise FieldError(
+                f"not connected: there is no path from {names} (a GPU passes on traffic of others "
+                "only with forwards: true)",
+                "links",
+            )
+
+    def build(self) -> Topology:
+        """The topology, with the cheapest path as route."""
+        graph = Sketch()
+        for node in self.nodes:
+            forwards = node.kind != "gpu" if node.forwards is None else node.forwards
+            extra = {"reduces": True} if node.reduces else {}
+            graph.node(node.name, kind=node.kind, forwards=forwards, **extra)
+        for link in self.links:
+            given = link.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
+            graph.edge(link.tail, link.head, **given)
+            if link.both:
+                graph.edge(link.head, link.tail, **given)
+        gpus = tuple(node.name for node in self.nodes if node.kind == "gpu")
+        return Topology("graph", graph, gpus, StaticRouter())
+
+
+GRAPHS = {
+    "switch": SwitchGraph,
+    "ring": RingGraph,
+    "full-mesh": MeshGraph,
+    "torus": TorusGraph,
+}
+
+
+def _shape(value: Any) -> str | None:
+    """Which graph a mapping describes: the one it names, or one that is written out."""
+    if isinstance(value, dict):
+        return str(value.get("kind", "inline"))
+    return "inline" if isinstance(value, InlineGraph) else str(getattr(value, "kind", "inline"))
+
+
+GraphConfig = Annotated[
+    Union[  # noqa: UP007 - a discriminated union needs Annotated members side by side
+        Annotated[SwitchGraph, Tag("switch")],
+        Annotated[RingGraph, Tag("ring")],
+        Annotated[MeshGraph, Tag("full-mesh")],
+        Annotated[TorusGraph, Tag("torus")],
+        Annotated[InlineGraph, Tag("inline")],
+    ],
+    Discriminator(_shape),
+]
+"""A graph of GPUs: a generator by its kind, or nodes and links."""
+
+
+# **** Config ****
+# The topology of a scenario: the models of its `cluster` section.
+
 
 if TYPE_CHECKING:
     from netsim.topology.fabrics.config import FabricConfig
     from netsim.topology.faults import Fault
-    from netsim.topology.hosts import Group, MachineChoice, Override
-    from netsim.topology.inline import GraphConfig
 else:
     FabricConfig = Annotated[Any, Elsewhere("netsim.topology.fabrics.config", "FabricConfig")]
     Fault = Annotated[Any, Elsewhere("netsim.topology.faults", "Fault")]
-    Group = Annotated[Any, Elsewhere("netsim.topology.hosts", "Group")]
-    MachineChoice = Annotated[Any, Elsewhere("netsim.topology.hosts", "MachineChoice")]
-    Override = Annotated[Any, Elsewhere("netsim.topology.hosts", "Override")]
-    GraphConfig = Annotated[Any, Elsewhere("netsim.topology.inline", "GraphConfig")]
-
-MOST_NODES = 65_536
 
 
 class ClusterConfig(Model, defer_build=False):
@@ -57,9 +349,9 @@ class ClusterConfig(Model, defer_build=False):
             name = sorted(foreign)[0]
             raise FieldError(f"has no meaning beside {given[0]}", name)
         if self.machine is not None:
-            machine = hosts.loaded(self.machine).machine
-            hosts.check_gpus(machine, self.gpus_per_node, self.gpus)
-            hosts.check_nics(machine, self.nics_per_node)
+            machine = loaded(self.machine).machine
+            check_gpus(machine, self.gpus_per_node, self.gpus)
+            check_nics(machine, self.nics_per_node)
         return self
 
     @property
@@ -72,5 +364,5 @@ class ClusterConfig(Model, defer_build=False):
         """The hosts as groups, also where there is only one kind."""
         if self.machine is None:
             return self.groups
-        names = set(hosts.Group.model_fields) & set(ClusterConfig.model_fields)
-        return (hosts.Group.model_construct(**{name: getattr(self, name) for name in names}),)
+        names = set(Group.model_fields) & set(ClusterConfig.model_fields)
+        return (Group.model_construct(**{name: getattr(self, name) for name in names}),)

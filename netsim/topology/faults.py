@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from netsim.errors import shown, suggest
-from netsim.topology.graph import Topology
-from netsim.topology.layout import TopologyError
-from netsim.units import format_bandwidth, parse_bandwidth, parse_ratio
-from netsim.yamlio.model import FieldError, Model
-from netsim.yamlio.quantities import Seconds
+from netsim.base.errors import shown, suggest
+from netsim.base.units import format_bandwidth, parse_bandwidth, parse_ratio
+from netsim.topology.graph import Topology, TopologyError
+from netsim.yamlio.models import FieldError, Model, Seconds
 
 LINE_RATE = 1.15  # of line over usable rate, the most of all transports (EFA: 0.876)
 

@@ -1,20 +1,184 @@
-"""A Host: one class of equal hosts, with the routes inside it worked out once for all of them.
+"""The inside of one host as a graph, from its Machine: names are local (`gpu0`, `pcie1`, `nic3`).
 
-Routes are tables of local link numbers, padded with -1. Knows machines, but no cluster.
+Nodes: GPUs, one `nvswitch0` for all NVSwitch chips, PCIe switches, CPUs (NUMA domains), their
+memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.topology.affinity import nics_of_gpus
-from netsim.topology.graph import Topology
-from netsim.topology.host_graph import cpu_above, host_graph
-from netsim.topology.layout import GPU_LINKS, LINK_KINDS, Layout, Sketch
-from netsim.topology.machine import Machine
+from netsim.base.constants import value
+from netsim.topology.graph import GPU_LINKS, LINK_KINDS, NODE_KINDS, Layout, Sketch, Topology
+from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 from netsim.topology.routing import StaticRouter, walk
-from netsim.values import dataclass
+
+# Seconds of one traversal, with the forwarding of the node it enters. Protocol and driver costs are
+# not in here. `latencies` of a machine replaces them.
+DIRECT_NVLINK = value("wire.nvlink_direct")
+LATENCY: dict[LinkKind, float] = {kind: value(f"wire.{kind}") for kind in get_args(LinkKind)}
+
+
+def host_graph(machine: Machine) -> Sketch:
+    """The graph of one host; every node has a kind, every edge bandwidth, latency, kind, duplex."""
+    graph = Sketch()
+    for number in range(machine.gpu.count):
+        graph.node(f"gpu{number}", kind="gpu", forwards=False)
+    if machine.scale_up is not None and machine.scale_up.switches is not None:
+        graph.node("nvswitch0", kind="nvswitch", **_adds(machine.scale_up))
+    for number in range(len(machine.pcie.switches)):
+        graph.node(f"pcie{number}", kind="pcie")
+    for number in range(machine.cpu.domains):
+        graph.node(f"cpu{number}", kind="cpu")
+        graph.node(f"mem{number}", kind="memory", forwards=False)
+    for number in range(machine.nics.count if machine.nics else 0):
+        graph.node(f"nic{number}", kind="nic", forwards=False)
+    for a, b, kind, bandwidth in _joints(machine):
+        _join(graph, machine, a, b, kind, bandwidth)
+    return graph
+
+
+def _adds(scale_up: ScaleUp) -> dict[str, bool]:
+    """The mark of switches that reduce and multicast (NVLink SHARP)."""
+    return {"reduces": True} if scale_up.multicast else {}
+
+
+def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
+    """Every pair of neighbours once: ends, kind and bandwidth in one direction."""
+    if machine.scale_up is not None and machine.scale_up.fitted:
+        yield from _scale_up(machine.scale_up, machine.gpu.count)
+    for number, parent in enumerate(machine.switches_at):
+        yield f"pcie{number}", parent, "pcie", machine.pcie.uplink(number).usable
+    for number in range(machine.gpu.count):
+        place, link = node_of(machine.gpu_at(number)), machine.link_of(machine.gpu, number)
+        if machine.c2c is None or place.startswith("pcie"):
+            yield f"gpu{number}", place, "pcie", link.usable
+        if machine.c2c is not None:
+            yield f"gpu{number}", cpu_above(machine, place), "c2c", machine.c2c.bandwidth
+    if machine.nics is not None:
+        for number in range(machine.nics.count):
+            usable = machine.link_of(machine.nics, number).usable
+            yield f"nic{number}", node_of(machine.nic_at(number)), "pcie", usable
+    for number in range(machine.cpu.domains):
+        yield f"cpu{number}", f"mem{number}", "hostmem", machine.cpu.memory_bandwidth
+    for a, b in combinations(range(machine.cpu.domains), 2):
+        yield f"cpu{a}", f"cpu{b}", "upi", machine.cpu.link or 0.0
+
+
+def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind, float]]:
+    """Links of one pair of GPUs, or of a GPU and the switch, count as one with their sum."""
+    rate, links = scale_up.link_bandwidth, scale_up.links or 0
+    if scale_up.switches is not None:
+        for gpu in range(gpus):
+            yield f"gpu{gpu}", "nvswitch0", scale_up.kind, links * rate
+        return
+    mesh = [(a, b, links) for a, b in combinations(range(gpus), 2)]
+    for a, b, count in scale_up.peers or mesh:
+        yield f"gpu{a}", f"gpu{b}", scale_up.kind, count * rate
+
+
+def _join(
+    graph: Sketch, machine: Machine, a: str, b: str, kind: LinkKind, bandwidth: float
+) -> None:
+    own = {**LATENCY, **machine.latencies}
+    if a.startswith("gpu") and b.startswith("gpu"):
+        own["nvlink"] = machine.latencies.get("nvlink", DIRECT_NVLINK)
+    for tail, head in permutations((a, b)):
+        graph.edge(
+            tail,
+            head,
+            kind=kind,
+            bandwidth=bandwidth,
+            latency=own[kind] + (own["nic"] if head.startswith("nic") else 0.0),
+            duplex="half" if kind == "hostmem" else "full",
+        )
+
+
+def cpu_above(machine: Machine, place: str) -> str:
+    """The CPU that a place of the PCIe tree hangs on."""
+    while place.startswith("pcie"):
+        place = machine.pcie.switches[int(place.removeprefix("pcie"))]
+    return node_of(place)
+
+
+# **** Affinity ****
+# Which NICs a GPU uses, by NCCL's rule: the widest path first, then the shortest kind of path.
+
+
+PATH_TYPES = ("NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PHB", "SYS")
+
+
+def path_types(layout: Layout, hops: NDArray[np.int32]) -> NDArray[np.int8]:
+    """The kind of each path, as an index of PATH_TYPES (NCCL's order of preference)."""
+    used, links = hops >= 0, layout.links
+    kind = np.where(used, links.kind[hops], -1)
+    enters = np.where(used, layout.kinds[links.head[hops]], -1)
+    crossed = {name: (kind == LINK_KINDS.index(name)).any(-1) for name in ("upi", "c2c", "pcie")}
+    cpus = (enters == NODE_KINDS.index("cpu")).any(-1)
+    switches = (enters == NODE_KINDS.index("pcie")).sum(-1)
+    gpus = (enters == NODE_KINDS.index("gpu")).sum(-1)
+    nvlink = ~crossed["pcie"] & ~crossed["c2c"]
+    cases = [
+        (crossed["upi"], "SYS"),
+        (crossed["c2c"] & crossed["pcie"], "P2C"),
+        (crossed["c2c"], "C2C"),
+        (nvlink & (gpus > 1), "NVB"),
+        (nvlink, "NVL"),
+        (cpus, "PHB"),
+        (switches > 1, "PXB"),
+    ]
+    result = np.full(hops.shape[:-1], PATH_TYPES.index("PIX"), np.int8)
+    for holds, name in reversed(cases):
+        result[holds] = PATH_TYPES.index(name)
+    return result
+
+
+def nics_of_gpus(
+    layout: Layout, out: NDArray[np.int32], devices: tuple[int, ...]
+) -> NDArray[np.int32]:
+    """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc).
+
+    Of k nearest NICs, the first of which is nearest to m GPUs, a GPU takes ceil(k/m), from number
+    `device` on (bit-mirrored where k is a power of two). So GPUs whose own NIC is gone take turns
+    on all that are left.
+    """
+    gpus, nics = out.shape[:2]
+    if not nics:
+        return np.zeros((gpus, 0), np.int32)
+    width = np.where(out >= 0, layout.links.bandwidth[out], np.inf).min(axis=2)
+    kind = path_types(layout, out)
+    near = [_best(width[gpu], kind[gpu]) for gpu in range(gpus)]
+    rows = []
+    for gpu, mine in enumerate(near):
+        sharing = len(_best(width[:, mine[0]], kind[:, mine[0]]))
+        start = _mirrored(devices[gpu], len(mine))
+        each = -(-len(mine) // sharing)
+        rows.append([mine[(start + turn) % len(mine)] for turn in range(each)])
+    longest = max(len(row) for row in rows)
+    return np.array([[row[i % len(row)] for i in range(longest)] for row in rows], np.int32)
+
+
+def _best(width: NDArray[np.float64], kind: NDArray[np.int8]) -> tuple[int, ...]:
+    widest = width == width.max()
+    return tuple(np.flatnonzero(widest & (kind == kind[widest].min())).tolist())
+
+
+def _mirrored(value: int, count: int) -> int:
+    """The bits of `value` in reverse, for `count` a power of two; else `value`."""
+    bits = count.bit_length() - 1
+    if count != 1 << bits:
+        return value
+    return sum(1 << (bits - 1 - bit) for bit in range(bits) if value >> bit & 1)
+
+
+# **** Host ****
+# A Host: one class of equal hosts, with the routes inside it worked out once for all of them.
+# Routes are tables of local link numbers, padded with -1. Knows machines, but no cluster.
+
 
 Table = NDArray[np.int32]
 
@@ -219,3 +383,77 @@ def _widened(table: Table, width: int) -> Table:
 def joined(first: Table, second: Table) -> Table:
     """Every path of `first` followed by that of `second`."""
     return np.concatenate([first, second], axis=-1)
+
+
+# **** Relations ****
+# How the devices of a host are joined, as `nvidia-smi topo -m` and NCCL name it.
+# NV# (that many NVLinks), XGMI, PIX (one switch), PXB (several), PHB (over a host bridge of the
+# CPU), NODE (between host bridges of one NUMA domain), SYS (between NUMA domains).
+
+
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """Devices by name, and the relation of every pair; `affinity` is the CPU of each."""
+
+    devices: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+    affinity: tuple[str, ...]
+
+    def text(self) -> str:
+        """The matrix as `nvidia-smi topo -m` prints it."""
+        lines = ["\t" + "\t".join([*self.devices, "CPU Affinity", "NUMA Affinity"])]
+        for name, row, cpu in zip(self.devices, self.cells, self.affinity, strict=True):
+            number = cpu.removeprefix("cpu")
+            tail = [f"{number}", number] if name.startswith("GPU") else []
+            lines.append("\t".join([name, *row, *tail]))
+        return "\n".join(lines) + "\n"
+
+
+def relations(host: Host) -> Relations:
+    """The matrix of a host: GPUs in device order, then NICs."""
+    machine = host.machine
+    gpus = [(f"GPU{gpu}", machine.gpu_at(gpu)) for gpu in host.gpus]
+    nics = [(f"NIC{nic}", machine.nic_at(nic)) for nic in host.rail.tolist()]
+    devices = gpus + nics
+    links = _links(machine)
+    cells = tuple(
+        tuple(
+            "X" if a == b else links.get(frozenset((a[0], b[0]))) or relation(machine, a[1], b[1])
+            for b in devices
+        )
+        for a in devices
+    )
+    affinity = tuple(cpu_above(machine, place) for _, place in devices)
+    return Relations(tuple(name for name, _ in devices), cells, affinity)
+
+
+def relation(machine: Machine, one: str, other: str) -> str:
+    """How two places of the PCIe tree are joined."""
+    up, down = _above(machine, one), _above(machine, other)
+    shared = next((place for place in up if place in down), "")
+    if not shared.startswith("pcie"):
+        bridge = "PHB" if "." in shared else "NODE"
+        return bridge if node_of(up[-1]) == node_of(down[-1]) else "SYS"
+    switches = len({*up[: up.index(shared) + 1], *down[: down.index(shared) + 1]})
+    return "PIX" if switches == 1 and not machine.pcie.bridged else "PXB"
+
+
+def _above(machine: Machine, place: str) -> list[str]:
+    """A place, and all that it hangs on, up to the CPU."""
+    found = [place]
+    while place.startswith("pcie"):
+        place = machine.pcie.switches[int(place.removeprefix("pcie"))]
+        found.append(place)
+    return found
+
+
+def _links(machine: Machine) -> dict[frozenset[str], str]:
+    """NVLink and xGMI between GPUs."""
+    scale_up = machine.scale_up
+    if scale_up is None or not scale_up.fitted:
+        return {}
+    word = "NV" if scale_up.kind == "nvlink" else "XGMI"
+    pairs = scale_up.peers or tuple(
+        (a, b, scale_up.links or 0) for b in range(machine.gpu.count) for a in range(b)
+    )
+    return {frozenset((f"GPU{a}", f"GPU{b}")): f"{word}{n}" for a, b, n in pairs}

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netsim.base.units import format_bandwidth, format_time
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import fabric_figures
-from netsim.topology.graph import Topology
-from netsim.topology.host import Host
-from netsim.topology.layout import GPU_LINKS, LINK_KINDS
+from netsim.topology.graph import GPU_LINKS, LINK_KINDS, Topology
+from netsim.topology.host import Host, relation
 from netsim.topology.machine import PCIE_EFFICIENCY, PCIE_LANE, PcieLink
-from netsim.topology.relations import relation
-from netsim.units import format_bandwidth, format_time
 
 # The PCIe generation of the data-centre and desktop GPUs of each compute capability (data sheets).
 NEWEST = {60: 3, 70: 3, 75: 3, 80: 4, 86: 4, 89: 4, 90: 5, 100: 5, 103: 6, 120: 5}

@@ -1,13 +1,24 @@
 """Machines by name or path: what a file says becomes a Machine, and where it came from is told."""
 
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from netsim.presets import find_preset
-from netsim.topology.machine import Machine
-from netsim.values import dataclass
-from netsim.yamlio.source import Source, read_source
-from netsim.yamlio.validate import validate
+import pydantic
+import yaml
+
+from netsim.base.errors import suggest
+from netsim.base.files import find_preset
+from netsim.base.units import parse_bandwidth, parse_time
+from netsim.topology.graph import Topology, TopologyError
+from netsim.topology.host import make_host
+from netsim.topology.machine import Machine, Nics, Transport
+from netsim.yamlio.models import FieldError, Model
+from netsim.yamlio.read import Source, read_source
+from netsim.yamlio.validate import all_findings, validate
 
 FOLDER = "topologies"
 
@@ -44,3 +55,207 @@ def _read(path: Path, stamp: int) -> Machine:
     """The machine of a file as it was at a time; the cache is only for speed."""
     del stamp
     return validate(Machine, read_source(path))
+
+
+# **** Adjust ****
+# Machines adjusted: other NICs, single figures overridden. Values in, values out.
+
+
+M = TypeVar("M", bound=Model)
+
+
+def with_figures(model: M, changes: Mapping[str, Any], *path: str | int) -> M:
+    """The model with the figures of a partial mapping in place of its own."""
+    update: dict[str, Any] = {}
+    for key, value in changes.items():
+        field = type(model).model_fields.get(key)
+        if field is None:
+            known = list(type(model).model_fields)
+            raise FieldError(f"unknown key '{key}'{suggest(key, known)}", *path, key)
+        now = getattr(model, key)
+        if isinstance(now, Model) and isinstance(value, Mapping):
+            update[key] = with_figures(now, value, *path, key)
+            continue
+        kind: Any = field.annotation
+        for part in field.metadata:
+            kind = Annotated[kind, part]
+        update[key] = _validated(kind, value, (*path, key))
+    return _rechecked(model.model_copy(update=update), path)
+
+
+def _validated(kind: Any, value: Any, path: tuple[str | int, ...]) -> Any:
+    one = pydantic.create_model("one", __base__=Model, value=(kind, ...))
+    try:
+        return one.model_validate({"value": value}).value  # type: ignore[attr-defined]
+    except pydantic.ValidationError as error:
+        first = all_findings(error, one, ())[0]
+        raise FieldError(first.text, *path, *first.path[1:]) from None
+
+
+def _rechecked(model: M, path: tuple[str | int, ...]) -> M:
+    """The rules between the fields hold for what was changed, too."""
+    for name in type(model).__pydantic_decorators__.model_validators:
+        try:
+            getattr(model, name)()
+        except FieldError as error:
+            raise FieldError(error.message, *path, *error.path) from None
+    return model
+
+
+def with_nics(
+    machine: Machine,
+    count: int | None,
+    rate: float | None,
+    gpus: Sequence[int],
+    transport: Transport,
+) -> Machine:
+    """The machine with `count` NICs of a rate near the GPUs in use, as the transport shows them."""
+    nics = machine.nics
+    count = count if count is not None or nics is None else nics.count
+    if nics is None or count is None or count == 0:
+        return machine.model_copy(update={"nics": None})
+    share = 1.0
+    if transport.groups and count > machine.gpu.count:
+        share, count = count / machine.gpu.count, machine.gpu.count
+    chosen = _chosen(machine, nics, count, gpus)
+    rates = tuple((rate or nics.rates[nic]) * share for nic in chosen)
+    changed = {
+        "count": count,
+        "rate": rates[0],
+        "rate_each": rates,
+        "pcie": tuple(machine.link_of(nics, nic) for nic in chosen),
+        "at": tuple(machine.nic_at(nic) for nic in chosen),
+        "gpudirect": nics.gpudirect and transport.gpudirect,
+    }
+    return machine.model_copy(
+        update={"nics": nics.model_copy(update=changed), "transport": transport.name}
+    )
+
+
+def _chosen(machine: Machine, nics: Nics, count: int, gpus: Sequence[int]) -> list[int]:
+    """Which of the machine's NICs stand for the `count` wanted: those near GPUs first."""
+    every = list(range(nics.count))
+    if count >= nics.count:
+        return [nic * nics.count // count for nic in range(count)]
+    near = sorted(set(make_host(machine, gpus).local.ravel().tolist()))
+    others = [nic for nic in every if nic not in near]
+    few = min(count, len(near))
+    evenly = [near[index * len(near) // few] for index in range(few)]
+    return sorted(evenly + others[: count - few])
+
+
+# **** Write ****
+# A machine back to the YAML that reads as the same machine.
+
+
+_BANDWIDTHS = ("memory_bandwidth", "link_bandwidth", "bandwidth", "link", "rate", "rate_each")
+_SIZES = ("memory",)
+
+
+def machine_yaml(machine: Machine) -> str:
+    """The text of a machine file."""
+    plain = with_units(machine.model_dump(mode="python", exclude_defaults=True), "")
+    return yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=100)
+
+
+def with_units(value: Any, key: str, parent: str = "") -> Any:
+    """Quantities with units again, tuples as lists; `parent` is the last part that they are in."""
+    if isinstance(value, dict):
+        return {name: with_units(one, name, key) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_units(one, key, parent) for one in value]
+    if parent == "latencies":
+        return f"{value * 1e9:.12g}ns"
+    if parent == "flops":
+        return f"{value / 1e12:.15g}TFLOPS"
+    if key in _BANDWIDTHS and isinstance(value, float):
+        return f"{value / 1e9:.15g}GB/s"
+    return f"{value}B" if key in _SIZES and isinstance(value, int) else value
+
+
+# **** Write graph ****
+# A graph of GPUs as a scenario file: nodes and links written out, and a collective to time.
+
+
+MOST_LINKS = 20_000  # a file with more is larger than scenarios may be
+
+
+def graph_yaml(topology: Topology, name: str) -> str:
+    """The text of a scenario with the graph of a topology."""
+    links = _links(topology)
+    if len(links) > MOST_LINKS:
+        raise TopologyError(
+            f"{topology.name}: {len(links)} links are too many to write one by one (at most "
+            f"{MOST_LINKS}); describe it as machines and a fabric, or as a torus or ring"
+        )
+    known = set(topology.gpus)
+    others = [node for node in topology.graph.nodes if node not in known]
+    nodes = [_node(topology, node) for node in (*topology.gpus, *others)]
+    values = {
+        "name": "".join(c if c.isalnum() or c in "._-" else "-" for c in name).lstrip("._-") or "x",
+        "cluster": {"graph": {"nodes": nodes, "links": links}},
+        "workload": {"collective": "all_reduce", "algorithm": "ring", "sizes": ["1MiB", "64MiB"]},
+    }
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Mappings of plain values on one line each."""
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
+        """A node: flow style for the entries of lists."""
+        plain = all(not isinstance(value, dict | list) for value in mapping.values())
+        return super().represent_mapping(tag, mapping, flow_style=plain or flow_style)
+
+
+def _node(topology: Topology, node: Hashable) -> dict[str, Any]:
+    given = topology.graph.nodes[node]
+    kind = given.get("kind", "switch")
+    written: dict[str, Any] = {"name": str(node)}
+    if kind != "gpu":
+        written["kind"] = kind
+    if bool(given.get("forwards", kind != "gpu")) != (kind != "gpu"):
+        written["forwards"] = bool(given["forwards"])
+    if given.get("reduces"):
+        written["reduces"] = True
+    return written
+
+
+def _links(topology: Topology) -> list[dict[str, Any]]:
+    """Every link; both directions at once where they are alike."""
+    edges = {(tail, head): data for tail, head, data in topology.graph.edges(data=True)}
+    alike = {
+        (tail, head)
+        for (tail, head), data in edges.items()
+        if (head, tail) in edges and _figures(edges[head, tail]) == _figures(data)
+    }
+    found = []
+    written: set[tuple[Hashable, Hashable]] = set()
+    for (tail, head), data in edges.items():
+        if (head, tail) in written and (tail, head) in alike:
+            continue
+        written.add((tail, head))
+        one = {"from": str(tail), "to": str(head), **_figures(data)}
+        found.append(one if (tail, head) in alike else {**one, "both": False})
+    return found
+
+
+def _figures(data: dict[str, Any]) -> dict[str, Any]:
+    """Bandwidth and latency as texts that read as the same numbers; the rest if not usual."""
+    written = {"bandwidth": _bandwidth(data["bandwidth"])}
+    if data.get("latency"):
+        written["latency"] = _latency(data["latency"])
+    usual = {"kind": "fabric", "duplex": "full"}
+    return written | {k: data[k] for k, v in usual.items() if data.get(k, v) != v}
+
+
+def _bandwidth(value: float) -> str:
+    if value == inf:
+        return "inf"
+    text = f"{value / 1e9:.15g}GB/s"
+    return text if parse_bandwidth(text, allow_zero=True) == value else f"{value!r}B/s"
+
+
+def _latency(value: float) -> str:
+    text = f"{value * 1e9:.15g}ns"
+    return text if parse_time(text) == value else f"{value!r}s"

@@ -1,29 +1,228 @@
-"""The Machine: one host as a file describes it, part by part, every figure in SI units.
-
-Devices sit `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains; behind a host bridge of
-their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches).
-What becomes of a machine in a cluster is not known here.
-"""
+"""Figures of a `calibration` section: a value by dotted name, its unit by the name, its stamp."""
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    Strict,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_validator, model_validator
+
+from netsim.base.constants import value
+from netsim.base.errors import suggest
+from netsim.base.units import parse_bandwidth, parse_ratio, parse_time
+from netsim.yamlio.models import (
+    Bandwidth,
+    Bytes,
+    Count,
+    FieldError,
+    Flops,
+    Index,
+    ListOf,
+    Model,
+    Seconds,
 )
 
-from netsim.constants import value
-from netsim.errors import suggest
-from netsim.topology.stamped import Figure, Stamp, value_of
-from netsim.topology.stamps import Stamped, check_stamps, stamped
-from netsim.topology.transports import TransportName
-from netsim.yamlio.model import FieldError, ListOf, Model
-from netsim.yamlio.quantities import Bandwidth, Bytes, Count, Flops, Index, Seconds
+Stamp = Literal["measured", "calibrated", "vendor", "transferred", "assumed"]
+MACHINE = ("scale_up.link_bandwidth", "cpu.memory_bandwidth")
+USABLE = "transport.usable"
+TRANSPORT = (USABLE, "transport.latency", "transport.nic_cap")
+BOTH_WAYS = "pcie.both_ways"
+RATIOS = (USABLE, "nvls_efficiency", BOTH_WAYS, "host_memory.ll", "host_memory.simple")
+RATES = (*MACHINE, "transport.nic_cap")
+
+Kind = Literal["time", "rate", "ratio"]
+
+
+class Figure(Model):
+    """A value with its unit, where it is from, and between what it probably lies."""
+
+    value: str | float
+    stamp: Stamp = "calibrated"
+    low: str | float | None = None
+    high: str | float | None = None
+
+
+def kind_of(name: str) -> Kind:
+    """What a figure of this name is measured in."""
+    if name in RATIOS:
+        return "ratio"
+    rates = name in RATES or name.startswith("rate.") or name.endswith("_rate")
+    return "rate" if rates else "time"
+
+
+def value_of(name: str, figure: Figure) -> float:
+    """The value of a figure in SI units."""
+    read: Mapping[Kind, Any] = {"time": parse_time, "rate": parse_bandwidth, "ratio": parse_ratio}
+    return float(read[kind_of(name)](figure.value))
+
+
+def written(name: str, value: float) -> str:
+    """A value as a topology file has it."""
+    kind = kind_of(name)
+    if kind == "time":
+        return f"{value * 1e6:.4g}us"
+    return f"{value / 1e9:.5g}GB/s" if kind == "rate" else f"{value:.4g}"
+
+
+# **** Stamps ****
+# Where every figure of a machine is from: `stamps` of its file, one of five words for each.
+# A path names a figure (`gpu.sms`) or a part (`gpu.flops`), for all within it; the longest that
+# holds counts. What no stamp names is assumed. Figures of a `calibration` have a stamp of their
+# own.
+
+
+WORDS: tuple[Stamp, ...] = get_args(Stamp)
+PROSE = ("description", "purpose", "stamps", "calibration")  # these hold no figures
+NAMES = ("family", "model_id")  # nor are the numbers by which a CPU is called
+Stamps = Mapping[Stamp, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Stamped:
+    """One figure of a machine: its path, its value in SI units, where it is from."""
+
+    path: str
+    value: Any
+    stamp: Stamp
+
+
+def figures_of(parts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Path and value of every figure that was given; names and models of parts are none."""
+    for name, part in parts.items():
+        if name not in PROSE:
+            yield from _figures(part, name)
+
+
+def _figures(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Model):
+        for name in type(value).model_fields:
+            if name in value.model_fields_set and name not in NAMES:
+                yield from _figures(getattr(value, name), f"{path}.{name}")
+    elif isinstance(value, Mapping):
+        for key, inside in value.items():
+            yield f"{path}.{key}", inside
+    elif value is not None and not isinstance(value, str):
+        yield path, value
+
+
+def stamped(
+    parts: Mapping[str, Any], stamps: Stamps, calibration: Mapping[str, Figure]
+) -> list[Stamped]:
+    """Every figure with its stamp; a calibrated one takes the place of the nominal one."""
+    words = {path: word for word, paths in stamps.items() for path in paths}
+    found = [
+        Stamped(path, value, _word(path, words))
+        for path, value in figures_of(parts)
+        if path not in calibration
+    ]
+    return found + [Stamped(name, one.value, one.stamp) for name, one in calibration.items()]
+
+
+def _word(path: str, words: Mapping[str, Stamp]) -> Stamp:
+    """The stamp of a figure or else of the nearest part that it belongs to."""
+    return next((words[part] for part in _upwards(path) if part in words), "assumed")
+
+
+def check_stamps(parts: Mapping[str, Any], stamps: Stamps) -> None:
+    """Every path is a figure or a part with figures, and is there once."""
+    known = sorted({part for path, _ in figures_of(parts) for part in _upwards(path)})
+    seen: dict[str, str] = {}
+    for word, paths in stamps.items():
+        for number, path in enumerate(paths):
+            if path not in known:
+                message = f"this machine has no figure '{path}'{suggest(path, known)}"
+                raise FieldError(message, word, number)
+            if path in seen:
+                raise FieldError(f"'{path}' is stamped {seen[path]} already", word, number)
+            seen[path] = word
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """A path and all parts that it lies in, the nearest first."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+# **** Transports ****
+# Transports as profiles: what a kind of network makes of NICs and switches.
+# Only what is physical is here; what protocols cost on top is the business of `netsim.nccl`.
+
+
+TransportName = Literal["infiniband", "roce", "efa", "tcpxo", "slingshot", "tcp", "nvlink"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """A kind of network.
+
+    `hop` is one switch hop in seconds; `usable` the part of a line rate that carries data, at most
+    `nic_cap` bytes/s a NIC. `latency` is what a message takes end to end beyond NICs, cables and
+    switches, `stated_latency` what its plugin tells NCCL of that (seconds; the
+    plugins of NCCL 2.18 and later). `groups`: NICs beyond one a GPU
+    appear as one. `routing` is how its switches usually choose between equal paths. Where the
+    figures are from is in `netsim.constants`.
+    """
+
+    name: str
+    hop: float
+    usable: float
+    nic_cap: float = inf
+    latency: float = 0.0
+    stated_latency: float = 0.0
+    gpudirect: bool = True
+    groups: bool = False
+    routing: str = "static"
+
+
+TRANSPORTS = {
+    one.name: one
+    for one in (
+        Transport("infiniband", hop=value("infiniband.hop"), usable=value("infiniband.usable")),
+        Transport("roce", hop=value("roce.hop"), usable=value("roce.usable"), routing="ecmp"),
+        Transport(
+            "efa",
+            hop=value("efa.hop"),
+            usable=value("efa.usable"),
+            latency=value("efa.latency"),
+            stated_latency=value("efa.stated_latency"),
+            groups=True,
+            routing="spray",
+        ),
+        Transport(
+            "tcpxo",
+            hop=value("tcpxo.hop"),
+            usable=value("tcpxo.usable"),
+            latency=value("tcpxo.latency"),
+            routing="ecmp",
+        ),
+        Transport(
+            "slingshot",
+            hop=value("slingshot.hop"),
+            usable=value("slingshot.usable"),
+            routing="spray",
+        ),
+        Transport(
+            "tcp",
+            hop=value("tcp.hop"),
+            usable=value("tcp.usable"),
+            nic_cap=value("tcp.nic_cap"),
+            latency=value("tcp.latency"),
+            gpudirect=False,
+            routing="ecmp",
+        ),
+        Transport("nvlink", hop=value("nvlink.wire_hop"), usable=value("nvlink.usable")),
+    )
+}
+
+
+# **** Machine ****
+# The Machine: one host as a file describes it, part by part, every figure in SI units.
+# Devices sit `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains; behind a host bridge
+# of their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches).
+# What becomes of a machine in a cluster is not known here.
+
 
 DTYPES = ("double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8")
 Dtype = Literal["double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8"]
@@ -287,3 +486,37 @@ def _check_peers(scale_up: ScaleUp, gpus: int) -> None:
         if frozenset((a, b)) in seen:
             raise FieldError(f"GPU {a} and {b} twice", "scale_up", "peers", number)
         seen.add(frozenset((a, b)))
+
+
+# **** Calibration ****
+# A machine and its transport with what was fitted or measured on that very system.
+# A machine file may have a `calibration` section: figures by dotted name, each with its stamp.
+# Those of the machine itself and of its transport are applied here, those of execution by
+# `netsim.nccl`.
+
+
+def calibrated_machine(machine: Machine) -> Machine:
+    """The machine with its calibrated figures in place of its nominal ones."""
+    for name in MACHINE:
+        part, _, field = name.partition(".")
+        figure, now = machine.calibration.get(name), getattr(machine, part)
+        if figure is not None and now is not None:
+            changed = now.model_copy(update={field: value_of(name, figure)})
+            machine = machine.model_copy(update={part: changed})
+    return machine
+
+
+def calibrated_transport(transport: Transport, machine: Machine) -> Transport:
+    """The transport with what a machine was seen to reach of it."""
+    found: dict[str, Any] = {
+        name.partition(".")[2]: value_of(name, machine.calibration[name])
+        for name in TRANSPORT
+        if name in machine.calibration
+    }
+    return replace(transport, **found) if found else transport
+
+
+def both_ways(machine: Machine) -> float:
+    """What GPUs' loads and stores reach of a PCIe link's rate, both ways together."""
+    figure = machine.calibration.get(BOTH_WAYS)
+    return value("pcie.both_ways") if figure is None else value_of(BOTH_WAYS, figure)

@@ -8,10 +8,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from netsim.topology.cluster import Cluster
+from netsim.topology.foreign.nccl_xml import (
+    XmlC2c,
+    XmlCpu,
+    XmlGpu,
+    XmlNet,
+    XmlNic,
+    XmlNvLink,
+    XmlPci,
+    XmlSystem,
+)
+from netsim.topology.graph import NODE_KINDS
 from netsim.topology.host import Host
-from netsim.topology.layout import NODE_KINDS
 from netsim.topology.machine import Machine, PcieLink, node_of
-from netsim.topology.nccl_xml import C2c, Cpu, Gpu, Net, Nic, NvLink, Pci, System
 
 SPEEDS = {
     1: "2.5 GT/s PCIe",
@@ -30,18 +39,18 @@ ASSUMED_SM = 90  # for GPUs that NCCL does not know
 ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (NCCL 2.30, src/graph/topo.h)
 
 
-def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> System:
+def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> XmlSystem:
     """One host as NCCL sees it; GPUs have ranks in device order."""
     cpus = tuple(
         _cpu(host, number, host_number, first_rank) for number in range(host.machine.cpu.domains)
     )
-    return System(cpus)
+    return XmlSystem(cpus)
 
 
-def node_system(cluster: Cluster, node: int) -> System:
+def node_system(cluster: Cluster, node: int) -> XmlSystem:
     """A node of NCCL's: the hosts of one NVLink domain, which usually is a single host."""
     hosts = [number for number, domain in enumerate(cluster.domain.tolist()) if domain == node]
-    cpus: list[Cpu] = []
+    cpus: list[XmlCpu] = []
     rank = 0
     for place, number in enumerate(hosts):
         host = cluster.hosts[int(cluster.host_class[number])]
@@ -50,22 +59,22 @@ def node_system(cluster: Cluster, node: int) -> System:
     layout = cluster.topology.layout
     if (layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))).any():
         cpus = [replace(cpu, pcis=tuple(_collective(pci) for pci in cpu.pcis)) for cpu in cpus]
-    return System(tuple(cpus))
+    return XmlSystem(tuple(cpus))
 
 
-def _collective(pci: Pci) -> Pci:
+def _collective(pci: XmlPci) -> XmlPci:
     """The same with ports whose network reduces."""
-    nics = (Nic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
+    nics = (XmlNic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
     return replace(pci, nics=tuple(nics), pcis=tuple(_collective(below) for below in pci.pcis))
 
 
-def machine_system(machine: Machine, gpus: Sequence[int], nics: Sequence[int]) -> System:
+def machine_system(machine: Machine, gpus: Sequence[int], nics: Sequence[int]) -> XmlSystem:
     """A machine as NCCL sees it, with some of its GPUs and NICs."""
     cpus = (_cpu_of(machine, gpus, nics, n, 0, 0) for n in range(machine.cpu.domains))
-    return System(tuple(cpus))
+    return XmlSystem(tuple(cpus))
 
 
-def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> Cpu:
+def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> XmlCpu:
     nics = host.rail.tolist()
     return _cpu_of(host.machine, host.gpus, nics, domain, host_number, first_rank)
 
@@ -77,9 +86,9 @@ def _cpu_of(
     domain: int,
     host_number: int,
     first_rank: int,
-) -> Cpu:
+) -> XmlCpu:
     cpu = machine.cpu
-    return Cpu(
+    return XmlCpu(
         numaid=domain,
         host_hash=f"{host_number:#x}",
         affinity="ffffffff",
@@ -93,9 +102,9 @@ def _cpu_of(
 
 def _below(
     machine: Machine, place: str, gpus: Sequence[int], nics: Sequence[int], first_rank: int
-) -> tuple[Pci, ...]:
+) -> tuple[XmlPci, ...]:
     """All that hangs on a CPU or switch: GPU, then NIC, then further switches."""
-    found: list[Pci] = []
+    found: list[XmlPci] = []
     for slot, gpu in enumerate(gpus):
         if node_of(machine.gpu_at(gpu)) == place:
             found.append(_gpu(machine, gpu, first_rank + slot, gpus))
@@ -110,8 +119,8 @@ def _below(
     return tuple(found)
 
 
-def _pci(busid: str, code: str, link: PcieLink, below: tuple[Pci, ...] = ()) -> Pci:
-    return Pci(
+def _pci(busid: str, code: str, link: PcieLink, below: tuple[XmlPci, ...] = ()) -> XmlPci:
+    return XmlPci(
         busid,
         class_code=code,
         vendor="0x0",
@@ -124,7 +133,7 @@ def _pci(busid: str, code: str, link: PcieLink, below: tuple[Pci, ...] = ()) -> 
     )
 
 
-def _bridged(pci: Pci) -> Pci:
+def _bridged(pci: XmlPci) -> XmlPci:
     """A device behind a bridge of its own."""
     return replace(
         pci,
@@ -136,39 +145,39 @@ def _bridged(pci: Pci) -> Pci:
     )
 
 
-def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> Pci:
-    value = Gpu(
+def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> XmlPci:
+    value = XmlGpu(
         dev=gpu,
         sm=machine.gpu.sm or ASSUMED_SM,
         rank=rank,
         gdr=machine.p2p,  # drivers that refuse one refuse the other
         gcn="" if machine.gpu.sm else machine.gpu.arch,
         nvlinks=_nvlinks(machine, gpu, gpus),
-        c2c=(C2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
+        c2c=(XmlC2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
     )
     link = machine.link_of(machine.gpu, gpu)
     return replace(_pci(gpu_bus(gpu), GPU_CLASS, link), gpu=value)
 
 
-def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[NvLink, ...]:
+def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[XmlNvLink, ...]:
     scale_up = machine.scale_up
     if scale_up is None or not scale_up.fitted:
         return ()
     if scale_up.switches is not None:
-        return (NvLink(SWITCH_TARGET, scale_up.links or 0, NVSWITCH_CLASS),)
+        return (XmlNvLink(SWITCH_TARGET, scale_up.links or 0, NVSWITCH_CLASS),)
     times = max(1, round(scale_up.link_bandwidth / ASSUMED_LINK)) if not machine.gpu.sm else 1
     pairs = {frozenset((a, b)): count for a, b, count in scale_up.peers}
     found = []
     for peer in gpus:
         count = pairs.get(frozenset((gpu, peer)), 0) if pairs else (scale_up.links or 0)
         if count and peer != gpu:
-            found.append(NvLink(gpu_bus(peer), count * times, PEER_CLASS))
+            found.append(XmlNvLink(gpu_bus(peer), count * times, PEER_CLASS))
     return tuple(found)
 
 
-def _nic(machine: Machine, nic: int) -> Pci:
+def _nic(machine: Machine, nic: int) -> XmlPci:
     assert machine.nics is not None
-    net = Net(
+    net = XmlNet(
         name=f"{PORT_NAMES.get(machine.transport, 'mlx5_')}{nic}",
         dev=nic,
         speed=round(machine.nics.rates[nic] * 8 / 1e6),
@@ -178,7 +187,7 @@ def _nic(machine: Machine, nic: int) -> Pci:
         gdr=machine.nics.gpudirect,
     )
     link = machine.link_of(machine.nics, nic)
-    return replace(_pci(f"0000:{0x40 + nic:02x}:00.0", NIC_CLASS, link), nics=(Nic((net,)),))
+    return replace(_pci(f"0000:{0x40 + nic:02x}:00.0", NIC_CLASS, link), nics=(XmlNic((net,)),))
 
 
 def gpu_bus(gpu: int) -> str:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from netsim.topology.graph import Topology
-from netsim.topology.layout import NODE_KINDS, TopologyError
+from netsim.topology.graph import NODE_KINDS, Topology, TopologyError
 
 Ints = NDArray[np.int32]
 

@@ -1,25 +1,428 @@
-"""trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto profiles.
+"""Slices: what a trace shows as bars, each on a track of one rank, in whole nanoseconds.
 
-A process a rank, a thread a stream or channel, arrows from sends to receives, a collective slice a
-rank with Kineto's arguments, and counters for links. The same run gives the same bytes.
+Viewers keep time in nanoseconds, and bars that overlap on one thread break their nesting; so times
+are rounded once, here, and slices that overlap are put on lanes side by side.
 """
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
+from heapq import heappop, heappush
+from itertools import count
+from json import JSONEncoder
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from netsim.files import write_bytes
-from netsim.program import Program, Timeline
-from netsim.trace.counters import Event, busiest_load, counter_events, process_names
-from netsim.trace.kernels import kernel_slices
-from netsim.trace.names import Names, named_operations
-from netsim.trace.operation import Operation, distributed_info
-from netsim.trace.rows import row_slices
-from netsim.trace.selection import Selection, Written, first_rows
-from netsim.trace.slices import Slice, Track, as_json, lanes, threads, track_name
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.files import write_bytes
+from netsim.metrics.links import (
+    IN_SECONDS,
+    LinkLoad,
+    arrivals,
+    link_use,
+    load_over_time,
+    receivers,
+    senders,
+)
+from netsim.program.program import Program, Timeline
+from netsim.schedule.schedule import COMPUTE, LOCAL_COPY, MARK, OP_NAMES, Schedule, Style
+from netsim.trace.names import (
+    Names,
+    Operation,
+    Selection,
+    Written,
+    distributed_info,
+    first_rows,
+    kineto_args,
+    named_operations,
+    spelled,
+    whole,
+)
+
+Track = tuple[int, str, int, int]  # group, stream, channel, role
+LAUNCH, KERNELS, COMPUTES, CHANNELS = range(4)
+SEND, RECEIVE, LOCAL = range(3)
+_ROLES = ("send", "recv", "copy")
+
+
+as_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+Nanoseconds = NDArray[np.int64]
+
+
+class Slice(NamedTuple):
+    """One bar: begin and end in nanoseconds, arguments as JSON, and the arrows that leave and reach
+    it. Slices are shown in the order of the fields up to the name.
+    """
+
+    begin: int
+    rank: int
+    track: Track
+    end: int
+    name: str
+    category: str
+    args: str
+    leaving: tuple[int, ...] = ()
+    reaching: tuple[int, ...] = ()
+
+
+_place_of = itemgetter(slice(Slice._fields.index("name") + 1))
+
+
+def nanoseconds(seconds: NDArray[np.float64]) -> Nanoseconds:
+    """The nearest whole nanoseconds."""
+    return np.rint(seconds * 1e9).astype(np.int64)
+
+
+def spans(begin: NDArray[np.float64], end: NDArray[np.float64]) -> tuple[Nanoseconds, Nanoseconds]:
+    """Begins and ends in nanoseconds, at least one apart so that the slices can be seen."""
+    first = nanoseconds(begin)
+    return first, np.maximum(nanoseconds(end), first + 1)
+
+
+def track_name(track: Track, lane: int) -> str:
+    """The name of a thread: `ch0 send`, `gemm`, `collectives`, or `ch0 send · 2` for a lane."""
+    group, stream, channel, role = track
+    name = {LAUNCH: stream, KERNELS: "collectives", COMPUTES: stream or "compute"}.get(group)
+    if name is None:
+        name = f"{stream} ch{channel} {_ROLES[role]}".strip()
+    return name if lane == 0 else f"{name} · {lane + 1}"
+
+
+def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
+    """Every slice with a lane of its track on which it overlaps no other, in order of time."""
+    tracks: defaultdict[tuple[int, Track], tuple[list[int], list[tuple[int, int]]]]
+    tracks = defaultdict(lambda: ([], []))  # lanes that are idle, and ends of those that are busy
+    placed = []
+    for item in sorted(slices, key=_place_of):
+        begin, rank, track, end = item[:4]
+        idle, busy = tracks[rank, track]
+        while busy and busy[0][0] <= begin:
+            heappush(idle, heappop(busy)[1])
+        lane = heappop(idle) if idle else len(busy)
+        heappush(busy, (end, lane))
+        placed.append((item, lane))
+    return placed
+
+
+def threads(placed: Iterable[tuple[Slice, int]]) -> dict[tuple[int, Track, int], int]:
+    """A thread number, from 1, for every lane of every rank, in the order in which to show them."""
+    used = sorted({(item.rank, item.track, lane) for item, lane in placed})
+    numbers: dict[tuple[int, Track, int], int] = {}
+    before, number = -1, 0
+    for rank, track, lane in used:
+        number = number + 1 if rank == before else 1
+        before = rank
+        numbers[rank, track, lane] = number
+    return numbers
+
+
+# **** Rows ****
+# Rows of a run as slices: sends with arrows to their receives, copies, compute and launches.
+
+
+_CATEGORIES = {MARK: "launch", COMPUTE: "kernel", LOCAL_COPY: "gpu_memcpy"}  # of what stays
+_Bar = tuple[int, int, str, str]  # begin, end, name and arguments
+
+
+def row_slices(
+    program: Program, timeline: Timeline, names: Names, selection: Selection
+) -> list[Slice]:
+    """The slices of all rows shown; what takes no time and moves nothing is left out."""
+    schedule, rows = program.schedule, selection.rows
+    kind = np.array([style.kind for style in schedule.styles], int)[schedule.style[rows]]
+    nothing = (kind == MARK) | (schedule.pieces.amount[schedule.piece[rows]] == 0)
+    seen = (timeline.end[rows] > timeline.start[rows]) | ~nothing
+    stays = np.isin(kind, list(_CATEGORIES))
+    own = _Shown(program, timeline, names, rows[seen & stays])
+    moved = _Shown(program, timeline, names, rows[seen & ~stays])
+    return [*own.local(), *moved.sent()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Some of the rows shown; what is said of them is spelled out column by column."""
+
+    program: Program
+    timeline: Timeline
+    names: Names
+    rows: NDArray[np.int64]
+
+    def local(self) -> Iterator[Slice]:
+        """A slice for each of the rows, which stay on their ranks."""
+        schedule = self.program.schedule
+        track = [_local_track(style) for style in schedule.styles]
+        category = [_CATEGORIES.get(style.kind, "") for style in schedule.styles]
+        args = self._args(
+            step=self._steps(), stream=self._of_style(lambda style: as_json(style.stream))
+        )
+        bars = self._bars(self._column("start"), self._column("end"), args)
+        style, rank = schedule.style[self.rows].tolist(), schedule.src[self.rows].tolist()
+        for one, where, (begin, end, name, about) in zip(style, rank, bars, strict=True):
+            yield Slice(begin, where, track[one], end, name, category[one], about)
+
+    def sent(self) -> Iterator[Slice]:
+        """A slice for each sender and, later by the latency of the path, for each receiver."""
+        schedule, arrows = self.program.schedule, count(1)
+        tracks = [(CHANNELS, style.stream, style.channel) for style in schedule.styles]
+        ends = [((*track, SEND), (*track, RECEIVE)) for track in tracks]
+        style = schedule.style[self.rows].tolist()
+        for row, one, sent, got in zip(
+            self.rows.tolist(), style, self._sending(), self._receiving(), strict=True
+        ):
+            sources, targets = schedule.members(row)
+            pairs = [(a, b, next(arrows)) for a in sources for b in targets if a != b]
+            sending, receiving = ends[one]
+            begin, end, name, args = sent
+            for rank in sources:
+                leaving = tuple([number for a, _, number in pairs if a == rank])
+                yield Slice(begin, rank, sending, end, name, "send", args, leaving)
+            begin, end, name, args = got
+            for rank in targets:
+                reaching = tuple([number for _, b, number in pairs if b == rank])
+                yield Slice(begin, rank, receiving, end, name, "recv", args, (), reaching)
+
+    def _sending(self) -> Iterator[_Bar]:
+        schedule = self.program.schedule
+        start, end = self._column("start"), self._column("end")
+        flowing = end - self._flowing_from()
+        nbytes = schedule.pieces.amount[schedule.piece[self.rows]]
+        rate = np.divide(nbytes, flowing, out=np.zeros_like(nbytes), where=flowing > 0) / 1e9
+        path = self.program.path[self.rows]
+        args = self._args(
+            bytes=spelled(nbytes, whole),
+            **{"GB/s": spelled(rate, _four_digits)},
+            op=self._of_style(lambda style: as_json(OP_NAMES[style.op])),
+            channel=self._of_style(lambda style: str(style.channel)),
+            step=self._steps(),
+            path=spelled(path, lambda number: as_json(self.names.path(number))),
+        )
+        return self._bars(start, end, args)
+
+    def _receiving(self) -> Iterator[_Bar]:
+        delay = self.program.path_latency[self.program.path[self.rows]]
+        begin, end = self._flowing_from() + delay, self._column("end") + delay
+        return self._bars(begin, end, self._args(), receiving=True)
+
+    def _bars(
+        self,
+        begin: NDArray[np.float64],
+        end: NDArray[np.float64],
+        args: Iterable[str],
+        *,
+        receiving: bool = False,
+    ) -> Iterator[_Bar]:
+        first, last = spans(begin, end)
+        names = self.names.rows(self.rows, receiving=receiving)
+        return zip(first.tolist(), last.tolist(), names, args, strict=True)
+
+    def _args(self, **columns: list[str]) -> Iterator[str]:
+        """The number of every row, and these, as JSON."""
+        keys = "".join(f',"{key}":%s' for key in columns)
+        form = f'{{"row":%s{keys}}}'
+        return map(form.__mod__, zip(self.rows.tolist(), *columns.values(), strict=True))
+
+    def _of_style(self, spell: Callable[[Style], str]) -> list[str]:
+        schedule = self.program.schedule
+        return spelled(schedule.style[self.rows], lambda number: spell(schedule.styles[number]))
+
+    def _steps(self) -> list[str]:
+        return spelled(self.program.schedule.step[self.rows], str)
+
+    def _flowing_from(self) -> NDArray[np.float64]:
+        """When the bytes begin to move, after the start-up of their row."""
+        wait = self.program.style_values("latency")[self.program.schedule.style[self.rows]]
+        begin: NDArray[np.float64] = np.minimum(self._column("start") + wait, self._column("end"))
+        return begin
+
+    def _column(self, name: str) -> NDArray[np.float64]:
+        column: NDArray[np.float64] = getattr(self.timeline, name)[self.rows]
+        return column
+
+
+def _local_track(style: Style) -> Track:
+    if style.kind == MARK:
+        return LAUNCH, style.stream or "marks", 0, 0
+    if style.kind == COMPUTE:
+        return COMPUTES, style.stream, 0, 0
+    return CHANNELS, style.stream, style.channel, LOCAL
+
+
+def _four_digits(rate: float) -> str:
+    return repr(float(np.format_float_positional(rate, 4, fractional=False)))
+
+
+# **** Kernels ****
+# Collectives of a run as kernel-like slices: one a rank, around everything it does for them.
+# Their arguments are Kineto's, so that what reads PyTorch profiles reads these.
+
+
+# Row, rank, begin and end of what ranks do.
+_Parts = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
+
+
+def kernel_slices(
+    program: Program, timeline: Timeline, operations: tuple[Operation, ...]
+) -> list[Slice]:
+    """A slice for every rank, collective and repetition, whatever part of its rows is shown."""
+    schedule = program.schedule
+    row, rank, begin, end = _parts(program, timeline)
+    turn = _turns(schedule)
+    turns, width = int(turn.max(initial=0)) + 1, len(operations)
+    key = (rank.astype(np.int64) * turns + turn[row]) * width + _collective(schedule, row)
+    found, first, last = _spans(key, begin, end)
+    begins, ends = spans(first, last)
+    return [
+        _kernel(schedule.ranks, operations, key // width // turns, key % (turns * width), when)
+        for key, *when in zip(found.tolist(), begins.tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def _parts(program: Program, timeline: Timeline) -> _Parts:
+    """Row, rank, begin and end of every part that a rank has in moving data."""
+    kind = program.schedule.kind
+    moving = np.flatnonzero((kind != MARK) & (kind != COMPUTE))
+    row, rank = senders(program.schedule, moving)
+    received, _ = receivers(program.schedule, moving)
+    taker, begin, end = arrivals(program, timeline, moving)
+    return (
+        np.concatenate([row, received]),
+        np.concatenate([rank, taker]),
+        np.concatenate([timeline.start[row], begin]),
+        np.concatenate([timeline.end[row], end]),
+    )
+
+
+def _kernel(
+    ranks: int,
+    operations: tuple[Operation, ...],
+    rank: int,
+    seq: int,
+    when: Sequence[int],
+) -> Slice:
+    operation = operations[seq % len(operations)]
+    members = operation.ranks or range(ranks)
+    chosen = {"algorithm": operation.algorithm, "protocol": operation.protocol}
+    args = {
+        "device": rank,
+        "stream": 0,
+        **{name: value for name, value in chosen.items() if value},
+        **kineto_args(operation, rank, members, seq),
+    }
+    track, (begin, end) = (KERNELS, "", 0, 0), when
+    return Slice(begin, rank, track, end, operation.kernel, "kernel", as_json(args))
+
+
+def _collective(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    table = np.array([style.collective for style in schedule.styles], np.int64)
+    found: NDArray[np.int64] = table[schedule.style[rows]]
+    return found
+
+
+def _turns(schedule: Schedule) -> NDArray[np.int64]:
+    """The repetition of every row: each block of launch marks begins a new one."""
+    launching = np.array([s.kind == MARK and s.stream == "launch" for s in schedule.styles], bool)
+    launch = launching[schedule.style] if len(schedule.styles) else np.zeros(0, bool)
+    begins = launch.copy()
+    begins[1:] &= ~launch[:-1]
+    turns: NDArray[np.int64] = np.maximum(np.cumsum(begins) - 1, 0)
+    return turns
+
+
+def _spans(
+    keys: NDArray[np.int64], begins: NDArray[np.float64], ends: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """The keys that there are, and the first begin and last end of each."""
+    present = np.zeros(int(keys.max(initial=-1)) + 1, bool)
+    present[keys] = True
+    found = np.flatnonzero(present)
+    place = (np.cumsum(present) - 1)[keys]
+    first, last = np.full(len(found), np.inf), np.zeros(len(found))
+    np.minimum.at(first, place, begins)
+    np.maximum.at(last, place, ends)
+    return found, first, last
+
+
+# **** Counters ****
+# Links of a run as counter tracks: how much passes each of them, over time.
+
+
+FIRST_PROCESS = 1_000_000  # process numbers of link kinds begin here, those below are ranks
+Event = dict[str, Any]
+
+
+def busiest_load(
+    program: Program, timeline: Timeline, links: int, bins: int, exact: int = 0
+) -> LinkLoad:
+    """The load over time of the most utilised links, in link order."""
+    use = link_use(program, timeline)
+    return load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
+
+
+def link_counters(
+    program: Program, timeline: Timeline, links: int, bins: int
+) -> tuple[list[Event], list[Event]]:
+    """Names and counters of the most utilised links."""
+    return counter_events(program, busiest_load(program, timeline, links, bins))
+
+
+def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[Event]]:
+    """Names of the processes that hold the counters, and the counters: one process a link kind."""
+    kinds = [program.links.kind(link) for link in load.link.tolist()]
+    process = {kind: FIRST_PROCESS + i for i, kind in enumerate(dict.fromkeys(kinds))}
+    names = [
+        event for kind, pid in process.items() for event in process_names(pid, f"links: {kind}")
+    ]
+    times = (nanoseconds(load.edges) / 1000).tolist()
+    events = []
+    for i, kind in enumerate(kinds):
+        unit, values = "GB/s", load.rate[i] / 1e9
+        if kind in IN_SECONDS:
+            unit, values = "%", load.utilisation[i] * 100
+        counter = {
+            "ph": "C",
+            "pid": process[kind],
+            "tid": 0,
+            "name": program.links.name(int(load.link[i])),
+        }
+        steps = _steps(times, [float(f"{value:.6g}") for value in values.tolist()])
+        events += [{**counter, "ts": ts, "args": {unit: value}} for ts, value in steps]
+    return names, events
+
+
+def process_names(pid: int, name: str) -> list[Event]:
+    """The events that name a process and put it in its place."""
+    return [
+        {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}},
+        {
+            "ph": "M",
+            "pid": pid,
+            "tid": 0,
+            "name": "process_sort_index",
+            "args": {"sort_index": pid},
+        },
+    ]
+
+
+def _steps(times: list[float], values: list[float]) -> list[tuple[float, float]]:
+    """Times at which the value changes, and a last 0 at the end."""
+    steps, before = [], None
+    for ts, value in zip(times, [*values, 0.0], strict=True):
+        if value != before:
+            steps.append((ts, value))
+        before = value
+    return steps
+
+
+# **** Chrome ****
+# trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto profiles.
+# A process a rank, a thread a stream or channel, arrows from sends to receives, a collective slice
+# a rank with Kineto's arguments, and counters for links. The same run gives the same bytes.
+
 
 MOST_ROWS = 50_000  # about 40 MB of JSON, which viewers still open
 MOST_LINKS = 64

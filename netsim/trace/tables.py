@@ -9,15 +9,26 @@ from pathlib import Path
 
 import numpy as np
 
-from netsim.files import write_text
-from netsim.metrics import IN_SECONDS, LinkLoad, link_use
-from netsim.program import Program, Timeline
-from netsim.schedule import COMPUTE, KIND_NAMES, MARK, OP_NAMES, Style
-from netsim.trace.columns import cells, micro, spelled, whole
-from netsim.trace.counters import busiest_load
-from netsim.trace.names import Names, members, named_operations, sources, targets
-from netsim.trace.operation import Operation
-from netsim.trace.selection import Selection, Written, first_rows
+from netsim.base.files import write_text
+from netsim.metrics.links import IN_SECONDS, LinkLoad, link_use
+from netsim.program.program import Program, Timeline
+from netsim.schedule.schedule import COMPUTE, KIND_NAMES, MARK, OP_NAMES, Style
+from netsim.trace.chrome import busiest_load
+from netsim.trace.names import (
+    Names,
+    Operation,
+    Selection,
+    Written,
+    cells,
+    first_rows,
+    members,
+    micro,
+    named_operations,
+    sources,
+    spelled,
+    targets,
+    whole,
+)
 
 MOST_ROWS = 200_000  # about 30 MB
 MOST_LINKS = 128

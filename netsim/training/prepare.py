@@ -1,33 +1,571 @@
-"""A training cell whose parts fit: its cluster, its Setting, what NCCL is told.
+"""Whether model, batch and options go together, as the frameworks would say before they start."""
 
-What does not fit is said here, with its place in the scenario, before anything runs.
-"""
-
+import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.errors import InputError
-from netsim.expect.settings import Wishes
-from netsim.nccl.version import parse_version
+from netsim.base.errors import InputError
+from netsim.nccl.facts import parse_version
+from netsim.nccl.job import Wishes
 from netsim.scenario.cells import Cell
-from netsim.scenario.training import Recorded, Training
-from netsim.topology import Topology, TopologyError
-from netsim.topology.build import build_at, build_cluster
-from netsim.topology.cluster import Cluster
+from netsim.scenario.training import LayerConfig, Parallelism, Recorded, Training, TransformerConfig
+from netsim.topology.cluster import Cluster, build_at, build_cluster
+from netsim.topology.graph import Topology, TopologyError
 from netsim.training.costs import Costs
-from netsim.training.fitting import check_memory
-from netsim.training.recorded.execution import tape_of_rank
-from netsim.training.recorded.kineto import read_profile
+from netsim.training.recorded.chakra import tape_of_rank
+from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of
+from netsim.training.recorded.layers import layer_times
 from netsim.training.recorded.replay import tape_of
-from netsim.training.recorded.steps import StepError, step_of
-from netsim.training.settings import recorded_setting, setting_of
-from netsim.workloads.setting import Setting
-from netsim.workloads.step import training_step
+from netsim.workloads.memory import Memory, memory_of
+from netsim.workloads.model import (
+    Layer,
+    LayerList,
+    Model,
+    Plain,
+    Tensor,
+    Transformer,
+    layers_of,
+    model_named,
+)
+from netsim.workloads.setting import (
+    ATTENTION_FRACTION,
+    ATTENTION_OTHER,
+    AXES,
+    ELEMENT,
+    GEMM_FRACTION,
+    GEMM_OTHER,
+    KERNEL,
+    MEMORY_FRACTION,
+    ONE_TILE_A_BLOCK,
+    Extra,
+    Grid,
+    Roofline,
+    Setting,
+)
+from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
+
+Misfit = tuple[tuple[str | int, ...], str]
+REPLICATING = ("ddp", "allreduce", "parameter-server")
+
+
+def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
+    """Refuse the first thing that does not fit, at its place."""
+    for path, message in _misfits(work, setting):
+        raise cell.source.error(("workload", *path), message)
+
+
+def _misfits(work: Training, s: Setting) -> Iterator[Misfit]:
+    yield from _batch(s)
+    if isinstance(s.model, Transformer):
+        yield from _transformer_misfits(s, s.model)
+    else:
+        yield from _layer_list(s, s.model)
+    yield from _pipeline(s)
+    yield from _replicas(work, s)
+
+
+def _batch(s: Setting) -> Iterator[Misfit]:
+    each = s.micro * s.replicas
+    if s.batch % each:
+        message = (
+            f"{s.batch} samples cannot be divided into micro-batches of {s.micro} on "
+            f"{s.replicas} replicas"
+        )
+        yield ("batch",), message
+
+
+def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
+    tp, cp, ep, pp = (s.degree(axis) for axis in ("tp", "cp", "ep", "pp"))
+    where = ("parallelism",)
+    if m.heads % tp:
+        yield (*where, "tp"), f"{m.heads} heads are not divisible by tp {tp}"
+    if max(m.kv_heads, tp) % min(m.kv_heads, tp):
+        yield (*where, "tp"), f"{m.kv_heads} KV heads do not go with tp {tp}"
+    if m.ffn % tp:
+        yield (*where, "tp"), f"the FFN of {m.ffn} is not divisible by tp {tp}"
+    if m.layers % (pp * s.chunks) and not s.stage_layers:
+        chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
+        message = (
+            f"{m.layers} layers are not divisible by pp {pp}{chunks}; "
+            f"pipeline.stages may say how many each has: {_example(m.layers, pp * s.chunks)}"
+        )
+        yield (*where, "pp"), message
+    if ep > 1 and not m.experts:
+        yield (*where, "ep"), f"{m.name} has no experts to divide by ep {ep}"
+    elif m.experts % ep:
+        yield (*where, "ep"), f"{m.experts} experts are not divisible by ep {ep}"
+    halves = 2 * cp if cp > 1 and m.causal else 1  # each rank has an early and a late part
+    if s.sequence % halves or s.sequence % cp:
+        yield (
+            (*where, "cp"),
+            f"a sequence of {s.sequence} is not divisible by {halves} parts for cp {cp}",
+        )
+    elif s.sequence_parallel and (s.micro * s.sequence // cp) % tp:
+        yield (*where, "tp"), f"{s.micro * s.sequence // cp} tokens are not divisible by tp {tp}"
+    if cp > 1 and s.context == "a2a" and (m.heads // tp) % cp:
+        yield (
+            (*where, "cp"),
+            f"{m.heads // tp} heads a rank are not divisible by cp {cp}, as a2a needs",
+        )
+    if m.experts and tp > 1 and not s.sequence_parallel:
+        yield (
+            (*where, "sequence_parallel"),
+            "experts with tp need sequence_parallel (as in Megatron)",
+        )
+
+
+def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
+    for axis in ("tp", "cp", "ep"):
+        if s.degree(axis) > 1:
+            yield (
+                ("parallelism", axis),
+                f"a list of layers cannot be divided by {axis}, only dp and pp",
+            )
+    if len(m.layers) < s.degree("pp") * s.chunks and not s.stage_layers:
+        parts = s.degree("pp") * s.chunks
+        yield ("parallelism", "pp"), f"{len(m.layers)} layers do not make {parts} parts"
+
+
+def _pipeline(s: Setting) -> Iterator[Misfit]:
+    pp, m = s.degree("pp"), s.micro_batches
+    yield from _stages(s)
+    if s.chunks > 1 and pp == 1:
+        yield ("pipeline", "chunks"), "several chunks a stage need pp of 2 or more"
+    if s.schedule == "interleaved" and m % pp:
+        yield (
+            ("batch",),
+            f"interleaved needs micro-batches that are a multiple of pp {pp}, got {m}",
+        )
+    if s.schedule == "zb-h1" and s.data in ("fsdp", "fsdp2", "zero3"):
+        yield (
+            ("pipeline", "schedule"),
+            f"zb-h1 keeps gradients back, which {s.data} scatters at once",
+        )
+
+
+def _stages(s: Setting) -> Iterator[Misfit]:
+    """Whether layers that are stated by stage are as many as there are."""
+    where = ("pipeline", "stages")
+    given, parts = s.stage_layers, s.degree("pp") * s.chunks
+    layers = s.model.layers if isinstance(s.model, Transformer) else len(s.model.layers)
+    if given and len(given) != parts:
+        chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
+        yield where, f"expected {parts} numbers for pp {s.degree('pp')}{chunks}, got {len(given)}"
+    elif given and sum(given) != layers:
+        yield where, f"expected {layers} layers in all, got {sum(given)}"
+
+
+def _example(layers: int, parts: int) -> str:
+    """Layers by stage, the later ones with fewer."""
+    each, more = divmod(layers, parts)
+    found = [each + (number < more) for number in range(parts)]
+    shown = [str(one) for one in (found if parts <= 8 else found[:3])]
+    return f"[{', '.join(shown)}{', …' if parts > 8 else ''}]"
+
+
+def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:
+    pp = s.degree("pp")
+    if s.data in ("zero2", "zero3") and pp > 1:
+        message = (
+            f"{s.data} does not go with pp {pp}: DeepSpeed refuses it, for gradients of all "
+            "micro-batches would be scattered one by one"
+        )
+        yield ("parallelism", "data"), message
+    members = s.replicas * s.degree("cp")
+    if s.shard and (s.data not in ("fsdp", "fsdp2", "zero3")):
+        yield ("replicas", "shard"), f"only FSDP and ZeRO-3 divide weights, not {s.data}"
+    elif s.shard and members % s.shard:
+        yield ("replicas", "shard"), f"{members} replicas are not divisible by groups of {s.shard}"
+    if s.compression != "none" and s.data not in ("ddp", "allreduce"):
+        message = f"compression goes with ddp and allreduce, not with {s.data}"
+        yield ("compression", "kind"), message
+    if s.delayed and s.data not in ("ddp", "allreduce"):
+        yield (
+            ("replicas", "delayed"),
+            f"delayed gradients go with ddp and allreduce, not with {s.data}",
+        )
+    for number, slow in enumerate(work.stragglers):
+        if slow.rank >= s.grid.size:
+            message = f"expected a rank in 0..{s.grid.size - 1}, got {slow.rank}"
+            yield ("stragglers", number, "rank"), message
+
+
+# **** Fitting ****
+# Whether a step fits into the memory of its GPUs; if not, what is too large.
+
+
+PARTS = ("weights", "gradients", "optimizer", "activations", "buffers", "context")
+REMEDIES = {
+    "weights": "more tp or pp, or data: fsdp",
+    "gradients": "more tp or pp, or data: fsdp or zero2",
+    "optimizer": "more tp or pp, or data: fsdp, zero1 or distributed-optimizer",
+    "activations": "a smaller micro_batch, recompute: full, sequence_parallel, or more cp",
+    "buffers": "smaller buckets",
+}
+
+
+def memories(setting: Setting) -> tuple[Memory, ...]:
+    """The memory of a GPU of every pipeline stage."""
+    return tuple(memory_of(setting, stage) for stage in range(setting.degree("pp")))
+
+
+def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster) -> None:
+    """Refuse what does not fit, unless it is wanted all the same."""
+    if work.allow_oom:
+        return
+    room = float(cluster.machine_of(0).gpu.memory)
+    found = memories(setting)
+    stage = max(range(len(found)), key=lambda number: found[number].total)
+    worst = found[stage]
+    if worst.total <= room:
+        return
+    parts = ", ".join(f"{name} {getattr(worst, name) / 1e9:.1f}" for name in PARTS)
+    where = f" of stage {stage}" if len(found) > 1 else ""
+    message = (
+        f"a GPU{where} needs {worst.total / 1e9:.1f} GB ({parts}), but has {room / 1e9:.0f} GB; "
+        f"{worst.largest} take most"
+    )
+    hint = (
+        f"{REMEDIES[worst.largest]}; or allow_oom: true (--allow-oom) to simulate it all the same"
+    )
+    raise cell.source.error(("workload", "model"), message, hint=hint)
+
+
+# **** Degrees ****
+# The degrees of parallelism of a cell: they multiply to its GPUs, or it is said which do not.
+
+
+def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
+    """The degree of every axis; dp is what is left if it is not given.
+
+    `ep` is an axis of its own where the product says so, else a part of dp, as Megatron has it.
+    """
+    given = work.parallelism
+    others = given.tp * given.pp * given.cp
+    place = ("workload", "parallelism")
+    written = " x ".join(f"{axis} {getattr(given, axis)}" for axis in AXES if _told(given, axis))
+    if given.dp is None:
+        if gpus % (others * given.ep):
+            message = f"{written or 'tp 1'} do not divide the {gpus} GPUs of the cluster"
+            raise cell.source.error(place, message, key=True)
+        return {
+            "tp": given.tp,
+            "cp": given.cp,
+            "ep": given.ep,
+            "dp": gpus // (others * given.ep),
+            "pp": given.pp,
+        }
+    found = {axis: getattr(given, axis) for axis in AXES}
+    if prod(found.values()) == gpus:
+        return found
+    if others * given.dp == gpus:
+        if given.dp % given.ep:
+            message = f"ep {given.ep} does not divide dp {given.dp}, whose ranks share the experts"
+            raise cell.source.error((*place, "ep"), message)
+        return {**found, "dp": given.dp // given.ep}
+    product = prod(found.values())
+    message = f"{written} make {product} ranks, but the cluster has {gpus} GPUs"
+    hint = "leave dp out to have it follow from the others"
+    raise cell.source.error(place, message, key=True, hint=hint)
+
+
+def _others(given: Parallelism) -> dict[str, int]:
+    return {axis: getattr(given, axis) for axis in AXES if axis != "dp"}
+
+
+def _told(given: Parallelism, axis: str) -> bool:
+    return axis in given.model_fields_set or getattr(given, axis) not in (None, 1)
+
+
+# **** Flops ****
+# The FLOPs that a step of a model needs, however it is run: what MFU is measured against.
+
+
+def model_flops(model: Model, batch: int, sequence: int) -> float:
+    """FLOPs of forward and backward for a batch, without recomputation."""
+    if not isinstance(model, Transformer):
+        return batch * sum(one.plain.flops + one.plain.backward_flops for one in model.layers)
+    each = sum(layer_flops(model, layer, sequence) for layer in layers_of(model))
+    return 3.0 * each * batch * sequence
+
+
+def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
+    """FLOPs of the forward pass of one layer for one token.
+
+    Two for each parameter that a token passes through (of the embedding it only reads a row), and
+    those of attention, halved where it is causal.
+    """
+    if layer.kind == "embedding":
+        return 0.0
+    active = layer.parameters - layer.expert_parameters
+    active += layer.expert_parameters * model.top_k // max(model.experts, 1)
+    if layer.kind == "head":
+        return 2.0 * (active + (model.vocabulary * model.hidden if model.tied else 0))
+    latent = model.latent
+    head = latent.nope + latent.rope + latent.value if latent else 2 * model.head
+    attention = 2.0 * sequence * head * model.heads / (2 if model.causal else 1)
+    return 2.0 * active + attention
+
+
+# **** Extras ****
+# The small collectives of a step, from what the scenario says of them.
+
+
+def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
+    """Presets by name, and those that are written out; what is given replaces the preset's."""
+    found = []
+    for number, given in enumerate(work.extras):
+        known = None
+        if given.preset is not None:
+            held = model.parameters // (grid.degrees["tp"] * grid.degrees["pp"])
+            known = preset(given.preset, held, work.micro_batch)
+        usual = known or Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
+        found.append(
+            Extra(
+                usual.name,
+                given.collective or usual.collective,
+                AXES_OF[given.group] if given.group else usual.axes,
+                given.bytes or usual.nbytes,
+                given.when or usual.when,
+                usual.dtype,
+            )
+        )
+    return tuple(found)
+
+
+# **** Times ****
+# Measured times of layers that the user has: a CSV, or a trace of PyTorch's profiler.
+
+
+COLUMNS = ("layer", "forward_us", "backward_us")
+PLACE = ("workload", "compute", "times")
+
+
+def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
+    """Seconds forward and backward of one micro-batch, by layer.
+
+    In a CSV, a line for `block` stands for all layers that have none of their own.
+    """
+    if work.compute.times is None:
+        return {}
+    path = Path(work.compute.times)
+    names = [layer.name for layer in layers_of(model)]
+    blocks = [layer.name for layer in layers_of(model) if layer.kind == "block"]
+    try:
+        if is_trace(path):
+            held = max(1, len(blocks) // work.parallelism.pp)
+            found = layer_times(path, names, blocks, held)
+            return {name: seconds for name, seconds in found.items() if name in names}
+        return _named(path, _lines(path), names, blocks)
+    except InputError as error:
+        raise cell.source.error(PLACE, error.message, hint=error.hint) from None
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(
+                    f"{path}: expected the columns {', '.join(COLUMNS)}, no {missing[0]}"
+                )
+            return list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}: cannot be read: {reason}") from None
+
+
+def _named(
+    path: Path, lines: list[dict[str, str]], names: list[str], blocks: list[str]
+) -> dict[str, tuple[float, float]]:
+    found: dict[str, tuple[float, float]] = {}
+    for number, line in enumerate(lines, 2):
+        try:
+            seconds = (float(line["forward_us"]) * 1e-6, float(line["backward_us"]) * 1e-6)
+        except (TypeError, ValueError):
+            raise InputError(f"{path}:{number}: expected times in us") from None
+        if min(seconds) < 0:
+            raise InputError(f"{path}:{number}: a time below zero")
+        if line["layer"] == "block":
+            found = {**dict.fromkeys(blocks, seconds), **found}
+        elif line["layer"] in names:
+            found[line["layer"]] = seconds
+        else:
+            raise InputError(
+                f"{path}:{number}: the model has no layer {line['layer']!r}, but {names[0]!r}, …"
+            )
+    return found
+
+
+# **** Settings ****
+# From what a scenario says of a training step to its Setting: choices made, misfits told.
+
+
+SHARDED = ("zero3", "fsdp", "fsdp2")
+MEGATRON = ("distributed-optimizer",)
+
+
+def setting_of(cell: Cell, cluster: Cluster) -> Setting:
+    """The Setting of a training cell on its cluster."""
+    work = cell.scenario.workload
+    assert isinstance(work, Training)
+    model = model_of(work)
+    grid = Grid(
+        degrees_of(cell, work, len(cluster.topology)), tuple(work.parallelism.order.split("-"))
+    )
+    setting = _setting(cell, work, model, grid, cluster)
+    check_fits(cell, work, setting)
+    return setting
+
+
+def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Cluster) -> Setting:
+    parallel, pipeline, replicas = work.parallelism, work.pipeline, work.replicas
+    data = parallel.data or "ddp"
+    schedule = pipeline.schedule or ("interleaved" if pipeline.chunks > 1 else "1f1b")
+    sequential = parallel.sequence_parallel
+    if sequential is None:  # Megatron refuses experts with tp but without it
+        sequential = grid.degrees["tp"] > 1 and isinstance(model, Transformer) and model.experts > 0
+    blocking = pipeline.blocking_sends
+    overlap = replicas.overlap
+    no_sync = replicas.no_sync
+    sequence = work.sequence or (model.sequence if isinstance(model, Transformer) else 1)
+    return Setting(
+        model=model,
+        grid=grid,
+        roofline=_roofline(work, cluster),
+        batch=work.batch,
+        micro=work.micro_batch,
+        sequence=sequence,
+        dtype=work.dtype,
+        gradient_dtype=replicas.gradient_dtype or _gradient_dtype(work, data),
+        data=data,
+        sequence_parallel=sequential and grid.degrees["tp"] > 1,
+        context=parallel.context,
+        recompute=work.recompute,
+        attention=work.attention,
+        elementwise=work.elementwise,
+        schedule=schedule,
+        chunks=pipeline.chunks,
+        stage_layers=tuple(pipeline.stages),
+        blocking_sends=schedule != "interleaved" if blocking is None else blocking,
+        imbalance=work.imbalance,
+        expert_tensor=parallel.expert_tensor,
+        optimizer=work.optimizer,
+        bucket=replicas.bucket,
+        first_bucket=min(replicas.first_bucket, replicas.bucket),
+        overlap=data not in ("zero1", "zero2") if overlap is None else overlap,
+        no_sync=data not in SHARDED if no_sync is None else no_sync,
+        compression=work.compression.kind,
+        top_k=work.compression.keep,
+        delayed=replicas.delayed,
+        shard=replicas.shard or 0,
+        reshard=replicas.reshard,
+        backward_prefetch=replicas.backward_prefetch,
+        forward_prefetch=replicas.overlap_gather,
+        limit_all_gathers=replicas.limit_all_gathers,
+        extras=extras_of(work, model, grid),
+        layer_seconds=read_times(cell, work, model),
+    )
+
+
+def recorded_setting(ranks: int, cluster: Cluster) -> Setting:
+    """The setting of a step of which only the kernels are known: no model, no degrees."""
+    gpu = cluster.machine_of(0).gpu
+    flops = {str(name): rate for name, rate in gpu.flops.items()}
+    grid = Grid({axis: ranks if axis == "dp" else 1 for axis in AXES})
+    roofline = Roofline(flops, gpu.memory_bandwidth, gpu.sms)
+    model = LayerList(name="recorded", layers=())
+    return Setting(model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1)
+
+
+def _gradient_dtype(work: Training, data: str) -> str:
+    """Megatron reduces in fp32; everyone else in the type of the weights."""
+    if data in MEGATRON or work.dtype == "tf32":
+        return "float"
+    return "bfloat16" if work.dtype == "fp8" else work.dtype
+
+
+def _roofline(work: Training, cluster: Cluster) -> Roofline:
+    gpu, own = cluster.machine_of(0).gpu, work.compute
+    return Roofline(
+        flops={str(name): rate for name, rate in gpu.flops.items()},
+        bandwidth=gpu.memory_bandwidth,
+        sms=gpu.sms,
+        gemm=own.gemm_efficiency or GEMM_FRACTION.get(gpu.arch, GEMM_OTHER),
+        attention=own.attention_efficiency or ATTENTION_FRACTION.get(gpu.arch, ATTENTION_OTHER),
+        memory=own.memory_efficiency or MEMORY_FRACTION,
+        kernel=KERNEL if own.kernel is None else own.kernel,
+        element=ELEMENT[work.dtype],
+        stores_beside=gpu.arch not in ONE_TILE_A_BLOCK,
+    )
+
+
+def model_of(work: Training) -> Model:
+    """The model that a scenario names or describes."""
+    given = work.model
+    if isinstance(given, str):
+        return model_named(given)
+    if isinstance(given, TransformerConfig):
+        return _transformer_of(given)
+    layers = [one for number, layer in enumerate(given) for one in _repeated(number, layer)]
+    return LayerList(name="custom", layers=tuple(layers))
+
+
+def _transformer_of(given: TransformerConfig) -> Transformer:
+    return Transformer(
+        name="custom",
+        layers=given.layers,
+        hidden=given.hidden,
+        heads=given.heads,
+        kv_heads=given.kv_heads or given.heads,
+        ffn=given.ffn,
+        vocabulary=given.vocabulary,
+        sequence=given.sequence,
+        head_size=given.head_size or 0,
+        gated=given.gated,
+        biases=given.biases,
+        norm_biases=given.biases,
+        tied=given.tied,
+        positions=given.positions,
+        causal=given.causal,
+        experts=given.experts,
+        top_k=given.top_k,
+        expert_ffn=given.expert_ffn or given.ffn,
+        shared_ffn=given.shared_ffn,
+        dense_layers=given.dense_layers,
+    )
+
+
+def _repeated(number: int, given: LayerConfig) -> list[Layer]:
+    """A layer of the list as often as it says, each with a name of its own."""
+    name = given.name or f"layer {number}"
+    flops = given.flops or 0.0
+    plain = Plain(
+        flops=flops,
+        backward_flops=2 * (given.flops or 0.0)
+        if given.backward_flops is None
+        else given.backward_flops,
+        forward=given.forward,
+        backward=given.backward,
+        activation=given.activation,
+        output=given.output,
+    )
+    tensors = (Tensor("weights", given.parameters),) if given.parameters else ()
+    names = [name] if given.repeat == 1 else [f"{name} {k}" for k in range(given.repeat)]
+    return [Layer(one, "plain", tensors, plain=plain) for one in names]
+
+
+# **** Prepare ****
+# A training cell whose parts fit: its cluster, its Setting, what NCCL is told.
+# What does not fit is said here, with its place in the scenario, before anything runs.
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,179 @@
-"""One training cell, from question to row: its tape, its schedule, its time, its breakdown."""
+"""When each task ran on each rank: begin and end, and since when a rank waited for the others."""
 
+import csv
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from io import StringIO
+from pathlib import Path
 
-from netsim.engines import choose, simulate
-from netsim.program import Program, place
-from netsim.timing import Progress
-from netsim.training.breakdown import Breakdown, breakdown_of
-from netsim.training.flops import model_flops
-from netsim.training.prepare import PreparedStep
-from netsim.training.spans import Spans
-from netsim.workloads.lower import lower
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.files import write_text
+from netsim.base.startup import MODEL_VERSION
+from netsim.engines.engine import choose, simulate
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
+from netsim.results.row import Row
+from netsim.scenario.models import cluster_label, node_count
+from netsim.scenario.training import Training
+from netsim.timing.bench import Progress
+from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
+from netsim.workloads.lower import Lowered, lower
+from netsim.workloads.memory import activation_bytes, full_activation_bytes
+from netsim.workloads.setting import Setting
+from netsim.workloads.tape import COMPUTE, Tape, Task
+
+Times = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """A step that has run. By task, begin and end are those of each row of its groups."""
+
+    tape: Tape
+    lowered: Lowered
+    timeline: Timeline
+    ranks: int
+
+    @property
+    def makespan(self) -> float:
+        """The end of the step."""
+        return self.timeline.makespan
+
+    def begin(self, task: int) -> Times:
+        """When the last rank of each group had come; of kernels, when they began."""
+        return self.timeline.start[self.lowered.begin[task]]
+
+    def end(self, task: int) -> Times:
+        """When each group was done."""
+        return self.timeline.end[self.lowered.end[task]]
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of tasks there are, kernels first."""
+        names = dict.fromkeys(task.kind for task in self.tape.tasks)
+        return (COMPUTE, *(name for name in names if name != COMPUTE))
+
+    @cached_property
+    def columns(self) -> tuple[Ints, Ints, Ints, Times, Times]:
+        """Rank, kind, task, begin and end of everything that every rank takes part in."""
+        parts = [self._parts(number, task) for number, task in enumerate(self.tape.tasks)]
+        columns = zip(*parts, strict=True)
+        rank, kind, task, begin, end = (np.concatenate(column) for column in columns)
+        order = np.argsort(rank, kind="stable")
+        return rank[order], kind[order], task[order], begin[order], end[order]
+
+    def _parts(self, number: int, task: Task) -> tuple[Ints, Ints, Ints, Times, Times]:
+        members = task.groups.shape[1]
+        rank = task.groups.reshape(-1)
+        kind = np.full(len(rank), self.kinds.index(task.kind), np.int32)
+        begin, end = (np.repeat(times, members) for times in (self.begin(number), self.end(number)))
+        return rank, kind, np.full(len(rank), number, np.int32), begin, end
+
+
+# **** Breakdown ****
+# Where the time of every GPU goes: computing, communication that nothing hides, waiting.
+# At every moment a GPU computes, or else a collective of its own is under way (exposed, by kind; of
+# several kinds at once, the one that was there first), or else it waits: in a pipeline that is the
+# bubble, and the wait for slower GPUs.
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Seconds by rank: computing, exposed and hidden by kind of communication, idle."""
+
+    kinds: tuple[str, ...]
+    computing: Times
+    exposed: Times  # kind x rank
+    hidden: Times  # kind x rank
+    idle: Times
+    exposed_by_task: Times
+
+    @property
+    def exposed_total(self) -> Times:
+        """Exposed communication of every rank."""
+        total: Times = self.exposed.sum(axis=0)
+        return total
+
+    @property
+    def overlap(self) -> float:
+        """The part of all time with communication under way that computing hides."""
+        hidden, exposed = float(self.hidden.sum()), float(self.exposed.sum())
+        return hidden / (hidden + exposed) if hidden + exposed > 0 else 0.0
+
+
+def breakdown_of(spans: Spans) -> Breakdown:
+    """Where the time of each rank goes."""
+    kinds = tuple(kind for kind in spans.kinds if kind != COMPUTE)
+    shape = (len(kinds), spans.ranks)
+    exposed, hidden = np.zeros(shape), np.zeros(shape)
+    computing, idle = np.zeros(spans.ranks), np.zeros(spans.ranks)
+    by_task = np.zeros(len(spans.tape.tasks))
+    rank, kind, task, begin, end = spans.columns
+    edges = np.searchsorted(rank, np.arange(spans.ranks + 1))
+    for number in range(spans.ranks):
+        part = slice(int(edges[number]), int(edges[number + 1]))
+        one = _of_rank(kind[part], begin[part], end[part], len(kinds) + 1, spans.makespan)
+        computing[number], idle[number] = one.computing, one.idle
+        exposed[:, number], hidden[:, number] = one.exposed, one.hidden
+        np.add.at(by_task, task[part], one.by_task)
+    return Breakdown(kinds, computing, exposed, hidden, idle, by_task)
+
+
+def bound_of(breakdown: Breakdown) -> str:
+    """What takes most of the time of all GPUs together, and which part of it."""
+    spent = {"compute": float(breakdown.computing.sum()), "waiting": float(breakdown.idle.sum())}
+    for kind, seconds in zip(breakdown.kinds, breakdown.exposed.sum(axis=1), strict=True):
+        spent[f"{kind} communication"] = float(seconds)
+    total = sum(spent.values())
+    name = max(spent, key=lambda one: spent[one])
+    return f"{name} {spent[name] / total:.0%}" if total > 0 else ""
+
+
+@dataclass(frozen=True)
+class _OfRank:
+    computing: float
+    exposed: Times
+    hidden: Times
+    idle: float
+    by_task: Times
+
+
+def _of_rank(
+    kind: NDArray[np.int32], begin: Times, end: Times, kinds: int, makespan: float
+) -> _OfRank:
+    """One rank: sweep over the moments at which anything begins or ends."""
+    edges = np.unique(np.concatenate([begin, end, [0.0, makespan]]))
+    lengths = np.diff(edges)
+    first, last = np.searchsorted(edges, begin), np.searchsorted(edges, end)
+    count = np.zeros((kinds, len(edges)), np.int32)
+    np.add.at(count, (kind, first), 1)
+    np.add.at(count, (kind, last), -1)
+    busy: NDArray[np.bool_] = np.cumsum(count, axis=1)[:, :-1] > 0
+    free = ~busy[0]
+    shown = _foremost(busy[1:], free)
+    exposed, hidden = (shown * lengths).sum(axis=1), (busy[1:] & busy[0]) @ lengths
+    idle = float(lengths[free & ~busy[1:].any(axis=0)].sum())
+    # Of one kind, exposed time is that of the task that is under way: streams run one at a time.
+    bare = np.concatenate([[0.0], np.cumsum(np.where(free, lengths, 0.0))])
+    by_task = np.where(kind > 0, bare[last] - bare[first], 0.0)
+    return _OfRank(float(lengths[busy[0]].sum()), exposed, hidden, idle, by_task)
+
+
+def _foremost(busy: NDArray[np.bool_], free: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of the kinds under way while the GPU is free, one for each moment: the first of the list."""
+    shown = busy & free
+    first: NDArray[np.bool_] = shown & (np.cumsum(shown, axis=0) == 1)
+    return first
+
+
+# **** Run ****
+# One training cell, from question to row: its tape, its schedule, its time, its breakdown.
+
 
 COARSE = "collectives as flows of the rate that each reaches alone"
 
@@ -99,3 +262,337 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
     timeline = simulate(program, chosen, progress=progress)
     spans = Spans(tape, lowered, timeline, prepared.setting.grid.size)
     return Step(prepared, program, spans, chosen)
+
+
+# **** Details ****
+# What a step has beside its time: the line of breakdown.csv.
+
+
+KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
+OF_MODEL = ("mfu_pct", "tokens_per_s", "memory_GB", "states_GB", "activations_GB")
+NAMES = (
+    "step_time_us", "computing_us", *(f"exposed_{kind}_us" for kind in KINDS), "idle_us",
+    "hidden_us", "overlap_pct", "bubble_pct", *OF_MODEL,
+)  # fmt: skip
+WORD = re.compile(r"[a-z]+")
+# In the order in which they count: an expert-data-parallel group exchanges gradients, one of tensor
+# and context parallelism does what the first of both does.
+MEANT = {
+    "dp": ("dp", "data", "fsdp", "shard", "replicate", "default"),
+    "tp": ("tp", "tensor"),
+    "cp": ("cp", "context", "sequence"),
+    "ep": ("ep", "expert", "experts", "moe"),
+    "pp": ("pp", "pipeline", "stage"),
+}
+
+
+def details_of(step: Step) -> dict[str, float]:
+    """Means over GPUs, in µs: computing, exposed communication by kind, idle; and what follows.
+
+    `hidden_us` is communication that computing hides, `bubble_pct` idle time in % of computing.
+    """
+    found = step.breakdown
+    exposed = dict.fromkeys(KINDS, 0.0)
+    for kind, seconds in zip(found.kinds, found.exposed.mean(axis=1), strict=True):
+        exposed[axis_of(kind)] += float(seconds)
+    computing, idle = float(found.computing.mean()), float(found.idle.mean())
+    known = {} if step.prepared.recorded else _of_model(step)
+    return {
+        "step_time_us": step.seconds * 1e6,
+        "computing_us": computing * 1e6,
+        **{f"exposed_{kind}_us": seconds * 1e6 for kind, seconds in exposed.items()},
+        "idle_us": idle * 1e6,
+        "hidden_us": float(found.hidden.sum(axis=0).mean()) * 1e6,
+        "overlap_pct": found.overlap * 100,
+        "bubble_pct": idle / computing * 100 if computing > 0 else 0.0,
+        **known,
+    }
+
+
+def axis_of(group: str) -> str:
+    """The parallelism of a kind of communication; of a recorded group, by the words of its name.
+
+    What a trace calls the default group is taken as data parallel: DDP and FSDP use no other.
+    """
+    words = WORD.findall(group.lower())
+    for axis, meant in MEANT.items():
+        if any(word in meant for word in words):
+            return axis
+    return "extra"
+
+
+def _of_model(step: Step) -> dict[str, float]:
+    """What is known where the model is."""
+    worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
+    memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
+    return dict(zip(OF_MODEL, (step.mfu * 100, step.tokens_per_second, *memory), strict=True))
+
+
+# **** Rows ****
+# The row of a training step in results.csv.
+
+
+def step_row(step: Step) -> Row:
+    """The line of results.csv; what a step has beside its time is in its other files."""
+    prepared = step.prepared
+    scenario, work = prepared.cell.scenario, prepared.work
+    return Row(
+        scenario=scenario.name or "",
+        cell=prepared.cell.id,
+        topology=cluster_label(scenario.cluster),
+        nodes=node_count(scenario.cluster),
+        gpus_per_node=prepared.gpus_per_node,
+        ranks=prepared.setting.grid.size,
+        workload=f"training {work.label}",
+        dtype=work.dtype if isinstance(work, Training) else "",
+        launch=scenario.launch_costs().style,
+        nccl_version=scenario.nccl.version,
+        step_time_us=step.seconds * 1e6,
+        bound_by=bound_of(step.breakdown),
+        validated="not validated",
+        approximation=step.approximation,
+        rows=len(step.program),
+        engine=step.engine,
+        seed=scenario.seed,
+        model_version=MODEL_VERSION,
+        axes=prepared.cell.axes,
+    )
+
+
+# **** Memory time ****
+# Memory over the step: what a GPU of each pipeline stage holds at every moment.
+# Weights, gradients, optimizer states and buffers are there all the time. Activations of a layer
+# are kept from the beginning of its forward pass to the end of what its backward pass needs them
+# for.
+
+
+MEMORY_OVER_TIME = "memory_over_time.csv"
+COLUMNS = "stage,rank,time_us,bytes,activations_bytes,gpu_bytes"
+MOST_MOMENTS = 2_000  # of a stage; of more, those between are left out where less is held
+Layers = dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one GPU of a stage holds: from each moment on, bytes, and what of them is activations.
+
+    `room` is the memory that it has.
+    """
+
+    stage: int
+    rank: int
+    seconds: Times
+    activations: Times
+    constant: float
+    room: float
+
+    @property
+    def peak(self) -> float:
+        """The most activations that are kept at one time."""
+        return float(self.activations.max(initial=0.0))
+
+
+def held_over_time(step: Step) -> list[Held]:
+    """The memory of the first rank of every stage."""
+    setting, cluster = step.prepared.setting, step.prepared.cluster
+    layers = _bytes_of_layers(setting)
+    found = []
+    for stage, memory in enumerate(memories(setting)):
+        rank = int(setting.grid.stage(stage)[0])
+        when, change = _changes(step, rank, layers)
+        constant = memory.total - memory.activations
+        room = float(cluster.machine_of(0).gpu.memory)
+        found.append(Held(stage, rank, when, np.cumsum(change), constant, room))
+    return found
+
+
+def _bytes_of_layers(setting: Setting) -> Layers:
+    """By layer, what a micro-batch keeps of it, and what its backward pass has besides."""
+    layers = [layer for stage in setting.stages() for chunk in stage for layer in chunk]
+    found = {}
+    for layer in layers:
+        kept = activation_bytes(setting, layer)
+        again = full_activation_bytes(setting, layer) if setting.recompute == "full" else kept
+        found[layer.name] = (kept, max(0.0, again - kept))
+    return found
+
+
+def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
+    """The moments at which a rank's activations become more or fewer, and by how much."""
+    spans: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
+    for number, task in enumerate(step.spans.tape.tasks):
+        if task.layer not in layers or task.collective:
+            continue
+        place = np.flatnonzero(task.groups[:, 0] == rank)
+        if not len(place):
+            continue
+        begin, end = (float(of(number)[place[0]]) for of in (step.spans.begin, step.spans.end))
+        phases = spans.setdefault((task.layer, task.micro_batch), {})
+        first, last = phases.get(task.phase, (begin, end))
+        phases[task.phase] = (min(first, begin), max(last, end))
+    events: list[tuple[float, float]] = [(0.0, 0.0), (step.seconds, 0.0)]
+    for (layer, _), phases in spans.items():
+        kept, again = layers[layer]
+        events += [
+            (phases["forward"][0], kept),
+            (max(end for _, end in phases.values()), -kept),
+        ]
+        if again and "backward" in phases:
+            events += [(phases["backward"][0], again), (phases["backward"][1], -again)]
+    events.sort()  # at one moment, what is given up comes first
+    when, change = np.array(events).T
+    return when, change
+
+
+def write_memory_over_time(path: Path, step: Step) -> Path:
+    """memory_over_time.csv: from each moment on, what a GPU of each stage holds."""
+    lines = [COLUMNS]
+    for held in held_over_time(step):
+        for k in _shown(held.activations).tolist():
+            bytes_ = held.constant + held.activations[k]
+            numbers = (held.seconds[k] * 1e6, bytes_, held.activations[k], held.room)
+            lines.append(",".join(map(repr, (held.stage, held.rank, *map(float, numbers)))))
+    return write_text(path / MEMORY_OVER_TIME, "\n".join(lines) + "\n")
+
+
+def _shown(activations: Times) -> NDArray[np.intp]:
+    """Moments that tell the course: of many, the most and the least of every stretch."""
+    if len(activations) <= MOST_MOMENTS:
+        return np.arange(len(activations))
+    stretches = np.array_split(np.arange(len(activations)), MOST_MOMENTS // 2)
+    most = [part[activations[part].argmax()] for part in stretches]
+    least = [part[activations[part].argmin()] for part in stretches]
+    return np.unique([0, *most, *least, len(activations) - 1])
+
+
+# **** Titles ****
+# How tasks of a step are called where they are shown: slices, streams, passes.
+
+
+PASSES = {"forward": "F", "backward": "B", "weights": "W"}
+
+
+def task_title(task: Task, rank: int, members: tuple[int, ...], *, several: bool) -> str:
+    """A slice: `layer 3 norm+mlp (mb 0)`, `all_gather layer 3 weights`, `send activations`.
+
+    `several`: there is more than one micro-batch.
+    """
+    words = [task.layer] if task.layer and not task.name.startswith(task.layer) else []
+    words.append(task.name)
+    if task.collective == "p2p":
+        words = ["send" if rank == members[0] else "recv", *words]
+    elif task.collective and task.collective != task.name:
+        words = [task.collective, *words]
+    title = " ".join(words)
+    return f"{title} (mb {task.micro_batch})" if several and task.micro_batch >= 0 else title
+
+
+def pass_title(task: Task) -> str:
+    """The pass that a kernel belongs to: `F mb 2`, `B mb 0 chunk 1`, `step`."""
+    if task.micro_batch < 0 or task.phase not in PASSES:
+        return task.phase
+    chunk = f" chunk {task.chunk}" if task.chunk >= 0 else ""
+    return f"{PASSES[task.phase]} mb {task.micro_batch}{chunk}"
+
+
+def stream_title(stream: str, stage: int | None) -> str:
+    """A stream as a rank of a stage sees it: `compute`, `NCCL tp`, `NCCL pp recv from stage 0`."""
+    if stream == COMPUTE:
+        return stream
+    kind, _, way = stream.partition(" ")
+    source, arrow, target = way.partition(">")
+    if not arrow:
+        return f"NCCL {stream}"
+    ends = f"send to stage {target}" if source == str(stage) else f"recv from stage {source}"
+    return f"NCCL {kind} {ends}"
+
+
+def family(name: str) -> str:
+    """A name without its number: `bucket 3` is one of the buckets."""
+    return " ".join(word for word in name.split() if not word.isdigit())
+
+
+# **** Tables ****
+# Files of a step beside its results: every collective, and the memory of every stage.
+
+
+COLLECTIVES = "collectives.csv"
+MEMORY = "memory.csv"
+COLLECTIVE_COLUMNS = (
+    "kind", "name", "phase", "collective", "ranks", "groups", "nodes", "calls", "size_bytes",
+    "dtype", "algorithm", "protocol", "channels", "time_us", "alone_us", "total_us", "exposed_us",
+    "sent_bytes", "measured_us",
+)  # fmt: skip
+WHOLE = ("sendrecv", "p2p", "broadcast", "reduce")
+
+
+def sent_bytes(collective: str, nbytes: int, ranks: int) -> float:
+    """Bytes that a rank sends (the closed form of each collective), from its size."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks * nbytes
+    return float(nbytes) if collective in WHOLE else (ranks - 1) / ranks * nbytes
+
+
+def write_collectives(path: Path, step: Step) -> Path:
+    """A line for all calls that are alike: where, how often, bytes, times a call.
+
+    `time_us` is the mean beside everything else, `alone_us` that of NCCL alone; `total_us` and
+    `exposed_us` are sums over the calls of one rank, the mean of ranks that take part.
+    """
+    return _write(path / COLLECTIVES, COLLECTIVE_COLUMNS, _collective_lines(step))
+
+
+def _collective_lines(step: Step) -> Iterable[Sequence[object]]:
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for number, task in enumerate(step.spans.tape.tasks):
+        if task.collective:
+            alike.setdefault(_key(task), []).append(number)
+    hosts = step.prepared.cluster.gpu_host
+    for numbers in alike.values():
+        task = step.spans.tape.tasks[numbers[0]]
+        ranks, groups = task.groups.shape[1], task.groups.shape[0]
+        times = [step.spans.end(n) - step.spans.begin(n) for n in numbers]
+        coarse = step.spans.lowered.coarse[numbers[0]][0]
+        per_rank = {rank: 0 for n in numbers for rank in step.spans.tape.tasks[n].groups.ravel()}
+        calls = sum(step.spans.tape.tasks[n].groups.size for n in numbers) / len(per_rank)
+        exposed = float(step.breakdown.exposed_by_task[numbers].sum()) / len(per_rank)
+        mean = float(np.mean(np.concatenate(times)))
+        wire = sent_bytes(task.collective, task.nbytes, ranks)
+        yield (
+            task.kind, family(task.name), task.phase, task.collective, ranks, groups,
+            len(np.unique(hosts[task.groups[0]])), f"{calls:g}", task.nbytes, task.dtype,
+            coarse.algorithm, coarse.protocol, coarse.channels, mean * 1e6, coarse.seconds * 1e6,
+            mean * calls * 1e6, exposed * 1e6, wire, _measured(step, numbers),
+        )  # fmt: skip
+
+
+def _measured(step: Step, numbers: Sequence[int]) -> object:
+    """The mean of what a profile recorded for these calls, in µs; empty without one."""
+    found = [step.spans.tape.tasks[number].measured for number in numbers]
+    return float(np.mean(found)) * 1e6 if any(found) else ""
+
+
+def _key(task: Task) -> tuple[object, ...]:
+    return (
+        task.kind, family(task.name), task.phase, task.collective, task.groups.shape[1],
+        task.nbytes, task.dtype,
+    )  # fmt: skip
+
+
+def write_memory(path: Path, step: Step) -> Path:
+    """A line for the GPUs of every pipeline stage, in bytes."""
+    lines = [
+        (stage, *(getattr(one, name) for name in PARTS), one.total)
+        for stage, one in enumerate(memories(step.prepared.setting))
+    ]
+    columns = ("stage", *(f"{name}_bytes" for name in PARTS), "total_bytes")
+    return _write(path / MEMORY, columns, lines)
+
+
+def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> Path:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for line in lines:
+        writer.writerow([repr(v) if isinstance(v, float) else v for v in line])
+    return write_text(path, text.getvalue())

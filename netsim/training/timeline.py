@@ -1,7 +1,6 @@
-"""trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.
+"""When a rank had come to each of its tasks: what it did before on the stream, and what it awaits.
 
-Of many equal ranks, one of each pipeline stage is shown, and those that a straggler touches. The
-collectives' arguments are Kineto's, so that what reads PyTorch's profiles reads these.
+A collective begins when the last rank has come; the others hold their kernels until then.
 """
 
 import gzip
@@ -11,13 +10,57 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from netsim.files import write_bytes
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.files import write_bytes
 from netsim.scenario.names import DTYPES
-from netsim.trace import Operation, Written, distributed_info, kineto_args, link_counters
-from netsim.training.ready import Ready
-from netsim.training.run import Step
-from netsim.training.titles import pass_title, stream_title, task_title
+from netsim.trace.chrome import link_counters
+from netsim.trace.names import Operation, Written, distributed_info, kineto_args
+from netsim.training.run import Spans, Step, pass_title, stream_title, task_title
+from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import COMPUTE, Task
+
+NONE = -1
+
+
+class Ready:
+    """The tasks of one rank in order: the row of its groups, and when the rank had come."""
+
+    def __init__(self, spans: Spans) -> None:
+        self.spans = spans
+        self._rows: dict[int, tuple[Ranks, NDArray[np.int32]]] = {}
+
+    def of(self, rank: int) -> Iterator[tuple[int, int, float]]:
+        """Task, row and seconds; a receive that was posted ahead has come when its data does."""
+        free: dict[str, float] = {}
+        ends: dict[int, float] = {}
+        for number, task in enumerate(self.spans.tape.tasks):
+            row = self._row(task.groups, rank)
+            if row == NONE:
+                continue
+            come = max(
+                [free.get(task.stream, 0.0), *(ends[one] for one in task.after if one in ends)]
+            )
+            begin = float(self.spans.begin(number)[row])
+            receives = task.posted and int(task.groups[row, -1]) == rank
+            yield number, row, begin if receives or not task.collective else min(come, begin)
+            ends[number] = free[task.stream] = float(self.spans.end(number)[row])
+
+    def _row(self, groups: Ranks, rank: int) -> int:
+        kept = self._rows.get(id(groups))
+        if kept is None:
+            rows = np.full(self.spans.ranks, NONE, np.int32)
+            rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
+            kept = self._rows[id(groups)] = (groups, rows)
+        return int(kept[1][rank])
+
+
+# **** Timeline ****
+# trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.
+# Of many equal ranks, one of each pipeline stage is shown, and those that a straggler touches. The
+# collectives' arguments are Kineto's, so that what reads PyTorch's profiles reads these.
+
 
 TRACE = "trace.json.gz"
 MOST_SLICES = 200_000

@@ -12,16 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.schedule import (
-    IN_ORDER,
-    MULTICAST,
-    SWITCH_REDUCE,
-    Builder,
-    Schedule,
-    Style,
-    compute_style,
-)
-from netsim.workloads.grid import Ranks
+from netsim.schedule.builder import Builder, compute_style
+from netsim.schedule.schedule import IN_ORDER, MULTICAST, SWITCH_REDUCE, Schedule, Style
+from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Tape, Task
 
 NONE = -1

@@ -6,11 +6,11 @@ attention kernels that keep no scores.
 
 from dataclasses import dataclass
 
+from netsim.workloads.data_parallel import buckets_of
+from netsim.workloads.kernels import FP32, STATES, state_bytes
 from netsim.workloads.model import Layer, Transformer
-from netsim.workloads.optimizer import FP32, STATES, state_bytes
-from netsim.workloads.pipeline import SCHEDULES, in_flight
-from netsim.workloads.replicas import buckets_of
 from netsim.workloads.setting import Setting
+from netsim.workloads.step import SCHEDULES, in_flight
 
 SHARDED = ("zero3", "fsdp", "fsdp2")
 DIVIDED = ("zero1", "zero2", "distributed-optimizer")

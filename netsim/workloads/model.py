@@ -6,6 +6,8 @@ Counts are of whole, unsharded layers; how they are divided is the business of t
 from dataclasses import dataclass, field
 from typing import Literal
 
+from netsim.base.errors import InputError, suggest
+
 Split = Literal["", "tp"]
 LayerKind = Literal["embedding", "block", "head", "plain"]
 
@@ -243,3 +245,105 @@ def _experts(m: Transformer) -> list[Tensor]:
         Tensor("experts in", m.hidden * width, "tp", m.experts, expert=True),
         Tensor("experts out", m.expert_ffn * m.hidden, "tp", m.experts, expert=True),
     ]
+
+
+# **** Convolution ****
+# ResNet-50 as a list of layers: convolutions, their batch norms, and the classifier.
+
+
+IMAGE = 224
+CLASSES = 1000
+# He et al. 2016, table 1: blocks, width inside, width outside, and the stride of each stage.
+STAGES = ((3, 64, 256, 1), (4, 128, 512, 2), (6, 256, 1024, 2), (3, 512, 2048, 2))
+ELEMENT = 2  # bytes of an activation in half precision
+
+
+def resnet50() -> LayerList:
+    """ResNet-50 for images of 224 x 224 (He et al. 2016), the stride in the 3 x 3 convolution."""
+    layers = [_convolution("conv1", 3, 64, 7, IMAGE // 2)]
+    side, inputs = IMAGE // 4, 64
+    for stage, (blocks, width, outputs, stride) in enumerate(STAGES, 2):
+        for number in range(blocks):
+            name = f"conv{stage}_{number + 1}"
+            after = side // (stride if number == 0 else 1)
+            layers += [
+                _convolution(f"{name} 1x1", inputs, width, 1, side),
+                _convolution(f"{name} 3x3", width, width, 3, after),
+                _convolution(f"{name} out", width, outputs, 1, after),
+            ]
+            if number == 0:
+                layers.append(_convolution(f"{name} shortcut", inputs, outputs, 1, after))
+            side, inputs = after, outputs
+    tensors = (Tensor("weight", inputs * CLASSES), Tensor("bias", CLASSES))
+    flops = 2.0 * inputs * CLASSES
+    plain = Plain(flops, 2 * flops, activation=inputs * ELEMENT, output=CLASSES * ELEMENT)
+    layers.append(Layer("classifier", "plain", tensors, plain=plain))
+    return LayerList(name="resnet-50", layers=tuple(layers))
+
+
+def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -> Layer:
+    """A convolution whose output is `side` pixels wide, with its batch norm."""
+    weights = inputs * outputs * kernel * kernel
+    flops, pixels = 2.0 * weights * side * side, outputs * side * side
+    tensors = (
+        Tensor("weight", weights), Tensor("norm weight", outputs), Tensor("norm bias", outputs),
+    )  # fmt: skip
+    # Kept for backward: what goes into the convolution's norm and what comes out of it.
+    plain = Plain(flops, 2 * flops, activation=2 * pixels * ELEMENT, output=pixels * ELEMENT)
+    return Layer(name, "plain", tensors, plain=plain)
+
+
+# **** Presets ****
+# Published models by name; the parameters that follow are held to the published counts by tests.
+# Figures are those of the models' papers and configuration files.
+
+
+_TRANSFORMERS = (
+    Transformer(  # Brown et al. 2020, table 2.1
+        name="gpt3-175b", layers=96, hidden=12288, heads=96, kv_heads=96, ffn=49152,
+        vocabulary=50257, sequence=2048, gated=False, biases=True, norm_biases=True, tied=True,
+        positions=2048,
+    ),
+    Transformer(  # Llama 3 herd of models, 2024, table 3
+        name="llama3-8b", layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336,
+        vocabulary=128256, sequence=8192,
+    ),
+    Transformer(  # as above
+        name="llama3-70b", layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672,
+        vocabulary=128256, sequence=8192,
+    ),
+    Transformer(  # as above
+        name="llama3-405b", layers=126, hidden=16384, heads=128, kv_heads=8, ffn=53248,
+        vocabulary=128256, sequence=8192,
+    ),
+    Transformer(  # Jiang et al. 2024, table 1
+        name="mixtral-8x7b", layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336,
+        vocabulary=32000, sequence=4096, experts=8, top_k=2, expert_ffn=14336,
+    ),
+    Transformer(  # DeepSeek-V3 technical report, 2024, §4.2 (without its multi-token prediction)
+        name="deepseek-v3", layers=61, hidden=7168, heads=128, kv_heads=128, ffn=18432,
+        vocabulary=129280, sequence=4096, head_size=192, experts=256, top_k=8, expert_ffn=2048,
+        shared_ffn=2048, dense_layers=3, latent=Latent(1536, 512, 128, 64, 128),
+    ),
+    Transformer(  # Qwen3 technical report, 2025, table 2
+        name="qwen3-30b-a3b", layers=48, hidden=2048, heads=32, kv_heads=4, ffn=6144,
+        vocabulary=151936, sequence=4096, head_size=128, qk_norm=True, experts=128, top_k=8,
+        expert_ffn=768,
+    ),
+    Transformer(  # Devlin et al. 2019, §3
+        name="bert-base", layers=12, hidden=768, heads=12, kv_heads=12, ffn=3072,
+        vocabulary=30522, sequence=512, gated=False, biases=True, norm_biases=True, tied=True,
+        positions=512, segments=2, pooler=True, causal=False,
+    ),
+)  # fmt: skip
+
+MODELS: dict[str, Model] = {model.name: model for model in _TRANSFORMERS}
+MODELS["resnet-50"] = resnet50()
+
+
+def model_named(name: str) -> Model:
+    """A published model."""
+    if name not in MODELS:
+        known = ", ".join(MODELS)
+        raise InputError(f"expected a model ({known}), got {name!r}{suggest(name, MODELS)}")
+    return MODELS[name]

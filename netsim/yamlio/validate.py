@@ -1,12 +1,355 @@
-"""From the values of a source to a model, or to every mistake with its line and column."""
+"""One mistake that a model found in its data, in our own words.
 
-from typing import Any, TypeVar
+Translates pydantic's error types; a mistake keeps what was *expected* apart from the rest, so that
+the branches of a union can be told in one sentence.
+"""
+
+import re
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import pydantic
+from pydantic_core import ErrorDetails
 
-from netsim.errors import ScenarioErrors
-from netsim.yamlio.branches import all_findings
-from netsim.yamlio.source import KeyPath, Source
+from netsim.base.errors import ScenarioErrors, nearest, shown, suggest
+from netsim.base.units import UnitError
+from netsim.yamlio.models import Elsewhere, FieldError
+from netsim.yamlio.read import KeyPath, Source, text_of
+
+TYPES = {
+    "bool": "true or false",
+    "dict": "a mapping of keys and values",
+    "float": "a number",
+    "int": "a whole number",
+    "list": "a list",
+    "model": "a mapping of keys and values",
+    "none": "nothing",
+    "string": "text",
+    "tuple": "a list",
+}
+EXPECTED = {
+    "finite_number": "a finite number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "string_pattern_mismatch": "text of the form {pattern}",
+    "string_too_long": "at most {max_length} characters",
+    "string_too_short": "at least {min_length} characters",
+}
+BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake at `path`: its message, or where `expected` is set, what should stand there."""
+
+    path: KeyPath
+    message: str = ""
+    expected: str = ""
+    got: str = ""
+    hint: str = ""
+    choices: tuple[str, ...] = ()
+    at_key: bool = False
+    unknown_key: str = ""
+    missing_key: str = ""
+
+    @property
+    def text(self) -> str:
+        """The message to print."""
+        return self.message or f"expected {self.expected}, got {self.got}{self.hint}"
+
+
+def translated(
+    details: ErrorDetails,
+    path: KeyPath,
+    known_keys: Sequence[str],
+    values: Mapping[str, str] | None = None,
+) -> Finding:
+    """The finding for an error of pydantic's; `known_keys` are those of the model around it, and
+    `values` says which of them takes a value.
+    """
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "missing":
+        return missing(path[:-1], path[-1])
+    if kind == "extra_forbidden":
+        return _unknown(path, known_keys, values or {})
+    if kind in ("value_error", "assertion_error"):
+        return _from_validator(context["error"], path, details["input"])
+    if kind == "union_tag_not_found":
+        keys = _quoted(context["discriminator"])
+        return (
+            missing(path, keys[0]) if keys else Finding(path, "no key says of which kind this is")
+        )
+    if kind == "union_tag_invalid":
+        tag_path = (*path, *_quoted(context["discriminator"]))
+        return _choice(tag_path, context["tag"], _quoted(context["expected_tags"]))
+    if kind in ("literal_error", "enum"):
+        choices = _quoted(context["expected"]) or [context["expected"]]
+        return _choice(path, details["input"], choices)
+    if kind in ("too_short", "too_long"):
+        bound = context.get("min_length", context.get("max_length"))
+        expected = f"a list of length at {'least' if kind == 'too_short' else 'most'} {bound}"
+        return Finding(path, expected=expected, got=f"length {context['actual_length']}")
+    return _type_or_range(kind, context, path, details)
+
+
+def missing(path: KeyPath, key: str | int) -> Finding:
+    """A mapping at `path` that lacks a key, or a list that lacks an entry."""
+    what = f"entry {key}" if isinstance(key, int) else f"key {shown(key)}"
+    return Finding(path, f"missing {what}", at_key=True, missing_key=str(key))
+
+
+def merged(findings: Sequence[Finding]) -> Finding:
+    """One finding for a value that none of several branches takes."""
+    expected = " or ".join(dict.fromkeys(finding.expected for finding in findings))
+    hint = next((finding.hint for finding in findings if finding.hint), "")
+    first = findings[0]
+    return Finding(first.path, expected=expected, got=first.got, hint=hint, at_key=first.at_key)
+
+
+def merged_choices(findings: Sequence[Finding]) -> Finding:
+    """One finding with the choices of all branches for the same key."""
+    choices = tuple(dict.fromkeys(choice for finding in findings for choice in finding.choices))
+    hint = suggest(findings[0].got.strip("'"), choices)
+    return replace(findings[0], expected=f"one of {', '.join(choices)}", hint=hint)
+
+
+def _unknown(path: KeyPath, known_keys: Sequence[str], values: Mapping[str, str]) -> Finding:
+    key = str(path[-1])
+    if key in values:
+        meant = f"{values[key]}: {key}"
+        return Finding(
+            path, f"unknown key {shown(key)} (did you mean {meant}?)", at_key=True, unknown_key=key
+        )
+    hint = suggest(key, known_keys) or f" (known: {', '.join(known_keys) or 'none'})"
+    return Finding(path, f"unknown key {shown(key)}{hint}", at_key=True, unknown_key=key)
+
+
+def _from_validator(error: Exception, path: KeyPath, value: object) -> Finding:
+    if isinstance(error, UnitError):
+        got = shown(error.args[1])
+        return Finding(path, expected=error.expected, got=got, hint=error.hint)
+    if isinstance(error, FieldError):
+        return Finding((*path, *error.path), error.message)
+    return Finding(path, str(error) or f"{shown(value)} cannot be used here")
+
+
+def _choice(path: KeyPath, value: object, choices: Sequence[str]) -> Finding:
+    expected = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+    hint = suggest(value, choices) if isinstance(value, str) else ""
+    return Finding(path, expected=expected, got=shown(value), hint=hint, choices=tuple(choices))
+
+
+def _type_or_range(
+    kind: str, context: Mapping[str, Any], path: KeyPath, details: ErrorDetails
+) -> Finding:
+    value = details["input"]
+    if kind in EXPECTED:
+        bounds = {name: _short(bound) for name, bound in context.items()}
+        expected = EXPECTED[kind].format(**bounds)
+        return Finding(path, expected=expected, got=shown(value))
+    expected = TYPES.get(kind.split("_", maxsplit=1)[0], "")
+    if not expected:
+        wanted = details["msg"].removeprefix("Input should be ")
+        if wanted == details["msg"]:
+            return Finding(path, wanted)
+        return Finding(path, expected=wanted, got=shown(value))
+    return Finding(path, expected=expected, got=shown(value), hint=_type_hint(expected, value))
+
+
+def _type_hint(expected: str, value: object) -> str:
+    if expected == "text" and isinstance(value, int | float) and not isinstance(value, bool):
+        return f" (did you mean '{text_of(value)}' in quotes?)"
+    if not isinstance(value, str):
+        return ""
+    if expected == "true or false" and value.lower() in BOOLEANS:
+        return f" (did you mean {BOOLEANS[value.lower()]}?)"
+    if expected in ("a whole number", "a number") and re.fullmatch(r"[0-9][0-9_]*", value):
+        return f" (did you mean {value.replace('_', '')} without quotes?)"
+    return ""
+
+
+def _short(bound: object) -> str:
+    return str(int(bound) if isinstance(bound, float) and bound.is_integer() else bound)
+
+
+def _quoted(text: str) -> list[str]:
+    return re.findall(r"'([^']*)'", text)
+
+
+# **** Branches ****
+# Which place of the data an error of pydantic's is about, and which branch of a union was meant.
+# pydantic's locations mix keys of the data with labels of union branches; only the types of the
+# model tell them apart, so this walks both together.
+
+
+Location = tuple[str | int, ...]
+Issue = tuple[Location, ErrorDetails]
+
+
+def all_findings(error: pydantic.ValidationError, model: Any, path: KeyPath) -> list[Finding]:
+    """Every mistake once; a missing key is not told beside the misspelt one that explains it."""
+    issues = [(details["loc"], details) for details in error.errors(include_url=False)]
+    findings = _findings(issues, model, path, ())
+    explained = {
+        (finding.path[:-1], key)
+        for finding in findings
+        if finding.unknown_key
+        for key in re.findall(r"\(did you mean (.+)\?\)$", finding.message)
+    }
+    return [one for one in findings if (one.path, one.missing_key) not in explained]
+
+
+def _findings(
+    issues: Sequence[Issue],
+    kind: Any,
+    path: KeyPath,
+    siblings: Sequence[str],
+    values: Mapping[str, str] | None = None,
+) -> list[Finding]:
+    deeper = [issue for issue in issues if issue[0]]
+    found = [
+        translated(details, path, siblings, values)
+        for rest, details in issues
+        # pydantic calls a list too short when its entries are wrong
+        if not rest and not (deeper and details["type"] == "too_short")
+    ]
+    options = _options(kind)
+    keys = [] if len(options) > 1 else _keys(options[0])
+    taken = {} if len(options) > 1 else _values(options[0])
+    branches: list[list[Finding]] = []
+    for head, inner in _by_head(deeper).items():
+        if len(options) > 1:
+            branches.append(_findings(inner, _labelled(str(head), options), path, siblings))
+        elif all(rest == ("[key]",) for rest, _ in inner):
+            wrong = [translated(details, (*path, head), ()) for _, details in inner]
+            found += [replace(finding, at_key=True) for finding in wrong]
+        else:
+            found += _findings(inner, _below(options[0], head), (*path, head), keys, taken)
+    told = found + (_told_once(branches, path) if branches else [])
+    return [_with_kind(finding, kind) if finding.path == path else finding for finding in told]
+
+
+def _with_kind(finding: Finding, kind: Any) -> Finding:
+    """The finding; of a word that stands for a mapping of that `kind`, with how to write it."""
+    if finding.hint or not finding.path or not finding.expected.startswith(TYPES["model"]):
+        return finding
+    fields = [getattr(_bare(model), "model_fields", {}).get("kind") for model in _options(kind)]
+    kinds = [str(word) for field in fields if field for word in get_args(_bare(field.annotation))]
+    near = nearest(finding.got.strip("'"), kinds) if finding.got.startswith("'") else None
+    if near is None:
+        return finding
+    return replace(finding, hint=f" (did you mean {finding.path[-1]}: {{kind: {near}}}?)")
+
+
+def _told_once(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding]:
+    """The findings of the branch that was meant, or one that names what all branches expect."""
+    fitting = [
+        branch
+        for branch in branches
+        if not any(one.expected and one.path == path for one in branch)
+    ]
+    if fitting:
+        return _without_wrong_kinds(fitting)
+    return [merged([one for branch in branches for one in branch if one.path == path])]
+
+
+def _without_wrong_kinds(branches: Sequence[list[Finding]]) -> list[Finding]:
+    """The branch with the fewest mistakes whose `kind: ...` is right, or what the kinds are."""
+    kinds = [[one for one in branch if one.choices] for branch in branches]
+    right = [branch for branch, wrong in zip(branches, kinds, strict=True) if not wrong]
+    if not right and len({wrong[0].path for wrong in kinds}) == 1 and len(branches) > 1:
+        return [merged_choices([wrong[0] for wrong in kinds])]
+    return min(right or branches, key=len)
+
+
+def _by_head(issues: Iterable[Issue]) -> dict[str | int, list[Issue]]:
+    groups: dict[str | int, list[Issue]] = {}
+    for location, details in issues:
+        groups.setdefault(location[0], []).append((location[1:], details))
+    return groups
+
+
+def _bare(kind: Any) -> Any:
+    while get_origin(kind) is Annotated:
+        kind, *told = get_args(kind)
+        kind = next((one.kind for one in told if isinstance(one, Elsewhere)), kind)
+    return kind
+
+
+def _options(kind: Any) -> list[Any]:
+    """The branches of a union, without `None`, for which pydantic sets no label."""
+    bare = _bare(kind)
+    if get_origin(bare) not in (Union, types.UnionType):
+        return [kind]
+    options = [option for option in get_args(bare) if option is not type(None)]
+    return _options(options[0]) if len(options) == 1 else options
+
+
+def _labelled(label: str, options: Sequence[Any]) -> Any:
+    """The branch with that label: a tag, the name of a model, or a text that contains it."""
+    for option in options:
+        tags = [meta.tag for meta in get_args(option) if isinstance(meta, pydantic.Tag)]
+        if label in tags or label in _literal_values(_bare(option)):
+            return option
+    found = [(min(_positions(label, option), default=len(label)), option) for option in options]
+    return min(found, key=lambda one: one[0])[1]
+
+
+def _positions(label: str, kind: Any) -> list[int]:
+    """Where a label such as `tuple[tagged-union[Ring,Tree], ...]` names a type."""
+    patterns = [rf"\b{re.escape(name)}\b" for name in _names(kind)]
+    return [match.start() for pattern in patterns if (match := re.search(pattern, label))]
+
+
+def _names(kind: Any) -> list[str]:
+    """What labels of pydantic's may call a type: the names of its models, list, dict, str."""
+    bare = [_bare(option) for option in _options(kind)]
+    return [getattr(get_origin(one) or one, "__name__", str(one)) for one in bare]
+
+
+def _literal_values(model: Any) -> set[Any]:
+    fields = getattr(model, "model_fields", {})
+    return {value for field in fields.values() for value in get_args(_bare(field.annotation))}
+
+
+def _keys(kind: Any) -> list[str]:
+    fields = getattr(_bare(kind), "model_fields", {})
+    return [field.alias or name for name, field in fields.items()]
+
+
+def _values(kind: Any) -> dict[str, str]:
+    """The words that the keys of a model take, each with its key."""
+    fields = getattr(_bare(kind), "model_fields", {})
+    words = {
+        word: field.alias or name
+        for name, field in fields.items()
+        for option in _options(field.annotation)
+        if get_origin(_bare(option)) is Literal
+        for word in get_args(_bare(option))
+    }
+    return {word: key for word, key in words.items() if isinstance(word, str)}
+
+
+def _below(kind: Any, key: str | int) -> Any:
+    """The type of the value under a key or index."""
+    bare = _bare(kind)
+    for name, field in getattr(bare, "model_fields", {}).items():
+        if key in (name, field.alias):
+            return field.annotation
+    arguments = [one for one in get_args(bare) if one is not Ellipsis]
+    if isinstance(key, int) and len(arguments) > key and get_origin(bare) is tuple:
+        return arguments[key]
+    return arguments[-1] if arguments else Any
+
+
+# **** Validate ****
+# From the values of a source to a model, or to every mistake with its line and column.
+
 
 M = TypeVar("M", bound=pydantic.BaseModel)
 

@@ -14,16 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from netsim.errors import NetsimError
+from netsim.base.errors import NetsimError
 from netsim.measured.accuracy import chosen
-from netsim.measured.bands import BANDS, band_of
-from netsim.measured.calibrate import HUGE, calibrate
-from netsim.measured.comparison import compare, few, prepared_for
-from netsim.measured.curve import Measured
-from netsim.measured.index import Entry, read_index
-from netsim.measured.log_run import LogRun
-from netsim.measured.mapping import dtype_of, mapped
-from netsim.measured.ratios import changed
+from netsim.measured.calibrate import HUGE, calibrate, changed
+from netsim.measured.compare import compare, few, prepared_for
+from netsim.measured.index import Entry, dtype_of, mapped, read_index
+from netsim.measured.logs import LogRun, Measured
+from netsim.results.row import BANDS, band_of
 
 INDEX = Path("scenarios/measured/index.yaml")
 MOST_HELD = 12  # points of a run at which the error is told

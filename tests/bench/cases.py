@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netsim.collectives import build, collective_of
-from netsim.schedule import ARRIVED, IN, OUT, Builder, Schedule, Style
-from netsim.topology import Topology, switch
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import ARRIVED, IN, OUT, Schedule, Style
+from netsim.topology.graph import Topology
+from netsim.topology.routing import switch
 
 SIZE = 1 << 30  # bytes
 RATE = 50e9  # bytes/s
@@ -150,9 +153,9 @@ def _single(ranks: int) -> str:
 
 def _cluster(text: str) -> Topology:
     """Only what is described in YAML needs what reads it."""
-    from netsim.topology.build import build_topology
+    from netsim.topology.cluster import build_topology
     from netsim.topology.config import ClusterConfig
-    from netsim.yamlio.source import parse_source
+    from netsim.yamlio.read import parse_source
     from netsim.yamlio.validate import validate
 
     return build_topology(validate(ClusterConfig, parse_source(text, "bench")))

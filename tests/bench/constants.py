@@ -9,7 +9,7 @@ what is far off, or has no points left, is worth a look when constants are fitte
 import sys
 from pathlib import Path
 
-from netsim.constants import TABLE
+from netsim.base.constants import TABLE
 from netsim.measured.estimate import estimated
 from netsim.measured.index import read_index
 

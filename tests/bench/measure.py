@@ -32,8 +32,8 @@ class Figures:
 
 def measure_here(name: str, began: float, engine: str) -> Figures:
     """Run a case in this process, which began at a time of the monotonic clock."""
-    from netsim.engines import simulate
-    from netsim.program import place
+    from netsim.engines.engine import simulate
+    from netsim.program.place import place
     from tests.bench.cases import parse_case
 
     case = parse_case(name)

@@ -20,13 +20,12 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from netsim.built import built, wishes_of
-from netsim.collectives import collective_of
-from netsim.expect.choice import planned
-from netsim.expect.job import Job, job_of
-from netsim.expect.plans import nccl_plan
+from netsim.cell.cluster import built, wishes_of
+from netsim.collectives.collective import collective_of
+from netsim.nccl.choice import nccl_plan, planned
+from netsim.nccl.job import Job, job_of
 from netsim.scenario.cells import expand
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 
 FLOAT = 4  # bytes
 NODES = (16, 128, 512, 2048)

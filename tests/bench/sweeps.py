@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from netsim.results import Row, csv_text
+from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import expand_all
-from netsim.sweep.manifest import about
-from netsim.yamlio.source import parse_source
+from netsim.sweep.summary import about
+from netsim.yamlio.read import parse_source
 from tests.bench.processes import Cost, netsim
 
 CELLS = 500

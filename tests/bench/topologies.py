@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from netsim.topology.build import build_cluster
+from netsim.topology.cluster import build_cluster
 from netsim.topology.config import ClusterConfig
 
 PAIRS = 100_000

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from netsim.cli.expect_question import Given, asked
-from netsim.cli.expect_sources import kind_of
-from netsim.errors import ScenarioError
-from netsim.prepared import Prepared, prepare
-from netsim.presets import find_preset
+from netsim.base.errors import ScenarioError
+from netsim.base.files import find_preset
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import _same, question_row
+from netsim.cli.expect import kind_of
+from netsim.cli.questions import Given, asked
 from netsim.scenario.cells import expand
-from netsim.simulate import _same, question_row
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from netsim.nccl.tuner_csv import read_tuner
-from netsim.nccl.tuner_rule import TunerRule
-from netsim.tune import merged
+from netsim.cell.tune import merged
+from netsim.nccl.communicator import TunerRule
+from netsim.nccl.tuning import read_tuner
 from tests.cli.command import netsim
 
 ROWS = "allreduce,0,1048576,tree,ll,2,-1,-1\n"

@@ -6,8 +6,8 @@ from statistics import median
 
 import pytest
 
-from netsim.costs import bill_of, load_prices
-from netsim.topology.build import build_cluster
+from netsim.costs.prices import bill_of, load_prices
+from netsim.topology.cluster import build_cluster
 from netsim.topology.config import ClusterConfig
 from tests.cli.command import netsim
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from netsim.results import Row
-from netsim.sweep.tables import best_row
+from netsim.results.row import Row
+from netsim.sweep.summary import best_row
 from tests.cli.command import netsim
 
 SCENARIO = """\

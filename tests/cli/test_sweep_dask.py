@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 from netsim.sweep.cluster import DaskWorkers
-from netsim.sweep.orders import VERSION, Order, fulfil
+from netsim.sweep.run import VERSION, Order, fulfil
 from tests.bench.cluster import Cluster
 from tests.bench.kills import rounds
 from tests.cli.command import netsim

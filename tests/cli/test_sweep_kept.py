@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from netsim.errors import NetsimError
-from netsim.results import Row
+from netsim.base.errors import NetsimError
+from netsim.cell.answer import answer
 from netsim.results.folder import MANIFEST, open_folder
-from netsim.sweep import orders
+from netsim.results.row import Row
+from netsim.sweep import run
 from tests.bench.kills import rounds
 from tests.cli.command import netsim
 
@@ -41,19 +42,19 @@ def left() -> dict[str, bytes]:
 
 
 def test_rows_that_failed_are_tried_again(capsys, monkeypatch, whole) -> None:
-    usual = orders.answer
+    usual = answer
 
     def failing(prepared: Any, size: int, **options: Any) -> Row:
         if size == 2**20 and len(prepared.topology) > 4:
             raise NetsimError("no room")
         return usual(prepared, size, **options)
 
-    monkeypatch.setattr(orders, "answer", failing)
+    monkeypatch.setattr(run, "answer", failing)
     done = netsim(capsys, "run", "sweep.yaml", "-o", "out", "-q")
     assert (done.code, done.err) == (2, "no room\n2 of 8 rows failed, see results.csv\n")
     again = netsim(capsys, "run", "sweep.yaml", "-o", "out", "-q", "--resume")
     assert (again.code, again.err.splitlines()[0]) == (2, "2 rows that failed are tried again")
-    monkeypatch.setattr(orders, "answer", usual)
+    monkeypatch.setattr(run, "answer", usual)
     last = netsim(capsys, "run", "sweep.yaml", "-o", "out", "-q", "--resume")
     assert (last.code, last.err) == (0, "2 rows that failed are tried again\n")
     assert left() == whole

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.version import __version__
+from netsim.base.startup import __version__
 from tests.bench.victims import below
 from tests.cli.command import netsim
 

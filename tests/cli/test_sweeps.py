@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from netsim.runs import checked, load_source
+from netsim.cell.answer import checked, load_source
 from netsim.scenario.cells import expand, expand_all
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
 HEAD = """\

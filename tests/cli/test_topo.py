@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from netsim.presets import preset_names
-from netsim.topology.importers.node_link import read_node_link
-from netsim.topology.inline import InlineGraph
-from netsim.yamlio.source import read_source
+from netsim.base.files import preset_names
+from netsim.topology.config import InlineGraph
+from netsim.topology.foreign.formats import read_node_link
+from netsim.yamlio.read import read_source
 from netsim.yamlio.validate import validate
 from tests.cli.command import netsim
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netsim.nccl.effects import EFFECTS
+from netsim.nccl.environment import EFFECTS
 from tests.cli.command import netsim
 
 A100, H100, PCIE = "dgx-a100", "dgx-h100", "l40s-pcie-x8"

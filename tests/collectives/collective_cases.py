@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from netsim.collectives import ALGORITHMS, Collective, build
-from netsim.collectives.collective import HAS_IN_PLACE, ROOTED
-from netsim.schedule import Schedule
+from netsim.collectives.collective import HAS_IN_PLACE, ROOTED, Collective
+from netsim.collectives.table import ALGORITHMS, build
+from netsim.schedule.schedule import Schedule
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 64)
 TABLE = [(name, algorithm) for name, table in ALGORITHMS.items() for algorithm in table]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from netsim.schedule import ARRIVED, IN_ORDER, OP_NAMES, Pieces, Schedule
+from netsim.schedule.schedule import ARRIVED, IN_ORDER, OP_NAMES, Pieces, Schedule
 
 
 def with_piece(schedule: Schedule, row: int, **changes: int) -> Schedule:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from netsim.collectives import Collective
-from netsim.schedule import (
+from netsim.collectives.collective import Collective
+from netsim.schedule.schedule import (
     COMPUTE,
     IN,
     MARK,

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numeric_run import Numbers
 
-from netsim.collectives import ALGORITHMS, Collective, build, check_races, verify, volumes
-from netsim.collectives.collective import HAS_IN_PLACE
-from netsim.schedule import MARK, Schedule
+from netsim.collectives.collective import HAS_IN_PLACE, Collective, volumes
+from netsim.collectives.table import ALGORITHMS, build
+from netsim.collectives.verify import check_races, verify
+from netsim.schedule.schedule import MARK, Schedule
 
 PARAMETERS = [
     ("all_reduce", "ring", {"channels": 3}),

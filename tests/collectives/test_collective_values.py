@@ -5,15 +5,15 @@ import pickle
 import pytest
 from collective_cases import make
 
-from netsim.collectives import (
+from netsim.collectives.collective import (
     NAMES,
     Collective,
     CollectiveError,
     Expectation,
-    build,
     collective_of,
 )
-from netsim.schedule import IN, OUT, SCRATCH
+from netsim.collectives.table import build
+from netsim.schedule.schedule import IN, OUT, SCRATCH
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netsim.topology import NODE_KINDS
+from netsim.topology.graph import NODE_KINDS
 from tests.collectives.test_textbook_folding import ALGORITHMS, MIB, even, ready
 from tests.nccl.test_folding import compare
 

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netsim.lockstep import ends_of_all
-from netsim.prepared import Prepared, prepare
+from netsim.cell.answer import shown_of
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import bench_of, simulate_size
 from netsim.scenario.cells import expand
-from netsim.shown import shown_of
-from netsim.simulate import bench_of, simulate_size
-from netsim.textbook import Place, alikeness
-from netsim.topology import NODE_KINDS
-from netsim.yamlio.source import parse_source
+from netsim.timing.textbook import Place, alikeness, ends_of_all
+from netsim.topology.graph import NODE_KINDS
+from netsim.yamlio.read import parse_source
 from tests.nccl.test_folding import compare
 
 MIB = 1 << 20
@@ -25,9 +24,9 @@ LEAVES = "nodes: 15, gpus_per_node: 4, fabric: {kind: leaf-spine, nodes_per_leaf
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few ranks are asked whether they keep step, in few of their steps, and may end far apart."""
-    monkeypatch.setattr("netsim.textbook.MANY_STEPS", 0)
-    monkeypatch.setattr("netsim.textbook.EARLY", 1e9)
-    monkeypatch.setattr("netsim.collectives.exchange_groups.MOST_HOPS", 100)
+    monkeypatch.setattr("netsim.timing.textbook.MANY_STEPS", 0)
+    monkeypatch.setattr("netsim.timing.textbook.EARLY", 1e9)
+    monkeypatch.setattr("netsim.collectives.hierarchical_alltoall.MOST_HOPS", 100)
 
 
 def ready(cluster: str, size: int = MIB, more: str = "") -> Prepared:
@@ -195,7 +194,7 @@ def test_a_link_of_another_latency_changes_when_some_ranks_end(link: str) -> Non
 def test_the_rows_of_a_table_are_the_same(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in bundles."""
     for bundled in (1000, 3):
-        monkeypatch.setattr("netsim.collectives.exchange_groups.BUNDLED", bundled)
+        monkeypatch.setattr("netsim.collectives.hierarchical_alltoall.BUNDLED", bundled)
         size = even(ready(cluster))
         here, there = (simulate_size(ready(cluster, size, f), size)[0] for f in ("", "fold: off"))
         assert here.time_us == pytest.approx(there.time_us, rel=1e-12)
@@ -207,14 +206,14 @@ def test_the_rows_of_a_table_are_the_same(cluster: str, monkeypatch: pytest.Monk
 
 def test_short_messages_are_told_apart_by_latency(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ranks end far apart, one operation does not tell of many."""
-    monkeypatch.setattr("netsim.textbook.EARLY", 1e-3)
+    monkeypatch.setattr("netsim.timing.textbook.EARLY", 1e-3)
     one = ready(RAILS)
     assert spread_of(one, even(one, 1)) is None
     assert spread_of(one, even(one, 1 << 24)) is not None
 
 
 def test_what_is_shown_tells_latencies_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.shown.MOST_SHOWN", 10)
+    monkeypatch.setattr("netsim.cell.answer.MOST_SHOWN", 10)
     fold = shown_of(ready(RAILS), even(ready(RAILS))).schedule.fold
     assert fold is not None
     assert len(fold.leaders) > 1

@@ -7,8 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import with_end, with_other_lag, with_piece, without_dependency
 
-from netsim.collectives import Collective, RaceError, build, check_races, verify
-from netsim.schedule import (
+from netsim.collectives.collective import Collective
+from netsim.collectives.table import build
+from netsim.collectives.verify import RaceError, check_races, verify
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import (
     ARRIVED,
     COMPUTE,
     IN,
@@ -20,7 +23,6 @@ from netsim.schedule import (
     REDUCE_INPUT,
     SCRATCH,
     TRANSFER,
-    Builder,
     Lag,
     Schedule,
     Style,

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.prepared import Prepared, prepare
-from netsim.relay import laps
-from netsim.relayed import Relayed, relayed
-from netsim.results import Row
+from netsim.base.units import format_time
+from netsim.cell.answer import shown_of
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import bench_of, simulate_size
+from netsim.results.row import Row
 from netsim.scenario.cells import expand
-from netsim.shown import shown_of
-from netsim.simulate import bench_of, simulate_size
-from netsim.textbook import RELAYS
-from netsim.units import format_time
-from netsim.yamlio.source import parse_source
+from netsim.timing import max_plus
+from netsim.timing.max_plus import Relayed, relayed
+from netsim.timing.textbook import RELAYS
+from netsim.yamlio.read import parse_source
 
 MIB = 1 << 20
 FABRICS = {
@@ -39,10 +39,10 @@ FABRICS = {
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small rings are followed, and nothing is folded; operations in full are repeated as often."""
-    monkeypatch.setattr("netsim.back_to_back.FEW_ROWS", 10**9)
-    monkeypatch.setattr("netsim.back_to_back.MANY_ROWS", 10**9)
-    monkeypatch.setattr("netsim.textbook.LONG_ROWS", 0)
-    monkeypatch.setattr("netsim.textbook._stands", lambda *_: None)
+    monkeypatch.setattr("netsim.timing.bench.FEW_ROWS", 10**9)
+    monkeypatch.setattr("netsim.timing.bench.MANY_ROWS", 10**9)
+    monkeypatch.setattr("netsim.timing.textbook.LONG_ROWS", 0)
+    monkeypatch.setattr("netsim.timing.textbook._stands", lambda *_: None)
 
 
 def ready(
@@ -172,14 +172,14 @@ def test_laps_in_closed_form_are_those_one_by_one(
     begin = np.array([ends])
     took = random.choice(kinds, begin.shape)
     way = random.choice([0.0, 0.01, 0.7, 2.0], begin.shape)
-    long = np.stack([laps.in_closed_form(begin[0], took[0], way[0], steps)])
-    assert long == pytest.approx(laps.one_by_one(begin, took, way, steps), rel=1e-12, abs=1e-12)
+    long = np.stack([max_plus.in_closed_form(begin[0], took[0], way[0], steps)])
+    assert long == pytest.approx(max_plus.one_by_one(begin, took, way, steps), rel=1e-12, abs=1e-12)
 
 
 def test_what_is_shown_of_long_rings_says_how_long_they_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("netsim.shown.MOST_SHOWN", 10)
+    monkeypatch.setattr("netsim.cell.answer.MOST_SHOWN", 10)
     one = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72)
     shown = shown_of(one, 4 * 72 * 72)
     assert len(shown.schedule) == 4 * 72
@@ -193,6 +193,6 @@ def test_what_is_shown_of_long_rings_says_how_long_they_take(
 
 def test_the_engine_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were costs wrong, the first steps would not end as the engine says."""
-    monkeypatch.setattr("netsim.relay.replay.after", lambda ends, *_: ends)
+    monkeypatch.setattr("netsim.timing.max_plus.after", lambda ends, *_: ends)
     why = found_in(FABRICS["fat-tree"], "all_reduce", "ring")
     assert why == "its first steps end at other times than sums of their parts"

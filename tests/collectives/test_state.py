@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from collective_cases import TABLE, make
 
-from netsim.collectives import build, render_text, states
-from netsim.collectives.state import Chunk, Holding
+from netsim.collectives.state import Chunk, Holding, render_text, states
+from netsim.collectives.table import build
 
 RING_OF_FIVE = """\
 at the start  a   b   c   d   e

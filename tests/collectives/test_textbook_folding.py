@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cli.traces import write as write_traces
-from netsim.errors import ScenarioError
-from netsim.explained import explained
-from netsim.prepared import Prepared, prepare
+from netsim.base.errors import ScenarioError
+from netsim.cell.answer import explained, shown_of
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import bench_of, simulate_size
+from netsim.cli.traces import write_traces
 from netsim.scenario.cells import expand
-from netsim.shown import shown_of
-from netsim.simulate import bench_of, simulate_size
-from netsim.textbook import hurried
-from netsim.yamlio.source import parse_source
+from netsim.timing.textbook import hurried
+from netsim.yamlio.read import parse_source
 from tests.nccl.test_folding import compare
 
 MIB = 1 << 20
@@ -115,14 +114,14 @@ ODD = [
 def test_why_it_does_not_fit_is_said(
     broken: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netsim.budget.available_memory", lambda: 1000)
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
     with pytest.raises(ScenarioError, match="not folded: ") as raised:
         ready(f"machine: dgx-h100, nodes: 4, {broken}", "all_reduce", "ring", MIB)
     assert reason in str(raised.value)
 
 
 def test_ways_that_differ_from_host_to_host_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.budget.available_memory", lambda: 1000)
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
     with pytest.raises(ScenarioError, match="not folded: ways through the network differ"):
         ready("machine: dgx-h100, nodes: 9, fabric: {kind: fat-tree, k: 12}", "alltoall",
               "hierarchical", MIB)  # fmt: skip
@@ -144,7 +143,7 @@ SAMPLED = [
 def test_few_distances_stand_for_all_or_it_is_written_in_full(
     cluster: str, folds: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netsim.collectives.exchange_groups.MOST_HOPS", 100)
+    monkeypatch.setattr("netsim.collectives.hierarchical_alltoall.MOST_HOPS", 100)
     one = ready(cluster, "alltoall", "hierarchical", MIB)
     found = one.alikeness(one.collective(even(one)))
     assert found is not None
@@ -170,7 +169,7 @@ def test_bundles_of_blocks_take_the_time_of_single_ones(
     cluster: str, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where what crosses would wait for a bundle, blocks are sent one by one."""
-    monkeypatch.setattr("netsim.collectives.exchange_groups.BUNDLED", 3)
+    monkeypatch.setattr("netsim.collectives.hierarchical_alltoall.BUNDLED", 3)
     one = ready(cluster, "alltoall", "hierarchical", MIB)
     size = even(one)
     full = ready(cluster, "alltoall", "hierarchical", size, "off")
@@ -193,7 +192,7 @@ def test_what_is_too_large_to_show_is_shown_folded(
 ) -> None:
     one = ready(FABRICS["one switch"], "all_reduce", "hierarchical", 48 * MIB)
     assert not shown_of(one, 48 * MIB).notes
-    monkeypatch.setattr("netsim.shown.MOST_SHOWN", 10)
+    monkeypatch.setattr("netsim.cell.answer.MOST_SHOWN", 10)
     assert "stand for all 32" in shown_of(one, 48 * MIB).notes[0]
     assert "stand for all 32" in explained(one, 48 * MIB)["title"]
     files = write_traces([one.cell], tmp_path, "compiled")

@@ -17,8 +17,11 @@ from mutations import (
 )
 from numeric_run import Numbers
 
-from netsim.collectives import Collective, VerificationError, build, check_races, verify
-from netsim.schedule import (
+from netsim.collectives.collective import Collective
+from netsim.collectives.table import build
+from netsim.collectives.verify import VerificationError, check_races, verify
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import (
     ARRIVED,
     IN,
     MULTICAST,
@@ -27,7 +30,6 @@ from netsim.schedule import (
     SCRATCH,
     SWITCH_REDUCE,
     TRANSFER,
-    Builder,
     Schedule,
     Style,
     combine,

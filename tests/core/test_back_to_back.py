@@ -5,17 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim import back_to_back
-from netsim.back_to_back import BackToBack, busy_ranks
-from netsim.cli.expect_question import Given, asked
-from netsim.collectives import Collective, build
-from netsim.engines import ends_of_operations
-from netsim.program import Operations, operations, place
-from netsim.runs import checked_cells
-from netsim.schedule import Launch
-from netsim.simulate import bench_of, prepare
-from netsim.timing import Bench
-from netsim.topology import switch
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import prepare
+from netsim.cell.simulate import bench_of
+from netsim.cli.questions import Given, asked
+from netsim.collectives.collective import Collective
+from netsim.collectives.table import build
+from netsim.engines.engine import ends_of_operations
+from netsim.program.place import place
+from netsim.program.program import Operations, operations
+from netsim.schedule.repeat import Launch
+from netsim.timing import bench
+from netsim.timing.bench import BackToBack, Bench, busy_ranks
+from netsim.topology.routing import switch
 
 
 def in_a_row(bench: Bench, schedule, times: int = 12) -> np.ndarray:
@@ -40,7 +42,7 @@ def simulated(monkeypatch) -> list[int]:
 
     follow = BackToBack._next
     monkeypatch.setattr(BackToBack, "_next", after_another)
-    monkeypatch.setattr(back_to_back, "ends_of_operations", noted)
+    monkeypatch.setattr(bench, "ends_of_operations", noted)
     return runs
 
 
@@ -111,7 +113,7 @@ def test_operations_that_take_ever_longer_say_how_far_that_may_go() -> None:
     """As those of an all-to-all whose ranks fall out of step: by 7 us each, up to a point."""
     took = np.minimum(613e-6 + 7e-6 * np.arange(30), 720e-6)
     ends = np.cumsum(took)[:, None] + np.array([0.0, 1e-6])
-    few, many = (back_to_back.of_many(ends[:times]) for times in (8, 30))
+    few, many = (bench.of_many(ends[:times]) for times in (8, 30))
     assert many.seconds == pytest.approx(720e-6)
     assert few.approximation
     assert abs(few.seconds / many.seconds - 1) <= few.uncertainty <= 0.25
@@ -119,5 +121,5 @@ def test_operations_that_take_ever_longer_say_how_far_that_may_go() -> None:
 
 def test_operations_that_come_to_rest_say_only_how_they_differ() -> None:
     took = 600e-6 + 40e-6 * 0.5 ** np.arange(8)
-    found = back_to_back.of_many(np.cumsum(took)[:, None])
+    found = bench.of_many(np.cumsum(took)[:, None])
     assert found.uncertainty == pytest.approx(np.ptp(took[1:]) / took[1:].mean())

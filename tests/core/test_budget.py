@@ -2,11 +2,12 @@
 
 import pytest
 
-from netsim.budget import BYTES_A_PATH, BYTES_A_ROW, available_memory, estimated_size, misfit
-from netsim.collectives import build, collective_of
-from netsim.program import place
-from netsim.schedule import Schedule
-from netsim.topology import switch
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.program.place import place
+from netsim.schedule.schedule import Schedule
+from netsim.timing.fits import BYTES_A_PATH, BYTES_A_ROW, available_memory, estimated_size, misfit
+from netsim.topology.routing import switch
 
 
 @pytest.mark.parametrize(

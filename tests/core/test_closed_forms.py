@@ -5,10 +5,11 @@ from math import ceil, log2
 
 import pytest
 
-from netsim.collectives import Collective, build
-from netsim.engines import simulate
-from netsim.program import place
-from netsim.topology import switch
+from netsim.collectives.collective import Collective
+from netsim.collectives.table import build
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.topology.routing import switch
 
 ALPHA, BANDWIDTH = 1.7e-6, 12.5e9
 COUNT = 1_441_440  # divides by every n below

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from netsim.collectives import Collective, check_races, verify
-from netsim.engines import simulate
-from netsim.program import place
+from netsim.collectives.collective import Collective
+from netsim.collectives.verify import check_races, verify
+from netsim.engines.engine import simulate
+from netsim.program.place import place
 from netsim.scenario.cells import expand
-from netsim.topology import switch
 from netsim.topology.fabrics.config import BUILDERS
-from netsim.topology.transports import TRANSPORTS
-from netsim.yamlio.source import parse_source
+from netsim.topology.machine import TRANSPORTS
+from netsim.topology.routing import switch
+from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
 ROOT = Path(__file__).parents[2]

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from netsim.collectives import Collective, build
+from netsim.base.errors import StalledError
+from netsim.collectives.collective import Collective
+from netsim.collectives.table import build
 from netsim.engines.simpy import run
-from netsim.errors import StalledError
-from netsim.program import Program, Timeline, place
-from netsim.schedule import COMPUTE, Lag, combine
-from netsim.topology import switch
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
+from netsim.schedule.schedule import COMPUTE, Lag, combine
+from netsim.topology.routing import switch
 from tests.engines.random_programs import programs
 
 random_runs = settings(max_examples=150, suppress_health_check=list(HealthCheck))

@@ -6,17 +6,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from netsim import timing
-from netsim.cli.expect_question import Given, asked
-from netsim.collectives import Collective
-from netsim.errors import ScenarioError
-from netsim.looped import looped_build
-from netsim.nccl.schedules import Plan, Work, loops_of, shorter
-from netsim.runs import checked_cells
-from netsim.schedule import Launch
-from netsim.simulate import bench_of, prepare, simulate_size
-from netsim.timing import Bench, Timing
-from netsim.topology import switch
+from netsim.base.errors import ScenarioError
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import prepare
+from netsim.cell.simulate import bench_of, simulate_size
+from netsim.cli.questions import Given, asked
+from netsim.collectives.collective import Collective
+from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.smaller import loops_of, shorter
+from netsim.schedule.repeat import Launch
+from netsim.timing import bench as timing
+from netsim.timing.bench import Bench, Timing
+from netsim.timing.loops import looped_build
+from netsim.topology.routing import switch
 
 # Small buffers make many loops of little data.
 BUFFER = ("NCCL_BUFFSIZE=32768", "NCCL_MAX_NCHANNELS=2")
@@ -158,10 +160,10 @@ def test_chunks_grow_where_nothing_else_fits(monkeypatch) -> None:
     work = prepared.looped(size)
     bench = bench_of(prepared, size, "compiled")
     full = bench.time(work.schedule(work.loops))
-    monkeypatch.setattr("netsim.periodic.extrapolate", lambda *given: None)
+    monkeypatch.setattr("netsim.timing.steady.extrapolate", lambda *given: None)
     for name in ("BUDGET_ROWS", "MOST_ROWS"):
         monkeypatch.setattr(timing, name, int(work.rows(work.loops) * 0.6))
-    monkeypatch.setattr("netsim.looped.WORTH", 1)
+    monkeypatch.setattr("netsim.timing.loops.WORTH", 1)
     coarse = bench.time_looped(work)
     assert coarse.approximation == "chunks 2 times as large"
     assert len(coarse.program) < 0.6 * len(full.program)
@@ -169,7 +171,7 @@ def test_chunks_grow_where_nothing_else_fits(monkeypatch) -> None:
 
 
 def test_sends_that_are_too_many_to_fold_are_refused_before_they_are_planned(monkeypatch) -> None:
-    monkeypatch.setattr("netsim.budget.available_memory", lambda: 24 * 10**9)
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 24 * 10**9)
     message = (
         r"about 8\.6e\+09 rows would take 4295 GB of memory, but 24 GB are free .* about 4\d+ ranks"
     )

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.engines import simulate
-from netsim.periodic import AGREE, MARGIN, TOLERATED, BudgetError, Plan, estimate, extrapolate
-from netsim.program import place
-from netsim.schedule import ARRIVED, IN_ORDER, Builder, Schedule, Style
-from netsim.topology import switch
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import ARRIVED, IN_ORDER, Schedule, Style
+from netsim.timing.steady import AGREE, MARGIN, TOLERATED, BudgetError, Plan, estimate, extrapolate
+from netsim.topology.routing import switch
 
 
 def loops_of_chain(ranks: int, loops: int, sizes: tuple[float, ...]) -> Schedule:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.answers import answer, prepare_any
-from netsim.runs import checked_cells, load_source
+from netsim.cell.answer import answer, checked_cells, load_source, prepare_any
 from netsim.topology.load import load_machine
 
 ROOT = Path(__file__).parents[2]

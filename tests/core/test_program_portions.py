@@ -6,10 +6,10 @@ import itertools
 import numpy as np
 import pytest
 
-from netsim.arrays import different
-from netsim.program import refine
+from netsim.base.arrays import different
+from netsim.program import symmetry
 
-active = importlib.import_module("netsim.program.active")
+active = importlib.import_module("netsim.program.ways")
 WAYS, LINKS = 60, 12
 
 
@@ -57,7 +57,7 @@ def test_only_what_another_resource_stands_for_is_left_out(
         kept = found[table[1] == link]
         assert kept.all() or (not kept.any() and needless(table, link))
     for size in (1, 7):
-        monkeypatch.setattr(active, "_CHUNK", size)
+        monkeypatch.setattr(active, "_PATHS_AT_A_TIME", size)
         assert np.array_equal(active.active_entries(*table), found)
 
 
@@ -76,8 +76,8 @@ def test_different_values_are_in_order(values: list[int]) -> None:
 
 def test_numbers_are_mixed_alike_in_every_portion(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.arange(1000, dtype=np.uint64)
-    whole = refine.mixed(numbers)
-    monkeypatch.setattr(refine, "_BLOCK", 7)
-    assert np.array_equal(refine.mixed(numbers), whole)
+    whole = symmetry.mixed(numbers)
+    monkeypatch.setattr(symmetry, "_BLOCK", 7)
+    assert np.array_equal(symmetry.mixed(numbers), whole)
     assert len(np.unique(whole)) == len(numbers)
     assert int(whole[0]) == 0xE220A8397B1DCDAF  # the first number of SplitMix64 from 0

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netsim import recalled, simulate
-from netsim.errors import NetsimError
-from netsim.nccl.schedules import Plan
-from netsim.prepared import Prepared, prepare
-from netsim.results import Row, csv_text
+from netsim.base.errors import NetsimError
+from netsim.base.memo import digest, spelled
+from netsim.cell import simulate
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import bench_of, row_of_size, simulate_size
+from netsim.nccl.schedules.plan import Plan
+from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import expand_all
 from netsim.scenario.models import LaunchCosts, Nccl, Scenario, Workload
-from netsim.simulate import bench_of, row_of_size, simulate_size
-from netsim.spelled import digest, spelled
 from netsim.topology.config import ClusterConfig
-from netsim.yamlio.source import Source
+from netsim.yamlio.read import Source
 
 SIZE = 1 << 15
 HOSTS: dict[str, Any] = {
@@ -130,7 +130,7 @@ def keys(value: Any) -> list[str]:
 
 
 def test_no_cell_recalls_what_it_would_not_find_itself() -> None:
-    recalled.forget()
+    simulate.forget()
     cells = [ready(HOSTS), ready(SWITCH), *(changed(base, change) for base, change in CHANGED)]
     expected = [simulate_size(cell, SIZE)[0] for cell in cells]
     for _ in range(2):  # the second time all are recalled, if any may be
@@ -141,7 +141,7 @@ def test_no_cell_recalls_what_it_would_not_find_itself() -> None:
 @given(st.data())
 @settings(max_examples=20, deadline=None)
 def test_nor_with_two_changes_after_one_of_them(data: st.DataObject) -> None:
-    recalled.forget()
+    simulate.forget()
     mine = [(path, value) for base, path, value in CHANGES if base is HOSTS and "." in path]
     one, other = data.draw(st.sampled_from(mine)), data.draw(st.sampled_from(mine))
     for changes in ([], [one], [other], [one, other]):
@@ -173,13 +173,13 @@ def swept(monkeypatch: pytest.MonkeyPatch, *, forgetful: bool) -> tuple[str, int
         runs.append(size)
         return timings(prepared, bench, size)  # type: ignore[arg-type]
 
-    recalled.forget()
+    simulate.forget()
     with monkeypatch.context() as patch:
         patch.setattr(simulate, "_timings", counted)
         expansion, rows = expand_all(Source("test.yaml", {"name": "test", **SWEEP})), list[Row]()
         for cell in expansion.cells:
             if forgetful:
-                recalled.forget()
+                simulate.forget()
             prepared = prepare(cell)
             rows += [row_of_size(prepared, size) for size in (1 << 16, 1 << 22)]
     return csv_text(rows, expansion.sweep.names), len(runs)
@@ -196,9 +196,9 @@ def test_a_sweep_is_the_same_without_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_part_of_a_plan_tells_calls_apart() -> None:
-    assert set(recalled.STANDING) <= {f.name for f in fields(Plan)}
+    assert set(simulate.STANDING) <= {f.name for f in fields(Plan)}
     plan = Plan("Ring", "Simple", (0, 0), rings=[(0, 1)], memory={})
-    seen = [recalled._told_apart(plan)]
+    seen = [simulate._told_apart(plan)]
     other = {
         "algorithm": "Tree", "protocol": "LL", "node": (0, 1), "work": (1,), "rings": [(1, 0)],
         "trees": (1,), "heads": ((1,),), "chains": (((1,),),), "doors": ("a",), "transfers": 1,
@@ -208,23 +208,23 @@ def test_every_part_of_a_plan_tells_calls_apart() -> None:
     }  # fmt: skip
     assert set(other) == {f.name for f in fields(Plan)} - {"memory"}
     for name, value in other.items():
-        found = recalled._told_apart(replace(plan, **{name: value}))  # type: ignore[arg-type]
+        found = simulate._told_apart(replace(plan, **{name: value}))  # type: ignore[arg-type]
         assert found not in seen, name
         seen.append(found)
-    assert recalled._told_apart(replace(plan, rings=[(0, 1)])) == seen[0]
+    assert simulate._told_apart(replace(plan, rings=[(0, 1)])) == seen[0]
 
 
 def test_only_the_last_outcomes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recalled, "MOST", 2)
-    recalled.forget()
+    monkeypatch.setattr(simulate, "MOST", 2)
+    simulate.forget()
     made: list[bytes] = []
 
     def ask(call: bytes | None) -> None:
-        def simulated() -> recalled.Outcome:
+        def simulated() -> simulate.Outcome:
             made.append(call or b"")
-            return recalled.Outcome(1.0, None, "", "", 0.0, 1, "")
+            return simulate.Outcome(1.0, None, "", "", 0.0, 1, "")
 
-        recalled.recalled(call, simulated)
+        simulate.recalled(call, simulated)
 
     for call in (b"a", b"b", b"a", b"c", b"a", b"b", None, None):
         ask(call)
@@ -233,9 +233,9 @@ def test_only_the_last_outcomes_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_very_many_ranks_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = ready(HOSTS)
-    assert recalled.call_of(cell, bench_of(cell, SIZE), SIZE) is not None
-    monkeypatch.setattr(recalled, "MOST_RANKS", 7)
-    assert recalled.call_of(cell, bench_of(cell, SIZE), SIZE) is None
+    assert simulate.call_of(cell, bench_of(cell, SIZE), SIZE) is not None
+    monkeypatch.setattr(simulate, "MOST_RANKS", 7)
+    assert simulate.call_of(cell, bench_of(cell, SIZE), SIZE) is None
 
 
 VALUES = st.recursive(

@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.engines import simulate
-from netsim.program import Program, Timeline, place
-from netsim.recurring import Lane, Recurrence, recurrence
-from netsim.schedule import ARRIVED, IN_ORDER, Builder, Schedule, Style
-from netsim.topology import switch
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import ARRIVED, IN_ORDER, Schedule, Style
+from netsim.timing.steady import Lane, Recurrence, recurrence
+from netsim.topology.routing import switch
 
 RATE = 3.0
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from netsim.engines import simulate
-from netsim.errors import InputError
-from netsim.program import place
-from netsim.schedule import IN, MULTICAST, SCRATCH, SWITCH_REDUCE, Builder, Schedule, Style
+from netsim.base.errors import InputError
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import IN, MULTICAST, SCRATCH, SWITCH_REDUCE, Schedule, Style
 from tests.topology.topology_tools import topology
 
 FABRIC = "machine: dgx-h100\nnodes: 4\nfabric: {kind: leaf-spine, nodes_per_leaf: 2, sharp: true}"

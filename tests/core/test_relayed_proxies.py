@@ -2,9 +2,10 @@
 
 import pytest
 
-from netsim.engines import simulate
-from netsim.program import place
-from netsim.schedule import Builder, Style, Use
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import Style, Use
 from tests.topology.topology_tools import topology
 
 POST = 3e-6

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from netsim.collectives import Collective, build
-from netsim.engines import simulate
-from netsim.program import place
-from netsim.schedule import Launch, repeat
-from netsim.timing import time_operation
-from netsim.topology import switch
+from netsim.collectives.collective import Collective
+from netsim.collectives.table import build
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.schedule.repeat import Launch, repeat
+from netsim.timing.bench import time_operation
+from netsim.topology.routing import switch
 
 ALPHA, BANDWIDTH = 1e-6, 50e9
 

@@ -5,17 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.schedule import (
+from netsim.schedule.builder import Builder, compute_style
+from netsim.schedule.schedule import (
     ARRIVED,
     IN,
     IN_ORDER,
     MULTICAST,
-    Builder,
     Lag,
     Style,
     Use,
     combine,
-    compute_style,
     split_evenly,
 )
 

@@ -6,24 +6,24 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from netsim.engines import simulate
-from netsim.engines.fairness import Demand, fair_rates
-from netsim.engines.simpy import Simulation
-from netsim.errors import StalledError
-from netsim.program import PlacementError, place
-from netsim.schedule import (
+from netsim.base.errors import StalledError
+from netsim.engines.engine import simulate
+from netsim.engines.simpy import Demand, Simulation, fair_rates
+from netsim.program.place import place
+from netsim.program.ways import PlacementError
+from netsim.schedule.builder import Builder, compute_style
+from netsim.schedule.schedule import (
     ARRIVED,
     IN_ORDER,
     LOCAL_COPY,
     MULTICAST,
     SWITCH_REDUCE,
-    Builder,
     Lag,
     Style,
     Use,
-    compute_style,
 )
-from netsim.topology import StaticRouter, Topology, switch
+from netsim.topology.graph import Topology
+from netsim.topology.routing import StaticRouter, switch
 
 GB = 1e9
 

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from netsim.collectives import build, collective_of
-from netsim.program import Program, place
-from netsim.topology import Topology
-from netsim.topology.generators import switch
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.program.place import place
+from netsim.program.program import Program
+from netsim.topology.graph import Topology
+from netsim.topology.routing import switch
 
 KIB = 1024
 

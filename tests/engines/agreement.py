@@ -11,10 +11,10 @@ from math import inf
 
 import numpy as np
 
-from netsim.engines import compiled, simpy
-from netsim.errors import StalledError
-from netsim.program import Program, Timeline
-from netsim.program.beginnings import released
+from netsim.base.errors import StalledError
+from netsim.engines import simpy
+from netsim.engines.compiled import engine as compiled
+from netsim.program.program import Program, Timeline, released
 
 RELATIVE = 1e-9
 ROUNDING = 4e-16  # two bits of the last place

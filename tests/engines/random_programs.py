@@ -11,20 +11,22 @@ import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from netsim.program import Program, place
-from netsim.schedule import (
+from netsim.program.place import place
+from netsim.program.program import Program
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import (
     COMPUTE,
     LOCAL_COPY,
     MARK,
     MULTICAST,
     SWITCH_REDUCE,
     TRANSFER,
-    Builder,
     Lag,
     Style,
     Use,
 )
-from netsim.topology import StaticRouter, Topology
+from netsim.topology.graph import Topology
+from netsim.topology.routing import StaticRouter
 
 BANDWIDTHS = st.sampled_from([1.0, 1.0, 2.0, 3.0, 7.5, 10.0, inf])
 SECONDS = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.25, 1.0, 1 / 3])

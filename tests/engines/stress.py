@@ -15,8 +15,9 @@ from math import inf
 
 import numpy as np
 
-from netsim.program import LinkTable, Paths, Program
-from netsim.schedule import Builder, Lag, Style
+from netsim.program.program import LinkTable, Paths, Program
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import Lag, Style
 from tests.engines.agreement import MARGIN, RELATIVE, disagreement, own_spread
 
 

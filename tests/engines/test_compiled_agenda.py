@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.engines.compiled.agenda import empty_agenda, grown, next_due, put
+from netsim.engines.compiled.structures import empty_agenda, grown, next_due, put
 
 TIMES = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.5, inf])
 

@@ -5,12 +5,16 @@ from math import inf
 import numpy as np
 import pytest
 
-from netsim.collectives import build, collective_of
-from netsim.engines import compiled, simpy
-from netsim.errors import StalledError
-from netsim.program import LinkTable, Paths, Program, Timeline, place
-from netsim.schedule import ARRIVED, COMPUTE, LOCAL_COPY, Builder, Style
-from netsim.topology import switch
+from netsim.base.errors import StalledError
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.engines import simpy
+from netsim.engines.compiled import engine as compiled
+from netsim.program.place import place
+from netsim.program.program import LinkTable, Paths, Program, Timeline
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import ARRIVED, COMPUTE, LOCAL_COPY, Style
+from netsim.topology.routing import switch
 
 Ends = list[tuple[int, ...]]
 PLAIN = Style()
@@ -173,7 +177,7 @@ def test_equal_input_gives_equal_bytes() -> None:
 
 
 def test_progress_is_reported_while_machine_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.engines.compiled.attended.LOOK", 1e-4)
+    monkeypatch.setattr("netsim.engines.compiled.engine.LOOK", 1e-4)
     ring = place(build(collective_of("all_reduce", 512, 1 << 20), "ring"), switch(512, 1e9, 1e-6))
     seen: list[tuple[int, int, float]] = []
     makespan = compiled.run(ring, progress=lambda *now: seen.append(now)).makespan

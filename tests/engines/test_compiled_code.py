@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.engines.compiled import assembler, store
-from netsim.engines.compiled.jit import Entry, Inner
-from netsim.version import version_of
+from netsim.base.startup import version_of
+from netsim.engines.compiled import machine_code
+from netsim.engines.compiled.machine_code import Entry, Inner
 
 RUN = """
 import sys
@@ -61,36 +61,38 @@ def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
 def test_a_library_that_does_not_load_is_an_object_instead(fresh, monkeypatch, tmp_path) -> None:
     """As in a folder from which nothing may be run."""
     usable(monkeypatch, tmp_path)
-    monkeypatch.setattr(assembler, "library_of", lambda _: b"no library")
+    monkeypatch.setattr(machine_code, "library_of", lambda _: b"no library")
     assert Entry(len_of)(np.zeros(5)) == 5
     assert len(list(tmp_path.glob("*.code"))) == 1
-    monkeypatch.setattr(assembler, "assemble", None)  # what is kept will do
+    monkeypatch.setattr(machine_code, "assemble", None)  # what is kept will do
     assert Entry(len_of)(np.zeros(6)) == 6
 
 
 @pytest.mark.skipif(not LINKED, reason="there is no linker")
 def test_what_cannot_be_linked_is_no_library() -> None:
-    assert assembler.library_of(assembler.assemble(f"define i32 @{store.SYMBOL}() {{ ret i32 0 }}"))
-    assert assembler.link(b"no object") is None
+    assert machine_code.library_of(
+        machine_code.assemble(f"define i32 @{machine_code.SYMBOL}() {{ ret i32 0 }}")
+    )
+    assert machine_code.link(b"no object") is None
 
 
 def test_the_processor_is_told_from_the_first_one_alone(monkeypatch, tmp_path) -> None:
     one = "processor : 0\nvendor_id : Some\ncpu MHz : 1234.5\nflags : sse2 avx2\n"
     told = tmp_path / "cpuinfo"
     told.write_text(one + "\n" + one.replace("avx2", "sse3"))
-    monkeypatch.setattr(store, "_CPUINFO", str(told))
-    assert store._processor() == "vendor_id : Some flags : sse2 avx2"
+    monkeypatch.setattr(machine_code, "_CPUINFO", str(told))
+    assert machine_code._processor() == "vendor_id : Some flags : sse2 avx2"
     told.write_text("")
-    assert store._processor() == assembler.processor()
+    assert machine_code._processor() == machine_code.processor()
     told.unlink()
-    assert store._processor() == assembler.processor()
+    assert machine_code._processor() == machine_code.processor()
 
 
 @pytest.fixture
 def fresh():
-    store.cache_folder.cache_clear()
+    machine_code.cache_folder.cache_clear()
     yield
-    store.cache_folder.cache_clear()
+    machine_code.cache_folder.cache_clear()
 
 
 def len_of(array: np.ndarray) -> int:
@@ -98,13 +100,13 @@ def len_of(array: np.ndarray) -> int:
 
 
 def usable(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
-    monkeypatch.setattr(store, "_candidates", lambda: iter(folders))
+    monkeypatch.setattr(machine_code, "_candidates", lambda: iter(folders))
 
 
 def test_the_first_folder_that_can_be_written_is_taken(fresh, monkeypatch, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     usable(monkeypatch, tmp_path / "file" / "below", tmp_path / "good", tmp_path / "other")
-    assert store.cache_folder() == tmp_path / "good"
+    assert machine_code.cache_folder() == tmp_path / "good"
     assert (tmp_path / "good").stat().st_mode & 0o077 == 0
 
 
@@ -112,7 +114,7 @@ def test_a_folder_that_others_can_write_is_not_trusted(fresh, monkeypatch, tmp_p
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     usable(monkeypatch, tmp_path / "open")
-    assert store.cache_folder() is None
+    assert machine_code.cache_folder() is None
 
 
 def test_without_any_folder_code_is_compiled_and_not_kept(fresh, monkeypatch, tmp_path) -> None:
@@ -123,15 +125,15 @@ def test_without_any_folder_code_is_compiled_and_not_kept(fresh, monkeypatch, tm
 def test_the_package_the_user_and_the_temporary_folder_are_tried(monkeypatch) -> None:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
-    package, user, temporary = store._candidates()
-    assert package.parent == Path(store.__file__).parent
+    package, user, temporary = machine_code._candidates()
+    assert package.parent == Path(machine_code.__file__).parent
     assert str(user).startswith("/some/where") or sys.platform in ("win32", "darwin")
     assert temporary.name.startswith("netsim-")
 
 
 def test_code_that_calls_what_no_process_has_is_refused() -> None:
     with pytest.raises(AssertionError, match="must stand alone, but it calls"):
-        assembler.assemble("declare i32 @strange()\ndefine i32 @f() {\n ret i32 0\n}")
+        machine_code.assemble("declare i32 @strange()\ndefine i32 @f() {\n ret i32 0\n}")
 
 
 def test_a_function_of_compiled_code_is_also_one_of_python() -> None:
@@ -141,8 +143,9 @@ def test_a_function_of_compiled_code_is_also_one_of_python() -> None:
 def test_simulating_imports_nothing_that_takes_longer_than_simulating() -> None:
     """Searches, tables and pictures have libraries of their own; they are for who asks for them."""
     script = (
-        "import sys, netsim.program, netsim.engines.compiled, netsim.engines.simpy, netsim.timing"
+        "import sys, netsim.program.place, netsim.engines.compiled.engine, netsim.engines.simpy"
     )
+    script += ", netsim.timing.bench"
     script += "; print({'scipy', 'pandas', 'matplotlib', 'numba'} & sys.modules.keys())"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -166,7 +169,7 @@ print("numba" in sys.modules, simulate(program, "compiled").makespan, "numba" in
 def test_a_first_run_where_neither_package_nor_home_can_be_written(tmp_path: Path) -> None:
     """Permissions would not stop root, so a file lies where the package would keep its code."""
     shutil.copytree(
-        Path(store.__file__).parents[2],
+        Path(machine_code.__file__).parents[2],
         tmp_path / "netsim",
         ignore=shutil.ignore_patterns("__pycache__", "_data"),
     )

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from netsim.engines.compiled import engine, loop, seats
-from netsim.engines.compiled.state import NOBODY, Net, Rows
-from netsim.errors import StalledError
-from netsim.program import Program, place
-from netsim.schedule import Builder, Style
-from netsim.topology import switch
+from netsim.base.errors import StalledError
+from netsim.engines.compiled import engine, fair
+from netsim.engines.compiled.fair import settle
+from netsim.engines.compiled.structures import NOBODY, Net, Rows
+from netsim.program.place import place
+from netsim.program.program import Program
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import Style
+from netsim.topology.routing import switch
 from tests.engines.random_programs import programs
 
 NEAR = 1e-9
@@ -80,10 +83,10 @@ def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
     class Plain:
         @staticmethod
         def ready(*columns: tuple) -> object:
-            return lambda: loop.advance_rows.function(*map(readable, columns))
+            return lambda: engine.advance_rows.function(*map(readable, columns))
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "settle", settle)
+        patch.setattr(engine, "settle", settle)
         patch.setattr(engine, "attended", attended)
         patch.setattr(engine, "advance_rows", Plain)
         with suppress(StalledError):
@@ -91,7 +94,7 @@ def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
     return checked
 
 
-SETTLE = loop.settle
+SETTLE = settle
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -107,6 +110,6 @@ def test_rates_that_are_not_optimal_are_noticed(monkeypatch: pytest.MonkeyPatch)
     builder.rows(Style(), [0, 0, 1], [1, 2, 2], builder.work([1.0, 2.0, 3.0]))
     program = place(builder.finish(), switch(3, 1.0))
     assert checked_run(program, monkeypatch) >= 3
-    monkeypatch.setattr(seats, "sweep", lambda net: None)  # whoever rises then has no limit
+    monkeypatch.setattr(fair, "sweep", lambda net: None)  # whoever rises then has no limit
     with pytest.raises(AssertionError, match=r"carries|could have more"):
         checked_run(program, monkeypatch)

@@ -5,12 +5,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netsim.collectives import Collective, build
-from netsim.engines import compiled, ends_of_operations, simpy
-from netsim.errors import StalledError
-from netsim.program import Operations, Program, operations, place
-from netsim.schedule import Launch
-from netsim.topology import switch
+from netsim.base.errors import StalledError
+from netsim.collectives.collective import Collective
+from netsim.collectives.table import build
+from netsim.engines import simpy
+from netsim.engines.compiled import engine as compiled
+from netsim.engines.engine import ends_of_operations
+from netsim.program.place import place
+from netsim.program.program import Operations, Program, operations
+from netsim.schedule.repeat import Launch
+from netsim.topology.routing import switch
 from tests.engines.agreement import RELATIVE, apart
 from tests.engines.random_programs import SECONDS, programs
 

@@ -3,9 +3,10 @@
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
-from netsim.engines import compiled, simpy
-from netsim.errors import StalledError
-from netsim.program import Program, Timeline
+from netsim.base.errors import StalledError
+from netsim.engines import simpy
+from netsim.engines.compiled import engine as compiled
+from netsim.program.program import Program, Timeline
 from tests.engines.random_programs import programs
 
 RELATIVE = 1e-9

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.engines.compiled.queue import (
+from netsim.engines.compiled.structures import (
     Queue,
     empty_queue,
     level_of,

@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.engines import compiled, simpy
-from netsim.engines.compiled.groups import group_rows
-from netsim.program import Program, place
-from netsim.schedule import IN_ORDER, Builder, Schedule, Style, Use
-from netsim.topology import switch
+from netsim.engines import simpy
+from netsim.engines.compiled import engine as compiled
+from netsim.engines.compiled.grouping import group_rows
+from netsim.program.place import place
+from netsim.program.program import Program
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import IN_ORDER, Schedule, Style, Use
+from netsim.topology.routing import switch
 
 RATE = 4.0  # of a link: bytes a second
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from netsim.engines.compiled import engine
-from netsim.engines.compiled.agenda import grown
-from netsim.engines.compiled.groups import group_rows
-from netsim.engines.compiled.queue import longer
-from netsim.program import Operations
-from netsim.schedule import Builder, Style
+from netsim.engines.compiled.grouping import group_rows
+from netsim.engines.compiled.structures import grown, longer
+from netsim.program.program import Operations
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import Style
 from tests.engines.test_compiled_cases import program
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from netsim.program import Program
-from netsim.runs import checked_cells, load_source
+from netsim.cell.answer import checked_cells, load_source
+from netsim.cell.prepare import prepare
+from netsim.cell.simulate import simulate_size
+from netsim.program.program import Program
 from netsim.scenario.training import Training
-from netsim.simulate import prepare, simulate_size
 from tests.engines.agreement import assert_agreement, watched
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
@@ -25,7 +26,7 @@ def test_every_row_of_a_shipped_scenario(monkeypatch: pytest.MonkeyPatch, file: 
             assert_agreement(program)
         (compared if len(program) <= MOST else left_out).append(len(program))
 
-    monkeypatch.setattr("netsim.timing.simulator", watched(both))
+    monkeypatch.setattr("netsim.timing.bench.simulator", watched(both))
     for cell in checked_cells(load_source(file, SMALLER.get(file.stem, []))):
         if isinstance(cell.scenario.workload, Training):
             pytest.skip("a step has more rows than the plain engine takes in a test")

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from netsim.collectives import build, collective_of
-from netsim.engines import simulate
-from netsim.explain import explain, split_path
-from netsim.explain.explanation import as_values
-from netsim.explain.parameters import Case, parameters_of
-from netsim.explain.slack import slacks
-from netsim.program import Program, place
-from netsim.schedule import ARRIVED, Builder, Schedule, Style
-from netsim.topology.generators import switch
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.engines.engine import simulate
+from netsim.explain.explanation import as_values, explain
+from netsim.explain.path import slacks, split_path
+from netsim.explain.what_if import Case, parameters_of
+from netsim.program.place import place
+from netsim.program.program import Program
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import ARRIVED, Schedule, Style
+from netsim.topology.routing import switch
 from tests.engines.random_programs import programs
 
 RATE, LATENCY = 50e9, 1e-6  # of a link; a way through the switch has two

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from netsim.cli.explain_text import explain_lines
-from netsim.explained import explained
-from netsim.prepared import prepare
+from netsim.cell.answer import explained
+from netsim.cell.prepare import prepare
+from netsim.cli.explain import explain_lines
 from netsim.scenario.cells import expand
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 
 SCENES = {
     "ring": """

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 from netsim.measured.accuracy import compared, read_accuracy, run_index
-from netsim.measured.bands import band_of, error_of
-from netsim.measured.index import Entry, read_index
-from netsim.measured.mapping import dtype_of, mapped, nics_gbps
-from netsim.measured.points import Point, answer, prepared_at
-from netsim.plots.accuracy import MOST_CURVES
-from netsim.validated import Joined, joined, stored, validated
+from netsim.measured.compare import Point, answer, error_of, prepared_at
+from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, read_index
+from netsim.plots.results import MOST_CURVES
+from netsim.results.row import Joined, band_of, joined, stored, validated
 from tests.cli.command import netsim
 
 HEADER = (
@@ -319,7 +317,7 @@ def test_validated_is_of_the_nearest_class(monkeypatch: pytest.MonkeyPatch) -> N
         (inside, "all_reduce", "<=64KiB"): (0.123, 2),
         (between, "all_reduce", "<=64KiB"): (0.2, 1),
     }
-    monkeypatch.setattr("netsim.validated.stored", lambda: known)
+    monkeypatch.setattr("netsim.results.row.stored", lambda: known)
     assert validated(inside, "all_reduce", 8) == "12% (2 runs)"
     assert validated(inside, "alltoall", 8) == "not validated (all_reduce: 12%)"
     assert validated(between, "all_reduce", 8) == "20% (1 run)"

@@ -7,20 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.cli.expect_question import Given
-from netsim.cli.logs_question import Question, question_of
-from netsim.errors import InputError, NetsimError
-from netsim.measured.bands import ALL
-from netsim.measured.calibrate import calibrate
-from netsim.measured.comparison import compare, prepared_for
-from netsim.measured.fit import VAGUE, fit
+from netsim.base.errors import InputError, NetsimError
+from netsim.cli.questions import Given, Question, question_of
+from netsim.measured.calibrate import (
+    VAGUE,
+    Parameter,
+    Ratios,
+    Set,
+    calibrate,
+    changed,
+    fit,
+    parameters_of,
+)
+from netsim.measured.compare import ALL, compare, prepared_for
 from netsim.measured.logs import read_log
-from netsim.measured.parameters import Parameter, parameters_of
-from netsim.measured.ratios import Ratios, Set, changed
-from netsim.nccl.calibrated import calibrated, names_of
-from netsim.nccl.mechanism import mechanism_of
+from netsim.nccl.constants import calibrated, mechanism_of, names_of
 from netsim.topology.load import load_machine
-from netsim.topology.stamped import Figure, value_of, written
+from netsim.topology.machine import Figure, value_of, written
 from tests.cli.command import netsim
 
 PAIR = "rtx2080ti-x2"

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from netsim.measured.hypotheses import explanations
-from netsim.measured.log_run import Device, LogRun
-from netsim.measured.logs import read_log
-from netsim.measured.proposals import proposal_of
-from netsim.yamlio.source import parse_source
+from netsim.measured.index import proposal_of
+from netsim.measured.logs import Device, LogRun, read_log
+from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
 DATA = Path(__file__).parents[1] / "data" / "logs"

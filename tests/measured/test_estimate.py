@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.constants import TABLE
-from netsim.errors import InputError
+from netsim.base.constants import TABLE
+from netsim.base.errors import InputError
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import prepare
+from netsim.cell.simulate import simulate_one
 from netsim.measured.estimate import best_of, estimated, tried_values, with_figures
 from netsim.measured.index import read_index
-from netsim.prepared import prepare
-from netsim.runs import checked_cells
-from netsim.simulate import simulate_one
-from netsim.yamlio.source import Source
+from netsim.yamlio.read import Source
 
 ENTRIES = read_index(Path("scenarios/measured/index.yaml"))
 KIB = 1024

@@ -6,10 +6,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from netsim.measured.curve import Measured
 from netsim.measured.hypotheses import Explained, Tried, ranked, tried
-from netsim.measured.log_run import LogRun
-from netsim.yamlio.source import Source, parse_source
+from netsim.measured.logs import LogRun, Measured
+from netsim.yamlio.read import Source, parse_source
 
 NOISE = 0.05  # of a measured time, as a part
 SIZES = [2**12, 2**16, 2**19, 2**22, 2**25, 2**28]  # as many as are simulated

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from netsim.errors import InputError
-from netsim.measured.csv_table import read_csv
-from netsim.measured.logs import parse_log, read_log, true_ranks
+from netsim.base.errors import InputError
+from netsim.measured.logs import parse_log, read_csv, read_log, true_ranks
 
 DATA = Path(__file__).parents[1] / "data" / "logs"
 CSV = Path(__file__).parents[2] / "scenarios" / "measured" / "csv"

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.measured.csv_table import parse_csv
-from netsim.measured.logs import parse_log, read_log
+from netsim.measured.logs import parse_csv, parse_log, read_log
 from tests.cli.command import netsim
 
 QUESTION = ("expect", "dgx-a100", "alltoall", "--nodes", 2, "--sizes", "4K,1M")

@@ -5,13 +5,13 @@ from functools import lru_cache
 from nccl_oracles import DATA
 
 from netsim.nccl.communicator import Communicator
+from netsim.nccl.facts import NEWEST
 from netsim.nccl.node import NodeView, communicator, search_node
-from netsim.nccl.version import NEWEST
-from netsim.topology.nccl_xml import System, read_system
+from netsim.topology.foreign.nccl_xml import XmlSystem, read_system
 
 
 @lru_cache
-def system_of(config: str) -> System:
+def system_of(config: str) -> XmlSystem:
     return read_system(DATA / "topo" / f"{config}.xml")
 
 

@@ -1,12 +1,12 @@
 """Small plans for tests of NCCL's schedules, at real structure but tiny chunks."""
 
-from netsim.collectives import Collective
-from netsim.collectives.races import check_races
-from netsim.collectives.verifier import verify
-from netsim.nccl.mechanism import HOST_MEMORY, ByProtocol, LinkCost, Mechanism, NetworkCost
-from netsim.nccl.schedules import Plan, Work, schedule_of
-from netsim.nccl.trees import channel_tree, double_binary_tree
-from netsim.schedule import Schedule
+from netsim.collectives.collective import Collective
+from netsim.collectives.verify import check_races, verify
+from netsim.nccl.connect import channel_tree, double_binary_tree
+from netsim.nccl.constants import HOST_MEMORY, ByProtocol, LinkCost, Mechanism, NetworkCost
+from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.table import schedule_of
+from netsim.schedule.schedule import Schedule
 
 # Chunk of each protocol that makes many loops of few bytes.
 SMALL = {"LL": 96, "LL128": 480, "Simple": 1024}

@@ -2,9 +2,8 @@
 
 from math import ceil, gcd
 
-from netsim.nccl.p2p import p2p_work
-from netsim.nccl.p2p_rounds import BATCH, alternating_order, quadratic_order
-from netsim.nccl.schedules import Transfer
+from netsim.nccl.p2p import BATCH, alternating_order, p2p_work, quadratic_order
+from netsim.nccl.schedules.plan import Transfer
 
 
 def plain_transfers(c, nodes, channels, chunk, facts, settings):

@@ -3,9 +3,9 @@
 from collections import Counter
 from itertools import pairwise
 
-from netsim.expect.inside import link_kinds
-from netsim.nccl.channels import BALANCED_TREE, SPLIT_TREE
-from netsim.nccl.trees import double_binary_tree
+from netsim.nccl.communicator import BALANCED_TREE, SPLIT_TREE
+from netsim.nccl.connect import double_binary_tree
+from netsim.nccl.job import link_kinds
 
 
 def plain_rings(nodes, n_channels):

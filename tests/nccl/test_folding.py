@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from netsim.cli.expect_question import Given, asked
-from netsim.engines import simulate
-from netsim.errors import ScenarioError
-from netsim.metrics import link_use
-from netsim.prepared import Prepared, prepare
-from netsim.program import Program, Timeline, place
+from netsim.base.errors import ScenarioError
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import simulate_size
+from netsim.cli.questions import Given, asked
+from netsim.engines.engine import simulate
+from netsim.metrics.links import link_use
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import expand
-from netsim.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule
-from netsim.simulate import simulate_size
+from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule
 
 NANOSECOND = 1e-9
 
@@ -147,11 +148,11 @@ def test_a_single_process_starts_its_gpus_in_turn() -> None:
 
 
 def test_rings_that_fold_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.budget.available_memory", lambda: 4_000_000)
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 4_000_000)
     assert prepared("dgx-h100", "all_reduce", 8, "Ring").jobs
     with pytest.raises(ScenarioError, match="not folded: fold is off"):
         prepared("dgx-h100", "all_reduce", 8, "Ring", "fold=off")
-    monkeypatch.setattr("netsim.budget.available_memory", lambda: 400_000)
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 400_000)
     fault = "cluster.faults=[{link: node1.nic3-leaf3, bandwidth: 50%}]"
     with pytest.raises(ScenarioError, match=r"not folded: link node1.nic3->leaf3 has 24.55 GB/s"):
         prepared("dgx-h100", "all_reduce", 16, "Ring", fault)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from netsim import timing
-from netsim.cli.expect_question import Given, asked
-from netsim.prepared import Prepared
-from netsim.recurring import lanes_of, recurrence
-from netsim.runs import checked_cells
-from netsim.simulate import bench_of, prepare
-from netsim.timing import Timing
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import bench_of
+from netsim.cli.questions import Given, asked
+from netsim.timing import bench as timing
+from netsim.timing.bench import Timing
+from netsim.timing.steady import lanes_of, recurrence
 
 SMALL = ("NCCL_BUFFSIZE=65536", "NCCL_MAX_NCHANNELS=2", "NCCL_NVLSTREE_MAX_CHUNKSIZE=16384")
 CASES = [
@@ -109,7 +109,7 @@ def test_what_keeps_a_link_busy_goes_on_at_its_pace(monkeypatch, case) -> None:
     object.__setattr__(bench, "single", True)
     full = bench.time(work.schedule(work.loops))
     monkeypatch.setattr(timing, "BUDGET_ROWS", 100)
-    monkeypatch.setattr("netsim.timing.recurrence", lambda *run: None)
+    monkeypatch.setattr("netsim.timing.bench.recurrence", lambda *run: None)
     short = bench.time_looped(work)
     assert short.approximation.endswith("at the pace of the busiest link")
     assert_within(short, full)

@@ -2,18 +2,17 @@
 
 import pytest
 
-from netsim.cli.expect_question import Given, asked
-from netsim.constants import value
-from netsim.engines import simulate
-from netsim.errors import InputError
+from netsim.base.constants import value
+from netsim.base.errors import InputError
+from netsim.cell.prepare import prepare
+from netsim.cli.questions import Given, asked
+from netsim.engines.engine import simulate
+from netsim.nccl.constants import CXI, VERBS, cxi, mechanism_of, plugin_of
 from netsim.nccl.environment import settings_from
-from netsim.nccl.mechanism import mechanism_of
-from netsim.nccl.messages import CXI, VERBS, cxi, plugin_of
-from netsim.nccl.schedules.hops import RowKind
-from netsim.prepared import prepare
-from netsim.program import place
+from netsim.nccl.schedules.primitives import RowKind
+from netsim.program.place import place
 from netsim.scenario.cells import expand
-from netsim.schedule import Style
+from netsim.schedule.schedule import Style
 
 MICRO = 1e-6
 SOFTWARE = {"FI_CXI_RX_MATCH_MODE": "software"}

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 from nccl_nodes import searched_communicator
 
-from netsim.errors import InputError
-from netsim.nccl.names import function_of
+from netsim.base.errors import InputError
+from netsim.nccl.facts import Version, function_of
 from netsim.nccl.tuning import Call, choose, cost_entry, time_us, timed_costs
-from netsim.nccl.version import Version
 
 MIB = 2**20
 

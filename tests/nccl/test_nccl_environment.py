@@ -6,16 +6,22 @@ from functools import lru_cache
 import pytest
 from nccl_nodes import node_of, system_of
 
-from netsim.errors import InputError
-from netsim.nccl.effects import EFFECTS, WITHOUT_EFFECT
-from netsim.nccl.environment import READERS, known_and_unknown, settings_from, without_effect
-from netsim.nccl.names import FUNCTIONS
-from netsim.nccl.nic_names import nic_names
+from netsim.base.errors import InputError
+from netsim.nccl.environment import (
+    EFFECTS,
+    KNOWN_VARIABLES,
+    NO_SETTINGS,
+    READERS,
+    WITHOUT_EFFECT,
+    Settings,
+    known_and_unknown,
+    nic_names,
+    settings_from,
+    without_effect,
+)
+from netsim.nccl.facts import FUNCTIONS, NEWEST, Version
 from netsim.nccl.node import communicator, search_node
-from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.tuning import Call, choose, cost_entry, timed_costs
-from netsim.nccl.variables import KNOWN_VARIABLES
-from netsim.nccl.version import NEWEST, Version
 from tests.environment_table import PAGE, page
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

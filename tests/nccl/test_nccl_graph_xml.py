@@ -6,8 +6,8 @@ import pytest
 from nccl_nodes import node_of, system_of
 from nccl_oracles import DATA
 
-from netsim.errors import ScenarioError
-from netsim.nccl.channels import ChannelGraph
+from netsim.base.errors import ScenarioError
+from netsim.nccl.communicator import ChannelGraph
 from netsim.nccl.facts import facts_of
 from netsim.nccl.graph_xml import GraphFile, graphs_of, write_graphs
 from netsim.nccl.node import search_node

@@ -3,9 +3,15 @@
 import pytest
 from nccl_nodes import node_of, searched_communicator
 
-from netsim.nccl.executed import contiguous_nodes, layout, mixed_layout, worst_graph
+from netsim.nccl.connect import (
+    channel_tree,
+    contiguous_nodes,
+    double_binary_tree,
+    layout,
+    mixed_layout,
+    worst_graph,
+)
 from netsim.nccl.facts import facts_of
-from netsim.nccl.trees import channel_tree, double_binary_tree
 
 
 def orders(config: str, kind: str, *, networked: bool) -> list[str]:

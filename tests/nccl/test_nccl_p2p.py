@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 from nccl_nodes import node_of, searched_communicator
 
-from netsim.nccl.facts import facts_of
-from netsim.nccl.p2p import P2pChannels, p2p_channels, p2p_chunk, p2p_work
-from netsim.nccl.p2p_rounds import alternating_order, first_channels, quadratic_order, rounds_of
-from netsim.nccl.settings import Settings
-from netsim.nccl.version import Version
+from netsim.nccl.environment import Settings
+from netsim.nccl.facts import Version, facts_of
+from netsim.nccl.p2p import (
+    P2pChannels,
+    alternating_order,
+    first_channels,
+    p2p_channels,
+    p2p_chunk,
+    p2p_work,
+    quadratic_order,
+    rounds_of,
+)
 
 NEW, MIDDLE, OLD = facts_of(), facts_of(Version(2, 25)), facts_of(Version(2, 19))
 KIB, MIB = 2**10, 2**20

@@ -2,10 +2,9 @@
 
 import pytest
 
-from netsim.expect.settings import Wishes
-from netsim.nccl.environment import settings_from
-from netsim.nccl.plugins import PLUGINS, plugin_variables
-from netsim.topology.transports import TRANSPORTS
+from netsim.nccl.environment import PLUGINS, plugin_variables, settings_from
+from netsim.nccl.job import Wishes
+from netsim.topology.machine import TRANSPORTS
 from tests.cli.command import netsim
 
 

@@ -3,9 +3,9 @@
 import pytest
 from nccl_nodes import node_of, system_of
 
+from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.paths import path_table, ports_of, reaches_directly
-from netsim.nccl.settings import NO_SETTINGS, Settings
 from netsim.nccl.system import system_graph
 
 

@@ -6,22 +6,31 @@ from dataclasses import replace
 import pytest
 from nccl_nodes import node_of, system_of
 
-from netsim.errors import InputError
-from netsim.nccl import search as search_module
-from netsim.nccl.arena import Arena
-from netsim.nccl.bounds import most_channels
-from netsim.nccl.channels import BALANCED_TREE, NVLS, RING
+from netsim.base.errors import InputError
+from netsim.nccl import search
+from netsim.nccl.communicator import BALANCED_TREE, NVLS, RING
+from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.paths import path_table
-from netsim.nccl.search import Request, search
-from netsim.nccl.settings import NO_SETTINGS, Settings
+from netsim.nccl.search import Arena, Request, most_channels
+from netsim.nccl.search import search as search_channels
 from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import cost_entry
-from netsim.topology.nccl_xml import C2c, Cpu, Gpu, Net, Nic, NvLink, Pci, PciLink, System
+from netsim.topology.foreign.nccl_xml import (
+    XmlC2c,
+    XmlCpu,
+    XmlGpu,
+    XmlNet,
+    XmlNic,
+    XmlNvLink,
+    XmlPci,
+    XmlPciLink,
+    XmlSystem,
+)
 
 
-def arena_of(system: System, *, networked: bool, settings: Settings = NO_SETTINGS) -> Arena:
+def arena_of(system: XmlSystem, *, networked: bool, settings: Settings = NO_SETTINGS) -> Arena:
     graph = system_graph(system, facts_of(), networked=networked)
     return Arena(path_table(graph, settings), settings)
 
@@ -30,10 +39,8 @@ def arena_of(system: System, *, networked: bool, settings: Settings = NO_SETTING
 @pytest.mark.parametrize("networked", [False, True], ids=["alone", "networked"])
 def test_shortcuts_change_nothing(config, networked, monkeypatch):
     fast = node_of(config, networked=networked)
-    monkeypatch.setattr(search_module, "hopeless", lambda arena, attempt, found: False)
-    monkeypatch.setattr(
-        search_module, "likeness", lambda arena, kinds, attempt: (attempt, (id(attempt),))
-    )
+    monkeypatch.setattr(search, "hopeless", lambda arena, attempt, found: False)
+    monkeypatch.setattr(search, "likeness", lambda arena, kinds, attempt: (attempt, (id(attempt),)))
     slow = search_node(system_of(config), networked=networked)
     assert (slow.ring, slow.tree, slow.nvls) == (fast.ring, fast.tree, fast.nvls)
 
@@ -43,10 +50,10 @@ def test_what_is_found_is_within_the_bounds_and_the_capacities(config):
     node = node_of(config, networked=True)
     arena = arena_of(system_of(config), networked=True)
     before = list(arena.left)
-    ring = search(arena, Request(RING, 1, 32))
+    ring = search_channels(arena, Request(RING, 1, 32))
     assert arena.left == before
     assert ring == node.ring
-    ladder = search_module._Ladder(arena, Request(RING, 1, 32), NO_SETTINGS)
+    ladder = search._Ladder(arena, Request(RING, 1, 32), NO_SETTINGS)
     attempt = replace(ladder.start, bw_intra=ring.bw_intra, bw_inter=ring.bw_inter, type_intra=9)
     assert ring.n_channels <= most_channels(arena, attempt)
 
@@ -56,7 +63,7 @@ def test_searches_are_fast():
         arena = arena_of(system_of(config), networked=True)
         for request in (Request(RING, 1, 32), Request(BALANCED_TREE, 8, 8), Request(NVLS, 1, 64)):
             start = time.perf_counter()
-            search(arena, request)
+            search_channels(arena, request)
             assert time.perf_counter() - start < 2.0
 
 
@@ -77,31 +84,33 @@ def test_ranks_of_the_file_number_the_channels():
         replace(one, gpu=replace(one.gpu, rank=9)),
         replace(two, gpu=replace(two.gpu, rank=4)),
     )
-    node = search_node(System((replace(cpu, pcis=swapped),)), networked=False)
+    node = search_node(XmlSystem((replace(cpu, pcis=swapped),)), networked=False)
     assert node.table.graph.local_ranks == (1, 0)
     assert node.ring.channels[0].gpus == (1, 0)
 
 
-def gpu_pci(dev: int, sm: int = 100, **more) -> Pci:
-    gpu = Gpu(dev, sm, dev, True, **more)
-    return Pci(f"0000:{0x80 + dev:02x}:00.0", "0x030200", link_speed="32 GT/s", gpu=gpu)
+def gpu_pci(dev: int, sm: int = 100, **more) -> XmlPci:
+    gpu = XmlGpu(dev, sm, dev, True, **more)
+    return XmlPci(f"0000:{0x80 + dev:02x}:00.0", "0x030200", link_speed="32 GT/s", gpu=gpu)
 
 
-def nic_pci(dev: int, guid: str = "0x1", port: int = 1) -> Pci:
-    net = Net(f"mlx5_{dev}", dev, 400000, port=port, guid=guid, gdr=True, coll=True)
-    return Pci(f"0000:{0x40 + dev:02x}:00.0", "0x020700", link_speed="32 GT/s", nics=(Nic((net,)),))
+def nic_pci(dev: int, guid: str = "0x1", port: int = 1) -> XmlPci:
+    net = XmlNet(f"mlx5_{dev}", dev, 400000, port=port, guid=guid, gdr=True, coll=True)
+    return XmlPci(
+        f"0000:{0x40 + dev:02x}:00.0", "0x020700", link_speed="32 GT/s", nics=(XmlNic((net,)),)
+    )
 
 
-SWITCH = (NvLink("fffffff:ffff:ff", 18, "0x068000"),)
+SWITCH = (XmlNvLink("fffffff:ffff:ff", 18, "0x068000"),)
 
 
-def superchips(hosts: int) -> System:
+def superchips(hosts: int) -> XmlSystem:
     cpus = []
     for host in range(hosts):
-        chip = (C2c(44000, 10),)
+        chip = (XmlC2c(44000, 10),)
         pcis = [gpu_pci(2 * host + dev, nvlinks=SWITCH, c2c=chip) for dev in range(2)]
-        cpus.append(Cpu(0, hex(host), arch="arm64", pcis=(*pcis, nic_pci(host, hex(host + 1)))))
-    return System(tuple(cpus))
+        cpus.append(XmlCpu(0, hex(host), arch="arm64", pcis=(*pcis, nic_pci(host, hex(host + 1)))))
+    return XmlSystem(tuple(cpus))
 
 
 def test_one_node_of_several_hosts_with_chip_links():
@@ -124,13 +133,13 @@ def test_a_rack_is_searched_quickly():
 
 def test_links_beside_the_pci_tree():
     bridges = [
-        Pci(
+        XmlPci(
             f"0000:{number:02x}:00.0",
             "0x060400",
             link_speed="16 GT/s",
             link_width=16,
             pcis=(gpu_pci(number, 80),),
-            pci_links=(PciLink(f"0000:{1 - number:02x}:00.0"),),
+            pci_links=(XmlPciLink(f"0000:{1 - number:02x}:00.0"),),
         )
         for number in range(2)
     ]
@@ -138,7 +147,7 @@ def test_links_beside_the_pci_tree():
     types = [
         node.table.type_of(*node.table.gpus)
         for node in (
-            search_node(System((Cpu(0, pcis=tuple(pcis)),)), networked=False)
+            search_node(XmlSystem((XmlCpu(0, pcis=tuple(pcis)),)), networked=False)
             for pcis in (bridges, alone)
         )
     ]
@@ -148,8 +157,10 @@ def test_links_beside_the_pci_tree():
 def test_ports_of_one_card_share_its_budget():
     card = nic_pci(0)
     second = replace(card.nics[0].nets[0], dev=1, name="mlx5_1")
-    both = replace(card, nics=(Nic((card.nics[0].nets[0], second)),))
-    system = System((Cpu(0, pcis=(gpu_pci(0, nvlinks=SWITCH), gpu_pci(1, nvlinks=SWITCH), both)),))
+    both = replace(card, nics=(XmlNic((card.nics[0].nets[0], second)),))
+    system = XmlSystem(
+        (XmlCpu(0, pcis=(gpu_pci(0, nvlinks=SWITCH), gpu_pci(1, nvlinks=SWITCH), both)),)
+    )
     arena = arena_of(system, networked=True)
     assert arena.ports == [(0, 1), (0, 1)]
     assert arena.rails[0] == arena.rails[1]
@@ -161,7 +172,7 @@ def test_collnet_graphs_where_the_network_reduces():
     plain = search_node(system_of("h100_8nic"), networked=True, settings=wanted)
     assert plain.collnet_chain.n_channels == plain.collnet_direct.n_channels == 0
     able = tuple(replace(cpu, pcis=tuple(map(with_collectives, cpu.pcis))) for cpu in cpus)
-    node = search_node(System(able), networked=True, settings=wanted)
+    node = search_node(XmlSystem(able), networked=True, settings=wanted)
     assert node.collnet_chain.n_channels == node.ring.n_channels
     assert node.collnet_direct.n_channels == 8
     comm = communicator(node, 4, settings=wanted, network_collectives=True)
@@ -172,13 +183,13 @@ def test_collnet_graphs_where_the_network_reduces():
     assert cost_entry(comm, "AllGather", "NVLS", "Simple").disabled == ""
 
 
-def with_collectives(pci: Pci) -> Pci:
-    nics = tuple(Nic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
+def with_collectives(pci: XmlPci) -> XmlPci:
+    nics = tuple(XmlNic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
     return replace(pci, nics=nics, pcis=tuple(map(with_collectives, pci.pcis)))
 
 
 def test_what_cannot_be_connected_falls_back_to_the_plain_order():
-    lonely = [Cpu(0, hex(host), arch="arm64", pcis=(gpu_pci(host),)) for host in range(2)]
-    node = search_node(System(tuple(lonely)), networked=False)
+    lonely = [XmlCpu(0, hex(host), arch="arm64", pcis=(gpu_pci(host),)) for host in range(2)]
+    node = search_node(XmlSystem(tuple(lonely)), networked=False)
     assert (node.ring.n_channels, node.ring.bw_intra, node.ring.type_intra) == (1, 0.1, "SYS")
     assert node.ring.channels[0].gpus == (0, 1)

@@ -7,19 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nccl_nodes import searched_communicator
 
-from netsim.nccl.chunks import chunk_bytes, slices_of, slot_bytes, steps_of
-from netsim.nccl.settings import NO_SETTINGS
+from netsim.nccl.environment import NO_SETTINGS
+from netsim.nccl.facts import Version
 from netsim.nccl.split import (
     Loops,
     Share,
+    chunk_bytes,
     loops_of_part,
     shared_loops,
     shared_parts,
+    slices_of,
+    slot_bytes,
     split_evenly,
     split_over_channels,
+    steps_of,
 )
-from netsim.nccl.threads import launch
-from netsim.nccl.version import Version
+from netsim.nccl.tuning import launch
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

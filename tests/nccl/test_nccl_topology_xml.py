@@ -1,17 +1,17 @@
 import pytest
 from nccl_oracles import DATA
 
-from netsim.errors import ScenarioError
-from netsim.topology.nccl_xml import (
-    C2c,
-    Cpu,
-    Gpu,
-    Net,
-    Nic,
-    NvLink,
-    Pci,
-    PciLink,
-    System,
+from netsim.base.errors import ScenarioError
+from netsim.topology.foreign.nccl_xml import (
+    XmlC2c,
+    XmlCpu,
+    XmlGpu,
+    XmlNet,
+    XmlNic,
+    XmlNvLink,
+    XmlPci,
+    XmlPciLink,
+    XmlSystem,
     parse_system,
     read_system,
     write_system,
@@ -27,19 +27,21 @@ def test_what_is_written_reads_back_equal(path):
 
 
 def test_every_attribute_survives_a_round_trip():
-    net = Net("mlx5_0", 3, 400000, 1.5, 1, "0x1f", 131072, True, True, False, 1, 0, 2, 1)
-    links = (NvLink("0000:08:00.0", 18, "0x030200"), NvLink("fffffff:ffff:ff", 1, "0x068000"))
-    gpu = Gpu(1, 90, 4, True, 2, links, (C2c(45000, 10),))
-    device = Pci("0000:07:00.0", "0x030200", "0x10de", gpu=gpu, link_speed="32 GT/s", link_width=16)
-    bridge = Pci(
+    net = XmlNet("mlx5_0", 3, 400000, 1.5, 1, "0x1f", 131072, True, True, False, 1, 0, 2, 1)
+    links = (XmlNvLink("0000:08:00.0", 18, "0x030200"), XmlNvLink("fffffff:ffff:ff", 1, "0x068000"))
+    gpu = XmlGpu(1, 90, 4, True, 2, links, (XmlC2c(45000, 10),))
+    device = XmlPci(
+        "0000:07:00.0", "0x030200", "0x10de", gpu=gpu, link_speed="32 GT/s", link_width=16
+    )
+    bridge = XmlPci(
         "0000:01:00.0", "0x060400", "0x1", "0x2", "0x3", "0x4",
-        pcis=(device,), nics=(Nic((net,)),), pci_links=(PciLink("0000:02:00.0"),),
+        pcis=(device,), nics=(XmlNic((net,)),), pci_links=(XmlPciLink("0000:02:00.0"),),
     )  # fmt: skip
     cpus = (
-        Cpu(0, "0xa1", "ff,00", "arm64", "", 1, 2, (bridge,)),
-        Cpu(1, nics=(Nic((Net("eth0", 4),)),)),
+        XmlCpu(0, "0xa1", "ff,00", "arm64", "", 1, 2, (bridge,)),
+        XmlCpu(1, nics=(XmlNic((XmlNet("eth0", 4),)),)),
     )
-    system = System(cpus, 'a "name" & <more>')
+    system = XmlSystem(cpus, 'a "name" & <more>')
     assert parse_system(write_system(system)) == system
     assert [net.name for net in system.nets()] == ["mlx5_0", "eth0"]
 

@@ -6,12 +6,9 @@ from dataclasses import replace
 import pytest
 from nccl_nodes import searched_communicator
 
-from netsim.errors import ScenarioError
-from netsim.nccl.communicator import Communicator
-from netsim.nccl.threads import launch
-from netsim.nccl.tuner_csv import parse_tuner, tuner_text
-from netsim.nccl.tuner_rule import TunerRule
-from netsim.nccl.tuning import Call, choose
+from netsim.base.errors import ScenarioError
+from netsim.nccl.communicator import Communicator, TunerRule
+from netsim.nccl.tuning import Call, choose, launch, parse_tuner, tuner_text
 
 TABLE = """
 # collective,min,max,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered

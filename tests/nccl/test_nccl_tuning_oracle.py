@@ -4,8 +4,7 @@ import pytest
 from nccl_oracles import NODES, SYSTEMS, rows, rows_of
 from nccl_tuning_checks import assert_choices, assert_costs
 
-from netsim.nccl.channels import ChannelGraph
-from netsim.nccl.communicator import Communicator
+from netsim.nccl.communicator import ChannelGraph, Communicator
 
 
 def graph_of(row: dict[str, str]) -> ChannelGraph:

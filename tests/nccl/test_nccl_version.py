@@ -1,9 +1,7 @@
 import pytest
 
-from netsim.errors import InputError
-from netsim.nccl.changes import CHANGES
-from netsim.nccl.facts import facts_of
-from netsim.nccl.version import Version, nearest_version, parse_version
+from netsim.base.errors import InputError
+from netsim.nccl.facts import CHANGES, Version, facts_of, nearest_version, parse_version
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,12 @@ import pytest
 from nccl_nodes import searched_communicator, system_of
 from nccl_oracles import SYSTEMS
 
-from netsim.nccl.bandwidth import algorithm_bandwidth
-from netsim.nccl.facts import facts_of
-from netsim.nccl.latency import latency_us
-from netsim.nccl.names import FUNCTIONS
+from netsim.nccl.environment import NO_SETTINGS
+from netsim.nccl.facts import FUNCTIONS, Version, facts_of
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.paths import p2p_level
-from netsim.nccl.rules import refusal
-from netsim.nccl.settings import NO_SETTINGS
 from netsim.nccl.system import system_graph
-from netsim.nccl.threads import launch
-from netsim.nccl.tuning import Call, choose
-from netsim.nccl.version import Version
+from netsim.nccl.tuning import Call, algorithm_bandwidth, choose, latency_us, launch, refusal
 
 VERSIONS = [Version(2, minor) for minor in range(10, 31)]
 

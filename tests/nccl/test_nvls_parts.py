@@ -2,11 +2,11 @@
 
 import pytest
 
-from netsim.nccl.mechanism import MECHANISMS
-from netsim.nccl.names import Protocol
-from netsim.nccl.schedules.hops import Channel, Parts
+from netsim.nccl.constants import MECHANISMS
+from netsim.nccl.facts import Protocol
 from netsim.nccl.schedules.plan import Plan
-from netsim.schedule import IN, SCRATCH
+from netsim.nccl.schedules.primitives import Parts, PlannedChannel
+from netsim.schedule.schedule import IN, SCRATCH
 
 SIMPLE: Protocol = "Simple"
 
@@ -22,7 +22,7 @@ def test_parts_without_data_cost_nothing():
 def test_a_small_pass_is_as_late_as_its_filled_parts():
     plan = Plan("NVLS", SIMPLE, (0,) * 8, heads=(tuple(range(8)),), mechanism=MECHANISMS[100])
     mechanism = plan.mechanism
-    kind = Channel(plan, 0).staging(IN, SCRATCH, least_part=16384)
+    kind = PlannedChannel(plan, 0).staging(IN, SCRATCH, least_part=16384)
     late = [kind.of(n).latency - mechanism.step_cost.simple for n in (64, 40000, 2**20)]
     assert late == pytest.approx([mechanism.nvls_part * parts for parts in (1, 3, 8)])
     assert kind.of(0).latency == 0.0

@@ -2,11 +2,11 @@
 
 import pytest
 
-from netsim.cli.expect_question import Given, asked
-from netsim.constants import value
-from netsim.engines import simulate
-from netsim.prepared import prepare
-from netsim.program import place
+from netsim.base.constants import value
+from netsim.cell.prepare import prepare
+from netsim.cli.questions import Given, asked
+from netsim.engines.engine import simulate
+from netsim.program.place import place
 from netsim.scenario.cells import expand
 from netsim.topology.load import load_machine
 

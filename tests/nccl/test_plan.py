@@ -5,11 +5,10 @@ import pytest
 from nccl_nodes import node_of, searched_communicator
 
 from netsim.nccl.environment import settings_from
+from netsim.nccl.facts import Version
 from netsim.nccl.node import communicator
-from netsim.nccl.p2p_rounds import rounds_of
-from netsim.nccl.plan import SEND_RECV, Planned, plan_call, plan_sends, sends_of
+from netsim.nccl.p2p import SEND_RECV, Planned, plan_call, plan_sends, rounds_of, sends_of
 from netsim.nccl.tuning import Call
-from netsim.nccl.version import Version
 
 
 # nccl-model.md §2.4: channels by size, fp32.

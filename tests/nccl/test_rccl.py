@@ -4,9 +4,9 @@ from itertools import permutations
 
 import pytest
 
-from netsim.cli.expect_question import Given, asked
+from netsim.cell.prepare import prepare
+from netsim.cli.questions import Given, asked
 from netsim.nccl.rccl import rings_of_mesh
-from netsim.prepared import prepare
 from netsim.scenario.cells import expand
 from tests.cli.test_expect import netsim
 

@@ -5,14 +5,14 @@ from importlib import import_module
 
 import pytest
 
-from netsim.cli.expect_question import Given, asked
-from netsim.errors import InputError
-from netsim.prepared import Prepared, prepare
-from netsim.results import Row
+from netsim.base.errors import InputError
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import simulate_size
+from netsim.cli.questions import Given, asked
+from netsim.results.row import Row
 from netsim.scenario.cells import expand
-from netsim.simulate import simulate_size
 
-rings = import_module("netsim.rings")  # itself: `netsim` only promises it
+rings = import_module("netsim.timing.rings")  # itself: `netsim` only promises it
 NODES = 17  # of eight: just long enough, and no power of two
 MIB = 1 << 20
 FAULT = "cluster.faults=[{link: node9.nic0->leaf0, bandwidth: 2%}]"

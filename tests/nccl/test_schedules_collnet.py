@@ -2,9 +2,9 @@
 
 import pytest
 
-from netsim.collectives import Collective
-from netsim.collectives.races import RaceError
-from netsim.nccl.schedules.network import Network
+from netsim.collectives.collective import Collective
+from netsim.collectives.verify import RaceError
+from netsim.nccl.schedules.collnet import Network
 from tests.nccl.nccl_plans import checked, small_plan
 
 SHAPES = [(2, 1), (2, 2), (3, 1), (3, 3), (4, 2), (5, 3), (2, 8)]

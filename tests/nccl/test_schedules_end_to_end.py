@@ -9,14 +9,13 @@ from functools import cache
 
 import pytest
 
-from netsim.cli.expect_question import Given, asked
-from netsim.collectives.races import check_races
-from netsim.collectives.verifier import verify
-from netsim.errors import InputError
-from netsim.expect.plans import nccl_plan
-from netsim.nccl.names import ALGORITHMS, COLLECTIVES, PROTOCOLS
-from netsim.nccl.schedules import schedule_of
-from netsim.prepared import Prepared, prepare
+from netsim.base.errors import InputError
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cli.questions import Given, asked
+from netsim.collectives.verify import check_races, verify
+from netsim.nccl.choice import nccl_plan
+from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS
+from netsim.nccl.schedules.table import schedule_of
 from netsim.scenario.cells import expand
 
 SHARP = ("cluster.fabric.sharp=true",)

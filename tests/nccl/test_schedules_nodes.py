@@ -5,12 +5,13 @@ from math import log2
 
 import pytest
 
-from netsim.collectives import Collective
-from netsim.engines import simulate
-from netsim.nccl.mechanism import MECHANISMS
-from netsim.nccl.schedules import Plan, Work, schedule_of, with_blocks
-from netsim.program import place
-from netsim.topology import switch
+from netsim.collectives.collective import Collective
+from netsim.engines.engine import simulate
+from netsim.nccl.constants import MECHANISMS
+from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.table import schedule_of, with_blocks
+from netsim.program.place import place
+from netsim.topology.routing import switch
 from tests.nccl.nccl_plans import IDEAL, checked, even_work, small_plan
 
 SHAPES = [(2, 2, 2), (3, 2, 2), (4, 2, 1), (5, 3, 2), (2, 8, 4)]

@@ -5,16 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.collectives import Collective
-from netsim.collectives.races import RaceError, check_races
-from netsim.engines import simulate
-from netsim.nccl.mechanism import MECHANISMS, ByProtocol, LinkCost
-from netsim.nccl.schedules import Plan, Work, schedule_of, with_blocks
-from netsim.nccl.schedules.hops import Channel
+from netsim.collectives.collective import Collective
+from netsim.collectives.verify import RaceError, check_races
+from netsim.engines.engine import simulate
+from netsim.nccl.constants import MECHANISMS, ByProtocol, LinkCost
+from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.primitives import PlannedChannel
+from netsim.nccl.schedules.table import schedule_of, with_blocks
 from netsim.nccl.split import Share, split_over_channels
-from netsim.program import place
-from netsim.schedule import IN_ORDER, TRANSFER, Lag
-from netsim.topology import switch
+from netsim.program.place import place
+from netsim.schedule.schedule import IN_ORDER, TRANSFER, Lag
+from netsim.topology.routing import switch
 from tests.nccl.nccl_plans import IDEAL, SMALL, checked, small_plan
 
 ALL = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
@@ -48,7 +49,7 @@ def test_rings_do_what_they_should(name, protocol, shape):
 @pytest.mark.parametrize("protocol", ["LL", "Simple"])
 def test_fifos_overflow_without_credits(name, protocol, monkeypatch):
     never = Lag(0.0, False)
-    monkeypatch.setattr(Channel, "credit", lambda self, src, dst: never)
+    monkeypatch.setattr(PlannedChannel, "credit", lambda self, src, dst: never)
     c = collective(name, 10, {"LL": 600, "Simple": 5200}[protocol])
     plan = small_plan("Ring", protocol, 5, 2, c.count, channels=1)
     wide = replace(plan, slots=8 * 64)

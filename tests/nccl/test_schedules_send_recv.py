@@ -5,19 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.collectives import Collective
-from netsim.engines import simulate
+from netsim.collectives.collective import Collective
+from netsim.engines.engine import simulate
+from netsim.nccl.constants import MECHANISMS, ByProtocol
+from netsim.nccl.environment import Settings
 from netsim.nccl.facts import facts_of
-from netsim.nccl.mechanism import MECHANISMS, ByProtocol
-from netsim.nccl.p2p import P2pChannels
-from netsim.nccl.p2p_rounds import rounds_of
-from netsim.nccl.plan import Sends
-from netsim.nccl.schedules import Plan, Transfers, schedule_of, with_blocks
-from netsim.nccl.schedules.rounds import messages_of
-from netsim.nccl.settings import Settings
-from netsim.program import place
-from netsim.schedule import LOCAL_COPY, SCRATCH, TRANSFER
-from netsim.topology import switch
+from netsim.nccl.p2p import P2pChannels, Sends, rounds_of
+from netsim.nccl.schedules.plan import Plan, Transfers, messages_of
+from netsim.nccl.schedules.table import schedule_of, with_blocks
+from netsim.program.place import place
+from netsim.schedule.schedule import LOCAL_COPY, SCRATCH, TRANSFER
+from netsim.topology.routing import switch
 from tests.nccl.nccl_plans import IDEAL, checked, nodes_of
 
 FEW = P2pChannels(total=8, per_peer=4, fewest=2)

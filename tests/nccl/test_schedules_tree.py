@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.collectives import Collective
-from netsim.engines import simulate
-from netsim.nccl.mechanism import MECHANISMS, ByProtocol
-from netsim.nccl.schedules import Plan, Work, schedule_of, with_blocks
-from netsim.program import place
-from netsim.topology import switch
+from netsim.collectives.collective import Collective
+from netsim.engines.engine import simulate
+from netsim.nccl.constants import MECHANISMS, ByProtocol
+from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.table import schedule_of, with_blocks
+from netsim.program.place import place
+from netsim.topology.routing import switch
 from tests.nccl.nccl_plans import IDEAL, SMALL, checked, even_work, small_plan
 
 MIB = 2**20

@@ -6,15 +6,14 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from netsim import built
-from netsim.errors import ScenarioError
-from netsim.nccl import sends_alike
-from netsim.nccl.facts import facts_of
-from netsim.nccl.p2p_rounds import rounds_of
-from netsim.nccl.schedules import Transfers
-from netsim.nccl.version import Version
-from netsim.prepared import Prepared
-from netsim.simulate import simulate_size
+from netsim.base.errors import ScenarioError
+from netsim.cell import cluster
+from netsim.cell.prepare import Prepared
+from netsim.cell.simulate import simulate_size
+from netsim.nccl.facts import Version, facts_of
+from netsim.nccl.p2p import rounds_of
+from netsim.nccl.schedules import smaller
+from netsim.nccl.schedules.plan import Transfers
 from tests.nccl.test_folding import compare, prepared
 
 SIZES = (1 << 14, 3 << 20, 1 << 26)
@@ -25,7 +24,7 @@ RAILS = "cluster.fabric={kind: rail-optimized, nodes_per_unit: 2}"
 @pytest.fixture(autouse=True)
 def _nothing_found_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found on a cluster is kept for later cells."""
-    monkeypatch.setattr(built, "_BUILT", OrderedDict())
+    monkeypatch.setattr(cluster, "_BUILT", OrderedDict())
 
 
 def leaders(ready: Prepared, size: int = 1 << 20) -> int:
@@ -118,8 +117,8 @@ def test_some_rounds_tell_the_same_as_all(
 ) -> None:
     """Of very many sends not all are looked at."""
     every = leaders(prepared("dgx-h100", "alltoall", 12, "", *settings))
-    monkeypatch.setattr(sends_alike, "MOST_SENDS", 0)
-    built._BUILT.clear()
+    monkeypatch.setattr(smaller, "MOST_SENDS", 0)
+    cluster._BUILT.clear()
     ready = prepared("dgx-h100", "alltoall", 12, "", *settings)
     assert leaders(ready) == every > 0
     compare(ready, 1 << 20)
@@ -131,19 +130,19 @@ def test_what_stands_for_others_is_held_against_all_that_it_receives(
     """From sends inside nodes all ranks look alike, though some share a leaf and others do not."""
 
     def inside(transfers: Transfers) -> tuple[object, list[object]]:
-        sends = sends_alike._apart(transfers, [0])
+        sends = smaller._apart(transfers, [0])
         return sends, [sends]
 
-    monkeypatch.setattr(sends_alike, "_looked_at", inside)
+    monkeypatch.setattr(smaller, "_looked_at", inside)
     assert leaders(prepared("dgx-h100", "alltoall", 4)) == 1
     assert not leaders(prepared("dgx-h100", "alltoall", 4, "", RAILS))
 
 
 def test_what_few_sends_may_not_meet_is_not_folded_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow link may be on the way of none of those sends that are looked at."""
-    monkeypatch.setattr(sends_alike, "MOST_SENDS", 0)
+    monkeypatch.setattr(smaller, "MOST_SENDS", 0)
     assert leaders(prepared("dgx-h100", "alltoall", 6)) == 1
-    built._BUILT.clear()
+    cluster._BUILT.clear()
     slow = "cluster.faults=[{link: node3.nic3-leaf3, bandwidth: 5%}]"
     assert not leaders(prepared("dgx-h100", "alltoall", 6, "", slow))
 

@@ -5,10 +5,10 @@ Busbw in GB/s by case; the sources are in the comments.
 
 import pytest
 
-from netsim.cli.expect_question import Given, asked
-from netsim.engines import simulate
-from netsim.prepared import prepare
-from netsim.program import place
+from netsim.cell.prepare import prepare
+from netsim.cli.questions import Given, asked
+from netsim.engines.engine import simulate
+from netsim.program.place import place
 from netsim.scenario.cells import expand
 
 MIB = 2**20

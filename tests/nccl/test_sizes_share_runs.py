@@ -2,9 +2,9 @@
 
 import pytest
 
-from netsim.prepared import Prepared
-from netsim.simulate import simulate_size
-from netsim.timing import Bench
+from netsim.cell.prepare import Prepared
+from netsim.cell.simulate import simulate_size
+from netsim.timing.bench import Bench
 from tests.nccl.test_folding import prepared
 
 GIB = 1 << 30
@@ -23,7 +23,7 @@ def test_a_size_is_answered_the_same_after_another(monkeypatch: pytest.MonkeyPat
         return alone(bench, schedule)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Bench, "alone", counted)
-    monkeypatch.setattr("netsim.timing.BUDGET_ROWS", 1000)  # so that few loops are tried
+    monkeypatch.setattr("netsim.timing.bench.BUDGET_ROWS", 1000)  # so that few loops are tried
     fresh = simulate_size(ready(), 4 * GIB)[0]
     first = len(runs)
     both = ready()

@@ -2,9 +2,10 @@
 
 import pytest
 
+from netsim.cell.prepare import prepare
+from netsim.cell.simulate import simulate_size
 from netsim.scenario.cells import expand
-from netsim.simulate import prepare, simulate_size
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 
 SCENE = """
 cluster: {{machine: dgx-a100, nodes: 2, gpus_per_node: 4, faults: [{faults}]}}

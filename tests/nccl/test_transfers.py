@@ -7,14 +7,12 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from netsim.collectives import Collective
-from netsim.nccl.facts import facts_of
-from netsim.nccl.p2p import P2pChannels
-from netsim.nccl.p2p_rounds import rounds_of
-from netsim.nccl.plan import Sends, plan_sends
-from netsim.nccl.schedules import Plan, Transfers, coarser, loops_of, shorter
-from netsim.nccl.settings import Settings
-from netsim.nccl.version import Version
+from netsim.collectives.collective import Collective
+from netsim.nccl.environment import Settings
+from netsim.nccl.facts import Version, facts_of
+from netsim.nccl.p2p import P2pChannels, Sends, plan_sends, rounds_of
+from netsim.nccl.schedules.plan import Plan, Transfers
+from netsim.nccl.schedules.smaller import coarser, loops_of, shorter
 from tests.nccl.plain_transfers import plain_transfers
 
 VERSIONS = {"grouped": facts_of(), "quadratic": facts_of(Version(2, 25)),

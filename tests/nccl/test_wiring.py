@@ -6,11 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from netsim.expect.job import job_of
-from netsim.expect.settings import Wishes
-from netsim.topology.build import build_cluster
+from netsim.nccl.job import Wishes, job_of
+from netsim.topology.cluster import build_cluster
 from netsim.topology.config import ClusterConfig
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 from tests.nccl.plain_wiring import (
     plain_heads,

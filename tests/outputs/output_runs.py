@@ -5,24 +5,24 @@ from functools import cache
 import numpy as np
 
 from netsim.engines.simpy import Simulation
-from netsim.program import Program, Timeline, place
-from netsim.schedule import (
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
+from netsim.schedule.builder import Builder, compute_style
+from netsim.schedule.repeat import Launch, repeat
+from netsim.schedule.schedule import (
     ARRIVED,
     COPY,
     IN_ORDER,
     MULTICAST,
     REDUCE,
     SWITCH_REDUCE,
-    Builder,
-    Launch,
     Schedule,
     Style,
     Use,
-    compute_style,
-    repeat,
     split_evenly,
 )
-from netsim.topology import Topology, ring, switch
+from netsim.topology.graph import Topology
+from netsim.topology.routing import ring, switch
 
 Run = tuple[Program, Timeline, Simulation]
 

@@ -3,8 +3,7 @@
 import pandas as pd
 import pytest
 
-from netsim.report.headline import bound_sentence, headline, longer
-from netsim.report.trust import trust
+from netsim.report.words import bound_sentence, headline, longer, trust
 
 KIB, MIB = 2**10, 2**20
 

@@ -4,18 +4,13 @@ import numpy as np
 import pytest
 from output_runs import Run, chain_run, launched_run, mixed_run, ring_run, run
 
-from netsim.metrics import (
-    bound_by,
-    critical_path,
-    gpu_time,
-    link_amounts,
-    link_label,
-    link_use,
-    load_over_time,
-)
-from netsim.program import Program, Timeline, place
-from netsim.schedule import ARRIVED, Builder, Style, compute_style
-from netsim.topology import full_mesh, switch
+from netsim.metrics.bound import bound_by, critical_path, link_label
+from netsim.metrics.links import gpu_time, link_amounts, link_use, load_over_time
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
+from netsim.schedule.builder import Builder, compute_style
+from netsim.schedule.schedule import ARRIVED, Style
+from netsim.topology.routing import full_mesh, switch
 
 RUNS = [ring_run, launched_run, mixed_run, chain_run]
 
@@ -140,8 +135,8 @@ def step_by_step(program: Program, timeline: Timeline) -> list[int]:
 @pytest.mark.parametrize("make", [*RUNS, lambda: ring_run(6, 1 << 12)])
 @pytest.mark.parametrize("stretch", [1, 3, 1 << 20])
 def test_the_path_is_that_of_going_back_row_by_row(make, stretch: int, monkeypatch) -> None:
-    monkeypatch.setattr("netsim.metrics.critical.SHORTEST", min(stretch, 16))
-    monkeypatch.setattr("netsim.metrics.critical.LONGEST", stretch)
+    monkeypatch.setattr("netsim.metrics.bound.SHORTEST", min(stretch, 16))
+    monkeypatch.setattr("netsim.metrics.bound.LONGEST", stretch)
     program, timeline, _ = make()
     assert critical_path(program, timeline).rows[::-1].tolist() == step_by_step(program, timeline)
 

@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from netsim.results import Row
-from netsim.results.nccl_json import document
-from netsim.results.nccl_tests import Device, TestRun, average_busbw, closing, line, opening
+from netsim.results.nccl_tests import (
+    Device,
+    TestRun,
+    average_busbw,
+    closing,
+    document,
+    line,
+    opening,
+)
+from netsim.results.row import Row
 from tests.cli.command import netsim
 
 LOGS = Path(__file__).parent.parent / "data" / "nccl_tests"

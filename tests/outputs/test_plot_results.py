@@ -8,10 +8,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from result_files import SIZES, row, sweep, write
 
-from netsim.plots import plot_results
-from netsim.plots.lines import lines_of, read_results, telling, thinned
-from netsim.plots.looks import looks_of
-from netsim.plots.sizes import sizes_figure
+from netsim.plots.results import plot_results
+from netsim.plots.sizes import lines_of, looks_of, read_results, sizes_figure, telling, thinned
 
 
 def figure_of(path: Path, **options) -> Figure:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from result_files import SIZES, sweep, write
 
-from netsim.errors import InputError
-from netsim.plots import plot_links, plot_results, plot_timeline
-from netsim.plots.gantt import read_gantt
+from netsim.base.errors import InputError
+from netsim.plots.results import plot_results
+from netsim.plots.timeline import plot_links, plot_timeline, read_gantt
 
 RESULTS = "expected the columns of results.csv"
 

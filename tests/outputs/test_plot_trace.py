@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 from output_runs import Run, chain_run, launched_run, mixed_run, ring_run
 
-from netsim.plots import plot_states, plot_trace
-from netsim.plots.gantt import read_gantt
-from netsim.plots.links import heat_figure, lines_figure, read_load
-from netsim.plots.states import MOST_STATES, states_figure
-from netsim.plots.timeline import timeline_figure
-from netsim.trace import Operation, write_links_over_time, write_rows
+from netsim.plots.timeline import (
+    MOST_STATES,
+    heat_figure,
+    lines_figure,
+    plot_states,
+    plot_trace,
+    read_gantt,
+    read_load,
+    states_figure,
+    timeline_figure,
+)
+from netsim.trace.names import Operation
+from netsim.trace.tables import write_links_over_time, write_rows
 
 
 def folder_of(run: Run, folder: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from web_driver import Browser
 
-from netsim.results import open_folder
+from netsim.results.folder import open_folder
 from netsim.results.row import Row
 from tests.cli.command import netsim
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netsim.plots import plot_step
+from netsim.plots.timeline import plot_step
 from netsim.training.recorded.kineto import read_profile
 from netsim.training.timeline import write_step_trace
 from tests.training.steps import step

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from netsim.plots.explanation import tornado_figure
-from netsim.plots.sweeps import pareto_figure, pareto_front
+from netsim.plots.results import pareto_figure, pareto_front
 
 FIGURES = st.floats(1, 1000)
 

@@ -6,22 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from netsim.cli.topo.options import Options
-from netsim.cli.topo.subject import Subject, find_subject
-from netsim.plots.topology import plot_topology
-from netsim.plots.topology.compose import cluster_picture
-from netsim.plots.topology.draw import figure_of
+from netsim.base.files import preset_names
+from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
+from netsim.plots.topology.draw import figure_of, plot_topology, read_use
 from netsim.plots.topology.graphs import graph_picture
-from netsim.plots.topology.use import read_use
-from netsim.plots.topology.values import Picture
-from netsim.presets import preset_names
+from netsim.plots.topology.layout import cluster_picture
+from netsim.plots.topology.shapes import Picture
 from tests.cli.command import netsim
 
 RATE = 49.1e9  # usable bytes/s of a 400G NIC on InfiniBand
 
 
 def subject(name: str, *settings: str, nodes: int | None = None, fabric: str | None = None):
-    return find_subject(name, Options(nodes=nodes, fabric=fabric, settings=settings))
+    return find_subject(name, TopologyOptions(nodes=nodes, fabric=fabric, settings=settings))
 
 
 def picture(found: Subject) -> Picture:

@@ -9,10 +9,13 @@ import pytest
 from output_runs import chain_run, launched_run, mixed_run, ring_all_reduce, ring_run, run
 from trace_rules import check, load, of_phase
 
-from netsim.program import Timeline
-from netsim.schedule import ARRIVED, Builder, Launch, Style, repeat
-from netsim.topology import switch
-from netsim.trace import Operation, kineto_args, write_trace
+from netsim.program.program import Timeline
+from netsim.schedule.builder import Builder
+from netsim.schedule.repeat import Launch, repeat
+from netsim.schedule.schedule import ARRIVED, Style
+from netsim.topology.routing import switch
+from netsim.trace.chrome import write_trace
+from netsim.trace.names import Operation, kineto_args
 
 RUNS = [ring_run, launched_run, mixed_run, chain_run, lambda: ring_run(3, 7, 2)]
 RING = Operation("all_reduce", "ring", "Simple", in_elements=1 << 16, out_elements=1 << 16)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from output_runs import mixed_run, ring_run
 
-from netsim.trace import (
+from netsim.trace.names import Operation
+from netsim.trace.tables import (
     LINK_COLUMNS,
     LOAD_COLUMNS,
     ROW_COLUMNS,
-    Operation,
     write_links,
     write_links_over_time,
     write_rows,

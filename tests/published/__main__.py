@@ -16,7 +16,7 @@ from netsim.scenario.cells import expand
 from netsim.training.prepare import prepare_step
 from netsim.training.run import Step, simulate_step
 from netsim.workloads.model import Transformer
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 
 DATA = Path(__file__).parents[1] / "data" / "published_steps.yaml"
 # GPT as Megatron-LM trained it: dropout, softmax and its use were kernels of their own.

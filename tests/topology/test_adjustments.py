@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from topology_tools import check_routes, cluster, route, routes, topology
 
-from netsim.errors import InputError, ScenarioError
-from netsim.topology.build import build_at
+from netsim.base.errors import InputError, ScenarioError
+from netsim.topology.cluster import build_at
 from netsim.topology.config import ClusterConfig
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
 FOUR = "machine: dgx-h100\nnodes: 4\n"

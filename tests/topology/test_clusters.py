@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from topology_tools import check_routes, cluster, route, routes, topology
 
-from netsim.topology import LINK_KINDS, TopologyError
+from netsim.topology.graph import LINK_KINDS, TopologyError
 
 H100 = "machine: dgx-h100\nnodes: 4\nfabric: {kind: single-switch}\n"
 

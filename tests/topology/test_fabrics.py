@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from topology_tools import check_routes, cluster, routes, topology
 
-from netsim.errors import InputError
-from netsim.topology import TopologyError
+from netsim.base.errors import InputError
 from netsim.topology.figures import fabric_figures, gpu_bandwidth, route_statistics
+from netsim.topology.graph import TopologyError
 
 FABRICS = [
     "{kind: single-switch}",
@@ -301,7 +301,7 @@ def test_sprayed_routes_are_the_same_however_many_are_found_at_once(monkeypatch)
     t = topology(hosts(12, "{kind: dual-plane, nodes_per_unit: 2}"))
     src, dst = np.random.default_rng(2).integers(0, 96, (2, 200))
     whole = routes(t, src, dst)
-    monkeypatch.setattr("netsim.topology.fabrics.select._CELLS", 16)
+    monkeypatch.setattr("netsim.topology.router._CELLS", 16)
     parts = routes(t, src, dst)
     for name in ("ptr", "link", "fraction", "latency"):
         assert np.array_equal(getattr(whole, name), getattr(parts, name))

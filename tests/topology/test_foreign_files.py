@@ -4,17 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from netsim.errors import InputError
-from netsim.presets import preset_names
-from netsim.topology.host import make_host
-from netsim.topology.host_graph import host_graph
-from netsim.topology.importers.matrix import parse_matrix
-from netsim.topology.importers.nccl import machine_of
-from netsim.topology.importers.read import detect, read_foreign
+from netsim.base.errors import InputError
+from netsim.base.files import preset_names
+from netsim.topology.foreign.formats import detect, read_foreign
+from netsim.topology.foreign.nccl import machine_of
+from netsim.topology.foreign.nccl_xml import parse_system, write_system
+from netsim.topology.foreign.smi import parse_matrix
+from netsim.topology.host import host_graph, make_host, relations
 from netsim.topology.load import load_machine
 from netsim.topology.nccl_view import host_system
-from netsim.topology.nccl_xml import parse_system, write_system
-from netsim.topology.relations import relations
 
 SMI = Path(__file__).parent.parent / "data" / "smi"
 # File, GPU model, and: links a GPU to a switch or pairs of GPUs with links, NICs, NUMA domains.

@@ -2,16 +2,15 @@
 
 import pytest
 
-from netsim.errors import InputError
-from netsim.topology.importers.gpus import MODELS
-from netsim.topology.importers.known import Shape, machine_like
-from netsim.topology.importers.smi import read_smi
+from netsim.base.errors import InputError
+from netsim.topology.foreign.nccl import MODELS, BoxShape, machine_like
+from netsim.topology.foreign.smi import read_smi
 
 CELLS = [["X", "NV4", "SYS", "SYS"], ["NV4", "X", "SYS", "SYS"]]
 CELLS += [["SYS", "SYS", "X", "NV4"], ["SYS", "SYS", "NV4", "X"]]
 ROWS = [["", *(f"GPU{n}" for n in range(4))], *([f"GPU{n}", *row] for n, row in enumerate(CELLS))]
 PAIRS = "".join("\t".join(row) + "\n" for row in ROWS)
-NOTHING = Shape(8, ("nothing", 0))
+NOTHING = BoxShape(8, ("nothing", 0))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_pairs_of_a40_have_nvlinks_of_their_generation() -> None:
 
 
 def test_a_compute_capability_without_preset_is_that_of_a_known_model() -> None:
-    machine = machine_like("", Shape(8, ("peers", 4)), sm=60)
+    machine = machine_like("", BoxShape(8, ("peers", 4)), sm=60)
     assert (machine.gpu.model, machine.gpu.sm) == ("P100 SXM2 16GB", 60)
     assert machine.scale_up is not None
     assert machine.scale_up.link_bandwidth == 18e9

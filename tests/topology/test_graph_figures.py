@@ -2,8 +2,8 @@
 
 import pytest
 
-from netsim.topology import full_mesh, ring, switch, torus
-from netsim.topology.graph_figures import graph_figures
+from netsim.topology.figures import graph_figures
+from netsim.topology.routing import full_mesh, ring, switch, torus
 
 GB = 1e9
 

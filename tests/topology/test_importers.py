@@ -5,15 +5,17 @@ import json
 import pytest
 from topology_tools import route, topology
 
-from netsim.errors import InputError
-from netsim.presets import preset_names
-from netsim.topology.host import make_host
-from netsim.topology.importers.astra import read_astra
-from netsim.topology.importers.node_link import read_node_link, write_node_link
-from netsim.topology.importers.read import read_foreign
-from netsim.topology.importers.smi import read_smi
+from netsim.base.errors import InputError
+from netsim.base.files import preset_names
+from netsim.topology.foreign.formats import (
+    read_astra,
+    read_foreign,
+    read_node_link,
+    write_node_link,
+)
+from netsim.topology.foreign.smi import read_smi
+from netsim.topology.host import make_host, relations
 from netsim.topology.load import load_machine
-from netsim.topology.relations import relations
 
 DGX_A100 = """\
 \x1b[4m\tGPU0\tGPU1\tGPU2\tGPU3\tmlx5_0\tmlx5_1\tCPU Affinity\tNUMA Affinity\x1b[0m

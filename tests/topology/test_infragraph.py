@@ -5,11 +5,10 @@ import sys
 import pytest
 from topology_tools import topology
 
-from netsim.errors import InputError
-from netsim.topology.graph_figures import graph_figures
-from netsim.topology.importers.infragraph import read_infragraph, unrated_links
-from netsim.topology.importers.infragraph_write import write_infragraph
-from netsim.topology.importers.read import detect
+from netsim.base.errors import InputError
+from netsim.topology.figures import graph_figures
+from netsim.topology.foreign.formats import detect
+from netsim.topology.foreign.infragraph import read_infragraph, unrated_links, write_infragraph
 
 # Two servers of two XPUs on one switch, in InfraGraph's own words.
 RACK = """\

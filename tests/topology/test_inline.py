@@ -3,7 +3,7 @@
 import pytest
 from topology_tools import config, route, topology
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 
 LINE = """
 graph:

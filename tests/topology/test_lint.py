@@ -3,7 +3,7 @@
 import pytest
 from topology_tools import cluster, topology
 
-from netsim.presets import preset_names
+from netsim.base.files import preset_names
 from netsim.topology.lint import lint_cluster, lint_topology
 
 SOUND = [n for n in preset_names("topologies") if n.startswith(("dgx", "hgx", "mi", "g"))]

@@ -4,13 +4,12 @@ from typing import get_args
 
 import pytest
 
-from netsim.errors import InputError
-from netsim.presets import find_preset, preset_names
-from netsim.topology.host import make_host
-from netsim.topology.host_graph import host_graph
+from netsim.base.errors import InputError
+from netsim.base.files import find_preset, preset_names
+from netsim.topology.host import host_graph, make_host
 from netsim.topology.load import find_machine, load_machine
-from netsim.topology.transports import TRANSPORTS, TransportName
-from netsim.yamlio.source import parse_source
+from netsim.topology.machine import TRANSPORTS, TransportName
+from netsim.yamlio.read import parse_source
 
 
 def test_every_preset_is_a_machine_with_routes():

@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 from topology_tools import cluster
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
+from netsim.base.files import preset_names
 from netsim.nccl.node import search_node
-from netsim.presets import preset_names
+from netsim.topology.foreign.nccl import machine_of, read_nccl
+from netsim.topology.foreign.nccl_xml import parse_system, read_system, write_system
 from netsim.topology.host import make_host
-from netsim.topology.importers.nccl import machine_of, read_nccl
-from netsim.topology.load import load_machine
+from netsim.topology.load import load_machine, machine_yaml
 from netsim.topology.nccl_view import host_system, node_system
-from netsim.topology.nccl_xml import parse_system, read_system, write_system
-from netsim.topology.write import machine_yaml
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 
 FOLDER = Path(__file__).parent.parent / "data" / "nccl" / "topo"
 FILES = sorted(FOLDER.glob("*.xml"))

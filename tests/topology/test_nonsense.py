@@ -2,8 +2,8 @@
 
 import pytest
 
+from netsim.base.errors import InputError
 from netsim.cli.files import check_file
-from netsim.errors import InputError
 
 CLUSTER = "cluster:\n  machine: dgx-h100\n  nodes: 4\n  {}\n"
 

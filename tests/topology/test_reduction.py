@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from topology_tools import cluster, topology
 
-from netsim.errors import InputError
-from netsim.topology import TopologyError
-from netsim.topology.build import build_at
+from netsim.base.errors import InputError
+from netsim.topology.cluster import build_at
 from netsim.topology.config import ClusterConfig
+from netsim.topology.graph import TopologyError
 from netsim.topology.reduction import SwitchReduction
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from netsim.errors import NetsimError
-from netsim.topology.adjust import with_figures
-from netsim.topology.load import load_machine
-from netsim.topology.stamps import WORDS
+from netsim.base.errors import NetsimError
+from netsim.topology.load import load_machine, with_figures
+from netsim.topology.machine import WORDS
 from tests.cli.command import netsim
 
 MACHINES = sorted(path.stem for path in Path("topologies").glob("*.yaml"))

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from netsim.topology.build import build_cluster, build_topology
+from netsim.topology.cluster import build_cluster, build_topology
 from netsim.topology.config import ClusterConfig
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
 

@@ -6,11 +6,9 @@ from typing import Any
 from netsim.scenario.cells import Cell, expand
 from netsim.training.prepare import prepare_step
 from netsim.training.run import Step, simulate_step
-from netsim.workloads.grid import AXES, Grid
 from netsim.workloads.model import Transformer
-from netsim.workloads.roofline import Roofline
-from netsim.workloads.setting import Setting
-from netsim.yamlio.source import Source, parse_source
+from netsim.workloads.setting import AXES, Grid, Roofline, Setting
+from netsim.yamlio.read import Source, parse_source
 
 H100 = Roofline({"bfloat16": 989e12, "float": 67e12}, 3350e9, 132)
 SMALL = Transformer(

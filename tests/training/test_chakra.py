@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
 from netsim.training.prepare import prepare_step
 from netsim.training.recorded.chakra import (
@@ -17,13 +17,15 @@ from netsim.training.recorded.chakra import (
     Node,
     decoded,
     encoded,
+    fields,
     nodes_of,
+    read_varint,
+    varint,
     write_ranks,
 )
-from netsim.training.recorded.wire import fields, read_varint, varint
 from netsim.training.run import simulate_step
 from netsim.workloads.step import training_step
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 from tests.training.steps import setting, step
 

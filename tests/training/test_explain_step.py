@@ -8,11 +8,10 @@ from itertools import pairwise
 import pytest
 
 from netsim.scenario.cells import expand
-from netsim.training.explained import explained_step
-from netsim.training.path import causes_of, hops_of, visits_of
+from netsim.training.explain import causes_of, explained_step, hops_of, visits_of
 from netsim.training.prepare import prepare_step
 from netsim.training.run import simulate_step
-from netsim.yamlio.overrides import override
+from netsim.yamlio.models import override
 from tests.cli.command import netsim
 from tests.training.steps import TEXT, source, step
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
 from netsim.training.prepare import prepare_step
-from netsim.training.recorded.intervals import Interval, holding
+from netsim.training.recorded.kineto import Interval, holding
 from netsim.training.recorded.layers import layer_times
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from tests.training.profiler import AUTOGRAD, MAIN, NAME, Recording, said
 
 BLOCKS = ["layer 0", "layer 1", "layer 2"]

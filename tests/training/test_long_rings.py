@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.collectives import collective_of
-from netsim.expect.plans import nccl_plan
-from netsim.nccl.schedules import Plan, schedule_of, with_blocks
-from netsim.rings import RANKS, full_ring, has_long_ring
-from netsim.schedule import Launch
-from netsim.timing import Bench
+from netsim.collectives.collective import collective_of
+from netsim.nccl.choice import nccl_plan
+from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.table import schedule_of, with_blocks
+from netsim.schedule.repeat import Launch
+from netsim.timing.bench import Bench
+from netsim.timing.rings import RANKS, full_ring, has_long_ring
 from netsim.training.prepare import prepare_step
 from tests.training.steps import cell
 

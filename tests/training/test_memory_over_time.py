@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.plots import plot_memory
-from netsim.training.fitting import memories
-from netsim.training.memory_time import MOST_MOMENTS, _shown, held_over_time, write_memory_over_time
+from netsim.plots.timeline import plot_memory
+from netsim.training.prepare import memories
+from netsim.training.run import MOST_MOMENTS, _shown, held_over_time, write_memory_over_time
 from tests.training.steps import step
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from netsim.training.flops import layer_flops, model_flops
-from netsim.workloads.model import Transformer, layers_of
-from netsim.workloads.presets import MODELS
+from netsim.training.prepare import layer_flops, model_flops
+from netsim.workloads.model import MODELS, Transformer, layers_of
 
 # Parameters of the released checkpoints, to the last one.
 PUBLISHED = {

@@ -2,9 +2,8 @@
 
 import pytest
 
-from netsim.errors import InputError
-from netsim.training.recorded.kineto import read_profile
-from netsim.training.recorded.steps import step_of
+from netsim.base.errors import InputError
+from netsim.training.recorded.kineto import read_profile, step_of
 from tests.training.profiler import Recording
 
 OLD = "ncclKernel_{}_RING_LL_Sum_{}(ncclDevComm*, unsigned long, ncclWork*)"

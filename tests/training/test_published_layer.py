@@ -9,10 +9,9 @@ import pytest
 from netsim.scenario.cells import expand
 from netsim.training.prepare import PreparedStep, prepare_step
 from netsim.workloads.model import layers_of
-from netsim.workloads.parts import Part
-from netsim.workloads.passes import PassTable
+from netsim.workloads.passes import Part, PassTable
 from netsim.workloads.tape import Task
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 
 TEXT = """\
 cluster: {{machine: dgx-a100}}

@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
-from netsim.training.details import axis_of
 from netsim.training.prepare import prepare_step
 from netsim.training.recorded.kineto import read_profile
 from netsim.training.recorded.replay import tape_of, tiled
-from netsim.training.run import simulate_step
+from netsim.training.run import axis_of, simulate_step
 from netsim.training.timeline import write_step_trace
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 from tests.training.steps import step
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.engines import simulate
-from netsim.errors import ScenarioError
-from netsim.program import place
+from netsim.base.errors import ScenarioError
+from netsim.engines.engine import simulate
+from netsim.program.place import place
 from netsim.training.prepare import prepare_step
 from netsim.workloads.lower import lower
 from netsim.workloads.tape import Tape

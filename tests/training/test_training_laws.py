@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netsim.engines import simulate
-from netsim.program import place
-from netsim.schedule import Style
-from netsim.topology import switch
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.schedule.schedule import Style
+from netsim.topology.routing import switch
 from netsim.workloads.lower import Coarse, Lowered, lower
 from netsim.workloads.model import Layer, LayerList, Plain, Tensor
-from netsim.workloads.pipeline import SCHEDULES, in_flight
 from netsim.workloads.setting import Extra, Setting
-from netsim.workloads.step import training_step
+from netsim.workloads.step import SCHEDULES, in_flight, training_step
 from netsim.workloads.tape import Tape, Task
 from tests.training.steps import H100, SMALL, setting
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 from netsim.workloads.memory import memory_of
 from netsim.workloads.model import layers_of
 from netsim.workloads.step import training_step

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netsim.training.tables import sent_bytes
+from netsim.training.run import sent_bytes
 from netsim.workloads.memory import activation_bytes, memory_of, states_of
 from netsim.workloads.model import layers_of
 from netsim.workloads.setting import Setting

@@ -2,10 +2,10 @@
 
 import pytest
 
-from netsim.costs import Bill, bill_of, load_prices
+from netsim.costs.prices import Bill, bill_of, load_prices
 from netsim.scenario.cells import expand
-from netsim.topology.build import build_cluster
-from netsim.yamlio.source import parse_source
+from netsim.topology.cluster import build_cluster
+from netsim.yamlio.read import parse_source
 
 
 def bill(cluster: str) -> Bill:

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from netsim.errors import (
+from netsim.base.errors import (
     InputError,
     NetsimError,
     ScenarioError,

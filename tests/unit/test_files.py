@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from netsim.errors import InputError
-from netsim.files import half_written, replacing, write_text
+from netsim.base.errors import InputError
+from netsim.base.files import half_written, replacing, write_text
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.interrupts import deaf, handlers_kept, held
+from netsim.base.files import deaf, handlers_kept, held
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from netsim.runs import notes_of
+from netsim.cell.answer import notes_of
 from netsim.scenario.cells import expand
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import parse_source
 
 WORK = "workload: {collective: all_reduce}\n"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netsim.units import (
+from netsim.base.units import (
     LARGEST_SIZE,
     format_bandwidth,
     format_size,

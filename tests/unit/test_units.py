@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.units import (
+from netsim.base.units import (
     LARGEST_SIZE,
     UnitError,
     parse_bandwidth,

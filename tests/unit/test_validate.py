@@ -5,19 +5,21 @@ from typing import Annotated, Literal
 import pydantic
 import pytest
 
-from netsim.errors import ScenarioError
-from netsim.yamlio.model import FieldError, ListOf, Model
-from netsim.yamlio.quantities import (
+from netsim.base.errors import ScenarioError
+from netsim.yamlio.models import (
     Bandwidth,
     Count,
+    FieldError,
     Flops,
     Index,
+    ListOf,
+    Model,
     Ratio,
     RatioOrZero,
     Seconds,
     Written,
 )
-from netsim.yamlio.source import Source, parse_source
+from netsim.yamlio.read import Source, parse_source
 from netsim.yamlio.validate import validate
 
 

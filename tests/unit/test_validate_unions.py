@@ -5,10 +5,9 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pytest
 
-from netsim.errors import ScenarioError
-from netsim.yamlio.model import ListOf, Model
-from netsim.yamlio.quantities import Bandwidth, Bytes, Count, Flops, Index, RatioOrZero
-from netsim.yamlio.source import parse_source
+from netsim.base.errors import ScenarioError
+from netsim.yamlio.models import Bandwidth, Bytes, Count, Flops, Index, ListOf, Model, RatioOrZero
+from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
 

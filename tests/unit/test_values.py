@@ -3,13 +3,11 @@
 import copy
 import dataclasses
 import pickle
-from dataclasses import FrozenInstanceError, field
+from dataclasses import FrozenInstanceError, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import pytest
-
-from netsim.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.yamlio.dump import dump
-from netsim.yamlio.source import parse_source
+from netsim.yamlio.read import dump, parse_source
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-(10**9), 10**9),

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from netsim.errors import InputError, ScenarioError
-from netsim.yamlio.model import Model
-from netsim.yamlio.overrides import apply_overrides, override
-from netsim.yamlio.quantities import Bandwidth, Count
-from netsim.yamlio.source import parse_source
+from netsim.base.errors import InputError, ScenarioError
+from netsim.yamlio.models import Bandwidth, Count, Model, apply_overrides, override
+from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
 
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netsim.errors import ScenarioError
-from netsim.yamlio.reader import compose, construct
-from netsim.yamlio.scalars import text_of
-from netsim.yamlio.source import Place, parse_source, read_source
+from netsim.base.errors import ScenarioError
+from netsim.yamlio.read import Place, compose, construct, parse_source, read_source, text_of
 
 
 def refusal(text: str) -> str:

@@ -10,12 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.cuts import chunk_table
-from netsim.nccl.schedules.hops import Channel, Pass, RowKind
-from netsim.nccl.schedules.output import Output, Turn, remembered
 from netsim.nccl.schedules.plan import Plan, Work, folded
-from netsim.nccl.schedules.weave import USER, Place, Segments, Weave
-from netsim.schedule import COPY, IN, IN_ORDER, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Lag, Schedule
+from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
+from netsim.nccl.schedules.writing import (
+    USER,
+    Output,
+    Place,
+    Segments,
+    Turn,
+    Weave,
+    chunk_table,
+    remembered,
+)
+from netsim.schedule.schedule import (
+    COPY,
+    IN,
+    IN_ORDER,
+    OUT,
+    REDUCE,
+    REDUCE_INPUT,
+    SCRATCH,
+    Lag,
+    Schedule,
+)
 
 Ints = NDArray[np.int64]
 
@@ -34,7 +51,7 @@ def pat(collective: Collective, plan: Plan) -> Schedule:
         for work in plan.work
     }
     for work, multiplicity in folded(plan, ways):
-        channel = Channel(plan, work.channel, multiplicity)
+        channel = PlannedChannel(plan, work.channel, multiplicity)
         together = blocks_together(plan, work, collective)
         turns = -(-most_blocks(collective.ranks) // together)
         cut = _segments(collective, work, together, plan.slots, turns)
@@ -81,7 +98,7 @@ class _Rounds:
     `last` are the ranks' latest rows: a block does one thing after the other.
     """
 
-    channel: Channel
+    channel: PlannedChannel
     collective: Collective
     together: int
     turns: int

@@ -1,30 +1,144 @@
-"""Ring AllReduce, AllGather and ReduceScatter in NCCL's step order, loop by loop.
-
-In every step each rank passes on what it has just received; the step after the last takes data out
-of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
-"""
+"""Walks: what the functions of rings do in each step, and the numbers of the rows of one loop."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.arrays import different
+from netsim.base.arrays import different
 from netsim.collectives.collective import Collective
-from netsim.nccl.chunks import steps_of
-from netsim.nccl.names import function_of
-from netsim.nccl.schedules.cuts import chunk_table, segments
-from netsim.nccl.schedules.hops import Channel, Pass, RowKind
-from netsim.nccl.schedules.output import Output, Turn, remembered
+from netsim.nccl.facts import function_of
 from netsim.nccl.schedules.plan import Lane, Plan, Work, number_of, written
-from netsim.nccl.schedules.walks import WALKS, Numbers, Walk
-from netsim.nccl.schedules.weave import NOWHERE, Place, Segments, Weave
-from netsim.schedule import IN_ORDER, SCRATCH, Schedule
-from netsim.values import dataclass
+from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
+from netsim.nccl.schedules.writing import (
+    NOWHERE,
+    Output,
+    Place,
+    Segments,
+    Turn,
+    Weave,
+    chunk_table,
+    remembered,
+    segments,
+)
+from netsim.nccl.split import steps_of
+from netsim.schedule.schedule import COPY, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a function does with rings: each step's pass, how far the data it moves is behind.
+
+    In step j the rank at place p sends the block of place p + `start` - j. `last` is the pass that
+    takes the data out of the FIFO in the end, None where there is nothing to do but wait.
+    """
+
+    passes: tuple[Pass, ...]
+    start: int
+    last: Pass | None
+
+    @property
+    def steps(self) -> int:
+        """Sends of a loop."""
+        return len(self.passes)
+
+    def cut(self, hops: int, ranks: int) -> "Walk":
+        """The same for chunks that go only so many ranks far on each way round."""
+        rounds = [self.passes[k : k + ranks - 1] for k in range(0, self.steps, ranks - 1)]
+        kept = tuple(made for way in rounds for made in way[:hops])
+        return replace(self, passes=kept)
+
+
+def _all_reduce(n: int, direct: bool) -> Walk:
+    buffers = [IN, *[SCRATCH] * (n - 2), *[OUT] * (n - 1), OUT if direct else SCRATCH]
+    passes = []
+    for step in range(2 * (n - 1)):
+        owner = step == n - 1  # has the result, stores it and passes it on
+        reads, writes = (1, 0) if step == 0 else (2, int(owner)) if step < n else (1, 1)
+        op = REDUCE_INPUT if step < n - 1 else COPY
+        passes.append(Pass(buffers[step], buffers[step + 1], op, reads, writes))
+    return Walk(tuple(passes), -1, None if direct else Pass(SCRATCH, OUT, writes=1))
+
+
+def _all_gather(n: int, direct: bool) -> Walk:
+    buffers = [IN, *[OUT] * (n - 2), OUT if direct else SCRATCH]
+    passes = [
+        Pass(buffers[step], buffers[step + 1], COPY, 1, int(step > 0)) for step in range(n - 1)
+    ]
+    return Walk(tuple(passes), 0, None if direct else Pass(SCRATCH, OUT, writes=1))
+
+
+def _reduce_scatter(n: int, direct: bool) -> Walk:
+    del direct  # the sum of FIFO and input is always a pass
+    passes = [
+        Pass(SCRATCH if step else IN, SCRATCH, REDUCE_INPUT, 2 if step else 1)
+        for step in range(n - 1)
+    ]
+    return Walk(tuple(passes), -1, Pass(SCRATCH, OUT, reads=2, writes=1))
+
+
+WALKS = {"all_reduce": _all_reduce, "all_gather": _all_gather, "reduce_scatter": _reduce_scatter}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of rows of one loop: by step, sub and place in the ring.
+
+    Step by step come the blocks of all ranks and the proxies (`net`: the places that have one):
+    of Simple by slice, for each is a message; of LL first all pieces by the blocks, then those of
+    the one message. After the `steps` sends come the last passes.
+    """
+
+    n: int
+    subs: int
+    steps: int
+    net: Ints
+    simple: bool
+
+    @property
+    def width(self) -> int:
+        """Rows of one step."""
+        return self.subs * (self.n + len(self.net))
+
+    def columns(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """Sub and place of the rows of one step, in order, and whether a proxy makes them."""
+        turns = self.subs if self.simple else 1
+        blocks = np.arange(self.subs * self.n).reshape(turns, -1)
+        proxies = -1 - np.arange(self.subs * len(self.net)).reshape(turns, -1)
+        code = np.hstack([blocks, proxies]).ravel()
+        proxy = code < 0
+        m, number = max(1, len(self.net)), np.where(proxy, -1 - code, code)
+        place = np.where(proxy, self._net_place(number % m), number % self.n)
+        return np.where(proxy, number // m, number // self.n), place, proxy
+
+    def _net_place(self, number: Ints) -> Ints:
+        return self.net[number] if len(self.net) else number
+
+    def block(self, step: Ints, sub: Ints, place: Ints) -> Ints:
+        """What the block of a rank does; step `steps` is its last pass."""
+        skipped = sub * len(self.net) if self.simple else 0
+        sends = step * self.width + sub * self.n + skipped + place
+        last = self.steps * self.width + sub * self.n + place
+        return np.where(step < self.steps, sends, last)
+
+    def sent(self, step: Ints, sub: Ints, place: Ints) -> Ints:
+        """What brings data to the next rank: the proxy's row where there is one."""
+        proxy = np.searchsorted(self.net, place)
+        behind = (sub + 1 if self.simple else self.subs) * self.n + sub * len(self.net)
+        message = step * self.width + behind + proxy
+        return np.where(np.isin(place, self.net), message, self.block(step, sub, place))
+
+
+# **** Ring ****
+# Ring AllReduce, AllGather and ReduceScatter in NCCL's step order, loop by loop.
+# In every step each rank passes on what it has just received; the step after the last takes data
+# out of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
+
+
 RECEIVED, SENDING = 0, 1  # the FIFO that the previous rank fills, and the one the proxy empties
 
 
@@ -37,7 +151,7 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
     for lane in written(plan, ring_keys(plan)):
         work, period = lane.work, period_of(plan, lane)
         copies = lane.copies * (collective.ranks // period)
-        channel = Channel(plan, work.channel, lane.multiplicity, copies=copies)
+        channel = PlannedChannel(plan, work.channel, lane.multiplicity, copies=copies)
         _weave(output, channel, work, walk, period)
     return output.close()
 
@@ -80,7 +194,7 @@ def _order_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
     return order, tuple(plan.route_of(channel, a, b) for a, b in hops)
 
 
-def _weave(output: Output, channel: Channel, work: Work, walk: Walk, period: int) -> None:
+def _weave(output: Output, channel: PlannedChannel, work: Work, walk: Walk, period: int) -> None:
     """Append one channel's ring."""
     plan, c = channel.plan, output.collective
     cut = _cut(c, plan, work, walk)
@@ -90,7 +204,7 @@ def _weave(output: Output, channel: Channel, work: Work, walk: Walk, period: int
     output.add(turn, cut, 2)
 
 
-def _turn(channel: Channel, c: Collective, walk: Walk, cut: Segments, period: int) -> Turn:
+def _turn(channel: PlannedChannel, c: Collective, walk: Walk, cut: Segments, period: int) -> Turn:
     order = np.array(channel.plan.rings[channel.number])
     hops = list(zip(order[:period].tolist(), np.roll(order, -1)[:period].tolist(), strict=True))
     net = np.flatnonzero([channel.is_net(a, b) for a, b in hops])
@@ -106,7 +220,7 @@ def _turn(channel: Channel, c: Collective, walk: Walk, cut: Segments, period: in
 
 def _sends(
     woven: Weave,
-    channel: Channel,
+    channel: PlannedChannel,
     c: Collective,
     walk: Walk,
     numbers: Numbers,
@@ -135,7 +249,7 @@ def _sends(
 
 
 def _last_passes(
-    woven: Weave, channel: Channel, c: Collective, walk: Walk, numbers: Numbers, order: Ints
+    woven: Weave, channel: PlannedChannel, c: Collective, walk: Walk, numbers: Numbers, order: Ints
 ) -> None:
     sub, place = (x.ravel() for x in np.indices((numbers.subs, numbers.n)))
     step = np.full(len(sub), walk.steps)
@@ -196,7 +310,9 @@ class _Data:
         return Place(self.base, np.where(own_fifo, SENDING, region), self.step)
 
 
-def _kinds(woven: Weave, channel: Channel, walk: Walk, hops: Sequence[tuple[int, int]]) -> Ints:
+def _kinds(
+    woven: Weave, channel: PlannedChannel, walk: Walk, hops: Sequence[tuple[int, int]]
+) -> Ints:
     """The kind of row by step and place: of the block, and of the proxy's first one of all, its
     first one of a step and its further ones.
     """
@@ -212,7 +328,7 @@ def _kinds(woven: Weave, channel: Channel, walk: Walk, hops: Sequence[tuple[int,
     return np.array([rows[made] for made in walk.passes])
 
 
-def _kinds_of_hop(channel: Channel, hop: tuple[int, int], made: Pass) -> Iterator[RowKind]:
+def _kinds_of_hop(channel: PlannedChannel, hop: tuple[int, int], made: Pass) -> Iterator[RowKind]:
     block = channel.hop(*hop, made, proxy=False)
     yield block
     if not channel.is_net(*hop):
@@ -223,7 +339,7 @@ def _kinds_of_hop(channel: Channel, hop: tuple[int, int], made: Pass) -> Iterato
     yield from (message, later, channel.further(later))
 
 
-def _order(woven: Weave, channel: Channel, numbers: Numbers) -> None:
+def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
     """Blocks and proxies do one thing after the other, loop after loop."""
     subs, turns = numbers.subs, (numbers.steps + 1) * numbers.subs
     turn, place = np.indices((turns, numbers.n))
@@ -247,7 +363,7 @@ def _order(woven: Weave, channel: Channel, numbers: Numbers) -> None:
 
 def _waits(
     woven: Weave,
-    channel: Channel,
+    channel: PlannedChannel,
     numbers: Numbers,
     hops: Sequence[tuple[int, int]],
     slots: int,

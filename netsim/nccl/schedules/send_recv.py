@@ -1,9 +1,10 @@
-"""Grouped sends and receives: rounds in batches, each part of a send on a channel of its own.
+"""Parts of sends as columns: what blocks move, which parts are alike, and the turn of each.
 
-The operations of a batch on one block progress together, each by its share of the warps; the next
-batch of that block begins when all of them are done.
+Batches that share no channel can be written down together; a wave is as many of them as follow
+nothing but earlier waves.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
@@ -11,17 +12,361 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.arrays import different
+from netsim.base.arrays import different
 from netsim.collectives.collective import Collective
-from netsim.nccl.names import Protocol
-from netsim.nccl.schedules.cuts import chunk_table, segments
-from netsim.nccl.schedules.exchange import Ends, Exchange
-from netsim.nccl.schedules.output import Output, Turn
-from netsim.nccl.schedules.parts import Parts, written_parts
-from netsim.nccl.schedules.plan import Plan, Work
-from netsim.schedule import IN_ORDER, Schedule
+from netsim.nccl.facts import Protocol
+from netsim.nccl.p2p import BATCH, P2pWork, distinct_rows
+from netsim.nccl.schedules.plan import Columns, Plan, Transfers, Work
+from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind, link_kinds
+from netsim.nccl.schedules.writing import (
+    NOWHERE,
+    Output,
+    Place,
+    Segments,
+    Turn,
+    Weave,
+    chunk_table,
+    segments,
+)
+from netsim.schedule.schedule import IN, IN_ORDER, OUT, SCRATCH, Fold, Lag, Schedule
 
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """What parts have in common that are written down together; `alone`: copies on one GPU."""
+
+    protocol: str
+    chunk: int
+    count: int
+    multiplicity: int
+    alone: bool
+
+
+@dataclass(frozen=True, eq=False)
+class MessageParts:
+    """Parts of sends: where each lies (elements), the channel that moves it, what it is like (a
+    place in `likes`) and its wave; and by the receivers' blocks: for every part that one receives,
+    the part that stands for it, and the rank.
+    """
+
+    src: Ints
+    dst: Ints
+    offset: Ints
+    target: Ints
+    channel: Ints
+    like: Ints
+    likes: tuple[Like, ...]
+    wave: Ints
+    received: Ints
+    receiver: Ints
+
+    @property
+    def channels(self) -> int:
+        """How many channels there are at most."""
+        return int(self.channel.max(initial=0)) + 1
+
+    def waves(self) -> list[tuple[Ints, Ints]]:
+        """The parts of every wave, and which of those received belong to it."""
+        count = int(self.wave.max(initial=-1)) + 1
+        sent, taken = _grouped(self.wave, count), _grouped(self.wave[self.received], count)
+        return list(zip(sent, taken, strict=True))
+
+
+def written_parts(plan: Plan, element_bytes: int) -> MessageParts:
+    """The parts that have to be written down: all, or those of ranks that stand for others."""
+    transfers, fold = plan.transfers, plan.stands
+    assert transfers is not None
+    if fold is None:
+        sends = transfers.columns
+        stand_in, receiver = np.arange(len(sends.src)), sends.dst
+    else:
+        sends = transfers.of(fold.leaders.astype(np.int64))
+        stand_in, receiver = _received(transfers, sends, fold)
+    pieces = _Pieces.of(sends, element_bytes, fold=plan.fold)
+    send, place = _spread(pieces.size[pieces.turn])
+    row = pieces.first[pieces.turn[send]] + place
+    start, _, channel, _ = pieces.table[row].T
+    first = np.searchsorted(send, np.arange(len(sends.src)))
+    others = np.flatnonzero(sends.src[stand_in] != sends.dst[stand_in])
+    which, place = _spread(pieces.size[pieces.turn[stand_in[others]]])
+    likes, like = _likes(sends, pieces, send, row)
+    return MessageParts(
+        sends.src[send],
+        sends.dst[send],
+        sends.offset[send] + start,
+        sends.target[send] + start,
+        channel,
+        like,
+        likes,
+        pieces.wave[pieces.turn[send]],
+        first[stand_in[others]][which] + place,
+        receiver[others][which],
+    )
+
+
+def _received(transfers: Transfers, sends: Columns, fold: Fold) -> tuple[Ints, Ints]:
+    """For every send that a rank which stands for others receives: the one of a rank that stands
+    for its sender in the same round, and the receiver.
+    """
+    src, dst, number = transfers.into(fold.leaders.astype(np.int64))
+    leader = np.full(transfers.rounds.n_ranks, -1)
+    leader[fold.leaders] = np.arange(len(fold.leaders))
+    rounds = transfers.rounds.n_ranks
+    known = np.full(len(fold.leaders) * rounds, -1)
+    known[leader[sends.src] * rounds + sends.number] = np.arange(len(sends.src))
+    return known[leader[fold.ranks.first[src]] * rounds + number], dst
+
+
+@dataclass(frozen=True, eq=False)
+class _Pieces:
+    """The pieces of every kind of work in a batch (a turn): rows of `table` from `first` on, `size`
+    of them, with start, count, channel and multiplicity; and the turn of each send.
+    """
+
+    table: Ints
+    first: Ints
+    size: Ints
+    works: list[P2pWork]
+    wave: Ints
+    turn: Ints
+
+    @classmethod
+    def of(cls, sends: Columns, element_bytes: int, *, fold: bool) -> "_Pieces":
+        """The pieces of all turns of some sends."""
+        turns, turn = distinct_rows([sends.number // BATCH, sends.work])
+        works = [sends.works[work] for _, work in turns]
+        batches: dict[int, list[int]] = {}
+        for place, (batch, _) in enumerate(turns):
+            batches.setdefault(batch, []).append(place)
+        pieces: list[list[tuple[int, ...]]] = [[] for _ in turns]
+        wave, after = np.zeros(len(turns), np.int64), dict[int, int]()
+        for batch in sorted(batches):
+            mine = batches[batch]
+            sets = {frozenset(works[place].channels) for place in mine}
+            used = frozenset[int]().union(*sets)
+            wave[mine] = now = max(after.get(channel, 0) for channel in used)
+            after.update(dict.fromkeys(used, now + 1))
+            apart = sum(map(len, sets)) == len(used)
+            for place in mine:
+                pieces[place] = _cut(works[place], element_bytes, fold=fold and apart)
+        size = np.array([len(cut) for cut in pieces], np.int64)
+        table = np.array([row for cut in pieces for row in cut], np.int64).reshape(-1, 4)
+        return cls(table, np.cumsum(size) - size, size, works, wave, turn)
+
+
+def _cut(work: P2pWork, element_bytes: int, *, fold: bool) -> list[tuple[int, ...]]:
+    """Start and count (elements), channel and multiplicity of every part that is not empty. Equal
+    ones, which meet equal parts on all their channels, are one.
+    """
+    counts = [nbytes // element_bytes for nbytes in work.parts]
+    if fold and len(set(work.parts)) == 1 < len(counts):
+        return [(0, counts[0], min(work.channels), len(counts))]
+    starts = np.cumsum([0, *counts]).tolist()
+    columns = zip(starts, counts, work.channels, strict=False)
+    return [(start, count, channel, 1) for start, count, channel in columns if count]
+
+
+def _likes(sends: Columns, pieces: _Pieces, send: Ints, row: Ints) -> tuple[tuple[Like, ...], Ints]:
+    works = pieces.works
+    alone = (sends.src == sends.dst).astype(np.int64)
+    keys = list(dict.fromkeys((work.protocol, work.chunk) for work in works))
+    kind = np.array([keys.index((work.protocol, work.chunk)) for work in works], np.int64)
+    _, count, _, times = pieces.table[row].T
+    table, like = distinct_rows([kind[pieces.turn[send]], count, times, alone[send]])
+    likes = [Like(*keys[kind], count, times, bool(own)) for kind, count, times, own in table]
+    return tuple(likes), like
+
+
+def _spread(size: Ints) -> tuple[Ints, Ints]:
+    """Each number as often as its size says, and how often it came before."""
+    number = np.repeat(np.arange(len(size)), size)
+    return number, np.arange(len(number)) - np.repeat(np.cumsum(size) - size, size)
+
+
+def _grouped(number: Ints, count: int) -> list[Ints]:
+    """The places of each number below `count`."""
+    order = np.argsort(number, kind="stable")
+    return np.split(order, np.searchsorted(number[order], np.arange(1, count)))[:count]
+
+
+# **** Exchange ****
+# The Exchange: parts of sends that are equal in size, chunk by chunk, all at once.
+# The sender's block writes into a FIFO of the receiver (or one that its proxy empties), and the
+# receiver's block copies from there into the output.
+
+
+Make = Callable[[PlannedChannel, tuple[int, int], float], RowKind]
+NETWORK = 0  # among kinds of links
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Parts of sends as columns: where each lies (elements), the channel that moves it, and how
+    many it stands for.
+    """
+
+    src: Ints
+    dst: Ints
+    offset: Ints
+    target: Ints
+    channel: Ints
+    copies: Ints
+
+    def hop(self, part: int) -> tuple[int, int]:
+        """From whom to whom a part goes."""
+        return int(self.src[part]), int(self.dst[part])
+
+
+@dataclass
+class Exchange:
+    """Rows of one chunk of all parts; `crowd` is how many operations share the block at either end
+    of each, `multiplicity` how many equal channels each part is for.
+    """
+
+    plan: Plan
+    ends: Ends
+    crowd: tuple[Ints, Ints]
+    cut: Segments
+    multiplicity: int = 1
+    woven: Weave = field(default_factory=Weave)
+
+    def passes(self) -> list[Ints]:
+        """Write all rows; returns those of the blocks at either end by piece and part."""
+        ends, net, number = self.ends, self._link == NETWORK, np.arange(len(self.ends.src))
+        out = NOWHERE if self.plan.direct else 2 * number
+        arrival = Place(ends.target, out)
+        fifo = Place(ends.target, np.where(net, 2 * number + 1, out))
+        sends = self._rows(
+            self._sending(proxy=False),
+            *(ends.src, np.where(net, ends.src, ends.dst)),
+            *(Place(ends.offset), fifo),
+        )
+        sent = sends.copy()
+        if net.any():
+            sent[:, net] = self._messages(sends, net, arrival)
+        stores = self._stores(number)
+        self._couple(sent, stores)
+        return [sends, stores]
+
+    def copies(self) -> list[Ints]:
+        """Sends to oneself are copies by the block."""
+        kinds = self._kinds(0, lambda channel, _, share: channel.local(_copy(IN, OUT, share)))
+        places = Place(self.ends.offset), Place(self.ends.target)
+        return [self._rows(kinds, self.ends.src, self.ends.src, *places)]
+
+    @cached_property
+    def _link(self) -> Ints:
+        """What joins the ends of each part."""
+        return link_kinds(self.plan, np.array(self.plan.node), self.ends.src, self.ends.dst)
+
+    def _kinds(self, end: int, make: Make) -> Ints:
+        """The kind of row of every part by the block at one end; each different one is made once,
+        for its channel, a hop and the operation's share of the warps. Sends over one kind of link
+        all take one kind of way.
+        """
+        ends = self.ends
+        _, which = distinct_rows([ends.channel, ends.copies, self.crowd[end], self._link])
+        found = []
+        for part in np.unique(which, return_index=True)[1].tolist():
+            channel = PlannedChannel(
+                self.plan,
+                int(ends.channel[part]),
+                self.multiplicity,
+                self.cut.subs,
+                int(ends.copies[part]),
+            )
+            share = 1 / int(self.crowd[end][part])
+            found.append(self.woven.kind(make(channel, ends.hop(part), share)))
+        return np.array(found, np.int64)[which]
+
+    def _sending(self, *, proxy: bool, further: bool = False) -> Ints:
+        """Kinds of the rows that move data to the receivers."""
+        out = OUT if self.plan.direct else SCRATCH
+
+        def make(channel: PlannedChannel, hop: tuple[int, int], share: float) -> RowKind:
+            kind = channel.hop(*hop, Pass(IN, out, threads=share), proxy=proxy)
+            return channel.further(kind) if further else kind
+
+        return self._kinds(0, make)
+
+    def _messages(self, sends: Ints, net: NDArray[np.bool_], arrival: Place) -> Ints:
+        """What proxies send from the FIFOs that their blocks have filled, a chunk at a time; of
+        LL the receiver uses what there is.
+        """
+        some, channel = np.flatnonzero(net), self._one
+        target = Place(self.ends.target[net], np.broadcast_to(arrival.region, net.shape)[net])
+        ends, fifo = (self.ends.src[net], self.ends.dst[net]), Place(0, 2 * some + 1)
+        segments = np.array([[self.cut.whole]]) if channel.simple else self.pieces
+        kinds = self._sending(proxy=True)[net][None]
+        if len(segments) > 1:
+            later = self._sending(proxy=True, further=True)[net]
+            kinds = np.concatenate([kinds, np.tile(later, (len(segments) - 1, 1))])
+        messages = self._rows(kinds, *ends, fifo, target, segments)
+        self.woven.after(messages[0], sends[-1, net], channel.noticed)
+        self._free(sends[:, net], messages, channel.local_credit)
+        return messages
+
+    def _stores(self, number: Ints) -> Ints:
+        """What receivers take out of their FIFOs; nothing, if it is in place already."""
+        dst, pieces = self.ends.dst, self.pieces
+        if self.plan.direct:
+            kinds = self._kinds(1, lambda channel, *_: channel.wait())
+            return self._rows(kinds, dst, dst, Place(), Place(), np.full_like(pieces, -1))
+        kinds = self._kinds(1, lambda channel, _, share: channel.local(_copy(SCRATCH, OUT, share)))
+        return self._rows(kinds, dst, dst, Place(0, 2 * number), Place(self.ends.target))
+
+    @property
+    def pieces(self) -> Ints:
+        """The segments of a chunk, one below the other."""
+        return np.arange(self.cut.subs)[:, None]
+
+    def _rows(
+        self,
+        kinds: Ints,
+        src: Ints,
+        dst: Ints,
+        source: Place,
+        target: Place,
+        segments: Ints | None = None,
+    ) -> Ints:
+        """A row of each part (second axis) for every piece of a chunk (first axis), in order."""
+        segment = self.pieces if segments is None else segments
+        made = self.woven.rows(kinds, src, dst, segment, source=source, target=target)
+        rows = made.reshape(len(segment), -1)
+        first = np.arange(len(rows))[:, None] == 0
+        self.woven.after(rows, np.roll(rows, 1, 0), IN_ORDER, first)
+        return rows
+
+    def _couple(self, sent: Ints, stores: Ints) -> None:
+        """Receivers wait for data, senders for credits."""
+        for kind in different(self._link).tolist():
+            mine = np.flatnonzero(self._link == kind)
+            hop = self.ends.hop(int(mine[0]))
+            self.woven.after(stores[:, mine], sent[:, mine], self._one.sync(*hop))
+            self._free(sent[:, mine], stores[:, mine], self._one.credit(*hop))
+
+    @property
+    def _one(self) -> PlannedChannel:
+        """Any of the channels, for what is the same on all."""
+        return PlannedChannel(self.plan, 0)
+
+    def _free(self, filling: Ints, emptying: Ints, lag: Lag) -> None:
+        """A slot is filled again once its last piece has been taken out."""
+        self.woven.after(filling[0], emptying[-1], lag, self.cut.slots)
+
+
+def _copy(source: int, target: int, share: float) -> Pass:
+    return Pass(source, target, writes=1, threads=share)
+
+
+# **** Send recv ****
+# Grouped sends and receives: rounds in batches, each part of a send on a channel of its own.
+# The operations of a batch on one block progress together, each by its share of the warps; the next
+# batch of that block begins when all of them are done.
+
+
 NOBODY: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
@@ -44,7 +389,7 @@ class _Writer:
 
     output: Output
     plan: Plan
-    parts: Parts
+    parts: MessageParts
     doors: NDArray[np.int32] = field(init=False)
 
     def __post_init__(self) -> None:

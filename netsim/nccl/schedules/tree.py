@@ -1,29 +1,397 @@
-"""Trees: chunks are reduced on their way up and handed out on their way down, both at once.
+"""The branches of a tree as tables: parents, children and levels of all ranks at once."""
 
-A rank's block has a group of threads for each direction; the root does both in one pass. Broadcast
-and Reduce of rings are the same along a chain: a tree without branches.
-"""
-
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from netsim.base.constants import value
 from netsim.collectives.collective import Collective
-from netsim.constants import value
-from netsim.nccl.chunks import steps_of
-from netsim.nccl.names import Algorithm, function_of
-from netsim.nccl.schedules.branches import Branches
-from netsim.nccl.schedules.climb import REGIONS, Climb
-from netsim.nccl.schedules.cuts import chunk_table, segments
-from netsim.nccl.schedules.hops import Channel
-from netsim.nccl.schedules.output import Output, Turn, remembered
+from netsim.nccl.connect import Tree
+from netsim.nccl.facts import Algorithm, function_of
 from netsim.nccl.schedules.plan import Plan, number_of, written
-from netsim.nccl.schedules.ways import link_kinds, routes
-from netsim.nccl.schedules.weave import Segments
-from netsim.nccl.trees import Tree
-from netsim.schedule import Schedule
+from netsim.nccl.schedules.primitives import Pass, PlannedChannel, link_kinds, routes
+from netsim.nccl.schedules.writing import (
+    NOWHERE,
+    HopsOf,
+    Output,
+    Segments,
+    Sheet,
+    Turn,
+    chunk_table,
+    hops_of,
+    remembered,
+    segments,
+)
+from netsim.nccl.split import steps_of
+from netsim.schedule.schedule import (
+    COPY,
+    IN,
+    IN_ORDER,
+    OUT,
+    REDUCE,
+    REDUCE_INPUT,
+    SCRATCH,
+    Lag,
+    Schedule,
+)
+
+Ints = NDArray[np.int64]
+MOST = 3  # children of a rank
+NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """One channel's tree."""
+
+    tree: Tree
+
+    @cached_property
+    def up(self) -> Ints:
+        """The parent of every rank, -1 for the root."""
+        return np.array(self.tree.up, np.int64)
+
+    @cached_property
+    def children(self) -> Ints:
+        """Those of every rank (second axis), by number; -1 where there is none."""
+        table = np.full((MOST, len(self.up)), NONE)
+        for rank, children in enumerate(self.tree.down):
+            table[: len(children), rank] = children
+        return table
+
+    @cached_property
+    def number(self) -> Ints:
+        """Which child of its parent every rank is."""
+        found = np.zeros(len(self.up), np.int64)
+        for number, children in enumerate(self.children):
+            found[children[children >= 0]] = number
+        return found
+
+    @cached_property
+    def fan(self) -> Ints:
+        """How many children every rank has."""
+        found: Ints = (self.children >= 0).sum(axis=0)
+        return found
+
+    @cached_property
+    def depth(self) -> Ints:
+        """How far below the root every rank is."""
+        found, level = np.zeros(len(self.up), np.int64), np.array([self.root])
+        while level.size:
+            below = self.children[:, level]
+            found[below[below >= 0]] = np.broadcast_to(found[level] + 1, below.shape)[below >= 0]
+            level = below[below >= 0]
+        return found
+
+    @property
+    def root(self) -> int:
+        """The rank without a parent."""
+        return self.tree.root
+
+    @cached_property
+    def below(self) -> Ints:
+        """All ranks that have a parent."""
+        return np.flatnonzero(self.up >= 0)
+
+    @cached_property
+    def top(self) -> list[int]:
+        """The children of the root."""
+        return list(self.tree.down[self.root])
+
+
+# **** Climb ****
+# The Climb: the rows of one chunk in one channel's tree, up and down, of all ranks at once.
+# A rank takes in what its children sent, adds its own and sends it to its parent; results go the
+# other way. Rows are in order of their level: leaves first on the way up, last on the way down.
+
+
+# FIFOs of a rank: from children, to the proxy for its parent, from its parent, to proxies for
+# children.
+FROM_CHILD, TO_PARENT, FROM_PARENT, TO_CHILD, REGIONS = 0, 3, 4, 5, 8
+
+
+@dataclass
+class Climb:
+    """One channel's tree while the rows of one chunk are written.
+
+    `share` is the part of the block's rate in each direction. By rank and segment, NONE where there
+    is none: `given` are the rows that fill the FIFO for the parent and `sent` those that bring the
+    data there; `handed` and `brought` the same from the parent; `stored` what leaves do.
+    """
+
+    channel: PlannedChannel
+    cut: Segments
+    tree: Branches
+    function: str
+    share: float
+    sheet: Sheet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sheet = Sheet(self.channel, self.cut.subs)
+        empty = (len(self.tree.up), self.cut.subs)
+        for name in ("given", "sent", "handed", "brought", "stored"):
+            setattr(self, name, np.full(empty, NONE))
+        self.merged = np.full((3, *empty), NONE)
+
+    given: Ints = field(init=False)
+    sent: Ints = field(init=False)
+    handed: Ints = field(init=False)
+    brought: Ints = field(init=False)
+    stored: Ints = field(init=False)
+    merged: Ints = field(init=False)
+
+    def turn(self) -> Turn:
+        """All rows of a chunk; the ranks and rows that end it."""
+        if self.reduces:
+            self._merge()
+            self._go_up()
+        if self.hands_out:
+            self._go_down()
+        self._take()
+        ends = list(self._in_line())
+        woven, number = self.sheet.written()
+        ranks, rows = (np.concatenate(column) for column in zip(*ends, strict=True))
+        return Turn(woven, (ranks, number[rows]))
+
+    # **** The tree ****
+
+    @property
+    def reduces(self) -> bool:
+        """Whether contributions go up."""
+        return self.function != "broadcast"
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether results go down."""
+        return self.function != "reduce"
+
+    @property
+    def turns(self) -> bool:
+        """Whether the root hands out what comes up, all in one pass."""
+        return self.reduces and self.hands_out
+
+    @cached_property
+    def upwards(self) -> HopsOf:
+        """The hops to parents, of all ranks but the root."""
+        return hops_of(self.channel, self.tree.below, self.tree.up[self.tree.below])
+
+    @cached_property
+    def downwards(self) -> HopsOf:
+        """The hops from parents, of all ranks but the root."""
+        return hops_of(self.channel, self.tree.up[self.tree.below], self.tree.below)
+
+    # **** Rows ****
+
+    @property
+    def _subs(self) -> Ints:
+        return np.arange(self.cut.subs)
+
+    def _place(self, rank: Ints, *, down: bool) -> Ints:
+        deepest = int(self.tree.depth.max())
+        return deepest + 1 + self.tree.depth[rank] if down else deepest - self.tree.depth[rank]
+
+    def _merge(self) -> None:
+        """Add what further children sent to what the first one did: part of the pass that follows,
+        and rows of their own only where rows say where their data lies.
+        """
+        if not self.channel.plan.places:
+            return
+        for number in (1, 2):
+            for turns in (False, True):
+                buffer = OUT if turns else SCRATCH
+                mine = np.flatnonzero(self.tree.children[number] >= 0)
+                mine = mine[((mine == self.tree.root) & self.turns) == turns]
+                kind = self.sheet.woven.kind(self.channel.merge(buffer, REDUCE))
+                ends, place = (mine, mine), self._place(mine, down=False)
+                into = FROM_CHILD if buffer == SCRATCH else NOWHERE
+                rows = self.sheet.rows(
+                    *(kind, ends, self._subs, place), source=FROM_CHILD + number, target=into
+                )
+                self.merged[number, mine] = rows.T
+
+    def _go_up(self) -> None:
+        """Every rank sends the sum of its own and of what its children sent to its parent."""
+        hops, rank, parent = self.upwards, self.tree.below, self.tree.up[self.tree.below]
+        number, inner = self.tree.number[rank], self.tree.fan[rank] > 0
+        buffer = np.where(inner, SCRATCH, IN)
+        first = (number == 0) & (parent == self.tree.root) & self.hands_out
+        above = np.where(first, OUT, SCRATCH)
+        op = np.where(number > 0, COPY, REDUCE_INPUT)
+        made = (buffer, above, op, 1 + self.tree.fan[rank], 0, 1, self.share)
+        places = np.where(inner, FROM_CHILD, NOWHERE), np.where(first, NOWHERE, number + FROM_CHILD)
+        place = self._place(rank, down=False)
+        self.given[rank], self.sent[rank] = self._send(hops, made, place, places, TO_PARENT)
+        if not self.hands_out:
+            root = np.array([self.tree.root])
+            kind = self.channel.local(Pass(SCRATCH, OUT, COPY, 1 + len(self.tree.top), 1))
+            place = self._place(root, down=False)
+            rows = self.sheet.rows(
+                *(self.sheet.woven.kind(kind), (root, root), self._subs, place), source=FROM_CHILD
+            )
+            self.given[root] = rows.T
+
+    def _go_down(self) -> None:
+        """Every rank stores what its parent sent and hands it on to its children."""
+        hops, rank, parent = self.downwards, self.tree.below, self.tree.up[self.tree.below]
+        root = parent == self.tree.root
+        reads = np.where(root & self.reduces, 1 + self.tree.fan[parent], 1)
+        out = (self.tree.fan[rank] > 0) | self.channel.plan.direct
+        made = (
+            np.where(root & (not self.reduces), IN, OUT),
+            np.where(out, OUT, SCRATCH),
+            COPY,
+            reads,
+            ~root | self.reduces,
+            self.tree.fan[parent],
+            np.where(root, 1.0, self.share),
+        )
+        places = NOWHERE, np.where(out, NOWHERE, FROM_PARENT)
+        place = self._place(parent, down=True)
+        region = TO_CHILD + self.tree.number[rank]
+        self.handed[rank], self.brought[rank] = self._send(hops, made, place, places, region)
+        self._store()
+
+    def _store(self) -> None:
+        """Leaves take their data out of their FIFOs, if it went there."""
+        channel, leaves = self.channel, np.flatnonzero(self.tree.fan == 0)
+        kind, segment, source = channel.wait(), np.full(self.cut.subs, -1), NOWHERE
+        if not channel.plan.direct:
+            kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=self.share))
+            segment, source = self._subs, FROM_PARENT
+        number, ends = self.sheet.woven.kind(kind), (leaves, leaves)
+        place = self._place(leaves, down=True)
+        self.stored[leaves] = self.sheet.rows(number, ends, segment, place, source=source).T
+
+    def _send(
+        self,
+        hops: HopsOf,
+        made: tuple[ArrayLike, ...],
+        place: Ints,
+        places: tuple[ArrayLike, ArrayLike],
+        fifo: ArrayLike,
+    ) -> tuple[Ints, Ints]:
+        """Passes to other ranks by blocks, and by proxies from what is in their FIFOs: the rows of
+        blocks, and those that bring data, by hop and segment.
+        """
+        sheet, net = self.sheet, hops.kind == 0
+        source, target = (np.broadcast_to(x, net.shape) for x in places)
+        fifo = np.broadcast_to(fifo, net.shape)
+        ends = hops.src, np.where(net, hops.src, hops.dst)
+        blocks = sheet.rows(
+            *(sheet.kinds(hops, made, proxy=False), ends, self._subs, place),
+            source=source,
+            target=np.where(net, fifo, target),
+        )
+        some = np.flatnonzero(net)
+        if not some.size:
+            return blocks.T, blocks.T
+        away = hops.some(some)
+        passes = [np.broadcast_to(x, net.shape)[some] for x in made]
+        first = sheet.kinds(away, passes, proxy=True)[None]
+        later = sheet.kinds(away, passes, proxy=True, change=self.channel.further)
+        kind = np.concatenate([first, np.tile(later, (self.cut.subs - 1, 1))])
+        sent = sheet.rows(
+            *(kind, away.ends, self._subs, place[some]), source=fifo[some], target=target[some]
+        )
+        if self.channel.simple:
+            sheet.after(sent, blocks[:, some], self.channel.noticed)
+        else:  # a message of LL begins when all of a chunk is there
+            sheet.after(sent[0], blocks[-1, some], self.channel.noticed)
+        brought = blocks.copy()
+        brought[:, some] = sent
+        return blocks.T, brought.T
+
+    # **** What waits for what ****
+
+    def _take(self) -> None:
+        """Rows wait for the data of hops and empty their slots."""
+        if self.reduces:
+            readers = [self.given[self.tree.up[self.tree.below]]]
+            if self.turns:
+                at_top = (self.tree.up[self.tree.below] == self.tree.root)[:, None]
+                readers += [np.where(at_top, self.handed[child], NONE) for child in self.tree.top]
+            self._passed(self.upwards, self.given, self.sent, readers)
+            self._wait_for_merges()
+        if self.hands_out:
+            self._passed(
+                self.downwards, self.handed, self.brought, list(self._outputs(self.tree.below))
+            )
+
+    def _outputs(self, rank: Ints) -> Iterator[Ints]:
+        """The rows in which ranks store and hand on, by rank and segment."""
+        for children in self.tree.children[:, rank]:
+            if (children >= 0).any():
+                yield np.where((children >= 0)[:, None], self.handed[children], NONE)
+        yield self.stored[rank]
+
+    def _passed(self, hops: HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
+        """All that orders the passes over some hops: data, messages, credits."""
+        channel, filled, sent = self.channel, filled[self.tree.below], sent[self.tree.below]
+        simple, slots, back = channel.simple, self.cut.slots, self._subs == 0
+        for mine, way in hops.alike():
+            sync, credit = channel.sync(*way), channel.credit(*way)
+            for rows in readers:
+                self._after(rows[mine], sent[mine], sync)
+                # A Simple slice has a slot of its own; pieces of LL share theirs with the chunk.
+                if simple:
+                    self._after(sent[mine], rows[mine], credit, slots)
+                else:
+                    self._after(sent[mine, :1], rows[mine, -1:], credit, slots)
+        net = np.flatnonzero(hops.kind == 0)
+        self._after(sent[net], np.roll(sent[net], 1, 1), IN_ORDER, back)
+        if simple:
+            self._after(filled[net], sent[net], channel.local_credit, slots)
+        else:
+            self._after(filled[net, :1], sent[net, -1:], channel.local_credit, slots)
+
+    def _wait_for_merges(self) -> None:
+        """Sums wait for both parts and for the sum before; the pass that takes them, for all."""
+        several, place = np.flatnonzero(self.tree.fan > 1), np.zeros(len(self.tree.up), np.int64)
+        if not self.channel.plan.places or not several.size:
+            return
+        place[self.tree.below] = np.arange(len(self.tree.below))
+        hops = self.upwards
+        for number in (1, 2):
+            mine = np.flatnonzero(self.tree.children[number] >= 0)
+            for which in (0, number):
+                child = self.tree.children[which, mine]
+                for part, way in hops.some(place[child]).alike():
+                    merged, sent = self.merged[number, mine[part]], self.sent[child[part]]
+                    self._after(merged, sent, self.channel.sync(*way))
+            self._after(self.merged[number], self.merged[number - 1], IN_ORDER)
+        last = self.merged[self.tree.fan[several] - 1, several]
+        self._after(self.given[several], last, IN_ORDER)
+        if self.turns and len(self.tree.top) > 1:
+            last = self.merged[len(self.tree.top) - 1, self.tree.root]
+            for child in self.tree.top:
+                self._after(self.handed[child], last, IN_ORDER)
+
+    def _in_line(self) -> Iterator[tuple[Ints, Ints]]:
+        """One pass of a way after the other; the ranks and the rows of their last ones."""
+        everyone = np.arange(len(self.tree.up))
+        for passes in ([self.given], list(self._outputs(everyone))):
+            for rows in passes:
+                for earlier in passes:
+                    self._after(rows, np.roll(earlier, 1, 1), IN_ORDER, self._subs == 0)
+                last = np.flatnonzero(rows[:, -1] >= 0)
+                yield last, rows[last, -1]
+
+    def _after(self, rows: Ints, earlier: Ints, lag: Lag, back: ArrayLike = 0) -> None:
+        there = (rows >= 0) & (earlier >= 0)
+        self.sheet.after(
+            rows[there], earlier[there], lag, np.broadcast_to(back, there.shape)[there]
+        )
+
+
+# **** Tree ****
+# Trees: chunks are reduced on their way up and handed out on their way down, both at once.
+# A rank's block has a group of threads for each direction; the root does both in one pass.
+# Broadcast and Reduce of rings are the same along a chain: a tree without branches.
+
 
 SHARE = value("share.of_a_way")  # of a block's rate, for each way
 
@@ -63,10 +431,12 @@ def _over_trees(
         work = lane.work
         table = chunk_table(work, collective.element_bytes)
         cut = segments(plan, collective.element_bytes, table, steps=steps, threads=share)
-        channel = Channel(plan, work.channel, lane.multiplicity, cut.subs, lane.copies)
+        channel = PlannedChannel(plan, work.channel, lane.multiplicity, cut.subs, lane.copies)
         found = trees[work.channel]
 
-        def turn(channel: Channel = channel, cut: Segments = cut, found: Tree = found) -> Turn:
+        def turn(
+            channel: PlannedChannel = channel, cut: Segments = cut, found: Tree = found
+        ) -> Turn:
             return Climb(channel, cut, Branches(found), collective.name, share).turn()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.whole)

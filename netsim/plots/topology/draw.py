@@ -1,19 +1,188 @@
-"""A picture of a topology with matplotlib: boxes, lines by bandwidth, a legend with units."""
+"""Where lines begin and end: at the edges of boxes, side by side so that they can be told apart."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from math import isnan
+from pathlib import Path
 
+import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path as Curve
+from numpy.typing import NDArray
 
-from netsim.plots.style import BLACK, GREY
-from netsim.plots.topology.ends import Point, ends_of_lines
-from netsim.plots.topology.legend import draw_legend, room_below
-from netsim.plots.topology.looks import BOXES, HEAT, LINKS, UNUSED, fill_of, width_of
-from netsim.plots.topology.values import Line, Picture
+from netsim.base.errors import InputError
+from netsim.base.units import format_bandwidth
+from netsim.plots.style import (
+    AMBER,
+    BLACK,
+    BLUE,
+    FORMATS,
+    GREEN,
+    GREY,
+    LINKS,
+    ORANGE,
+    PINK,
+    SKY,
+    drawing,
+    filled,
+    read_table,
+    save,
+    tint,
+)
+from netsim.plots.topology.graphs import graph_picture
+from netsim.plots.topology.layout import cluster_picture
+from netsim.plots.topology.shapes import Box, Picture, Stroke
+from netsim.topology.cluster import Cluster
+from netsim.topology.graph import Topology, lanes
+
+Point = tuple[float, float]
+
+
+def ends_of_lines(picture: Picture) -> list[tuple[Point, Point]]:
+    """Where every line leaves its boxes: at their edges, side by side by where the others are."""
+    sides: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
+    for number, line in enumerate(picture.lines):
+        for one, other in ((line.tail, line.head), (line.head, line.tail)):
+            side = _side(picture.boxes[one], picture.boxes[other], line)
+            sides[one, side].append((picture.boxes[other].x, number))
+    x: dict[tuple[int, int], float] = {}
+    for (box, side), members in sides.items():
+        for place, (far, number) in enumerate(sorted(members)):
+            x[box, number] = _attach(picture.boxes[box], side, far, place, len(members))
+    return [
+        (
+            _point(picture, line, line.tail, line.head, x[line.tail, number]),
+            _point(picture, line, line.head, line.tail, x[line.head, number]),
+        )
+        for number, line in enumerate(picture.lines)
+    ]
+
+
+def _side(one: Box, other: Box, line: Stroke) -> int:
+    """1 for the upper edge, -1 for the lower one, 0 for left or right."""
+    if abs(one.y - other.y) > 1e-6:
+        return 1 if other.y > one.y else -1
+    return 0 if not line.bend else (1 if line.bend > 0 else -1)
+
+
+def _attach(box: Box, side: int, other: float, place: int, count: int) -> float:
+    if side == 0:
+        return box.right if other > box.x else box.left
+    if box.width > 2.2:
+        return min(max(other, box.left + 0.15), box.right - 0.15)
+    step = min(0.14, 0.72 * box.width / max(1, count))
+    return box.x + (place - (count - 1) / 2) * step
+
+
+def _point(picture: Picture, line: Stroke, one: int, other: int, x: float) -> Point:
+    box = picture.boxes[one]
+    if line.free:
+        return box.x, box.y
+    return x, box.y + _side(box, picture.boxes[other], line) * box.height / 2
+
+
+# **** Looks ****
+# Colours, widths and names of what a drawing of a topology is made of.
+
+
+# Kind of box: colour, and how strongly it is filled.
+BOXES = {
+    "gpu": (GREEN, 0.30),
+    "nvswitch": (GREEN, 0.16),
+    "pcie": (BLUE, 0.16),
+    "cpu": (AMBER, 0.30),
+    "memory": (AMBER, 0.14),
+    "nic": (SKY, 0.35),
+    "switch": (GREY, 0.18),
+    "host": (GREY, 0.05),
+}
+# Kind of link: colour and name.
+LINK_LOOKS = {
+    "nvlink": (GREEN, "NVLink"),
+    "xgmi": (PINK, "xGMI"),
+    "c2c": (ORANGE, "C2C"),
+    "pcie": (BLUE, "PCIe"),
+    "upi": (AMBER, "between CPUs"),
+    "hostmem": ("#8a6d00", "host memory"),
+    "nic": ("#2b7fb0", "NIC cable"),
+    "fabric": (GREY, "link"),
+}
+UNUSED = "#c9c9c9"
+_HEAT = colormaps["YlOrRd"]
+HEAT = LinearSegmentedColormap.from_list("use", [_HEAT(0.22 + 0.78 * x / 16) for x in range(17)])
+
+
+def width_of(bandwidth: float) -> float:
+    """The width of a line in points: by the root of its bandwidth, within bounds."""
+    gigabytes = min(bandwidth, 1e15) / 1e9
+    return float(min(6.5, max(0.6, 0.25 * gigabytes**0.5)))
+
+
+def fill_of(kind: str) -> tuple[float, float, float]:
+    """The inside of a box."""
+    return tint(*BOXES[kind])
+
+
+# **** Legend ****
+# The legend of a drawing: what a link of each kind carries, and what colours mean.
+
+
+_MOST_KEYS = 8
+_KEY_TITLE = "one link, in each direction (width by bandwidth)"
+
+
+def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, heat: bool) -> None:
+    """Kinds of links with their widths, and what colours mean; `top` is where there is room."""
+    width, height = figure.get_size_inches()
+    rates = sorted({(line.kind, line.rate) for line in picture.lines},
+                   key=lambda one: (list(LINK_LOOKS).index(one[0]), -one[1]))  # fmt: skip
+    keys = [
+        Line2D([], [], color=GREY if heat else LINK_LOOKS[kind][0], linewidth=width_of(rate),
+               label=_rate_text(kind, rate, picture.usable))
+        for kind, rate in rates[:_MOST_KEYS]
+    ]  # fmt: skip
+    figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(left - 0.05 / width, top),
+                  ncols=_columns(len(keys), width), title=_KEY_TITLE,
+                  fontsize=9, title_fontsize=9, alignment="left", borderpad=0.1)  # fmt: skip
+    if heat:
+        place = figure.add_axes((left, 0.45 / height, min(4.5, width - 0.4) / width, 0.13 / height))
+        bar = figure.colorbar(ScalarMappable(Normalize(0, 100), HEAT), cax=place,
+                              orientation="horizontal")  # fmt: skip
+        bar.set_label("utilisation (%), the busiest of links drawn as one; grey: unused",
+                      fontsize=9, loc="left")  # fmt: skip
+        bar.outline.set_visible(False)
+        place.tick_params(labelsize=8)
+
+
+def _rate_text(kind: str, rate: float, usable: float) -> str:
+    if kind in ("nic", "fabric") and usable < 1:
+        return (
+            f"{LINK_LOOKS[kind][1]} {format_bandwidth(rate / usable, bits=True)} "
+            f"({format_bandwidth(rate)} usable)"
+        )
+    return f"{LINK_LOOKS[kind][1]} {format_bandwidth(rate)}"
+
+
+def _columns(keys: int, width: float) -> int:
+    return max(1, min(keys, 4, int(width / 3.1)))
+
+
+def room_below(picture: Picture, width: float, *, heat: bool) -> float:
+    """Inches for the legend."""
+    keys = min(_MOST_KEYS, len({(line.kind, line.rate) for line in picture.lines}))
+    return 0.5 + 0.2 * -(-keys // _columns(keys, width)) + (0.75 if heat else 0.0)
+
+
+# **** Draw ****
+# A picture of a topology with matplotlib: boxes, lines by bandwidth, a legend with units.
+
 
 _UNIT, _WIDEST, _LEAST = 0.68, 19.0, 9.5  # inches of a unit; of a figure, at most and at least
 _MOST_LABELS = 26  # lines between two rows that are labelled one by one
@@ -115,7 +284,7 @@ def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
 def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> None:
     ends = ends_of_lines(picture)
     crowd = Counter(_rows_of(picture, line) for line in picture.lines)
-    together: dict[tuple[float, float], list[tuple[Line, Point]]] = defaultdict(list)
+    together: dict[tuple[float, float], list[tuple[Stroke, Point]]] = defaultdict(list)
     for line, (start, end) in sorted(
         zip(picture.lines, ends, strict=True), key=lambda one: -one[0].bandwidth
     ):
@@ -129,14 +298,14 @@ def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> N
         _label_counts(axes, picture, level, members, points)
 
 
-def _rows_of(picture: Picture, line: Line) -> tuple[float, float]:
+def _rows_of(picture: Picture, line: Stroke) -> tuple[float, float]:
     one, other = picture.boxes[line.tail].y, picture.boxes[line.head].y
     return min(one, other), max(one, other)
 
 
-def _colour(line: Line, *, heat: bool) -> Colour:
+def _colour(line: Stroke, *, heat: bool) -> Colour:
     if not heat:
-        return LINKS[line.kind][0]
+        return LINK_LOOKS[line.kind][0]
     return UNUSED if isnan(line.used) else HEAT(min(1.0, line.used))
 
 
@@ -160,7 +329,7 @@ def _loop(bend: float, start: Point, end: Point) -> Curve:
 
 
 def _stroke(
-    axes: Axes, line: Line, start: Point, end: Point, colour: Colour, *, loop: bool
+    axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour, *, loop: bool
 ) -> Point:
     """Draw one line; where its label would stand."""
     if line.bend and loop:
@@ -186,7 +355,7 @@ def _stroke(
 
 
 def _label_counts(
-    axes: Axes, picture: Picture, y: float, members: list[tuple[Line, Point]], points: float
+    axes: Axes, picture: Picture, y: float, members: list[tuple[Stroke, Point]], points: float
 ) -> None:
     """How many links each line stands for: once where all are alike, else line by line."""
     counts = {line.count for line, _ in members}
@@ -208,5 +377,82 @@ def _label_counts(
                       zorder=4, bbox=_BEHIND)  # fmt: skip
 
 
-def _noun(members: list[tuple[Line, Point]]) -> str:
+def _noun(members: list[tuple[Stroke, Point]]) -> str:
     return "cables" if members[0][0].kind in ("nic", "fabric") else "links"
+
+
+# **** Use ****
+# How busy links were in a run, from the links.csv of its results folder.
+
+
+FILE = "links.csv"
+
+
+def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
+    """The utilisation (0…1) of every link of a topology; NaN where the file says nothing."""
+    path = folder / FILE if folder.is_dir() else folder
+    if folder.is_dir() and not path.is_file():
+        raise InputError(f"{folder}: holds no {FILE}", hint="netsim run writes it with traces")
+    table = filled(path, read_table(path, LINKS, "the columns of links.csv"), ("utilisation",))
+    names = table["link"].astype(str).tolist()
+    found = _numbers(topology, names)
+    if (found < 0).all():
+        first = next((name for name in names if "->" in name), "nothing")
+        raise InputError(
+            f"{path}: none of its links is in this topology, which has "
+            f"{topology.link_name(0)} while the file has {first}",
+            hint="name the cluster of that run: its scenario, or the same --nodes and --fabric",
+        )
+    used = np.full(len(topology.links), np.nan)
+    known = found >= 0
+    used[found[known]] = table["utilisation"].to_numpy(np.float64)[known]
+    return used
+
+
+def _numbers(topology: Topology, names: list[str]) -> NDArray[np.int64]:
+    """The number of each link by its name, `tail->head` or `tail->head#n`; -1 for others."""
+    links, size = topology.links, len(topology.nodes)
+    lane = lanes(links)
+    ends = links.tail.astype(np.int64) * size + links.head
+    order = np.lexsort((lane, ends))
+    ordered = ends[order]
+    known = {str(name): number for name, number in topology.node_number.items()}
+    found = np.full(len(names), -1)
+    for place, name in enumerate(names):
+        pair, _, turn = name.partition("#")
+        tail, _, head = pair.partition("->")
+        if tail in known and head in known:
+            key = known[tail] * size + known[head]
+            first = int(np.searchsorted(ordered, key)) + int(turn or 0)
+            if first < len(order) and ordered[first] == key:
+                found[place] = order[first]
+    return found
+
+
+# **** Plot ****
+# Drawings of topologies: hosts from inside, fabrics in tiers, graphs as grids and circles.
+
+
+def plot_topology(
+    name: str,
+    what: Topology | Cluster,
+    stem: Path,
+    *,
+    result: Path | None = None,
+    run: str = "",
+    formats: Sequence[str] = FORMATS,
+) -> list[Path]:
+    """Draw a cluster or a graph of GPUs; coloured by utilisation given a folder of results
+    (and what ran, in words)."""
+    topology = what.topology if isinstance(what, Cluster) else what
+    used = None if result is None else read_use(result, topology)
+    if isinstance(what, Cluster):
+        picture = cluster_picture(name, what, used)
+    else:
+        picture = graph_picture(name, what, used)
+    if result is not None:
+        ours = f"{picture.subtitle}; " if picture.subtitle else ""
+        picture = replace(picture, subtitle=f"{ours}utilisation from {run or result.as_posix()}")
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    with drawing():
+        return save(figure_of(picture), stem, formats)

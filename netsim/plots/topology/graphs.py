@@ -1,23 +1,152 @@
-"""Graphs of GPUs without hosts: circles, grids, and otherwise layers by kind of node."""
+"""Rings and tori: boxes on a grid, of long dimensions only the ends.
+
+Two dimensions lie in the plane, the others go into depth. Links around the ends swing out in
+the plane, and are left out where there is depth.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from math import cos, pi, prod, sin
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.plots.topology.bundles import bent, lines_between
-from netsim.plots.topology.grids import circle_picture, grid_dims, grid_picture
-from netsim.plots.topology.groups import ends_of
-from netsim.plots.topology.values import GAP, Box, Caption, Picture, Sheet
-from netsim.topology.graph import Topology
-from netsim.topology.graph_figures import graph_figures
-from netsim.topology.layout import NODE_KINDS
-from netsim.units import format_bandwidth
+from netsim.base.units import format_bandwidth
+from netsim.plots.topology.shapes import (
+    GAP,
+    Box,
+    Caption,
+    Picture,
+    Sheet,
+    Stroke,
+    bent,
+    ends_of,
+    lines_between,
+)
+from netsim.topology.figures import graph_figures
+from netsim.topology.graph import NODE_KINDS, Topology
+from netsim.topology.routing import torus
+
+Use = NDArray[np.float64] | None
+Cell = tuple[Sequence[str], str, str]  # nodes, label, kind of box
+_ROUND = 24  # places of a circle
+_FLAT, _DEEP = 8, 4  # places that are drawn of each dimension, of two or of more
+
+
+def grid_dims(topology: Topology) -> tuple[int, ...]:
+    """The extents of a torus, from its name and checked against its links; empty if it is none."""
+    text = topology.name.removeprefix("torus(").removesuffix(")")
+    if text == topology.name or not all(part.isdigit() for part in text.split("x")):
+        return ()
+    dims = tuple(int(part) for part in text.split("x") if int(part) > 1)
+    if len(dims) < 2 or prod(dims) != len(topology):
+        return ()
+    same = len(torus(dims, 1.0).links) == len(topology.links)
+    return dims if same else ()
+
+
+def circle_picture(
+    title: str, subtitle: str, topology: Topology, cells: Sequence[Cell], used: Use
+) -> Picture:
+    """Cells in a circle, clockwise from the top; of many the first and the last."""
+    sheet = Sheet()
+    shown = ends_of(list(range(len(cells))), _ROUND)
+    slots: list[int] = [*shown]
+    if len(shown) < len(cells):
+        slots.insert(-(-len(shown) // 2), -1)
+    radius = max(1.5, len(slots) * 1.15 / (2 * pi))
+    for place, number in enumerate(slots):
+        angle = pi / 2 - 2 * pi * place / len(slots)
+        x, y = radius * cos(angle), radius * sin(angle)
+        if number < 0:
+            sheet.captions.append(Caption(x, y, f"… {len(cells) - len(shown)} more …"))
+            continue
+        nodes, label, kind = cells[number]
+        sheet.add(Box(kind, x, y, 0.86, label, _height(label)), *nodes)
+    lines = [replace(line, free=True) for line in lines_between(topology, sheet.of, used)]
+    return Picture(title, subtitle, tuple(sheet.boxes), tuple(lines), tuple(sheet.captions))
+
+
+def _height(label: str) -> float:
+    return 0.25 + 0.22 * (label.count("\n") + 1)
+
+
+def grid_picture(
+    title: str,
+    subtitle: str,
+    topology: Topology,
+    dims: Sequence[int],
+    cells: Sequence[Cell],
+    used: Use,
+) -> Picture:
+    """Cells in the order of a torus, the last dimension to the right, the one before downwards."""
+    sheet = Sheet()
+    deep = len(dims) > 2
+    shown = [_shown(extent, _DEEP if deep else _FLAT) for extent in dims]
+    slots: dict[int, tuple[int, ...]] = {}
+    for place in product(*(range(len(kept)) for kept in shown)):
+        at = [kept[slot] for kept, slot in zip(shown, place, strict=True)]
+        if None not in at:
+            number = int(np.ravel_multi_index([one or 0 for one in at], tuple(dims)))
+            nodes, label, kind = cells[number]
+            x, y = _position(place, shown)
+            slots[sheet.add(Box(kind, x, y, 0.92, label, _height(label)), *nodes)] = place
+    _dots(sheet, shown)
+    lines = [_swung(line, slots, shown) for line in lines_between(topology, sheet.of, used)]
+    kept_lines = [line for line in lines if not (deep and line.bend)]
+    if len(kept_lines) < len(lines):
+        subtitle += "; links around the ends are not drawn"
+    return Picture(title, subtitle, tuple(sheet.boxes), tuple(kept_lines), tuple(sheet.captions))
+
+
+def _shown(extent: int, most: int) -> list[int | None]:
+    """The places of a dimension that are drawn; None where some are left out."""
+    if extent <= most:
+        return list(range(extent))
+    ends = ends_of(list(range(extent)), most - 1)
+    front = -(-len(ends) // 2)
+    return [*ends[:front], None, *ends[front:]]
+
+
+def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
+    """Where a place is in the plane."""
+    *outer, row, column = place
+    if not outer:
+        return 1.75 * column, -1.35 * row
+    size = [len(one) for one in shown[:-2]]
+    depth = int(np.ravel_multi_index(outer, tuple(size)))
+    total = prod(size)
+    return (1.05 * total + 0.35) * column + 1.0 * depth, -(0.72 * total + 0.5) * row + 0.66 * depth
+
+
+def _dots(sheet: Sheet, shown: Sequence[Sequence[int | None]]) -> None:
+    """Ellipses where places are left out."""
+    for place in product(*(range(len(kept)) for kept in shown)):
+        missing = [kept[slot] is None for kept, slot in zip(shown, place, strict=True)]
+        if sum(missing) == 1:
+            x, y = _position(place, shown)
+            sign = "⋯" if missing[-1] else ("⋮" if missing[-2] else "⋰")
+            sheet.captions.append(Caption(x, y, sign, strong=True))
+
+
+def _swung(
+    line: Stroke, slots: dict[int, tuple[int, ...]], shown: Sequence[Sequence[int | None]]
+) -> Stroke:
+    """A link around the end of a dimension swings out."""
+    one, other = slots[line.tail], slots[line.head]
+    far = [abs(a - b) for a, b in zip(one, other, strict=True)]
+    return replace(line, bend=0.5 if max(far) > 1 else 0.0, free=True)
+
+
+# **** Graphs ****
+# Graphs of GPUs without hosts: circles, grids, and otherwise layers by kind of node.
+
 
 MOST_IN_ROW = 20
 _ROWS = {"switch": "switches", "nic": "NICs", "pcie": "PCIe switches", "cpu": "CPUs", "gpu": "GPUs",
          "nvswitch": "NVSwitches"}  # fmt: skip
 _PITCH = 1.2
-
-Use = NDArray[np.float64] | None
 
 
 def graph_picture(name: str, topology: Topology, used: Use) -> Picture:

@@ -8,26 +8,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from netsim.constants import value
-from netsim.errors import suggest
-from netsim.topology.fabrics.custom import custom
-from netsim.topology.fabrics.dragonfly import dragonfly
-from netsim.topology.fabrics.fabric import Fabric, Ports, Terms
-from netsim.topology.fabrics.select import Policy
-from netsim.topology.fabrics.shapes import SWITCH_PORTS, of_usual_switches
-from netsim.topology.fabrics.single_switch import single_switch
-from netsim.topology.fabrics.tiered import (
+from netsim.base.constants import value
+from netsim.base.errors import suggest
+from netsim.topology.fabrics.clos import (
+    SWITCH_PORTS,
     dual_plane,
     fat_tree,
     leaf_spine,
+    of_usual_switches,
     rail_only,
     rail_optimized,
+    single_switch,
 )
-from netsim.topology.fabrics.torus import torus
-from netsim.topology.layout import TopologyError
-from netsim.topology.transports import Transport, TransportName
-from netsim.yamlio.model import FieldError, ListOf, Model
-from netsim.yamlio.quantities import Bandwidth, Count, Index, Ratio, Seconds
+from netsim.topology.fabrics.direct import custom, dragonfly, torus
+from netsim.topology.graph import TopologyError
+from netsim.topology.machine import Transport, TransportName
+from netsim.topology.router import Fabric, Policy, Ports, Terms
+from netsim.yamlio.models import Bandwidth, Count, FieldError, Index, ListOf, Model, Ratio, Seconds
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
 SECONDS_A_METRE = value("wire.metre")

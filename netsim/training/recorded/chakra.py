@@ -1,11 +1,12 @@
-"""Chakra execution traces: a file a rank, `NAME.RANK.et`, and the groups of ranks in JSON beside.
+"""Protocol buffers on the wire, as far as execution traces need them: numbers, texts, messages.
 
-A file is a sequence of messages, each behind its length: first about the trace, then its nodes
-(MLCommons Chakra, et_def.proto). The size of a collective is what one rank puts in.
+A field is (number, value): an int for a varint, bytes for what has a length, a float for a double.
 """
 
 import gzip
 import json
+import re
+import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,110 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 
-from netsim.errors import InputError
-from netsim.files import write_bytes, write_text
-from netsim.training.recorded.wire import Value, fields, packed, read_varint, typed, varint
-from netsim.training.recorded.wire import field as written
-from netsim.workloads.tape import Tape, Task
+import numpy as np
+
+from netsim.base.errors import InputError
+from netsim.base.files import write_bytes, write_text
+from netsim.training.recorded.replay import tiled
+from netsim.workloads.setting import Ranks
+from netsim.workloads.tape import Deps, Tape, Task
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+Value = int | float | bytes
+
+
+def varint(number: int) -> bytes:
+    """An unsigned number, seven bits a byte."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def wire_field(number: int, value: int | bytes | str) -> bytes:
+    """One field of a message."""
+    if isinstance(value, int):
+        return varint(number << 3 | VARINT) + varint(value)
+    content = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | LENGTH) + varint(len(content)) + content
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at a place, and the place behind it."""
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise InputError("ends in the middle of a number")
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Value]]:
+    """All fields of a message, in order."""
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        kind = key & 7
+        if kind == VARINT:
+            value: Value
+            value, at = read_varint(data, at)
+        elif kind == LENGTH:
+            size, at = read_varint(data, at)
+            value, at = data[at : at + size], at + size
+        elif kind in (FIXED64, FIXED32):
+            size, form = (8, "<d") if kind == FIXED64 else (4, "<f")
+            if at + size > len(data):
+                raise InputError("ends in the middle of a field")
+            value, at = struct.unpack(form, data[at : at + size])[0], at + size
+        else:
+            raise InputError(f"holds a field of the unknown kind {kind}")
+        if at > len(data):
+            raise InputError("ends in the middle of a field")
+        yield key >> 3, value
+
+
+# Attributes hold their value under the number of its type: of those that varints and fixed sizes do
+# not tell, signed ones, those in zigzag, and whole numbers of a fixed size.
+SIGNED, ZIGZAG = (7, 9), (15, 17)
+WHOLE = {19: ("<f", "<I"), 21: ("<d", "<Q"), 23: ("<f", "<i"), 25: ("<d", "<q")}
+
+
+def typed(number: int, value: Value) -> Value:
+    """The value of an attribute, from what stands under a number."""
+    if number in SIGNED and isinstance(value, int):
+        return value - (1 << 64) if value >> 63 else value
+    if number in ZIGZAG and isinstance(value, int):
+        return (value >> 1) ^ -(value & 1)
+    if number in WHOLE and isinstance(value, float):
+        read, meant = WHOLE[number]
+        found: int = struct.unpack(meant, struct.pack(read, value))[0]
+        return found
+    return value
+
+
+def packed(value: Value) -> list[int]:
+    """Numbers that were packed into one field, or the one that was not."""
+    if isinstance(value, int):
+        return [value]
+    if not isinstance(value, bytes):
+        raise InputError("holds a list of fractions where node numbers are expected")
+    found, at = [], 0
+    while at < len(value):
+        number, at = read_varint(value, at)
+        found.append(number)
+    return found
+
+
+# **** Chakra ****
+# Chakra execution traces: a file a rank, `NAME.RANK.et`, and the groups of ranks in JSON beside.
+# A file is a sequence of messages, each behind its length: first about the trace, then its nodes
+# (MLCommons Chakra, et_def.proto). The size of a collective is what one rank puts in.
+
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7  # kinds of nodes
 TYPES = (
@@ -116,14 +216,14 @@ def _end(node: Node, task: Task, pair: tuple[int, int], tag: int, *, sends: bool
 
 def encoded(nodes: Sequence[Node]) -> bytes:
     """The bytes of a file."""
-    messages = [written(1, VERSION), *map(_message, nodes)]
+    messages = [wire_field(1, VERSION), *map(_message, nodes)]
     return b"".join(varint(len(message)) + message for message in messages)
 
 
 def _message(node: Node) -> bytes:
-    parts = [written(ID, node.number), written(NAME, node.name), written(TYPE, node.kind)]
-    parts += [written(DATA, one) for one in node.after]
-    parts.append(written(DURATION, node.micros))
+    parts = [wire_field(ID, node.number), wire_field(NAME, node.name), wire_field(TYPE, node.kind)]
+    parts += [wire_field(DATA, one) for one in node.after]
+    parts.append(wire_field(DURATION, node.micros))
     kinds = {
         "comm_size": INT64,
         "comm_type": INT64,
@@ -138,7 +238,7 @@ def _message(node: Node) -> bytes:
 
 
 def _attribute(name: str, kind: int, value: int | bytes) -> bytes:
-    return written(ATTRIBUTE, written(1, name) + written(kind, value))
+    return wire_field(ATTRIBUTE, wire_field(1, name) + wire_field(kind, value))
 
 
 def decoded(data: bytes) -> list[Node]:
@@ -265,3 +365,108 @@ def write_ranks(
         paths.append(path)
     text = json.dumps({str(number): list(members) for members, number in groups.items()})
     return [*paths, write_text(folder / GROUPS, text + "\n")]
+
+
+# **** Execution ****
+# From the Chakra trace of one rank to a tape for all: every rank does what this one did.
+
+
+GROUP = "group"
+RANK_IN_NAME = re.compile(r"\.(\d+)\.et$")
+
+
+def tape_of_rank(path: Path, world: int) -> tuple[Tape, tuple[str, ...]]:
+    """The tape, and in words what of the trace is left out."""
+    nodes, known = read_rank(path)
+    match = RANK_IN_NAME.search(path.name)
+    work = _Writing(path, world, known, int(match.group(1)) if match else None)
+    made: dict[int, Deps] = {}
+    for node in nodes:
+        after = tuple(dict.fromkeys(one for n in node.after for one in made.get(n, ())))
+        task = work.task(node, after)
+        made[node.number] = after if task is None else (task,)
+    return work.tape, work.notes()
+
+
+@dataclass
+class _Writing:
+    """The tape while it is written; what is left out is counted by what it is."""
+
+    path: Path
+    world: int
+    known: dict[str, tuple[int, ...]]
+    rank: int | None
+    tape: Tape = field(default_factory=lambda: Tape(phase="step"))
+    left: dict[str, int] = field(default_factory=dict)
+    tiles: dict[tuple[bool, tuple[int, ...]], Ranks] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.everyone = np.arange(self.world, dtype=np.int32)
+
+    def notes(self) -> tuple[str, ...]:
+        """What was left out."""
+        return tuple(f"{count} {what} left out" for what, count in self.left.items())
+
+    def task(self, node: Node, after: Deps) -> int | None:
+        """The task of a node; None if it takes no time of a GPU."""
+        if node.kind == COMPUTE and not node.attributes.get("is_cpu_op"):
+            return self.tape.compute(node.name, self.everyone, node.micros * 1e-6, after)
+        if node.kind == COLLECTIVE:
+            return self._collective(node, after)
+        if node.kind in (SEND, RECEIVE):
+            return self._pair(node, after)
+        what = "operators of hosts" if node.kind == COMPUTE else "nodes of memory and metadata"
+        self.left[what] = self.left.get(what, 0) + 1
+        return None
+
+    def _collective(self, node: Node, after: Deps) -> int | None:
+        kind, nbytes = node.attributes.get("comm_type"), node.attributes.get("comm_size")
+        known = isinstance(kind, int) and 0 <= kind < len(TYPES)
+        if not known or not isinstance(nbytes, int):
+            raise InputError(
+                f"{self.path}: node {node.number} ({node.name}) has no comm_type or comm_size"
+            )
+        collective, group = TYPES[int(kind or 0)], group_of(node)
+        if collective == "barrier" or nbytes <= 0:
+            return None
+        if group and group not in self.known:
+            raise InputError(
+                f"{self.path}: node {node.number} is of group {group!r}, which groups.json lacks"
+            )
+        if not group and not spans_all(node):
+            raise InputError(
+                f"{self.path}: node {node.number} is over some dimensions of a network only "
+                "(involved_dim)",
+                hint="give it a pg_name, and its ranks in groups.json",
+            )
+        ranks = self.known[group] if group else tuple(range(self.world))
+        if len(ranks) < 2:
+            return None
+        whole = nbytes * len(ranks) if collective in PARTS else nbytes
+        return self._call(node, collective, ranks, whole, after, f"group {group}".strip())
+
+    def _pair(self, node: Node, after: Deps) -> int | None:
+        """A send or a receive; where one end is not said, it is this rank's."""
+        ends = [node.attributes.get(name, self.rank) for name in ("comm_src", "comm_dst")]
+        nbytes = node.attributes.get("comm_size", 0)
+        ranks = tuple(end for end in ends if isinstance(end, int))
+        if len(set(ranks)) < 2 or not isinstance(nbytes, int):
+            what = "sends and receives without a peer"
+            self.left[what] = self.left.get(what, 0) + 1
+            return None
+        way = f"{ranks[0]}>{ranks[1]}"
+        return self._call(node, "p2p", ranks, nbytes, after, f"pairs {way}")
+
+    def _call(
+        self, node: Node, collective: str, ranks: tuple[int, ...], nbytes: int, after: Deps,
+        stream: str,
+    ) -> int | None:  # fmt: skip
+        key = (collective == "p2p", ranks)
+        if key not in self.tiles:
+            tiles = tiled(ranks, self.world)
+            backward = collective == "p2p" and ranks[0] > ranks[1]
+            self.tiles[key] = np.ascontiguousarray(tiles[:, ::-1]) if backward else tiles
+        return self.tape.collective(
+            node.name, GROUP, collective, self.tiles[key], nbytes, after, stream=stream,
+            dtype="uint8",
+        )  # fmt: skip

@@ -12,10 +12,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from netsim.errors import InputError
-from netsim.training.recorded.events import Event, Events, args_of, events_of, is_nccl
-from netsim.training.recorded.intervals import Interval, holding
-from netsim.training.recorded.reading import read_json
+from netsim.base.errors import InputError
+from netsim.training.recorded.kineto import (
+    Event,
+    Events,
+    Interval,
+    args_of,
+    events_of,
+    holding,
+    is_nccl,
+    read_json,
+)
 
 MODULE = re.compile(r"nn\.Module: (?P<kind>.+)_(?P<number>\d+)")
 BACKWARD = "autograd::engine::evaluate_function"

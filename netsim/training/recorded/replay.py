@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from netsim.errors import InputError
+from netsim.base.errors import InputError
 from netsim.training.recorded.kineto import Call, Profile
-from netsim.workloads.grid import Ranks
+from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape
 
 Key = tuple[bool, tuple[int, ...]]

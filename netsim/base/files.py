@@ -1,0 +1,221 @@
+"""Files that are written whole or not at all: beside their place first, then moved there at once.
+
+Whoever reads meanwhile, kills the process or runs out of room finds the old file as it was.
+"""
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+from netsim.base.errors import InputError, suggest
+
+_HALF = re.compile(r"\.(.+)\.[0-9]+\.half")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content takes the place of a file when the block ends well."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.half")
+    try:
+        with beside.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Replace a file as a whole."""
+    with replacing(path) as stream:
+        stream.write(content)
+    return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Replace a file as a whole."""
+    return write_bytes(path, text.encode())
+
+
+def half_written(folder: Path) -> list[Path]:
+    """What was begun in a folder, or below it, by processes that were killed."""
+    found = folder.rglob(".*.half")
+    return [file for file in found if _HALF.fullmatch(file.name) and file.is_file()]
+
+
+# **** Presets ****
+# Presets: the files that come with netsim, found from any directory.
+# In a checkout they lie in `topologies/` and `scenarios/` beside the package, in a wheel inside it.
+# A file of the working directory wins over a preset of the same name, and the result says so.
+
+
+SUFFIXES = (".yaml", ".yml")
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A file found by name: where it is, and whether it hides a preset of the same name."""
+
+    name: str
+    path: Path
+    shadows: bool = False
+
+    @property
+    def note(self) -> str:
+        """What to tell the user about where the file came from; empty where it is a preset."""
+        return f"{self.path} is used instead of the preset {self.name}" if self.shadows else ""
+
+
+def preset_folder(kind: str) -> Path:
+    """The folder of presets of a kind (`topologies` or `scenarios`)."""
+    installed = _PACKAGE / "_data" / kind
+    return installed if installed.is_dir() else _PACKAGE.parent / kind
+
+
+def preset_names(kind: str) -> list[str]:
+    """The names of all presets of a kind, in alphabetical order."""
+    return sorted(file.stem for file in preset_folder(kind).glob("*.yaml"))
+
+
+def find_preset(kind: str, name: str, noun: str = "") -> Preset:
+    """The file for a name or a path; an unknown name is refused with the list of known ones."""
+    if is_path(name):
+        return Preset(Path(name).stem, Path(name))
+    preset = preset_folder(kind) / f"{name}.yaml"
+    local = next((f for s in SUFFIXES if (f := Path(kind) / f"{name}{s}").is_file()), None)
+    if local is not None:
+        apart = preset.is_file() and preset.read_bytes() != local.read_bytes()
+        return Preset(name, local, shadows=apart)
+    if preset.is_file():
+        return Preset(name, preset)
+    choices = sorted({*preset_names(kind), *(f.stem for f in Path(kind).glob("*.yaml"))})
+    what = noun or kind.removesuffix("s")
+    raise InputError(
+        f"unknown {what} '{name}'{suggest(name, choices)}; known: {', '.join(choices) or 'none'}"
+    )
+
+
+def is_path(name: str) -> bool:
+    """Whether a text names a file by its path rather than a preset."""
+    return name.endswith(SUFFIXES) or "/" in name or "\\" in name
+
+
+# **** Interrupts ****
+# Ctrl-C, or the end that a batch queue asks for, at moments when nothing is lost by it.
+# Python raises KeyboardInterrupt anywhere: where it vanishes (in callbacks of the garbage
+# collector), where locks are left in a state that nobody expects, where a process was just begun
+# that nobody then knows of. Blocking the signal does not help: it then goes to another thread, and
+# Python raises in the first one all the same. So a handler notes it, and whoever holds it asks.
+
+
+UNWINDING = (
+    5.0  # seconds after Ctrl-C, in which what is finished is written and no other one counts
+)
+_AGAIN = 0.02  # seconds after which one that vanished is raised again
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class Held:
+    """An interrupt that waits until it is asked for."""
+
+    def __init__(self, usual: Mapping[int, Handler]) -> None:
+        self.usual = usual
+        self.noted = 0
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        """What a signal does meanwhile."""
+        self.noted = number
+
+    def check(self) -> None:
+        """Do what a signal usually does, if one came."""
+        number, self.noted = self.noted, 0
+        if number:
+            self.usual[number](number, None)
+
+
+@contextmanager
+def held() -> Iterator[Held]:
+    """Let an interrupt wait for `check()`, or else for the end of the block."""
+    here = threading.current_thread() is threading.main_thread()  # others hear of no signal
+    found = {number: signal.getsignal(number) for number in SIGNALS if here}
+    usual: dict[int, Handler] = {
+        number: handler for number, handler in found.items() if callable(handler)
+    }
+    waiting = Held(usual)
+    for number in usual:
+        signal.signal(number, waiting.note)
+    with suppress(GeneratorExit):  # of a generator that is closed within the block
+        try:
+            yield waiting
+        finally:
+            for number, handler in usual.items():
+                signal.signal(number, handler)
+    waiting.check()
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Processes that are started meanwhile never hear an interrupt: a terminal interrupts all that
+    it has, and one that imports modules could not make anything of it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def listen() -> None:
+    """Raise KeyboardInterrupt once for all that come while a command ends; and if it vanishes in a
+    callback, again and without a word of it. What a shell has us ignore (Ctrl-C is not for jobs in
+    its background) stays ignored.
+    """
+    raised, last = [-UNWINDING], [int(signal.SIGINT)]
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        if time.monotonic() - raised[0] >= UNWINDING:
+            raised[0], last[0] = time.monotonic(), number
+            raise KeyboardInterrupt
+
+    def vanished(lost: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            usual(lost)
+            return
+        raised[0] = -UNWINDING
+        threading.Timer(_AGAIN, signal.raise_signal, (last[0],)).start()
+
+    usual = sys.unraisablehook
+    sys.unraisablehook = vanished
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Nobody else's handlers stay (a package that sets its own when it is imported)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)

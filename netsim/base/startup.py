@@ -1,0 +1,15 @@
+"""Versions: of this package and others, and of the model: another whenever answers may change."""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+MODEL_VERSION = "2"
+
+
+def version_of(package: str) -> str:
+    """As `metadata.version`, which would read all that a package says of itself as an e-mail."""
+    metadata = import_module("importlib.metadata")  # which not every command needs
+    told = metadata.distribution(package).read_text("METADATA") or ""
+    words = (line.partition(": ") for line in told.splitlines())
+    found = (value for key, _, value in words if key == "Version")
+    return next(found, None) or str(metadata.version(package))

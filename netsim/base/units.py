@@ -1,0 +1,300 @@
+"""Quantities with units: strict parsing into SI numbers, and printing for people.
+
+Inside netsim a bandwidth is bytes/s, a time seconds, a size whole bytes, a rate of arithmetic
+FLOP/s. Arithmetic is exact until the last step, so that 600ns is 6e-07 and nothing else.
+Knows nothing of YAML or of files: every failure is a `UnitError` with the text to print.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from netsim.base.errors import shown
+
+LARGEST_SIZE = 2**60
+DECIMAL = {
+    "": 1,
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "E": 10**18,
+}
+BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+NCCL_SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+NUMBER = re.compile(
+    r"([+-]?(?:\d(?:_?\d)*\.?(?:\d(?:_?\d)*)?|\.\d(?:_?\d)*)(?:[eE][+-]?\d{1,3})?(?!\d))", re.ASCII
+)
+DECIMAL_COMMA = re.compile(r",(\d+)\s*(\D+)", re.ASCII)
+
+
+class UnitError(ValueError):
+    """A text that is not the quantity expected there: what was, what came, and a way out."""
+
+    def __init__(self, expected: str, got: object, hint: str = "") -> None:
+        super().__init__(expected, got, hint)
+        self.expected = expected
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"expected {self.expected}, got {shown(self.args[1])}{self.hint}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of quantity: how to name it, its units in SI, and the largest one believed."""
+
+    name: str
+    examples: str
+    units: Mapping[str, Fraction]
+    usual: str
+    largest: int
+
+    @property
+    def expected(self) -> str:
+        """How an error message names what it wants."""
+        return f"{self.name} such as {self.examples}"
+
+
+def _scaled(
+    ends: tuple[str, ...], prefixes: Mapping[str, int], divisor: int = 1
+) -> dict[str, Fraction]:
+    return {
+        prefix + end: Fraction(factor, divisor)
+        for end in ends
+        for prefix, factor in prefixes.items()
+    }
+
+
+TIME = Kind(
+    "a time",
+    "600ns or 2.5us",
+    {
+        "s": Fraction(1),
+        "ms": Fraction(1, 10**3),
+        "us": Fraction(1, 10**6),
+        "µs": Fraction(1, 10**6),
+        "μs": Fraction(1, 10**6),
+        "ns": Fraction(1, 10**9),
+        "ps": Fraction(1, 10**12),
+    },
+    usual="us",
+    largest=10**9,
+)
+SIZE = Kind(
+    "a size",
+    "64MiB, 64MB or 8B",
+    {**_scaled(("B",), BINARY), **_scaled(("B",), DECIMAL)},
+    usual="B",
+    largest=LARGEST_SIZE,
+)
+BANDWIDTH = Kind(
+    "a bandwidth",
+    "400Gbps or 50GB/s",
+    {
+        **_scaled(("bps", "b/s"), DECIMAL, divisor=8),
+        **_scaled(("B/s", "Bps"), DECIMAL),
+        **_scaled(("B/s",), BINARY),
+    },
+    usual="Gbps",
+    largest=10**18,
+)
+FLOPS = Kind(
+    "a rate of arithmetic",
+    "989TFLOPS or 1.5PFLOP/s",
+    _scaled(("FLOPS", "FLOP/s"), DECIMAL),
+    usual="TFLOPS",
+    largest=10**24,
+)
+KINDS = (TIME, SIZE, BANDWIDTH, FLOPS)
+
+
+def parse_bandwidth(
+    value: object, *, allow_zero: bool = False, allow_infinite: bool = False
+) -> float:
+    """A bandwidth such as `400Gbps` or `50GB/s`, in bytes/s; b is bits, B is bytes."""
+    if allow_infinite and value in ("inf", math.inf):
+        return math.inf
+    return float(_quantity(value, BANDWIDTH, allow_zero=allow_zero))
+
+
+def parse_time(value: object, *, allow_zero: bool = True) -> float:
+    """A time such as `600ns` or `2.5us`, in seconds."""
+    return float(_quantity(value, TIME, allow_zero=allow_zero))
+
+
+def parse_flops(value: object) -> float:
+    """A rate of arithmetic such as `989TFLOPS`, in FLOP/s."""
+    return float(_quantity(value, FLOPS, allow_zero=False))
+
+
+def parse_size(value: object, *, allow_zero: bool = False) -> int:
+    """A size such as `64MiB`, `64MB`, `8B` or the number of bytes alone, in whole bytes."""
+    bare = isinstance(value, int | float) or (
+        isinstance(value, str) and NUMBER.fullmatch(value.strip())
+    )
+    text = f"{_text(value, SIZE.expected)}B" if bare else value
+    nbytes = _quantity(text, SIZE, allow_zero=allow_zero, original=value)
+    if nbytes.denominator != 1:
+        raise UnitError(SIZE.expected, value, " (that is not a whole number of bytes)")
+    return int(nbytes)
+
+
+def parse_cli_size(text: str) -> int:
+    """A size as nccl-tests takes it, where `8M` is 8 MiB; full units work as well."""
+    stripped = text.strip()
+    suffix = stripped[-1:].upper()
+    if suffix in NCCL_SUFFIXES and NUMBER.fullmatch(stripped[:-1]):
+        return parse_size(f"{stripped[:-1]}{suffix}iB")
+    return parse_size(stripped)
+
+
+def parse_cli_sizes(text: str) -> list[int]:
+    """Sizes as `--sizes` takes them: `8:8G:2` (from, to, factor), or a list such as `8,1M,1G`."""
+    if ":" not in text:
+        return [parse_cli_size(part) for part in text.split(",")]
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise UnitError("sizes as FROM:TO:FACTOR such as 8:8G:2, or a list such as 8,1M,1G", text)
+    if not re.fullmatch(r"[0-9]{1,18}", parts[2].strip()):
+        raise UnitError("a whole factor of at least 2, as in 8:8G:2", parts[2])
+    return size_steps(parse_cli_size(parts[0]), parse_cli_size(parts[1]), int(parts[2]))
+
+
+def size_steps(first: int, last: int, factor: int) -> list[int]:
+    """The sizes `first`, `first` × `factor`, ... up to and with `last`."""
+    if factor < 2:
+        raise UnitError("a whole factor of at least 2", factor)
+    if first < 1 or first > last:
+        raise UnitError(f"a first size from 1 B to the last, {format_size(last)}", first)
+    sizes = [first]
+    while sizes[-1] * factor <= last:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+def parse_ratio(value: object, *, allow_zero: bool = False) -> float:
+    """A ratio such as `2`, `0.5`, `2:1` or `50%`, as a number."""
+    expected = "a ratio such as 2, 2:1 or 50%"
+    text = _text(value, expected).strip()
+    over = text.removesuffix("%").split(":") if text.endswith("%") else text.split(":")
+    if len(over) > (1 if text.endswith("%") else 2) or not all(
+        NUMBER.fullmatch(part.strip()) for part in over
+    ):
+        raise UnitError(expected, value)
+    numbers = [_exact(part) for part in over]
+    below = (
+        Fraction(100) if text.endswith("%") else numbers[1] if len(numbers) == 2 else Fraction(1)
+    )
+    if below == 0:
+        raise UnitError(expected, value, " (it divides by zero)")
+    return float(_in_range(numbers[0] / below, value, expected, 10**12, allow_zero=allow_zero))
+
+
+def format_size(nbytes: int) -> str:
+    """A size in the unit that is shortest and still exact: `64 MiB`, `1.5 GiB`, `1 MB`, `8 B`."""
+    best = f"{nbytes} B"
+    for prefix, factor in [*BINARY.items(), *DECIMAL.items()]:
+        thousandths, rest = divmod(nbytes * 1000, factor)
+        if rest == 0 and prefix != "K":
+            text = f"{thousandths // 1000}.{thousandths % 1000:03d}".rstrip("0").rstrip(".")
+            best = min(best, f"{text} {prefix}B", key=len)
+    return best
+
+
+def format_time(seconds: float) -> str:
+    """A time to four digits in the unit that fits: `2.5 us`, `600 ns`, `1.2 s`."""
+    return _four_digits(
+        seconds, {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}, zero="s"
+    )
+
+
+def format_bandwidth(bandwidth: float, *, bits: bool = False) -> str:
+    """A bandwidth (bytes/s) to four digits: `50 GB/s`, or with `bits` `400 Gb/s`."""
+    end, per_second = ("b/s", bandwidth * 8) if bits else ("B/s", bandwidth)
+    return _four_digits(
+        per_second,
+        {f"{p}{end}": float(DECIMAL[p]) for p in ("P", "T", "G", "M", "k", "")},
+        zero=end,
+    )
+
+
+def _quantity(value: object, kind: Kind, *, allow_zero: bool, original: object = None) -> Fraction:
+    got = value if original is None else original
+    text = _text(value, kind.expected).strip()
+    match = NUMBER.match(text)
+    if match is None:
+        raise UnitError(kind.expected, got)
+    unit = text[match.end() :].strip()
+    if unit not in kind.units:
+        raise UnitError(kind.expected, got, _unit_hint(match.group(), unit, kind))
+    exact = _exact(match.group()) * kind.units[unit]
+    return _in_range(exact, got, kind.expected, kind.largest, allow_zero=allow_zero)
+
+
+def _text(value: object, expected: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UnitError(expected, value)
+    return str(getattr(value, "text", value))
+
+
+def _exact(number: str) -> Fraction:
+    return Fraction(number.strip().replace("_", ""))
+
+
+def _in_range(
+    exact: Fraction, got: object, expected: str, largest: int, *, allow_zero: bool
+) -> Fraction:
+    if exact < 0:
+        raise UnitError(expected, got, " (it cannot be negative)")
+    if exact > largest:
+        raise UnitError(expected, got, " (that is too large to be meant)")
+    if float(exact) == 0 and not allow_zero:
+        raise UnitError(expected, got, " (it cannot be zero)")
+    return exact
+
+
+def _unit_hint(number: str, unit: str, kind: Kind) -> str:
+    decimals = DECIMAL_COMMA.fullmatch(unit)
+    if decimals and decimals.group(2) in kind.units:
+        return f" (did you mean {number}.{decimals.group(1)}{decimals.group(2)}?)"
+    if any(character.isdigit() for character in unit):
+        return ""
+    if not unit:
+        return f" (the unit is missing; did you mean {number}{kind.usual}?)"
+    near = _near_unit(unit, kind, exactly=True)
+    if near is None:
+        for other in KINDS:
+            if unit in other.units:
+                return f" (that is {other.name})"
+        near = _near_unit(unit, kind, exactly=False)
+    return f" (did you mean {number}{near}?)" if near else ""
+
+
+def _near_unit(unit: str, kind: Kind, *, exactly: bool) -> str | None:
+    """A unit that differs in case or lacks an end; not `exactly`: one that is merely similar."""
+    same_letters = [known for known in kind.units if known.lower() == unit.lower()]
+    if same_letters:
+        return max(same_letters, key=lambda known: sum(map(str.__eq__, known, unit)))
+    longer = [known for known in kind.units if known.startswith(unit)]
+    if longer or exactly:
+        return longer[0] if longer else None
+    similar = difflib.get_close_matches(unit, kind.units, n=1, cutoff=0.6)
+    shorter = [known for known in kind.units if unit.lower().startswith(known.lower())]
+    return similar[0] if similar else max(shorter, key=len, default=None)
+
+
+def _four_digits(value: float, units: Mapping[str, float], zero: str) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    rounded = abs(float(f"{value:.3e}"))
+    fitting = [unit for unit, scale in units.items() if rounded >= scale * (1 - 1e-9)]
+    unit = zero if value == 0 else next(iter(fitting), list(units)[-1])
+    scaled = value / units[unit]
+    return f"{scaled:.0f} {unit}" if abs(scaled) >= 9999.5 else f"{scaled:.4g} {unit}"

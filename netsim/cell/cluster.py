@@ -1,0 +1,149 @@
+"""Which GPUs talk to which: the communicators of a workload, in rank order."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.arrays import different
+from netsim.nccl import facts, job
+from netsim.nccl.facts import NCCL_NAMES
+from netsim.nccl.job import Job, Wishes
+from netsim.scenario.cells import Cell
+from netsim.scenario.models import Scenario
+from netsim.topology.cluster import Cluster, build_at, build_cluster
+from netsim.topology.graph import Topology, TopologyError
+
+_SPLIT = re.compile(r"(MOD|DIV|AND|OR)\s*(0[xX][0-9a-fA-F]+|[0-9]+)", re.IGNORECASE)
+
+_COLOURS: dict[str, Callable[[int, int], int]] = {
+    "MOD": lambda rank, value: rank % value,
+    "DIV": lambda rank, value: rank // value,
+    "AND": lambda rank, value: rank & value,
+    "OR": lambda rank, value: rank | value,
+}
+
+
+def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
+    """Ranks by communicator, as NCCL_TESTS_SPLIT divides them: `MOD 8`, `DIV 4`, `AND 0x7`."""
+    if text is None:
+        return [list(range(ranks))]
+    found = _SPLIT.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"expected a split such as 'MOD 8', 'DIV 4' or 'AND 0x7', got {text!r}")
+    operation, value = found[1].upper(), int(found[2], 0)
+    if operation in ("MOD", "DIV") and value < 1:
+        raise ValueError(f"expected {operation} with a number of at least 1, got {text!r}")
+    groups: dict[int, list[int]] = {}
+    for rank in range(ranks):
+        groups.setdefault(_COLOURS[operation](rank, value), []).append(rank)
+    if len(sizes := sorted({len(group) for group in groups.values()})) > 1:
+        raise ValueError(f"makes communicators of unequal sizes {sizes}")
+    return list(groups.values())
+
+
+# **** Built ****
+# What cells have in common: topologies and communicators, each made once and kept for others.
+# Only for speed: whoever asks for them gets the same.
+
+
+SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A topology, the cluster that it is unless it is a plain graph, and the communicators that
+    cells had in it, by what they ask of NCCL; `alike` is what was found of textbook algorithms.
+    No other has its `number`.
+    """
+
+    topology: Topology
+    cluster: Cluster | None
+    jobs: dict[str, list[Job]] = field(default_factory=dict)
+    alike: dict[object, Any] = field(default_factory=dict)
+    number: int = field(default_factory=count().__next__)
+
+
+# The last ones that were built, by what cells ask of a cluster.
+_BUILT: OrderedDict[str, Built] = OrderedDict()
+MOST_BUILT = 32
+
+
+def built(cell: Cell) -> Built:
+    """The topology of a cell, perhaps from an earlier cell."""
+    config, key = cell.scenario.cluster, cell.cluster
+    by_nccl = config.graph is None and cell.scenario.collective.algorithm in NCCL_NAMES
+    if key and by_nccl:  # NCCL's variables choose NICs
+        key += repr(sorted(cell.scenario.nccl.env.items()))
+    if key in _BUILT:
+        _BUILT.move_to_end(key)
+        return _BUILT[key]
+    cluster = None
+    if config.graph is None:
+        if by_nccl:
+            config = job.networked(config, wishes_of(cell.scenario).settings())
+        try:
+            cluster = build_cluster(config)
+        except TopologyError:
+            return Built(build_at(config, cell.source), None)  # raises it with its place
+    found = Built(build_at(config, cell.source) if cluster is None else cluster.topology, cluster)
+    if key:
+        _BUILT[key] = found
+        while len(_BUILT) > MOST_BUILT:
+            _BUILT.popitem(last=False)
+    return found
+
+
+def groups_of(cell: Cell, found: Built) -> tuple[tuple[int, ...], ...]:
+    """The ranks of every communicator; what the cluster has not is said with its place."""
+    source, work, available = cell.source, cell.scenario.collective, len(found.topology)
+    if work.ranks is not None and max(work.ranks) >= available:
+        place = ("workload", "ranks", work.ranks.index(max(work.ranks)))
+        raise source.error(place, f"expected GPUs in 0..{available - 1}, got {max(work.ranks)}")
+    try:
+        split = work.split or cell.scenario.nccl.env.get(SPLIT_VARIABLE)
+        groups = split_ranks(split, available if work.ranks is None else len(work.ranks))
+    except ValueError as error:
+        raise source.error(("workload", "split"), str(error)) from None
+    return tuple(tuple(group) for group in groups)
+
+
+def refuse_unjoined(
+    cell: Cell, found: Built, gpus: NDArray[np.int32], groups: Sequence[Sequence[int]]
+) -> None:
+    """Refuse communicators over hosts that nothing joins: none of them has a NIC."""
+    cluster = found.cluster
+    if cluster is None or cluster.fabric is not None:
+        return
+    domain = cluster.domain[cluster.gpu_host[gpus]]
+    if any(len(different(domain[list(group)])) > 1 for group in groups):
+        message = "nothing joins these hosts: they have no NIC"
+        raise cell.source.error(("cluster",), message, key=True)
+
+
+def wishes_of(scenario: Scenario) -> Wishes:
+    """What a scenario asks of NCCL."""
+    nccl, work = scenario.nccl, scenario.collective
+    of = facts.parse_version(nccl.version)
+    return job.Wishes(of, nccl.env, work.algorithm, work.protocol, nccl.tuner, nccl.graph)
+
+
+def jobs_of(
+    cell: Cell, cluster: Cluster, ranks: Sequence[NDArray[np.int32]], wishes: Wishes
+) -> list[Job]:
+    """The communicators of a cell, by the GPUs of each; in a cluster without GPUDirect where NCCL
+    makes no use of it.
+    """
+    jobs = [job.job_of(cluster, gpus, wishes) for gpus in ranks]
+    if not all(job.loses_gpudirect(one) for one in jobs):
+        return jobs
+    config = job.networked(cell.scenario.cluster, wishes.settings())
+    cluster = build_cluster(job.without_gpudirect(config))
+    return [job.job_of(cluster, gpus, wishes) for gpus in ranks]

@@ -1,0 +1,402 @@
+"""What calls took that cells asked for before: equal calls are simulated once in a process.
+
+Cells of a sweep differ, yet many ask for the same in the end: versions of NCCL that plan a call
+alike, algorithms that are chosen or forced, launch costs that do not matter. Calls are equal if all
+is equal that their rows and times follow from, not if their scenarios are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from netsim.base.memo import digest, kept
+from netsim.base.startup import MODEL_VERSION
+from netsim.cell.prepare import Prepared
+from netsim.collectives.collective import HAS_IN_PLACE
+from netsim.metrics.bound import bound_by
+from netsim.nccl import choice
+from netsim.nccl.choice import planned
+from netsim.nccl.constants import NOTHING, calibrated_launch, nccl_launch
+from netsim.nccl.environment import Settings
+from netsim.nccl.job import Job, Wishes, plugin_of
+from netsim.nccl.schedules.plan import Plan
+from netsim.results.row import (
+    NOT_VALIDATED,
+    NVLINK,
+    ONE_HOST,
+    Joined,
+    Row,
+    joined,
+    not_validated,
+    validated,
+)
+from netsim.scenario.models import cluster_label, node_count
+from netsim.schedule.repeat import Launch
+from netsim.schedule.schedule import Schedule
+from netsim.timing import max_plus, rings, textbook
+from netsim.timing.bench import Bench, Progress, Timing
+from netsim.timing.loops import Looped
+from netsim.timing.textbook import hurried
+
+MOST = 50_000  # outcomes that are kept
+MOST_RANKS = 1024  # of NCCL's communicators, above which it takes long to write out a plan
+# What plans for all sizes have in common.
+STANDING = ("node", "rings", "trees", "heads", "chains", "doors", "mechanism", "links", "routes")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What simulating a call tells: seconds out of place and in place, and all else of its row."""
+
+    seconds: float
+    inplace: float | None
+    bound_by: str
+    approximation: str
+    uncertainty: float
+    rows: int
+    engine: str
+
+
+_KNOWN: OrderedDict[bytes, Outcome] = OrderedDict()
+
+
+def recalled(call: bytes | None, simulated: Callable[[], Outcome]) -> Outcome:
+    """The outcome of a call, simulated unless it is known; None is never known."""
+    found = None if call is None else _KNOWN.get(call)
+    if found is None:
+        found = simulated()
+    if call is not None:
+        _KNOWN[call] = found
+        with suppress(KeyError):  # another thread may be faster
+            _KNOWN.move_to_end(call)
+            while len(_KNOWN) > MOST:
+                _KNOWN.popitem(last=False)
+    return found
+
+
+def forget() -> None:
+    """Forget all outcomes."""
+    _KNOWN.clear()
+
+
+def call_of(prepared: Prepared, bench: Bench, size: int) -> bytes | None:
+    """What tells a call from all that differ in rows or times; None where that takes too long."""
+    if prepared.place is None:
+        return None
+    collective, work = prepared.collective(size), prepared.cell.scenario.collective
+    runs: object = (work.algorithm, prepared.parameters)
+    if prepared.jobs:
+        if collective.ranks > MOST_RANKS:
+            return None
+        kinds = list(dict.fromkeys(prepared.jobs))
+        plans = [_told_apart(prepared.plan(job, collective)) for job in kinds]
+        runs = plans, [kinds.index(job) for job in prepared.jobs]
+    where = (prepared.place, prepared.groups, prepared.gpus)
+    how = (bench.launch, bench.single, bench.engine, prepared.may_fold, prepared.together)
+    return digest((collective, runs, where, how))
+
+
+def _told_apart(plan: Plan) -> list[object]:
+    """All of a plan, with what other sizes have in common written out once."""
+    kind: Any = type(plan)
+    found = [getattr(plan, name) for name in _varying(kind)]
+    for name in STANDING:
+        part = getattr(plan, name)
+        known = plan.memory.get(("told apart", name))
+        if known is None or known[0] is not part:
+            known = plan.memory["told apart", name] = part, digest(part)
+        found.append(known[1])
+    return found
+
+
+@lru_cache
+def _varying(kind: Any) -> tuple[str, ...]:
+    """All else that tells plans apart."""
+    return tuple(f.name for f in fields(kind) if f.compare and f.name not in STANDING)
+
+
+# **** Departures ****
+# What sets a case apart from all that was held against hardware, and the class it belongs to.
+
+
+CHOICE: dict[str, Any] = {"algorithms": {}, "protocols": {}}  # settings that only choose
+
+
+@kept
+def class_of(prepared: Prepared) -> Joined:
+    """The machines of a case with NCCL's jobs, and what joins them."""
+    config, job = prepared.cell.scenario.cluster, prepared.jobs[0]
+    machine = job.cluster.machine_of(0)
+    if node_count(config) == 1:
+        transport = ONE_HOST
+    elif job.comm.n_nodes == 1:
+        transport = NVLINK
+    else:
+        transport = job.cluster.transport.name if job.cluster.transport else machine.transport
+    rates = machine.nics.rates if machine.nics else ()
+    return joined(cluster_label(config), transport, sum(rates) * 8 / 1e9)
+
+
+def departure(prepared: Prepared, size: int) -> str:
+    """Why a case with NCCL's jobs is like none that was measured; empty where it may be."""
+    if always := _at_all_sizes(prepared):
+        return always
+    left = _left_alone(prepared)
+    return "the choice is forced" if left is not None and _forced(prepared, size, left) else ""
+
+
+@kept
+def _at_all_sizes(prepared: Prepared) -> str:
+    scenario = prepared.cell.scenario
+    if scenario.cluster.faults:
+        return "with faults"
+    if scenario.cluster.overrides:
+        return "figures of the machine are overridden"
+    if scenario.nccl.graph is not None:
+        return "channels are given"
+    job = prepared.jobs[0]
+    if replace(job.comm.settings, **CHOICE) != replace(_of_nobody(job), **CHOICE):
+        return "NCCL variables change more than its choice"
+    return ""
+
+
+def _of_nobody(job: Job) -> Settings:
+    """The settings where the user says nothing: those of the network's plugin."""
+    return Wishes(job.comm.version).with_plugin(plugin_of(job.cluster, job.gpus)).settings()
+
+
+@kept
+def _left_alone(prepared: Prepared) -> Job | None:
+    """The job where the user says nothing; None if that is this one."""
+    job = prepared.jobs[0]
+    free = _of_nobody(job)
+    if job.comm.settings == free and not job.comm.tuner:
+        return None
+    return replace(job, comm=replace(job.comm, settings=free, tuner=()))
+
+
+def _forced(prepared: Prepared, size: int, left: Job) -> bool:
+    """Whether what runs is not what NCCL would have chosen at that size."""
+    dtype = prepared.cell.scenario.collective.dtype
+    chosen = (prepared.planned(size), planned(left, prepared.collective(size), dtype))
+    names = [(one.algorithm, one.protocol, one.n_channels) for one in chosen if one]
+    return len(set(names)) > 1
+
+
+# **** Simulate ****
+# One cell, from question to rows: the schedule of each size, its time, its Row.
+
+
+ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
+
+
+def row_of_size(
+    prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
+) -> Row:
+    """The row of one cell at one size; where an equal call was simulated before, from that."""
+    bench = bench_of(prepared, size, engine, progress)
+
+    def simulated() -> Outcome:
+        return _outcome(*_timings(prepared, bench, size))
+
+    found = recalled(call_of(prepared, bench, size), simulated)
+    return _row(prepared, size, found)
+
+
+def simulate_size(
+    prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
+) -> tuple[Row, Timing]:
+    """The row of one cell at one size, and the timing behind it (out of place)."""
+    timing, inplace = _timings(prepared, bench_of(prepared, size, engine, progress), size)
+    return _row(prepared, size, _outcome(timing, inplace)), timing
+
+
+def _timings(prepared: Prepared, bench: Bench, size: int) -> tuple[Timing, Timing | None]:
+    """The timing of one cell at one size, out of place and in place."""
+    work = prepared.cell.scenario.collective
+    call = prepared.looped(size, folded=True)
+    timing = _timed(prepared, bench, size, call)
+    if work.collective not in HAS_IN_PLACE:
+        return timing, None
+    if not (prepared.jobs and work.collective in ALIKE):
+        other = prepared.looped(size, in_place=True, folded=True)
+        long = prepared.long_rings(size) is not None
+        if long or not _alike(call, other):
+            return timing, _timed(prepared, bench, size, other, in_place=True)
+    return timing, timing
+
+
+def simulate_one(
+    prepared: Prepared, size: int, *, in_place: bool = False, engine: str = "auto"
+) -> Timing:
+    """The timing of one cell at one size, only in place or only out of place."""
+    call = prepared.looped(size, in_place=in_place, folded=True)
+    return _timed(prepared, bench_of(prepared, size, engine), size, call, in_place=in_place)
+
+
+def _timed(
+    prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool = False
+) -> Timing:
+    work, found = prepared.cell.scenario.collective, prepared.relayed(size, in_place=in_place)
+    if found is not None:
+        return max_plus.time_relayed(bench, found)
+    plan = prepared.long_rings(size, in_place=in_place)
+    if plan is not None:
+        collective = prepared.collective(size, in_place=in_place)
+        told = rings.time_rings(bench, collective, plan)
+        if told is not None:
+            return told
+        rings.check_rows(collective, plan)
+    timing = _of_rows(prepared, bench, size, call, in_place=in_place)
+    if work.algorithm != "hierarchical" or not hurried(timing.program, timing.timeline):
+        return timing
+    single = prepared.looped(size, in_place=in_place, folded=True, bundled=False)
+    return _of_rows(prepared, bench, size, single, in_place=in_place)
+
+
+def _of_rows(
+    prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool
+) -> Timing:
+    """The timing of what is written down, for others that keep step with it, too."""
+    found = prepared.alikeness(prepared.collective(size, in_place=in_place))
+    if found is None or found.spread is None:
+        return bench.time_looped(call)
+    return textbook.time_in_step(bench, call, found.spread)
+
+
+def bench_of(
+    prepared: Prepared, size: int, engine: str = "auto", progress: Progress | None = None
+) -> Bench:
+    """Where operations of one cell at one size are timed."""
+    return Bench(
+        prepared.topology,
+        prepared.gpus,
+        launch_of(prepared, size),
+        prepared.cell.scenario.collective.timing == "single",
+        engine,
+        progress,
+    )
+
+
+def launch_of(prepared: Prepared, size: int) -> Launch:
+    """What it takes to begin an operation in this cell."""
+    costs = prepared.cell.scenario.launch_costs()
+    usual = NOTHING
+    plan = prepared.planned(size)
+    if plan is not None:
+        job = prepared.jobs[0]
+        usual = nccl_launch(
+            costs.style,
+            job.comm.version,
+            begin=max(map(job.mechanism.begin.of, plan.protocols)),
+            channels=plan.n_channels,
+            sends_and_receives=choice.operations(prepared.collective(size)),
+            figures=job.calibration,
+        )
+        if costs.style != "cuda_graph":
+            usual = calibrated_launch(usual, job.calibration)
+    return Launch(
+        usual.host if costs.host is None else costs.host,
+        usual.kernel if costs.kernel is None else costs.kernel,
+        prepared.gpus_per_node if costs.style == "single_process" else 1,
+    )
+
+
+def question_row(prepared: Prepared, size: int, **found: Any) -> Row:
+    """The row of one cell at one size without what only a simulation tells, but for what was
+    `found`.
+    """
+    work, plan = prepared.cell.scenario.collective, prepared.planned(size)
+    collective = prepared.collective(size)
+    return Row(
+        **_of_cell(prepared),
+        algorithm=plan.algorithm if plan else work.algorithm,
+        protocol=plan.protocol if plan else "",
+        channels=plan.n_channels if plan else None,
+        size_bytes=collective.size_bytes,
+        count=collective.count,
+        validated=_validated(prepared, size) if plan else NOT_VALIDATED,
+        **found,
+    )
+
+
+@kept
+def _of_cell(prepared: Prepared) -> dict[str, Any]:
+    """What the rows of all sizes have in common."""
+    scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
+    return {
+        "scenario": scenario.name or "",
+        "cell": prepared.cell.id,
+        "topology": cluster_label(scenario.cluster),
+        "nodes": node_count(scenario.cluster),
+        "gpus_per_node": prepared.gpus_per_node,
+        "ranks": len(prepared.groups[0]),
+        "workload": "collective",
+        "collective": work.collective,
+        "dtype": work.dtype,
+        "launch": scenario.launch_costs().style,
+        "nccl_version": scenario.nccl.version if prepared.jobs else "",
+        "seed": scenario.seed,
+        "model_version": MODEL_VERSION,
+        "axes": prepared.cell.axes,
+    }
+
+
+def _validated(prepared: Prepared, size: int) -> str:
+    """How far this machine was off where such a case was measured."""
+    if departed := departure(prepared, size):
+        return not_validated(departed)
+    return validated(class_of(prepared), prepared.collective(size).name, size)
+
+
+def _outcome(timing: Timing, inplace: Timing | None) -> Outcome:
+    worst = max((t for t in (timing, inplace) if t is not None), key=lambda t: t.uncertainty)
+    return Outcome(
+        timing.seconds,
+        None if inplace is None else inplace.seconds,
+        bound_by(timing.program, timing.timeline, timing.use, timing.causes),
+        worst.approximation,
+        worst.uncertainty,
+        len(timing.program),
+        timing.engine,
+    )
+
+
+def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
+    collective = prepared.collective(size)
+    algbw = collective.size_bytes / found.seconds / 1e9 if found.seconds > 0 else 0.0
+    return question_row(
+        prepared,
+        size,
+        time_us=found.seconds * 1e6,
+        inplace_time_us=None if found.inplace is None else found.inplace * 1e6,
+        algbw_GBps=algbw,
+        busbw_GBps=algbw * collective.bus_factor,
+        bound_by=found.bound_by,
+        approximation=found.approximation,
+        approximation_pct=found.uncertainty * 100 if found.approximation else None,
+        rows=found.rows,
+        engine=found.engine,
+    )
+
+
+def _alike(one: Looped, other: Looped) -> bool:
+    """Whether two calls are the same rows; of very many loops, a few tell."""
+    if (one.loops, one.least) != (other.loops, other.least):
+        return False
+    loops = one.least if one.worth_shortening else one.loops
+    return _same(one.schedule(loops), other.schedule(loops))
+
+
+def _same(a: Schedule, b: Schedule) -> bool:
+    """Whether two schedules are the same rows."""
+    tables = a.styles == b.styles and a.lags == b.lags and len(a) == len(b)
+    columns = zip((*a.columns(), a.pieces.amount), (*b.columns(), b.pieces.amount), strict=True)
+    return tables and all(np.array_equal(x, y) for x, y in columns)

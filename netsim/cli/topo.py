@@ -1,0 +1,400 @@
+"""`netsim topo show`: what a machine, a cluster or a graph has and gives, and its path types."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import typer
+
+from netsim.base.errors import InputError
+from netsim.base.files import SUFFIXES, preset_names, write_text
+from netsim.base.units import format_bandwidth, format_time
+from netsim.cli.topo_subject import (
+    FORMATS,
+    FabricKind,
+    GpuModel,
+    GpusPerNode,
+    Name,
+    Nic,
+    NicsPerNode,
+    Nodes,
+    Settings,
+    Sources,
+    Subject,
+    TopologyOptions,
+    find_subject,
+    foreign,
+)
+from netsim.cli.topo_text import (
+    LEGEND,
+    cluster_lines,
+    columns,
+    device_matrix,
+    figures,
+    labelled,
+    nics,
+    path_matrix,
+    plural,
+    route_lines,
+    scale_up,
+    source_lines,
+    source_summary,
+)
+from netsim.plots.topology.draw import plot_topology
+from netsim.topology.cluster import Cluster
+from netsim.topology.figures import graph_figures
+from netsim.topology.foreign.formats import write_node_link
+from netsim.topology.foreign.infragraph import write_infragraph
+from netsim.topology.foreign.nccl_xml import write_system
+from netsim.topology.graph import NODE_KINDS
+from netsim.topology.host import Host
+from netsim.topology.lint import lint_cluster, lint_topology
+from netsim.topology.load import FOLDER, find_machine, graph_yaml, machine_yaml
+from netsim.topology.machine import Machine
+from netsim.topology.nccl_view import node_system
+
+MOST_CLASSES = 4  # kinds of hosts that are shown from inside
+
+
+def show(
+    name: Name,
+    nodes: Nodes = None,
+    fabric: FabricKind = None,
+    nic: Nic = None,
+    nics_per_node: NicsPerNode = None,
+    gpus_per_node: GpusPerNode = None,
+    gpu: GpuModel = None,
+    routes: Annotated[
+        bool, typer.Option("--routes", help="Also count flows and collisions on links.")
+    ] = False,
+    settings: Settings = None,
+    sources: Sources = False,
+) -> None:
+    """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
+    given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
+    subject = find_subject(name, TopologyOptions(*given))
+    for note in subject.notes:
+        typer.echo(note, err=True)
+    if routes and (subject.cluster is None or subject.cluster.fabric is None):
+        raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
+    for line in source_lines(subject) if sources else _lines(subject):
+        typer.echo(line)
+    if routes and subject.cluster is not None:
+        for line in route_lines(subject.cluster):
+            typer.echo(line)
+
+
+def _lines(subject: Subject) -> Iterator[str]:
+    cluster = subject.cluster
+    if cluster is None:
+        yield from _graph_lines(subject)
+        return
+    if subject.hosts > 1:
+        yield from cluster_lines(subject.name, cluster)
+    for number, host in enumerate(cluster.hosts[:MOST_CLASSES]):
+        if subject.hosts > 1:
+            yield f"\nInside {_which(cluster, number)}: {host.machine.description}"
+        else:
+            yield f"{subject.name}: {host.machine.description}"
+        yield from _host_lines(host)
+    if len(cluster.hosts) > MOST_CLASSES:
+        yield f"\n… and {plural(len(cluster.hosts) - MOST_CLASSES, 'more kind')} of hosts"
+
+
+def _which(cluster: Cluster, number: int) -> str:
+    """The hosts of a class."""
+    members = np.flatnonzero(cluster.host_class == number)
+    first, count = int(members[0]), len(members)
+    if count == len(cluster.host_class):
+        return "every host"
+    return f"node{first}" if count == 1 else f"node{first} and {count - 1} more"
+
+
+def _host_lines(host: Host) -> Iterator[str]:
+    yield from labelled([*figures(host.machine), ("sources", source_summary(host.machine))])
+    yield "\nPaths of GPUs as NCCL names them, and the NICs that each GPU uses:"
+    yield from columns(path_matrix(host))
+    yield from ("", *LEGEND)
+    yield "\nDevices as nvidia-smi topo -m shows them:"
+    yield from columns(device_matrix(host))
+
+
+def _graph_lines(subject: Subject) -> Iterator[str]:
+    """A graph has GPUs, perhaps switches, and links; nothing is known of hosts."""
+    topology = subject.topology
+    found = graph_figures(topology)
+    kinds = np.bincount(topology.node_kinds, minlength=len(NODE_KINDS)).tolist()
+    others = [f"{n} {kind}" for kind, n in zip(NODE_KINDS, kinds, strict=True) if n][1:]
+    rates = sorted({float(rate) for rate in topology.links.bandwidth}, reverse=True)
+    shown = ", ".join(format_bandwidth(rate) for rate in rates[:4]) + ", …" * (len(rates) > 4)
+    low, high = float(found.out.min()), float(found.out.max())
+    span = "" if high - low <= 1e-9 * high else f"{format_bandwidth(low)} to "
+    yield f"{subject.name}: a graph of {plural(len(topology), 'GPU')}"
+    yield from labelled(
+        [
+            ("other nodes", ", ".join(others)),
+            ("links", f"{len(topology.links)}, one direction each: {shown}"),
+            ("out of a GPU", f"{span}{format_bandwidth(high)}"),
+            ("bisection", f"{format_bandwidth(found.bisection)} from the first half of the GPUs"),
+            ("diameter", _diameter(found.diameter, found.latency)),
+        ]
+    )
+
+
+def _diameter(hops: int, latency: float) -> str:
+    if hops < 0:
+        return "none: not every GPU reaches every other"
+    return f"{plural(hops, 'link')}, {format_time(latency)}"
+
+
+# **** Listing ****
+# `netsim topo list`: the machines that are known.
+
+
+_WIDTH = 118  # of lines, where no terminal says how wide it is
+_LEAST = 24  # of the last column
+
+
+def list_machines() -> None:
+    """List the machines that come with netsim and those in ./topologies."""
+    local = {file.stem for s in SUFFIXES for file in Path(FOLDER).glob(f"*{s}")}
+    rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up a GPU", "NICs", "what for")]
+    for name in sorted(local | set(preset_names(FOLDER))):
+        try:
+            rows.append(_row(name))
+        except InputError as error:
+            rows.append((name, "", "", "", "", _instead(error)))
+    wide = shutil.get_terminal_size((_WIDTH, 24)).columns
+    for line in _wrapped(rows, wide):
+        typer.echo(line)
+
+
+def _row(name: str) -> tuple[str, ...]:
+    found = find_machine(name)
+    machine = found.machine
+    return (
+        name,
+        str(machine.gpu.count),
+        machine.gpu.model,
+        scale_up(machine, short=True),
+        nics(machine, short=True),
+        machine.purpose or machine.description,
+    )
+
+
+def _instead(error: InputError) -> str:
+    """What to say of a file in ./topologies that is no machine."""
+    if "cluster" in str(error):
+        return "a cluster or graph: see topo show"
+    return f"no machine: {str(error).splitlines()[0]}"
+
+
+def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
+    """Lines of a table, its last column broken where the line would be too long."""
+    heads = columns([row[:-1] for row in rows], right=(1,))
+    left = max(map(len, heads)) + 2
+    room = max(_LEAST, width - left)
+    lines = []
+    for head, row in zip(heads, rows, strict=True):
+        first, *more = textwrap.wrap(row[-1], room) or [""]
+        lines.append(f"{head:<{left}}{first}".rstrip())
+        lines += [" " * left + text for text in more]
+    return lines
+
+
+# **** Lint ****
+# `netsim topo lint`: mistakes that nobody makes on purpose, each with what it costs.
+
+
+def lint(
+    name: Name,
+    nodes: Nodes = None,
+    fabric: FabricKind = None,
+    nic: Nic = None,
+    nics_per_node: NicsPerNode = None,
+    gpus_per_node: GpusPerNode = None,
+    gpu: GpuModel = None,
+    settings: Settings = None,
+) -> None:
+    """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
+
+    The exit code is 1 if any is found.
+    """
+    given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
+    subject = find_subject(name, TopologyOptions(*given))
+    for note in subject.notes:
+        typer.echo(note, err=True)
+    cluster = subject.cluster
+    found = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
+    for line in columns([(one.place, one.rule, one.message) for one in found]) if found else []:
+        typer.echo(line)
+    what = f"{plural(max(1, subject.hosts), 'host')}, {plural(len(subject.topology), 'GPU')}"
+    if not found:
+        typer.echo(f"{subject.name}: nothing found ({what})")
+        return
+    typer.echo(f"{subject.name}: {plural(len(found), 'finding')} ({what})", err=True)
+    raise typer.Exit(1)
+
+
+# **** Plot ****
+# `netsim topo plot`: a topology as a drawing in layers, plain or coloured by utilisation.
+
+
+PICTURES = Path("reports") / "topologies"
+
+
+def plot(
+    name: Name,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for the drawing.", metavar="DIR"),
+    ] = None,
+    result: Annotated[
+        Path | None,
+        typer.Option("--result", help="Results of a run: colours by utilisation.", metavar="DIR"),
+    ] = None,
+    nodes: Nodes = None,
+    fabric: FabricKind = None,
+    nic: Nic = None,
+    nics_per_node: NicsPerNode = None,
+    gpus_per_node: GpusPerNode = None,
+    gpu: GpuModel = None,
+    settings: Settings = None,
+) -> None:
+    """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
+    given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
+    subject = find_subject(name, TopologyOptions(*given))
+    for note in subject.notes:
+        typer.echo(note, err=True)
+    for path in _drawn(subject, output or PICTURES, result):
+        typer.echo(f"wrote {path.as_posix()}", err=True)
+
+
+def _drawn(subject: Subject, folder: Path, result: Path | None) -> list[Path]:
+    if result is not None and not result.exists():
+        raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
+    what = subject.cluster or subject.topology
+    try:
+        return plot_topology(subject.name, what, folder / subject.name, result=result)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+# **** Exchange ****
+# `netsim topo import` and `netsim topo export`: files of other programs in and out.
+
+
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="File to write.", metavar="FILE")
+]
+
+
+def import_file(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="NCCL XML, nvidia-smi topo -m, node-link JSON, ASTRA-sim network, InfraGraph.",
+            metavar="FILE",
+        ),
+    ],
+    gpu: GpuModel = None,
+    nic: Nic = None,
+    output: Output = None,
+) -> None:
+    """Turn FILE into a machine (or, if it is a network, a scenario) that other verbs use."""
+    found = foreign(file, gpu=gpu, nic=nic)
+    target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
+    for note in found.notes:
+        typer.echo(note, err=True)
+    origin = f"# Imported from {file.name} ({FORMATS[found.form]}).\n"
+    if isinstance(found.content, Machine):
+        text, size = machine_yaml(found.content), plural(found.content.gpu.count, "GPU")
+        what, use = f"a machine with {size}", f"machine: {_called(target)}"
+    else:
+        text, size = graph_yaml(found.content, target.stem), plural(len(found.content), "GPU")
+        what, use = f"a scenario with a graph of {size}", f"netsim run {target.as_posix()}"
+    _write(target, origin + text)
+    typer.echo(f"wrote {target.as_posix()}: {what}; use it as {use}")
+
+
+def _target(path: Path, source: Path, *, told: bool) -> Path:
+    """Where to write; what is there already is kept unless the user named the file."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise InputError(f"{path}: expected a file that ends in .yaml")
+    if path.exists() and (not told or path.samefile(source)):
+        raise InputError(f"{path}: exists already", hint="name another file with -o")
+    return path
+
+
+def _called(path: Path) -> str:
+    """The name by which a scenario finds a machine file."""
+    return path.stem if path.parent == Path(FOLDER) else path.as_posix()
+
+
+def export_file(
+    name: Name,
+    form: Annotated[
+        Literal["nccl", "json", "infragraph"],
+        typer.Option("--format", help="NCCL topology XML, networkx node-link JSON, InfraGraph."),
+    ],
+    output: Output = None,
+    nodes: Nodes = None,
+    fabric: FabricKind = None,
+    nic: Nic = None,
+    nics_per_node: NicsPerNode = None,
+    gpus_per_node: GpusPerNode = None,
+    gpu: GpuModel = None,
+    settings: Settings = None,
+) -> None:
+    """Write NAME as a file of another program, to standard output unless -o names one."""
+    given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
+    subject = find_subject(name, TopologyOptions(*given))
+    for note in subject.notes:
+        typer.echo(note, err=True)
+    text = _exported(subject, form)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    _write(output, text)
+    typer.echo(f"wrote {output.as_posix()}", err=True)
+
+
+def _exported(subject: Subject, form: str) -> str:
+    if form == "json":
+        return write_node_link(subject.topology)
+    if form == "infragraph":
+        return write_infragraph(subject.topology)
+    if subject.cluster is None:
+        raise InputError(f"{subject.name}: a graph without hosts; NCCL XML describes a host")
+    if subject.hosts > 1 and len(set(subject.cluster.domain.tolist())) > 1:
+        raise InputError(
+            f"{subject.name}: {subject.hosts} hosts; NCCL XML describes one, so leave --nodes out"
+        )
+    return write_system(node_system(subject.cluster, 0))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+# **** Verbs ****
+# `netsim topo`: machines and topologies listed, shown, drawn, checked, imported and exported.
+# Each verb has a module; what NAME means to all of them is in `subject`.
+
+
+VERBS = {
+    "list": list_machines,
+    "show": show,
+    "plot": plot,
+    "lint": lint,
+    "import": import_file,
+    "export": export_file,
+}

@@ -1,1 +1,0 @@
-"""What `netsim topo` is made of: its verbs are in `verbs`; what other commands use stands alone."""

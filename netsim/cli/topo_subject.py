@@ -1,0 +1,312 @@
+"""The options that all verbs about a topology share: how many hosts, joined by what."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from netsim.base.errors import InputError, ScenarioError, nearest, suggest
+from netsim.base.files import Preset, find_preset, is_path, preset_names
+from netsim.base.units import format_bandwidth, parse_bandwidth
+from netsim.topology.cluster import Cluster, build_cluster
+from netsim.topology.config import ClusterConfig
+from netsim.topology.foreign import infragraph
+from netsim.topology.foreign.formats import detect, read_foreign
+from netsim.topology.graph import Topology, TopologyError
+from netsim.topology.load import FOLDER
+from netsim.topology.machine import Machine
+from netsim.yamlio.models import FieldError, override
+from netsim.yamlio.read import Source, parse_value, read_source
+from netsim.yamlio.validate import validate
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A machine, a scenario, or a file: of one of these, NCCL XML, nvidia-smi topo -m, "
+        "node-link JSON, ASTRA-sim network.",
+        metavar="NAME",
+    ),
+]
+Nodes = Annotated[int | None, typer.Option("--nodes", help="Hosts.", metavar="N")]
+FabricKind = Annotated[
+    str | None, typer.Option("--fabric", help="What joins them, as leaf-spine.", metavar="KIND")
+]
+Nic = Annotated[str | None, typer.Option("--nic", help="Line rate of the NICs.", metavar="400Gbps")]
+NicsPerNode = Annotated[
+    int | None, typer.Option("--nics-per-node", help="NICs of a host in use.", metavar="K")
+]
+GpusPerNode = Annotated[
+    int | None, typer.Option("--gpus-per-node", help="GPUs of a host in use.", metavar="G")
+]
+GpuModel = Annotated[
+    str | None,
+    typer.Option("--gpu", help="GPU model, for files that do not tell, as H100.", metavar="MODEL"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Replace one value, as cluster.fabric.oversubscription=2.",
+        metavar="KEY=VALUE",
+    ),
+]
+
+Sources = Annotated[bool, typer.Option("--sources", help="Say where every figure is from.")]
+
+
+@dataclass(frozen=True)
+class TopologyOptions:
+    """What was given on the command line; None where nothing was."""
+
+    nodes: int | None = None
+    fabric: str | None = None
+    nic: str | None = None
+    nics_per_node: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str | None = None
+    settings: tuple[str, ...] = ()
+
+    @property
+    def of_cluster(self) -> dict[str, tuple[str, object]]:
+        """Keys of the cluster section that are set, each with its flag and value."""
+        return {
+            key: (f"--{key.replace('_', '-')} {value}", value)
+            for key in ("nodes", "nic", "nics_per_node", "gpus_per_node")
+            if (value := getattr(self, key)) is not None
+        }
+
+
+# **** Foreign ****
+# Files of other programs on the command line: what they hold, and what had to be assumed.
+
+
+_HEAD = 2**20  # bytes that are looked at to tell a format
+FORMATS = {
+    "nccl": "NCCL topology XML",
+    "node-link": "node-link JSON",
+    "astra-sim": "ASTRA-sim network",
+    "nvidia-smi": "nvidia-smi topo -m",
+    "infragraph": "InfraGraph",
+}
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What a foreign file holds, its format, and what the user should be told."""
+
+    content: Machine | Topology
+    form: str
+    notes: tuple[str, ...] = ()
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a file is read by an importer: any but YAML, and that of ASTRA-sim and InfraGraph."""
+    if path.suffix not in (".yaml", ".yml"):
+        return True
+    return _form(path) in ("astra-sim", "infragraph")
+
+
+def foreign(path: Path, *, gpu: str | None = None, nic: str | None = None) -> Foreign:
+    """Read a file of another program; `gpu` and `nic` are for what it leaves open."""
+    form = _form(path)
+    if form == "nvidia-smi" and not gpu:
+        message = "a matrix of nvidia-smi has no speeds: name the GPU model, as --gpu H100"
+        raise ScenarioError(message, source=path.as_posix())
+    rate = _rate(nic)
+    content = read_foreign(path, gpu=gpu or "", nic_rate=rate)
+    notes = _assumed(content, form, gpu, rate)
+    if form == "infragraph":
+        notes += _unrated(path)
+    return Foreign(content, form, tuple(notes))
+
+
+def _unrated(path: Path) -> list[str]:
+    """What an infrastructure leaves open."""
+    links = infragraph.unrated_links(path.read_text("utf-8-sig"), path.as_posix())
+    return [f"assumed: rates of links without a bandwidth ({', '.join(links)})"] if links else []
+
+
+def _rate(nic: str | None) -> float | None:
+    if nic is None:
+        return None
+    try:
+        return parse_bandwidth(nic)
+    except ValueError as error:
+        raise InputError(f"--nic {nic}: {error}") from None
+
+
+def _form(path: Path) -> str:
+    """The format that a file looks like; missing files are refused here."""
+    try:
+        with path.open("rb") as stream:
+            return detect(stream.read(_HEAD).decode("utf-8-sig", errors="replace"))
+    except FileNotFoundError:
+        raise ScenarioError("no such file", source=path.as_posix(), hint=_sibling(path)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"cannot be read: {reason}", source=path.as_posix()) from None
+
+
+def _sibling(path: Path) -> str:
+    """A file beside it with a name that is much alike."""
+    beside = path.parent.iterdir() if path.parent.is_dir() else iter(())
+    near = nearest(path.name, sorted(file.name for file in beside if file.is_file()))
+    return f"did you mean {path.with_name(near).as_posix()}?" if near else ""
+
+
+def _assumed(
+    content: Machine | Topology, form: str, gpu: str | None, rate: float | None
+) -> list[str]:
+    """What was taken from elsewhere because the file does not say it."""
+    if not isinstance(content, Machine):
+        return []
+    notes = []
+    if form == "nccl" and not gpu:
+        notes.append(
+            f"assumed from the compute capability: {content.gpu.model} (--gpu names another)"
+        )
+    if form == "nvidia-smi":
+        notes.append(
+            "speeds of GPUs, NVLink, PCIe and CPUs are those of the machine with "
+            f"{content.gpu.model} that is most like it"
+        )
+        if content.nics and rate is None:
+            usual = format_bandwidth(content.nics.rates[0], bits=True)
+            notes.append(f"assumed: NICs of {usual} (--nic tells another rate)")
+    return notes
+
+
+# **** Subject ****
+# What NAME means to the verbs of `netsim topo`: a machine, a scenario's cluster, a foreign file.
+# Whatever it was, it becomes a Subject: a topology and, where there are hosts, the Cluster behind
+# it.
+
+
+FOREIGN = (".xml", ".txt", ".json", ".log")  # names that end so are files, even if missing
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A topology by name; `cluster` is None for graphs. `notes` are to be told to the user."""
+
+    name: str
+    topology: Topology
+    cluster: Cluster | None = None
+    config: ClusterConfig | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> int:
+        """The number of hosts; 0 for graphs."""
+        return 0 if self.cluster is None else len(self.cluster.host_class)
+
+    @property
+    def machine(self) -> Machine | None:
+        """The machine of the first host."""
+        return None if self.cluster is None else self.cluster.machine_of(0)
+
+
+def find_subject(name: str, options: TopologyOptions) -> Subject:
+    """The topology that a name and options stand for."""
+    if Path(name).is_file() or is_path(name) or Path(name).suffix in FOREIGN:
+        preset = Preset(Path(name).stem, Path(name))
+        if is_foreign(preset.path):
+            return _foreign(preset, options)
+    else:
+        preset = _named(name)
+    source = read_source(preset.path)
+    notes = (preset.note,) if preset.note else ()
+    if "cluster" in source.data:
+        return _built(preset.name, _with_options(source, options), notes)
+    if "gpu" in source.data or "machine" in source.data:
+        return _machine(preset.name, str(preset.path), options, notes)
+    raise InputError(
+        f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster) nor a topology "
+        "file of NCCL, nvidia-smi, networkx, ASTRA-sim or InfraGraph"
+    )
+
+
+def _named(name: str) -> Preset:
+    """The file of a machine or else of a scenario."""
+    try:
+        return find_preset(FOLDER, name, "machine")
+    except InputError:
+        local = any(Path("scenarios", f"{name}{end}").is_file() for end in (".yaml", ".yml"))
+        if name in preset_names("scenarios") or local:
+            return find_preset("scenarios", name, "scenario")
+        raise
+
+
+def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
+    """A file of another program: of one host, or of a network of GPUs."""
+    found = foreign(preset.path, gpu=options.gpu, nic=options.nic)
+    if isinstance(found.content, Machine):
+        return _machine(preset.name, found.content, options, found.notes)
+    given = [flag.split()[0] for flag, _ in options.of_cluster.values()]
+    given += ["--fabric"] * bool(options.fabric) + ["--set"] * bool(options.settings)
+    if given:
+        raise InputError(f"{preset.path}: a whole network; {given[0]} has no meaning for it")
+    return Subject(preset.name, found.content, notes=found.notes)
+
+
+def _machine(
+    name: str, machine: str | Machine, options: TopologyOptions, notes: tuple[str, ...]
+) -> Subject:
+    """Hosts of a machine, given as its file or as itself."""
+    source = Source(name, {"cluster": {"machine": machine}})
+    return _built(name, _with_options(source, options), notes)
+
+
+def _with_options(source: Source, options: TopologyOptions) -> Source:
+    """The source with what was given on the command line in place of its own values."""
+    for key, (flag, value) in options.of_cluster.items():
+        given = parse_value(str(value), flag) if isinstance(value, str) else value
+        source = override(source, f"cluster.{key}", given, flag)
+    if options.fabric is not None:
+        cluster = source.data.get("cluster") or {}
+        fabric = cluster.get("fabric") if isinstance(cluster, dict) else None
+        if not isinstance(fabric, dict) or fabric.get("kind") != options.fabric:
+            flag = f"--fabric {options.fabric}"
+            source = override(source, "cluster.fabric", {"kind": options.fabric}, flag)
+    for text in options.settings:
+        source = _with_setting(source, text)
+    return source
+
+
+def _with_setting(source: Source, text: str) -> Source:
+    origin = f"--set {text}"
+    dotted, equals, value = text.partition("=")
+    parts = dotted.strip().split(".")
+    if not equals or not all(part.strip() for part in parts):
+        message = "expected KEY=VALUE such as cluster.fabric.oversubscription=2"
+        raise InputError(f"{origin}: {message}")
+    known = ClusterConfig.model_fields
+    if parts[0] != "cluster" and parts[0] not in known:
+        hint = suggest(parts[0], ["cluster", *known])
+        raise InputError(f"{origin}: expected a key of cluster, got '{parts[0]}'{hint}")
+    path = parts if parts[0] == "cluster" else ["cluster", *parts]
+    return override(source, ".".join(path), parse_value(value, origin), origin)
+
+
+def _built(name: str, source: Source, notes: tuple[str, ...]) -> Subject:
+    config = validate(ClusterConfig, replace(source, data=_section(source)), ("cluster",))
+    try:
+        if config.graph is not None:
+            return Subject(name, config.graph.build(), None, config, notes)
+        cluster = build_cluster(config)
+    except FieldError as error:
+        raise source.error(("cluster", *error.path), error.message) from None
+    except TopologyError as error:
+        field, _, message = error.message.partition(": ")
+        keys = [int(key) if key.isdigit() else key for key in field.split(".")]
+        raise source.error(("cluster", *(keys if message else ())), message or field) from None
+    told = tuple(dict.fromkeys([*notes, *cluster.notes]))
+    return Subject(name, cluster.topology, cluster, config, told)
+
+
+def _section(source: Source) -> dict[str, Any]:
+    """The values with a cluster section that is a mapping."""
+    if not isinstance(source.data.get("cluster"), dict):
+        raise source.error(("cluster",), "expected a section with machine, groups or graph")
+    return source.data

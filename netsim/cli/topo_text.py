@@ -1,0 +1,360 @@
+"""Text in columns: tables, and figures with their labels."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.errors import InputError
+from netsim.base.units import format_bandwidth, format_size, format_time
+from netsim.cli.topo_subject import Subject
+from netsim.topology.cluster import Cluster
+from netsim.topology.figures import (
+    Figures,
+    Side,
+    fabric_figures,
+    gpu_bandwidth,
+    route_statistics,
+    tiers_of,
+)
+from netsim.topology.graph import NODE_KINDS
+from netsim.topology.host import PATH_TYPES, Host, cpu_above, path_types, relations
+from netsim.topology.load import with_units
+from netsim.topology.machine import WORDS, Machine, ScaleUp
+
+
+def columns(rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()) -> list[str]:
+    """Rows as lines with columns of equal width; those in `right` end at their right edge."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def labelled(figures: Sequence[tuple[str, str]]) -> list[str]:
+    """Figures below each other, labels to the left; those without a text are left out."""
+    return [f"  {label:<22} {text}" for label, text in figures if text]
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 host`, `2 hosts`, `3 switches`."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{ending if count != 1 else ''}"
+
+
+# **** Machine text ****
+# The figures of one machine as text, for `topo list` and `topo show`.
+
+
+KINDS = {"nvlink": "NVLink", "xgmi": "xGMI"}
+LEGEND = (
+    "NVL: NVLink or xGMI   NVB: NVLink through a GPU   C2C: GPU to its CPU   PIX: one PCIe switch",
+    "PXB: several PCIe switches   P2C: C2C and PCIe   PHB: through a CPU   SYS: between sockets",
+)
+
+
+def figures(machine: Machine) -> list[tuple[str, str]]:
+    """Label and text of each figure of a machine."""
+    gpu, cpu, pcie = machine.gpu, machine.cpu, machine.pcie
+    domains = f"{cpu.domains} NUMA domain{'s' * (cpu.domains > 1)}"
+    between = f", {format_bandwidth(cpu.link)} between two" if cpu.link and cpu.domains > 1 else ""
+    return [
+        ("GPUs", f"{gpu.count} x {gpu.model} ({gpu.arch}, {gpu.sms} SMs)"),
+        ("memory a GPU", f"{format_size(gpu.memory)}, {format_bandwidth(gpu.memory_bandwidth)}"),
+        ("scale-up a GPU", scale_up(machine)),
+        ("NVLink domain", _domain(machine)),
+        ("PCIe", f"gen {pcie.generation} x{pcie.width}, {format_bandwidth(pcie.usable)} usable "
+                 "in each direction"),
+        ("CPU", f"{cpu.vendor} {cpu.model}, {domains}{between}"),
+        ("NICs", nics(machine)),
+        ("peer access", "yes" if machine.p2p else "no: GPUs exchange data through host memory"),
+    ]  # fmt: skip
+
+
+def scale_up(machine: Machine, *, short: bool = False) -> str:
+    """What a GPU sends over NVLink or xGMI."""
+    up = machine.scale_up
+    if up is None or not up.fitted:
+        return "none"
+    links = _most_links(machine.gpu.count, up)
+    rate, kind = format_bandwidth(links * up.link_bandwidth), KINDS[up.kind]
+    if short:
+        return f"{rate} {kind}"
+    how = "to switches" if up.switches is not None else "to other GPUs"
+    return f"{rate} ({links} {kind} links {how}) in each direction, usable"
+
+
+def nics(machine: Machine, *, short: bool = False) -> str:
+    """Number, rate and model of the NICs."""
+    given = machine.nics
+    if given is None:
+        return "none"
+    rates = sorted(set(given.rates), reverse=True)
+    rate = " and ".join(format_bandwidth(one, bits=True) for one in rates)
+    if short:
+        return f"{given.count} x {rate}"
+    direct = "" if given.gpudirect else ", without GPUDirect"
+    return f"{given.count} x {rate} {given.model}{direct}"
+
+
+def _domain(machine: Machine) -> str:
+    up = machine.scale_up
+    if up is None or up.hosts == 1:
+        return ""
+    gpus = up.hosts * machine.gpu.count
+    return f"{up.hosts} such hosts share their NVLink switches: {gpus} GPUs"
+
+
+def _most_links(gpus: int, up: ScaleUp) -> int:
+    """Links of the GPU that has the most."""
+    if up.links is not None:
+        return up.links if up.switches is not None else up.links * (gpus - 1)
+    mine = [sum(count for *pair, count in up.peers if gpu in pair) for gpu in range(gpus)]
+    return max(mine)
+
+
+def path_matrix(host: Host) -> list[tuple[str, ...]]:
+    """Path types from GPUs to GPUs and NICs as NCCL names them, and the NICs that each GPU uses."""
+    between, to_nic = path_types(host.layout, host.peer), path_types(host.layout, host.out)
+    gpus = [f"GPU{number}" for number in host.gpus]
+    names = [f"NIC{number}" for number in host.rail.tolist()]
+    rows = [("", *gpus, *names, "NUMA", "own NIC")]
+    for slot, gpu in enumerate(gpus):
+        kinds = [PATH_TYPES[int(kind)] for kind in between[slot]]
+        kinds[slot] = "X"
+        ways = [PATH_TYPES[int(kind)] for kind in np.atleast_1d(to_nic[slot])] if names else []
+        own = ", ".join(dict.fromkeys(names[int(nic)] for nic in host.local[slot]))
+        cpu = cpu_above(host.machine, host.machine.gpu_at(host.gpus[slot]))
+        rows.append((gpu, *kinds, *ways, cpu.removeprefix("cpu"), own or "-"))
+    return rows
+
+
+def device_matrix(host: Host) -> list[tuple[str, ...]]:
+    """All devices as `nvidia-smi topo -m` shows them, with the NUMA domain of each."""
+    shown = relations(host)
+    rows = [("", *shown.devices, "NUMA")]
+    for name, cells, cpu in zip(shown.devices, shown.cells, shown.affinity, strict=True):
+        rows.append((name, *cells, cpu.removeprefix("cpu")))
+    return rows
+
+
+# **** Cluster text ****
+# The figures of a cluster as text: bandwidths, bisection, tiers of switches, rails, a route.
+
+
+MOST_RAILS = 16
+
+
+def cluster_lines(name: str, cluster: Cluster) -> Iterator[str]:
+    """All lines about what is between hosts."""
+    hosts, gpus = len(cluster.host_class), len(cluster.topology)
+    found = fabric_figures(cluster)
+    kind = cluster.fabric.kind if cluster.fabric else "no fabric between them"
+    over = f" over {cluster.transport.name}" if cluster.transport and cluster.fabric else ""
+    yield f"{name}: {plural(hosts, 'host')}, {plural(gpus, 'GPU')}, {kind}{over}"
+    yield from labelled(_figures(cluster, found))
+    if found is not None:
+        yield ""
+        yield from columns(_tier_rows(cluster), right=(1, 2))
+        yield ""
+        yield from columns(_rail_rows(cluster), right=(1, 3))
+
+
+def _figures(cluster: Cluster, found: Figures | None) -> list[tuple[str, str]]:
+    up, out = gpu_bandwidth(cluster)
+    usable = cluster.transport.usable if cluster.transport else 1.0
+    domains = np.bincount(cluster.domain)
+    sizes = _span([float(n) for n in sorted(set(domains.tolist()))], lambda n: f"{n:.0f}")
+    figures = [
+        ("scale-up a GPU", _rates(up) + " in each direction, usable"),
+        ("scale-out a GPU", f"{_rates(out, bits=True)} of NIC, {_rates(out * usable)} usable"
+                            if out.any() else "none"),
+        ("NVLink domains", f"{plural(len(domains), 'domain')} of {sizes} hosts"
+                           if domains.max() > 1 else ""),
+    ]  # fmt: skip
+    if found is None:
+        return figures
+    pairs = max(1, len(cluster.topology) // 2)
+    cables = f"{found.access} to NICs, {found.cables} between switches"
+    return [
+        *figures,
+        ("switches", ", ".join(f"{n} {level}" for level, n in found.switches.items())),
+        ("reduction", "in all switches (SHARP)" if cluster.fabric and cluster.fabric.reduces
+                      else ""),
+        ("cables", cables),
+        ("bisection", f"{format_bandwidth(found.bisection)} in each direction, "
+                      f"{format_bandwidth(found.bisection / pairs)} a GPU"),
+        ("oversubscription", f"{found.oversubscription:.3g}:1 between halves"),
+        ("diameter", plural(found.diameter, "switch")),
+        ("longest route", _route(cluster)),
+    ]  # fmt: skip
+
+
+def _rates(rates: NDArray[np.float64], *, bits: bool = False) -> str:
+    """One rate, or from the lowest to the highest."""
+    return _span(
+        sorted({float(rates.min()), float(rates.max())}),
+        lambda rate: format_bandwidth(rate, bits=bits),
+    )
+
+
+def _span(values: list[float], text: Callable[[float], str]) -> str:
+    low, high = text(values[0]), text(values[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def _tier_rows(cluster: Cluster) -> list[tuple[str, ...]]:
+    """Tiers from the top down, with what the fullest switch of each has on every side."""
+    assert cluster.fabric is not None
+    usable = cluster.transport.usable if cluster.transport else 1.0
+    head = ("tier", "switches", "ports used", "down", "across", "up", "down : up")
+    rows = []
+    for tier in reversed(tiers_of(cluster.fabric)):
+        sides = [_side(side, usable) for side in (tier.down, tier.across, tier.up)]
+        ratio = f"{tier.ratio:.3g} : 1" if tier.ratio else "-"
+        rows.append((tier.name, str(tier.switches), str(tier.ports), *sides, ratio))
+    return [head, *rows]
+
+
+def _side(side: Side, usable: float) -> str:
+    if not side.ports:
+        return "-"
+    rate = side.bandwidth / side.ports / usable
+    return f"{side.ports} x {format_bandwidth(rate, bits=True)}"
+
+
+def _rail_rows(cluster: Cluster) -> list[tuple[str, ...]]:
+    """What each rail has: NICs, their rate, GPUs of a host that use it, and its switches."""
+    ports, made = cluster.ports, cluster.fabric
+    assert made is not None
+    access = made.tail < made.ports  # two links of each port where there are two planes
+    port, switch = made.tail[access], made.head[access] - made.ports
+    users = _users(cluster)
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for rail in sorted(set(ports.rail.tolist())):
+        mine = ports.rail == rail
+        at = _names([made.switches[n] for n in np.unique(switch[mine[port]]).tolist()])
+        rate = _rates(ports.rate[mine], bits=True)
+        alike.setdefault((str(int(mine.sum())), rate, users.get(rail, "0"), at), []).append(rail)
+    rows = [("rail", "NICs", "line rate", "GPUs a host", "switches")]
+    shown = list(alike.items())[:MOST_RAILS]
+    left = len(alike) - len(shown)
+    more = [(f"… {left} more", "", "", "", "")] if left else []
+    return [*rows, *((_rails(rails), *cells) for cells, rails in shown), *more]
+
+
+def _rails(rails: list[int]) -> str:
+    """The names of rails that are alike."""
+    if len(rails) > 2 and rails == list(range(rails[0], rails[-1] + 1)):
+        return f"nic{rails[0]} … nic{rails[-1]}, each"
+    return ", ".join(f"nic{rail}" for rail in rails) + (", each" if len(rails) > 1 else "")
+
+
+def _users(cluster: Cluster) -> dict[int, str]:
+    """For each rail, how many GPUs of a host have its NIC as their own."""
+    found: dict[int, set[float]] = {}
+    for host in cluster.hosts:
+        for place, rail in enumerate(host.rail.tolist()):
+            found.setdefault(rail, set()).add(float((host.local == place).any(axis=1).sum()))
+    return {rail: _span(sorted(counts), lambda n: f"{n:.0f}") for rail, counts in found.items()}
+
+
+def _names(names: list[str]) -> str:
+    if len(names) <= 3:
+        return ", ".join(names)
+    return f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)})"
+
+
+def _route(cluster: Cluster) -> str:
+    """The longest route from the first GPU to the last of any host: its latency, and its narrowest
+    link.
+    """
+    topology, host = cluster.topology, cluster.gpu_host
+    ends = np.flatnonzero(np.append(host[1:] != host[:-1], True)).astype(np.int32)
+    start, channel = np.zeros(len(ends), np.int32), np.zeros(len(ends), np.int32)
+    routes = topology.routes(start, ends, channel)
+    longest = len(ends) - 1 - int(np.round(routes.latency, 12)[::-1].argmax())
+    mine = slice(routes.ptr[longest], routes.ptr[longest + 1])
+    link = routes.link[mine]
+    if not len(link):
+        return ""
+    narrow = float((topology.links.bandwidth[link] / routes.fraction[mine]).min())
+    return (
+        f"{topology.gpus[0]} to {topology.gpus[ends[longest]]}: "
+        f"{format_time(float(routes.latency[longest]))}, "
+        f"{format_bandwidth(narrow)} at its narrowest"
+    )
+
+
+# **** Route text ****
+# How routes meet, as text: flows on links between switches, and where several share one.
+
+
+MOST_LINKS = 5
+
+
+def route_lines(cluster: Cluster) -> Iterator[str]:
+    """Every GPU sends one flow to the GPU half way round: who meets whom between switches."""
+    topology = cluster.topology
+    gpus = np.arange(len(topology), dtype=np.int32)
+    other = (gpus + len(gpus) // 2) % len(gpus)
+    found = route_statistics(topology, gpus, other)
+    switch = topology.node_kinds == NODE_KINDS.index("switch")
+    between = np.flatnonzero(switch[topology.links.tail] & switch[topology.links.head])
+    flows = found.flows[between]
+    yield "\nRoutes when every GPU sends to the one half way round, on channel 0:"
+    if not flows.any():
+        yield from labelled([("links", "no link between switches is on any of these routes")])
+        return
+    used = flows[flows > 0]
+    rows = [
+        ("links", f"{len(used)} of {len(between)} between switches in use"),
+        ("flows a link", f"{used.mean():.3g} in the mean, {used.max():.3g} at most"),
+        ("collisions", f"{plural(len(found.collisions), 'link')} with more than one flow"),
+    ]
+    worst = found.collisions[np.argsort(-found.flows[found.collisions], kind="stable")]
+    rows += [
+        ("", f"{found.flows[link]:.3g} flows on {topology.link_name(link)}")
+        for link in worst[:MOST_LINKS].tolist()
+    ]
+    yield from labelled(rows)
+
+
+# **** Sources text ****
+# Where the figures of machines are from: how many of which kind, or each with its stamp.
+
+
+def source_summary(machine: Machine) -> str:
+    """How many figures are from where."""
+    count = Counter(one.stamp for one in machine.sources)
+    found = ", ".join(f"{count[word]} {word}" for word in WORDS if count[word])
+    return f"{found} (of each figure: --sources)"
+
+
+def source_lines(subject: Subject) -> Iterator[str]:
+    """Every figure of the machines of a cluster, as their files have them."""
+    if subject.config is None or subject.cluster is None:
+        raise InputError("--sources: a graph has no machine whose figures are stamped")
+    machines = {group.loaded.name: group.loaded.machine for group in subject.config.members}
+    for number, (name, machine) in enumerate(machines.items()):
+        yield from [""] * bool(number)
+        yield f"{name}: {machine.description}"
+        rows = [(one.path, one.stamp, figure_text(one.path, one.value)) for one in machine.sources]
+        yield from columns([("figure", "from", "value"), *rows])
+
+
+def figure_text(path: str, value: Any) -> str:
+    """The value of a figure as its file has it."""
+    part, _, key = path.rpartition(".")
+    if key == "memory" and isinstance(value, int):
+        return format_size(value)
+    found = with_units(value, key, part.rpartition(".")[2])
+    if isinstance(found, list):
+        return ", ".join(map(str, found))
+    return str(found).lower() if isinstance(found, bool) else str(found)

@@ -1,0 +1,328 @@
+"""Sketch: who sends what to whom in an algorithm, without a row for every step.
+
+Lanes that hold a Sketch write nothing down; they tell it their messages and rings. Where these look
+the same from two lanes, the lanes do the same at the same times.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.arrays import different
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import Fold, Hops, Pieces, Schedule, Skeleton, Style
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.int32]
+Some = NDArray[np.int64] | NDArray[np.int32]
+Sent = tuple[Rows, Rows, Some | slice]  # styles, pieces, and of which messages they are parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Hops that are made together; `columns` is what tells them apart, besides this call."""
+
+    src: Ints
+    dst: Ints
+    columns: tuple[Ints, ...]
+
+
+@dataclass
+class Sketch:
+    """What lanes (channel · ranks + rank) send, and how many rows each would write."""
+
+    lanes: int = 0
+    ranks: int = 0
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    refused: str = ""  # why it cannot be written down once for what is alike
+    step_count: int = 0  # messages that every lane sends for whose arrival only the end waits
+    step_bytes: float = 0.0  # of each
+    _bare: list[tuple[Ints, Ints, bool, bool]] = field(default_factory=list)
+    _messages: list[tuple[Ints, Ints, Sequence[Sent]]] = field(default_factory=list)
+    _rings: list[tuple[Ints, Ints, Rows, Rows, int]] = field(default_factory=list)
+    _order: list[tuple[str, int]] = field(default_factory=list)
+    _marks: list[tuple[Ints, Ints]] = field(default_factory=list)
+    _styles: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _count: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def begin(self, ranks: int, channels: int) -> None:
+        """Listen to an algorithm from its start."""
+        self.ranks, self.lanes = ranks, ranks * channels
+        self.rows = np.zeros(self.lanes, np.int64)
+
+    def mark(self, lanes: Some, values: Ints, rows: int = 0) -> None:
+        """Something else that lanes do or wait for, with a value that tells them apart."""
+        self._order.append(("mark", len(self._marks)))
+        self._marks.append((np.asarray(lanes, np.int64), np.asarray(values, np.int64)))
+        np.add.at(self.rows, lanes, rows)
+
+    def message(self, sender: Ints, receiver: Ints, parts: Sequence[Sent]) -> None:
+        """A message from each of some lanes to each of others."""
+        self._order.append(("message", len(self._messages)))
+        self._messages.append((sender, receiver, parts))
+        for _, _, which in parts:
+            np.add.at(self.rows, sender[which], 1)
+
+    def hops(
+        self,
+        sender: Ints,
+        receiver: Ints,
+        rows: int = 1,
+        *,
+        check: bool = False,
+        awaited: bool = True,
+    ) -> None:
+        """Messages that do not differ, of some rows each; `check`: only to check what is found. If
+        not `awaited`, only the end waits for their arrival.
+        """
+        self._order.append(("bare", len(self._bare)))
+        self._bare.append((sender, receiver, check, awaited))
+        if not check:
+            np.add.at(self.rows, sender, rows)
+
+    def rings(self, src: Ints, dst: Ints, styles: Rows, first: Rows, length: int) -> None:
+        """Rings of a length in which everyone passes on what it has, in `len(styles)` steps."""
+        self._order.append(("ring", len(self._rings)))
+        self._rings.append((src, dst, styles, different(first), length))
+        np.add.at(self.rows, src, len(styles))
+
+    def end(self, styles: Sequence[Style], pieces: Pieces) -> None:
+        """Note the tables that styles and pieces are numbers of."""
+        known: dict[Style, int] = {}
+        plain = (replace(style, channel=0) for style in styles)
+        self._styles = np.array([known.setdefault(style, len(known)) for style in plain], np.int64)
+        self._count = pieces.count
+
+    def checks(self, turn: Ints) -> list[Skeleton]:
+        """Further hops in which what is alike must be so, too."""
+        parts = [
+            (src, dst, np.zeros(len(src), np.int64)) for src, dst, check, _ in self._bare if check
+        ]
+        return [self._skeleton(np.zeros(self.lanes, np.int64), [part], turn) for part in parts]
+
+    def steps(self) -> list[tuple[Ints, Ints]]:
+        """Senders and receivers of messages that only the end waits for, also of those to check."""
+        return [(src, dst) for src, dst, _, awaited in self._bare if not awaited]
+
+    def skeleton(self, turn: Ints, *, steps: bool = True) -> Skeleton:
+        """What lanes and hops are, with or without `steps`; `turn` is what else tells a rank from
+        others.
+        """
+        kind, hops, label = np.zeros(self.lanes, np.int64), [], 1
+        for what, number in self._order:
+            if what == "mark":
+                lanes, values = self._marks[number]
+                own = np.zeros(self.lanes, np.int64)
+                own[lanes] = 1 + np.unique(values, return_inverse=True)[1]
+                kind = _numbered((kind, own))
+                continue
+            if what == "bare" and self._left_out(number, steps=steps):
+                continue
+            call = CALLS[what](self, number)
+            labels = label + _numbered(call.columns)
+            label += len(call.src)
+            hops.append((call.src, call.dst, labels))
+        return self._skeleton(kind, hops, turn)
+
+    def _skeleton(self, kind: Ints, hops: list[tuple[Ints, Ints, Ints]], turn: Ints) -> Skeleton:
+        lane = np.arange(self.lanes, dtype=np.int32)
+        channel = lane // np.int32(self.ranks)
+        return Skeleton(
+            self.ranks, lane % np.int32(self.ranks), channel, channel, kind,
+            tuple(self._hops(hops)), turn,
+        )  # fmt: skip
+
+    def _hops(self, calls: list[tuple[Ints, Ints, Ints]]) -> list[Hops]:
+        src, dst, label = (
+            np.concatenate([np.zeros(0, np.int64), *column])
+            for column in zip(*calls, (np.zeros(0, np.int64),) * 3, strict=True)
+        )
+        own, found = src // self.ranks, []
+        for channel in range(self.lanes // self.ranks):
+            mine = np.flatnonzero(own == channel)
+            ends = src[mine].astype(np.int32), dst[mine].astype(np.int32)
+            found.append(Hops(*ends, label[mine], channel, ""))
+        return found
+
+    def _left_out(self, number: int, *, steps: bool) -> bool:
+        _, _, check, awaited = self._bare[number]
+        return check or not (awaited or steps)
+
+    def _plain(self, number: int) -> _Call:
+        sender, receiver, *_ = self._bare[number]
+        return _Call(sender, receiver, (np.zeros(len(sender), np.int64),))
+
+    def _message(self, number: int) -> _Call:
+        sender, receiver, parts = self._messages[number]
+        columns = []
+        for styles, pieces, which in parts:
+            both = np.full((2, len(sender)), -1, np.int64)
+            both[0, which], both[1, which] = self._styles[styles], self._count[pieces]
+            columns += list(both)
+        return _Call(sender, receiver, tuple(columns))
+
+    def _ring(self, number: int) -> _Call:
+        """Where chunks differ in size from place to place, no place is like another."""
+        src, dst, styles, first, length = self._rings[number]
+        place = np.arange(len(src))
+        count = self._count[first[:, None] + place].reshape(len(first), -1, length)
+        columns = [np.repeat(part[:, 0], length) for part in count]
+        if not (count == count[:, :, :1]).all():
+            columns.append(place)
+        own = self._styles[styles]
+        if not (own == own[:, :1]).all():
+            kinds = np.unique(own, axis=1, return_inverse=True)[1].reshape(-1)
+            columns.append(kinds[place if len(kinds) == len(place) else place // length])
+        return _Call(src, dst, tuple(columns))
+
+
+CALLS: dict[str, Callable[[Sketch, int], _Call]] = {
+    "bare": Sketch._plain,
+    "message": Sketch._message,
+    "ring": Sketch._ring,
+}
+
+
+def _numbered(columns: Sequence[Ints]) -> Ints:
+    """One number for each different combination, from 0 up; fewer than there are."""
+    differ = [column for column in columns if len(column) and (column != column[0]).any()]
+    if not differ:
+        return np.zeros(len(columns[0]) if columns else 0, np.int64)
+    if len(differ) == 1:
+        return np.unique(differ[0], return_inverse=True)[1].astype(np.int64)
+    table = np.column_stack(differ)
+    return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+# **** Stands ****
+# Stands: which lanes of an algorithm are written down, and for how many each one stands.
+
+
+WholeNumbers = NDArray[np.int64] | NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Stands:
+    """By lane (channel · ranks + rank): the one that stands for it, and how many that one is for.
+
+    Rows of the others are not written down; what waits for them waits for those that stand in.
+    `bundled`: rows that follow each other on one way may be one.
+    """
+
+    fold: Fold
+    first: Rows
+    count: Rows
+    bundled: bool = True
+
+    @property
+    def leading(self) -> Rows:
+        """The lanes that stand for others or themselves."""
+        return np.flatnonzero(self.first == np.arange(len(self.first))).astype(np.int32)
+
+    def written(self, lanes: WholeNumbers) -> NDArray[np.int64]:
+        """Which of some lanes are written down."""
+        return np.flatnonzero(self.first[lanes] == lanes)
+
+    def styles(self, builder: Builder, styles: Style | Rows, lanes: WholeNumbers) -> Rows:
+        """The styles of rows of some lanes: each stands for as many as its lane does."""
+        if isinstance(styles, Style):
+            styles = np.full(len(lanes), builder.style(styles), np.int32)
+        return copied(builder, styles, self.count[lanes])
+
+
+def copied(builder: Builder, styles: Rows, copies: Rows) -> Rows:
+    """The numbers of the same styles for rows that stand for so many."""
+    known = builder.styles
+    width = int(copies.max(initial=1)) + 1
+    code, place = np.unique(styles.astype(np.int64) * width + copies, return_inverse=True)
+    pairs: Sequence[tuple[int, int]] = [divmod(one, width) for one in code.tolist()]
+    numbers = [builder.style(replace(known[style], copies=times)) for style, times in pairs]
+    found: Rows = np.array(numbers, np.int32)[place.reshape(styles.shape)]
+    return found
+
+
+# **** Relay ****
+# Relay: an algorithm of long rings with only a few steps of each, and what is left of them.
+# Every lane is there, with its way to the next and all that they share. What the steps that are
+# left out take follows from those that are written (`netsim/relay`).
+
+
+STEPS = 3  # of each ring that are written: in the second, everyone passes on what has come
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Rows that some lanes send to others; `ready`: not before these have what came before."""
+
+    sender: WholeNumbers
+    receiver: WholeNumbers
+    rows: Rows
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Laps:
+    """Rings of lanes in the order in which they pass on (a ring each line), after their first step:
+    of `steps` that follow, `written` are; `rows` are those of the last.
+    """
+
+    lanes: NDArray[np.int64]
+    rows: Rows
+    steps: int
+    written: int
+
+
+@dataclass
+class Relay:
+    """What lanes do, call by call, where they hold one of these; rings have `STEPS` steps.
+
+    `refused` says why steps cannot be left out.
+    """
+
+    ranks: int = 0
+    kept: list[tuple[WholeNumbers, Rows]] = field(default_factory=list)
+    calls: list[Message | Laps] = field(default_factory=list)
+    refused: str = ""
+    _rings: list[tuple[set[int], Rows, int]] = field(default_factory=list)
+
+    @property
+    def rows(self) -> Rows:
+        """Rows of all messages and rings, one for each that a lane does the same at once."""
+        return np.concatenate([call.rows.ravel() for call in self.calls])
+
+    def begin(self, ranks: int) -> None:
+        """Listen to an algorithm from its start."""
+        self.ranks = ranks
+
+    def keep(self, ranks: WholeNumbers, rows: Rows) -> None:
+        """Copies that ranks make for themselves, beside all else."""
+        self.kept.append((ranks, rows))
+
+    def message(
+        self, sender: WholeNumbers, receiver: WholeNumbers, rows: Rows, *, ready: bool, plain: bool
+    ) -> None:
+        """Messages from lanes to others; `plain`: of one part, which waits for no arrival."""
+        if not plain:
+            self.refused = "messages of several parts, or that wait for the last to arrive"
+        self.calls.append(Message(sender, receiver, rows, ready))
+
+    def shortened(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:
+        """The first steps of rings of `size` lanes together."""
+        self._rings.append((set(different(styles).tolist()), different(first), size))
+        return styles[:STEPS], first[:STEPS]
+
+    def laps(self, ring: NDArray[np.int64], rows: Rows, steps: int, written: int) -> None:
+        """The steps of rings after their first."""
+        self.calls.append(Laps(ring, rows.reshape(ring.shape), steps, written))
+
+    def end(self, schedule: Schedule) -> None:
+        """Look whether the steps of a ring move as much in the same way."""
+        known, count = schedule.styles, schedule.pieces.count
+        for styles, first, size in self._rings:
+            ways = {replace(known[k], src_buffer=0, dst_buffer=0, op=0) for k in styles}
+            if len({replace(style, channel=0) for style in ways}) > 1:
+                self.refused = "steps of a ring differ"
+            if any((count[k : k + size] != count[first[0]]).any() for k in first.tolist()):
+                self.refused = "chunks of a ring differ"

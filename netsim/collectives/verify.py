@@ -1,0 +1,493 @@
+"""Segments: a piecewise constant map from element positions to values.
+
+What memory holds, and who touched it last, is constant over ranges; a range is cut only where a row
+begins or ends. It knows nothing of what the values mean.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from netsim.base.errors import NetsimError
+from netsim.collectives.collective import Collective, Expectation
+from netsim.schedule.schedule import (
+    BUFFER_NAMES,
+    COMPUTE,
+    IN,
+    LOCAL_COPY,
+    MARK,
+    OUT,
+    REDUCE,
+    REDUCE_INPUT,
+    SCRATCH,
+    TRANSFER,
+    Schedule,
+)
+
+Value = TypeVar("Value")
+Part = tuple[int, int, Value]  # from, to (exclusive), value
+
+
+class Segments(Generic[Value]):
+    """The value of every position from 0 up, all equal at first."""
+
+    def __init__(self, value: Value) -> None:
+        self._starts = [0]
+        self._values = [value]
+
+    def span(self, start: int, stop: int) -> slice:
+        """The segments that cover exactly a range, after cutting at its ends."""
+        return slice(self._cut(start), self._cut(stop))
+
+    def read(self, start: int, stop: int) -> list[Part[Value]]:
+        """The values of a range, from left to right."""
+        if start >= stop:
+            return []
+        span = self.span(start, stop)
+        starts = self._starts[span]
+        return list(zip(starts, [*starts[1:], stop], self._values[span], strict=True))
+
+    def write(self, parts: Sequence[Part[Value]]) -> None:
+        """Give a range new values; the parts follow each other without gaps."""
+        if not parts:
+            return
+        span = self.span(parts[0][0], parts[-1][1])
+        self._starts[span] = [part[0] for part in parts]
+        self._values[span] = [part[2] for part in parts]
+
+    def __iter__(self) -> Iterator[Part[Value]]:
+        """All segments but the last, which has no end."""
+        return zip(self._starts, self._starts[1:], self._values, strict=False)
+
+    def _cut(self, position: int) -> int:
+        index = bisect_left(self._starts, position)
+        if index == len(self._starts) or self._starts[index] != position:
+            self._starts.insert(index, position)
+            self._values.insert(index, self._values[index - 1])
+        return index
+
+
+# **** Memory ****
+# Memory: the buffers of all ranks while a schedule is executed symbolically, row by row.
+# Instead of numbers, every element holds which ranks' inputs were added up in it, how often, and
+# from which place of the input they come. It knows no times: rows are executed in the order asked
+# for.
+
+
+BITS = 16  # of the count of each rank's contributions
+MANY = 1 << (BITS - 1)
+
+# Origin offset minus position, and the contributions with 16 bits a rank; None: never written.
+Cell = tuple[int, int] | None
+
+
+class VerificationError(NetsimError, ValueError):
+    """A schedule that does not do what its collective demands."""
+
+
+def span_text(rank: int, buffer: int, start: int, stop: int) -> str:
+    """An element range in words, for messages."""
+    return f"rank {rank}, {BUFFER_NAMES[buffer]} elements {start}..{stop - 1}"
+
+
+class Memory:
+    """What every rank holds; `execute` applies one row.
+
+    `members[i]` is the schedule's rank that is rank i of the collective (default: the same).
+    """
+
+    def __init__(
+        self, schedule: Schedule, collective: Collective, members: Sequence[int] | None = None
+    ) -> None:
+        ranks = range(collective.ranks) if members is None else members
+        if len(ranks) != collective.ranks:
+            raise ValueError(f"members: expected {collective.ranks} ranks, got {len(ranks)}")
+        self.schedule = schedule
+        self.collective = collective
+        self.number = {int(member): rank for rank, member in enumerate(ranks)}
+        self.buffers: dict[tuple[int, int], Segments[Cell]] = {}
+        self._high = sum(MANY << (BITS * rank) for rank in range(collective.ranks))
+        p = schedule.pieces
+        columns = (p.src_offset, p.dst_offset, p.own_offset, p.count)
+        self._pieces = list(zip(*(column.tolist() for column in columns), strict=True))
+        for rank in range(collective.ranks):
+            self._store(rank, IN, 0, [(0, collective.input_count(rank), (0, 1 << (BITS * rank)))])
+
+    def execute(self, row: int) -> None:
+        """Move and reduce the data of one row."""
+        style = self.schedule.styles[int(self.schedule.style[row])]
+        if style.kind in (COMPUTE, MARK):
+            return
+        if style.multiplicity != 1:
+            raise VerificationError(f"{self.schedule.describe(row)} is folded: verify the unfolded")
+        src_offset, dst_offset, own_offset, count = self._pieces[int(self.schedule.piece[row])]
+        sources, targets = self.schedule.members(row)
+        data: list[Part[Cell]] = []
+        for source in sources:
+            part = self._load(row, self._rank(row, source), style.src_buffer, src_offset, count)
+            data = self._add(row, data, part) if data else part
+        for target in (self._rank(row, t) for t in targets):
+            result = data
+            if style.op == REDUCE:
+                own = self._load(row, target, style.dst_buffer, dst_offset, count)
+                result = self._add(row, data, own)
+            elif style.op == REDUCE_INPUT:
+                own = self._load(row, target, IN, own_offset, count)
+                result = self._add(row, data, own)
+            self._check_target(row, target, style.dst_buffer, dst_offset, count)
+            self._store(target, style.dst_buffer, dst_offset, result)
+
+    def segments(self, rank: int, buffer: int) -> tuple[Segments[Cell], int]:
+        """The physical buffer in which a buffer lies, and where in it."""
+        physical, base = self.collective.location(rank, buffer)
+        return self.buffers.setdefault((rank, physical), Segments(None)), base
+
+    def read(self, rank: int, buffer: int, start: int, count: int) -> list[Part[Cell]]:
+        """What a range holds, with positions relative to its start."""
+        segments, base = self.segments(rank, buffer)
+        origin = base + start
+        return [
+            (low - origin, high - origin, cell and (cell[0] + origin, cell[1]))
+            for low, high, cell in segments.read(origin, origin + count)
+        ]
+
+    def _rank(self, row: int, member: int) -> int:
+        if member not in self.number:
+            raise VerificationError(f"{self.schedule.describe(row)} is outside the collective")
+        return self.number[member]
+
+    def _load(self, row: int, rank: int, buffer: int, start: int, count: int) -> list[Part[Cell]]:
+        parts = self.read(rank, buffer, start, count)
+        for low, high, cell in parts:
+            if cell is None:
+                where = span_text(rank, buffer, start + low, start + high)
+                raise VerificationError(
+                    f"{self.schedule.describe(row)} reads {where} before they are written"
+                )
+        return parts
+
+    def _store(self, rank: int, buffer: int, start: int, parts: list[Part[Cell]]) -> None:
+        segments, base = self.segments(rank, buffer)
+        origin = base + start
+        moved: list[Part[Cell]] = [
+            (low + origin, high + origin, cell and (cell[0] - origin, cell[1]))
+            for low, high, cell in parts
+            if low < high
+        ]
+        segments.write(moved)
+
+    def _check_target(self, row: int, rank: int, buffer: int, start: int, count: int) -> None:
+        if buffer == SCRATCH or count == 0:
+            return
+        if buffer == IN and not self.collective.in_place:
+            raise VerificationError(f"{self.schedule.describe(row)} overwrites the input")
+        extent = (self.collective.input_count, self.collective.output_count)[buffer](rank)
+        if start + count > extent:
+            where = span_text(rank, buffer, start, start + count)
+            raise VerificationError(
+                f"{self.schedule.describe(row)} writes {where}: there are only {extent}"
+            )
+
+    def _add(self, row: int, one: list[Part[Cell]], other: list[Part[Cell]]) -> list[Part[Cell]]:
+        """Two equally long runs of cells, added element by element."""
+        if len(one) == len(other) == 1:
+            return [(one[0][0], one[0][1], self._sum(row, one[0][2], other[0][2]))]
+        result: list[Part[Cell]] = []
+        i = j = at = 0
+        while i < len(one) and j < len(other):
+            stop = min(one[i][1], other[j][1])
+            result.append((at, stop, self._sum(row, one[i][2], other[j][2])))
+            i, j, at = i + (one[i][1] == stop), j + (other[j][1] == stop), stop
+        return result
+
+    def _sum(self, row: int, one: Cell, other: Cell) -> Cell:
+        assert one is not None
+        assert other is not None
+        if one[0] != other[0]:
+            raise VerificationError(
+                f"{self.schedule.describe(row)} adds elements from different places of the input"
+                f" ({one[0]} and {other[0]})"
+            )
+        total = one[1] + other[1]
+        if total & self._high:
+            raise VerificationError(
+                f"{self.schedule.describe(row)} adds one rank's contribution {MANY} times or more"
+            )
+        return one[0], total
+
+
+# **** Verifier ****
+# verify: does a schedule implement its collective?
+# The schedule is executed symbolically in row order (a topological order) and the outputs are
+# compared with what the collective expects. Whether other orders could do harm is asked in `races`.
+
+
+SHOWN = 8
+
+
+def verify(
+    schedule: Schedule,
+    collective: Collective,
+    which: int = 0,
+    members: Sequence[int] | None = None,
+) -> None:
+    """Raise a VerificationError unless collective `which` of a schedule is the given one.
+
+    `members[i]` is the schedule's rank that is rank i of the collective (default: the same).
+    """
+    rows = rows_of(schedule, which)
+    if collective.name == "barrier":
+        _verify_barrier(schedule, rows, members or range(collective.ranks))
+        return
+    memory = Memory(schedule, collective, members)
+    for row in rows:
+        memory.execute(row)
+    for rank in range(collective.ranks):
+        for expected in collective.expectations(rank):
+            _check_output(memory, rank, expected)
+
+
+def rows_of(schedule: Schedule, which: int) -> list[int]:
+    """The rows of one of the collectives in a schedule."""
+    if not 0 <= which < len(schedule.collectives):
+        raise ValueError(f"which: expected 0..{len(schedule.collectives) - 1}, got {which}")
+    rows: list[int] = np.flatnonzero(schedule.style_column("collective") == which).tolist()
+    return rows
+
+
+def multiplicities(contributions: int, ranks: int) -> list[int]:
+    """How often each rank contributes."""
+    raw = contributions.to_bytes(ranks * BITS // 8, "little")
+    return np.frombuffer(raw, "<u2").tolist()  # type: ignore[no-any-return]
+
+
+def _check_output(memory: Memory, rank: int, expected: Expectation) -> None:
+    for low, high, cell in memory.read(rank, OUT, expected.offset, expected.count):
+        wrong = _fault(cell, expected, memory.collective.ranks)
+        if wrong:
+            where = span_text(rank, OUT, expected.offset + low, expected.offset + high)
+            raise VerificationError(f"{where}: {wrong}")
+
+
+def _fault(cell: Cell, expected: Expectation, ranks: int) -> str:
+    """What is wrong with a cell; "" if it is as expected."""
+    if cell is None:
+        return "never written"
+    if cell == (expected.origin_offset, sum(1 << (BITS * origin) for origin in expected.origins)):
+        return ""
+    wanted = [0] * ranks
+    for origin in expected.origins:
+        wanted[origin] += 1
+    held = multiplicities(cell[1], ranks)
+    faults = {
+        "missing": [r for r in range(ranks) if held[r] < wanted[r]],
+        "double": [r for r in range(ranks) if 0 < wanted[r] < held[r]],
+        "foreign": [r for r in range(ranks) if held[r] and not wanted[r]],
+    }
+    texts = [
+        f"{what} the contribution of {_ranks(found)}" for what, found in faults.items() if found
+    ]
+    if not texts and cell[0] != expected.origin_offset:
+        texts = [f"foreign elements, {cell[0] - expected.origin_offset:+d} from those expected"]
+    return "; ".join(texts)
+
+
+def _ranks(ranks: list[int]) -> str:
+    names = ", ".join(map(str, ranks[:SHOWN])) + (", …" if len(ranks) > SHOWN else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {names}"
+
+
+def _verify_barrier(schedule: Schedule, rows: list[int], members: Sequence[int]) -> None:
+    """Nobody may leave (end its last row) before everyone has come: news travels along rows."""
+    known = dict.fromkeys(rows, 0)
+    last: dict[int, int] = {}
+    for row in rows:
+        sender = int(schedule.src[row])
+        known[row] = 1 << sender
+        for earlier, lag in schedule.dependencies(row):
+            from_rank, to_rank = int(schedule.src[earlier]), int(schedule.dst[earlier])
+            if sender == from_rank or (lag.arrival and sender == to_rank):
+                known[row] |= known.get(earlier, 0)
+        last[sender] = row
+    for rank in members:
+        missing = [r for r in members if not known.get(last.get(rank, -1), 1 << rank) >> r & 1]
+        if missing:
+            raise VerificationError(f"rank {rank} leaves the barrier without {_ranks(missing)}")
+
+
+# **** Races ****
+# check_races: is every read ordered after the write it needs, and every write after what it ends?
+# A row ends at its sender first and arrives at its receiver later. So each row has two moments, and
+# only an edge that waits for the arrival orders what happens at the receiver. One exception: rows
+# between the same two ranks on the same channel and route arrive in the order in which they are
+# sent.
+# The causal past of every row is kept as a bit set over rows, which holds the same as a vector
+# clock a chain of rows and is faster to merge for the sizes that are checked (up to some 100,000
+# rows).
+
+
+# A row that touched a location, doubled; plus one if it did so at its arrival.
+Touch = int
+# Who wrote a location last (-1: nobody), and who has read it since.
+Use = tuple[Touch, tuple[Touch, ...]]
+
+
+class RaceError(NetsimError, ValueError):
+    """Two accesses to the same elements, one of them a write, that nothing orders."""
+
+
+class Access(NamedTuple):
+    """What a row does to a range of a buffer; `late`: until the arrival, not just the end."""
+
+    rank: int
+    buffer: int
+    start: int
+    write: bool
+    late: bool
+
+
+def check_races(
+    schedule: Schedule,
+    collective: Collective,
+    which: int = 0,
+    members: Sequence[int] | None = None,
+) -> None:
+    """Raise a RaceError unless all conflicting accesses to one location are ordered.
+
+    `members[i]` is the schedule's rank that is rank i of the collective (default: the same).
+    """
+    number = {int(m): r for r, m in enumerate(members or range(collective.ranks))}
+    watch = _Watch(schedule, collective)
+    past = _Past(schedule)
+    mine = set(rows_of(schedule, which))
+    for row in range(len(schedule)):
+        past.enter(row)
+        if row in mine:
+            watch.touch_all(row, list(_accesses(schedule, row, number)), past)
+
+
+def _accesses(schedule: Schedule, row: int, number: dict[int, int]) -> Iterator[Access]:
+    style = schedule.styles[int(schedule.style[row])]
+    if style.kind in (COMPUTE, MARK):
+        return
+    piece, pieces = int(schedule.piece[row]), schedule.pieces
+    late = style.kind != LOCAL_COPY
+    sources, targets = schedule.members(row)
+    outside = [member for member in (*sources, *targets) if member not in number]
+    if outside:
+        raise RaceError(f"{schedule.describe(row)} is outside the collective")
+    for source in sources:
+        yield Access(number[source], style.src_buffer, int(pieces.src_offset[piece]), False, False)
+    for target in targets:
+        if style.op == REDUCE_INPUT:
+            yield Access(number[target], IN, int(pieces.own_offset[piece]), False, late)
+        yield Access(number[target], style.dst_buffer, int(pieces.dst_offset[piece]), True, late)
+
+
+class _Past:
+    """What is over when the current row starts: rows that have ended, rows that have arrived."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._ptr = schedule.dep_ptr.tolist()
+        self._row = schedule.dep_row.tolist()
+        self._arrival = [schedule.lags[k].arrival for k in schedule.dep_lag.tolist()]
+        kinds = [style.kind for style in schedule.styles]
+        self._local = [kinds[k] in (LOCAL_COPY, COMPUTE, MARK) for k in schedule.style.tolist()]
+        self._lane = list(zip(*_lanes(schedule), strict=True))
+        self._waiting = [0] * len(schedule)
+        for earlier in self._row:
+            self._waiting[earlier] += 1
+        # Known at the start: ended, arrived; known at the arrival: arrived.
+        self._known: dict[int, tuple[int, int, int]] = {}
+        self.ended = self.arrived = 0
+
+    def enter(self, row: int) -> None:
+        """Go on to the next row; rows must be entered in order."""
+        ended = arrived = along = 0
+        for edge in range(self._ptr[row], self._ptr[row + 1]):
+            earlier = self._row[edge]
+            known = self._known[earlier]
+            bit = 1 << earlier
+            ended |= known[0] | bit
+            if self._arrival[edge] or self._local[earlier]:
+                arrived |= known[2] | bit
+            else:
+                arrived |= known[1]
+                if self._lane[row] == self._lane[earlier]:
+                    along |= known[2] | bit
+            self._forget(earlier)
+        self.ended, self.arrived = ended, arrived
+        if self._waiting[row]:
+            self._known[row] = ended, arrived, arrived | along
+
+    def _forget(self, row: int) -> None:
+        self._waiting[row] -= 1
+        if not self._waiting[row]:
+            del self._known[row]
+
+    def has(self, touch: Touch) -> bool:
+        """Whether an earlier access is over when the current row starts."""
+        over = self.arrived if touch & 1 else self.ended
+        return bool(over >> (touch >> 1) & 1)
+
+
+def _lanes(schedule: Schedule) -> tuple[list[object], ...]:
+    """What two rows must share to arrive in the order in which they are sent."""
+    ways = [
+        (style.channel, style.route, style.kind) if style.kind == TRANSFER else (k, "", style.kind)
+        for k, style in enumerate(schedule.styles)
+    ]
+    return schedule.src.tolist(), schedule.dst.tolist(), [ways[k] for k in schedule.style.tolist()]
+
+
+class _Watch:
+    """Who touched which elements of which physical buffer last."""
+
+    def __init__(self, schedule: Schedule, collective: Collective) -> None:
+        self._schedule = schedule
+        self._collective = collective
+        self._uses: dict[tuple[int, int], Segments[Use]] = {}
+
+    def touch_all(self, row: int, accesses: list[Access], past: _Past) -> None:
+        """Check the accesses of one row against all that went before, and note them."""
+        for access in accesses:
+            self._touch(row, access, past)
+        for write in (a for a in accesses if a.write):
+            for read in (a for a in accesses if not a.write):
+                self._check_shift(row, read, write)
+
+    def _check_shift(self, row: int, read: Access, write: Access) -> None:
+        """A row may overwrite what it reads, but not what it has yet to read."""
+        count = int(self._schedule.pieces.count[self._schedule.piece[row]])
+        (one, one_base), (other, other_base) = (
+            self._collective.location(a.rank, a.buffer) for a in (read, write)
+        )
+        shift = write.start + other_base - read.start - one_base
+        if (read.rank, one) == (write.rank, other) and 0 < abs(shift) < count:
+            raise RaceError(f"{self._schedule.describe(row)} overwrites what it reads")
+
+    def _touch(self, row: int, access: Access, past: _Past) -> None:
+        count = int(self._schedule.pieces.count[self._schedule.piece[row]])
+        physical, base = self._collective.location(access.rank, access.buffer)
+        start = base + access.start
+        uses = self._uses.setdefault((access.rank, physical), Segments((-1, ())))
+        me = 2 * row + access.late
+        after: list[Part[Use]] = []
+        for low, high, (writer, readers) in uses.read(start, start + count):
+            for other in (writer, *readers) if access.write else (writer,):
+                if other >= 0 and other >> 1 != row and not past.has(other):
+                    where = (low - base, high - base)
+                    raise self._race(row, other >> 1, access, where)
+            after.append((low, high, (me, ()) if access.write else (writer, (*readers, me))))
+        uses.write(after)
+
+    def _race(self, row: int, other: int, access: Access, where: tuple[int, int]) -> RaceError:
+        deed = "writes" if access.write else "reads"
+        describe = self._schedule.describe
+        return RaceError(
+            f"{describe(row)} {deed} {span_text(access.rank, access.buffer, *where)}"
+            f" that {describe(other)} uses, and nothing orders the two"
+        )

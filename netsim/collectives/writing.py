@@ -1,0 +1,390 @@
+"""Lanes: what every rank has sent last and what it still waits for, while an algorithm is written.
+
+It turns "send this next" into rows with the right dependencies: a rank sends after its last send
+and after everything that has arrived at it since, and it is finished after all of that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from netsim.base.arrays import different
+from netsim.base.units import UnitError, parse_size
+from netsim.collectives.collective import Collective, CollectiveError
+from netsim.collectives.reduced import Relay, Sent, Sketch, Stands, copied
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import (
+    ARRIVED,
+    COPY,
+    IN,
+    IN_ORDER,
+    LOCAL_COPY,
+    OUT,
+    Lag,
+    Schedule,
+    Style,
+)
+
+Rows = NDArray[np.int32]
+Ints = NDArray[np.int64] | NDArray[np.int32]
+Folding = Sketch | Stands | Relay | None
+KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One contiguous part of a message of some of its senders (`which`; None: of all)."""
+
+    style: Style | Rows
+    piece: Rows
+    which: Ints | None = None
+
+
+class Lanes:
+    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals.
+
+    With a Sketch no rows are written, with Stands only those of lanes that stand for others, with a
+    Relay a few steps of rings.
+    """
+
+    def __init__(self, collective: Collective, channels: int = 1, fold: Folding = None) -> None:
+        n = collective.ranks
+        self.collective = collective
+        self.ranks = n
+        self.channels = channels
+        self.builder = Builder(n, collective.element_bytes, (collective.name,))
+        self.last = np.full(channels * n, -1, np.int32)
+        self._open: list[tuple[Rows, Lag]] = []
+        self._final: list[tuple[Rows, Lag]] = []
+        self._step = 0
+        self.sketch = fold if isinstance(fold, Sketch) else None
+        self.stands = fold if isinstance(fold, Stands) else None
+        self.relay = fold if isinstance(fold, Relay) else None
+        if self.sketch is not None:
+            self.sketch.begin(n, channels)
+        if self.relay is not None:
+            self.relay.begin(n)
+        if self.stands is not None:
+            self.builder.fold = self.stands.fold
+
+    def keep(self) -> Rows:
+        """Copy the data that stays on its rank to the output, unless it is there already.
+
+        Returns for every rank the row of its (last) copy, or -1.
+        """
+        copies = np.full(self.ranks, -1, np.int32)
+        kept = self.collective.kept()
+        if self.collective.in_place or not len(kept.rank):
+            return copies
+        piece, rank = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset), kept.rank
+        if self.sketch is not None:
+            self.sketch.mark(rank, kept.count, rows=1)
+            return copies
+        style: Style | Rows = KEEP
+        if self.stands is not None:
+            mine, ranks = self.stands.written(rank), self.stands.fold.ranks
+            rank, piece = rank[mine], piece[mine]
+            number = np.full(len(mine), self.builder.style(KEEP), np.int32)
+            style = copied(self.builder, number, ranks.count[rank])
+        copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
+        self._final += self._columns(rank, rows, IN_ORDER)
+        if self.relay is not None:
+            self.relay.keep(rank, rows)
+        return copies
+
+    def style(self, src_buffer: int, dst_buffer: int, op: int = COPY, channel: int = 0) -> int:
+        """The number of the style of a plain transfer."""
+        return self.builder.style(
+            Style(src_buffer=src_buffer, dst_buffer=dst_buffer, op=op, channel=channel)
+        )
+
+    def styles(self, src_buffer: ArrayLike, dst_buffer: ArrayLike, op: ArrayLike = COPY) -> Rows:
+        """The numbers of the styles of many plain transfers."""
+        table = np.broadcast_arrays(*np.atleast_1d(src_buffer, dst_buffer, op))
+        code = table[0] + 8 * table[1] + 64 * table[2]
+        numbers = {c: self.style(c % 8, c // 8 % 8, c // 64) for c in different(code).tolist()}
+        return np.array([numbers[c] for c in code.tolist()], np.int32)
+
+    def settle(self, rows: Rows, ranks: Ints | None = None) -> None:
+        """Let what comes next on some ranks (default: all) wait for their rows, -1 for none."""
+        some: Ints = np.arange(self.ranks) if ranks is None else ranks
+        if self.sketch is not None:
+            self.sketch.mark(some, np.zeros(len(some), np.int64))
+        some = some[rows[some] >= 0]
+        self.wait(some, rows[some], IN_ORDER)
+
+    def send(
+        self,
+        src: Ints,
+        dst: Ints,
+        parts: Sequence[Part],
+        step: int,
+        *,
+        channel: Ints | int = 0,
+        ready: bool = False,
+        blocking: bool = False,
+    ) -> Rows:
+        """Append a message from each of `src` to each of `dst`; returns its last rows (-1: none).
+
+        `ready`: not before the receiver has received what was sent to it before (it reduces into
+        the same place). `blocking`: not before the sender's last message has arrived.
+        """
+        base = np.asarray(channel) * self.ranks
+        sender, receiver = base + src, base + dst
+        ends = np.full(len(src), -1, np.int32)
+        if self.sketch is not None:
+            self.sketch.message(sender, receiver, [self._told(part) for part in parts])
+            return ends
+        written: Ints | slice = slice(None)
+        if self.stands is not None:
+            written = self.stands.written(sender)
+            sender, receiver = sender[written], self.stands.first[receiver[written]]
+            parts = [self._of_leaders(part, written, sender, len(src)) for part in parts]
+        after = [(column[sender], lag) for column, lag in self._open]
+        after.append((self.last[sender], ARRIVED if blocking else IN_ORDER))
+        if ready:
+            after += [(column[receiver], lag) for column, lag in self._open]
+        last = np.full(len(sender), -1, np.int32)
+        for part in parts:
+            self._append(src[written], dst[written], part, step, after, last)
+        if self.relay is not None:
+            some = len(parts) > 1 or parts[0].which is not None
+            self.relay.message(sender, receiver, last, ready=ready, plain=not (some or blocking))
+        sent = np.flatnonzero(last >= 0)
+        self.passed(sender[sent], last[sent], step)
+        self.wait(receiver[sent], last[sent])
+        ends[written] = last
+        return ends
+
+    def _told(self, part: Part) -> Sent:
+        """A part as a Sketch wants it."""
+        which: Ints | slice = slice(None) if part.which is None else part.which
+        style = part.style
+        if isinstance(style, Style):
+            style = np.full(len(part.piece), self.builder.style(style), np.int32)
+        return style, part.piece, which
+
+    def _of_leaders(self, part: Part, written: Ints, sender: Ints, size: int) -> Part:
+        """The same part of the messages that are written down."""
+        assert self.stands is not None
+        if part.which is None:
+            style = part.style if isinstance(part.style, Style) else part.style[written]
+            return Part(self.stands.styles(self.builder, style, sender), part.piece[written])
+        place = np.full(size, -1)
+        place[written] = np.arange(len(written))
+        mine = np.flatnonzero(place[part.which] >= 0)
+        which = place[part.which[mine]]
+        style = part.style if isinstance(part.style, Style) else part.style[mine]
+        return Part(self.stands.styles(self.builder, style, sender[which]), part.piece[mine], which)
+
+    def _append(
+        self,
+        src: Ints,
+        dst: Ints,
+        part: Part,
+        step: int,
+        after: list[tuple[Rows, Lag]],
+        ends: Rows,
+    ) -> None:
+        some = slice(None) if part.which is None else part.which
+        before = ends[some]
+        deps = [(np.where(before < 0, rows[some], -1), lag) for rows, lag in after]
+        deps = [
+            (rows, lag) for rows, lag in [*deps, (before, IN_ORDER)] if rows.max(initial=-1) >= 0
+        ]
+        ends[some] = self.builder.rows(
+            part.style, src[some], dst[some], part.piece, step=step, after=deps
+        )
+
+    def passed(self, lanes: Ints, rows: Rows, step: int = 0) -> None:
+        """Note the last rows of some lanes; they came after all that was open there."""
+        for column, _ in self._open:
+            column[lanes] = -1
+        self._open = [entry for entry in self._open if entry[0].max() >= 0]
+        self.last[lanes] = rows
+        self._step = max(self._step, step)
+
+    def wait(self, lanes: Ints, rows: Rows, lag: Lag = ARRIVED, step: int = 0) -> None:
+        """Let what comes next on some lanes wait for rows; a lane may occur several times."""
+        self._open += self._columns(lanes, rows, lag)
+        self._step = max(self._step, step)
+
+    def close(self) -> Schedule:
+        """The finished Schedule; its last rows are one mark a rank, in order: the rank is done."""
+        n = self.ranks
+        if self.sketch is not None:
+            schedule = self.builder.finish()
+            self.sketch.end(schedule.styles, schedule.pieces)
+            return schedule
+        columns = [*self._open, (self.last, IN_ORDER), *self._final]
+        if self.stands is not None:
+            columns = [(column[self.stands.first], lag) for column, lag in columns]
+        by_rank = [(part, lag) for column, lag in columns for part in column.reshape(-1, n)]
+        after = [(rows, lag) for rows, lag in by_rank if rows.max() >= 0]
+        self.builder.marks(np.arange(n), step=self._step, after=after)
+        finished = self.builder.finish()
+        if self.relay is not None:
+            self.relay.end(finished)
+        return finished
+
+    def _columns(self, lanes: Ints, rows: Rows, lag: Lag) -> list[tuple[Rows, Lag]]:
+        """One column for each time that a lane occurs."""
+        order = np.argsort(lanes, kind="stable")
+        ordered = lanes[order]
+        first = np.searchsorted(ordered, ordered)
+        place = np.arange(len(ordered)) - first
+        columns = np.full((int(place.max(initial=-1)) + 1, len(self.last)), -1, np.int32)
+        columns[place, ordered] = rows[order]
+        return [(column, lag) for column in columns]
+
+
+# **** Chunks ****
+# Chunks: how data is cut for channels and pipelines, and small checks of parameters.
+
+
+# Pipelines by default: pieces of no less than 128 KiB, and no more than 64 of them.
+LEAST_PIECE_BYTES = 128 * 1024
+MOST_PIECES = 64
+MOST_PARTS = 1_000_000  # pieces, and channels, that anybody can mean
+MOST_CHANNELS = 4096
+
+
+def at_most(name: str, value: int, most: int) -> int:
+    """A number that would make a schedule of absurd size if it were larger."""
+    if value > most:
+        raise CollectiveError(name, f"expected at most {most}, got {value}")
+    return value
+
+
+def positive(name: str, value: int) -> int:
+    """A parameter that must be a whole number from 1 up."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise CollectiveError(name, f"expected a whole number from 1 up, got {value!r}")
+    return int(value)
+
+
+def nbytes(name: str, value: int | str) -> int:
+    """A parameter that is a size: a number of bytes, or a text such as 1MiB."""
+    try:
+        return parse_size(value)
+    except UnitError as error:
+        raise CollectiveError(name, str(error)) from None
+
+
+def channel_count(channels: int) -> int:
+    """The number of channels that share the data."""
+    return at_most("channels", positive("channels", channels), MOST_CHANNELS)
+
+
+def flag(name: str, value: bool) -> bool:
+    """A parameter that is true or false."""
+    if not isinstance(value, bool):
+        raise CollectiveError(name, f"expected true or false, got {value!r}")
+    return value
+
+
+def rank_of(name: str, value: int, ranks: int) -> int:
+    """A parameter that must be one of the ranks."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < ranks:
+        raise CollectiveError(name, f"expected a rank in 0..{ranks - 1}, got {value!r}")
+    return int(value)
+
+
+def piece_count(
+    count: int, element_bytes: float, chunks: int | None, chunk_bytes: int | str | None
+) -> int:
+    """The number of pipeline pieces of `count` elements; there are no empty ones."""
+    if chunks is not None and chunk_bytes is not None:
+        raise CollectiveError("chunk_bytes", "give chunks or chunk_bytes, not both")
+    if chunks is not None:
+        wanted = positive("chunks", chunks)
+    elif chunk_bytes is not None:
+        wanted = -int(-count * element_bytes // nbytes("chunk_bytes", chunk_bytes))
+    else:
+        wanted = min(int(count * element_bytes) // LEAST_PIECE_BYTES, MOST_PIECES)
+    return at_most("chunks", max(1, min(wanted, count)), MOST_PARTS)
+
+
+def edges(count: int, parts: int) -> NDArray[np.int64]:
+    """Where `parts` chunks of `count` elements begin, and the end; they differ by at most one."""
+    return (np.arange(parts + 1, dtype=np.int64) * count) // parts
+
+
+def ceil_log2(n: int) -> int:
+    """The rounds that doubling takes to reach n."""
+    return (n - 1).bit_length()
+
+
+# **** Groups ****
+# Groups: how hierarchical algorithms divide the ranks into equal groups, such as nodes.
+
+
+USUAL_NODE = 8
+
+
+def groups_of(
+    n: int, node_size: int | None = None, groups: Sequence[Sequence[int]] | None = None
+) -> Ints:
+    """The ranks of every group, one row each: given ones, or `node_size` consecutive ranks.
+
+    By default a group has the largest number of ranks up to 8 that divides n.
+    """
+    if groups is not None:
+        return _given(n, node_size, groups)
+    usual = max(size for size in range(1, USUAL_NODE + 1) if n % size == 0)
+    size = usual if node_size is None else positive("node_size", node_size)
+    if n % size:
+        raise CollectiveError("node_size", f"expected a divisor of {n} ranks, got {size}")
+    return np.arange(n).reshape(n // size, size)
+
+
+def _given(n: int, node_size: int | None, groups: Sequence[Sequence[int]]) -> Ints:
+    if node_size is not None:
+        raise CollectiveError("groups", "give node_size or groups, not both")
+    lists = isinstance(groups, list | tuple) and all(isinstance(g, list | tuple) for g in groups)
+    if not lists or any(type(rank) is not int for group in groups for rank in group):
+        raise CollectiveError(
+            "groups", f"expected lists of ranks such as [[0, 1], [2, 3]], got {groups!r}"
+        )
+    if not groups or len({len(group) for group in groups}) > 1:
+        raise CollectiveError("groups", "expected groups of equal size")
+    table = np.array(groups)
+    if sorted(table.ravel().tolist()) != list(range(n)):
+        raise CollectiveError("groups", f"expected each of the ranks 0..{n - 1} once")
+    return table
+
+
+# **** Blocks ****
+# Messages of whole blocks that do not lie in one piece: where they must be cut into parts.
+# A message covers a range of blocks. It is cut where the ranks wrap around, and around the block of
+# the one rank whose block lies in another buffer (in its input, or in its output).
+
+
+Range = tuple[Ints, Ints, Ints]  # which messages, first block, block after the last
+
+
+def wrapped(start: ArrayLike, count: ArrayLike, n: int) -> list[Range]:
+    """The ranges of blocks start … start+count-1 (mod n): up to n, and from 0 on."""
+    first, number = np.broadcast_arrays(np.asarray(start) % n, count)
+    stop = first + number
+    low, high = np.flatnonzero(number > 0), np.flatnonzero(stop > n)
+    return [(low, first[low], np.minimum(stop, n)[low]), (high, 0 * high, stop[high] - n)]
+
+
+def around(low: Ints, high: Ints, block: Ints) -> list[Range]:
+    """The ranges of blocks low … high-1 before and after one of them."""
+    before, after = np.flatnonzero(block > low), np.flatnonzero(block + 1 < high)
+    return [(before, low[before], block[before]), (after, block[after] + 1, high[after])]
+
+
+def range_parts(
+    lanes: Lanes, ranges: list[Range], bounds: NDArray[np.int64], styles: Rows
+) -> list[Part]:
+    """Parts that lie at the same place on both sides; `bounds` says where each block begins."""
+    return [
+        Part(styles[which], lanes.builder.pieces(bounds[high] - bounds[low], bounds[low]), which)
+        for which, low, high in ranges
+        if len(which)
+    ]

@@ -1,0 +1,460 @@
+"""Resources that cannot be full because of what else their users draw on.
+
+However many rows go through a resource that is looked at, together they are never faster than it
+lets them be: a GPU's memory is not filled by all that its NIC can bring.
+"""
+
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.engines.compiled.machine_code import Entry, Inner
+from netsim.engines.compiled.structures import DRAW, GROUP, KIND, LINK, MEMBER, NOBODY, Records
+from netsim.program.program import Paths, Program
+from netsim.program.ways import owners_of
+from netsim.schedule.schedule import Schedule
+
+ROOM = 1e-9  # of a capacity, which has to stay free
+BEHIND = np.dtype(
+    [
+        ("all", "f8"),  # what all files behind a resource may draw on the one in question
+        ("chosen", "f8"),  # what those draw for which this resource is the bound that counts
+        ("passes", "f8"),  # the most that it lets through to the one in question
+    ],
+    align=True,
+)
+
+
+class Traffic(NamedTuple):
+    """How many files of which kind go which way, and the least and most that resources carry.
+
+    `behind` serves one resource in question at a time, and is zero between them.
+    """
+
+    files: NDArray[np.int32]
+    limits: Records
+    ptr: NDArray[np.int64]
+    link: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+    behind: Records
+    active: NDArray[np.bool_]
+
+
+@Entry
+def find_behind(traffic: Traffic, doubtful: NDArray[np.int64], owner: NDArray[np.int32]) -> int:
+    """Leave out what has room: `doubtful` are entries, those of one resource side by side, `owner`
+    their paths.
+
+    One resource after the other, and only for the sake of those that are still looked at. So the
+    last one left out has room by those that stay, and each before it by those and the later ones.
+    """
+    first = 0
+    while first < len(doubtful):
+        last, number = first, traffic.link[doubtful[first]]
+        while last < len(doubtful) and traffic.link[doubtful[last]] == number:
+            last += 1
+        for i in range(first, last):
+            _note(traffic, doubtful[i], owner[i])
+        load = 0.0
+        for i in range(first, last):
+            load += _unbounded(traffic, doubtful[i], owner[i])
+        for i in range(first, last):
+            load += _bounded(traffic, owner[i])
+        if load <= traffic.least[number] * (1 - ROOM):
+            for i in range(first, last):
+                traffic.active[doubtful[i]] = False
+        first = last
+    return 0
+
+
+@Inner
+def _note(traffic: Traffic, entry: int, way: int) -> None:
+    """Add what a path draws at an entry to all resources that it is behind."""
+    demand = _demand(traffic, entry, way)
+    for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
+        if traffic.active[k] and k != entry:
+            other = traffic.behind[traffic.link[k]]
+            each = traffic.weight[entry] / traffic.weight[k]
+            other.all += demand
+            other.passes = max(other.passes, each * traffic.most[traffic.link[k]])
+
+
+@Inner
+def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
+    """Choose what bounds a path best, of what bounds those behind it at all; what the path draws
+    if nothing does.
+    """
+    best, gain = -1, 0.0
+    for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
+        other = traffic.behind[traffic.link[k]]
+        if traffic.active[k] and k != entry and other.all - other.passes > gain:
+            best, gain = traffic.link[k], other.all - other.passes
+    demand = _demand(traffic, entry, way)
+    if best < 0:
+        return demand
+    traffic.behind[best].chosen += demand
+    return 0.0
+
+
+@Inner
+def _bounded(traffic: Traffic, way: int) -> float:
+    """What comes by the resources of a path that have been chosen; each is counted once."""
+    load = 0.0
+    for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
+        other = traffic.behind[traffic.link[k]]
+        load += min(other.chosen, other.passes)
+        other.all, other.chosen, other.passes = 0.0, 0.0, 0.0
+    return load
+
+
+@Inner
+def _demand(traffic: Traffic, entry: int, way: int) -> float:
+    """What all files of a path may draw at an entry of it."""
+    demand, kinds = 0.0, len(traffic.limits)
+    for kind in range(kinds):
+        count = traffic.files[(way + 1) * kinds + kind]
+        if count > 0:
+            rate = traffic.limits[kind].cap * traffic.limits[kind].share
+            for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
+                if traffic.active[k]:
+                    rate = min(rate, traffic.most[traffic.link[k]] / traffic.weight[k])
+            demand += count * traffic.weight[entry] * rate
+    return demand
+
+
+# **** Relieved ****
+# Resources that what happens at once can never fill: nobody has to look at those.
+# Rows of one path of which each waits for the one before are a *file*: only one of them moves at a
+# time. As many files as a path has, as fast as each can go at most, are all that a resource on it
+# can ever have to carry. What has room for that slows nobody, at any time.
+# Nor can it be filled by what a tighter resource lets through to it (see `behind`).
+
+
+FULL = 1e-12  # as much too little is not too little, where caps alone fill a resource
+_TABLE = 1 << 20  # a table by (path, kind) may always have so many cells
+
+
+def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDArray[np.bool_]:
+    """The entries of all paths that can limit a row."""
+    paths, schedule, links = program.paths, program.schedule, program.links
+    cells = (len(paths) + 1) * len(limits)
+    if cells > max(_TABLE, 4 * len(program)):
+        return paths.active
+    least, most = links.capacity.copy(), links.capacity.copy()
+    for _, where, value in links.changes:
+        least[where], most[where] = min(least[where], value), max(most[where], value)
+    active, files = paths.active.copy(), np.zeros(cells, np.int32)
+    fillable = np.zeros(len(links), np.bool_)
+    find_relieved(
+        schedule.style, program.path, schedule.dep_ptr, schedule.dep_row,
+        kind, limits, paths.ptr, paths.link, paths.weight, least, most,
+        np.zeros(len(program), np.bool_), files, np.zeros(len(links)),
+        np.ones(len(links), np.bool_), fillable, active,
+    )  # fmt: skip
+    doubtful = np.flatnonzero(active & ~fillable[paths.link])
+    if len(doubtful):
+        doubtful = doubtful[np.argsort(paths.link[doubtful], kind="stable")]
+        behind = np.zeros(len(links), BEHIND)
+        traffic = Traffic(
+            files, limits, paths.ptr, paths.link, paths.weight, least, most, behind, active
+        )
+        find_behind(traffic, doubtful, owners_of(paths.ptr)[doubtful])
+    return active
+
+
+@Entry
+def find_relieved(
+    style: NDArray[np.int32],
+    path: NDArray[np.int32],
+    dep_ptr: NDArray[np.int32],
+    dep_row: NDArray[np.int32],
+    kind: NDArray[np.int32],
+    limits: Records,
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    least: NDArray[np.float64],
+    most: NDArray[np.float64],
+    followed: NDArray[np.bool_],
+    files: NDArray[np.int32],
+    load: NDArray[np.float64],
+    capped: NDArray[np.bool_],
+    fillable: NDArray[np.bool_],
+    active: NDArray[np.bool_],
+) -> int:
+    """Count the files of every (path, kind), add up what they may draw, and mark what has room.
+
+    Caps count for what they are. Where another resource is what bounds a row, there has to be room
+    to spare: then the resource that is left out is not itself the one that bounds. `fillable` is
+    what one row alone can fill.
+    """
+    for row in range(len(style)):
+        cell = (path[row] + 1) * len(limits) + kind[style[row]]
+        files[cell] += 1
+        for k in range(dep_ptr[row], dep_ptr[row + 1]):
+            before = dep_row[k]
+            same = path[before] == path[row] and kind[style[before]] == kind[style[row]]
+            if same and not followed[before]:
+                followed[before] = True
+                files[cell] -= 1
+                break
+    for cell in range(len(limits), len(files)):
+        if files[cell] == 0:
+            continue
+        way, limit = cell // len(limits) - 1, limits[cell % len(limits)]
+        cap = limit.cap * limit.share
+        rate = cap
+        for k in range(ptr[way], ptr[way + 1]):
+            if active[k]:
+                rate = min(rate, most[link[k]] / weight[k])
+        for k in range(ptr[way], ptr[way + 1]):
+            if active[k]:
+                load[link[k]] += files[cell] * weight[k] * rate if rate < inf else inf
+                capped[link[k]] &= rate == cap
+                fillable[link[k]] |= weight[k] * rate > least[link[k]] * (1 - ROOM)
+    for number in range(len(load)):
+        room = least[number] * (1 + FULL) if capped[number] else least[number] * (1 - ROOM)
+        load[number] = 1.0 if 0.0 < load[number] <= room else 0.0
+    for k in range(len(active)):
+        active[k] &= load[link[k]] == 0.0
+    return 0
+
+
+# **** Groups ****
+# Groups of rows that are equal to the solver: the same links, weights, share and cap.
+
+
+_CHUNK = 1 << 22  # rows treated at a time, to bound temporary memory
+
+
+class Grouping(NamedTuple):
+    """Groups, what they draw on and the links they use, numbered in order of first use.
+
+    `limits` are the distinct (share, cap), `kind` which of them a style has. `group` holds the
+    number of every (path, kind), or of every row if `kinds` is 0; NOBODY where nothing is drawn on.
+    `number` is that of every link of the program, NOBODY if it is not used.
+    """
+
+    limits: Records
+    groups: Records
+    draws: Records
+    links: Records
+    members: Records
+    number: NDArray[np.int32]
+    group: NDArray[np.int32]
+    kind: NDArray[np.int32]
+    kinds: int
+
+
+def group_rows(program: Program) -> Grouping:
+    """Find the groups of a program."""
+    limits, kind = _kinds(program)
+    keys, table, kinds = _keys(program, kind, len(limits))
+    paths = program.paths
+    active = relieved(program, kind, limits)
+    groups = np.empty(len(keys) + 1, GROUP)
+    draws = np.empty(_most_draws(paths, keys, len(limits)), DRAW)
+    number = np.full(len(program.links), NOBODY, np.int32)
+    count = np.zeros(len(program.links), np.int32)
+    of_key = np.empty(len(keys), np.int32)
+    hashes = np.zeros(1 << (4 * len(keys) // 3).bit_length(), np.int32)
+    sizes = np.zeros(3, np.int64)
+    form_groups(
+        keys, limits, paths.ptr, paths.link, paths.weight, active,
+        hashes, groups, draws, number, count, of_key, sizes,
+    )  # fmt: skip
+    found, size, used = sizes.tolist()
+    return Grouping(
+        limits=limits,
+        groups=groups[: found + 1],
+        draws=draws[:size],
+        links=_links(program, number, count[:used]),
+        members=np.empty(size, MEMBER),
+        number=number,
+        group=_spread(table, keys, of_key, kinds),
+        kind=kind,
+        kinds=kinds,
+    )
+
+
+def _kinds(program: Program) -> tuple[Records, NDArray[np.int32]]:
+    pairs = np.stack([program.style_values("share"), program.caps], axis=1).reshape(-1, 2)
+    distinct, place = np.unique(pairs, axis=0, return_inverse=True)
+    limits = np.zeros(len(distinct), KIND)
+    limits["share"], limits["cap"] = distinct[:, 0], distinct[:, 1] / distinct[:, 0]
+    return limits, place.reshape(-1).astype(np.int32)
+
+
+def _most_draws(paths: Paths, keys: NDArray[np.int64], kinds: int) -> int:
+    """How many draws the groups of all keys can have together."""
+    if kinds == 1:
+        return len(paths.link)
+    return int(np.append(np.diff(paths.ptr), 0)[keys // kinds - 1].sum())
+
+
+def _keys(
+    program: Program, kind: NDArray[np.int32], kinds: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+    """The distinct values of (path + 1) · kinds + kind. With them a table by such values, and
+    `kinds`; or, where that would be large, the place among the values by row, and 0.
+    """
+    cells = (len(program.paths) + 1) * kinds
+    if kinds == 1:
+        return np.arange(cells), np.empty(cells, np.int32), 1
+    if cells <= max(_TABLE, 4 * len(program)):
+        seen = np.zeros(cells, bool)
+        for first in range(0, len(program), _CHUNK):
+            seen[_chunk(program, kind, kinds, first)] = True
+        return np.flatnonzero(seen), np.full(cells, -1, np.int32), kinds
+    keys, place = np.unique(_chunk(program, kind, kinds, 0, len(program)), return_inverse=True)
+    return keys, place.astype(np.int32), 0
+
+
+def _chunk(
+    program: Program, kind: NDArray[np.int32], kinds: int, first: int, size: int = _CHUNK
+) -> NDArray[np.int64]:
+    rows = slice(first, first + size)
+    path = program.path[rows].astype(np.int64) + 1
+    return path * kinds + kind[program.schedule.style[rows]]
+
+
+def _spread(
+    table: NDArray[np.int32], keys: NDArray[np.int64], of_key: NDArray[np.int32], kinds: int
+) -> NDArray[np.int32]:
+    if kinds == 0:
+        return of_key[table]
+    table[keys] = of_key
+    return table
+
+
+def _links(program: Program, number: NDArray[np.int32], count: NDArray[np.int32]) -> Records:
+    links = np.zeros(len(count), LINK)
+    mine = np.flatnonzero(number >= 0)
+    links["capacity"][number[mine]] = program.links.capacity[mine]
+    links["level"] = np.inf
+    links["first"] = np.cumsum(count) - count
+    return links
+
+
+@Inner
+def _mixed(code: int, more: int) -> int:
+    """A hash of two numbers in which every bit of them counts."""
+    code = (code ^ more) * 0x1F58_D5CB_4E6D_9B35
+    return code ^ (code >> 29)
+
+
+@Inner
+def _same(groups: Records, draws: Records, group: int, start: int, end: int, kind: int) -> bool:
+    """Whether a group is of a kind, with the draws from `start` to `end`."""
+    there = groups[group]
+    if there.kind != kind or groups[group + 1].first - there.first != end - start:
+        return False
+    for k in range(end - start):
+        a, b = draws[there.first + k], draws[start + k]
+        if a.link != b.link or a.weight != b.weight:
+            return False
+    return True
+
+
+@Entry
+def form_groups(
+    keys: NDArray[np.int64],
+    limits: Records,
+    ptr: NDArray[np.int64],
+    link: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    seen: NDArray[np.int32],
+    groups: Records,
+    draws: Records,
+    number: NDArray[np.int32],
+    count: NDArray[np.int32],
+    of_key: NDArray[np.int32],
+    sizes: NDArray[np.int64],
+) -> int:
+    """Write down the group of every key once; `sizes` are those of groups, draws and links.
+
+    `seen` is a hash table of group numbers + 1 (open addressing), `count` becomes the groups of
+    every link.
+    """
+    found, size, used = 0, 0, 0
+    groups[0].first = 0
+    for i in range(len(keys)):
+        path, kind = keys[i] // len(limits) - 1, keys[i] % len(limits)
+        of_key[i] = NOBODY
+        if path < 0:
+            continue
+        end, code = size, kind
+        for k in range(ptr[path], ptr[path + 1]):
+            if active[k]:
+                if number[link[k]] < 0:
+                    number[link[k]] = used
+                    used += 1
+                draws[end].link = number[link[k]]
+                draws[end].weight = weight[k] * limits[kind].share
+                code = _mixed(code + link[k], int(weight[k] * 1024.0))
+                end += 1
+        if end == size:
+            continue
+        slot = code & (len(seen) - 1)
+        while seen[slot] > 0 and not _same(groups, draws, seen[slot] - 1, size, end, kind):
+            slot = (slot + 1) & (len(seen) - 1)
+        if seen[slot] == 0:
+            for k in range(size, end):
+                count[draws[k].link] += 1
+            groups[found].kind, groups[found].seat = kind, NOBODY
+            found, size = found + 1, end
+            groups[found].first = size
+            seen[slot] = found
+        of_key[i] = seen[slot] - 1
+    sizes[0], sizes[1], sizes[2] = found, size, used
+    return 0
+
+
+# **** Followers ****
+# Dependencies the other way around: for every row, those that wait for it.
+
+
+class Followers(NamedTuple):
+    """Who waits for row i: `row[ptr[i]:ptr[i + 1]]`, each with the number of its lag."""
+
+    ptr: NDArray[np.int32]
+    row: NDArray[np.int32]
+    lag: NDArray[np.int16]
+
+
+def followers_of(schedule: Schedule) -> Followers:
+    """The followers of every row, in row order."""
+    rows, edges = len(schedule), len(schedule.dep_row)
+    found = Followers(
+        np.zeros(rows + 2, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int16)
+    )
+    if edges:
+        turn_around(schedule.dep_ptr, schedule.dep_row, schedule.dep_lag, *found)
+    return found
+
+
+@Entry
+def turn_around(
+    dep_ptr: NDArray[np.int32],
+    dep_row: NDArray[np.int32],
+    dep_lag: NDArray[np.int16],
+    ptr: NDArray[np.int32],
+    row: NDArray[np.int32],
+    lag: NDArray[np.int16],
+) -> int:
+    """Count, add up, fill in: while rows are filled in, ptr[i + 1] is where row i goes on."""
+    for k in range(len(dep_row)):
+        ptr[dep_row[k] + 2] += 1
+    for i in range(2, len(ptr)):
+        ptr[i] += ptr[i - 1]
+    for i in range(len(dep_ptr) - 1):
+        for k in range(dep_ptr[i], dep_ptr[i + 1]):
+            place = ptr[dep_row[k] + 1]
+            row[place], lag[place] = i, dep_lag[k]
+            ptr[dep_row[k] + 1] += 1
+    return 0

@@ -1,0 +1,369 @@
+"""From LLVM's language to machine code: what is done once, before the code is kept.
+
+Two forms of it: objects, which LLVM makes ready to run, and libraries, which the system loads
+itself, without LLVM, in a tenth of the time. Those need a linker, which most systems have.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache, cached_property
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+from netsim.base.errors import InputError
+from netsim.base.files import write_bytes
+from netsim.base.startup import version_of
+
+_SPEED = 3  # the highest level of optimization
+# What machine code may call beside itself: the C library's functions, which any process has.
+_KNOWN = {"memcpy", "memset", "memmove", "fmod", "pow"}
+
+_engines: list[Any] = []  # these own the code
+
+
+@cache
+def _llvm() -> Any:
+    """LLVM, which is for what is not kept: importing it takes longer than a small run."""
+    return import_module("llvmlite.binding")
+
+
+def assemble(text: str) -> Any:
+    """The code at its fastest.
+
+    Nobody but the entry is called from outside. As that is told, it may take in whom it calls,
+    and others are not handed what they do not use, of some seventy words of arguments.
+    """
+    module = _llvm().parse_assembly(text.replace("\ndefine linkonce_odr ", "\ndefine internal "))
+    called = {function.name for function in module.functions if function.is_declaration}
+    unknown = {name for name in called if not name.startswith("llvm.")} - _KNOWN
+    assert not unknown, f"compiled code must stand alone, but it calls {sorted(unknown)}"
+    _optimize(module, _target())
+    return module
+
+
+def object_of(module: Any) -> bytes:
+    """The code as LLVM loads it."""
+    return bytes(_target().emit_object(module))
+
+
+def library_of(module: Any) -> bytes | None:
+    """The code as the system loads it; None where there is no linker, or none that we know."""
+    return link(bytes(_target(library=True).emit_object(module)))
+
+
+def link(code: bytes) -> bytes | None:
+    """A library of an object whose code may lie anywhere."""
+    linker = shutil.which("ld")
+    if linker is None or sys.platform != "linux":
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        given, made = Path(folder) / "code.o", Path(folder) / "code.so"
+        given.write_bytes(code)
+        command = [linker, "-shared", "-z", "noexecstack", "-o", str(made), str(given)]
+        done = subprocess.run(command, capture_output=True, check=False)
+        return made.read_bytes() if done.returncode == 0 else None
+
+
+def load_object(code: bytes) -> int:
+    """Make an object ready to run; the address of its entry."""
+    engine = _llvm().create_mcjit_compiler(_llvm().parse_assembly(""), _target())
+    engine.add_object_file(_llvm().object_file.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address(SYMBOL))
+
+
+def processor() -> str:
+    """What the code is made for."""
+    return f"{_llvm().get_host_cpu_name()} {_llvm().get_host_cpu_features().flatten()}"
+
+
+def _optimize(module: Any, target: Any) -> None:
+    if not hasattr(_llvm(), "create_pass_builder"):  # llvmlite 0.43: slower, and no more
+        return
+    builder = _llvm().create_pass_builder(target, _llvm().create_pipeline_tuning_options(_SPEED))
+    builder.getModulePassManager().run(module, builder)
+
+
+def _target(*, library: bool = False) -> Any:
+    _llvm().initialize_native_target()
+    _llvm().initialize_native_asmprinter()
+    return (
+        _llvm()
+        .Target.from_default_triple()
+        .create_target_machine(
+            cpu=_llvm().get_host_cpu_name(),
+            features=_llvm().get_host_cpu_features().flatten(),
+            opt=_SPEED,
+            jit=not library,
+            reloc="pic" if library else "default",
+            codemodel="default" if library else "jitdefault",
+        )
+    )
+
+
+# **** Store ****
+# Machine code, and where it is kept from one run to the next.
+# The name of a kept piece of code holds a digest of all that it depends on: the sources of this
+# package, versions, processor and kinds of arguments. So no run ever uses code of another version,
+# and machines that share a folder do not disturb each other.
+
+
+SYMBOL = "netsim_entry"
+
+_DIGEST = 16
+_PRIVATE = 0o700
+_CPUINFO = "/proc/cpuinfo"
+_FIRST = 8192  # bytes, in which the first processor is described
+# What Linux calls what LLVM tells processors apart by, on x86 and on ARM.
+_TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+
+_libraries: list[ctypes.CDLL] = []
+
+
+def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
+    """The address of a function for arguments of a kind: what was kept, or else compiled now."""
+    wanted = blake2b(f"{_surroundings()} {name} {kind}".encode(), digest_size=_DIGEST)
+    folder = cache_folder()
+    place = None if folder is None else folder / f"{name}-{wanted.hexdigest()}"
+    found = None if place is None else _kept(place)
+    if found is not None:
+        return found
+    module = assemble(translate())
+    code = object_of(module)
+    if place is not None:
+        _keep(place, code, library_of(module))
+    return int(load_object(code))
+
+
+def _kept(place: Path) -> int | None:
+    """The address of code that was kept, as a library or as an object."""
+    found = _load_library(place.with_name(f"{place.name}.so"))
+    if found is not None:
+        return found
+    code = _read(place.with_name(f"{place.name}.code"))
+    return None if code is None else int(load_object(code))
+
+
+def _keep(place: Path, code: bytes, library: bytes | None) -> None:
+    """Keep code if that is possible; a run can always do without. The object is only for where
+    there is no library, or the system would not load it from there.
+    """
+    with suppress(InputError):
+        if library is not None:
+            file = place.with_name(f"{place.name}.so")
+            write_bytes(file, library + _digest(library))
+            if _load_library(file) is not None:
+                return
+        write_bytes(place.with_name(f"{place.name}.code"), code + _digest(code))
+
+
+def _load_library(file: Path) -> int | None:
+    if _read(file) is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(file))
+        address = ctypes.cast(getattr(library, SYMBOL), ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return None
+    _libraries.append(library)
+    return address
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    code, digest = content[:-_DIGEST], content[-_DIGEST:]
+    return code if _digest(code) == digest else None
+
+
+def _digest(code: bytes) -> bytes:
+    return blake2b(code, digest_size=_DIGEST).digest()
+
+
+@cache
+def _surroundings() -> str:
+    digest = blake2b(digest_size=_DIGEST)
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    versions = " ".join(version_of(package) for package in ("numba", "llvmlite"))
+    return f"{digest.hexdigest()} {sys.platform} {_processor()} {sys.version} {versions}"
+
+
+def _processor() -> str:
+    """What Linux tells of the processor, or else LLVM, which takes longer to ask."""
+    try:
+        with open(_CPUINFO, "rb", buffering=0) as told:  # of one alone, for there may be hundreds
+            first = told.read(_FIRST).decode(errors="replace").partition("\n\n")[0]
+    except OSError:
+        first = ""
+    lines = [line for line in first.splitlines() if line.startswith(_TELLING)]
+    return " ".join(lines) or str(processor())
+
+
+@cache
+def cache_folder() -> Path | None:
+    """The first folder that we can write; None if there is none, then nothing is kept."""
+    return next((folder for folder in _candidates() if _usable(folder)), None)
+
+
+def _candidates() -> Iterator[Path]:
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    if given:
+        yield Path(given) / "netsim"
+    yield Path(__file__).parent / "__pycache__"
+    yield _user_cache() / "netsim"
+    yield Path(import_module("tempfile").gettempdir()) / f"netsim-{_user()}"
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or "~\\AppData\\Local").expanduser()
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def _usable(folder: Path) -> bool:
+    """Whether we can write there and no stranger can: what lies there will be run."""
+    try:
+        folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
+        owner = folder.lstat()
+        if hasattr(os, "getuid") and (owner.st_mode & 0o022 or owner.st_uid != _user()):
+            return False
+        return os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError):  # RuntimeError: no home is known
+        return False
+
+
+# **** Jit ****
+# From functions to machine code, compiled on first use and kept for later runs.
+# numba turns the functions into LLVM's language; from there on only LLVM is needed. So a run that
+# finds its code ready imports no compiler, which would take longer than simulating a million rows.
+# Nothing is allocated in compiled code.
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Counting references would take most of the time of short functions, and nobody needs it here.
+_OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True}
+
+
+class Inner(Generic[P, R]):
+    """Decorates a function that compiled code calls; called from Python it runs as written."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function as Python."""
+        return self.function(*args, **kwargs)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return import_module("numba").njit(self.function, no_cfunc_wrapper=True, **_OPTIONS)
+
+    @property
+    def _numba_type_(self) -> object:
+        """What numba sees where compiled code refers to this function."""
+        return self._compiled._numba_type_
+
+
+class Entry(Generic[P]):
+    """Decorates a function to call from Python, with integers, arrays and named tuples of arrays;
+    it returns an integer.
+    """
+
+    def __init__(self, function: Callable[P, int]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+        self._ready: dict[str, Callable[..., int]] = {}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """Run the function as machine code."""
+        return self.ready(*args, **kwargs)()
+
+    def ready(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], int]:
+        """The call with these arguments, compiled if need be but not yet made."""
+        assert not kwargs
+        code = self._code(args)
+
+        def call() -> int:
+            result, error = ctypes.c_int64(), ctypes.c_void_p()
+            if status := code(ctypes.byref(result), ctypes.byref(error), *_words(args)):
+                raise RuntimeError(f"{self.function.__name__}: compiled code failed ({status})")
+            return result.value
+
+        return call
+
+    def _code(self, args: tuple[Any, ...]) -> Callable[..., int]:
+        kind = repr(tuple(map(_kind, args)))
+        if kind not in self._ready:
+            name = f"{self.function.__module__}.{self.function.__name__}"
+            address = machine_code(name, kind, lambda: self._translate(args))
+            words = [ctypes.c_int64 for _ in _words(args)]
+            prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *words)
+            self._ready[kind] = prototype(address)
+        return self._ready[kind]
+
+    def _translate(self, args: tuple[Any, ...]) -> str:
+        """The function in LLVM's language."""
+        numba = import_module("numba")
+        function = numba.njit(self.function, no_cfunc_wrapper=True, **_OPTIONS)
+        signature = tuple(_numba_type(numba, arg) for arg in args)
+        function.compile(signature)
+        found = function.overloads[signature]
+        text: str = found.library.get_llvm_str()
+        return text.replace(found.fndesc.llvm_func_name, SYMBOL)
+
+
+def _kind(arg: Any) -> object:
+    """What the machine code for an argument depends on. What is only read may have any strides: a
+    column whose entries are all the same then takes no memory.
+    """
+    if isinstance(arg, tuple):
+        return tuple(map(_kind, arg))
+    if isinstance(arg, np.ndarray):
+        return (arg.ndim, arg.dtype.descr, arg.flags.writeable)
+    return "int"
+
+
+def _numba_type(numba: Any, arg: Any) -> Any:
+    if isinstance(arg, tuple):
+        return numba.types.NamedTuple([_numba_type(numba, item) for item in arg], type(arg))
+    if isinstance(arg, np.ndarray):
+        strides = "C" if arg.flags.writeable else "A"
+        return numba.types.Array(numba.from_dtype(arg.dtype), arg.ndim, strides)
+    return numba.types.int64
+
+
+def _words(arg: Any) -> Iterator[int]:
+    """An argument as compiled code takes it: an array is its owner and parent (not needed), size,
+    size of an item, address, shape and strides.
+    """
+    if isinstance(arg, tuple):
+        for item in arg:
+            yield from _words(item)
+    elif isinstance(arg, np.ndarray):
+        assert arg.flags.c_contiguous or not arg.flags.writeable
+        yield from (0, 0, arg.size, arg.itemsize, arg.ctypes.data, *arg.shape, *arg.strides)
+    else:
+        yield int(arg)

@@ -1,0 +1,449 @@
+"""What the compiled engine keeps: a record for every link, group and seat, columns for rows.
+
+Flows of one *group* share links, weights, share and cap, so they always have the same rate and are
+solved as one. A group with flows under way takes a *seat*; a seat is free again when the last one
+has ended, so that the state grows with what happens at once and not with the program.
+
+A *level* is rate ÷ share, what max-min fairness equalises. The *clock* of a seat is the integral of
+its level: a flow that joins when the clock shows c ends when it shows c + amount ÷ share, however
+the rate changes meanwhile.
+"""
+
+import ctypes
+import mmap
+import sys
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from netsim.engines.compiled.machine_code import Inner
+
+Records = Any  # a structured array; numba knows its fields, the type checker does not
+
+LINK = np.dtype(
+    [
+        ("capacity", "f8"),
+        ("used", "f8"),  # by seats that are not rising
+        ("rising", "f8"),  # what the rising seats draw per unit of level
+        ("rest", "f8"),  # of that sum, what a float of its size cannot hold
+        ("level", "f8"),  # at which it is full, the highest on it; infinite if it is not
+        ("first", "i4"),  # of its entries in `members`
+        ("count", "i4"),  # of seats on it
+        ("risers", "i4"),  # of seats rising on it
+        ("exact", "i1"),  # whether its time in the agenda is no longer just a lower bound
+    ],
+    align=True,
+)
+KIND = np.dtype([("share", "f8"), ("cap", "f8")], align=True)  # the cap as a level
+GROUP = np.dtype(
+    [
+        ("kind", "i4"),
+        ("first", "i4"),  # of its draws
+        ("seat", "i4"),  # NOBODY if none of its flows is under way
+    ],
+    align=True,
+)
+DRAW = np.dtype(
+    [
+        ("weight", "f8"),  # on the link, per unit of level
+        ("link", "i4"),
+        ("place", "i4"),  # where the link lists the seat
+    ],
+    align=True,
+)
+MEMBER = np.dtype([("seat", "i4"), ("draw", "i4")], align=True)
+SEAT = np.dtype(
+    [
+        ("level", "f8"),
+        ("clock", "f8"),  # at time `since`
+        ("since", "f8"),
+        ("group", "i4"),
+        ("flows", "i4"),  # under way
+        ("counted", "i4"),  # of them in the present levels
+        ("root", "i4"),  # the row that ends first; in a free seat, the next free one
+        ("next", "i4"),  # in the list of seats whose flows, or whose level, may have changed
+        ("state", "i1"),
+    ],
+    align=True,
+)
+STYLE = np.dtype([("latency", "f8"), ("cap", "f8"), ("kind", "i4")], align=True)
+LAG = np.dtype([("seconds", "f8"), ("arrival", "i1")], align=True)
+CHANGE = np.dtype([("time", "f8"), ("capacity", "f8"), ("link", "i4")], align=True)
+CORE = np.dtype(
+    [
+        ("now", "f8"),
+        ("horizon", "f8"),  # what is due up to here belongs to the present instant
+        ("level", "f8"),  # that the present solution has reached
+        ("done", "i8"),
+        ("ready", "i4"),  # heads of lists of rows, linked through `waits`
+        ("over", "i4"),
+        ("change", "i4"),  # the next change of a capacity
+        ("free_seat", "i4"),
+        ("seats", "i4"),
+        ("free_alarm", "i4"),
+        ("alarms", "i4"),
+        ("dirty", "i4"),  # heads of lists of seats
+        ("moved", "i4"),
+        ("stop", "i4"),  # set from outside: give up, soon and in any state
+        ("kinds", "i4"),  # how many (share, cap) there are; 0 if `Rows.group` goes by row
+        ("span", "i4"),  # rows of an operation; the same again follow, if there are more
+        ("marks", "i4"),  # that begin and that end each of several operations
+    ],
+    align=True,
+)
+
+NOBODY, UNLISTED = -1, -2  # the end of a list, and what is in none
+
+# States of a seat while rates are solved.
+SETTLED, RISING, STOPPED = range(3)
+
+
+class Rows(NamedTuple):
+    """The program by row, style, piece and lag, and the timeline as it is filled in.
+
+    Of several operations the program is that of the first, and what is filled in is of all.
+
+    `start` is the latest readiness known so far. `end` is negative while a row is not over: -1, or
+    while it shares links, the negative of its finish on the clock of its seat; a row of known rate
+    has its end at once. `waits` counts what a row waits for, then links it into lists. `child` is
+    that of the heap of a seat, plus 1.
+    """
+
+    style: NDArray[np.int32]
+    piece: NDArray[np.int32]
+    path: NDArray[np.int32]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    waits: NDArray[np.int32]
+    child: NDArray[np.int32]
+    next_ptr: NDArray[np.int32]
+    next_row: NDArray[np.int32]
+    next_lag: NDArray[np.int16]
+    styles: Records
+    lags: Records
+    amount: NDArray[np.float64]
+    path_latency: NDArray[np.float64]
+    group: NDArray[np.int32]  # by path and kind, or by row
+
+
+class Net(NamedTuple):
+    """Links, groups and seats: all that solving needs.
+
+    `looks` is a queue of links, with the levels at which they have to be looked at, and of rising
+    seats, numbered on from there, with their caps.
+    """
+
+    core: Records
+    links: Records
+    kinds: Records
+    groups: Records
+    draws: Records
+    members: Records
+    seats: Records
+    looks: Records
+
+
+class Future(NamedTuple):
+    """What is to come: agendas of the next end of every seat and of rows that begin or end at a
+    known time (alarms), and changes of capacity.
+    """
+
+    ends: NDArray[np.float64]
+    alarms: NDArray[np.float64]
+    alarm_row: NDArray[np.int32]
+    changes: Records
+
+
+# **** Agenda ****
+# Agendas: who is next, as a tournament over a fixed number of places.
+# Of n places, a power of 4, `tree[n + i]` is the time of place i, `tree[1]` the earliest of all,
+# and every node k between holds the earliest of its four children, from `tree[4 * k]` on. A change
+# stops climbing where it decides nothing, so that a batch of equal times costs a few steps each,
+# however large the tournament.
+
+
+Agenda = NDArray[np.float64]
+
+
+def places_for(count: int) -> int:
+    """How many places an agenda for so many has."""
+    places = 1
+    while places < count:
+        places *= 4
+    return places
+
+
+def empty_agenda(count: int) -> Agenda:
+    """An agenda with at least so many places, all without a time."""
+    return np.full(2 * places_for(count), inf)
+
+
+@Inner
+def put(tree: Agenda, place: int, when: float) -> None:
+    """Give a place a time; infinity takes it out."""
+    node = (len(tree) >> 1) + place
+    tree[node] = when
+    node >>= 2
+    while node > 0:
+        earliest = _earliest(tree, 4 * node)
+        if tree[node] == earliest:
+            break
+        tree[node] = earliest
+        node >>= 2
+
+
+@Inner
+def next_due(tree: Agenda, node: int, horizon: float) -> int:
+    """The next node at the bottom whose time is not after the horizon, or 0 if there is none.
+
+    A walk over all that is due: begin at node 1, take the time of every node found out, and go on
+    from it. The tree is in order again at the end of the walk.
+    """
+    leaves = len(tree) >> 1
+    while tree[node] > horizon:
+        node >>= 2
+        if node == 0:
+            return 0
+        tree[node] = _earliest(tree, 4 * node)
+    while node < leaves:
+        node *= 4
+        while tree[node] > horizon:
+            node += 1
+    return node
+
+
+@Inner
+def _earliest(tree: Agenda, first: int) -> float:
+    """The earliest time of four nodes."""
+    a, b, c, d = tree[first], tree[first + 1], tree[first + 2], tree[first + 3]
+    left, right = a if a < b else b, c if c < d else d
+    return float(left if left < right else right)
+
+
+def grown(tree: Agenda) -> Agenda:
+    """The same agenda with four times the places."""
+    leaves = len(tree) >> 1
+    wide = np.full(8 * leaves, inf)
+    wide[4 * leaves : 5 * leaves] = tree[leaves:]
+    level = leaves
+    while level:
+        np.min(wide[4 * level : 8 * level].reshape(-1, 4), axis=1, out=wide[level : 2 * level])
+        level >>= 2
+    return wide
+
+
+# **** Queue ****
+# A queue of few among many: a heap of those that have a level, and where in it everyone is.
+# It costs as much as there are in it, while an agenda costs as much as there are places. Of equal
+# levels the one with the lowest number comes first.
+
+
+Queue = Any  # records: entry i of the heap, from 1 on, and the place in it of number i
+ENTRY = np.dtype(
+    [
+        ("level", "f8"),
+        ("who", "i4"),  # that of entry 0 counts the entries
+        ("place", "i4"),  # 0 for who is not in the heap
+    ],
+    align=True,
+)
+
+
+def empty_queue(numbers: int) -> Queue:
+    """A queue for so many numbers, with nobody in it."""
+    queue = np.zeros(numbers + 2, ENTRY)
+    queue["level"][1] = inf
+    return queue
+
+
+def longer(queue: Queue) -> Queue:
+    """The same queue for four times the numbers, as much more as an agenda grows by."""
+    wide = np.zeros(4 * len(queue), ENTRY)
+    wide[: len(queue)] = queue
+    return wide
+
+
+@Inner
+def level_of(queue: Queue, who: int) -> float:
+    """The level of a number, infinite if it is not in the queue."""
+    place = queue[who].place
+    return float(queue[place].level) if place > 0 else inf
+
+
+@Inner
+def put_in(queue: Queue, who: int, level: float) -> None:
+    """Give a number a level, a new one or another than before."""
+    place = queue[who].place
+    if place == 0:
+        queue[0].who += 1
+        _rise(queue, queue[0].who, who, level)
+    elif level > queue[place].level:
+        _sink(queue, place, who, level)
+    else:
+        _rise(queue, place, who, level)
+
+
+@Inner
+def take_out(queue: Queue, who: int) -> None:
+    """Take a number out, if it is in the queue."""
+    place = queue[who].place
+    if place == 0:
+        return
+    queue[who].place = 0
+    count = queue[0].who
+    queue[0].who = count - 1
+    if place < count:
+        last, level = queue[count].who, queue[count].level
+        if _before(queue, place, last, level):
+            _sink(queue, place, last, level)
+        else:
+            _rise(queue, place, last, level)
+    elif count == 1:
+        queue[1].level = inf
+
+
+@Inner
+def _before(queue: Queue, place: int, who: int, level: float) -> bool:
+    """Whether what stands at a place comes before a number with a level."""
+    there = queue[place]
+    return bool(there.level < level or (there.level == level and there.who < who))
+
+
+@Inner
+def _rise(queue: Queue, place: int, who: int, level: float) -> None:
+    """Let a number into the heap at a place or above."""
+    while place > 1 and not _before(queue, place >> 1, who, level):
+        _move(queue, place >> 1, place)
+        place >>= 1
+    _set(queue, place, who, level)
+
+
+@Inner
+def _sink(queue: Queue, place: int, who: int, level: float) -> None:
+    """Let a number into the heap at a place or below."""
+    count = queue[0].who
+    while 2 * place <= count:
+        child = 2 * place
+        if child < count and _before(queue, child + 1, queue[child].who, queue[child].level):
+            child += 1
+        if not _before(queue, child, who, level):
+            break
+        _move(queue, child, place)
+        place = child
+    _set(queue, place, who, level)
+
+
+@Inner
+def _move(queue: Queue, here: int, there: int) -> None:
+    _set(queue, there, queue[here].who, queue[here].level)
+
+
+@Inner
+def _set(queue: Queue, place: int, who: int, level: float) -> None:
+    queue[place].level, queue[place].who = level, who
+    queue[who].place = place
+
+
+# **** Flows ****
+# The flows of a seat, ordered by their end on its clock: a pairing heap in the columns of rows.
+# Flows of equal length join in the order in which they end, which costs nothing here; any other
+# order costs the logarithm of their number. A row's columns serve while it is under way: `end`
+# holds its finish, `waits` its next sibling and `child` its first child. So what happens at once
+# takes no memory of its own.
+
+
+@Inner
+def join(rows: Rows, seat: Records, row: int, work: float) -> None:
+    """Let a row start its work (amount ÷ share) in a seat whose clock shows the present."""
+    rows.end[row] = -(seat.clock + work)
+    rows.waits[row] = NOBODY
+    seat.root = row if seat.flows == 0 else _meld(rows, seat.root, row)
+    seat.flows += 1
+
+
+@Inner
+def leave(rows: Rows, seat: Records) -> int:
+    """Take out the flow of a seat that ends first; its row."""
+    row = seat.root
+    seat.root = _without_root(rows, row)
+    seat.flows -= 1
+    return int(row)
+
+
+@Inner
+def next_end(rows: Rows, seat: Records) -> float:
+    """The time at which the next flow of a seat ends, at its present level."""
+    left = -rows.end[seat.root] - seat.clock
+    if seat.level == inf or left <= 0.0:
+        return float(seat.since)
+    return float(seat.since + left / seat.level) if seat.level > 0.0 else inf
+
+
+@Inner
+def advance(seat: Records, now: float) -> None:
+    """Set the clock of a seat to the present."""
+    if now > seat.since and seat.level < inf:
+        seat.clock += seat.level * (now - seat.since)
+    seat.since = now
+
+
+@Inner
+def _meld(rows: Rows, a: int, b: int) -> int:
+    if rows.end[b] > rows.end[a]:  # negative: b finishes first
+        a, b = b, a
+    rows.waits[b] = rows.child[a] - 1
+    rows.child[a] = b + 1
+    return a
+
+
+@Inner
+def _without_root(rows: Rows, root: int) -> int:
+    """Meld the children in pairs, then the pairs from the last to the first."""
+    pairs, child = NOBODY, rows.child[root] - 1
+    while child >= 0:
+        a, b = child, rows.waits[child]
+        child = NOBODY
+        if b >= 0:
+            child = rows.waits[b]
+            a = _meld(rows, a, b)
+        rows.waits[a] = pairs
+        pairs = a
+    heap = NOBODY
+    while pairs >= 0:
+        pair, pairs = pairs, rows.waits[pairs]
+        heap = pair if heap < 0 else _meld(rows, heap, pair)
+    return heap
+
+
+# **** Memory ****
+# Memory and the system that it comes from: what takes none until it is touched, and what stays.
+
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # as <malloc.h> numbers them
+_NEVER = -1
+
+
+def keep_freed() -> None:
+    """Keep what is freed for what comes next, where the C library is one that can (glibc).
+
+    Large arrays come and go with every run, and to take their pages from the system again each time
+    costs as much as simulating a part of their rows.
+    """
+    if sys.platform == "linux":
+        choose = getattr(ctypes.CDLL(None), "mallopt", None)
+        if choose is not None:
+            choose(_MMAP_MAX, 0)
+            choose(_TRIM_THRESHOLD, _NEVER)
+
+
+def untouched(count: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Zeros of which only what is written takes memory; numpy's own may be recycled memory, which
+    is cleared first.
+    """
+    size = max(1, count * np.dtype(dtype).itemsize)
+    if sys.platform == "win32":
+        return np.frombuffer(mmap.mmap(-1, size), dtype, count)
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.frombuffer(mmap.mmap(-1, size, flags=private), dtype, count)

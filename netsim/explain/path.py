@@ -1,0 +1,404 @@
+"""How much later each row could end without the whole ending later, all else equal."""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.metrics.bound import critical_path, on_host
+from netsim.program.program import Program, Timeline
+from netsim.schedule.schedule import COMPUTE, MARK
+
+
+def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
+    """The slack of every row in seconds: from the end of the run back over all dependencies."""
+    schedule = program.schedule
+    end, start = timeline.end, timeline.start
+    earlier, lag = schedule.dep_row, schedule.dep_lag
+    later = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
+    wait = program.lag_seconds[lag]
+    wait += np.where(program.lag_arrival[lag], program.path_latency[program.path[earlier]], 0.0)
+    room = (start[later] - end[earlier] - wait).tolist()  # how long the later row waited for others
+    slack = (timeline.makespan - end).tolist()
+    pointers, rows = schedule.dep_ptr.tolist(), earlier.tolist()
+    for row in range(len(program) - 1, -1, -1):
+        mine = slack[row]
+        for place in range(pointers[row], pointers[row + 1]):
+            spare = mine + room[place]
+            slack[rows[place]] = min(slack[rows[place]], spare)
+    least: NDArray[np.float64] = np.maximum(np.array(slack), 0.0)
+    return least
+
+
+# **** Rates ****
+# What limits rows: the rate each would have alone, and the link that was full while it moved.
+
+
+ALIKE = 1e-6  # by which links that are full or narrow alike may differ
+
+
+def full_rates(program: Program, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The rate of each row if it were alone: its own cap, or that of its narrowest link."""
+    caps = program.caps[program.schedule.style[rows]]
+    paths = program.paths
+    narrowest = np.full(len(paths) + 1, inf)
+    used = np.unique(program.path[rows])
+    for path in used[used >= 0].tolist():
+        rates = _rates(program, path)[1]
+        narrowest[path] = rates.min(initial=inf)
+    result: NDArray[np.float64] = np.minimum(caps, narrowest[program.path[rows]])
+    return result
+
+
+def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Links of a path, and the rate of a row that is alone on each."""
+    paths = program.paths
+    span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
+    link = paths.link[span]
+    return link, program.links.capacity[link] / paths.weight[span]
+
+
+@dataclass
+class Loads:
+    """How much had passed over a link at any time of a run; found for links that are asked for.
+
+    A row's amount is spread evenly over the time that its bytes move.
+    """
+
+    program: Program
+    timeline: Timeline
+    _known: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=dict)
+
+    def between(
+        self, link: int, begin: NDArray[np.float64], end: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """What passes over a link from begin to end."""
+        if link not in self._known:
+            self._known[link] = self._passed(link)
+        when, passed = self._known[link]
+        if not len(when):
+            return np.zeros(len(begin))
+        found: NDArray[np.float64] = np.interp(end, when, passed) - np.interp(begin, when, passed)
+        return found
+
+    def users(self, link: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Rows that draw on a link, and how much each draws."""
+        order, ptr, weight = self._entries
+        mine = order[ptr[link] : ptr[link + 1]]
+        paths = self._owners[mine]
+        first, last = self._path_ptr[paths], self._path_ptr[paths + 1]
+        rows = np.concatenate(
+            [self._by_path[a:b] for a, b in zip(first, last, strict=True)] or [np.zeros(0, int)]
+        )
+        drawn = np.repeat(weight[mine], last - first)
+        return rows, self.program.schedule.amount[rows] * drawn
+
+    def __post_init__(self) -> None:
+        paths = self.program.paths
+        self._owners = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
+        order = np.argsort(paths.link, kind="stable")
+        ptr = np.searchsorted(paths.link[order], np.arange(len(self.program.links) + 1))
+        self._entries = order, ptr, paths.weight
+        self._by_path = np.argsort(self.program.path, kind="stable")
+        self._path_ptr = np.searchsorted(
+            self.program.path[self._by_path], np.arange(len(paths) + 1)
+        )
+
+    def flow(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """When the bytes of rows begin and end to move."""
+        latency = self.program.style_values("latency")[self.program.schedule.style[rows]]
+        end = self.timeline.end[rows]
+        return np.minimum(self.timeline.start[rows] + latency, end), end
+
+    def _passed(self, link: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Breakpoints of the amount over time."""
+        rows, drawn = self.users(link)
+        begin, end = self.flow(rows)
+        lasting = end > begin
+        begin, end, drawn = begin[lasting], end[lasting], drawn[lasting]
+        rate = drawn / (end - begin)
+        when = np.concatenate([begin, end])
+        order = np.argsort(when, kind="stable")
+        when = when[order]
+        rates = np.cumsum(np.concatenate([rate, -rate])[order])
+        passed = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(when))])
+        return when, passed[: len(when)]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What limits each of some rows while it moves.
+
+    `link` is the fullest of its path if it was slowed, else the narrowest; -1 is the row's own cap,
+    -2 nothing. `alike` are all that are as full or as narrow, the cap (-1) among them.
+    """
+
+    link: NDArray[np.int64]
+    alike: list[tuple[int, ...]]
+
+
+def limits(
+    program: Program,
+    timeline: Timeline,
+    rows: NDArray[np.int64],
+    slowed: NDArray[np.bool_],
+    loads: Loads,
+) -> Limits:
+    """What limits each row, `slowed` being those that others on their links slowed."""
+    found = Limits(np.full(len(rows), -2, np.int64), [()] * len(rows))
+    begin, end = loads.flow(rows)
+    cap = program.caps[program.schedule.style[rows]]
+    path = program.path[rows]
+    for number in np.unique(path).tolist():
+        mine = np.flatnonzero((path == number) & (program.schedule.amount[rows] > 0))
+        if number < 0:
+            _note(found, mine, np.array([-1]), np.ones((1, len(mine)), bool))
+            continue
+        link, alone = _rates(program, number)
+        busy, free = mine[slowed[mine]], mine[~slowed[mine]]
+        rates = np.concatenate([[cap[free], *([one] * len(free) for one in alone)]])
+        narrow = (rates <= rates.min(axis=0) * (1 + ALIKE)) & np.isfinite(rates)
+        _note(found, free, np.concatenate([[-1], link]), narrow)
+        if len(busy) and len(link):
+            share = _shares(program, loads, link, begin[busy], end[busy])
+            _note(found, busy, link, share >= share.max(axis=0) - ALIKE)
+    return found
+
+
+def _note(
+    found: Limits, rows: NDArray[np.int64], links: NDArray[Any], limiting: NDArray[np.bool_]
+) -> None:
+    """Note for each row (columns) which links limit it: the first of them, its own cap last."""
+    for row, column in zip(rows.tolist(), limiting.T, strict=True):
+        alike = tuple(links[column].tolist())
+        found.alike[row] = alike
+        if alike:
+            found.link[row] = alike[1] if alike[0] < 0 < len(alike) - 1 else alike[0]
+
+
+def _shares(
+    program: Program,
+    loads: Loads,
+    link: NDArray[np.int32],
+    begin: NDArray[np.float64],
+    end: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """How full the links of a path (rows) are while each of some rows (columns) moves."""
+    use = np.array([loads.between(one, begin, end) for one in link.tolist()])
+    room = program.links.capacity[link][:, None] * np.maximum(end - begin, 1e-300)
+    full: NDArray[np.float64] = np.divide(
+        use, room, out=np.zeros_like(use), where=np.isfinite(room) & (room > 0)
+    )
+    return full
+
+
+# **** Parts ****
+# The critical path in parts: every second of a run falls to one row and one cause.
+# The causes are `launch` (a host's and a kernel's start), `wire` (the latency of links), `protocol`
+# (synchronisation and start-up before bytes move), `transfer` (bytes at the rate that the row would
+# have alone), `sharing` (what others on the same links cost), `waiting` (for a credit of the peer,
+# or a given time) and `compute`.
+
+
+CAUSES = ("launch", "wire", "protocol", "transfer", "sharing", "waiting", "compute")
+
+OWN_RATE = -1  # the link of a row that its own cap limits
+NOTHING = -2  # and of one that nothing limits
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One row of the path with what led up to it; all times in seconds.
+
+    `before` is the row that it waited for (-1: none) and `lag` the number of that dependency's lag
+    in the schedule. `link` limits its flow: a number of the link table, `OWN_RATE` or `NOTHING`;
+    `alike` are all that limit it alike, any of which would slow it alone.
+    """
+
+    row: int
+    before: int
+    lag: int
+    begin: float
+    end: float
+    link: int
+    seconds: dict[str, float]
+    alike: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """All segments from first to last, and the seconds of every cause; they add up to `total`."""
+
+    segments: tuple[Segment, ...]
+    total: float
+    seconds: dict[str, float]
+
+
+def split_path(
+    program: Program, timeline: Timeline, *, launch: float = 0.0, loads: Loads | None = None
+) -> Split:
+    """Split the critical path of a run that a launch of so many seconds comes before."""
+    rows = critical_path(program, timeline).rows
+    flows = _flows(program, timeline, rows, loads or Loads(program, timeline))
+    segments = []
+    for place, row in enumerate(rows.tolist()):
+        before = int(rows[place - 1]) if place else -1
+        lag, seconds = _lead(program, timeline, row, before)
+        for cause, spent in flows.causes(place):
+            seconds[cause] = seconds.get(cause, 0.0) + spent
+        begin = float(timeline.start[row])
+        end, limit = float(timeline.end[row]), int(flows.limits.link[place])
+        alike = flows.limits.alike[place]
+        segments.append(Segment(row, before, lag, begin, end, limit, seconds, alike))
+    if segments and segments[0].seconds.get("launch") and "waiting" in segments[0].seconds:
+        first = segments[0].seconds  # a kernel that a host launches at a given time
+        first["launch"] += first.pop("waiting")
+    totals = dict.fromkeys(CAUSES, 0.0)
+    totals["launch"] += launch
+    for segment in segments:
+        for cause, value in segment.seconds.items():
+            totals[cause] += value
+    return Split(tuple(segments), launch + timeline.makespan, totals)
+
+
+def _lead(
+    program: Program, timeline: Timeline, row: int, before: int
+) -> tuple[int, dict[str, float]]:
+    """What passes between the end of the row before and the start of a row, by cause."""
+    start = float(timeline.start[row])
+    if before < 0:
+        return -1, ({"waiting": start} if start > 0 else {})
+    schedule = program.schedule
+    span = slice(int(schedule.dep_ptr[row]), int(schedule.dep_ptr[row + 1]))
+    lags = [
+        int(lag)
+        for earlier, lag in zip(schedule.dep_row[span], schedule.dep_lag[span], strict=True)
+        if earlier == before
+    ]
+    latency = float(program.path_latency[program.path[before]])
+    waits = [
+        schedule.lags[lag].seconds + (latency if schedule.lags[lag].arrival else 0.0)
+        for lag in lags
+    ]
+    lag = lags[int(np.argmax(waits))]
+    gap = max(0.0, start - float(timeline.end[before]))
+    if not schedule.lags[lag].arrival:
+        return lag, ({"waiting": gap} if gap > 0 else {})
+    wire = min(latency, gap) if schedule.lags[lag].seconds > 0 else gap
+    return lag, {
+        cause: spent for cause, spent in (("wire", wire), ("protocol", gap - wire)) if spent > 0
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """By row of the path: its kind, start-up, time at full rate, the rest, and what limits it."""
+
+    kind: NDArray[np.generic]
+    launched: NDArray[np.bool_]
+    startup: NDArray[np.float64]
+    alone: NDArray[np.float64]
+    shared: NDArray[np.float64]
+    limits: Limits
+
+    def causes(self, place: int) -> list[tuple[str, float]]:
+        """The causes of the time from start to end of one row."""
+        startup, alone = float(self.startup[place]), float(self.alone[place])
+        shared, kind = float(self.shared[place]), self.kind[place]
+        begun = "launch" if kind == MARK else "protocol"
+        moves = "compute" if kind == COMPUTE else "launch" if self.launched[place] else "transfer"
+        rest = "launch" if moves == "launch" else "sharing"
+        parts = [(begun, startup), (moves, alone), (rest, shared)]
+        return [(cause, spent) for cause, spent in parts if spent > 0]
+
+
+def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads: Loads) -> _Flows:
+    style = program.schedule.style[rows]
+    spent = timeline.end[rows] - timeline.start[rows]
+    startup = np.minimum(program.style_values("latency")[style], spent)
+    flow = spent - startup
+    amount = program.schedule.amount[rows]
+    rate = full_rates(program, rows)
+    alone = np.divide(amount, rate, out=np.zeros_like(amount), where=rate > 0)
+    alone = np.where(alone >= flow * (1 - 1e-9), flow, alone)
+    return _Flows(
+        program.schedule.kind[rows],
+        on_host(program, rows),
+        startup,
+        alone,
+        flow - alone,
+        limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
+    )
+
+
+# **** Neighbours ****
+# With whom the rows of the critical path shared the links that slowed them.
+
+
+_MOST = 400  # rows looked at: those that lost most
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """Who took how many seconds of the critical path, on which link."""
+
+    link: str
+    who: str
+    seconds: float
+
+
+def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
+    """The seconds lost by sharing, by link and by who moved data there at the time."""
+    slowed = [s for s in split.segments if s.seconds.get("sharing", 0.0) > 0 and s.link >= 0]
+    slowed.sort(key=lambda s: -s.seconds["sharing"])
+    found: dict[tuple[str, str], float] = {}
+    for segment in slowed[:_MOST]:
+        rows, drawn = loads.users(segment.link)
+        begin, end = loads.flow(rows)
+        mine, lasting = loads.flow(np.array([segment.row]))[0][0], np.maximum(end - begin, 1e-300)
+        overlap = np.minimum(end, segment.end) - np.maximum(begin, mine)
+        took = np.where((overlap > 0) & (rows != segment.row), drawn * overlap / lasting, 0.0)
+        if not took.sum() > 0:
+            continue
+        who = _labels(program, segment.row, rows)
+        part = segment.seconds["sharing"] / took.sum()
+        for name in dict.fromkeys(who):
+            chosen = np.array([one == name for one in who])
+            key = (program.links.name(segment.link), name)
+            found[key] = found.get(key, 0.0) + float(part * took[chosen].sum())
+    listed = [Sharer(link, who, seconds) for (link, who), seconds in found.items() if seconds > 0]
+    return sorted(listed, key=lambda one: (-one.seconds, one.link, one.who))
+
+
+def _labels(
+    program: Program, row: int, others: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+) -> list[str]:
+    """In words, what each of the other rows is to a row."""
+    ends = hop_label(program, row)
+    labels, known = [], dict[tuple[int, int, int], str]()
+    schedule = program.schedule
+    columns = (schedule.style[others], schedule.src[others], schedule.dst[others])
+    for other, style, src, dst in zip(others.tolist(), *(c.tolist() for c in columns), strict=True):
+        key = (schedule.styles[style].kind, src, dst)
+        if key not in known:
+            hop = hop_label(program, other)
+            known[key] = f"other channels of {hop}" if hop == ends else hop
+        labels.append(known[key])
+    return labels
+
+
+def hop_label(program: Program, row: int) -> str:
+    """Where a row moves data: `node0.gpu1 -> node0.gpu2`, or where it works."""
+    sources, targets = program.schedule.members(row)
+    if sources == targets:
+        return _named(program, sources)
+    return f"{_named(program, sources)} -> {_named(program, targets)}"
+
+
+def _named(program: Program, ranks: tuple[int, ...]) -> str:
+    if len(ranks) > _NAMED:
+        return f"{len(ranks)} GPUs"
+    return ", ".join(program.gpus[rank] for rank in ranks)

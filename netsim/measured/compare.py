@@ -1,0 +1,340 @@
+"""Points: a measured time beside a simulated one, for one run at one size."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from math import log
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.errors import InputError, NetsimError
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import question_row, simulate_one
+from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError
+from netsim.measured.index import ONLY_CHOICE, Entry, Mapped, dtype_of, mapped
+from netsim.measured.logs import LogRun, Measured, read_log
+from netsim.results.row import BANDS, Row, band_of
+from netsim.scenario.cells import Cell
+from netsim.yamlio.models import override
+from netsim.yamlio.read import Source
+
+MICRO = 1e6
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size of one run; the fields are the keys of the JSON."""
+
+    run: str
+    machine: str
+    collective: str
+    size_bytes: int
+    measured_us: float
+    simulated_us: float
+    algorithm: str
+    protocol: str
+    healthy: bool
+
+    @property
+    def log_ratio(self) -> float:
+        """How much too slow (above 0) or too fast the simulation is."""
+        return log(self.simulated_us / self.measured_us)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What could not be simulated, and why; without a size, the whole run."""
+
+    run: str
+    reason: str
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a run that one process simulates."""
+
+    entry: Entry
+    rows: tuple[Measured, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a part."""
+
+    run: str
+    points: tuple[Point, ...] = ()
+    failed: tuple[Failed, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def answer(part: Part) -> Answer:
+    """The points of a part; what fails is told and does not stop the rest."""
+    entry = part.entry
+    try:
+        plan = mapped(entry)
+        points: list[Point] = []
+        failed: list[Failed] = []
+        for key, rows in groupby(part.rows, key=lambda row: (dtype_of(row.dtype), row.root)):
+            chosen = list(rows)
+            sizes = sorted({row.size_bytes for row in chosen})
+            plan, prepared = prepared_at(plan, sizes, *key)
+            for row in chosen:
+                try:
+                    points += point_of(entry, prepared, row)
+                except NetsimError as error:
+                    failed.append(Failed(entry.id, str(error), row.size_bytes))
+    except NetsimError as error:
+        return Answer(entry.id, failed=(Failed(entry.id, str(error)),))
+    return Answer(entry.id, tuple(points), tuple(failed), plan.notes)
+
+
+def prepared_at(plan: Mapped, sizes: list[int], dtype: str, root: int) -> tuple[Mapped, Prepared]:
+    """The prepared cell; variables that force what cannot be had are left out, and told."""
+    try:
+        return plan, _prepare(plan, sizes, dtype, root)
+    except NetsimError as error:
+        other = plan.without(ONLY_CHOICE, str(error))
+        if other is None:
+            raise
+        return other, _prepare(other, sizes, dtype, root)
+
+
+def _prepare(plan: Mapped, sizes: list[int], dtype: str, root: int) -> Prepared:
+    source = plan.source(plan.data["name"], sizes, dtype, root)
+    prepared = prepare(checked_cells(source)[0])
+    for size in sizes:  # a forced algorithm may be impossible only at some
+        prepared.planned(size)
+    return prepared
+
+
+def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]:
+    """The point of a row; none where it has no time."""
+    seconds = row.seconds(entry.collective)
+    if seconds is None or row.size_bytes <= 0:
+        return
+    work = prepared.cell.scenario.collective
+    in_place = row.is_in_place(work.collective) and work.collective in HAS_IN_PLACE
+    try:
+        timing = simulate_one(prepared, row.size_bytes, in_place=in_place, engine="compiled")
+        plan = prepared.planned(row.size_bytes)
+    except CollectiveError as error:
+        raise InputError(error.message) from None
+    yield Point(
+        entry.id,
+        entry.machine,
+        work.collective,
+        row.size_bytes,
+        seconds * MICRO,
+        timing.seconds * MICRO,
+        plan.algorithm if plan else work.algorithm,
+        plan.protocol if plan else "",
+        entry.healthy,
+    )
+
+
+# **** Bands ****
+# Error by size band: the median of |log ratio|, its 90th percentile, and the signed bias.
+# All are given as parts: 0.15 means that simulated and measured differ by a factor of 1.15.
+
+
+K = TypeVar("K", bound=Hashable)
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far simulated times are from measured ones."""
+
+    points: int
+    runs: int
+    median: float
+    p90: float
+    bias: float
+
+
+def error_of(points: Sequence[Point]) -> Error:
+    """The error of some points, at least one."""
+    ratios = np.array([point.log_ratio for point in points])
+    size = np.abs(ratios)
+    return Error(
+        len(points),
+        len({point.run for point in points}),
+        float(np.expm1(np.median(size))),
+        float(np.expm1(np.quantile(size, 0.9))),
+        float(np.expm1(np.median(ratios))),
+    )
+
+
+def by_band(points: Sequence[Point]) -> dict[str, Error]:
+    """The error in every band that has points, and of all."""
+    found = grouped(points, lambda point: band_of(point.size_bytes))
+    errors = {band: error_of(found[band]) for band in BANDS if band in found}
+    return errors | ({ALL: error_of(points)} if points else {})
+
+
+def grouped(points: Iterable[Point], key: Callable[[Point], K]) -> dict[K, list[Point]]:
+    """Points by a key, in the order in which keys appear."""
+    found: dict[K, list[Point]] = {}
+    for point in points:
+        found.setdefault(key(point), []).append(point)
+    return found
+
+
+def as_values(errors: dict[str, Error]) -> dict[str, dict[str, float]]:
+    """Errors as plain values."""
+    return {band: asdict(error) for band, error in errors.items()}
+
+
+# **** Comparison ****
+# One measured run against one prepared cell: a row a size, with both times and the error.
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run with its rows; those that could not be simulated have a status."""
+
+    run: LogRun
+    rows: tuple[Row, ...]
+
+    @property
+    def points(self) -> list[Point]:
+        """The rows that were simulated, as points."""
+        return [
+            Point(
+                self.run.file, row.topology, row.collective, row.size_bytes or 0,
+                row.measured_time_us or 0.0, row.time_us, row.algorithm, row.protocol, True,
+            )
+            for row in self.rows
+            if row.status == "ok" and row.time_us is not None
+        ]  # fmt: skip
+
+    @property
+    def bands(self) -> dict[str, Error]:
+        """The error by size band."""
+        return by_band(self.points)
+
+    @property
+    def slower(self) -> float:
+        """How much longer the run took than simulated where it is worst: log ratio of a band."""
+        found: dict[str, list[float]] = {}
+        for point in self.points:
+            from_band = "large" if point.size_bytes > 2**20 else "small"
+            found.setdefault(from_band, []).append(-point.log_ratio)
+        return max((sorted(some)[len(some) // 2] for some in found.values()), default=0.0)
+
+
+def prepared_for(source: Source, run: LogRun) -> Prepared:
+    """The cell of a source at the sizes, type and collective of a run."""
+    sizes = sorted({row.size_bytes for row in run.rows})
+    first = run.rows[0]
+    said = run.file
+    for key, value in (
+        ("workload.collective", run.collective),
+        ("workload.sizes", sizes),
+        ("workload.dtype", dtype_of(first.dtype)),
+        ("workload.root", max(first.root, 0)),
+    ):
+        source = override(source, key, value, said)
+    return prepare(checked_cells(source)[0])
+
+
+def compare(prepared: Prepared, run: LogRun) -> Compared:
+    """Every row of a run beside its simulation."""
+    return Compared(run, tuple(_row(prepared, row, run.collective) for row in run.rows))
+
+
+def _row(prepared: Prepared, measured: Measured, collective: str) -> Row:
+    seconds = measured.seconds(collective)
+    assert seconds is not None  # readers keep only rows with a time
+    row = replace(question_row(prepared, measured.size_bytes), measured_time_us=seconds * MICRO)
+    try:
+        simulated = simulated_seconds(prepared, measured, collective)
+    except NetsimError as error:
+        return replace(row, status="error", error=str(error))
+    collective_now = prepared.collective(measured.size_bytes)
+    algbw = collective_now.size_bytes / simulated / 1e9
+    return replace(
+        row,
+        time_us=simulated * MICRO,
+        algbw_GBps=algbw,
+        busbw_GBps=algbw * collective_now.bus_factor,
+        error_pct=(simulated / seconds - 1) * 100,
+        engine="compiled",
+    )
+
+
+def simulated_seconds(prepared: Prepared, measured: Measured, collective: str) -> float:
+    """The simulated time of what a row measured."""
+    in_place = measured.is_in_place(collective) and collective in HAS_IN_PLACE
+    size = measured.size_bytes
+    return simulate_one(prepared, size, in_place=in_place, engine="compiled").seconds
+
+
+def few(rows: Sequence[Measured], most: int) -> tuple[Measured, ...]:
+    """At most so many rows, evenly over the sizes, the largest among them."""
+    step = max(1, -(-len(rows) // most))
+    return tuple(rows[::-1][::step][::-1])
+
+
+def times_of(prepared: Prepared, rows: Sequence[Measured], collective: str) -> Floats:
+    """The simulated times of some rows."""
+    return np.array([simulated_seconds(prepared, row, collective) for row in rows])
+
+
+# **** Overlay ****
+# Measured times beside simulated ones in results: the `measured` file of a scenario.
+
+
+def overlaid(row: Row, cell: Cell) -> Row:
+    """The row with the measured time of its size and the error, where its file has it."""
+    name = cell.scenario.measured
+    if name is None or row.time_us is None or row.size_bytes is None:
+        return row
+    try:
+        times = _times(str(_path(cell, name)), row.collective)
+    except InputError as error:
+        raise cell.source.error(("measured",), error.message, hint=error.hint) from None
+    measured = times.get(row.size_bytes)
+    if measured is None:
+        return row
+    return replace(row, measured_time_us=measured, error_pct=(row.time_us / measured - 1) * 100)
+
+
+def check(cell: Cell) -> None:
+    """Refuse a file that cannot be read, before anything runs."""
+    name, work = cell.scenario.measured, cell.scenario.workload
+    if name is None:
+        return
+    try:
+        _times(str(_path(cell, name)), getattr(work, "collective", ""))
+    except InputError as error:
+        raise cell.source.error(("measured",), error.message, hint=error.hint) from None
+
+
+def _path(cell: Cell, name: str) -> Path:
+    """The file beside the scenario, or as it is named from where one is."""
+    beside = Path(cell.source.name).parent / name
+    return beside if beside.is_file() else Path(name)
+
+
+@lru_cache(maxsize=32)
+def _times(path: str, collective: str) -> dict[int, float]:
+    """The times in µs by size of the runs of a collective."""
+    found: dict[int, float] = {}
+    for run in read_log(Path(path), presumed=collective):
+        if run.collective == collective:
+            for row in run.rows:
+                found.setdefault(row.size_bytes, (row.seconds(collective) or 0.0) * 1e6)
+    if not found:
+        raise InputError(f"{path}: has no run of {collective}")
+    return found

@@ -1,0 +1,238 @@
+"""What NCCL runs for a collective of nccl-tests on a job, and the whole table it chose from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.errors import InputError
+from netsim.collectives.collective import Collective
+from netsim.nccl.communicator import Communicator
+from netsim.nccl.facts import AUTO, COLLECTIVES, Algorithm
+from netsim.nccl.job import Hop, Job, Wishes
+from netsim.nccl.p2p import SEND_RECV, Planned, plan_call, plan_sends
+from netsim.nccl.schedules.plan import Plan, Transfers, Work
+from netsim.nccl.split import (
+    Share,
+    chunk_bytes,
+    evenly_split,
+    shared_loops,
+    shared_parts,
+    slot_bytes,
+    split_evenly,
+    split_over_channels,
+)
+from netsim.nccl.tuning import Call, Choice, TimedCost, choose, fallback_reason, launch, timed_costs
+
+Ints = NDArray[np.int64]
+
+
+def planned(job: Job, collective: Collective, dtype: str) -> Planned:
+    """The algorithm, protocol and channels of a collective."""
+    if collective.name in COLLECTIVES:
+        return plan_call(
+            job.comm, call_of(collective, dtype), collective.count, collective.element_bytes
+        )
+    return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
+
+
+def call_of(collective: Collective, dtype: str) -> Call:
+    """The call as NCCL's choice sees it."""
+    return Call(COLLECTIVES[collective.name], collective.size_bytes, dtype)
+
+
+def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[TimedCost, ...]:
+    """All that NCCL compares for a collective; nothing for sends and receives."""
+    if collective.name not in COLLECTIVES:
+        return ()
+    return timed_costs(job.comm, call_of(collective, dtype))
+
+
+def fallback(job: Job, collective: Collective, dtype: str) -> str:
+    """Why NCCL runs rings and not what it was told to (before 2.24); nothing where it obeys."""
+    if collective.name not in COLLECTIVES:
+        return ""
+    return fallback_reason(job.comm, call_of(collective, dtype))
+
+
+def check_wishes(collective: str, wishes: Wishes) -> None:
+    """Refuse to force what has no choice, or twice."""
+    wishes.settings()
+    for what, value in (("algorithm", wishes.algorithm), ("protocol", wishes.protocol)):
+        if value != AUTO and collective not in COLLECTIVES:
+            raise InputError(
+                f"NCCL runs {collective} as sends and receives, without a choice of {what}",
+                hint=f"leave {what} at auto",
+            )
+
+
+def busiest_sender(collective: Collective) -> tuple[int, Ints, Ints]:
+    """The rank that sends most, every rank it sends to, and the bytes to each."""
+    ranks, nbytes = collective.ranks, collective.count * collective.element_bytes
+    if collective.name == "barrier":
+        raise InputError("NCCL has no barrier", hint="choose a textbook algorithm")
+    if collective.name == "alltoallv":
+        rows = np.array(collective.matrix) * collective.element_bytes
+        rank = int(rows.sum(axis=1).argmax())
+        peers = np.flatnonzero(rows[rank])
+        return rank, peers, rows[rank, peers]
+    rank, peers = 0, np.arange(ranks)
+    if collective.name == "sendrecv":
+        peers = np.array([1 % ranks])
+    elif collective.name == "gather":
+        rank, peers = (collective.root + 1) % ranks, np.array([collective.root])
+    elif collective.name == "p2p":
+        rank = collective.pairs[0][0]
+        peers = np.array([target for source, target in collective.pairs if source == rank])
+    elif collective.name == "scatter":
+        rank = collective.root
+    return rank, peers, np.full(len(peers), nbytes)
+
+
+def operations(collective: Collective) -> int:
+    """Sends and receives that a rank groups into one call; 0 where NCCL has a function for it."""
+    if collective.name in COLLECTIVES:
+        return 0
+    return 2 * len(busiest_sender(collective)[1])
+
+
+# **** Plans ****
+# From a job and what NCCL chose for a call to the Plan of which its schedule is made.
+
+
+def nccl_plan(
+    job: Job, collective: Collective, dtype: str, *, registered: bool = False, direct: bool = False
+) -> Plan:
+    """How NCCL runs a collective on a job.
+
+    `registered`: the user has registered the buffers; `direct`: one process has all GPUs of a node.
+    """
+    if collective.name in COLLECTIVES:
+        return plan_of(job, collective, dtype, registered=registered, direct=direct)
+    return plan_of_sends(job, collective)
+
+
+def plan_of(
+    job: Job, collective: Collective, dtype: str, *, registered: bool, direct: bool
+) -> Plan:
+    """The plan of one of NCCL's functions."""
+    comm, wiring = job.comm, job.wiring
+    choice = choose(comm, call_of(collective, dtype))
+    # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
+    routes = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
+    heads = wiring.direct if choice.algorithm == "CollNetDirect" else wiring.nvls
+    return Plan(
+        choice.algorithm,
+        choice.protocol,
+        wiring.node,
+        work=work_of(job, collective, choice),
+        rings=wiring.rings,
+        trees=wiring.trees,
+        heads=heads.ranks,
+        chains=wiring.chains.ranks,
+        doors=wiring.chains.doors if choice.algorithm == "CollNetChain" else heads.doors,
+        mechanism=job.mechanism,
+        link=wiring.link,
+        links=wiring.links,
+        routes=routes.get(choice.algorithm, {}),
+        direct=direct and choice.protocol == "Simple" and not comm.settings.p2p_direct_disabled,
+        registered=registered,
+        slot_bytes=slot_bytes(choice.protocol, comm.settings),
+        places=False,
+        memory=job.memory,
+    )
+
+
+def plan_of_sends(job: Job, collective: Collective) -> Plan:
+    """The plan of a collective that NCCL runs as grouped sends and receives."""
+    comm, sends, wiring = job.comm, job.sends, job.wiring
+    nodes = wiring.node
+    return Plan(
+        SEND_RECV,
+        "Simple",  # each transfer has its own
+        nodes,
+        transfers=Transfers(collective, job.rounds, sends),
+        mechanism=job.mechanism,
+        link=wiring.link,
+        links=wiring.links,
+        routes=OverRails(nodes) if _crosses_nvlink(comm) else {},
+        places=False,
+        memory=job.memory,
+    )
+
+
+class OverRails(Mapping[Hop, str]):
+    """The ways of sends between nodes: over NVLink to the NIC on the receiver's rail (PXN).
+
+    Found for a hop that is asked for; not listed, for there are as many as channels and pairs.
+    """
+
+    def __init__(self, nodes: tuple[int, ...]) -> None:
+        self.nodes = nodes
+
+    def __getitem__(self, hop: Hop) -> str:
+        if self.nodes[hop[1]] == self.nodes[hop[2]]:
+            raise KeyError(hop)
+        return "pxn"
+
+    def __iter__(self) -> Iterator[Hop]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _crosses_nvlink(comm: Communicator) -> bool:
+    """Whether this NCCL sends over another GPU's NIC (2.12 and later, unless switched off)."""
+    settings = comm.settings
+    return "PXN" in comm.facts.path_types and settings.pxn_level == 2 and not settings.pxn_disabled
+
+
+def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...]:
+    """The part of every channel, in chunks as NCCL sizes them.
+
+    Before 2.22 all channels shared every loop over the data; what a channel has of all loops is one
+    part here, in chunks of the same sizes.
+    """
+    comm, function = job.comm, COLLECTIVES[collective.name]
+    algorithm, protocol = choice.algorithm, choice.protocol
+    used = launch(comm, collective.size_bytes, algorithm, protocol, choice.n_channels)
+    element, whole = collective.element_bytes, function in ("AllGather", "ReduceScatter")
+    scale, nbytes = element * (comm.n_ranks if whole else 1), collective.count * element
+    even = evenly_split(comm, algorithm)
+    if even or not comm.facts.continuous_split:
+        n, total = used.n_channels, collective.count * scale
+        chunk = chunk_bytes(comm, function, algorithm, protocol, total, n_channels=n)
+        if even:
+            return _works([part for _, part in split_evenly(nbytes, n)], chunk, element)
+        spread = _chunks_of_a_loop(job, collective, algorithm)
+        loops = shared_loops(nbytes, chunk, n, used.n_threads, protocol, spread=spread)
+        return _works(shared_parts(loops, nbytes, n, spread=spread), chunk, element)
+    share = Share(function, collective.count, element, protocol)
+    return tuple(
+        Work(
+            part.channel,
+            part.offset,
+            part.count,
+            chunk_bytes(comm, function, algorithm, protocol, part.count * scale),
+        )
+        for part in split_over_channels([share], used.n_channels, comm.n_ranks)
+    )
+
+
+def _works(parts: Sequence[int], chunk: int, element_bytes: int) -> tuple[Work, ...]:
+    """Work of so many bytes for each channel, one behind the other."""
+    made, start = [], 0
+    for channel, nbytes in enumerate(parts):
+        if nbytes:
+            made.append(Work(channel, start, nbytes // element_bytes, chunk))
+        start += nbytes // element_bytes
+    return tuple(made)
+
+
+def _chunks_of_a_loop(job: Job, collective: Collective, algorithm: Algorithm) -> int:
+    """Chunks of a channel in one loop: one for each rank of a ring, or for each head."""
+    if collective.name != "all_reduce":
+        return 1
+    heads = {"Ring": job.comm.n_ranks, "NVLS": job.comm.n_heads, "NVLSTree": job.comm.n_heads}
+    return heads.get(algorithm, 1)

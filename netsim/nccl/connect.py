@@ -1,0 +1,341 @@
+"""Repeated: a sequence that turns in a circle, whose values are made when they are asked for."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain
+from typing import Generic, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.nccl.communicator import BALANCED_TREE, SPLIT_TREE, ChannelGraph
+from netsim.nccl.environment import NO_SETTINGS, Settings
+from netsim.nccl.facts import Facts
+
+T = TypeVar("T")
+
+
+class Repeated(Sequence[T], Generic[T]):
+    """`count` values of which no more than `period` differ: `make(number)` with number < period.
+
+    What nobody looks at is not made: a tree over very many ranks where only rings run.
+    """
+
+    def __init__(self, count: int, period: int, make: Callable[[int], T]) -> None:
+        self.length, self.period, self.make = count, period, make
+        self._made: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        places = range(self.length)
+        if isinstance(index, slice):
+            return tuple(self[number] for number in places[index])
+        number = places[index] % self.period
+        if number not in self._made:
+            self._made[number] = self.make(number)
+        return self._made[number]
+
+
+# **** Seats ****
+# Seats: which node every rank sits on and at which place there, as columns.
+# Nodes whose searches found the same are of one kind; what holds for a kind is worked out once. The
+# ranks of nodes may be numbered in any way.
+
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Seats:
+    """The ranks of all nodes one after the other, where each node's begin, and each node's kind.
+
+    `first` are the nodes that stand for the kinds.
+    """
+
+    ranks: Ints
+    start: Ints
+    kind: Ints
+    first: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def size(self) -> Ints:
+        """How many ranks each node has."""
+        return np.diff(self.start)
+
+    @cached_property
+    def node(self) -> Ints:
+        """The node of every rank."""
+        return self._by_rank(np.repeat(np.arange(len(self)), self.size))
+
+    @cached_property
+    def place(self) -> Ints:
+        """The place of every rank among those of its node."""
+        return self._by_rank(np.arange(len(self.ranks)) - np.repeat(self.start[:-1], self.size))
+
+    def in_order(self, orders: Sequence[Sequence[int]], case: Ints) -> "Seats":
+        """The same with the ranks of node i in the order `orders[case[i]]` of places."""
+        size = np.array([len(order) for order in orders], np.int64)[case]
+        start = np.r_[0, np.cumsum(size)]
+        ranks = np.empty(start[-1], np.int64)
+        for number, order in enumerate(orders):
+            mine = np.flatnonzero(case == number)[:, None]
+            there = start[mine] + np.arange(len(order))
+            ranks[there] = self.ranks[self.start[mine] + np.array(order, np.int64)]
+        return Seats(ranks, start, self.kind, self.first)
+
+    def _by_rank(self, column: Ints) -> Ints:
+        result = np.empty(len(self.ranks), np.int64)
+        result[self.ranks] = column
+        return result
+
+
+def seats_of(nodes: Iterable[Sequence[int]], kinds: Iterable[Hashable]) -> Seats:
+    """The seats of nodes, given by their ranks; nodes with equal `kinds` are of one kind."""
+    ranks = list(nodes)
+    number: dict[Hashable, int] = {}
+    kind = [number.setdefault(one, len(number)) for one in kinds]
+    first = [kind.index(one) for one in range(len(number))]
+    start = np.cumsum([0, *map(len, ranks)])
+    flat = np.fromiter(chain.from_iterable(ranks), np.int64, int(start[-1]))
+    return Seats(flat, start, np.array(kind, np.int64), tuple(first))
+
+
+# **** Trees ****
+# NCCL's double binary tree over nodes, and how ranks of one channel hang together in it.
+# Between nodes a binary tree whose leaves are inner nodes of its twin; inside a node a chain whose
+# first GPU is on top. The pattern of the search says which GPUs talk to the network.
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """The place of one node in a tree: parent or -1, which child of it, and children or -1."""
+
+    up: int
+    child_number: int
+    down: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One channel's tree: for every rank its parent or -1 and its children, the chain's first."""
+
+    up: tuple[int, ...]
+    down: tuple[tuple[int, ...], ...]
+
+    @property
+    def root(self) -> int:
+        """The rank without a parent."""
+        return self.up.index(-1)
+
+
+def binary_tree(n_nodes: int) -> tuple[NodePlace, ...]:
+    """The first tree: rooted at node 0, leaves are the odd nodes."""
+    return tuple(_place(node, n_nodes) for node in range(n_nodes))
+
+
+def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodePlace, ...]]:
+    """Both trees; the second is the first mirrored (even) or shifted by one node (odd)."""
+    first = binary_tree(n_nodes)
+    return first, tuple(_twin(node, n_nodes, first) for node in range(n_nodes))
+
+
+def _place(node: int, n_nodes: int) -> NodePlace:
+    bit = node & -node if node else 1 << (n_nodes - 1).bit_length()
+    if node == 0:
+        return NodePlace(-1, -1, (-1, bit >> 1 if n_nodes > 1 else -1))
+    up = (node ^ bit) | (bit << 1)
+    if up >= n_nodes:
+        up = node ^ bit
+    if bit == 1:
+        return NodePlace(up, int(node > up), (-1, -1))
+    reach = bit >> 1
+    while reach and node + reach >= n_nodes:
+        reach >>= 1
+    return NodePlace(up, int(node > up), (node - (bit >> 1), node + reach if reach else -1))
+
+
+def _twin(node: int, n_nodes: int, first: tuple[NodePlace, ...]) -> NodePlace:
+    even = n_nodes % 2 == 0
+    place = first[n_nodes - 1 - node if even else (node - 1) % n_nodes]
+
+    def back(other: int) -> int:
+        if other < 0:
+            return -1
+        return n_nodes - 1 - other if even else (other + 1) % n_nodes
+
+    return NodePlace(back(place.up), place.child_number, (back(place.down[0]), back(place.down[1])))
+
+
+def channel_tree(
+    orders: Sequence[Sequence[int]], pattern: int, places: Sequence[NodePlace]
+) -> Tree:
+    """The tree of one channel over all ranks; `orders` are each node's ranks in chain order."""
+    return planted(seats_of(orders, map(len, orders)), pattern, children_of(places))
+
+
+def children_of(places: Sequence[NodePlace]) -> Ints:
+    """The two children of every node, -1 where there is none."""
+    return np.array([place.down for place in places], np.int64).reshape(-1, 2)
+
+
+def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
+    """The tree over ranks that sit in chain order; `children` are those of every node."""
+    ranks, start = seats.ranks, seats.start
+    up = np.full(len(ranks), -1, np.int64)
+    inner = np.ones(len(ranks), bool)
+    inner[start[:-1]] = False  # the first of a node is below no other of it
+    below = np.flatnonzero(inner)
+    up[ranks[below]] = ranks[below - 1]
+    down: list[tuple[int, ...]] = [()] * len(ranks)
+    for above, one in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
+        down[above] = (one,)
+    for number in (0, 1):
+        node = np.flatnonzero(children[:, number] >= 0)
+        parent = ranks[start[node] + np.minimum(_door(pattern, number), seats.size[node] - 1)]
+        top = ranks[start[children[node, number]]]
+        up[top] = parent
+        for above, one in zip(parent.tolist(), top.tolist(), strict=True):
+            down[above] = (*down[above], one)
+    return Tree(tuple(up.tolist()), tuple(down))
+
+
+def _door(pattern: int, child_number: int) -> int:
+    """The place in the chain of the GPU that talks to a child node, where the chain reaches so
+    far; the first talks to parents.
+    """
+    if pattern == BALANCED_TREE:
+        return 1 if child_number == 0 else 0
+    return 1 if pattern == SPLIT_TREE else 0
+
+
+# **** Executed ****
+# From the graph of one node to the channels that run: how many, and over which ranks they go.
+# Search channels are doubled, rings of the nodes are joined end to end, and each pair of channels
+# gets the two trees. The ranks of nodes may be numbered in any way.
+
+
+Nodes = Sequence[Sequence[int]]
+PLENTY = 16  # channels that Hopper needs over a network before NCCL stops doubling
+FAST_RING = 45.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The executed channels: for each its ring, as ranks in order, and its tree."""
+
+    rings: Repeated[tuple[int, ...]]
+    trees: Repeated[Tree]
+
+
+def contiguous_nodes(n_nodes: int, local_ranks: int) -> tuple[range, ...]:
+    """The ranks of each node when they are numbered node by node."""
+    return tuple(range(first * local_ranks, (first + 1) * local_ranks) for first in range(n_nodes))
+
+
+def executed_channels(
+    ring: ChannelGraph,
+    tree: ChannelGraph,
+    *,
+    n_nodes: int,
+    local_ranks: int,
+    min_cc: int,
+    facts: Facts,
+    settings: Settings = NO_SETTINGS,
+    collnet: ChannelGraph | None = None,
+) -> int:
+    """How many channels a communicator has after doubling and the user's limits."""
+    count = min(2 * min(ring.n_channels, tree.n_channels), facts.max_channels)
+    if collnet is not None and collnet.n_channels:
+        wide_inside = collnet.bw_intra > collnet.bw_inter and local_ranks > 1
+        count = min(count * 3 // 2, facts.max_channels) if wide_inside else count
+    if min_cc >= 90 and n_nodes > 1 and ring.bw_intra > FAST_RING and count < PLENTY:
+        count = min(2 * count, facts.max_channels)
+    return limited_channels(count, facts, settings)
+
+
+def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
+    """A number of channels within NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; the least wins."""
+    if settings.max_channels is not None:
+        count = min(count, settings.max_channels)
+    if settings.min_channels is not None:
+        count = max(count, settings.min_channels)
+    return max(1, min(count, facts.max_channels))
+
+
+def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
+    """What nodes of several kinds agree on: the fewest channels, slowest speeds and worst types.
+
+    Its channels are those of the first node; `mixed_layout` takes each node's own.
+    """
+    first = graphs[0]
+    worst = max((graph.type_intra for graph in graphs), key=facts.rank)
+    far = max((graph.type_inter for graph in graphs), key=facts.rank)
+    count = min(graph.n_channels for graph in graphs)
+    return ChannelGraph(
+        pattern=max(graph.pattern for graph in graphs),
+        n_channels=count,
+        bw_intra=min(graph.bw_intra for graph in graphs),
+        bw_inter=min(graph.bw_inter for graph in graphs),
+        type_intra=worst,
+        type_inter=far,
+        same_channels=all(graph.same_channels for graph in graphs),
+        cross_nic=max(graph.cross_nic for graph in graphs),
+        latency_inter=max(graph.latency_inter for graph in graphs),
+        channels=first.channels[:count],
+    )
+
+
+def layout(ring: ChannelGraph, tree: ChannelGraph, nodes: Nodes, n_channels: int) -> Layout:
+    """Rings and trees of all executed channels over the ranks of equal `nodes`."""
+    return mixed_layout([ring] * len(nodes), [tree] * len(nodes), nodes, n_channels)
+
+
+def mixed_layout(
+    rings: Sequence[ChannelGraph],
+    trees: Sequence[ChannelGraph],
+    nodes: Nodes,
+    n_channels: int,
+) -> Layout:
+    """Rings and trees over the ranks of `nodes`, each node with its own graphs."""
+    seats = seats_of(nodes, zip(map(id, rings), map(id, trees), strict=True))
+    kinds = [(rings[node], trees[node]) for node in seats.first]
+    return laid_out([ring for ring, _ in kinds], [tree for _, tree in kinds], seats, n_channels)
+
+
+def laid_out(
+    rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], seats: Seats, n_channels: int
+) -> Layout:
+    """The same from the graphs of each kind of node."""
+    searched = min(graph.n_channels for graph in (*rings, *trees))
+    joined = Repeated(n_channels, searched, partial(_ring, rings, seats, searched))
+    pattern = max(graph.pattern for graph in trees)
+    twins = [children_of(places) for places in double_binary_tree(len(seats))]
+
+    def plant(number: int) -> Tree:
+        twin, channel = divmod(number, searched)
+        orders = [graph.channels[channel].gpus for graph in trees]
+        return planted(seats.in_order(orders, seats.kind), pattern, twins[twin])
+
+    return Layout(joined, Repeated(n_channels, 2 * searched, plant))
+
+
+def _ring(
+    graphs: Sequence[ChannelGraph], seats: Seats, searched: int, channel: int
+) -> tuple[int, ...]:
+    """One ring over all nodes; with crossed rails every second node runs the pair's other half."""
+    crossed = max(graph.cross_nic for graph in graphs) == 2 and searched % 2 == 0
+    turns = [channel, channel ^ 1] if crossed else [channel]
+    orders = [graph.channels[own].gpus for graph in graphs for own in turns]
+    case = seats.kind * len(turns) + np.arange(len(seats)) % len(turns)
+    return tuple(seats.in_order(orders, case).ranks.tolist())

@@ -1,0 +1,459 @@
+"""What a network's library makes of a message: how its size decides the way it is handed over.
+
+InfiniBand's verbs have one way for all sizes, and their costs are in `mechanism`. libfabric's CXI
+provider, by which NCCL uses Slingshot, has several; how long each takes is in `netsim.constants`,
+with the runs that show it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from math import inf
+from types import MappingProxyType
+from typing import Any
+
+from netsim.base.constants import value
+from netsim.base.errors import InputError, suggest
+from netsim.nccl.environment import Settings
+from netsim.nccl.facts import Protocol, Version
+from netsim.topology import machine
+from netsim.topology.machine import BOTH_WAYS, MACHINE, TRANSPORT, Figure, value_of
+
+ANY = 1 << 62  # bytes: more than any message has
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """Seconds for which a NIC, with who serves it, is busy with a message after another one of its
+    connection: completions of the one before, its receive buffer, the next request. `eager` is for
+    one sent at once; `read` comes on top of others where the receiver reads the data, and `first`
+    is what the first of those takes.
+    """
+
+    eager: float = 0.0
+    ll: float = 0.0
+    simple: float = 0.0
+    read: float = 0.0
+    first: float = 0.0
+
+    def later(self, protocol: str, *, eager: bool) -> float:
+        """The figure for a message of a protocol; LL128 is read as LL is."""
+        if eager:
+            return self.eager
+        return self.read + (self.simple if protocol == "Simple" else self.ll)
+
+
+NO_HANDLING = Handling()
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePath:
+    """The ways of messages by their bytes on the wire.
+
+    Up to `inline_bytes` data travels in the request itself; beyond, the NIC spends `fetch` seconds
+    on getting it. Up to `eager_bytes` it is sent at once; beyond, the receiver's side asks for it,
+    which takes `rendezvous` seconds. A message that follows another is prepared meanwhile.
+    """
+
+    inline_bytes: int = ANY
+    fetch: float = 0.0
+    eager_bytes: int = ANY
+    rendezvous: float = 0.0
+    handling: Handling = NO_HANDLING
+
+    def latency(self, wire_bytes: float, *, follows: bool) -> float:
+        """Seconds before the bytes of a message move."""
+        if follows:
+            return 0.0
+        late = self.rendezvous if wire_bytes > self.eager_bytes else 0.0
+        return late + (self.fetch if wire_bytes > self.inline_bytes else 0.0)
+
+    def busy(self, wire_bytes: float, protocol: str, *, follows: bool) -> float:
+        """Seconds of the NIC for a message."""
+        eager = wire_bytes <= self.eager_bytes
+        if follows:
+            return self.handling.later(protocol, eager=eager)
+        return 0.0 if eager or protocol == "Simple" else self.handling.first
+
+
+PLAIN = MessagePath()
+
+# Slingshot, libfabric's CXI provider. A request of Cassini holds some bytes of data. Where receives
+# are matched in software, messages beyond some size wait for the receiver to ask, and small ones
+# are copied out of a buffer of the provider's. Rings show how long messages keep a NIC; trees with
+# one message a connection do not.
+CXI = MessagePath(
+    inline_bytes=int(value("cxi.inline_bytes")),
+    fetch=value("cxi.fetch"),
+    eager_bytes=int(value("cxi.eager_bytes")),
+    handling=Handling(ll=value("cxi.handling.ll"), simple=value("cxi.handling.simple")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """How a network's library works: the path of messages, and what it takes less or more than
+    verbs until a proxy has `notice` of data, for a `post`, and until data is `matched`.
+    """
+
+    path: MessagePath = PLAIN
+    notice: float = 0.0
+    post: float = 0.0
+    matched: float = 0.0
+
+
+def cxi(settings: Settings) -> Plugin:
+    """The CXI provider, with what the user has set of it."""
+    notice, post, handling = value("cxi.notice"), value("cxi.post"), CXI.handling
+    if settings.cxi_alternative_read:
+        handling = replace(handling, read=value("cxi.alternative_read"))
+    if not settings.cxi_software_match:
+        return Plugin(replace(CXI, handling=handling), notice, post)
+    eager, first = value("cxi.software.eager"), value("cxi.software.first")
+    handling = replace(handling, eager=eager, first=first)
+    path = replace(CXI, rendezvous=value("cxi.software.rendezvous"), handling=handling)
+    return Plugin(path, notice, post, value("cxi.software.match"))
+
+
+VERBS = Plugin()
+PLUGINS = {"slingshot": cxi}
+
+
+def plugin_of(transport: str, settings: Settings) -> Plugin:
+    """How NCCL's messages travel on a transport."""
+    make = PLUGINS.get(transport)
+    return make(settings) if make else VERBS
+
+
+# **** Mechanism ****
+# What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.
+# A value for each GPU generation, made of the table in `netsim.constants`, which says where each
+# figure is from. Wires, switches and NICs have their latencies in the topology; where a constant
+# contains them, as those of NCCL's own latency tables do, they are subtracted here.
+
+
+@dataclass(frozen=True, slots=True)
+class ByProtocol:
+    """One figure for each protocol."""
+
+    ll: float
+    ll128: float
+    simple: float
+
+    def of(self, protocol: Protocol | str) -> float:
+        """The figure of one protocol."""
+        return {"LL": self.ll, "LL128": self.ll128, "Simple": self.simple}[protocol]
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """What a byte to or from the host's memory takes of a PCIe link's capacity for both ways."""
+
+    ll: float
+    simple: float
+
+    def of(self, protocol: Protocol | str) -> float:
+        """The figure of one protocol; LL128 is read as Simple is."""
+        return self.ll if protocol == "LL" else self.simple
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCost:
+    """Seconds from the arrival of data until the next block may use it, and from the end of its
+    use until the sender has its credit.
+    """
+
+    sync: ByProtocol
+    credit: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCost:
+    """What the proxies and NICs add to a message between nodes, in seconds.
+
+    `notice`: from the block's flag until the proxy has seen it; `post`: the proxy thread is busy;
+    `message`: the NIC is busy; `delivery`: from the completion until the receiving block may use
+    the data; `flush`: the read that orders data before flag (before Hopper, Simple only);
+    `credit`: from the end of the use of a slot until the other proxy may send the next message;
+    `reduction`: what an operation of switches that reduce takes beyond a message; `pool`: what the
+    proxy spends beyond a post on a message of grouped sends, whose buffers all channels share.
+    `path`: what the network's library makes of a message's size.
+    """
+
+    notice: float
+    post: ByProtocol
+    message: float
+    delivery: ByProtocol
+    flush: float
+    credit: float
+    reduction: float
+    pool: float = 0.0
+    path: MessagePath = PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """The constants of one GPU generation.
+
+    `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends
+    on a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
+    Lines of LL overlap that: there it is the least time of a piece. `begin` is what a kernel takes
+    before its first byte beyond one of LL. `grain` is the bytes that are passed on together (what
+    512 threads of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a
+    chunk. `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
+
+    `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
+    reach, `nvls_sync` the time until a rank may use what others have made ready for it. The pass
+    between a rank's buffer and the switch's is made by a part of the warps, at `nvls_copy_rate`,
+    and goes through the parts of all heads in turn, each of which costs `nvls_part` beyond that.
+    `host_memory` is for blocks that meet in the host's memory.
+    """
+
+    rate: ByProtocol
+    step_cost: ByProtocol
+    begin: ByProtocol
+    nvlink: LinkCost
+    pcie: LinkCost
+    shm: LinkCost
+    network: NetworkCost
+    grain: ByProtocol
+    most_pieces: int
+    local_credit: float
+    nvls_efficiency: float
+    nvls_sync: float
+    nvls_part: float
+    nvls_copy_rate: float
+    host_memory: HostMemory
+
+    def link(self, kind: str) -> LinkCost:
+        """The cost of a hop inside a node: over nvlink, pcie or (through host memory) shm."""
+        return {"nvlink": self.nvlink, "pcie": self.pcie, "shm": self.shm}[kind]
+
+
+GENERATIONS = (70, 80, 90, 100)
+NVLINK_WIRE, PCIE_WIRE = 2 * value("wire.nvlink"), 3 * value("wire.pcie")  # of a hop, as laid out
+
+
+def _by_protocol(name: str) -> ByProtocol:
+    return ByProtocol(*(value(f"{name}.{protocol}") for protocol in ("ll", "ll128", "simple")))
+
+
+BEGIN = _by_protocol("begin")
+GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
+HOST_MEMORY = HostMemory(value("host_memory.ll"), value("host_memory.simple"))
+
+NVLINK = LinkCost(
+    ByProtocol(
+        value("nvlink.hop.ll") - NVLINK_WIRE,
+        value("nvlink.hop.ll128") - NVLINK_WIRE,
+        value("nvlink.sync.simple"),
+    ),
+    credit=value("nvlink.credit"),
+)
+
+PCIE = LinkCost(
+    ByProtocol(
+        value("pcie.hop.ll") - PCIE_WIRE,
+        value("pcie.hop.ll128") - PCIE_WIRE,
+        value("pcie.sync.simple"),
+    ),
+    credit=value("pcie.credit"),
+)
+
+# Through host memory a line is polled over PCIe.
+SHM = replace(
+    PCIE,
+    sync=replace(
+        PCIE.sync,
+        ll=PCIE.sync.ll + value("shm.poll"),
+        ll128=PCIE.sync.ll128 + value("shm.poll"),
+    ),
+)
+
+# LL and LL128 carry their flags in the data, so that only a poll is left at the receiver. Wires,
+# switches and NICs are the topology's.
+NETWORK = NetworkCost(
+    notice=value("network.notice"),
+    post=_by_protocol("network.post"),
+    message=value("network.message"),
+    delivery=_by_protocol("network.delivery"),
+    flush=value("network.flush"),
+    credit=value("network.credit"),
+    reduction=value("network.reduction.all") - value("network.reduction.message"),
+    pool=value("network.pool"),
+)
+
+
+def _generation(sm: int) -> Mechanism:
+    switched = f"sm_{max(sm, 90)}"  # older GPUs have no NVLS; whoever asks gets the oldest that do
+    return Mechanism(
+        rate=_by_protocol(f"sm_{sm}.rate"),
+        step_cost=_by_protocol(f"sm_{sm}.step_cost"),
+        begin=BEGIN,
+        nvlink=NVLINK,
+        pcie=PCIE,
+        shm=SHM,
+        network=NETWORK if sm < 90 else replace(NETWORK, flush=0.0),  # Hopper and newer need none
+        grain=GRAIN,
+        most_pieces=int(value("most_pieces")),
+        local_credit=value("local_credit"),
+        nvls_efficiency=value(f"{switched}.nvls_efficiency"),
+        nvls_sync=value("nvls_sync"),
+        nvls_part=value(f"{switched}.nvls_part"),
+        nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
+        host_memory=HOST_MEMORY,
+    )
+
+
+MECHANISMS = {sm: _generation(sm) for sm in GENERATIONS}
+
+
+def mechanism_of(
+    min_cc: int, *, cpu_vendor: str = "Intel", plugin: Plugin = VERBS, rccl: bool = False
+) -> Mechanism:
+    """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0), with what
+    the network's plugin takes. RCCL's blocks have half as many threads.
+    """
+    newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
+    found = MECHANISMS[newest]
+    network = _plugged(found.network, plugin)
+    if cpu_vendor == "AMD":
+        times, handling = value("network.post.amd"), network.path.handling
+        network = replace(
+            network,
+            post=replace(network.post, simple=times * network.post.simple),
+            pool=times * network.pool,
+            path=replace(network.path, handling=replace(handling, simple=times * handling.simple)),
+        )
+    if rccl:
+        found = replace(found, grain=replace(found.grain, ll=found.grain.ll * value("rccl.grain")))
+    return replace(found, network=network)
+
+
+def _plugged(network: NetworkCost, plugin: Plugin) -> NetworkCost:
+    """The cost of messages with a plugin of its own."""
+    post, delivery = network.post, network.delivery
+    return replace(
+        network,
+        path=plugin.path,
+        notice=network.notice + plugin.notice,
+        post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
+        delivery=ByProtocol(
+            *(one + plugin.matched for one in (delivery.ll, delivery.ll128, delivery.simple))
+        ),
+    )
+
+
+# **** Calibrated ****
+# The constants of execution with those that were calibrated on a system in their place.
+
+
+LAUNCHES = ("launch.host", "launch.kernel", "launch.each_channel", "launch.each_send")
+ELSEWHERE = (*LAUNCHES, *MACHINE, *TRANSPORT, BOTH_WAYS)  # figures that are not of execution
+
+
+def calibrated(mechanism: Mechanism, figures: Mapping[str, Figure]) -> Mechanism:
+    """The mechanism with some of its constants replaced, by names such as `nvlink.sync.ll`."""
+    for name, figure in figures.items():
+        if name in ELSEWHERE:
+            continue
+        if name not in names_of(mechanism):
+            known = [*ELSEWHERE, *names_of(mechanism)]
+            raise InputError(f"calibration: there is no figure {name}{suggest(name, known)}")
+        mechanism = _replaced(mechanism, name.split("."), value_of(name, figure))
+    return mechanism
+
+
+def names_of(value: Any, prefix: str = "") -> list[str]:
+    """The dotted names of all constants that are numbers."""
+    found: list[str] = []
+    for part in fields(value):
+        inside = getattr(value, part.name)
+        if is_dataclass(inside):
+            found += names_of(inside, f"{prefix}{part.name}.")
+        elif isinstance(inside, float):
+            found.append(prefix + part.name)
+    return found
+
+
+def constant(mechanism: Mechanism, name: str) -> float:
+    """One constant by its dotted name."""
+    found: Any = mechanism
+    for part in name.split("."):
+        found = getattr(found, part)
+    return float(found)
+
+
+def _replaced(value: Any, path: list[str], new: float) -> Any:
+    if len(path) == 1:
+        return replace(value, **{path[0]: new})
+    return replace(value, **{path[0]: _replaced(getattr(value, path[0]), path[1:], new)})
+
+
+# **** Launching ****
+# What it costs to launch an operation: by the host, and on the GPU before its first byte moves.
+# The figures, with where each is from, are in `netsim.constants`; a topology file may have its own.
+
+
+HOST = value("launch.host")
+# For each further channel, whatever the GPU has to do, by the version since which it is so.
+HOST_EACH_CHANNEL = {
+    Version(2, 12): value("launch.each_channel.2_12"),
+    Version(0, 0): value("launch.each_channel.2_10"),
+}
+HOST_EACH_SEND = value("launch.each_send")
+KERNEL = value("launch.gap") + value("launch.block_start")
+GRAPH_HOST = value("launch.graph_host")
+GRAPH_KERNEL = value("launch.graph_gap") + value("launch.block_start")
+
+
+@dataclass(frozen=True)
+class LaunchTimes:
+    """Seconds of the host for one launch, and of the GPU before the first byte."""
+
+    host: float
+    kernel: float
+
+
+def nccl_launch(
+    style: str,
+    version: Version,
+    *,
+    begin: float = 0.0,
+    channels: int = 1,
+    sends_and_receives: int = 0,
+    figures: "Mapping[str, Figure]" = MappingProxyType({}),
+) -> LaunchTimes:
+    """What a launch of one NCCL call costs.
+
+    `begin` is what its kernel takes beyond that of LL. The host pays for every channel, or, where
+    sends and receives are grouped, for each of them, as much as `figures` of a calibration say.
+    """
+    if style == "cuda_graph":
+        return LaunchTimes(GRAPH_HOST, GRAPH_KERNEL + begin)
+
+    def calibrated(name: str, usual: float) -> float:
+        return machine.value_of(name, figures[name]) if name in figures else usual
+
+    usual = next(cost for since, cost in HOST_EACH_CHANNEL.items() if version >= since)
+    each_channel = calibrated("launch.each_channel", usual)
+    more = calibrated("launch.each_send", HOST_EACH_SEND) * max(0, sends_and_receives - 1)
+    if not sends_and_receives:
+        more = each_channel * (channels - 1)
+    return LaunchTimes(HOST + more, KERNEL + begin)
+
+
+def calibrated_launch(times: LaunchTimes, figures: "Mapping[str, Figure]") -> LaunchTimes:
+    """The same with the launch and the kernel of a system that was measured."""
+    usual = {"launch.host": HOST, "launch.kernel": KERNEL}
+    more = {
+        name: machine.value_of(name, figures[name]) - base
+        for name, base in usual.items()
+        if name in figures
+    }
+    return LaunchTimes(
+        max(0.0, times.host + more.get("launch.host", 0.0)),
+        max(0.0, times.kernel + more.get("launch.kernel", 0.0)),
+    )
+
+
+NOTHING = LaunchTimes(0.0, 0.0)

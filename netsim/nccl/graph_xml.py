@@ -1,0 +1,272 @@
+"""How graph XML names GPUs and ports: device numbers in hexadecimal, the host in the high byte."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from netsim.base.errors import ScenarioError, shown, suggest
+from netsim.nccl.communicator import (
+    BALANCED_TREE,
+    COLLNET_DIRECT,
+    NVLS,
+    RING,
+    SPLIT_TREE,
+    TREE,
+    Channel,
+    ChannelGraph,
+)
+from netsim.nccl.facts import Facts, PathType
+from netsim.nccl.node import NodeView
+from netsim.nccl.paths import PathTable
+from netsim.topology.foreign.nccl_xml import (
+    Element,
+    flag,
+    hexadecimal,
+    integer,
+    known,
+    parse_elements,
+    real,
+    text,
+)
+
+HOST_SHIFT = 56  # bits below the number of a host, in nodes that are several hosts
+
+
+def gpu_numbers(table: PathTable) -> dict[int, int]:
+    """The GPU of the node, by rank within it, behind every number."""
+    graph = table.graph
+    pairs = zip(table.gpus, graph.local_ranks, strict=True)
+    hosts = _hosts(table)
+    return {_number(hosts, graph.nodes[gpu].host, graph.gpu(gpu).dev): rank for gpu, rank in pairs}
+
+
+def port_numbers(table: PathTable) -> dict[int, int]:
+    """The port of the node, by its place in the file, behind every number."""
+    graph, hosts = table.graph, _hosts(table)
+    return {
+        _number(hosts, graph.nodes[net].host, graph.net(net).dev): place
+        for place, net in enumerate(table.nets)
+    }
+
+
+def written(number: int) -> str:
+    """A number as C's %#lx writes it: 0, but 0x3."""
+    return f"{number:#x}" if number else "0"
+
+
+def _hosts(table: PathTable) -> list[str]:
+    return list(dict.fromkeys(node.host for node in table.graph.nodes if node.kind == "CPU"))
+
+
+def _number(hosts: Sequence[str], host: str, device: int) -> int:
+    return (hosts.index(host) << HOST_SHIFT) + device
+
+
+# **** Reader ****
+# Channels that a user gives (NCCL_GRAPH_FILE) in place of those that would be searched.
+# What does not match the topology is refused with its line, where NCCL would go wrong later.
+
+
+TREES = (BALANCED_TREE, SPLIT_TREE, TREE)
+# Patterns that a graph may have, by its id.
+PATTERNS = {0: (RING,), 1: TREES, 2: TREES, 3: (NVLS,), 4: (COLLNET_DIRECT,)}
+HEADED = (3, 4)  # ids of graphs whose channels are a head only
+ATTRIBUTES = {
+    *("id", "pattern", "crossnic", "nchannels", "speedintra", "speedinter", "latencyinter"),
+    *("typeintra", "typeinter", "samechannels"),
+}
+
+
+@dataclass(frozen=True)
+class GraphFile:
+    """The contents of a graph XML file, and where they come from."""
+
+    source: str
+    text: str
+
+
+def read_graph_file(path: Path) -> GraphFile:
+    """The file at `path`, known to be XML of graphs."""
+    try:
+        found = GraphFile(path.as_posix(), path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ScenarioError(error.strerror or "cannot be read", source=path.as_posix()) from None
+    except UnicodeDecodeError:
+        raise ScenarioError("not a text in UTF-8", source=path.as_posix()) from None
+    _root(found)
+    return found
+
+
+def graphs_of(file: GraphFile, table: PathTable, facts: Facts) -> dict[int, ChannelGraph]:
+    """The graphs of a file by id, over the GPUs and ports of a node."""
+    devices = _Devices(gpu_numbers(table), port_numbers(table))
+    found: dict[int, ChannelGraph] = {}
+    for element in _root(file).children:
+        number = integer(element, "id", most=4)
+        if number in found:
+            raise element.error(f"graph {number} is there twice", "id")
+        found[number] = _read_graph(element, number, devices, facts)
+    return found
+
+
+def _root(file: GraphFile) -> Element:
+    root = parse_elements(file.text.encode(), file.source)
+    if root.name != "graphs":
+        raise root.error(f"expected a graphs element at the top, got {root.name}")
+    known(root, {"version"}, {"graph"})
+    if text(root, "version") != "1":
+        raise root.error(f"expected version 1, got {shown(text(root, 'version'))}", "version")
+    for child in root.children:
+        if child.name != "graph":
+            raise child.error("expected graph elements only")
+    if not root.children:
+        raise root.error("no graph element")
+    return root
+
+
+@dataclass(frozen=True)
+class _Devices:
+    gpus: Mapping[int, int]
+    ports: Mapping[int, int]
+
+    def gpu(self, element: Element) -> int:
+        """The GPU that an element names, by rank within the node."""
+        return self._of(element, self.gpus, "GPUs")
+
+    def port(self, element: Element) -> int:
+        """The port that an element names, by its place."""
+        return self._of(element, self.ports, "NICs")
+
+    def _of(self, element: Element, numbers: Mapping[int, int], what: str) -> int:
+        text(element, "dev")
+        number = int(hexadecimal(element, "dev", ""), 16)
+        if number not in numbers:
+            there = ", ".join(written(one) for one in sorted(numbers)) or "none"
+            raise element.error(f"the node has the {what} {there}, not {written(number)}", "dev")
+        return numbers[number]
+
+
+def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) -> ChannelGraph:
+    known(element, ATTRIBUTES, {"channel"})
+    pattern = integer(element, "pattern", least=1, most=6)
+    if pattern not in PATTERNS[number]:
+        wanted = " or ".join(map(str, PATTERNS[number]))
+        raise element.error(f"graph {number} has pattern {wanted}, got {pattern}", "pattern")
+    count = integer(element, "nchannels", least=1, most=facts.max_channels)
+    if count != len(element.children):
+        message = f"{count} channels announced, {len(element.children)} there"
+        raise element.error(message, "nchannels")
+    return ChannelGraph(
+        pattern=pattern,
+        n_channels=count,
+        bw_intra=_speed(element, "speedintra"),
+        bw_inter=_speed(element, "speedinter"),
+        type_intra=_path_type(element, "typeintra", facts),
+        type_inter=_path_type(element, "typeinter", facts),
+        same_channels=flag(element, "samechannels", default=False),
+        cross_nic=integer(element, "crossnic", 0, most=2),
+        latency_inter=real(element, "latencyinter", 0.0),
+        channels=tuple(_read_channel(child, number, devices) for child in element.children),
+    )
+
+
+def _speed(element: Element, name: str) -> float:
+    text(element, name)
+    speed = real(element, name, 0.0)
+    if speed == 0:
+        raise element.error("expected a speed in GB/s above 0", name)
+    return speed
+
+
+def _path_type(element: Element, name: str, facts: Facts) -> PathType:
+    word = text(element, name)
+    for known_type in facts.path_types:
+        if word == known_type:
+            return known_type
+    names = ", ".join(facts.path_types)
+    hint = suggest(word, facts.path_types)
+    raise element.error(f"expected one of {names}, got {shown(word)}{hint}", name)
+
+
+def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
+    """A channel: NICs first and last where there are several nodes, GPUs between."""
+    known(element, set(), {"gpu", "net"})
+    nets = [child for child in element.children if child.name == "net"]
+    inner = element.children
+    if devices.ports:
+        if len(nets) != 2 or inner[0].name != "net" or inner[-1].name != "net":
+            raise element.error("of several nodes: expected a net first and last, GPUs between")
+        inner = inner[1:-1]
+    elif nets:
+        raise nets[0].error("the job has one node, whose channels do not use the network")
+    gpus = tuple(devices.gpu(child) for child in inner)
+    _check_gpus(element, inner, gpus, number, len(devices.gpus))
+    ends = (devices.port(nets[0]), devices.port(nets[1])) if nets else None
+    return Channel(gpus, ends)
+
+
+def _check_gpus(
+    element: Element, inner: list[Element], gpus: tuple[int, ...], number: int, count: int
+) -> None:
+    twice = next((place for place, gpu in enumerate(gpus) if gpu in gpus[:place]), None)
+    if twice is not None:
+        dev = inner[twice].attributes["dev"]
+        raise inner[twice].error(f"GPU {dev} is in this channel twice", "dev")
+    if number in HEADED and len(gpus) != 1:
+        raise element.error(f"expected the one GPU that is its head, got {len(gpus)}")
+    if number not in HEADED and len(gpus) != count:
+        raise element.error(f"expected all {count} GPUs of the node, got {len(gpus)}")
+
+
+# **** Writer ****
+# The searched channels of a node as NCCL_GRAPH_DUMP_FILE writes them.
+
+
+# The field of a view by the id of a graph, in the order of NCCL's dumps.
+GRAPHS = {0: "ring", 1: "tree", 4: "collnet_direct", 2: "collnet_chain", 3: "nvls"}
+
+
+def write_graphs(view: NodeView) -> str:
+    """The XML text of all graphs that were found."""
+    lines = ['<graphs version="1">']
+    for number, field in GRAPHS.items():
+        graph = getattr(view, field)
+        if graph is not None and graph.n_channels:
+            lines += (f"  {line}" for line in _written_graph(view, number, graph))
+    return "\n".join([*lines, "</graphs>"]) + "\n"
+
+
+def _written_graph(view: NodeView, number: int, graph: ChannelGraph) -> Iterator[str]:
+    attributes = {
+        "id": number,
+        "pattern": graph.pattern,
+        "crossnic": graph.cross_nic,
+        "nchannels": graph.n_channels,
+        "speedintra": f"{graph.bw_intra:g}",
+        "speedinter": f"{graph.bw_inter:g}",
+        "latencyinter": f"{graph.latency_inter:g}",
+        "typeintra": graph.type_intra,
+        "typeinter": graph.type_inter,
+        "samechannels": int(graph.same_channels),
+    }
+    written_out = " ".join(f'{key}="{value}"' for key, value in attributes.items())
+    yield f"<graph {written_out}>"
+    gpus = {rank: number for number, rank in gpu_numbers(view.table).items()}
+    ports = {place: number for number, place in port_numbers(view.table).items()}
+    for channel in graph.channels:
+        yield "  <channel>"
+        yield from (f"    {line}" for line in _written_channel(channel, gpus, ports))
+        yield "  </channel>"
+    yield "</graph>"
+
+
+def _written_channel(
+    channel: Channel, gpus: dict[int, int], ports: dict[int, int]
+) -> Iterator[str]:
+    ends = channel.nics
+    if ends is not None:
+        yield f'<net dev="{written(ports[ends[0]])}"/>'
+    for rank in channel.gpus:
+        yield f'<gpu dev="{written(gpus[rank])}" rank="{rank}"/>'
+    if ends is not None:
+        yield f'<net dev="{written(ports[ends[1]])}"/>'

@@ -1,0 +1,712 @@
+"""What a user asks of NCCL: a version, variables, and perhaps one algorithm and protocol.
+
+A single algorithm and protocol mean the same as NCCL_ALGO and NCCL_PROTO with one name each.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.arrays import different
+from netsim.base.errors import InputError
+from netsim.nccl.communicator import Channel, ChannelGraph, Communicator, TunerRule
+from netsim.nccl.connect import (
+    Layout,
+    Repeated,
+    Seats,
+    Tree,
+    executed_channels,
+    laid_out,
+    seats_of,
+    worst_graph,
+)
+from netsim.nccl.constants import Mechanism, calibrated, mechanism_of
+from netsim.nccl.constants import plugin_of as message_plugin
+from netsim.nccl.environment import Settings, VariableError, plugin_variables, settings_from
+from netsim.nccl.facts import AUTO, FUNCTIONS, NEWEST, PROTOCOLS, Facts, Version
+from netsim.nccl.graph_xml import GraphFile, graphs_of
+from netsim.nccl.node import NodeView, communicator, search_node
+from netsim.nccl.p2p import Rounds, Sends, rounds_of, sends_of
+from netsim.nccl.paths import PathTable, p2p_level, reaches_directly
+from netsim.nccl.system import with_latency, with_nics
+from netsim.topology.cluster import Cluster
+from netsim.topology.config import ClusterConfig, Override
+from netsim.topology.fabrics.config import RailOptimized, SingleSwitch
+from netsim.topology.foreign.nccl_xml import XmlPci, XmlSystem
+from netsim.topology.machine import Figure
+from netsim.topology.nccl_view import ASSUMED_SM, node_system
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """A version, NCCL variables by name, the algorithm and protocol that are forced; rules that
+    replace NCCL's choice, and graphs that replace its search.
+    """
+
+    version: Version = NEWEST
+    variables: Mapping[str, str] = field(default_factory=dict)
+    algorithm: str = AUTO
+    protocol: str = AUTO
+    tuner: tuple[TunerRule, ...] = ()
+    graphs: GraphFile | None = None
+
+    def settings(self) -> Settings:
+        """All of it as NCCL's settings."""
+        found = settings_from(self.variables, self.version)
+        if self.algorithm != AUTO:
+            self._alone("NCCL_ALGO", "an algorithm")
+            found = replace(found, algorithms=dict.fromkeys(FUNCTIONS, (self.algorithm,)))
+        if self.protocol != AUTO:
+            self._alone("NCCL_PROTO", "a protocol")
+            found = replace(found, protocols=dict.fromkeys(FUNCTIONS, (self.protocol,)))
+        return found
+
+    def with_plugin(self, variables: Mapping[str, str]) -> "Wishes":
+        """The same with what a network plugin sets, where the user says nothing of it."""
+        forced = {"NCCL_ALGO": self.algorithm, "NCCL_PROTO": self.protocol}
+        free = {
+            name: value
+            for name, value in variables.items()
+            if forced.get(name, AUTO) == AUTO and not self.variables.get(name)
+        }
+        return replace(self, variables={**self.variables, **free}) if free else self
+
+    def _alone(self, variable: str, what: str) -> None:
+        if self.variables.get(variable):
+            raise InputError(f"{variable} is set, and {what} is forced as well: give one of them")
+
+
+def protocol_names() -> tuple[str, ...]:
+    """What a scenario may give as protocol."""
+    return (AUTO, *PROTOCOLS)
+
+
+# **** Inside ****
+# What joins the ranks of one node, as NCCL moves data between them: nvlink, pcie or shm.
+
+
+Pair = tuple[int, int]
+
+
+def links_inside(
+    comm: Communicator, seats: Seats, views: Sequence[NodeView]
+) -> tuple[str, Mapping[Pair, str]]:
+    """What joins ranks of one node: the most frequent kind, and all pairs of another."""
+    kinds = [link_kinds(comm, view) for view in views]
+    count = Counter(kind for pairs in kinds for kind in pairs.values())
+    usual = count.most_common(1)[0][0] if count else "nvlink"
+    others = [{pair: kind for pair, kind in pairs.items() if kind != usual} for pairs in kinds]
+    return usual, LinksInside(seats, others) if any(others) else {}
+
+
+class LinksInside(Mapping[Pair, str]):
+    """Links by rank, from those by place in each kind of node."""
+
+    def __init__(self, seats: Seats, kinds: Sequence[Mapping[Pair, str]]) -> None:
+        self.seats, self.kinds = seats, kinds
+        self._kind: list[Mapping[Pair, str]] = [kinds[kind] for kind in seats.kind.tolist()]
+        self._node: list[int] = seats.node.tolist()
+        self._place: list[int] = seats.place.tolist()
+
+    def __getitem__(self, pair: Pair) -> str:
+        one, other = pair
+        node = self._node[one]
+        if self._node[other] != node:
+            raise KeyError(pair)
+        return self._kind[node][self._place[one], self._place[other]]
+
+    def __iter__(self) -> Iterator[Pair]:
+        for start, kind in zip(self.seats.start.tolist(), self._kind, strict=False):
+            ranks = self.seats.ranks[start:]
+            yield from ((int(ranks[one]), int(ranks[other])) for one, other in kind)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kind))
+
+
+def check_shared_memory(comm: Communicator, views: Sequence[NodeView]) -> None:
+    """Refuse what NCCL would send over the network inside a node, without its shared memory."""
+    if not comm.settings.shm_disabled:
+        return
+    for view in views:
+        for (one, other), kind in link_kinds(comm, view).items():
+            if kind == "shm":
+                raise VariableError(
+                    "NCCL_SHM_DISABLE",
+                    f"it leaves no way between GPUs {one} and {other} of a node but the network, "
+                    "which is not simulated",
+                )
+
+
+def link_kinds(comm: Communicator, view: NodeView) -> dict[Pair, str]:
+    """How NCCL moves data between any two GPUs of a node, by local rank."""
+    table = view.table
+    local = table.graph.local_ranks
+    level = comm.facts.rank(p2p_level(table.graph, comm.settings))
+    found: dict[Pair, str] = {}
+    for one, a in enumerate(table.gpus):
+        for other, b in enumerate(table.gpus):
+            if one != other:
+                found[local[one], local[other]] = _kind(comm, table, a, b, level)
+    return found
+
+
+def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> str:
+    found = table.type_of(a, b)
+    if comm.facts.rank(found) > level:
+        return "shm"
+    if found in ("NVL", "NVB"):
+        return "nvlink"
+    peers = table.graph.gpu(a).gdr and table.graph.gpu(b).gdr
+    return "pcie" if peers else "shm"
+
+
+# **** Doors ****
+# The ways between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).
+# Found for all hops of a channel at once, when one of them is asked for.
+
+
+Ints = NDArray[np.int64]
+Hop = tuple[int, int, int]  # channel, from, to
+
+
+class Ways(Mapping[Hop, str]):
+    """The way of every hop between nodes; `hops` are sources and destinations by channel."""
+
+    def __init__(
+        self,
+        seats: Seats,
+        views: Sequence[NodeView],
+        graphs: Sequence[ChannelGraph],
+        hops: Repeated[tuple[Ints, Ints]],
+    ) -> None:
+        self.seats, self.views, self.graphs, self.hops = seats, views, graphs, hops
+        # All nodes have as many channels as the one with the fewest, and repeat those.
+        self.channels = min(graph.n_channels for graph in graphs)
+        self.period = lcm(hops.period, self.channels)
+        self._known: dict[int, dict[tuple[int, int], str]] = {}
+
+    def __getitem__(self, hop: Hop) -> str:
+        return self.of(hop[0])[hop[1], hop[2]]
+
+    def get(self, hop: Hop, default: Any = None) -> Any:
+        """The way of a hop; asked for hops inside nodes as well, so without raising for them."""
+        channel, src, dst = hop
+        known = self._known.get(channel % self.period)
+        return (self.of(channel) if known is None else known).get((src, dst), default)
+
+    def __iter__(self) -> Iterator[Hop]:
+        for channel in range(len(self.hops)):
+            yield from ((channel, *pair) for pair in self.of(channel))
+
+    def __len__(self) -> int:
+        return sum(len(self.of(channel)) for channel in range(len(self.hops)))
+
+    def of(self, channel: int) -> Mapping[tuple[int, int], str]:
+        """The ways of one channel by (from, to)."""
+        number = channel % self.period
+        if number not in self._known:
+            self._known[number] = self._found(channel)
+        return self._known[number]
+
+    def _found(self, channel: int) -> dict[tuple[int, int], str]:
+        src, dst = self.hops[channel]
+        node = self.seats.node
+        away = np.flatnonzero(node[src] != node[dst])
+        if not len(away):
+            return {}
+        src, dst = src[away], dst[away]
+        own = channel % self.channels
+        doors = [_doors(*kind, own) for kind in zip(self.views, self.graphs, strict=True)]
+        width = max(map(len, doors))
+        table = np.zeros((len(doors), width, 2), np.int64)
+        for number, rows in enumerate(doors):
+            table[number, : len(rows)] = rows
+        leave, relayed = self._at(table, src).T
+        arrive, _ = self._at(table, dst).T
+        combined = np.column_stack([leave, arrive, relayed])
+        kinds, which = np.unique(combined, axis=0, return_inverse=True)
+        names = [_way(*kind) for kind in kinds.tolist()]
+        ways = [names[number] for number in which.reshape(-1).tolist()]
+        return dict(zip(zip(src.tolist(), dst.tolist(), strict=True), ways, strict=True))
+
+    def _at(self, table: Ints, rank: Ints) -> Ints:
+        found: Ints = table[self.seats.kind[self.seats.node[rank]], self.seats.place[rank]]
+        return found
+
+
+def _way(leave: int, arrive: int, relayed: int) -> str:
+    """The name of a way by two NICs, the first of which may be that of another GPU (PXN)."""
+    if relayed and leave == arrive:
+        return "pxn"
+    return f"{'pxn' if relayed else 'nic'}:{leave}:{arrive}"
+
+
+def _doors(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
+    """For every GPU of a node, by place: its NIC on a channel, and whether another GPU passes its
+    data on (PXN).
+    """
+    table, own = view.table, graph.channels[channel]
+    assert own.nics is not None  # searched as one of several nodes
+    system, found = table.graph, []
+    for gpu in range(len(table.gpus)):
+        net = table.nets[own.nics[0 if own.gpus[0] == gpu else 1]]
+        relayed = table.type_of(table.gpus[system.local_ranks.index(gpu)], net) == "PXN"
+        found.append((system.net(net).dev, relayed))
+    return found
+
+
+# **** Nodes ****
+# The nodes of a communicator as NCCL sees them: GPUs by NVLink domain, each kind searched once.
+# A node's GPUs are numbered by their ranks; GPUs that take no part are not there for NCCL.
+
+
+STATED_SINCE = Version(2, 18)  # plugins of before did not tell NCCL their latency
+CHOICE_ONLY = ("NCCL_ALGO", "NCCL_PROTO")  # variables that no search depends on
+
+
+@dataclass(frozen=True)
+class NodeLayout:
+    """One node: the ranks of the communicator on it, in order, and what NCCL found there."""
+
+    ranks: tuple[int, ...]
+    view: NodeView
+
+
+def nodes_of(
+    cluster: Cluster,
+    gpus: NDArray[np.int32],
+    version: Version,
+    variables: Mapping[str, str],
+    settings: Settings,
+    graphs: GraphFile | None = None,
+) -> tuple[NodeLayout, ...]:
+    """The nodes of a communicator whose ranks are these GPUs of a cluster, by their first rank."""
+    domain = cluster.domain
+    transport = cluster.transport.name if cluster.transport else ""
+    stated = 0.0
+    if cluster.transport and version >= STATED_SINCE:
+        stated = cluster.transport.stated_latency * 1e6
+    if settings.mnnvl == 0:  # every host is a node, even where NVLink joins several
+        domain = np.arange(len(cluster.host_class), dtype=np.int32)
+        cluster = replace(cluster, domain=domain)
+    ranks: dict[int, list[int]] = {}
+    for rank, number in enumerate(domain[cluster.gpu_host[gpus]].tolist()):
+        ranks.setdefault(number, []).append(rank)
+    numbers = np.arange(int(domain[-1]) + 2)
+    first = np.searchsorted(domain[cluster.gpu_host], numbers[:-1])
+    host = np.searchsorted(domain, numbers)
+    chosen = tuple(sorted((k, v) for k, v in variables.items() if k not in CHOICE_ONLY))
+    views: dict[tuple[object, ...], NodeView] = {}
+    found = []
+    for number, here in ranks.items():
+        places = tuple((gpus[here] - first[number]).tolist())
+        key = (tuple(cluster.host_class[host[number] : host[number + 1]].tolist()), places)
+        if key not in views:
+            there = with_nics(node_system(cluster, number), transport, settings)
+            if stated:
+                there = with_latency(there, stated)
+            system = _taking_part(there, places)
+            views[key] = _searched(system, len(ranks) > 1, version, chosen, graphs)
+        found.append(NodeLayout(tuple(here), views[key]))
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _searched(
+    system: XmlSystem,
+    networked: bool,
+    version: Version,
+    variables: tuple[tuple[str, str], ...],
+    graphs: GraphFile | None,
+) -> NodeView:
+    return search_node(
+        system,
+        networked=networked,
+        version=version,
+        settings=settings_from(dict(variables), version),
+        given=partial(graphs_of, graphs) if graphs else None,
+    )
+
+
+def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
+    """The system in which the GPUs at these places have ranks 0, 1, …, and the others none."""
+    number = {place: rank for rank, place in enumerate(places)}
+    if number == {gpu.rank: gpu.rank for gpu in system.gpus()}:
+        return system
+
+    def ranked(pci: XmlPci) -> XmlPci:
+        gpu = pci.gpu
+        if gpu is None:
+            return pci
+        assert gpu.rank is not None  # node_system gives every GPU one
+        return replace(pci, gpu=replace(gpu, rank=number.get(gpu.rank)))
+
+    return system.changed(ranked)
+
+
+# **** Wiring ****
+# How the ranks of a communicator hang together: rings, trees, heads, links and NICs by channel.
+# The same for all calls of a communicator. Which channels a call uses is the business of `plans`.
+# What nodes of one kind have in common is found once for all of them.
+
+
+GPU_OWN = "net"  # each GPU's own NIC
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Ranks that reduce in a switch, by node, and the NIC of each to the network."""
+
+    ranks: tuple[tuple[int, ...], ...] = ()
+    doors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chains:
+    """By channel: each node's ranks from its head on, and the NIC of the heads."""
+
+    ranks: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    doors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """How the ranks of a communicator hang together, each part found when it is asked for."""
+
+    comm: Communicator
+    nodes: Sequence[NodeLayout]
+
+    @cached_property
+    def seats(self) -> Seats:
+        """Which node every rank sits on."""
+        return seats_of([node.ranks for node in self.nodes], [id(node.view) for node in self.nodes])
+
+    @cached_property
+    def views(self) -> tuple[NodeView, ...]:
+        """What NCCL found on each kind of node."""
+        return tuple(self.nodes[number].view for number in self.seats.first)
+
+    @cached_property
+    def node(self) -> tuple[int, ...]:
+        """The node of every rank."""
+        return tuple(self.seats.node.tolist())
+
+    @property
+    def rings(self) -> Sequence[tuple[int, ...]]:
+        """The ring of every channel, as ranks in order."""
+        return self._layout.rings
+
+    @property
+    def trees(self) -> Sequence[Tree]:
+        """The tree of every channel."""
+        return self._layout.trees
+
+    @cached_property
+    def nvls(self) -> Heads:
+        """The heads that switches inside nodes reach."""
+        return _heads(self.nodes, self.seats, [view.nvls for view in self.views])
+
+    @cached_property
+    def direct(self) -> Heads:
+        """The heads that switches of the network reach, and by which NICs."""
+        return _heads(self.nodes, self.seats, [view.collnet_direct for view in self.views])
+
+    @cached_property
+    def chains(self) -> Chains:
+        """The chains from these heads on."""
+        return _chains(self.nodes, self.seats, self.comm.n_channels)
+
+    @property
+    def link(self) -> str:
+        """The usual kind of link inside nodes."""
+        return self._links[0]
+
+    @property
+    def links(self) -> Mapping[Pair, str]:
+        """The exceptions, by source and destination."""
+        return self._links[1]
+
+    @cached_property
+    def ring_routes(self) -> Mapping[Hop, str]:
+        """The ways of rings between nodes."""
+        found = Repeated(self.comm.n_channels, self._layout.rings.period, self._around)
+        return Ways(self.seats, self.views, [view.ring for view in self.views], found)
+
+    @cached_property
+    def tree_routes(self) -> Mapping[Hop, str]:
+        """The ways of trees between nodes, in both directions of every edge."""
+        found = Repeated(self.comm.n_channels, self._layout.trees.period, self._edges)
+        return Ways(self.seats, self.views, [view.tree for view in self.views], found)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        rings, trees = [view.ring for view in self.views], [view.tree for view in self.views]
+        return laid_out(rings, trees, self.seats, self.comm.n_channels)
+
+    @cached_property
+    def _links(self) -> tuple[str, Mapping[Pair, str]]:
+        return links_inside(self.comm, self.seats, self.views)
+
+    def _around(self, channel: int) -> tuple[Ints, Ints]:
+        ring = np.array(self.rings[channel], np.int64)
+        return ring, np.roll(ring, -1)
+
+    def _edges(self, channel: int) -> tuple[Ints, Ints]:
+        up = np.array(self.trees[channel].up, np.int64)
+        below = np.flatnonzero(up >= 0)
+        return np.r_[below, up[below]], np.r_[up[below], below]
+
+
+def _heads(
+    nodes: Sequence[NodeLayout], seats: Seats, graphs: Sequence[ChannelGraph | None]
+) -> Heads:
+    """The heads of one search, in the order of its channels: as many as every node has."""
+    found = []
+    for number, graph in zip(seats.first, graphs, strict=True):
+        firsts: dict[int, str] = {}
+        for channel in graph.channels if graph else ():
+            firsts.setdefault(channel.gpus[0], _door(nodes[number], channel))
+        found.append(firsts)
+    count = min(map(len, found))
+    ranks = _of_nodes(nodes, seats, [list(firsts)[:count] for firsts in found])
+    doors = zip(*(tuple(firsts.values()) for firsts in found), strict=False)
+    return Heads(ranks, tuple(_common(same) for same in doors))
+
+
+def _chains(nodes: Sequence[NodeLayout], seats: Seats, n_channels: int) -> Chains:
+    """The chains of CollNet on all executed channels, as often as those of the search fit in."""
+    kinds = [nodes[number] for number in seats.first]
+    graphs = [node.view.collnet_chain for node in kinds]
+    searched = min(graph.n_channels if graph else 0 for graph in graphs)
+    if not searched:
+        return Chains()
+    orders, doors = [], []
+    for number in range(searched):
+        own = [graph.channels[number] for graph in graphs if graph]
+        orders.append(_of_nodes(nodes, seats, [one.gpus for one in own]))
+        doors.append(_common([_door(node, one) for node, one in zip(kinds, own, strict=True)]))
+    return Chains(
+        tuple(orders[channel % searched] for channel in range(n_channels)),
+        tuple(doors[channel % searched] for channel in range(n_channels)),
+    )
+
+
+def _of_nodes(
+    nodes: Sequence[NodeLayout], seats: Seats, places: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """The ranks at some places of every node, given by its kind."""
+    kinds = seats.kind.tolist()
+    pairs = zip(nodes, kinds, strict=True)
+    return tuple(tuple(node.ranks[place] for place in places[kind]) for node, kind in pairs)
+
+
+def _door(node: NodeLayout, channel: Channel) -> str:
+    """The way by which the first GPU of a channel reaches the network."""
+    if channel.nics is None:
+        return GPU_OWN
+    table = node.view.table
+    return f"nic:{table.graph.net(table.nets[channel.nics[0]]).dev}"
+
+
+def _common(doors: Sequence[str]) -> str:
+    """One way for all nodes; each GPU's own where they differ."""
+    return doors[0] if len(set(doors)) == 1 else GPU_OWN
+
+
+# **** Job ****
+# A job: one NCCL communicator in its cluster, with what NCCL found and will choose for a call.
+
+
+GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A communicator and its nodes; `gpus` are the devices of its ranks in the cluster."""
+
+    comm: Communicator
+    nodes: tuple[NodeLayout, ...]
+    cluster: Cluster
+    gpus: NDArray[np.int32]
+
+    @cached_property
+    def node_ranks(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of every node."""
+        return tuple(node.ranks for node in self.nodes)
+
+    @property
+    def calibration(self) -> Mapping[str, Figure]:
+        """What was fitted to its first host."""
+        return self.cluster.machine_of(0).calibration
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """What execution costs on its GPUs."""
+        transport = self.cluster.transport.name if self.cluster.transport else ""
+        usual = mechanism_of(
+            self.comm.min_cc,
+            cpu_vendor=self.comm.cpu_vendor,
+            plugin=message_plugin(transport, self.comm.settings),
+            rccl=self.comm.rccl,
+        )
+        return calibrated(usual, self.calibration)
+
+    @cached_property
+    def memory(self) -> dict[object, Any]:
+        """What schedules of several sizes have in common."""
+        return {}
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """How its ranks hang together."""
+        return Wiring(self.comm, self.nodes)
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """Who sends to whom when."""
+        return rounds_of(self.node_ranks, self.comm.facts, self.comm.settings)
+
+    @cached_property
+    def sends(self) -> Sends:
+        """Channels and chunk of sends and receives."""
+        tables = {id(node.view): node.view.table for node in self.nodes}
+        return sends_of(self.comm, list(tables.values()))
+
+
+def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
+    """The communicator that NCCL makes of these GPUs, in rank order."""
+    wishes = wishes.with_plugin(plugin_of(cluster, gpus))
+    settings = wishes.settings()
+    nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)
+    if len(nodes) > 1 and not all(node.view.table.nets for node in nodes):
+        raise InputError("NCCL cannot join these nodes: some have no NIC")
+    kinds = {id(node.view): node for node in nodes}
+    alike = [
+        communicator(
+            node.view,
+            len(nodes),
+            version=wishes.version,
+            settings=settings,
+            network_collectives=_reduces(node),
+        )
+        for node in kinds.values()
+    ]
+    ranks = [len(node.ranks) for node in nodes]
+    check_shared_memory(alike[0], [node.view for node in kinds.values()])
+    comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
+    return Job(comm, nodes, cluster, gpus)
+
+
+def _reduces(node: NodeLayout) -> bool:
+    """Whether the network of a node reduces in its switches."""
+    graph = node.view.table.graph
+    return any(graph.net(net).coll for net in node.view.table.nets)
+
+
+def plugin_of(cluster: Cluster, gpus: NDArray[np.int32]) -> Mapping[str, str]:
+    """What the network's plugin sets for a job; nothing where the job is one NVLink domain."""
+    hosts = different(cluster.gpu_host[gpus])
+    if cluster.transport is None or len(different(cluster.domain[hosts])) == 1:
+        return {}
+    oldest = min(cluster.machine_of(host).gpu.sm or ASSUMED_SM for host in hosts.tolist())
+    return plugin_variables(cluster.transport.name, oldest)
+
+
+def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:
+    """What nodes of several kinds agree on, from communicators over nodes of one kind each."""
+    first = kinds[0]
+    if len(kinds) == 1:
+        return first
+    vendors, oldest = {one.cpu_vendor for one in kinds}, min(one.min_cc for one in kinds)
+    graphs = _worst_graphs(kinds, first.facts)
+    channels = executed_channels(  # every rank counts them from the graphs agreed on
+        graphs["ring"],
+        graphs["tree"],
+        n_nodes=first.n_nodes,
+        local_ranks=min(ranks),
+        min_cc=oldest,
+        facts=first.facts,
+        settings=first.settings,
+        collnet=graphs["collnet_chain"],
+    )
+    return replace(
+        first,
+        **graphs,
+        n_ranks=sum(ranks),
+        n_channels=channels,
+        min_cc=oldest,
+        max_cc=max(one.max_cc for one in kinds),
+        cpu_vendor=first.cpu_vendor if len(vendors) == 1 else "mixed",
+        nvls_channels=min(one.nvls_channels for one in kinds),
+        n_heads=min(one.n_heads for one in kinds),
+        most_local_ranks=max(ranks),
+        fewest_local_ranks=min(ranks),
+        nvswitch=all(one.nvswitch for one in kinds),
+        network_collectives=all(one.network_collectives for one in kinds),
+    )
+
+
+def _worst_graphs(kinds: Sequence[Communicator], facts: Facts) -> dict[str, Any]:
+    """The worst graphs of all nodes, by name; none where one node has none."""
+    found: dict[str, Any] = {}
+    for name in GRAPHS:
+        graphs = [getattr(one, name) for one in kinds]
+        found[name] = None if None in graphs else worst_graph(graphs, facts)
+    return found
+
+
+# **** Network ****
+# What NCCL's variables change of the network itself: transport, queue pairs, GPUDirect.
+
+
+VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace
+
+
+def networked(config: ClusterConfig, settings: Settings) -> ClusterConfig:
+    """The cluster with the network that NCCL uses of it under these settings."""
+    changed: dict[str, Any] = {}
+    usual = config.members[0].loaded.machine.transport
+    transport = (config.fabric.transport if config.fabric else None) or usual
+    if transport in VERBS and (settings.ib_disabled or settings.sockets):
+        changed["transport"] = "tcp"
+    elif transport in VERBS and settings.qps > 1:
+        changed["qps"] = settings.qps
+    if not changed:
+        return config
+    fabric = config.fabric or _usual(config)
+    return config.model_copy(update={"fabric": fabric.model_copy(update=changed)})
+
+
+def without_gpudirect(config: ClusterConfig) -> ClusterConfig:
+    """The cluster whose NICs reach GPUs through host memory only."""
+    override = Override(machine={"nics": {"gpudirect": False}})
+    return config.model_copy(update={"overrides": (*config.overrides, override)})
+
+
+def loses_gpudirect(job: Job) -> bool:
+    """Whether a level that was asked for keeps all NICs of a job from reaching any GPU."""
+    settings = job.comm.settings
+    if settings.gdr_level is None or len(job.nodes) == 1:
+        return False
+    return not any(
+        reaches_directly(node.view.table, gpu, net, settings)
+        for node in {id(node.view): node for node in job.nodes}.values()
+        for gpu in node.view.table.gpus
+        for net in node.view.table.nets
+    )
+
+
+def _usual(config: ClusterConfig) -> RailOptimized | SingleSwitch:
+    """What joins hosts without a word about it: see `topology.build`."""
+    nics = config.members[0].loaded.machine.nics
+    count = config.nics_per_node if config.nics_per_node is not None else nics.count if nics else 0
+    if count > 1:
+        return RailOptimized(kind="rail-optimized")
+    return SingleSwitch(kind="single-switch")

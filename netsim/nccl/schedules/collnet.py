@@ -1,0 +1,773 @@
+"""Sums in the switches of a network (SHARP): operations of the proxies of some heads.
+
+A head gives its data to its proxy, switches add up what all heads of a group send, and the sum
+comes to all of them while it still goes in. It lies in a FIFO of every head's until it is taken.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from netsim.base.constants import value
+from netsim.collectives.collective import Collective
+from netsim.nccl.schedules.nvls import SUMS, SwitchedNodes, loop_segments, switch_keys, switch_kind
+from netsim.nccl.schedules.plan import Plan, Work, folded, lanes_of
+from netsim.nccl.schedules.primitives import (
+    FREE,
+    Members,
+    Pass,
+    PlannedChannel,
+    RowKind,
+    members_of,
+)
+from netsim.nccl.schedules.writing import (
+    USER,
+    Lines,
+    Output,
+    Place,
+    Segments,
+    Turn,
+    buffer_place,
+    chunk_table,
+    remembered,
+    segments,
+)
+from netsim.nccl.split import ALIGNMENT
+from netsim.schedule.schedule import (
+    ARRIVED,
+    COPY,
+    IN,
+    IN_ORDER,
+    MULTICAST,
+    OUT,
+    REDUCE,
+    REDUCE_INPUT,
+    SCRATCH,
+    SWITCH_REDUCE,
+    Lag,
+    Schedule,
+    Style,
+    Use,
+)
+
+# Ways of rows through switches that reduce; the way to a NIC follows.
+STREAMED = "sharp-all:"  # up to the root and down to everyone at once; the hand-out is part of it
+SINGLE = "sharp:"  # from everyone to one, or from one to everyone
+GROUP = int(
+    value("collnet.group")
+)  # channels whose data NCCL's proxies give to the network as one operation
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a group: the row that moves the data, the row by which it is there, and
+    from the end of that how long until a block may use it.
+    """
+
+    moved: int
+    handed: int
+    lag: Lag = ARRIVED
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network operations of one channel; regions are FIFOs in every head's scratch.
+
+    `given` is what heads hand to their proxies, `summed` the sum at the first head of a group,
+    `found` the sum at all of them.
+    """
+
+    lines: Lines
+    given: int
+    summed: int
+    found: int
+
+    def sum(
+        self, group: int, heads: Sequence[int], sub: int, given: Sequence[int], door: str
+    ) -> Operation:
+        """Add up what the rows `given` have put into the FIFOs of heads, for all of them."""
+        lines, lead = self.lines, heads[0]
+        source, total, target = (Place(0, r) for r in (self.given, self.summed, self.found))
+        move, hand = self._moves(SWITCH_REDUCE, STREAMED + door), self._hands(STREAMED + door)
+        moved = lines.woven.row(move, group, lead, sub, source=source, target=total)
+        handed = lines.woven.row(hand, lead, group, sub, source=total, target=target)
+        lines.woven.after(handed, moved, self._arrival)
+        lines.woven.after(moved, handed, IN_ORDER, lines.slots)
+        self._give(moved, given)
+        lines.done("network", lead, [moved])
+        return Operation(moved, handed)
+
+    def share(
+        self, group: int, one: int, sub: int, given: int, door: str, number: int = 0
+    ) -> Operation:
+        """Give what a row has put into the FIFO of one head to all heads of its group, who find it
+        in the FIFO `number` after the first.
+        """
+        source, target = Place(0, self.given), Place(0, self.found + number)
+        kind = self._moves(MULTICAST, SINGLE + door)
+        moved = self.lines.woven.row(kind, one, group, sub, source=source, target=target)
+        return self._single(one, moved, [given])
+
+    def collect(
+        self, group: int, one: int, sub: int, given: Sequence[int], door: str, number: int = 0
+    ) -> Operation:
+        """Add up for one head what rows have put into the FIFO `number` after the first of all."""
+        source, target = Place(0, self.given + number), Place(0, self.found)
+        kind = self._moves(SWITCH_REDUCE, SINGLE + door)
+        moved = self.lines.woven.row(kind, group, one, sub, source=source, target=target)
+        return self._single(one, moved, given)
+
+    def _single(self, one: int, moved: int, given: Sequence[int]) -> Operation:
+        self._give(moved, given)
+        self.lines.done("network", one, [moved])
+        return Operation(moved, moved, self._arrival)
+
+    def take(self, operation: Operation, rows: Sequence[int]) -> None:
+        """Let rows take the sum out of a FIFO; the next operation on that slot waits for them."""
+        woven, credit = self.lines.woven, self.lines.channel.plan.mechanism.network.credit
+        for row in rows:
+            woven.after(row, operation.handed, operation.lag)
+            woven.after(operation.moved, row, Lag(credit, arrival=False), self.lines.slots)
+
+    def _give(self, moved: int, given: Sequence[int]) -> None:
+        """Let an operation wait for what heads give, and free their FIFOs."""
+        channel, woven = self.lines.channel, self.lines.woven
+        for row in given:
+            woven.after(moved, row, replace(channel.noticed, arrival=True))
+            woven.after(row, moved, channel.local_credit, self.lines.slots)
+
+    @property
+    def _arrival(self) -> Lag:
+        """From the end of an operation's traffic until a block may use the result."""
+        network = self.lines.channel.plan.mechanism.network
+        return Lag(network.reduction + network.delivery.simple)
+
+    def _moves(self, kind: int, route: str) -> RowKind:
+        """The traffic of an operation, which its proxies post and NICs send."""
+        channel = self.lines.channel
+        network = channel.plan.mechanism.network
+        end = "dst" if kind == SWITCH_REDUCE else "src"
+        style = Style(
+            kind,
+            src_buffer=SCRATCH,
+            dst_buffer=SCRATCH,
+            channel=channel.number,
+            multiplicity=channel.multiplicity,
+            copies=channel.copies,
+            route=route,
+            uses=(Use("hbm", end, 2.0),),
+        )
+        together = min(GROUP, len(channel.plan.work))
+        costs = (
+            ("proxy", end, network.post.simple / together),
+            ("nic_msg", end, network.message / together),
+        )
+        return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
+
+    def _hands(self, route: str) -> RowKind:
+        """The arrival of a sum everywhere: its traffic is in the row that makes it."""
+        channel = self.lines.channel
+        return RowKind(
+            Style(
+                MULTICAST,
+                src_buffer=SCRATCH,
+                dst_buffer=SCRATCH,
+                channel=channel.number,
+                multiplicity=channel.multiplicity,
+                copies=channel.copies,
+                route=route,
+                uses=(FREE,),
+            )
+        )
+
+
+# **** Nvls network ****
+# NVLS over several nodes whose network reduces: switches add up within nodes and between them.
+# Heads read the sums of their nodes, give them to the network, and store what comes back in their
+# nodes again.
+
+
+NVLS_SUMMED, NVLS_FOUND, NVLS_REGIONS = 3, 4, 5  # FIFOs of a head besides those of its switch
+
+
+def nvls_network(collective: Collective, plan: Plan) -> Schedule:
+    """AllReduce over all channels."""
+    output = Output(collective, places=plan.places, keep=False)
+    inside = [output.builder.group(ranks) for ranks in plan.nodes]
+    across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
+    heads = len(plan.heads[0])
+    for lane in lanes_of(plan, switch_keys(plan)):
+        members = members_of(plan, lane, plan.nodes)
+        cut = loop_segments(collective, lane.work, heads, plan.slots, ALIGNMENT)
+
+        def turn(members: Members = members) -> Turn:
+            lines = Lines(members.by_head, heads, plan.slots)
+            joined = _Joined(lines, plan, plan.nodes, inside, members, across=across)
+            return Turn(lines.woven, joined.all())
+
+        key = (*members.key, heads, plan.slots, len(plan.work))
+        output.add(remembered(collective, plan, key, turn), cut, NVLS_REGIONS)
+    return output.close()
+
+
+@dataclass
+class _Joined(SwitchedNodes):
+    """Nodes joined by the switches of the network; `across` are groups of heads of one number."""
+
+    across: list[int] | None = None
+
+    def all(self) -> tuple[list[int], list[int]]:
+        """All rows of a loop; the ranks and rows that end it."""
+        network, numbers = (
+            Network(self.lines, SUMS, NVLS_SUMMED, NVLS_FOUND),
+            range(len(self.nodes)),
+        )
+        assert self.across is not None
+        gives = [self.copies("give", node) for node in numbers]
+        for h, group in enumerate(self.across):
+            given = [self.sum(node, h, gives[node]) for node in numbers]
+            heads = [self.head(node, h) for node in numbers]
+            done = network.sum(group, heads, h, given, self.plan.doors[h])
+            for node in numbers:
+                row = self.store(node, h, Place(0, NVLS_FOUND))
+                network.take(done, [row])
+                self.lines.done("store", self.head(node, h), [row])
+        for node in numbers:
+            self.hand_out(node)
+        return self.lines.close()
+
+
+# **** Collnet chain ****
+# CollNetChain: chains reduce inside nodes, switches of the network add up, chains hand out.
+# The first rank of each chain, its head, gives the sum of its node to the network and hands the sum
+# of all down the chain again; both ways at once, by a group of threads each.
+
+
+BELOW, CHAIN_GIVEN, CHAIN_SUMMED, CHAIN_FOUND, ABOVE, CHAIN_REGIONS = 0, 1, 2, 3, 4, 5
+CHAIN_SHARE = value("share.of_a_way")  # of a block's threads, for each direction
+
+
+def collnet_chain(collective: Collective, plan: Plan) -> Schedule:
+    """AllReduce over all channels' chains."""
+    output = Output(collective, places=plan.places)
+    keys = {w.channel: (plan.chains[w.channel], plan.doors[w.channel]) for w in plan.work}
+    for work, multiplicity in folded(plan, keys):
+        channel, nodes = PlannedChannel(plan, work.channel, multiplicity), plan.chains[work.channel]
+        table = chunk_table(work, collective.element_bytes)
+        cut = segments(plan, collective.element_bytes, table, threads=CHAIN_SHARE)
+        group = output.builder.group([order[0] for order in nodes])
+        joined = (nodes, group, plan.doors[work.channel])
+
+        def turn(
+            channel: PlannedChannel = channel,
+            cut: Segments = cut,
+            joined: tuple[tuple[tuple[int, ...], ...], int, str] = joined,
+        ) -> Turn:
+            lines = Lines(channel, cut.subs, cut.slots, cut.whole)
+            return Turn(lines.woven, _Chains(lines, *joined).all())
+
+        key = (*joined, *channel.key, cut.subs, cut.slots, cut.whole, len(plan.work))
+        output.add(remembered(collective, plan, key, turn), cut, CHAIN_REGIONS)
+    return output.close()
+
+
+@dataclass
+class _Chains:
+    """One channel while the rows of one chunk are written; `nodes` are chains from the head on."""
+
+    lines: Lines
+    nodes: tuple[tuple[int, ...], ...]
+    group: int
+    door: str
+    network: Network = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.network = Network(self.lines, CHAIN_GIVEN, CHAIN_SUMMED, CHAIN_FOUND)
+
+    def all(self) -> tuple[list[int], list[int]]:
+        """All rows of a chunk; the ranks and rows that end it."""
+        heads = [order[0] for order in self.nodes]
+        for sub in range(self.lines.subs):
+            given = [self._up(order, sub) for order in self.nodes]
+            done = self.network.sum(self.group, heads, sub, given, self.door)
+            for order in self.nodes:
+                self.network.take(done, self._down(order, sub))
+        return self.lines.close()
+
+    def _up(self, order: tuple[int, ...], sub: int) -> int:
+        """Reduce along a chain, last rank first; returns the head's row."""
+        below: tuple[int, int] | None = None
+        for upper, rank in reversed(list(pairwise(order))):
+            buffer = SCRATCH if below else IN
+            made = Pass(buffer, SCRATCH, REDUCE_INPUT, 2 if below else 1, threads=CHAIN_SHARE)
+            row = self.lines.send(
+                *((rank, upper), sub, made),
+                source=buffer_place(buffer, BELOW),
+                target=Place(0, BELOW),
+            )
+            self._took(row, below, sub, "up", rank)
+            below = (rank, upper)
+        buffer, head = SCRATCH if below else IN, order[0]
+        made = Pass(buffer, SCRATCH, COPY, 2 if below else 1, 1, threads=CHAIN_SHARE)
+        source = buffer_place(buffer, BELOW)
+        row = self.lines.woven.row(
+            self.lines.channel.local(made),
+            head,
+            head,
+            sub,
+            source=source,
+            target=Place(0, CHAIN_GIVEN),
+        )
+        self._took(row, below, sub, "up", head)
+        return row
+
+    def _down(self, order: tuple[int, ...], sub: int) -> list[int]:
+        """Hand the sum of all down a chain; returns the head's rows."""
+        lines, head, found = self.lines, order[0], Place(0, CHAIN_FOUND)
+        if len(order) == 1:
+            made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE)
+            rows = [lines.woven.row(lines.channel.local(made), head, head, sub, source=found)]
+        else:
+            # One pass stores and sends: the copy is part of it.
+            free = lines.channel.merge(OUT, COPY)
+            rows = [lines.woven.row(free, head, head, sub, source=found)]
+            rows.append(self._hand(order, 0, SCRATCH, found, sub))
+        lines.done("down", head, rows)
+        for place, rank in enumerate(order[1:], 1):
+            last = rank == order[-1]
+            row = self._store(rank, sub) if last else self._hand(order, place, OUT, Place(), sub)
+            self._took(row, (order[place - 1], rank), sub, "down", rank)
+        return rows
+
+    def _hand(
+        self, order: tuple[int, ...], place: int, buffer: int, source: Place, sub: int
+    ) -> int:
+        """Store what came and send it on; a rank that sends it on finds it in its output."""
+        hop = (order[place], order[place + 1])
+        stored = hop[1] != order[-1] or self.lines.channel.plan.direct
+        made = Pass(buffer, OUT if stored else SCRATCH, COPY, 1, 1, threads=CHAIN_SHARE)
+        target = buffer_place(made.dst_buffer, ABOVE)
+        return self.lines.send(hop, sub, made, source=source, target=target)
+
+    def _store(self, rank: int, sub: int) -> int:
+        """The last rank takes data out of its FIFO, if it went there."""
+        channel, woven = self.lines.channel, self.lines.woven
+        if channel.plan.direct:
+            return woven.row(channel.wait(), rank, rank, -1)
+        kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE))
+        return woven.row(kind, rank, rank, sub, source=Place(0, ABOVE))
+
+    def _took(self, row: int, hop: tuple[int, int] | None, sub: int, lane: str, rank: int) -> None:
+        """A row that is the next of its lane and empties the slot of a hop, if there is one."""
+        if hop is not None:
+            self.lines.take([row], hop, sub)
+        self.lines.done(lane, rank, [row])
+
+
+# **** Collnet direct ****
+# CollNetDirect: every rank gives each head of its node a part, the network adds up the parts.
+# Four groups of threads of a block work at once: scattering to heads, reducing, handing the sums of
+# all nodes out, and storing them.
+
+
+DIRECT_GIVEN, DIRECT_SUMMED, DIRECT_FOUND, DIRECT_FIRST = (
+    0,
+    1,
+    2,
+    3,
+)  # then FIFOs from local ranks, then from heads
+DIRECT_SHARE = value("share.of_a_task")  # of a block's threads, for each of its four tasks
+
+
+def collnet_direct(collective: Collective, plan: Plan) -> Schedule:
+    """AllReduce over all channels."""
+    output = Output(collective, places=plan.places, keep=False)
+    nodes = plan.nodes
+    groups = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
+    widest, heads = max(len(ranks) for ranks in nodes), len(plan.heads[0])
+    for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
+        cut = loop_segments(collective, work, heads, plan.slots, ALIGNMENT)
+        channel = PlannedChannel(plan, work.channel, multiplicity)
+
+        def turn(channel: PlannedChannel = channel) -> Turn:
+            lines = Lines(channel, heads, plan.slots)
+            return Turn(lines.woven, _Heads(lines, plan, nodes, groups).all())
+
+        key = (*channel.key, heads, plan.slots, len(plan.work))
+        output.add(remembered(collective, plan, key, turn), cut, DIRECT_FIRST + widest + heads)
+    return output.close()
+
+
+@dataclass
+class _Heads:
+    """One channel while the rows of a loop are written; groups are heads of one number."""
+
+    lines: Lines
+    plan: Plan
+    nodes: list[tuple[int, ...]]
+    groups: list[int]
+    network: Network = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.network = Network(self.lines, DIRECT_GIVEN, DIRECT_SUMMED, DIRECT_FOUND)
+        self.widest = max(len(ranks) for ranks in self.nodes)
+
+    def all(self) -> tuple[list[int], list[int]]:
+        """All rows of a loop; the ranks and rows that end it."""
+        numbers = range(len(self.nodes))
+        for node in numbers:
+            self._scatter(node)
+        for h in range(self.lines.subs):
+            given = [self._reduce(node, h) for node in numbers]
+            heads = [self.plan.heads[node][h] for node in numbers]
+            done = self.network.sum(self.groups[h], heads, h, given, self.plan.doors[h])
+            for node in numbers:
+                self.network.take(done, self._hand(node, h))
+        for node in numbers:
+            self._store(node)
+        return self.lines.close()
+
+    def _others(self, node: int, h: int) -> list[int]:
+        """The ranks of a node without one head."""
+        return [rank for rank in self.nodes[node] if rank != self.plan.heads[node][h]]
+
+    def _scatter(self, node: int) -> None:
+        """Every rank sends each head its part, in one pass."""
+        for rank in self.nodes[node]:
+            rows = []
+            heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
+            for h, head in heads:
+                number = self._others(node, h).index(rank)
+                op = COPY if number else REDUCE_INPUT  # the first is added to the head's own
+                made = Pass(IN, SCRATCH, op, threads=DIRECT_SHARE / len(heads))
+                target = Place(0, DIRECT_FIRST + number)
+                rows.append(self.lines.send((rank, head), h, made, target=target))
+            if rows:
+                self.lines.done("scatter", rank, rows)
+
+    def _reduce(self, node: int, h: int) -> int:
+        """A head adds up its part of all ranks of its node and gives it to its proxy."""
+        lines, head, others = self.lines, self.plan.heads[node][h], self._others(node, h)
+        merges: list[int] = []
+        for number, rank in enumerate(others[1:], 1):
+            made, hops = Pass(SCRATCH, SCRATCH, REDUCE), [(others[0], head), (rank, head)]
+            places = Place(0, DIRECT_FIRST + number), Place(0, DIRECT_FIRST)
+            merge = lines.merge(head, h, made, *places, hops)
+            if merges:
+                lines.woven.after(merge, merges[-1], IN_ORDER)
+            merges.append(merge)
+        buffer, source = (SCRATCH, Place(0, DIRECT_FIRST)) if others else (IN, USER)
+        made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=DIRECT_SHARE)
+        row = lines.woven.row(
+            lines.channel.local(made), head, head, h, source=source, target=Place(0, DIRECT_GIVEN)
+        )
+        for rank in others:
+            lines.take([row], (rank, head), h)
+        if merges:
+            lines.woven.after(row, merges[-1], IN_ORDER)
+        lines.done("reduce", head, [row])
+        return row
+
+    def _hand(self, node: int, h: int) -> list[int]:
+        """A head stores its part of the result and sends it to the ranks of its node."""
+        lines, head, others = self.lines, self.plan.heads[node][h], self._others(node, h)
+        found = Place(0, DIRECT_FOUND)
+        # With others the copy is part of the pass that sends.
+        alone = lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=DIRECT_SHARE))
+        kind = lines.channel.merge(OUT, COPY) if others else alone
+        rows = [lines.woven.row(kind, head, head, h, source=found)]
+        for rank in others:
+            out = OUT if self.plan.direct else SCRATCH
+            made = Pass(SCRATCH, out, COPY, 1, 1, len(others), DIRECT_SHARE)
+            target = USER if self.plan.direct else Place(0, self._from_head(h))
+            rows.append(lines.send((head, rank), h, made, source=found, target=target))
+        lines.done("hand", head, rows)
+        return rows
+
+    def _from_head(self, h: int) -> int:
+        return DIRECT_FIRST + self.widest + h
+
+    def _store(self, node: int) -> None:
+        """Every rank takes the parts of the other heads out of its FIFOs, in one pass."""
+        lines, heads = self.lines, self.plan.heads[node]
+        for rank in self.nodes[node]:
+            rows, others = [], [(h, head) for h, head in enumerate(heads) if head != rank]
+            for h, head in others:
+                made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=DIRECT_SHARE / len(others))
+                kind, part = lines.channel.local(made), h
+                if self.plan.direct:
+                    kind, part = lines.channel.wait(), -1
+                source = Place(0, self._from_head(h))
+                row = lines.woven.row(kind, rank, rank, part, source=source)
+                lines.take([row], (head, rank), h)
+                rows.append(row)
+            if rows:
+                lines.done("store", rank, rows)
+
+
+# **** Network blocks ****
+# AllGather and ReduceScatter where the network shares and adds up: NVLS and CollNetDirect.
+# Every rank is a head. Blocks travel between heads of one number on all nodes, and between a head
+# and the ranks of its node: through their NVSwitch, or in passes from one to the other.
+
+
+BLOCK_SHARE = value("share.of_a_task")  # of a block's threads, for each task of CollNetDirect
+
+
+def network_blocks(collective: Collective, plan: Plan) -> Schedule:
+    """AllGather or ReduceScatter over all channels."""
+    switched = plan.algorithm == "NVLS"
+    keep = not switched and collective.name == "all_gather"
+    output = Output(collective, places=plan.places, keep=keep)
+    inside = [output.builder.group(ranks) for ranks in plan.nodes] if switched else []
+    across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
+    kind, nodes = _Switched if switched else _Direct, plan.nodes
+    regions = 2 * len(nodes) + collective.ranks * max(len(ranks) for ranks in nodes)
+    for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
+        channel = PlannedChannel(plan, work.channel, multiplicity)
+
+        def turn(channel: PlannedChannel = channel) -> Turn:
+            lines = Lines(channel, collective.ranks, plan.slots)
+            made = kind(lines, plan, collective.count, across, inside)
+            made.gather() if collective.name == "all_gather" else made.reduce()
+            return Turn(lines.woven, lines.close())
+
+        key = (*channel.key, plan.slots, len(plan.work))
+        written = remembered(collective, plan, key, turn)
+        output.add(written, _segments(collective, plan, work), regions)
+    return output.close()
+
+
+def _segments(collective: Collective, plan: Plan, work: Work) -> Segments:
+    """The same part of every block in each loop; the last segment is for rows that only wait."""
+    table = chunk_table(work, collective.element_bytes)
+    offset, count = (np.repeat(x, collective.ranks + 1, 1) for x in table)
+    count[:, -1] = 0
+    return Segments(offset, count, 0 * offset, slots=plan.slots)
+
+
+@dataclass
+class _Blocks(ABC):
+    """One channel while the rows of a loop are written; blocks have the numbers of their ranks.
+
+    `count` is the elements of a block of the whole call.
+    """
+
+    lines: Lines
+    plan: Plan
+    count: int
+    across: list[int]
+    inside: list[int]
+    network: Network = field(init=False)
+    nodes: list[tuple[int, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.plan.heads)
+        self.nodes = self.plan.nodes
+        self.network = Network(self.lines, 0, -1, n)  # a FIFO for each node, out and in
+        self.first = 2 * n
+
+    @abstractmethod
+    def hand(self, node: int, h: int, block: int) -> list[int]:
+        """A head gives a block that it has found to its node; returns its rows."""
+
+    @abstractmethod
+    def store(self, node: int) -> None:
+        """The ranks of a node take out what heads gave them."""
+
+    @abstractmethod
+    def give(self, node: int) -> None:
+        """The ranks of a node give heads their parts of all blocks."""
+
+    @abstractmethod
+    def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
+        """A head adds up its node's parts of a block for its proxy; returns first and last row."""
+
+    def gather(self) -> None:
+        """Every head shares its own block; all hand on what they find."""
+        for h, group in enumerate(self.across):
+            for number, heads in enumerate(self.plan.heads):
+                block, made = heads[h], Pass(IN, SCRATCH, COPY, writes=1)
+                kind = self.lines.channel.local(made)
+                row = self.lines.woven.row(
+                    kind, block, block, block, target=Place(0, self.network.given)
+                )
+                self.lines.done("give", block, [row])
+                done = self.network.share(group, block, block, row, self.plan.doors[h], number)
+                for node in range(len(self.nodes)):
+                    self.network.take(done, self.hand(node, h, block))
+        for node in range(len(self.nodes)):
+            self.store(node)
+
+    def reduce(self) -> None:
+        """Heads add up their nodes' parts; the network adds those up for the owner of a block."""
+        for node in range(len(self.nodes)):
+            self.give(node)
+        for h, group in enumerate(self.across):
+            for number, heads in enumerate(self.plan.heads):
+                block = heads[h]
+                sums = [self.sum(node, h, block) for node in range(len(self.nodes))]
+                given, door = [last for _, last in sums], self.plan.doors[h]
+                done = self.network.collect(group, block, block, given, door, number)
+                for first, _ in sums:
+                    credit = self.lines.channel.local_credit
+                    self.lines.woven.after(first, done.moved, credit, self.lines.slots)
+                kind = self.lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1))
+                found = Place(0, self.network.found)
+                row = self.lines.woven.row(kind, block, block, block, source=found)
+                self.network.take(done, [row])
+                self.lines.done("store", block, [row])
+
+    def at(self, block: int) -> Place:
+        """Where a block lies among all blocks."""
+        return Place(block * self.count)
+
+    def home(self, block: int) -> int:
+        """The node of the rank whose block it is."""
+        return self.plan.node[block]
+
+
+class _Switched(_Blocks):
+    """Heads and ranks of a node joined by an NVSwitch that adds up and hands out."""
+
+    def hand(self, node: int, h: int, block: int) -> list[int]:
+        head, registered = self.plan.heads[node][h], self.plan.registered
+        kind = switch_kind(self.lines.channel, MULTICAST, SCRATCH, OUT if registered else SCRATCH)
+        target = self.at(block) if registered else Place(0, self.first + block)
+        source = Place(0, self.network.found + self.home(block))
+        group = self.inside[node]
+        row = self.lines.woven.row(kind, head, group, block, source=source, target=target)
+        self.lines.done("hand", head, [row])
+        self._rows[node, block] = row
+        return [row]
+
+    def store(self, node: int) -> None:
+        self._copies(node, "take", (SCRATCH, OUT))
+
+    def give(self, node: int) -> None:
+        self._copies(node, "give", (IN, SCRATCH))
+
+    def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
+        lines, head, registered = self.lines, self.plan.heads[node][h], self.plan.registered
+        kind = switch_kind(lines.channel, SWITCH_REDUCE, IN if registered else SCRATCH, SCRATCH)
+        source = self.at(block) if registered else Place(0, self.first + block)
+        target = Place(0, self.network.given + self.home(block))
+        row = lines.woven.row(kind, self.inside[node], head, block, source=source, target=target)
+        for one in self._given[node, block]:
+            lines.woven.after(row, one, Lag(self.plan.mechanism.nvls_sync))
+            lines.woven.after(one, row, IN_ORDER, lines.slots)
+        lines.done("sum", head, [row])
+        return row, row
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rows: dict[tuple[int, int], int] = {}
+        self._given: dict[tuple[int, int], list[int]] = {}
+
+    def _copies(self, node: int, lane: str, buffers: tuple[int, int]) -> None:
+        """Every rank's pass between its own buffer and its switch's, over all blocks."""
+        lines, registered = self.lines, self.plan.registered
+        kind = lines.channel.wait() if registered else lines.channel.staging(*buffers)
+        for rank in self.nodes[node]:
+            rows = []
+            for block in range(lines.subs):
+                ends = [self.at(block), Place(0, self.first + block)]
+                source, target = ends if lane == "give" else ends[::-1]
+                segment = -1 if registered else block
+                row = lines.woven.row(kind, rank, rank, segment, source=source, target=target)
+                rows.append(row)
+                if lane == "give":
+                    self._given.setdefault((node, block), []).append(row)
+                else:
+                    before = self._rows[node, block]
+                    lines.woven.after(row, before, Lag(self.plan.mechanism.nvls_sync))
+                    lines.woven.after(before, row, IN_ORDER, lines.slots)
+            lines.done(lane, rank, rows)
+
+
+class _Direct(_Blocks):
+    """Heads and ranks of a node that send to one another."""
+
+    def _others(self, node: int, h: int) -> list[int]:
+        return [rank for rank in self.nodes[node] if rank != self.plan.heads[node][h]]
+
+    def hand(self, node: int, h: int, block: int) -> list[int]:
+        head, others, direct = self.plan.heads[node][h], self._others(node, h), self.plan.direct
+        channel, found = self.lines.channel, Place(0, self.network.found + self.home(block))
+        if others:  # with them, the copy is part of the pass that sends
+            kind = channel.merge(OUT, COPY)
+        else:
+            kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=BLOCK_SHARE))
+        segment = block
+        if block == head:  # what is its own is in place already
+            kind, segment = channel.wait(), -1
+        at = self.at(block)
+        rows = [self.lines.woven.row(kind, head, head, segment, source=found, target=at)]
+        for rank in others:
+            made = Pass(SCRATCH, OUT if direct else SCRATCH, COPY, 1, 1, len(others), BLOCK_SHARE)
+            target = self.at(block) if direct else Place(0, self.first + block)
+            rows.append(self.lines.send((head, rank), block, made, source=found, target=target))
+        self.lines.done("hand", head, rows)
+        return rows
+
+    def store(self, node: int) -> None:
+        channel, heads = self.lines.channel, self.plan.heads[node]
+        for rank in self.nodes[node]:
+            for h, head in enumerate(heads):
+                rows = [self._taken(channel, rank, head, one[h]) for one in self.plan.heads]
+                if head != rank:
+                    self.lines.done("store", rank, rows)
+
+    def _taken(self, channel: PlannedChannel, rank: int, head: int, block: int) -> int:
+        if head == rank:
+            return -1
+        made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=BLOCK_SHARE / len(self.plan.heads))
+        kind, segment = channel.local(made), block
+        if self.plan.direct:
+            kind, segment = channel.wait(), -1
+        source, target = Place(0, self.first + block), self.at(block)
+        row = self.lines.woven.row(kind, rank, rank, segment, source=source, target=target)
+        self.lines.take([row], (head, rank), block)
+        return row
+
+    def give(self, node: int) -> None:
+        for rank in self.nodes[node]:
+            heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
+            for own in self.plan.heads:
+                rows = []
+                for h, head in heads:
+                    number = self._others(node, h).index(rank)
+                    made = Pass(IN, SCRATCH, COPY, threads=BLOCK_SHARE / len(heads))
+                    target = Place(0, self._fifo(own[h], number))
+                    rows.append(
+                        self.lines.send(
+                            *((rank, head), own[h], made), source=self.at(own[h]), target=target
+                        )
+                    )
+                if rows:
+                    self.lines.done("scatter", rank, rows)
+
+    def _fifo(self, block: int, number: int) -> int:
+        """The FIFO of a head for a block's parts of one of the other ranks."""
+        return self.first + number * self.lines.subs + block
+
+    def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
+        lines, head, others = self.lines, self.plan.heads[node][h], self._others(node, h)
+        target = Place(0, self.network.given + self.home(block))
+        made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=BLOCK_SHARE)
+        kind = lines.channel.local(made)
+        row = lines.woven.row(kind, head, head, block, source=self.at(block), target=target)
+        last = row
+        for number, rank in enumerate(others):
+            places = Place(0, self._fifo(block, number)), target
+            hop = (rank, head)
+            merge = lines.merge(head, block, Pass(SCRATCH, SCRATCH, REDUCE), *places, [hop])
+            lines.woven.after(merge, last, IN_ORDER)
+            lines.wait([row], hop, block)
+            lines.take([merge], hop, block)
+            last = merge
+        lines.done("reduce", head, [row])
+        return row, last

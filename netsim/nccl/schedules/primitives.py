@@ -1,0 +1,333 @@
+"""Hops: what one primitive of a channel's block costs, as styles and lags of rows.
+
+A block writes into the FIFO of the next GPU itself; over a network it fills a FIFO of its own, and
+the proxy sends from there. It knows neither algorithms nor the order of rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.nccl.constants import PLAIN, MessagePath
+from netsim.nccl.schedules.plan import NET, Lane, Plan, kept_places
+from netsim.nccl.split import PAYLOAD
+from netsim.schedule.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
+
+PAYLOAD_WIRE = {protocol: float(1 / part) for protocol, part in PAYLOAD.items()}
+FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a pass, each of which costs some seconds: as many as there are heads, or as hold
+    `least` bytes.
+    """
+
+    heads: int = 0
+    least: int = 0
+    seconds: float = 0.0
+
+    def of(self, nbytes: float) -> float:
+        """Seconds of a pass of so many bytes."""
+        filled = ceil(nbytes / self.least) if self.least else self.heads
+        return self.seconds * min(self.heads, filled)
+
+
+NO_PARTS = Parts()
+
+
+@dataclass(frozen=True, slots=True)
+class RowKind:
+    """A style; seconds that each message takes of resources whatever its size; and the least
+    seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
+    message of a `protocol`, of whose `pieces` this is the first; one that `follows` another of its
+    connection costs more there. `parts` are those of a pass through buffers of a switch.
+    """
+
+    style: Style
+    messages: tuple[tuple[str, str, float], ...] = ()
+    least: float = 0.0
+    path: MessagePath = PLAIN
+    protocol: str = ""
+    follows: bool = False
+    pieces: int = 1
+    parts: Parts = NO_PARTS
+
+    def of(self, nbytes: float) -> Style:
+        """The style of a row of so many bytes; an empty one costs nothing."""
+        if nbytes <= 0:
+            return replace(self.style, latency=0.0, uses=())
+        if self.parts is not NO_PARTS:
+            return replace(self.style, latency=self.style.latency + self.parts.of(nbytes))
+        if self.least:
+            return replace(self.style, latency=max(0.0, self.least - nbytes / self.style.cap))
+        if not self.messages:
+            return self.style
+        more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self._costs(nbytes))
+        late = self.path.latency(self._wire(nbytes), follows=self.follows)
+        return replace(self.style, latency=late, uses=(*self.style.uses, *more))
+
+    def _costs(self, nbytes: float) -> Iterator[tuple[str, str, float]]:
+        """Seconds of resources that a message of so many bytes takes."""
+        busy = self.path.busy(self._wire(nbytes), self.protocol, follows=self.follows)
+        for what, end, seconds in self.messages:
+            yield what, end, seconds + (busy if what == "nic_msg" else 0.0)
+
+    def _wire(self, nbytes: float) -> float:
+        return nbytes * self.pieces * self.style.wire
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of a block over data: buffers, operation, and how often each byte is touched.
+
+    `reads` and `writes` count passes over the memory of the block's own GPU; `fan` is the number of
+    ranks that one pass writes to, `threads` the part of the block's threads that make it.
+    """
+
+    src_buffer: int
+    dst_buffer: int
+    op: int = COPY
+    reads: int = 1
+    writes: int = 0
+    fan: int = 1
+    threads: float = 1.0
+
+
+@dataclass(frozen=True)
+class PlannedChannel:
+    """One channel, or `multiplicity` equal ones, of a plan; `pieces` are the rows of a step,
+    `copies` the rows elsewhere that each row stands for.
+    """
+
+    plan: Plan
+    number: int
+    multiplicity: int = 1
+    pieces: int = 1
+    copies: int = 1
+    rate: float = field(init=False)
+    _kinds: dict[tuple[object, ...], RowKind] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", self.plan.mechanism.rate.of(self.plan.protocol))
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What a turn depends on besides the plan."""
+        return self.number, self.multiplicity, self.pieces, self.copies
+
+    @property
+    def _tags(self) -> dict[str, Any]:
+        return {"channel": self.number, "multiplicity": self.multiplicity, "copies": self.copies}
+
+    @property
+    def simple(self) -> bool:
+        """Whether data is passed on slice by slice."""
+        return self.plan.protocol == "Simple"
+
+    def is_net(self, src: int, dst: int) -> bool:
+        """Whether a proxy does the sending."""
+        return self.plan.link_of(src, dst) == NET
+
+    def sync(self, src: int, dst: int) -> Lag:
+        """From the end of a hop until the receiver may use what it brought."""
+        mechanism, protocol = self.plan.mechanism, self.plan.protocol
+        kind = self.plan.link_of(src, dst)
+        if kind != NET:
+            return Lag(mechanism.link(kind).sync.of(protocol))
+        network = mechanism.network
+        return Lag(network.delivery.of(protocol) + (network.flush if self.simple else 0.0))
+
+    def credit(self, src: int, dst: int) -> Lag:
+        """From the end of the use of a slot at `dst` until `src` may fill it again."""
+        kind, mechanism = self.plan.link_of(src, dst), self.plan.mechanism
+        seconds = mechanism.network.credit if kind == NET else mechanism.link(kind).credit
+        return Lag(seconds, arrival=False)
+
+    @property
+    def noticed(self) -> Lag:
+        """From the end of a pass until the proxy has seen it."""
+        return Lag(self.plan.mechanism.network.notice, arrival=False)
+
+    @property
+    def local_credit(self) -> Lag:
+        """From the end of a proxy's send until the block may fill its slot again."""
+        return Lag(self.plan.mechanism.local_credit, arrival=False)
+
+    def hop(self, src: int, dst: int, made: Pass, *, proxy: bool) -> RowKind:
+        """A pass to `dst` as the block of `src` makes it, or its `proxy` over the network."""
+        key = (made, self.is_net(src, dst), self.plan.route_of(self.number, src, dst), proxy)
+        if key not in self._kinds:
+            self._kinds[key] = self._hop(src, dst, made, proxy=proxy)
+        return self._kinds[key]
+
+    def _hop(self, src: int, dst: int, made: Pass, *, proxy: bool) -> RowKind:
+        if proxy:
+            return self.message(src, dst, made.dst_buffer, made.op)
+        if self.is_net(src, dst):
+            return self.local(replace(made, dst_buffer=SCRATCH, op=COPY, writes=made.writes + 1))
+        return self.write(src, dst, made)
+
+    def wait(self) -> RowKind:
+        """What a block does that finds its data in place."""
+        return RowKind(
+            Style(MARK, channel=self.number, multiplicity=self.multiplicity, copies=self.copies)
+        )
+
+    def write(self, src: int, dst: int, made: Pass) -> RowKind:
+        """A pass of the block of `src` that writes into the memory of `dst`."""
+        style = Style(
+            TRANSFER,
+            made.op,
+            made.src_buffer,
+            made.dst_buffer,
+            wire=PAYLOAD_WIRE[self.plan.protocol],
+            route=self.plan.route_of(self.number, src, dst),
+            uses=(*self._uses(made), Use("hbm", "dst", 1.0), *self._bus(src, dst)),
+        )
+        return self._by_block(style, made)
+
+    def _bus(self, src: int, dst: int) -> Iterator[Use]:
+        """What the loads and stores of blocks take of the PCIe links of both GPUs."""
+        kind, protocol = self.plan.link_of(src, dst), self.plan.protocol
+        weight = {"pcie": 1.0, "shm": self.plan.mechanism.host_memory.of(protocol)}
+        if kind in weight:
+            wire = PAYLOAD_WIRE[protocol] * weight[kind]
+            yield from (Use("bus", end, wire) for end in ("src", "dst"))
+
+    def local(self, made: Pass) -> RowKind:
+        """A pass within one GPU: into a FIFO that the proxy sends from, or out of one."""
+        style = Style(LOCAL_COPY, made.op, made.src_buffer, made.dst_buffer, uses=self._uses(made))
+        return self._by_block(style, made)
+
+    def staging(self, src_buffer: int, dst_buffer: int, *, least_part: int = 0) -> RowKind:
+        """A pass between a rank's own buffer and the one that its switch reads and writes.
+
+        With parts of at least so many bytes, small passes have none for some heads.
+        """
+        mechanism, heads = self.plan.mechanism, len(self.plan.heads[0])
+        kind = self.local(Pass(src_buffer, dst_buffer, writes=1))
+        cap = min(mechanism.nvls_copy_rate, kind.style.cap)
+        style = replace(kind.style, latency=mechanism.step_cost.simple, cap=cap)
+        return RowKind(style, parts=Parts(heads, least_part, mechanism.nvls_part))
+
+    def message(self, src: int, dst: int, dst_buffer: int, op: int = COPY) -> RowKind:
+        """What the proxy of `src` sends to `dst`."""
+        network = self.plan.mechanism.network
+        style = Style(
+            TRANSFER,
+            op,
+            SCRATCH,
+            dst_buffer,
+            **self._tags,
+            wire=PAYLOAD_WIRE[self.plan.protocol],
+            route=self.plan.route_of(self.number, src, dst),
+            uses=(Use("hbm", "src", 1.0), Use("hbm", "dst", 1.0)),
+        )
+        pool = network.pool if self.plan.algorithm == "SendRecv" else 0.0
+        post = network.post.of(self.plan.protocol) + pool
+        every = (("proxy", "src", post), ("nic_msg", "src", network.message))
+        costs = tuple(cost for cost in every if cost[2] > 0)
+        pieces = 1 if self.simple else self.pieces
+        return RowKind(style, costs, path=network.path, protocol=self.plan.protocol, pieces=pieces)
+
+    def further(self, kind: RowKind) -> RowKind:
+        """What a proxy sends after the first row of a step: a message for every slice of Simple;
+        more bytes of the one message of LL, of which the receiver uses what there is.
+        """
+        if self.simple:
+            return replace(kind, follows=True)
+        return replace(kind, messages=(), path=PLAIN)
+
+    def merge(self, dst_buffer: int, op: int) -> RowKind:
+        """A further source of a pass that has several: its time is in that pass."""
+        style = Style(LOCAL_COPY, op, SCRATCH, dst_buffer, uses=(FREE,))
+        return RowKind(
+            replace(style, channel=self.number, multiplicity=self.multiplicity, copies=self.copies)
+        )
+
+    def _uses(self, made: Pass) -> tuple[Use, ...]:
+        work = self.plan.mechanism.rate.simple / self.rate / made.fan
+        memory = (made.reads + made.writes) / made.fan
+        return Use("sm", "src", work, index=self.number), Use("hbm", "src", memory)
+
+    def _by_block(self, style: Style, made: Pass) -> RowKind:
+        step, protocol = self.plan.mechanism.step_cost, self.plan.protocol
+        fixed = {"Simple": step.simple, "LL128": step.ll128 / self.pieces, "LL": 0.0}[protocol]
+        made_so = replace(
+            style,
+            **self._tags,
+            latency=fixed,
+            cap=self.rate * made.threads,
+        )
+        return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
+
+
+# **** Ways ****
+# What joins pairs of ranks, and the ways between them, for many pairs at once.
+
+
+Ints = NDArray[np.int64]
+
+
+def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:
+    """What joins each pair, as a number: the network is 0, what is usual in a node 1."""
+    kind: Ints = (node[src] == node[dst]).astype(np.int64)
+    numbers = {kind: number for number, kind in enumerate(sorted(set(plan.links.values())), 2)}
+    if plan.links:
+        pairs = np.array(list(plan.links), np.int64) @ np.array([len(node), 1])
+        named = np.array([numbers[name] for name in plan.links.values()], np.int64)
+        order, pair = np.argsort(pairs), src * len(node) + dst
+        place = order[np.minimum(np.searchsorted(pairs[order], pair), len(pairs) - 1)]
+        found = pairs[place] == pair
+        kind[found] = named[place[found]]
+    return kind
+
+
+def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArray[np.object_]:
+    """The way of each pair through the topology."""
+    ways: Mapping[tuple[int, int, int], str] = plan.routes
+    if not plan.links and plan.link != "shm":  # inside a node there is but one way
+        found = np.full(len(src), "", object)
+        for hop in np.flatnonzero(kind == 0).tolist():
+            found[hop] = ways.get((channel, int(src[hop]), int(dst[hop])), "")
+        return found
+    pairs = zip(src.tolist(), dst.tolist(), strict=True)
+    return np.array([plan.route_of(channel, a, b) for a, b in pairs], object)
+
+
+# **** Members ****
+# Members: the heads and ranks of nodes whose rows are written down, for all that are alike.
+
+
+@dataclass(frozen=True)
+class Members:
+    """The heads and ranks of a node that are written down, by number, and what rows cost that
+    there are for each head, for each rank, or for each rank and head.
+    """
+
+    heads: tuple[int, ...]
+    ranks: tuple[int, ...]
+    by_head: PlannedChannel
+    by_rank: PlannedChannel
+    of_both: PlannedChannel
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a turn depends on."""
+        return *self.by_head.key, *self.by_rank.key, self.heads, self.ranks
+
+
+def members_of(plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]], pieces: int = 1) -> Members:
+    """Those of a lane: one for all that are alike."""
+    heads, by_head = kept_places(plan, lane, plan.heads)
+    ranks, by_rank = kept_places(plan, lane, nodes)
+    channels = (
+        PlannedChannel(plan, lane.work.channel, lane.multiplicity, pieces, lane.copies * times)
+        for times in (by_head, by_rank, by_head * by_rank)
+    )
+    return Members(heads, ranks, *channels)

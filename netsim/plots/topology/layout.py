@@ -1,0 +1,548 @@
+"""The inside of a host in rows: NICs, PCIe switches, CPUs, GPUs, NVSwitches.
+
+Devices stand above and below the switch or CPU that they hang on, GPUs in order from left to right.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.units import format_bandwidth
+from netsim.plots.topology.graphs import circle_picture, grid_picture
+from netsim.plots.topology.shapes import (
+    GAP,
+    WIDE_GAP,
+    Box,
+    Caption,
+    Frame,
+    Group,
+    Picture,
+    Sheet,
+    around,
+    bent,
+    ends_of,
+    group_size,
+    host_groups,
+    lines_between,
+    some_of,
+)
+from netsim.topology.cluster import Cluster
+from netsim.topology.fabrics.direct import Torus
+from netsim.topology.figures import fabric_figures, gpu_bandwidth, tiers_of
+from netsim.topology.host import Host
+from netsim.topology.machine import Machine, ScaleUp, node_of
+from netsim.topology.router import Fabric
+
+_NARROW = 0.8
+
+
+@dataclass
+class _Plan:
+    """Where things are: x of each place and device, and the level of each switch above devices."""
+
+    host: Host
+    x: dict[str, float] = field(default_factory=dict)
+    level: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of the host."""
+        return self.host.machine
+
+    def devices(self, place: str) -> tuple[list[str], list[str]]:
+        """GPUs and NICs that hang on a place itself."""
+        gpus = [f"gpu{n}" for n in self.host.gpus if node_of(self.machine.gpu_at(n)) == place]
+        nics = [
+            f"nic{n}" for n in self.host.rail.tolist() if node_of(self.machine.nic_at(n)) == place
+        ]
+        return gpus, nics
+
+    def below(self, place: str) -> list[str]:
+        """Switches that hang on a place, those with the first GPUs first."""
+        switches = enumerate(self.machine.switches_at)
+        mine = [f"pcie{n}" for n, parent in switches if parent == place]
+        return sorted((one for one in mine if self.used(one)), key=self.first)
+
+    def used(self, place: str) -> bool:
+        """Whether any device is on a place or below it."""
+        return any(self.devices(place)) or any(map(self.used, self.below(place)))
+
+    def first(self, place: str) -> tuple[int, str]:
+        """The lowest GPU on a place or below it."""
+        gpus = [int(name[3:]) for name in self.devices(place)[0]]
+        return min([min(gpus, default=999), *(self.first(one)[0] for one in self.below(place))]), (
+            place
+        )
+
+    def lay(self, place: str, start: float) -> float:
+        """Give a place and all below it their x, from `start` on; the end."""
+        gpus, nics = self.devices(place)
+        columns = max(len(gpus), len(nics))
+        for names in (gpus, nics):
+            for number, name in enumerate(names):
+                self.x[name] = start + (number + 0.5) * columns / len(names)
+        end = start + columns
+        parts = self.below(place)
+        for part in parts:
+            end = self.lay(part, end)
+        end = max(end, start + 1)
+        self.x[place] = (start + end) / 2
+        self.level[place] = 1 + max((self.level[part] for part in parts), default=0)
+        return end
+
+
+def draw_host(
+    sheet: Sheet, host: Host, name: str, start: float, *, switch: str = "", levels: int = 0
+) -> float:
+    """Add a host from `start` on and return where it ends; `switch` is the name of its NVSwitch,
+    empty if hosts share it and it is drawn elsewhere.
+    """
+    plan = _Plan(host)
+    end = start
+    for cpu in sorted((f"cpu{n}" for n in range(host.machine.cpu.domains)), key=plan.first):
+        end = plan.lay(cpu, end)
+    ys = _rows(plan, levels)
+    for gpu in host.gpus:
+        _add(sheet, name, f"gpu{gpu}", plan, ys["gpu"], f"GPU {gpu}")
+    for nic in host.rail.tolist():
+        _add(sheet, name, f"nic{nic}", plan, ys["nic"], f"NIC {nic}")
+    _add_tree(sheet, name, plan, ys)
+    inside = bool(switch) and host.egress.max(initial=-1) >= 0
+    if inside and host.machine.scale_up is not None:
+        add_switch(sheet, [f"{name}.{switch}"], (start, end), host.machine.scale_up)
+    top = ys["nic"] if host.nics else max(y for row, y in ys.items() if row != "nic")
+    bottom = 0.0 if inside else ys["gpu"]
+    sheet.frames.append(Frame(start - 0.1, bottom - 0.42, end + 0.1, top + 0.42, name))
+    return end
+
+
+def _add_tree(sheet: Sheet, name: str, plan: _Plan, ys: dict[str, float]) -> None:
+    """PCIe switches, CPUs, and memory where traffic between GPUs passes it."""
+    machine = plan.machine
+    for number in range(len(machine.pcie.switches)):
+        place = f"pcie{number}"
+        if place in plan.x:
+            level = plan.level[place]
+            if level > 1:
+                _make_room(plan, place, ys[f"pcie{level}"], ys)
+            _add(sheet, name, place, plan, ys[f"pcie{level}"], "PCIe")
+    for number in range(machine.cpu.domains):
+        _make_room(plan, f"cpu{number}", ys["cpu"], ys)
+        box = _add(sheet, name, f"cpu{number}", plan, ys["cpu"], f"CPU {number}")
+        sheet.of[f"{name}.mem{number}"] = box
+        if not machine.p2p:
+            _add_memory(sheet, name, number, plan, ys["cpu"])
+
+
+def add_switch(
+    sheet: Sheet, nodes: list[str], span: tuple[float, float], scale_up: ScaleUp
+) -> None:
+    """The NVSwitches of a host or of a domain, as one box below its GPUs."""
+    count = scale_up.switches or 1
+    label = f"{count} NVSwitches" if count > 1 else "NVSwitch"
+    if scale_up.hosts > 1 and span[1] - span[0] > 3:
+        label += f", shared by {scale_up.hosts} hosts"
+    width = max(1.0, span[1] - span[0] - 0.2)
+    sheet.add(Box("nvswitch", (span[0] + span[1]) / 2, 0.0, width, label), *nodes)
+
+
+def levels_of(host: Host) -> int:
+    """How many rows of PCIe switches a host needs."""
+    plan = _Plan(host)
+    for number in range(host.machine.cpu.domains):
+        plan.lay(f"cpu{number}", 0.0)
+    return max([n for place, n in plan.level.items() if place.startswith("pcie")], default=0)
+
+
+def rows_of(levels: int, *, nics: bool) -> list[tuple[float, str]]:
+    """The y and the name of the rows of hosts with so many levels of switches."""
+    ys = _ys(levels)
+    names = {"gpu": "GPUs", "cpu": "CPUs"} | ({"nic": "NICs"} if nics else {})
+    found = [(ys[row], text) for row, text in names.items()]
+    middle = (ys["pcie1"] + ys[f"pcie{levels}"]) / 2 if levels else 0.0
+    return [*found, *([(middle, "PCIe switches")] if levels else [])]
+
+
+def _ys(levels: int) -> dict[str, float]:
+    ys = {"gpu": GAP, "cpu": 2 * GAP}
+    ys |= {f"pcie{level}": (3 + levels - level) * GAP for level in range(1, levels + 1)}
+    return ys | {"nic": (3 + levels) * GAP}
+
+
+def _rows(plan: _Plan, levels: int) -> dict[str, float]:
+    own = max([n for place, n in plan.level.items() if place.startswith("pcie")], default=0)
+    return _ys(max(levels, own))
+
+
+def _add(sheet: Sheet, name: str, node: str, plan: _Plan, y: float, label: str) -> int:
+    kind = node.rstrip("0123456789")
+    return sheet.add(Box(kind, plan.x[node], y, _NARROW, label), f"{name}.{node}")
+
+
+def _add_memory(sheet: Sheet, name: str, number: int, plan: _Plan, y: float) -> None:
+    x = plan.x[f"cpu{number}"]
+    sheet.add(Box("memory", x + 0.95, y, 0.66, "DRAM"), f"{name}.mem{number}")
+
+
+def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
+    """Move a place aside, as little as possible, so that no line to a GPU runs behind its box."""
+    passing = []
+    for other, level in plan.level.items():
+        above = ys[f"pcie{level}"] if other.startswith("pcie") else y
+        if above > y + 1e-6:
+            part = (above - y) / (above - ys["gpu"])
+            here = plan.x[other]
+            passing += [here + part * (plan.x[gpu] - here) for gpu in plan.devices(other)[0]]
+    steps = sorted((s * 0.05 for s in range(-30, 31)), key=lambda s: (abs(s), s))
+    for need in (_NARROW / 2 + 0.25, _NARROW / 2 + 0.06):
+        for step in steps:
+            if all(abs(plan.x[place] + step - x) >= need for x in passing):
+                plan.x[place] += step
+                return
+
+
+# **** Tiers ****
+# The switches of a fabric in rows above its hosts; of many equal ones the first and the last.
+
+
+MOST_SWITCHES = 16
+_PITCH = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A switch, or a group of them that is drawn as one."""
+
+    number: int
+    label: str
+    switches: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The units of a tier that are drawn, and how many it has."""
+
+    name: str
+    units: tuple[Unit, ...]
+    total: int
+
+    @property
+    def slots(self) -> list[Unit | int]:
+        """The units in order; a number where that many are left out."""
+        found: list[Unit | int] = []
+        before = -1
+        for unit in self.units:
+            if unit.number > before + 1:
+                found.append(unit.number - before - 1)
+            found.append(unit)
+            before = unit.number
+        return [*found, self.total - before - 1] if before < self.total - 1 else found
+
+
+def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
+    """What is drawn of every tier, from the leaves of the hosts that are drawn."""
+    wanted, rows = set(leaves), []
+    firsts = [first for _, first in fabric.tiers] + [len(fabric.switches)]
+    for number, (name, _) in enumerate(fabric.tiers):
+        units = _units(fabric, name, firsts[number], firsts[number + 1])
+        near = [unit for unit in units if wanted & set(unit.switches)]
+        shown = ends_of(near, MOST_SWITCHES)
+        if shown:
+            rows.append(Row(name, tuple(shown), len(units)))
+        wanted = _neighbours(fabric, {switch for unit in shown for switch in unit.switches})
+    return rows
+
+
+def _units(fabric: Fabric, name: str, first: int, last: int) -> list[Unit]:
+    size = group_size(fabric)
+    if size > 1:
+        starts = range(first, last, size)
+        return [
+            Unit(n, f"group {n}\n{size} {name}s", tuple(range(start, start + size)))
+            for n, start in enumerate(starts)
+        ]
+    names = fabric.switches[first:last]
+    return [Unit(n, text, (first + n,)) for n, text in enumerate(names)]
+
+
+def _neighbours(fabric: Fabric, switches: set[int]) -> set[int]:
+    """The switches that are joined to any of some."""
+    mine = np.isin(fabric.tail - fabric.ports, sorted(switches))
+    found = fabric.head[mine] - fabric.ports
+    return {int(one) for one in np.unique(found) if one >= 0}
+
+
+def width_of_row(row: Row) -> float:
+    """The least width of a row."""
+    return _PITCH * len(row.slots)
+
+
+def gap_of(span: tuple[float, float]) -> float:
+    """The gap between two rows: wider where lines run far to the side."""
+    return max(WIDE_GAP, 0.095 * (span[1] - span[0]))
+
+
+def draw_rows(
+    sheet: Sheet, fabric: Fabric, rows: list[Row], span: tuple[float, float], y: float
+) -> None:
+    """Add the rows of a fabric, the lowest at `y`, each spread over the span."""
+    ports = {tier.name: tier.ports for tier in tiers_of(fabric)}
+    for row in rows:
+        slots = row.slots
+        pitch = (span[1] - span[0]) / len(slots)
+        for place, slot in enumerate(slots):
+            x = span[0] + (place + 0.5) * pitch
+            if isinstance(slot, int):
+                sheet.captions.append(Caption(x, y, f"… {slot} more …"))
+                continue
+            tall = 0.52 if "\n" not in slot.label else 0.78
+            wide = max(1.0, 0.11 * max(map(len, slot.label.split("\n"))) + 0.2)
+            box = Box("switch", x, y, min(wide, 0.94 * pitch), slot.label, tall)
+            sheet.add(box, *(fabric.switches[n] for n in slot.switches))
+        count = _count(fabric, row.name)
+        noun = "switches" if count > 1 else "switch"
+        sheet.rows.append((y, f"{row.name}\n{count} {noun}\n{ports.get(row.name, 0)} ports in use"))
+        y += gap_of(span)
+
+
+def _count(fabric: Fabric, name: str) -> int:
+    firsts = [first for _, first in fabric.tiers] + [len(fabric.switches)]
+    number = [tier for tier, _ in fabric.tiers].index(name)
+    return firsts[number + 1] - firsts[number]
+
+
+# **** Compose ****
+# A cluster as a picture: its hosts from inside or as boxes, and the fabric above them.
+
+
+MOST_GPUS, MOST_HOSTS = 32, 4  # of which the inside is drawn
+_BETWEEN = 0.9  # from host to host
+
+Use = NDArray[np.float64] | None
+
+
+def cluster_picture(name: str, cluster: Cluster, used: Use) -> Picture:
+    """The picture of a cluster."""
+    hosts, gpus = len(cluster.host_class), len(cluster.topology)
+    if gpus <= MOST_GPUS and hosts <= MOST_HOSTS:
+        return _whole(name, cluster, used)
+    made = cluster.fabric
+    if made is not None and isinstance(made.wiring, Torus):
+        upper = _on_routers(name, cluster, made.wiring.dims, used)
+    else:
+        upper = _outside(name, cluster, used)
+    return upper.below(_one_host(cluster, used))
+
+
+def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> Picture:
+    """Hosts with their routers on the grid of a torus, or in a ring."""
+    assert cluster.fabric is not None
+    nodes = _nodes(cluster)
+    owner = dict(zip(cluster.ports.host.tolist(), cluster.ports.owner.tolist(), strict=True))
+    cells = []
+    for number, router in enumerate(cluster.fabric.switches):
+        host = owner.get(number)
+        inside = [] if host is None else nodes[f"node{host}"]
+        each = 0 if host is None else len(cluster.hosts[cluster.host_class[host]].gpus)
+        label = "no host" if host is None else f"node{host}\n{each} GPUs"
+        cells.append(([router, *inside], label, "host"))
+    ends = _title(name, cluster), _subtitle(cluster), cluster.topology
+    extents = [extent for extent in dims if extent > 1]
+    if len(extents) > 1:
+        picture = grid_picture(*ends, extents, cells, used)
+    else:
+        picture = circle_picture(*ends, cells, used)
+    usable = cluster.transport.usable if cluster.transport else 1.0
+    return replace(picture, usable=usable)
+
+
+def _whole(name: str, cluster: Cluster, used: Use) -> Picture:
+    """All hosts from inside."""
+    sheet = Sheet()
+    levels = max(map(levels_of, cluster.hosts))
+    nics = any(host.nics for host in cluster.hosts)
+    rows = rows_above(cluster.fabric, _leaves(host_groups(cluster))) if cluster.fabric else []
+    x = 0.0
+    ends: list[tuple[float, float]] = []
+    for number, kind in enumerate(cluster.host_class.tolist()):
+        host = cluster.hosts[kind]
+        switch = "" if _shared(host) else "nvswitch0"
+        end = draw_host(sheet, host, f"node{number}", x, switch=switch, levels=levels)
+        ends.append((x, end))
+        x = end + _BETWEEN
+    _draw_domains(sheet, cluster, ends)
+    sheet.rows += rows_of(levels, nics=nics)
+    if any(box.kind == "nvswitch" for box in sheet.boxes):
+        sheet.rows.append((0.0, "NVSwitches"))
+    _above(sheet, cluster, rows, (0.0, x - _BETWEEN), (3 + levels) * GAP)
+    if len(cluster.host_class) == 1:
+        sheet.frames = [replace(frame, label="") for frame in sheet.frames]
+    return _picture(name, cluster, sheet, used)
+
+
+def _outside(name: str, cluster: Cluster, used: Use) -> Picture:
+    """Hosts as boxes."""
+    sheet = Sheet()
+    every = host_groups(cluster)
+    groups = some_of(every)
+    rows = rows_above(cluster.fabric, _leaves(groups)) if cluster.fabric else []
+    pitch = 2.2 if any(group.count > 1 for group in groups) else 1.6
+    slots = _slots(every, groups)
+    width = max(pitch * len(slots), *map(width_of_row, rows), 8.0)
+    nodes = _nodes(cluster)
+    for place, slot in enumerate(slots):
+        x = (place + 0.5) * width / len(slots)
+        if isinstance(slot, int):
+            sheet.captions.append(Caption(x, GAP, f"… {slot} more hosts …"))
+        else:
+            names = [n for host in range(slot.first, slot.last + 1) for n in nodes[f"node{host}"]]
+            sheet.add(_host_box(cluster, slot, x, pitch), *names)
+    _domain_switches(sheet, cluster, nodes)
+    _above(sheet, cluster, rows, (0.0, width), GAP)
+    hosts = len(cluster.host_class)
+    sheet.rows.append((GAP, f"{hosts} hosts\n{len(cluster.topology)} GPUs"))
+    return _picture(name, cluster, sheet, used)
+
+
+def _one_host(cluster: Cluster, used: Use) -> Picture:
+    """The first host from inside, to stand below the others."""
+    sheet, host = Sheet(), cluster.hosts[int(cluster.host_class[0])]
+    draw_host(sheet, host, "node0", 0.0, switch="nvswitch0")
+    if "node0.nvswitch0" in sheet.of:
+        sheet.of[f"nvlink{cluster.domain[0]}.nvswitch0"] = sheet.of["node0.nvswitch0"]
+    levels = levels_of(host)
+    sheet.rows += rows_of(levels, nics=bool(host.nics))
+    if any(box.kind == "nvswitch" for box in sheet.boxes):
+        sheet.rows.append((0.0, "NVSwitches"))
+    alike = int((cluster.host_class == cluster.host_class[0]).sum())
+    text = f"inside node0, one of {alike} such hosts" if alike > 1 else "inside node0"
+    sheet.frames = [replace(sheet.frames[0], label=text)]
+    lines = bent(lines_between(cluster.topology, sheet.of, used), sheet.boxes)
+    return Picture(
+        "",
+        "",
+        tuple(sheet.boxes),
+        tuple(lines),
+        frames=tuple(around(frame, sheet.boxes, lines) for frame in sheet.frames),
+        rows=tuple(sheet.rows),
+    )
+
+
+def _picture(name: str, cluster: Cluster, sheet: Sheet, used: Use) -> Picture:
+    lines = bent(lines_between(cluster.topology, sheet.of, used), sheet.boxes)
+    return Picture(
+        _title(name, cluster),
+        _subtitle(cluster),
+        tuple(sheet.boxes),
+        tuple(lines),
+        tuple(sheet.captions),
+        tuple(around(frame, sheet.boxes, lines) for frame in sheet.frames),
+        tuple(sheet.rows),
+        usable=cluster.transport.usable if cluster.transport else 1.0,
+    )
+
+
+def _title(name: str, cluster: Cluster) -> str:
+    hosts = len(cluster.host_class)
+    if hosts == 1:
+        return f"{name}: {cluster.hosts[0].machine.description}"
+    kind = f", {cluster.fabric.kind}" if cluster.fabric else ""
+    return f"{name}: {hosts} hosts, {len(cluster.topology)} GPUs{kind}"
+
+
+def _subtitle(cluster: Cluster) -> str:
+    found = fabric_figures(cluster)
+    if found is None or cluster.transport is None:
+        gpu, (up, out) = cluster.hosts[0].machine.gpu, gpu_bandwidth(cluster)
+        ways = [f"{format_bandwidth(float(up.max()))} to other GPUs"] if up.any() else []
+        ways += [f"{format_bandwidth(float(out.max()), bits=True)} of NIC"] if out.any() else []
+        return f"{len(cluster.topology)} x {gpu.model}; a GPU has {' and '.join(ways) or 'PCIe'}"
+    over = "non-blocking" if found.oversubscription < 1.01 else (
+        f"oversubscribed {found.oversubscription:.3g}:1"
+    )  # fmt: skip
+    return (
+        f"{cluster.transport.name}; {format_bandwidth(found.bisection)} between the halves in each "
+        f"direction, {over}; at most {found.diameter} switches on a route"
+    )
+
+
+def _above(
+    sheet: Sheet, cluster: Cluster, rows: list[Row], span: tuple[float, float], y: float
+) -> None:
+    """The fabric, wider than the hosts if it must be."""
+    if cluster.fabric is None:
+        return
+    middle, wide = sum(span) / 2, max([span[1] - span[0], *map(width_of_row, rows)])
+    ends = (middle - wide / 2, middle + wide / 2)
+    draw_rows(sheet, cluster.fabric, rows, ends, y + gap_of(ends))
+
+
+def _leaves(groups: Sequence[Group]) -> set[int]:
+    return {switch for group in groups for switch in group.switches}
+
+
+def _shared(host: Host) -> bool:
+    up = host.machine.scale_up
+    return up is not None and up.hosts > 1
+
+
+def _slots(every: list[Group], shown: list[Group]) -> list[Group | int]:
+    """The groups that are drawn; a number where that many hosts are left out."""
+    if len(shown) == len(every):
+        return list(shown)
+    front = -(-len(shown) // 2)
+    left = sum(group.count for group in every) - sum(group.count for group in shown)
+    return [*shown[:front], left, *shown[front:]]
+
+
+def _nodes(cluster: Cluster) -> dict[str, list[str]]:
+    """The nodes of each host, and of each NVLink domain, by its name."""
+    found: dict[str, list[str]] = {}
+    for node in cluster.topology.nodes:
+        owner, dot, _ = str(node).partition(".")
+        if dot:
+            found.setdefault(owner, []).append(str(node))
+    return found
+
+
+def _host_box(cluster: Cluster, group: Group, x: float, pitch: float) -> Box:
+    host = cluster.hosts[group.kind]
+    each = len(host.gpus)
+    if group.count == 1:
+        text = f"node{group.first}\n{each} GPUs"
+    else:
+        text = (
+            f"{group.count} hosts\nnode{group.first} … node{group.last}\n{group.count * each} GPUs"
+        )
+    if group.domain >= 0 and group.count > 1:
+        text += "\none NVLink domain"
+    return Box("host", x, GAP, pitch * 0.84, text, 0.22 + 0.25 * (text.count("\n") + 1))
+
+
+def _domain_switches(sheet: Sheet, cluster: Cluster, nodes: dict[str, list[str]]) -> None:
+    """NVSwitches that hosts share: below these, or inside a box that is a whole domain."""
+    for domain in np.unique(cluster.domain).tolist():
+        switches = nodes.get(f"nvlink{domain}", [])
+        names = [f"node{h}" for h in np.flatnonzero(cluster.domain == domain).tolist()]
+        boxes = sorted({sheet.of[f"{n}.gpu0"] for n in names if f"{n}.gpu0" in sheet.of})
+        if not switches or not boxes:
+            continue
+        if len(boxes) == 1:
+            sheet.of |= dict.fromkeys(switches, boxes[0])
+            continue
+        ends = (sheet.boxes[boxes[0]].left, sheet.boxes[boxes[-1]].right)
+        up = cluster.machine_of(int(names[0][4:])).scale_up
+        if up is not None:
+            add_switch(sheet, switches, ends, up)
+
+
+def _draw_domains(sheet: Sheet, cluster: Cluster, ends: list[tuple[float, float]]) -> None:
+    """NVSwitches that hosts drawn from inside share."""
+    for domain in np.unique(cluster.domain).tolist():
+        mine = np.flatnonzero(cluster.domain == domain).tolist()
+        machine = cluster.machine_of(mine[0])
+        if machine.scale_up is not None and machine.scale_up.hosts > 1:
+            span = (ends[mine[0]][0], ends[mine[-1]][1])
+            add_switch(sheet, [f"nvlink{domain}.nvswitch0"], span, machine.scale_up)

@@ -1,0 +1,219 @@
+"""The Program: a schedule placed on a topology, as arrays that engines read; and the Timeline.
+
+Links are meant in the wide sense: wires, and whatever else has a rate that rows share. A Program
+knows neither collectives nor scenarios, and holds no state of a run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.schedule.repeat import Launch, framed, unrolled
+from netsim.schedule.schedule import COMPUTE, MULTICAST, SWITCH_REDUCE, Schedule, spelled_out
+
+
+def read_only(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The column, which nobody may change from now on."""
+    column.setflags(write=False)
+    return column
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The distinct sets of resources that rows draw on, in CSR form.
+
+    `link` and `weight` (resource units per byte or work-second) hold everything a path draws on;
+    `active` marks the entries that can ever limit it. `latency` is that of one traversal.
+    """
+
+    ptr: NDArray[np.int64]
+    link: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    active: NDArray[np.bool_]
+    latency: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        for name in Paths.__slots__:
+            getattr(self, name).setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.latency)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTable:
+    """Every resource of a Program: what it is, where, and its capacity.
+
+    `name` and `kind` answer by number, so that nothing is spelled out for links nobody looks at; a
+    kind is that of a wire, or the name of a resource. `changes` are (time, link, capacity), in
+    order of time. `count` is how many like it each stands for; None: for itself.
+    """
+
+    name: Callable[[int], str]
+    kind: Callable[[int], str]
+    capacity: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    changes: tuple[tuple[float, int, float], ...] = ()
+    count: NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A placed schedule.
+
+    `path` gives every row its entry of `paths`; -1 where it draws on nothing. Styles, pieces,
+    dependencies and tags are the schedule's own columns. `gpus` names the device of every rank.
+    """
+
+    schedule: Schedule
+    path: NDArray[np.int32]
+    paths: Paths
+    links: LinkTable
+    gpus: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        self.path.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.path)
+
+    def style_values(self, name: str) -> NDArray[np.float64]:
+        """One attribute of every style as numbers: latency, cap, share."""
+        return np.array([getattr(s, name) for s in self.schedule.styles], np.float64)
+
+    @property
+    def caps(self) -> NDArray[np.float64]:
+        """The highest rate of the rows of every style; a GPU does one work-second a second."""
+        styles = self.schedule.styles
+        return np.array([min(s.cap, 1.0 if s.kind == COMPUTE else inf) for s in styles], np.float64)
+
+    @property
+    def lag_seconds(self) -> NDArray[np.float64]:
+        """Seconds of every lag, without path latencies."""
+        return np.array([lag.seconds for lag in self.schedule.lags], np.float64)
+
+    @property
+    def lag_arrival(self) -> NDArray[np.bool_]:
+        """Whether the latency of the earlier row's path adds to the lag."""
+        return np.array([lag.arrival for lag in self.schedule.lags], bool)
+
+    @property
+    def path_latency(self) -> NDArray[np.float64]:
+        """Path latency by path number, with 0 appended for rows without a path (-1)."""
+        latency = self.paths.latency
+        if latency.strides == (0,) and len(self.path) and self.path.min() >= 0:
+            return latency  # the same for all, which takes no memory
+        return read_only(np.append(latency, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Start and end of every row, in seconds."""
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        self.start.setflags(write=False)
+        self.end.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    @property
+    def makespan(self) -> float:
+        """The end of the last row."""
+        return float(self.end.max(initial=0.0))
+
+
+# **** Operations ****
+# Operations: a placed schedule done several times over, one operation after the other.
+# It is written down once: what changes from one to the next is only when the host launches it.
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """`once` is one operation between its marks (see `framed`), `launched` when the host has
+    launched each (first axis) on every rank. A rank begins one when it has ended the one before.
+    """
+
+    once: Program
+    launched: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        """Rows of all of them."""
+        return len(self.once) * len(self.launched)
+
+    @property
+    def ranks(self) -> int:
+        """Marks at either end of an operation."""
+        return self.once.schedule.ranks
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """The rows that end each operation (first axis) on every rank."""
+        first = np.arange(1, len(self.launched) + 1)[:, None] * len(self.once)
+        return first - self.ranks + np.arange(self.ranks)
+
+    def unrolled(self) -> Program:
+        """All of them written out."""
+        schedule = unrolled(self.once.schedule, self.launched).schedule
+        path = np.tile(self.once.path, len(self.launched))
+        return replace(self.once, schedule=schedule, path=path)
+
+
+def operations(program: Program, times: int, launch: Launch) -> Operations:
+    """`times` operations of a program."""
+    frame = framed(program.schedule, launch.kernel)
+    nowhere = np.full(frame.ranks, -1, np.int32)
+    path = np.concatenate([nowhere, program.path, nowhere])
+    once = replace(program, schedule=frame, path=path)
+    return Operations(once, launch.times(times, frame.ranks))
+
+
+# **** Beginnings ****
+# Ranks that begin at times of their own: none of a rank's rows starts before the rank does.
+# As no row starts before one that it follows, it is enough for all of them to be told so; which of
+# them come first on their ranks need not be known.
+
+
+Floats = NDArray[np.float64]
+
+
+def released(program: Program, begins: Floats) -> Program:
+    """The program with rows that may start only when their ranks have begun."""
+    times = earliest(program.schedule, begins)
+    every = np.arange(len(times), dtype=np.int32)
+    schedule = replace(program.schedule, release_row=every, release_time=times)
+    return replace(program, schedule=schedule)
+
+
+def earliest(schedule: Schedule, begins: Floats) -> Floats:
+    """By row, when it may start at the earliest; `begins` is by rank."""
+    times, held = _last_of_ranks(schedule, begins), schedule.release_row
+    times[held] = np.maximum(times[held], schedule.release_time)
+    return times
+
+
+def _last_of_ranks(schedule: Schedule, begins: Floats) -> Floats:
+    """By row, when the last of its ranks begins."""
+    begins = begins[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))]
+    kinds = {style.kind for style in schedule.styles}
+    if kinds.isdisjoint((MULTICAST, SWITCH_REDUCE)):
+        times = begins[schedule.src]
+        return np.maximum(times, begins[schedule.dst], out=times)
+    place, member = spelled_out(schedule.groups, np.arange(len(schedule.groups)))
+    of_group = np.zeros(len(schedule.groups))
+    np.maximum.at(of_group, place, begins[member])
+    # Ranks and groups side by side: at one end of rows of one kind there is a group.
+    both, kind = np.concatenate([begins, of_group]), schedule.kind
+    src = schedule.src + schedule.ranks * (kind == SWITCH_REDUCE)
+    dst = schedule.dst + schedule.ranks * (kind == MULTICAST)
+    last: Floats = np.maximum(both[src], both[dst])
+    return last

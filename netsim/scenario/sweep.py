@@ -1,0 +1,505 @@
+"""The values of one axis: a list, a range, a geometric range, or the files that match a pattern."""
+
+import ast
+import glob
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from netsim.base.errors import shown, suggest
+from netsim.base.files import preset_folder
+from netsim.base.units import UnitError, parse_bandwidth, parse_size, parse_time
+from netsim.scenario.models import Scenario
+from netsim.yamlio.read import KeyPath, Source, plain_scalar
+
+MOST_VALUES = 100_000
+_QUANTITY = re.compile(r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/%µ]*)")
+_KEYS = ("from", "to", "step", "factor")
+_HINT = "a list, {from, to, step}, {from, to, factor}, or {files: 'topologies/*.yaml'}"
+
+
+def axis_values(source: Source, path: KeyPath, value: Any) -> list[Any]:
+    """The values that an axis is given, at least one."""
+    if isinstance(value, Mapping) and "files" in value:
+        return _files(source, path, value)
+    if isinstance(value, Mapping) and {"from", "to"} & set(value):
+        return _range(source, path, value)
+    if not isinstance(value, list):
+        raise source.error(path, f"expected {_HINT}, got {shown(value)}")
+    if not value:
+        raise source.error(path, "expected at least one value, got an empty list")
+    return value
+
+
+def _files(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
+    pattern = value["files"]
+    if len(value) > 1 or not isinstance(pattern, str):
+        raise source.error(path, "expected {files: PATTERN} such as {files: 'topologies/*.yaml'}")
+    found = sorted(glob.glob(pattern, recursive=True))
+    if not found and not Path(pattern).is_absolute():  # presets, from any directory
+        shipped = preset_folder("topologies").parent
+        found = sorted(str(file) for file in shipped.glob(pattern) if file.is_file())
+    files = [Path(file).as_posix() for file in found if Path(file).is_file()]
+    if not files:
+        raise source.error((*path, "files"), f"no file matches {pattern!r}")
+    return list(files)
+
+
+def _range(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
+    for key in value:
+        if key not in _KEYS:
+            hint = suggest(str(key), _KEYS)
+            raise source.error((*path, key), f"unknown key '{key}'{hint}", key=True)
+    for key in ("from", "to"):
+        if key not in value:
+            raise source.error(path, f"a range needs '{key}' as well")
+    if ("step" in value) == ("factor" in value):
+        raise source.error(path, "a range needs either a step or a factor")
+    first, unit = _quantity(source, (*path, "from"), value["from"])
+    last, other = _quantity(source, (*path, "to"), value["to"])
+    if unit != other:
+        return _sizes(source, path, value)
+    if last < first:
+        raise source.error((*path, "to"), f"ends at {value['to']}, before it begins at "
+                           f"{value['from']}")  # fmt: skip
+    if "factor" in value:
+        factor, _ = _quantity(source, (*path, "factor"), value["factor"])
+        if factor <= 1 or first <= 0:
+            raise source.error((*path, "factor"), "expected a factor above 1, from above 0")
+        steps = _geometric(first, last, factor)
+    else:
+        step, step_unit = _quantity(source, (*path, "step"), value["step"])
+        if step <= 0 or step_unit not in ("", unit):
+            raise source.error((*path, "step"), f"expected a positive step in {unit or 'numbers'}")
+        if (last - first) / step >= MOST_VALUES:
+            raise source.error((*path, "step"), f"makes more than {MOST_VALUES} values")
+        steps = [first + step * k for k in range(int((last - first) / step) + 1)]
+    return [_written(number, unit) for number in steps]
+
+
+def _geometric(first: Fraction, last: Fraction, factor: Fraction) -> list[Fraction]:
+    """Each a factor times the one before; a last one that rounding alone puts outside counts."""
+    found = [first]
+    while found[-1] * factor <= last * (1 + Fraction(1, 10**12)) and len(found) < MOST_VALUES:
+        found.append(found[-1] * factor)
+    return found
+
+
+def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
+    """A geometric range of sizes whose ends have different units: 64KiB to 1GiB."""
+    try:
+        first, last = parse_size(value["from"]), parse_size(value["to"])
+    except UnitError:
+        message = f"expected both ends in one unit, got {value['from']} and {value['to']}"
+        raise source.error(path, message) from None
+    return _range(source, path, {**value, "from": first, "to": last})
+
+
+def _quantity(source: Source, path: KeyPath, value: Any) -> tuple[Fraction, str]:
+    """The number and the unit of a value."""
+    text = str(getattr(value, "text", value))
+    found = _QUANTITY.fullmatch(text.strip()) if not isinstance(value, bool) else None
+    if not found:
+        raise source.error(path, f"expected a number or a quantity, got {shown(value)}")
+    return Fraction(found[1]), found[2]
+
+
+def _written(number: Fraction, unit: str) -> Any:
+    """A value of the range as one would write it."""
+    plain = int(number) if number.denominator == 1 else float(number)
+    return f"{plain:.12g}{unit}" if unit else plain
+
+
+# **** Conditions ****
+# Conditions on the cells of a sweep, such as `cluster.nodes > 4 and workload.algorithm == 'Tree'`.
+# Comparisons of keys and values, joined by and, or and not; nothing else can be written, so nothing
+# is executed. Quantities compare as what they measure: `cluster.nic < 400Gbps`.
+
+
+_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, many: one in many,
+    ast.NotIn: lambda one, many: one not in many,
+}
+_WORK: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
+# A quantity without quotes, so that 400Gbps can be written as elsewhere.
+_BARE = re.compile(
+    r"('[^']*'|\"[^\"]*\")|(?<![\w.])(?![0-9.]+[eE][0-9]+\b)([0-9][0-9.]*[A-Za-z%][\w/%]*)"
+)
+_EXAMPLE = "expected a condition such as cluster.nodes > 4 and workload.algorithm == 'Tree'"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition as it was written, where, and what was read."""
+
+    text: str
+    path: KeyPath
+    tree: ast.expr
+
+    def holds(self, lookup: Callable[[str], Any]) -> bool:
+        """Whether it holds where `lookup` gives the value of a key."""
+        return bool(_value(self.tree, lookup, self.text))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys that it speaks of."""
+        found: list[str] = []
+        _value(self.tree, found.append, self.text, trial=True)
+        return tuple(dict.fromkeys(found))
+
+
+def parse_condition(text: str, path: KeyPath) -> Condition:
+    """A condition from its text; `ValueError` says what cannot be read."""
+    quoted = _BARE.sub(lambda found: found[1] or repr(found[2]), text)
+    try:
+        tree = ast.parse(quoted.strip(), mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"{_EXAMPLE}, got {shown(text)}") from None
+    _value(tree, lambda key: None, text, trial=True)
+    return Condition(text, path, tree)
+
+
+def _value(node: ast.expr, lookup: Callable[[str], Any], text: str, *, trial: bool = False) -> Any:
+    def inside(one: ast.expr) -> Any:
+        return _value(one, lookup, text, trial=trial)
+
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [inside(one) for one in node.elts]
+    if isinstance(node, ast.Name | ast.Attribute):
+        return lookup(_key(node, text))
+    if isinstance(node, ast.BoolOp):
+        values = [inside(one) for one in node.values]
+        return all(values) if isinstance(node.op, ast.And) else any(values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not inside(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _WORK:
+        one, other = inside(node.left), inside(node.right)
+        return None if trial else _worked(_WORK[type(node.op)], one, other, text)
+    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+        values = [inside(one) for one in (node.left, *node.comparators)]
+        if trial:
+            return True
+        pairs = zip(values[:-1], values[1:], node.ops, strict=True)
+        return all(_compared(_COMPARE[type(op)], one, other, text) for one, other, op in pairs)
+    raise ValueError(f"{_EXAMPLE}, got {shown(text)}")
+
+
+def _key(node: ast.expr, text: str) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_key(node.value, text)}.{node.attr}"
+    raise ValueError(f"{_EXAMPLE}, got {shown(text)}")
+
+
+def _worked(work: Callable[[Any, Any], Any], one: Any, other: Any, text: str) -> Any:
+    try:
+        return work(_number(one), _number(other))
+    except (TypeError, ZeroDivisionError):
+        raise ValueError(f"cannot compute with {shown(one)} and {shown(other)} in {text}") from None
+
+
+def _compared(compare: Callable[[Any, Any], bool], one: Any, other: Any, text: str) -> bool:
+    if isinstance(one, str) and isinstance(other, str) and one != other:
+        one, other = _measured(one, other)
+    elif isinstance(one, int | float) != isinstance(other, int | float):
+        one, other = _as_number(one), _as_number(other)
+    try:
+        return compare(one, other)
+    except TypeError:
+        raise ValueError(f"cannot compare {shown(one)} with {shown(other)} in {text}") from None
+
+
+def _as_number(value: Any) -> Any:
+    """A number that stands on an axis as it was written, such as 2.20."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return plain_scalar(value)
+    return value
+
+
+def _measured(one: str, other: str) -> tuple[Any, Any]:
+    """Two quantities of one kind as numbers; other texts as they are."""
+    for parse in (parse_bandwidth, parse_time, parse_size):
+        try:
+            return parse(one), parse(other)
+        except UnitError:
+            continue
+    return one, other
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, str):
+        for parse in (parse_bandwidth, parse_time, parse_size):
+            try:
+                return parse(value)
+            except UnitError:
+                continue
+    return value
+
+
+def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any:
+    """The value of a key: of an axis, or of the scenario; `KeyError` where neither has it."""
+    if key in axes:
+        return axes[key]
+    value: Any = data
+    for part in key.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise KeyError(key)
+    return value
+
+
+# **** Axes ****
+# The `sweep` section of a scenario: axes and their values, zipped axes, named variants,
+# conditions, a base line and seeds. Knows dotted keys and values, but not what most of them mean.
+
+
+MOST_CELLS = 1_000_000
+NOT_SWEPT = ("name", "sweep", "outputs", "prices")
+SEED = "seed"
+WORDS = ("zip", "variants", "skip", "only", "base", "seeds")
+
+Change = tuple[str, Any, KeyPath]  # a dotted key, its value, and where that is written
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Steps that exclude each other: each gives values to one or several named axes, for results,
+    and changes keys of the scenario.
+    """
+
+    names: tuple[str, ...]
+    steps: tuple[tuple[tuple[Any, ...], tuple[Change, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination: where it lies on every axis, and what it changes."""
+
+    axes: dict[str, Any]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All axes, the last one fastest; which points are left out; what others are compared with."""
+
+    axes: tuple[Axis, ...] = ()
+    skip: tuple[Condition, ...] = ()
+    only: tuple[Condition, ...] = ()
+    base: Mapping[str, Any] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all axes, in order."""
+        return tuple(name for axis in self.axes for name in axis.names)
+
+    def points(self) -> Iterator[Point]:
+        """Every combination, before conditions."""
+        for steps in product(*(axis.steps for axis in self.axes)):
+            values = [v for step in steps for v in step[0]]
+            changes = tuple(change for step in steps for change in step[1])
+            yield Point(dict(zip(self.names, values, strict=True)), changes)
+
+
+def read_sweep(source: Source) -> Sweep:
+    """The sweep of a scenario; what is wrong with it is raised with its place."""
+    given = source.data.get("sweep") or {}
+    if not isinstance(given, Mapping):
+        raise source.error(("sweep",), f"expected keys and their values, got {shown(given)}")
+    axes: list[Axis] = []
+    for key, value in given.items():
+        path: KeyPath = ("sweep", key)
+        if key == "zip":
+            axes += _zipped(source, path, value)
+        elif key == "variants":
+            axes += _variants(source, path, value)
+        elif key not in WORDS:
+            axes.append(_plain(source, path, str(key), value))
+    axes += _seeds(source, given)
+    _check(source, axes)
+    sweep = Sweep(
+        tuple(axes),
+        _conditions(source, "skip", given),
+        _conditions(source, "only", given),
+    )
+    return _with_base(source, sweep, given)
+
+
+def _plain(source: Source, path: KeyPath, key: str, value: Any) -> Axis:
+    _check_key(source, path, key)
+    if key not in Scenario.model_fields and (near := suggest(key, WORDS)):
+        known = ", ".join(WORDS)
+        message = f"'{key}' is neither a key of scenarios nor one of {known}{near}"
+        raise source.error(path, message, key=True)
+    steps = [((_label(one),), ((key, one, path),)) for one in axis_values(source, path, value)]
+    return Axis((key,), tuple(steps))
+
+
+def _zipped(source: Source, path: KeyPath, value: Any) -> list[Axis]:
+    """Axes that go forward together: one mapping, or a list of such."""
+    groups = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
+    axes = []
+    for number, group in groups:
+        here = path if number is None else (*path, number)
+        if not isinstance(group, Mapping) or len(group) < 2:
+            raise source.error(here, "expected two or more keys with lists of equal length")
+        columns = {}
+        for key, entry in group.items():
+            _check_key(source, (*here, key), str(key))
+            columns[str(key)] = axis_values(source, (*here, key), entry)
+        lengths = {key: len(column) for key, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{key}: {length}" for key, length in lengths.items())
+            raise source.error(here, f"zipped axes need lists of equal length, got {listed}")
+        steps = [
+            (
+                tuple(map(_label, row)),
+                tuple((k, v, (*here, k)) for k, v in zip(columns, row, strict=True)),
+            )
+            for row in zip(*columns.values(), strict=True)
+        ]
+        axes.append(Axis(tuple(columns), tuple(steps)))
+    return axes
+
+
+def _variants(source: Source, path: KeyPath, value: Any) -> list[Axis]:
+    """Named variants, each of which changes several keys: {axis: {name: {key: value}}}."""
+    if not isinstance(value, Mapping) or not value:
+        raise source.error(path, "expected {axis: {name: {key: value, …}, …}}")
+    axes = []
+    for axis, named in value.items():
+        here = (*path, axis)
+        if not str(axis).isidentifier():
+            raise source.error(here, "expected a name of letters, digits and _", key=True)
+        if not isinstance(named, Mapping) or not named:
+            raise source.error(here, "expected at least one variant, as name: {key: value}")
+        steps = []
+        for name, changes in named.items():
+            if changes is not None and not isinstance(changes, Mapping):
+                message = f"expected keys and their values, got {shown(changes)}"
+                raise source.error((*here, name), message)
+            for key in changes or {}:
+                _check_key(source, (*here, name, key), str(key))
+            made = tuple((str(k), v, (*here, name, k)) for k, v in (changes or {}).items())
+            steps.append(((str(name),), made))
+        axes.append(Axis((str(axis),), tuple(steps)))
+    return axes
+
+
+def _seeds(source: Source, given: Mapping[str, Any]) -> list[Axis]:
+    """The last axis: the same questions with other seeds."""
+    if "seeds" not in given:
+        return []
+    value, path = given["seeds"], ("sweep", "seeds")
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise source.error(path, f"expected at least 1 seed, got {value}")
+        value = list(range(1, value + 1))
+    return [_plain(source, path, SEED, value)]
+
+
+def _check_key(source: Source, path: KeyPath, key: str) -> None:
+    if key.partition(".")[0] in NOT_SWEPT:
+        raise source.error(path, f"{key} cannot be swept", key=True)
+
+
+def _check(source: Source, axes: list[Axis]) -> None:
+    seen: dict[str, int] = {}
+    for axis in axes:
+        for name in axis.names:
+            if name in seen:
+                raise source.error(("sweep",), f"{name} is swept twice", key=True)
+            seen[name] = 1
+        _refuse_twice(source, axis)
+    cells = prod(len(axis.steps) for axis in axes)
+    if cells > MOST_CELLS:
+        raise source.error(("sweep",), f"makes {cells} cells, more than {MOST_CELLS}", key=True)
+
+
+def _refuse_twice(source: Source, axis: Axis) -> None:
+    """A value that stands twice on one axis would be two rows of one cell."""
+    known = set()
+    for values, changes in axis.steps:
+        label = tuple(map(str, values))
+        if label in known:
+            what = ", ".join(label)
+            raise source.error(changes[0][2], f"{what} stands here twice", key=True)
+        known.add(label)
+
+
+def _conditions(source: Source, word: str, given: Mapping[str, Any]) -> tuple[Condition, ...]:
+    value = given.get(word)
+    if value is None:
+        return ()
+    texts = value if isinstance(value, list) else [value]
+    found = []
+    for number, text in enumerate(texts):
+        path: KeyPath = ("sweep", word, number) if isinstance(value, list) else ("sweep", word)
+        if not isinstance(text, str):
+            raise source.error(path, f"expected a condition such as 'cluster.nodes > 4', "
+                               f"got {shown(text)}")  # fmt: skip
+        try:
+            found.append(parse_condition(text, path))
+        except ValueError as error:
+            raise source.error(path, str(error)) from None
+    return tuple(found)
+
+
+def _with_base(source: Source, sweep: Sweep, given: Mapping[str, Any]) -> Sweep:
+    """The sweep with its base line: values of some axes, which some point has."""
+    base = given.get("base")
+    if base is None:
+        return sweep
+    path: KeyPath = ("sweep", "base")
+    if not isinstance(base, Mapping) or not base:
+        raise source.error(path, "expected values of axes, such as {cluster.nodes: 4}")
+    for name, value in base.items():
+        if name not in sweep.names:
+            hint = suggest(str(name), sweep.names)
+            raise source.error((*path, name), f"{name} is no axis of this sweep{hint}", key=True)
+        values = _values(sweep, str(name))
+        if _label(value) not in values:
+            listed = ", ".join(map(str, values[:12]))
+            raise source.error((*path, name), f"expected one of {listed}, got {shown(value)}")
+    return Sweep(sweep.axes, sweep.skip, sweep.only, {k: _label(v) for k, v in base.items()})
+
+
+def _values(sweep: Sweep, name: str) -> list[Any]:
+    axis = next(axis for axis in sweep.axes if name in axis.names)
+    place = axis.names.index(name)
+    return list(dict.fromkeys(step[0][place] for step in axis.steps))
+
+
+def _label(value: Any) -> Any:
+    """A value as results show it: mappings and lists in one line of text."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_label(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(str(_label(one)) for one in value)
+    return getattr(value, "text", value)  # 2.20 is not 2.2, if it is a version

@@ -1,0 +1,418 @@
+"""Groups of multicasts and in-switch reductions, spelled out member by member."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.arrays import different
+
+
+def spelled_out(
+    groups: Sequence[Sequence[int]], which: NDArray[np.integer]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The members of some groups, each with the place in `which` of its group."""
+    sizes = np.array([len(group) for group in groups], np.int64)
+    flat = np.array([rank for group in groups for rank in group], np.int64)
+    first, times = (np.cumsum(sizes) - sizes)[which], sizes[which]
+    place = np.repeat(np.arange(len(which)), times)
+    within = np.arange(len(place)) - np.repeat(np.cumsum(times) - times, times)
+    return place, flat[first[place] + within]
+
+
+# **** Fold ****
+# Fold: which ranks, links and blocks of a symmetric whole stand for which.
+# Rows that do the same at the same times are written down once. A row's `copies` are the rows that
+# it stands for; what they draw on links that are alike is drawn on one of them.
+
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """By number: which one stands for it, and how many that one stands for."""
+
+    first: Ints
+    count: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What stands for what: `ranks` by rank, `wires` by link, `nodes` by node of the topology (of
+    NICs), `blocks` by rank for each channel that is written down: the first is coded as
+    channel × ranks + rank.
+    """
+
+    ranks: Alike
+    wires: Alike
+    nodes: Alike
+    blocks: Mapping[int, Alike] = field(default_factory=dict)
+
+    @property
+    def leaders(self) -> Ints:
+        """The ranks that stand for others or themselves."""
+        return np.flatnonzero(self.ranks.first == np.arange(len(self.ranks.first))).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """Ways that data goes between blocks: numbers of blocks, and what each pair has in common."""
+
+    src: Ints
+    dst: Ints
+    label: NDArray[np.int64]
+    channel: int
+    route: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """What a schedule is made of, without its rows: blocks and the hops between them.
+
+    A block is what one rank does on one channel; `lane` numbers parts that can be written down
+    without the others, `kind` says what else blocks must have in common to be alike. `turn` is
+    that of a rank: what tells it from others besides where it is.
+    """
+
+    ranks: int
+    rank: Ints
+    channel: Ints
+    lane: Ints
+    kind: NDArray[np.int64]
+    hops: tuple[Hops, ...]
+    turn: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Symmetry:
+    """A Fold, and what it leaves to be written down: the lanes that stand for `copies` each, and
+    the class of every block.
+    """
+
+    fold: Fold
+    copies: dict[int, int]
+    block: NDArray[np.int64]
+
+
+# **** Rows ****
+# The Schedule: what moves and computes, in what order, as columns of numbers.
+# One row is one piece of work. A schedule knows ranks, buffers and elements; it knows no links and
+# no times other than those it asks for itself (lags, start-up latencies, work-seconds, release
+# times).
+
+
+# Kinds of rows.
+TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE, MARK = range(6)
+KIND_NAMES = ("transfer", "local_copy", "multicast", "switch_reduce", "compute", "mark")
+
+# What happens to the data at its destination.
+COPY = 0  # destination = data
+REDUCE = 1  # destination = destination + data
+REDUCE_INPUT = 2  # destination = own input + data, as a fused receive-reduce does
+OP_NAMES = ("copy", "reduce", "reduce_input")
+
+# Buffers. In place, IN aliases OUT as nccl-tests defines it.
+IN, OUT, SCRATCH = range(3)
+BUFFER_NAMES = ("in", "out", "scratch")
+
+RESOURCES = ("sm", "sms", "hbm", "proxy", "nic_msg", "nvls", "host", "bus")
+ENDS = ("src", "dst")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A draw on a shared resource other than a wire, per byte (or work-second) of a row.
+
+    Use("hbm", "dst", 2.0)              # two passes over the memory of the receiving GPU a byte
+    Use("sm", "src", 1.0, index=3)      # the SM of channel 3 on the sending GPU
+    Use("proxy", "src", 1e-6 / 2**20)   # 1 µs of the sender's proxy thread for each MiB
+    """
+
+    resource: str
+    end: str
+    weight: float
+    index: int = 0
+
+    def __post_init__(self) -> None:
+        if self.resource not in RESOURCES:
+            raise ValueError(
+                f"resource: expected one of {', '.join(RESOURCES)}, got {self.resource!r}"
+            )
+        if self.end not in ENDS:
+            raise ValueError(f"end: expected src or dst, got {self.end!r}")
+        if not 0 < self.weight < inf:
+            raise ValueError(f"weight: expected a positive number, got {self.weight!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """All that many rows have in common; a row refers to its style by number.
+
+    `latency` (seconds) occupies the row before its bytes move; `cap` bounds its rate (bytes/s, or
+    work-seconds a second); `share` is its part in a fair division; `wire` multiplies the bytes on
+    every wire (16/15 for a protocol that carries 15 bytes in 16); `route` picks one of the
+    topology's ways ("" is its own choice). `multiplicity` is the number of equal rows with the same
+    ends that this one stands for, `copies` that of rows elsewhere that do the same (see Fold).
+    """
+
+    kind: int = TRANSFER
+    op: int = COPY
+    src_buffer: int = OUT
+    dst_buffer: int = OUT
+    collective: int = 0
+    channel: int = 0
+    stream: str = ""
+    multiplicity: int = 1
+    copies: int = 1
+    latency: float = 0.0
+    cap: float = inf
+    share: float = 1.0
+    wire: float = 1.0
+    uses: tuple[Use, ...] = ()
+    route: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.latency < inf:
+            raise ValueError(f"latency: expected seconds from 0 up, got {self.latency!r}")
+        if not self.cap > 0:
+            raise ValueError(f"cap: expected a positive rate, got {self.cap!r}")
+        for name in ("share", "wire"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)!r}")
+        for name in ("multiplicity", "copies"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How long after the end of a row its dependant may start.
+
+    With `arrival`, the latency of the earlier row's path comes on top: the dependant waits for the
+    data to arrive. Without, it waits for the sender's side only (order on one channel).
+    """
+
+    seconds: float = 0.0
+    arrival: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seconds < inf:
+            raise ValueError(f"lag: expected seconds from 0 up, got {self.seconds!r}")
+
+
+ARRIVED = Lag(0.0, True)
+IN_ORDER = Lag(0.0, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The table of distinct pieces of data or work; a row refers to its piece by number.
+
+    Offsets and counts are in elements; `amount` is the bytes that move, or the work-seconds of a
+    compute row.
+    """
+
+    src_offset: NDArray[np.int64]
+    dst_offset: NDArray[np.int64]
+    own_offset: NDArray[np.int64]
+    count: NDArray[np.int64]
+    amount: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Rows in a topological order, with their dependencies in CSR form.
+
+    Row i depends on `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, all of them earlier rows, so a cycle
+    cannot be written down. `src` is the sending rank (the group, for an in-switch reduction), `dst`
+    the receiving one (the group, for a multicast). With a `fold`, rows stand for others too.
+    """
+
+    ranks: int
+    styles: tuple[Style, ...]
+    pieces: Pieces
+    lags: tuple[Lag, ...]
+    groups: tuple[tuple[int, ...], ...]
+    style: NDArray[np.int32]
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    piece: NDArray[np.int32]
+    step: NDArray[np.int32]
+    dep_ptr: NDArray[np.int32]
+    dep_row: NDArray[np.int32]
+    dep_lag: NDArray[np.int16]
+    release_row: NDArray[np.int32]
+    release_time: NDArray[np.float64]
+    collectives: tuple[str, ...] = field(default=("",))
+    fold: Fold | None = None
+
+    def __post_init__(self) -> None:
+        for column in self.columns() + tuple(getattr(self.pieces, n) for n in Pieces.__slots__):
+            column.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.style)
+
+    def columns(self) -> tuple[NDArray[np.generic], ...]:
+        """All arrays with one entry a row, a dependency or a release."""
+        return (
+            self.style, self.src, self.dst, self.piece, self.step,
+            self.dep_ptr, self.dep_row, self.dep_lag, self.release_row, self.release_time,
+        )  # fmt: skip
+
+    def style_column(self, name: str) -> NDArray[np.generic]:
+        """One attribute of the style of every row, such as `kind` or `channel`."""
+        return np.array([getattr(style, name) for style in self.styles])[self.style]
+
+    def stand_in(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The ranks whose rows are written down for some ranks."""
+        return ranks if self.fold is None else self.fold.ranks.first[ranks]
+
+    @property
+    def kind(self) -> NDArray[np.generic]:
+        """The kind of every row."""
+        return self.style_column("kind")
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """The elements of every row."""
+        return self.pieces.count[self.piece]
+
+    @property
+    def amount(self) -> NDArray[np.float64]:
+        """The bytes (or work-seconds) of every row."""
+        return self.pieces.amount[self.piece]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the columns take."""
+        return sum(column.nbytes for column in self.columns())
+
+    def dependencies(self, row: int) -> list[tuple[int, Lag]]:
+        """What one row waits for."""
+        span = slice(int(self.dep_ptr[row]), int(self.dep_ptr[row + 1]))
+        return [
+            (int(d), self.lags[int(lag)])
+            for d, lag in zip(self.dep_row[span], self.dep_lag[span], strict=True)
+        ]
+
+    def members(self, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks that one row reads from, and those that it writes to."""
+        kind = self.styles[int(self.style[row])].kind
+        src, dst = int(self.src[row]), int(self.dst[row])
+        if kind == MULTICAST:
+            return (src,), self.groups[dst]
+        if kind == SWITCH_REDUCE:
+            return self.groups[src], (dst,)
+        return (src,), (dst,)
+
+    def describe(self, row: int) -> str:
+        """One row in words, for messages."""
+        style = self.styles[int(self.style[row])]
+        sources, targets = self.members(row)
+        what = KIND_NAMES[style.kind]
+        where = f"rank {_span(sources)}"
+        if style.kind not in (COMPUTE, MARK):
+            where = f"rank {_span(sources)} -> {_span(targets)}"
+        return f"row {row} ({what}, {where}, channel {style.channel}, step {int(self.step[row])})"
+
+
+def _span(ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return str(ranks[0])
+    return "{" + ", ".join(map(str, ranks[:8])) + (", …}" if len(ranks) > 8 else "}")
+
+
+def split_evenly(count: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Offsets and lengths of `parts` consecutive chunks that differ by at most one element."""
+    edges = (np.arange(parts + 1, dtype=np.int64) * count) // parts
+    return edges[:-1], np.diff(edges)
+
+
+# **** Combine ****
+# Several schedules side by side: other communicators, other jobs, on ranks of a larger world.
+
+
+def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world: int) -> Schedule:
+    """All rows of all schedules, nothing of one waiting for another.
+
+    Rank i of `schedules[k]` becomes rank `ranks[k][i]` of `world`. Rows keep their order, schedule
+    after schedule.
+    """
+    if any(one.fold is not None for one in schedules):
+        raise ValueError("schedules: expected them in full, got one that is folded")
+    tables = _Tables(world)
+    parts = [
+        tables.add(one, np.asarray(who, np.int32))
+        for one, who in zip(schedules, ranks, strict=True)
+    ]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    lengths = np.cumsum([0, *(len(one.dep_row) for one in schedules)])
+    pointers = [one.dep_ptr[:-1] + first for one, first in zip(schedules, lengths, strict=False)]
+    ptr = np.concatenate([*pointers, lengths[-1:]]).astype(np.int32)
+    names = [name for one in schedules for name in one.collectives]
+    pieces = (
+        np.concatenate([getattr(one.pieces, c) for one in schedules]) for c in Pieces.__slots__
+    )
+    return Schedule(
+        ranks=world,
+        styles=tuple(tables.styles),
+        pieces=Pieces(*pieces),
+        lags=tuple(tables.lags),
+        groups=tuple(tables.groups),
+        dep_ptr=ptr,
+        release_time=np.concatenate([one.release_time for one in schedules]),
+        collectives=tuple(names),
+        fold=None,
+        **columns,
+    )
+
+
+class _Tables:
+    """The shared tables as they grow, and the columns of each schedule in their numbers."""
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+        self.styles: dict[Style, int] = {}
+        self.lags: dict[Lag, int] = {}
+        self.groups: dict[tuple[int, ...], int] = {}
+        self.rows = self.pieces = self.collectives = 0
+
+    def add(self, one: Schedule, who: NDArray[np.int32]) -> dict[str, NDArray[np.generic]]:
+        if len(who) != one.ranks or len(different(who)) < len(who) or who.max() >= self.world:
+            raise ValueError(f"expected {one.ranks} different ranks below {self.world}, got {who}")
+        styles = [replace(s, collective=s.collective + self.collectives) for s in one.styles]
+        style = np.array([self.styles.setdefault(s, len(self.styles)) for s in styles], np.int32)
+        lag = np.array([self.lags.setdefault(x, len(self.lags)) for x in one.lags], np.int16)
+        members = [tuple(int(who[rank]) for rank in group) for group in one.groups]
+        group = np.array([self.groups.setdefault(g, len(self.groups)) for g in members], np.int32)
+        kinds = one.kind
+        columns: dict[str, NDArray[np.generic]] = {
+            "style": style[one.style],
+            "src": _ends(one.src, who, group, kinds == SWITCH_REDUCE),
+            "dst": _ends(one.dst, who, group, kinds == MULTICAST),
+            "piece": one.piece + np.int32(self.pieces),
+            "step": one.step,
+            "dep_row": one.dep_row + np.int32(self.rows),
+            "dep_lag": lag[one.dep_lag],
+            "release_row": one.release_row + np.int32(self.rows),
+        }
+        self.rows += len(one)
+        self.pieces += len(one.pieces.count)
+        self.collectives += len(one.collectives)
+        return columns
+
+
+def _ends(
+    column: NDArray[np.int32],
+    who: NDArray[np.int32],
+    group: NDArray[np.int32],
+    grouped: NDArray[np.bool_],
+) -> NDArray[np.int32]:
+    result = who[np.where(grouped, 0, column)]
+    if grouped.any():
+        result[grouped] = group[column[grouped]]
+    return result

@@ -1,0 +1,395 @@
+"""What a sweep consists of: its cells at each of their sizes, in the order of results.csv."""
+
+import json
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from netsim.base.errors import InputError, NetsimError
+from netsim.base.startup import MODEL_VERSION, __version__
+from netsim.cell.answer import AnyPrepared, answer, named, prepare_any
+from netsim.measured import compare
+from netsim.results.folder import Folder
+from netsim.results.row import Row, row_from
+from netsim.scenario.cells import Cell, Invalid, cell_of
+from netsim.scenario.models import cluster_label
+from netsim.timing.bench import Progress
+from netsim.yamlio.read import Source
+
+MANY, MANY_ON_MACHINES = 40, 6  # rows from which the start-up of the compiled engine pays
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell at one size."""
+
+    cell: Cell
+    size: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What the journal knows it by."""
+        return self.cell.id, self.size
+
+
+def tasks_of(cells: Sequence[Cell]) -> list[Task]:
+    """Every cell at every size, in the order of results.csv."""
+    return [Task(cell, size) for cell in cells for size in cell.scenario.workload.size_list()]
+
+
+def engine_for(tasks: Sequence[Task], engine: str = "auto") -> str:
+    """The engine of all rows of a sweep, so that they do not depend on how the work is divided."""
+    machines = any(task.cell.scenario.cluster.graph is None for task in tasks)
+    many = len(tasks) >= (MANY_ON_MACHINES if machines else MANY)
+    return "compiled" if engine == "auto" and many else engine
+
+
+def finished_row(folder: Folder, task: Task) -> Row:
+    """The row of a task; an equal question asked under other names keeps its own names."""
+    row = folder.finished[task.key]
+    named = replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes))
+    return compare.overlaid(named, task.cell) if task.cell.scenario.measured else named
+
+
+def failed_row(task: Task, message: str) -> Row:
+    """The row of a task that ended in an error."""
+    scenario = task.cell.scenario
+    row = Row(
+        scenario=scenario.name or "",
+        cell=task.cell.id,
+        topology=cluster_label(scenario.cluster),
+        size_bytes=task.size or None,
+        seed=scenario.seed,
+        model_version=MODEL_VERSION,
+        status="error",
+        error=message,
+        axes=dict(task.cell.axes),
+    )
+    return named(task.cell, row)
+
+
+def invalid_row(point: Invalid, scenario: str) -> Row:
+    """The row of a point that no scenario is possible at."""
+    return Row(
+        scenario=scenario,
+        cell=point.id,
+        model_version=MODEL_VERSION,
+        status="invalid",
+        error=str(point.error),
+        axes=dict(point.axes),
+    )
+
+
+# **** Cache ****
+# Finished rows of all sweeps on this machine, by the id of what was asked.
+# A file of SQLite that several sweeps may use at once; only rows without an error are kept.
+
+
+_TABLE = (
+    "create table if not exists rows (cell text, size integer, engine text, version text, row text,"
+    " primary key (cell, size, engine, version))"
+)
+_FIND = "select row from rows where cell = ? and size = ? and engine = ? and version = ?"
+_KEEP = "insert or replace into rows values (?, ?, ?, ?, ?)"
+
+
+def cache_file() -> Path:
+    """Where the cache is: $NETSIM_CACHE, or in the user's folder for caches."""
+    given = os.environ.get("NETSIM_CACHE")
+    if given:
+        return Path(given)
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "netsim" / "rows.sqlite"
+
+
+class Cache:
+    """Rows that were computed before; found by cell, size, engine and version of netsim."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._told():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._base = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+            self._base.execute(_TABLE)
+        self.found = 0
+
+    def find(self, key: tuple[str, int], engine: str) -> Row | None:
+        """The row of a cell at a size, or None."""
+        with self._told():
+            entry = self._base.execute(_FIND, (*key, engine, __version__)).fetchone()
+        if entry is None:
+            return None
+        with suppress(ValueError, TypeError, InputError):
+            row = row_from(json.loads(entry[0]))
+            self.found += 1
+            return row
+        return None
+
+    def keep(self, key: tuple[str, int], engine: str, row: Row) -> None:
+        """Keep a row for other sweeps."""
+        with self._told():
+            text = json.dumps(asdict(row))
+            self._base.execute(_KEEP, (*key, engine, __version__, text))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._base.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            message = f"{self.path}: cannot be used as a cache: {error}"
+            raise InputError(message, hint="set NETSIM_CACHE, or run without --cache") from None
+
+
+# **** Orders ****
+# Orders: what a worker, in another process or on another machine, is told to compute.
+# An order is plain values. A worker checks them as it would check a file, refuses another version
+# of netsim or other machine files than those that the order was made from, and runs nothing else.
+
+
+VERSION = f"{__version__} (model {MODEL_VERSION})"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A cell as plain values, the id that it must turn out to have, and the sizes wanted."""
+
+    cell: str
+    name: str
+    data: Mapping[str, Any]
+    axes: Mapping[str, Any]
+    sizes: tuple[int, ...]
+    engine: str
+    version: str = VERSION
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one size: a row, or an error and the exit code that it means."""
+
+    size: int
+    row: Mapping[str, Any] | None
+    timing: Mapping[str, Any]
+    error: str = ""
+    exit_code: int = 0
+
+
+def order_of(cell: Cell, sizes: Sequence[int], engine: str) -> Order:
+    """The order for some sizes of a cell."""
+    return Order(cell.id, cell.source.name, cell.source.data, cell.axes, tuple(sizes), engine)
+
+
+def fulfil(order: Order) -> list[Answer]:
+    """Do what an order asks for, after checking it."""
+    if order.version != VERSION:
+        raise InputError(
+            f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}",
+            hint="install the same version everywhere",
+        )
+    _cell(_Once(order))  # what is wrong here is wrong with the worker
+    try:
+        prepared = _prepared(_Once(order))
+    except NetsimError as error:
+        return [misfit(size, error) for size in order.sizes]
+    return list(answers(prepared, order.sizes, order.engine))
+
+
+def misfit(size: int, error: NetsimError) -> Answer:
+    """The answer for a cell whose parts do not fit."""
+    return Answer(size, None, {}, str(error), error.exit_code)
+
+
+def answers(
+    prepared: AnyPrepared,
+    sizes: Sequence[int],
+    engine: str,
+    progress: Callable[[int], Progress | None] = lambda size: None,
+) -> Iterator[Answer]:
+    """The answers of one cell, one size after the other."""
+    for size in sizes:
+        began = time.perf_counter()
+        try:
+            row: Row | None = answer(prepared, size, engine=engine, progress=progress(size))
+            error, code = "", 0
+        except NetsimError as caught:
+            row, error, code = None, str(caught), caught.exit_code
+        except MemoryError:
+            row, error, code = None, "out of memory; fewer ranks, sizes or chunks need less", 2
+        timing = {
+            "wall_s": time.perf_counter() - began,
+            "host": socket.gethostname(),
+            "worker": os.getpid(),
+        }
+        yield Answer(size, None if row is None else asdict(row), timing, error, code)
+
+
+@dataclass(frozen=True)
+class _Once:
+    """An order as the key of a cache: orders of one cell differ in sizes only."""
+
+    order: Order
+
+    def __hash__(self) -> int:
+        return hash(self.order.cell)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Once) and self.order.cell == other.order.cell
+
+
+@lru_cache(maxsize=4)
+def _cell(once: _Once) -> Cell:
+    order = once.order
+    cell = cell_of(Source(order.name, dict(order.data)), order.axes)
+    if cell.id != order.cell:
+        raise InputError(
+            f"worker {socket.gethostname()} finds other machine or topology files than the sweep "
+            "was made from",
+            hint="bring the same files to every machine",
+        )
+    return cell
+
+
+@lru_cache(maxsize=4)
+def _prepared(once: _Once) -> AnyPrepared:
+    return prepare_any(_cell(once))
+
+
+# **** Work ****
+# Getting the rows of a sweep: what is known already, and the rest from this process or workers.
+
+
+CHUNK = 31  # sizes that one order has at most: enough to make what a cell needs only once
+Shown = Callable[[Task], Progress | None]
+Found = Generator[tuple[Task, Answer], None, None]
+
+
+class CellError(NetsimError):
+    """What one cell failed with, wherever it ran."""
+
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+Fulfilled = Generator[tuple[Order, list[Answer]], None, None]
+
+
+class Workers(Protocol):
+    """Whoever fulfils orders, in any order of time."""
+
+    def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
+        """Every order with its answers, as they come."""
+        ...
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    folder: Folder,
+    *,
+    engine: str = "auto",
+    workers: Workers | None = None,
+    cache: Cache | None = None,
+    progress: Shown = lambda task: None,
+) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:
+    """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
+
+    `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them.
+    """
+    engine = engine_for(tasks, engine)
+    if cache is not None:
+        _from_cache(tasks, folder, cache, engine)
+    missing = [task for task in tasks if task.key not in folder.finished]
+    errors: dict[tuple[str, int], NetsimError] = {}
+    if workers is None:
+        source = _here(missing, engine, progress)
+    else:
+        source = _elsewhere(missing, engine, workers)
+    waiting = iter(tasks)
+    ahead = next(waiting, None)
+    with closing(source):
+        while ahead is not None:
+            while ahead is not None and ahead.key in folder.finished:
+                yield ahead, finished_row(folder, ahead), errors.get(ahead.key)
+                ahead = next(waiting, None)
+            if ahead is not None:
+                task, given = next(source)
+                if task.key not in folder.finished:
+                    keep(folder, task, given, errors)
+                    if cache is not None and not given.error:
+                        cache.keep(task.key, engine, folder.finished[task.key])
+
+
+def keep(
+    folder: Folder, task: Task, answer: Answer, errors: dict[tuple[str, int], NetsimError]
+) -> None:
+    """Record what came of a task; its error goes to `errors`."""
+    if answer.row is None:
+        errors[task.key] = CellError(answer.error, answer.exit_code)
+        row = failed_row(task, answer.error)
+    else:
+        row = row_from(answer.row)
+    folder.record(task.key, row, dict(answer.timing))
+
+
+def _from_cache(tasks: Sequence[Task], folder: Folder, cache: Cache, engine: str) -> None:
+    for task in tasks:
+        if task.key not in folder.finished:
+            row = cache.find(task.key, engine)
+            if row is not None:
+                folder.record(task.key, row, {"host": "cache"})
+
+
+def _cells(tasks: Sequence[Task]) -> list[list[Task]]:
+    """Tasks by cell, each question once."""
+    groups: dict[str, dict[int, Task]] = {}
+    for task in tasks:
+        groups.setdefault(task.cell.id, {}).setdefault(task.size, task)
+    return [list(group.values()) for group in groups.values()]
+
+
+def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Found:
+    for group in _cells(tasks):
+        by_size = {task.size: task for task in group}
+        try:
+            prepared = prepare_any(group[0].cell)
+        except NetsimError as error:  # sweeps refuse such cells before, a search does not
+            for task in group:
+                yield task, misfit(task.size, error)
+            continue
+
+        def shown(size: int, known: Mapping[int, Task] = by_size) -> Progress | None:
+            return progress(known[size])
+
+        for one in answers(prepared, list(by_size), engine, shown):
+            yield by_size[one.size], one
+
+
+def _elsewhere(tasks: Sequence[Task], engine: str, workers: Workers) -> Found:
+    known: dict[tuple[str, int], Task] = {}
+    orders = []
+    for group in _cells(tasks):
+        for first in range(0, len(group), CHUNK):
+            part = group[first : first + CHUNK]
+            orders.append(order_of(part[0].cell, [task.size for task in part], engine))
+            known.update({task.key: task for task in part})
+    with closing(workers.fulfil(orders)) as fulfilled:
+        for order, found in fulfilled:
+            for one in found:
+                yield known[order.cell, one.size], one
+
+
+def died(order: Order, times: int) -> list[Answer]:
+    """The answers to an order that took its workers' lives every time."""
+    message = f"the worker died {times} times while it simulated this cell (out of memory?)"
+    nothing: dict[str, Any] = {}
+    return [Answer(size, None, nothing, message, 2) for size in order.sizes]

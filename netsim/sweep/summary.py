@@ -1,0 +1,408 @@
+"""What a sweep says beyond its rows: every cell against the base line, and bands over seeds."""
+
+import csv
+import hashlib
+import platform
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netsim.base.files import write_text
+from netsim.base.startup import MODEL_VERSION, __version__, version_of
+from netsim.base.units import format_bandwidth, format_size
+from netsim.cell.prepare import prepare
+from netsim.costs.prices import Bill, bill_of, load_prices
+from netsim.engines.engine import simulate
+from netsim.metrics.bound import SPOKEN, bound_by
+from netsim.metrics.links import link_use
+from netsim.nccl.environment import EFFECTS
+from netsim.nccl.environment import reason as variable_reason
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
+from netsim.results.row import AXIS, Row
+from netsim.scenario.cells import Cell, Expansion, idle_axis
+from netsim.scenario.models import Workload, line_rate
+from netsim.scenario.sweep import SEED
+from netsim.topology.cluster import Cluster, build_cluster
+from netsim.topology.config import ClusterConfig, Group
+from netsim.topology.graph import LINK_KINDS
+
+PERCENTILES = (5, 25, 50, 75, 95)
+CLEARLY = 1.005  # times as fast from which it is worth a word
+
+Place = tuple[tuple[str, str], ...]
+
+
+def time_of(row: Row) -> float:
+    """The time of a row in µs: of an operation, or of a training step; 0 where there is none."""
+    return row.time_us or row.step_time_us or 0.0
+
+
+def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, int], Row]:
+    """For every row by (cell, size), the one it is compared with: the same cell, but for the axes
+    that the base line gives values.
+    """
+    known = {(place_of(row.axes), row.size_bytes): row for row in rows if time_of(row)}
+    found = {}
+    for row in rows:
+        other = known.get((place_of({**row.axes, **base}), row.size_bytes))
+        if time_of(row) and other is not None:
+            found[row.cell, row.size_bytes or 0] = other
+    return found
+
+
+def place_of(axes: Mapping[str, Any]) -> Place:
+    """Values of axes as a key: where a cell lies."""
+    return tuple(sorted((key, str(value)) for key, value in axes.items()))
+
+
+def without_seed(axes: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes that are choices: nobody chooses a seed."""
+    return {axis: value for axis, value in axes.items() if axis != SEED}
+
+
+def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, Any]) -> str:
+    """Every row against the base line: how many times as fast."""
+    against = base_rows(rows, base)
+    fixed = ("cell", "size_bytes", "time_us", "base_cell", "base_time_us", "speedup")
+    lines: list[list[object]] = [[*fixed, *(AXIS + name for name in axes)]]
+    for row in rows:
+        other = against.get((row.cell, row.size_bytes or 0))
+        if other is not None:
+            own, base_time = time_of(row), time_of(other)
+            figures = [own, other.cell, base_time, base_time / own]
+            lines.append([row.cell, row.size_bytes, *figures, *(row.axes[a] for a in axes)])
+    return _csv(lines)
+
+
+def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
+    """Percentiles over the seeds, for every cell apart from its seed, and size."""
+    others = [name for name in axes if name != SEED]
+    groups: dict[tuple[object, ...], list[float]] = {}
+    for row in rows:
+        if time_of(row):
+            key = (*(row.axes[name] for name in others), row.size_bytes)
+            groups.setdefault(key, []).append(time_of(row))
+    names = [f"time_us_p{p}" for p in PERCENTILES]
+    lines: list[list[object]] = [
+        [*(AXIS + n for n in others), "size_bytes", "seeds", "time_us_min", *names, "time_us_max"]
+    ]
+    for key, times in groups.items():
+        bands = np.percentile(times, PERCENTILES).tolist()
+        lines.append([*key, len(times), min(times), *bands, max(times)])
+    return _csv(lines)
+
+
+def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row | None:
+    """The fastest row of the largest size; of cells without a size, the shortest step. Of cells
+    that differ in their seed only, the one in the middle stands for all. What is not clearly faster
+    than the base line does not beat it.
+    """
+    good = [row for row in rows if row.status == "ok" and time_of(row)]
+    largest = max((row.size_bytes or 0 for row in good), default=0)
+    groups: dict[Place, list[Row]] = {}
+    for row in good:
+        if (row.size_bytes or 0) == largest:
+            groups.setdefault(place_of(without_seed(row.axes)), []).append(row)
+    middle = [sorted(group, key=time_of)[(len(group) - 1) // 2] for group in groups.values()]
+    best = min(middle, key=time_of, default=None)
+    if best is None or base is None:
+        return best
+    as_fast = [row for row in middle if time_of(row) <= time_of(best) * CLEARLY]
+    at_base = [row for row in as_fast if place_of({**row.axes, **base}) == place_of(row.axes)]
+    return min(at_base, key=time_of, default=best)
+
+
+def _csv(lines: Iterable[Sequence[object]]) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(
+        [repr(v) if isinstance(v, float) else "" if v is None else str(v) for v in line]
+        for line in lines
+    )
+    return text.getvalue()
+
+
+# **** Written ****
+# Files of a sweep beside its results: comparison.csv and bands.csv.
+
+
+def write_tables(expansion: Expansion, rows: Sequence[Row], folder: Path) -> list[str]:
+    """Write what the sweep asks for; the files."""
+    axes, files = list(expansion.sweep.names), []
+    if expansion.sweep.base:
+        text = comparison_csv(rows, axes, expansion.sweep.base)
+        files.append(write_text(folder / "comparison.csv", text))
+    if SEED in axes and len({str(row.axes.get(SEED)) for row in rows}) > 1:
+        files.append(write_text(folder / "bands.csv", bands_csv(rows, axes)))
+    return [str(file) for file in files]
+
+
+# **** Effects ****
+# Axes of a sweep that changed nothing, each with the reason.
+
+
+EQUAL = 1e-9  # relative difference of times that are the same
+_NAMED = 3  # kinds of resources that are named as the busiest
+MOST_ROWS = 3_000_000  # of a schedule that is simulated only to say why
+
+
+@dataclass(frozen=True)
+class Idle:
+    """An axis without effect, two cells that differ in it alone, and the largest size."""
+
+    axis: str
+    cells: tuple[Cell, Cell]
+    size: int
+
+
+def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
+    """The axes whose values never make a difference, however the others are chosen."""
+    sizes = {cell.id: cell.scenario.workload.size_list() for cell in cells}
+    by_cell: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.status == "ok" and time_of(row):
+            by_cell.setdefault(row.cell, {})[row.size_bytes or 0] = time_of(row)
+    found = []
+    for axis in cells[0].axes if cells and by_cell else ():
+        groups: dict[str, list[Cell]] = {}
+        for cell in cells:
+            if cell.id in by_cell:
+                others = {k: v for k, v in cell.axes.items() if k != axis}
+                groups.setdefault(repr(sorted(others.items(), key=str)), []).append(cell)
+        compared = [group for group in groups.values() if len(group) > 1]
+        if compared and all(_alike([by_cell[c.id] for c in group]) for group in compared):
+            one, other = compared[-1][0], compared[-1][-1]
+            found.append(Idle(axis, (one, other), max(sizes[one.id])))
+    return found
+
+
+def _alike(times: Sequence[Mapping[int, float]]) -> bool:
+    first = times[0]
+    return all(
+        other.keys() == first.keys()
+        and all(abs(other[size] - t) <= EQUAL * max(t, 1e-300) for size, t in first.items())
+        for other in times[1:]
+    )
+
+
+def reason(idle: Idle, engine: str = "auto") -> str:
+    """Why an axis changed nothing, from what is simulated in two of its cells."""
+    known = idle_axis(idle.cells, idle.axis)
+    if known:
+        return known
+    if not isinstance(idle.cells[0].scenario.workload, Workload):
+        return "the step does not depend on it"
+    programs = [_program(cell, idle.size) for cell in idle.cells]
+    one, other = programs
+    changed = _changed_kinds(one, other)
+    if len(one) > MOST_ROWS:
+        return f"it changes {_listed(changed) or 'nothing that is simulated'}"
+    timeline = simulate(one, engine)
+    most = _most_used(one, timeline)
+    if changed:
+        used = {kind: most.get(kind, 0.0) for kind in changed}
+        parts = [
+            f"{SPOKEN.get(kind, kind)} links are never used"
+            if not part
+            else f"{SPOKEN.get(kind, kind)} is used to {part:.0%} at most"
+            for kind, part in used.items()
+        ]
+        why = ", ".join(parts)
+    else:
+        busiest = sorted(most, key=lambda kind: -most[kind])[:_NAMED]
+        parts = [f"{SPOKEN.get(kind, kind)} {most[kind]:.0%}" for kind in busiest]
+        why = f"{_unchanged(idle)}; used at most: {', '.join(parts)}"
+    text = f"{why}; bound by {bound_by(one, timeline)}"
+    return text.replace("%", " %").replace("  %", " %")
+
+
+def _most_used(program: Program, timeline: Timeline) -> dict[str, float]:
+    """How busy the busiest resource of each kind is."""
+    use, most = link_use(program, timeline), dict[str, float]()
+    for link, part in zip(use.link.tolist(), use.utilisation.tolist(), strict=True):
+        kind = program.links.kind(link)
+        most[kind] = max(most.get(kind, 0.0), part)
+    return most
+
+
+def _unchanged(idle: Idle) -> str:
+    """Why the same data moves over the same links in two cells."""
+    one, other = idle.cells
+    if idle.axis.rpartition(".")[2] == SEED:
+        return "no host is placed at random, and no way is hashed that has a choice"
+    plan = prepare(one).planned(idle.size)
+    if plan is not None and idle.axis.startswith("nccl."):
+        chosen = f"{plan.algorithm} {plan.protocol} on {plan.n_channels} channels"
+        variable = idle.axis.removeprefix("nccl.env.")
+        effect = EFFECTS.get(variable)
+        if variable == idle.axis:
+            return f"NCCL runs {chosen} in any case"
+        if effect:
+            return f"{variable} ({effect}) makes no difference to {chosen}"
+        return f"{variable}: {variable_reason(variable)}"
+    if one.cluster != other.cluster:
+        return f"both values make the same {_links(one)}"
+    return f"the same {format_size(idle.size)} move in the same order"
+
+
+def _links(cell: Cell) -> str:
+    """What joins the hosts of a cell, or else the GPUs: how many links of what rate."""
+    table = prepare(cell).topology.links
+    rates: dict[str, list[float]] = {}
+    for kind, rate in zip(table.kind.tolist(), table.bandwidth.tolist(), strict=True):
+        rates.setdefault(LINK_KINDS[kind], []).append(rate)
+    name = next((kind for kind in ("fabric", "nic") if kind in rates), next(iter(rates), ""))
+    found = rates.get(name, [])
+    span = dict.fromkeys(map(format_bandwidth, (min(found, default=0.0), max(found, default=0.0))))
+    return f"{len(found)} {SPOKEN.get(name, name)} links of {' to '.join(span)}"
+
+
+def _program(cell: Cell, size: int) -> Program:
+    prepared = prepare(cell)
+    return place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
+
+
+def _changed_kinds(one: Program, other: Program) -> list[str]:
+    """The kinds of links of which two programs have other numbers, rates or latencies."""
+    tables = [_table(one), _table(other)]
+    kinds = dict.fromkeys([*tables[0], *tables[1]])
+    return [kind for kind in kinds if tables[0].get(kind) != tables[1].get(kind)]
+
+
+def _table(program: Program) -> dict[str, Any]:
+    table = program.links
+    found: dict[str, list[tuple[float, float]]] = {}
+    columns = zip(table.capacity.tolist(), table.latency.tolist(), strict=True)
+    for number, figures in enumerate(columns):
+        found.setdefault(table.kind(number), []).append(figures)
+    return {kind: np.sort(np.array(rows), axis=0).tolist() for kind, rows in found.items()}
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return ", ".join(kinds)
+
+
+# **** Bills ****
+# What the cells of a sweep cost: costs.csv, a line a cell.
+
+
+COSTS = "costs.csv"
+COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
+
+
+def bill(cell: Cell) -> Bill | None:
+    """The bill of a cell, by the prices that its scenario names; None of a plain graph."""
+    config, name = cell.scenario.cluster, cell.scenario.prices
+    if name is None or config.graph is not None:
+        return None
+    models = [
+        group.loaded.machine.gpu.model
+        for group in config.members
+        for _ in range(group.nodes * _gpus_of(group))
+    ]
+    return bill_of(_healthy(cell.cluster, config), models, load_prices(name))
+
+
+_MADE: "OrderedDict[str, Cluster]" = OrderedDict()
+_MOST_MADE = 32
+
+
+def _healthy(key: str, config: ClusterConfig) -> "Cluster":
+    """The cluster as it was bought, whatever has failed since; `key` stands for its section."""
+    if not key or key not in _MADE:
+        made = build_cluster(config.model_copy(update={"faults": ()}))
+        if not key:
+            return made
+        _MADE[key] = made
+    while len(_MADE) > _MOST_MADE:
+        _MADE.popitem(last=False)
+    return _MADE[key]
+
+
+def _gpus_of(group: "Group") -> int:
+    """GPUs of a host that are in use."""
+    if group.gpus is not None:
+        return len(group.gpus)
+    return group.gpus_per_node or group.loaded.machine.gpu.count
+
+
+def check_prices(cells: Sequence[Cell]) -> None:
+    """Read the prices that cells name; what is wrong with them is raised."""
+    for name in {cell.scenario.prices for cell in cells} - {None}:
+        load_prices(str(name))
+
+
+def write_costs(cells: Sequence[Cell], folder: Path) -> list[str]:
+    """Write what every cell costs, if prices are wanted."""
+    if all(cell.scenario.prices is None for cell in cells):
+        return []
+    lines = [",".join(("cell", *COLUMNS))]
+    for cell in {cell.id: cell for cell in cells}.values():
+        found = bill(cell)
+        if found is not None:
+            lines.append(",".join([cell.id, *(repr(getattr(found, c)) for c in COLUMNS)]))
+    return [str(write_text(folder / COSTS, "\n".join(lines) + "\n"))]
+
+
+# **** Manifest ****
+# What a results folder says about itself: the question, its cells in order, how to ask again.
+
+
+PACKAGES = ("numpy", "numba", "simpy", "networkx", "scipy")
+
+
+def about(
+    expansion: Expansion,
+    path: Path,
+    settings: Sequence[str],
+    engine: str,
+    shard: tuple[int, int] | None = None,
+) -> dict[str, Any]:
+    """The manifest of a run, apart from the name of its scenario."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    scenario = expansion.cells[0].scenario if expansion.cells else None
+    rates = {line_rate(cell.scenario.cluster) for cell in expansion.cells}
+    return {
+        "file": path.as_posix(),
+        "text": text,
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "settings": list(settings),
+        "engine": engine,
+        "seed": None if scenario is None else scenario.seed,
+        "versions": versions(),
+        "axes": list(expansion.sweep.names),
+        "base": None if expansion.sweep.base is None else dict(expansion.sweep.base),
+        "line_rate": rates.pop() if len(rates) == 1 else None,
+        "points": [_point(point) for point in expansion.points],
+        "shard": None if shard is None else list(shard),
+    }
+
+
+def _point(point: Any) -> dict[str, Any]:
+    if isinstance(point, Cell):
+        return {
+            "cell": point.id,
+            "axes": _plain(point.axes),
+            "sizes": point.scenario.workload.size_list(),
+        }
+    return {"cell": point.id, "axes": _plain(point.axes), "error": str(point.error)}
+
+
+def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as results write them."""
+    return {
+        key: value if isinstance(value, str | int | float | bool | None) else str(value)
+        for key, value in axes.items()
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the results were computed with."""
+    found = {"netsim": __version__, "model": MODEL_VERSION, "python": platform.python_version()}
+    return {**found, **{name: version_of(name) for name in PACKAGES}}

@@ -1,0 +1,258 @@
+"""ASTRA-sim's analytical network file as a topology: a product of rings, switches and meshes.
+
+`topology`, `npus_count`, `bandwidth` (GB/s, taken as 1e9) and `latency` (ns) are lists with one
+entry a dimension; the first dimension is that of neighbours.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import combinations, pairwise, product
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import networkx as nx
+import pydantic
+from pydantic import BeforeValidator, Field, model_validator
+
+from netsim.base.errors import InputError, ScenarioError, suggest
+from netsim.base.units import parse_bandwidth, parse_time
+from netsim.topology.config import NodeKind
+from netsim.topology.foreign import infragraph, nccl, smi
+from netsim.topology.foreign.nccl_xml import parse_system
+from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.topology.machine import Machine
+from netsim.topology.routing import StaticRouter
+from netsim.yamlio.models import Count, FieldError, ListOf
+from netsim.yamlio.read import parse_source
+from netsim.yamlio.validate import validate
+
+Shape = Literal["Ring", "Switch", "FullyConnected"]
+Figure = Annotated[float, Field(ge=0, lt=1e12, strict=False)]
+MOST_GPUS = 65_536
+
+
+class AstraNetwork(pydantic.BaseModel):
+    """The file, key by key."""
+
+    model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    topology: Annotated[ListOf[Shape], Field(min_length=1)]
+    npus_count: ListOf[Count]
+    bandwidth: ListOf[Annotated[Figure, Field(gt=0)]]
+    latency: ListOf[Figure]
+
+    @model_validator(mode="after")
+    def _equal_lengths(self) -> "AstraNetwork":
+        for name in ("npus_count", "bandwidth", "latency"):
+            have = len(getattr(self, name))
+            if have != len(self.topology):
+                raise FieldError(
+                    f"expected {len(self.topology)} entries as topology, got {have}", name
+                )
+        if prod(self.npus_count) > MOST_GPUS:
+            raise FieldError(f"more than {MOST_GPUS} NPUs", "npus_count")
+        return self
+
+
+def read_astra(text: str, name: str) -> Topology:
+    """The topology of an ASTRA-sim network file."""
+    given = validate(AstraNetwork, parse_source(text, name))
+    count = prod(given.npus_count)
+    relays = len(given.topology) > 1 or given.topology[0] == "Ring"
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph.add_nodes_from((f"gpu{n}" for n in range(count)), kind="gpu", forwards=relays)
+    for dimension, shape in enumerate(given.topology):
+        figures = {
+            "bandwidth": given.bandwidth[dimension] * 1e9,
+            "latency": given.latency[dimension] * 1e-9,
+            "kind": "fabric",
+        }
+        for number, line in enumerate(_lines(given.npus_count, dimension)):
+            for a, b in _pairs(shape, line, f"switch{dimension}.{number}"):
+                if b.startswith("switch") and b not in graph:
+                    graph.add_node(b, kind="switch", forwards=True)
+                graph.add_edge(a, b, **figures)
+                graph.add_edge(b, a, **figures)
+    return Topology(name, graph, tuple(f"gpu{n}" for n in range(count)), StaticRouter())
+
+
+def _lines(counts: tuple[int, ...], dimension: int) -> Iterator[list[str]]:
+    """The GPUs of every line along a dimension, by name."""
+    strides = [prod(counts[:d]) for d in range(len(counts))]
+    others = [range(n) if d != dimension else range(1) for d, n in enumerate(counts)]
+    for place in product(*reversed(others)):
+        first = sum(p * s for p, s in zip(reversed(place), strides, strict=True))
+        yield [f"gpu{first + step * strides[dimension]}" for step in range(counts[dimension])]
+
+
+def _pairs(shape: Shape, line: list[str], switch: str) -> Iterator[tuple[str, str]]:
+    if len(line) < 2:
+        return
+    if shape == "Switch":
+        yield from ((gpu, switch) for gpu in line)
+    elif shape == "FullyConnected":
+        yield from combinations(line, 2)
+    else:
+        yield from pairwise(line)
+        if len(line) > 2:
+            yield line[-1], line[0]
+
+
+# **** Node link ****
+# networkx node-link JSON as a topology, and back: `nodes` with id and kind, `edges` with figures.
+# Bandwidths are bytes/s and latencies seconds, or texts with units.
+
+
+def _bandwidth(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return parse_bandwidth(f"{float(value):.17g}B/s")
+    return parse_bandwidth(value, allow_infinite=True)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return parse_time(f"{float(value):.17g}s")
+    return parse_time(value)
+
+
+class _Foreign(pydantic.BaseModel):
+    """What other programs write: attributes that are not known here are left aside."""
+
+    model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class NodeOf(_Foreign):
+    """A node; a GPU passes on traffic of others only with `forwards`."""
+
+    id: str | int
+    kind: NodeKind | None = None
+    forwards: bool | None = None
+    reduces: bool = False
+
+
+class EdgeOf(_Foreign):
+    """A directed edge, or both directions in an undirected graph."""
+
+    source: str | int
+    target: str | int
+    bandwidth: Annotated[float, BeforeValidator(_bandwidth)]
+    latency: Annotated[float, BeforeValidator(_seconds)] = 0.0
+    kind: str = "fabric"
+    duplex: str = "full"
+
+
+class NodeLink(_Foreign):
+    """A graph; networkx writes its edges as `edges` or, formerly, `links`."""
+
+    directed: bool = False
+    nodes: Annotated[ListOf[NodeOf], Field(min_length=1)]
+    edges: ListOf[EdgeOf] = ()
+    links: ListOf[EdgeOf] = ()
+
+    @model_validator(mode="after")
+    def _sound(self) -> "NodeLink":
+        names = [str(node.id) for node in self.nodes]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise FieldError(f"two nodes are called '{name}'", "nodes", number, "id")
+        which = "edges" if self.edges else "links"
+        for number, edge in enumerate(self.edges or self.links):
+            for key, end in (("source", edge.source), ("target", edge.target)):
+                if str(end) not in names:
+                    raise FieldError(f"there is no node '{end}'", which, number, key)
+            if edge.kind not in LINK_KINDS:
+                message = f"expected one of {', '.join(LINK_KINDS)}, got '{edge.kind}'"
+                raise FieldError(message, which, number, "kind")
+        if not any(node.kind == "gpu" or node.kind is None for node in self.nodes):
+            raise FieldError("expected at least one node of kind gpu", "nodes")
+        return self
+
+
+def read_node_link(text: str, name: str) -> Topology:
+    """The topology of a node-link file; nodes without a kind are GPUs."""
+    given = validate(NodeLink, parse_source(text, name))
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    for node in given.nodes:
+        kind = node.kind or "gpu"
+        forwards = kind != "gpu" if node.forwards is None else node.forwards
+        extra = {"reduces": True} if node.reduces else {}
+        graph.add_node(str(node.id), kind=kind, forwards=forwards, **extra)
+    for edge in given.edges or given.links:
+        figures = edge.model_dump(include={"bandwidth", "latency", "kind", "duplex"})
+        graph.add_edge(str(edge.source), str(edge.target), **figures)
+        if not given.directed:
+            graph.add_edge(str(edge.target), str(edge.source), **figures)
+    gpus = tuple(str(node.id) for node in given.nodes if (node.kind or "gpu") == "gpu")
+    return Topology(name, graph, gpus, StaticRouter())
+
+
+def write_node_link(topology: Topology) -> str:
+    """The text of a node-link file."""
+    return json.dumps(nx.node_link_data(topology.graph, edges="edges"), indent=1) + "\n"
+
+
+# **** Read ****
+# Any foreign topology file: its format is told from its content, or named.
+
+
+LARGEST = 32 * 2**20
+FORMATS = {
+    "nccl": re.compile(r"<system\b"),
+    "infragraph": re.compile(
+        r"^devices\s*:(?s:.*)^instances\s*:|^instances\s*:(?s:.*)^devices\s*:|"
+        r"^devices\s*:\s*\n\s*- components\s*:|\"components\"\s*:\s*\[",
+        re.MULTILINE,
+    ),
+    "node-link": re.compile(r'"(nodes|edges|links)"\s*:'),
+    "astra-sim": re.compile(r"^\s*npus_count\s*:", re.MULTILINE),
+    "nvidia-smi": re.compile(
+        r"^(?:[\s|]|(?:\x1b|\^\[)?\[[0-9;]*m)*GPU0\b|LINK TYPE TABLE", re.MULTILINE
+    ),
+}
+Reader = Callable[[str, str, str, float | None], Machine | Topology]
+READERS: dict[str, Reader] = {
+    "nccl": lambda text, name, gpu, rate: nccl.machine_of(
+        parse_system(text, name), gpu, name, rate
+    ),
+    "nvidia-smi": lambda text, name, gpu, rate: smi.read_smi(text, name, _named(gpu, name), rate),
+    "infragraph": lambda text, name, _gpu, _rate: infragraph.read_infragraph(text, name),
+    "node-link": lambda text, name, _gpu, _rate: read_node_link(text, name),
+    "astra-sim": lambda text, name, _gpu, _rate: read_astra(text, name),
+}
+
+
+def read_foreign(
+    path: Path, *, form: str = "", gpu: str = "", nic_rate: float | None = None
+) -> Machine | Topology:
+    """The machine (of files about a host) or topology (of files about a network) in a file.
+
+    `form` is one of READERS; `gpu` names the GPU's model and `nic_rate` (bytes/s) the NICs', for
+    files that lack them.
+    """
+    name = path.as_posix()
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"cannot be read: {reason}", source=name) from None
+    if len(content) > LARGEST:
+        raise ScenarioError(f"larger than {LARGEST >> 20} MiB", source=name)
+    text = content.decode("utf-8-sig", errors="replace")
+    chosen = form or detect(text)
+    if chosen not in READERS:
+        what = f"unknown format '{form}'{suggest(form, READERS)}" if form else "of no known format"
+        raise ScenarioError(f"{what}; known: {', '.join(READERS)}", source=name)
+    return READERS[chosen](text, name, gpu, nic_rate)
+
+
+def detect(text: str) -> str:
+    """The format that a text looks like; empty if like none."""
+    return next((form for form, sign in FORMATS.items() if sign.search(text)), "")
+
+
+def _named(gpu: str, name: str) -> str:
+    if not gpu:
+        raise InputError(f"{name}: this matrix has no speeds; name the GPU model, such as H100")
+    return gpu

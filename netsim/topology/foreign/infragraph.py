@@ -1,0 +1,362 @@
+"""InfraGraph files by means of its own package: loaded if it is there, checked, and expanded."""
+
+import json
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from netsim.base.errors import InputError, ScenarioError, suggest
+from netsim.base.units import parse_bandwidth, parse_time
+from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.topology.machine import PcieLink
+from netsim.topology.routing import StaticRouter, walk
+from netsim.yamlio.read import parse_source
+
+MOST_NODES = 100_000
+MOST_PAIRS = 2_000_000  # that one edge in slice notation may stand for
+# Our kinds of nodes by InfraGraph's types of components; what it has no word for is custom.
+COMPONENTS = {"xpu": "gpu", "nic": "nic", "cpu": "cpu", "memory": "memory"}
+REDUCING = "-reducing"  # ends the types of switches that add up what passes
+
+
+def package() -> Any:
+    """InfraGraph's own classes."""
+    try:
+        import infragraph  # noqa: PLC0415 - an extra, which takes half a second to import
+    except ImportError:
+        raise InputError(
+            "InfraGraph files need the package infragraph", hint="pip install 'netsim[infragraph]'"
+        ) from None
+    return infragraph
+
+
+def graph_of(text: str, name: str) -> "nx.Graph[Any]":
+    """The graph that InfraGraph makes of a file, after a look at its size."""
+    data = parse_source(text, name).data
+    package()
+    from infragraph.infragraph_service import InfraGraphService  # noqa: PLC0415 - as above
+
+    if not data.get("instances"):  # a device alone, as `infragraph translate` writes it
+        names = [one.get("name") for one in data.get("devices") or [] if isinstance(one, dict)]
+        data = {**data, "instances": [{"name": n, "device": n, "count": 1} for n in names]}
+    data = {"name": "infrastructure", **data}
+    _check_size(data, name)
+    for part in (data, *(d for d in data.get("devices") or [] if isinstance(d, dict))):
+        _check_links(part, name)
+    service = InfraGraphService()
+    try:
+        service.set_graph(json.dumps(data))
+    except Exception as error:  # the package raises whatever its parts raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ScenarioError(f"InfraGraph refuses it: {reason}", source=name) from None
+    graph: nx.Graph[Any] = service.get_networkx_graph()
+    return graph
+
+
+def _check_size(data: Mapping[str, Any], name: str) -> None:
+    """Refuse what a few lines of slice notation can blow up."""
+    devices = {d.get("name"): d for d in data.get("devices") or [] if isinstance(d, dict)}
+    total = 0
+    for one in data["instances"]:
+        device = devices.get(one.get("device"), {}) if isinstance(one, dict) else {}
+        parts = {c.get("name"): _count(c) for c in device.get("components") or []}
+        total += (_count(one) if isinstance(one, dict) else 1) * sum(parts.values())
+        for edge in device.get("edges") or []:
+            ends = [str((edge.get(end) or {}).get("component", "")) for end in ("ep1", "ep2")]
+            pairs = _extent(ends[0], parts) * _extent(ends[1], parts)
+            if edge.get("scheme") == "many2many" and pairs > MOST_PAIRS:
+                raise ScenarioError(f"an edge stands for {pairs} links", source=name)
+    if total > MOST_NODES:
+        message = f"{total} components are too many (at most {MOST_NODES})"
+        raise ScenarioError(message, source=name)
+
+
+def _check_links(part: Mapping[str, Any], name: str) -> None:
+    """Refuse edges over links that nothing describes, which the package lets through."""
+    known = [str(link.get("name")) for link in part.get("links") or [] if isinstance(link, dict)]
+    for edge in part.get("edges") or []:
+        link = edge.get("link") if isinstance(edge, dict) else None
+        if link is not None and link not in known:
+            where = part.get("name", "infrastructure")
+            message = f"{where}: an edge has link '{link}', which is not among its links"
+            raise ScenarioError(message + suggest(str(link), known), source=name)
+
+
+def _count(given: Mapping[str, Any]) -> int:
+    count = given.get("count", 1)
+    return count if isinstance(count, int) else 1
+
+
+def _extent(endpoint: str, parts: Mapping[Any, int]) -> int:
+    """How many components an endpoint such as `xpu[0:2]` stands for, at most."""
+    part, _, inside = endpoint.rpartition(".")[2].partition("[")
+    bounds = re.fullmatch(r"(\d+)(?::(\d+))?\]", inside)
+    if bounds is None:
+        return parts.get(part, 1)
+    return max(0, int(bounds[2]) - int(bounds[1])) if bounds[2] else 1
+
+
+# **** Infragraph ****
+# InfraGraph's infrastructures as topologies.
+# A file names its links, but often gives them no rates: those are then taken from what the name of
+# a link says (NVLink and PCIe by generation) and reported.
+
+
+NVLINKS = {1: 72e9, 2: 120e9, 3: 240e9, 4: 370.8e9, 5: 721.8e9}  # usable bytes/s of a GPU's all
+USUAL_NVLINK, USUAL_PCIE = 4, 5  # generations where none is told
+SOCKETS = 22e9  # bytes/s between CPUs (NCCL 2.30, src/graph/topo.h, Sapphire Rapids)
+UNITS = {"Gbps": "Gbps", "GBps": "GB/s"}
+NVLINK = re.compile(r"nv(?:link|l)?[_ -]?(\d)?|xpu_fabric|xgmi", re.IGNORECASE)
+PCIE = re.compile(r"pci\D*(?:gen)?[_ ]?(\d)?", re.IGNORECASE)
+
+
+def read_infragraph(text: str, name: str) -> Topology:
+    """The topology of an infrastructure in YAML or JSON; XPUs are GPUs in the order of the file."""
+    found = graph_of(text, name)
+    types = {node: str(data["type"]) for node, data in found.nodes(data=True)}
+    if "xpu" not in types.values():
+        raise ScenarioError("expected at least one component of type xpu", source=name)
+    hosts = {_instance(node) for node, kind in types.items() if kind == "xpu"}
+    kinds = {node: _kind(found, types, node, hosts) for node in found}
+    gpus = tuple(node for node in found if types[node] == "xpu")
+    for relays in (False, True):
+        graph: nx.DiGraph[Any] = nx.DiGraph()
+        for node, kind in kinds.items():
+            forwards = relays if kind == "gpu" else kind != "memory"
+            extra = {"reduces": True} if types[node].endswith(REDUCING) else {}
+            graph.add_node(node, kind=kind, forwards=forwards, **extra)
+        for a, b, data in found.edges(data=True):
+            figures = _figures(found, kinds, (a, b), data, name)
+            graph.add_edge(a, b, **figures)
+            graph.add_edge(b, a, **figures)
+        topology = Topology(name, graph, gpus, StaticRouter())
+        if _connected(topology):
+            return topology
+    raise ScenarioError("not all XPUs are connected", source=name)
+
+
+def unrated_links(text: str, name: str) -> tuple[str, ...]:
+    """The names of links without a bandwidth, which had to be assumed."""
+    edges = graph_of(text, name).edges(data=True)
+    return tuple(sorted({str(d["link"]) for *_, d in edges if not _rate(d.get("bandwidth"), name)}))
+
+
+def _instance(node: str) -> str:
+    """The device that a component such as `server.0.xpu.3` is of."""
+    return ".".join(node.split(".")[:2])
+
+
+def _kind(found: "nx.Graph[Any]", types: Mapping[str, str], node: str, hosts: set[str]) -> str:
+    """The kind of node that a component is: what has no XPUs beside it is part of a switch."""
+    kind = types[node].removesuffix(REDUCING)
+    if kind == "xpu":
+        return "gpu"
+    if kind in ("nvswitch", "pcie"):
+        return kind
+    if _instance(node) not in hosts:
+        return "nic" if kind == "nic" else "switch"
+    if kind in COMPONENTS:
+        return COMPONENTS[kind]
+    links = [found.edges[node, near] for near in found[node] if types[near] == "xpu"]
+    scale_up = any(not PCIE.match(str(link["link"])) for link in links)
+    return "nvswitch" if scale_up else "pcie"
+
+
+def _figures(
+    found: "nx.Graph[Any]",
+    kinds: Mapping[str, str],
+    ends: tuple[str, str],
+    data: Mapping[str, Any],
+    name: str,
+) -> dict[str, Any]:
+    """Bandwidth, latency and kind of a link in one direction."""
+    link = str(data["link"])
+    kind = _link_kind(link, {kinds[end] for end in ends})
+    rate = _rate(data.get("bandwidth"), name)
+    if not rate:
+        gpu = next((end for end in ends if kinds[end] == "gpu"), None)
+        alike = [n for n in found[gpu] if found.edges[gpu, n]["link"] == link] if gpu else [""]
+        rate = _assumed(kind, link, len(alike))
+    return {
+        "bandwidth": rate,
+        "latency": parse_time(str(data["latency"]).replace(" ", "")) if "latency" in data else 0.0,
+        "kind": kind,
+        "duplex": "half" if kind == "hostmem" else "full",
+    }
+
+
+def _link_kind(link: str, ends: set[str]) -> str:
+    """The kind of a link: by the name that netsim writes, else by its name and ends."""
+    named = link.partition("-")[0]
+    if named in LINK_KINDS:
+        return named
+    if ends <= {"switch"}:
+        return "fabric"
+    if "switch" in ends:
+        return "nic"
+    if "memory" in ends:
+        return "hostmem"
+    if ends == {"cpu"}:
+        return "upi"
+    return "nvlink" if ends <= {"gpu", "nvswitch"} else "pcie"
+
+
+def _rate(text: str | None, name: str) -> float:
+    """Bytes/s in one direction; 0 where the file does not say."""
+    number, _, unit = (text or "").partition(" ")
+    if unit not in UNITS:  # nothing, or transfers without a width
+        return 0.0
+    try:
+        return parse_bandwidth(f"{number}{UNITS[unit]}")
+    except ValueError as error:
+        raise ScenarioError(f"bandwidth {text}: {error}", source=name) from None
+
+
+def _assumed(kind: str, link: str, times: int) -> float:
+    """What a link without a rate carries; a GPU's NVLinks are shared out over `times`."""
+    if kind == "nvlink":
+        told = NVLINK.search(link)
+        generation = int(told[1]) if told and told[1] else USUAL_NVLINK
+        return NVLINKS.get(generation, NVLINKS[USUAL_NVLINK]) / max(1, times)
+    if kind == "pcie":
+        told = PCIE.search(link)
+        generation = int(told[1]) if told and told[1] else USUAL_PCIE
+        return PcieLink(generation=min(max(generation, 1), 6)).usable
+    return SOCKETS if kind == "upi" else float("inf")
+
+
+def _connected(topology: Topology) -> bool:
+    nodes = topology.gpu_nodes
+    first = np.full(len(nodes), nodes[0])
+    return walk(topology, first, nodes) is not None and walk(topology, nodes, first) is not None
+
+
+# **** Infragraph write ****
+# Topologies as InfraGraph's infrastructures: a device for every kind of host, links by figures.
+# Lossy: InfraGraph's links have no direction and no duplex, and parallel links are one.
+
+
+def write_infragraph(topology: Topology) -> str:
+    """The YAML text of an infrastructure with one device for every host (or other part)."""
+    classes = package()
+    made = classes.Infrastructure(name="netsim", description=topology.name)
+    parts = _parts(topology)
+    place: dict[Hashable, tuple[str, str]] = {}
+    for number, (shape, owners) in enumerate(parts.items()):
+        called = f"{re.sub(r'[^A-Za-z]+', '', owners[0].name) or 'part'}{number}"
+        _add_device(classes, made, called, shape)
+        made.instances.add(name=called, device=called, count=len(owners))
+        for index, owner in enumerate(owners):
+            for node, component in owner.components.items():
+                place[node] = (f"{called}[{index}]", component)
+    for a, b, link in _links(topology):
+        if _owner(a) != _owner(b):
+            edge = made.edges.add(scheme="one2one", link=_link(made, link))
+            edge.ep1.instance, edge.ep1.component = place[a]
+            edge.ep2.instance, edge.ep2.component = place[b]
+    return str(made.serialize(encoding="yaml"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """A link without direction: kind, bytes/s, seconds."""
+
+    kind: str
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A host, or a switch of the fabric: its components by node, and the links between them."""
+
+    name: str
+    components: dict[Hashable, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    inside: list[tuple[str, str, _Wire]] = field(default_factory=list)
+
+    @property
+    def shape(self) -> "_Shape":
+        """What makes it the same device as another."""
+        return tuple(self.counts.items()), tuple(self.inside)
+
+
+_Shape = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str, _Wire], ...]]
+
+
+def _parts(topology: Topology) -> dict[_Shape, list[_Part]]:
+    """All parts, those that are alike together."""
+    parts: dict[str, _Part] = {}
+    for node, data in topology.graph.nodes(data=True):
+        part = parts.setdefault(_owner(node), _Part(_owner(node)))
+        kind = _component(data)
+        part.components[node] = f"{kind}[{part.counts.get(kind, 0)}]"
+        part.counts[kind] = part.counts.get(kind, 0) + 1
+    for a, b, link in _links(topology):
+        if (owner := _owner(a)) == _owner(b):
+            known = parts[owner].components
+            parts[owner].inside.append((known[a], known[b], link))
+    alike: dict[_Shape, list[_Part]] = {}
+    for part in parts.values():
+        alike.setdefault(part.shape, []).append(part)
+    return alike
+
+
+def _links(topology: Topology) -> Iterator[tuple[Hashable, Hashable, _Wire]]:
+    """Every pair of neighbours once; entering a NIC takes longer than leaving it: the mean."""
+    graph, told = topology.graph, set()
+    for a, b, data in graph.edges(data=True):
+        back = graph.get_edge_data(b, a)
+        if back is None or back["bandwidth"] != data["bandwidth"]:
+            raise InputError(
+                f"{topology.name}: {a} to {b} and back differ; InfraGraph's links have no direction"
+            )
+        if (b, a) not in told:
+            told.add((a, b))
+            latency = (data["latency"] + back["latency"]) / 2
+            yield a, b, _Wire(data["kind"], data["bandwidth"], latency)
+
+
+def _add_device(classes: Any, made: Any, called: str, shape: _Shape) -> None:
+    """A device: components of InfraGraph's types (what it has no word for is custom) and links."""
+    device = classes.Device(name=called)
+    plain = {ours: theirs for theirs, ours in COMPONENTS.items()} | {"switch": "switch"}
+    for kind, count in shape[0]:
+        component = device.components.add(name=kind, count=count)
+        if kind in plain:
+            component.choice = plain[kind]
+        else:
+            component.custom.type = kind
+    for a, b, wire in shape[1]:
+        edge = device.edges.add(scheme="one2one", link=_link(device, wire))
+        edge.ep1.component, edge.ep2.component = a, b
+    device.links, device.edges  # noqa: B018 - both must be there, if empty
+    made.devices.append(device)
+
+
+def _owner(node: Hashable) -> str:
+    """The host that a node is of; a switch of the fabric is a part by itself."""
+    return str(node).partition(".")[0]
+
+
+def _component(data: Mapping[str, Any]) -> str:
+    """The name of components of a kind, of switches that reduce another one."""
+    kind = str(data.get("kind", "switch"))
+    return f"{kind}{REDUCING}" if data.get("reduces") else kind
+
+
+def _link(made: Any, wire: _Wire) -> str:
+    """The name of a link with these figures, which is added where it is new."""
+    rate = f"{wire.bandwidth / 1e9:.6g}".replace(".", "p").replace("+", "")
+    name = f"{wire.kind}-{rate}-{wire.latency * 1e9:.6g}".replace(".", "p")
+    if all(link.name != name for link in made.links):
+        link = made.links.add(name=name)
+        if np.isfinite(wire.bandwidth):
+            link.physical.bandwidth.gigabytes_per_second = wire.bandwidth / 1e9
+        if wire.latency:
+            link.physical.latency.ns = wire.latency * 1e9
+    return name

@@ -1,0 +1,575 @@
+"""The devices of one host in NCCL's XML, each with its place in the PCIe tree and its link."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from netsim.base.errors import InputError, suggest
+from netsim.base.files import preset_names
+from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem, read_system
+from netsim.topology.load import FOLDER, load_machine
+from netsim.topology.machine import C2c as MachineC2c
+from netsim.topology.machine import Cpu, Gpu, Machine, Nics, Pcie, PcieLink, ScaleUp, TransportName
+from netsim.topology.nccl_view import ASSUMED_LINK, NVSWITCH_CLASS, SPEEDS, VENDORS
+
+GPU_CODES = ("0x0300", "0x0302", "0x0380", "0x1200")  # display, 3D, AMD's accelerators
+NIC_CODES = ("0x0200", "0x0207")  # Ethernet, InfiniBand
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A GPU: None where the file has its PCI function only."""
+
+    gpu: XmlGpu | None
+    busid: str
+    place: str
+    link: PcieLink
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A network port: None where the file has its PCI function only."""
+
+    net: XmlNet | None
+    place: str
+    link: PcieLink | None
+
+
+@dataclass
+class Tree:
+    """GPUs and ports as NCCL numbers them; what each PCIe switch hangs on, with its link.
+
+    `bridged`: every device below a switch has a bridge of its own, which is left out here.
+    """
+
+    gpus: list[Slot] = field(default_factory=list)
+    ports: list[Port] = field(default_factory=list)
+    switches: list[tuple[str, PcieLink]] = field(default_factory=list)
+    bridged: bool = False
+
+    def pairs(self) -> dict[tuple[int, int], int]:
+        """NVLinks between two GPUs, by their numbers."""
+        number = {slot.busid: n for n, slot in enumerate(self.gpus)}
+        found: dict[tuple[int, int], int] = {}
+        for n, slot in enumerate(self.gpus):
+            for link in slot.gpu.nvlinks if slot.gpu is not None else ():
+                peer = number.get(link.target.lower())
+                if peer is not None and peer != n:
+                    found[min(n, peer), max(n, peer)] = link.count
+        return found
+
+    def outline(self) -> str:
+        """What makes two hosts alike: everything but bus ids, names and ranks."""
+        gpus = [
+            (slot.place, slot.link, slot.gpu and (slot.gpu.sm, slot.gpu.gdr, len(slot.gpu.nvlinks)))
+            for slot in self.gpus
+        ]
+        ports = [(p.place, p.link, p.net and (p.net.speed, p.net.gdr)) for p in self.ports]
+        return repr((gpus, ports, self.switches))
+
+
+def tree_of(cpus: Sequence[XmlCpu]) -> Tree:
+    """The devices below the CPUs of one host."""
+    roots = [pci for cpu in cpus for pci in cpu.pcis]
+    tree = Tree(bridged=_bridged(roots))
+    for number, cpu in enumerate(cpus):
+        for pci in cpu.pcis:
+            _add(tree, pci, f"cpu{number}")
+        nets = [net for nic in cpu.nics for net in nic.nets]
+        tree.ports += [Port(net, f"cpu{number}", None) for net in nets]
+    tree.gpus.sort(key=lambda slot: slot.gpu.dev if slot.gpu is not None else 0)
+    tree.ports.sort(key=lambda port: port.net.dev if port.net is not None else 0)
+    return tree
+
+
+def link_of(pci: XmlPci) -> PcieLink:
+    """The PCIe link of a device; unknown is generation 3 and 16 lanes, as NCCL has it."""
+    speed = pci.link_speed.split(" ")[0].removesuffix(".0")
+    known = {text.split(" ")[0].removesuffix(".0"): number for number, text in SPEEDS.items()}
+    width = pci.link_width if pci.link_width in (1, 2, 4, 8, 16, 32) else 16
+    return PcieLink(generation=known.get(speed, 3), width=width)  # type: ignore[arg-type]
+
+
+def _is_gpu(pci: XmlPci) -> bool:
+    return pci.gpu is not None or (pci.class_code.startswith(GPU_CODES) and not pci.nics)
+
+
+def _is_device(pci: XmlPci) -> bool:
+    return _is_gpu(pci) or bool(pci.nics) or pci.class_code.startswith(NIC_CODES)
+
+
+def _bridged(roots: Sequence[XmlPci]) -> bool:
+    """Whether every device below a switch sits alone behind a bridge with a link like its own."""
+    switches = [pci for pci in roots if not _is_device(pci)]
+    below = [one for switch in switches for one in switch.pcis]
+    alone = [
+        not _is_device(one)
+        and len(one.pcis) == 1
+        and _is_device(one.pcis[0])
+        and link_of(one) == link_of(one.pcis[0])
+        for one in below
+    ]
+    return bool(alone) and all(alone)
+
+
+def _add(tree: Tree, pci: XmlPci, place: str) -> None:
+    """A device or a switch with all below it."""
+    if _is_gpu(pci):
+        tree.gpus.append(Slot(pci.gpu, pci.busid.lower(), place, link_of(pci)))
+    elif pci.nics:
+        nets = [net for nic in pci.nics for net in nic.nets if net.net]
+        tree.ports += [Port(net, place, link_of(pci)) for net in nets]
+    elif _is_device(pci):
+        tree.ports.append(Port(None, place, link_of(pci)))
+    elif tree.bridged and place.startswith("pcie"):
+        _add(tree, pci.pcis[0], place)
+    elif pci.pcis:
+        here = f"pcie{len(tree.switches)}"
+        tree.switches.append((place, link_of(pci)))
+        for below in pci.pcis:
+            _add(tree, below, here)
+
+
+# **** Gpus ****
+# GPUs that no preset has, so that hosts with them can be imported: figures of NVIDIA's datasheets.
+# Peaks are dense and in TFLOPS; SMs as the architecture whitepapers count them.
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A GPU: bytes, bytes/s and TFLOPS by dtype; `p2p`: the driver lets peers reach its memory."""
+
+    sm: int
+    sms: int
+    memory: int
+    bandwidth: float
+    flops: dict[str, float]
+    p2p: bool = True
+
+    def filled(self, name: str, like: Gpu) -> Gpu:
+        """A machine's GPUs with these figures in place of their own."""
+        flops = {dtype: rate * 1e12 for dtype, rate in self.flops.items()}
+        figures = {"memory": self.memory * 10**9, "memory_bandwidth": self.bandwidth * 1e9}
+        named = {"model": name, "arch": f"sm_{self.sm}", "sms": self.sms, "flops": flops}
+        return like.model_copy(update=named | figures)
+
+
+def _tensor(float32: float, half: float, **more: float) -> dict[str, float]:
+    return {"float": float32, "half": half, "bfloat16": half, "tf32": half / 2, **more}
+
+
+MODELS = {
+    "P100 SXM2 16GB": Model(60, 56, 16, 732, {"double": 5.3, "float": 10.6, "half": 21.2}),
+    "P100 PCIe 16GB": Model(60, 56, 16, 732, {"double": 4.7, "float": 9.3, "half": 18.7}),
+    "V100 SXM2 32GB": Model(70, 80, 32, 900, {"double": 7.8, "float": 15.7, "half": 125}),
+    "T4 16GB": Model(75, 40, 16, 320, {"float": 8.1, "half": 65, "int8": 130}),
+    "A30 24GB": Model(80, 56, 24, 933, _tensor(10.3, 165, double=10.3, int8=330)),
+    "A40 48GB": Model(86, 84, 48, 696, _tensor(37.4, 149.7, int8=299.3)),
+    "RTX A6000 48GB": Model(86, 84, 48, 768, _tensor(38.7, 154.8, int8=309.7)),
+    "GeForce RTX 3090 24GB": Model(86, 82, 24, 936, _tensor(35.6, 71, int8=284), p2p=False),
+    "L4 24GB": Model(89, 58, 24, 300, _tensor(30.3, 121, fp8=242.5, int8=242.5)),
+    "L40 48GB": Model(89, 142, 48, 864, _tensor(90.5, 181, fp8=362, int8=362)),
+    "H100 PCIe 80GB": Model(90, 114, 80, 2000, _tensor(51, 756, double=51, fp8=1513, int8=1513)),
+    "H100 NVL 94GB": Model(90, 132, 94, 3938, _tensor(60, 835, double=60, fp8=1670, int8=1670)),
+    "H20 96GB": Model(90, 78, 96, 4000, _tensor(44, 148, double=1, fp8=296, int8=296)),
+}
+USUAL = {60: "P100 SXM2 16GB"}  # by compute capability, where no preset has it
+
+
+# **** Known ****
+# Figures that foreign files lack, taken from the preset that is most like what they describe.
+
+
+# The preset that stands for a compute capability where nothing tells its like apart.
+BY_SM = {
+    70: "dgx-1-v100",
+    75: "rtx2080ti-x2",
+    80: "dgx-a100",
+    86: "a10-pcie-x4",
+    89: "l40s-pcie-x8",
+    90: "dgx-h100",
+    100: "dgx-b200",
+    103: "hgx-b300",
+    120: "rtx5090-x4",
+}
+# Usable bytes/s of an NVLink in one direction, by compute capability (NCCL 2.30, graph/topo.h).
+NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
+MOST_LINKS = {60: 4, 70: 6, 80: 12, 86: 4, 90: 18, 100: 18}  # NVLinks of one GPU
+# Memory bandwidth of one NUMA domain, as in the presets with such CPUs, and the link between two
+# (NCCL 2.30, src/graph/topo.h), by vendor and least model number.
+CPUS: dict[str, dict[int, tuple[float, float]]] = {
+    "intel": {0: (55e9, 6e9), 85: (100e9, 10e9), 143: (245e9, 22e9), 207: (285e9, 40e9)},
+    "amd": {0: (160e9, 16e9)},
+    "arm": {0: (410e9, 100e9)},
+    "ibm": {0: (136e9, 32e9)},  # POWER9: 8 channels DDR4-2666 = 170 GB/s, of which about 80 %
+    "": {0: (100e9, 6e9)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BoxShape:
+    """What a file tells of a host, as far as it tells it (None: it does not).
+
+    `joined`: how its GPUs are, see `joined_by`; `cpu`: vendor, family and model; `pairs`:
+    how many pairs of GPUs have links of their own.
+    """
+
+    gpus: int
+    joined: tuple[str, int]
+    p2p: bool | None = None
+    arch: str | None = None
+    cpu: tuple[str, int, int] | None = None
+    nics: int | None = None
+    rate: float | None = None
+    pairs: int | None = None
+
+
+def machine_like(gpu: str, shape: BoxShape, *, sm: int = 0, gcn: str = "") -> Machine:
+    """The preset most like a host whose GPUs are of a model, a compute capability or `gcn` arch."""
+    gpu = gpu or USUAL.get(sm, "")
+    names = _of_model(gpu) if gpu else _of_arch(sm, gcn)
+    return max(names, key=lambda one: _alike(one, shape))
+
+
+def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
+    """How GPUs are joined: by a switch, each other or nothing, and with how many links a GPU."""
+    if scale_up is None or not scale_up.fitted:
+        return "nothing", 0
+    if scale_up.switches is not None:
+        return "switch", scale_up.links or 0
+    mine = [sum(count for *pair, count in scale_up.peers if gpu in pair) for gpu in range(gpus)]
+    return "peers", max(mine) if scale_up.peers else (scale_up.links or 0) * (gpus - 1)
+
+
+def nvlink_rate(sm: int) -> float:
+    """Usable bytes/s of one NVLink of a GPU."""
+    return NVLINK[max((s for s in NVLINK if s <= sm), default=70)]
+
+
+def most_links(sm: int) -> int:
+    """The NVLinks of one GPU."""
+    return MOST_LINKS[max((s for s in MOST_LINKS if s <= sm), default=70)]
+
+
+def cpu_figures(vendor: str, model: int) -> tuple[float, float]:
+    """Bytes/s of a domain's memory, and between two domains."""
+    table = CPUS.get(vendor, CPUS[""])
+    return table[max(least for least in table if least <= model)]
+
+
+def same_cpu(cpu: Cpu, wanted: tuple[str, int, int]) -> bool:
+    """Whether a CPU is of this vendor, family and model."""
+    return (cpu.vendor, cpu.family, cpu.model_id) == wanted
+
+
+def _of_model(gpu: str) -> list[Machine]:
+    """The machines whose GPUs have this name in their model, such as `H100` or `RTX 4090`: presets,
+    else hosts of the same compute capability with GPUs of a known model.
+    """
+    known = [load_machine(name) for name in preset_names(FOLDER)]
+    for fits in (_begins, _has_words, _holds):  # so that L40 is not L40S, nor A10 A100
+        if presets := [one for one in known if fits(one.gpu.model, gpu)]:
+            return presets
+        if name := next((name for name in MODELS if fits(name, gpu)), ""):
+            return [_with_gpu(one, name) for one in _of_arch(MODELS[name].sm, "")]
+    models = sorted({one.gpu.model for one in known} | set(MODELS))
+    raise InputError(f"unknown GPU '{gpu}'{suggest(gpu, models)}; known: {', '.join(models)}")
+
+
+def _with_gpu(like: Machine, name: str) -> Machine:
+    """A machine with GPUs of another model."""
+    gpu = MODELS[name].filled(name, like.gpu)
+    scale_up = like.scale_up
+    if scale_up is not None and like.gpu.sm != gpu.sm:
+        scale_up = scale_up.model_copy(update={"link_bandwidth": nvlink_rate(gpu.sm)})
+    told = {"gpu": gpu, "scale_up": scale_up, "p2p": MODELS[name].p2p}
+    return like.model_copy(update=told)
+
+
+def _of_arch(sm: int, gcn: str) -> list[Machine]:
+    """The presets with GPUs of an architecture, the usual one first."""
+    known = [load_machine(name) for name in preset_names(FOLDER)]
+    if gcn:
+        of_maker = [one for one in known if not one.gpu.sm]
+        return [one for one in of_maker if one.gpu.arch == gcn] or of_maker
+    usual = load_machine(BY_SM[max((s for s in BY_SM if s <= sm), default=min(BY_SM))])
+    return [usual, *(one for one in known if one.gpu.sm == usual.gpu.sm)]
+
+
+def _alike(one: Machine, shape: BoxShape) -> tuple[bool, ...]:
+    """What a preset has in common with a host, the weightiest first."""
+    joined = joined_by(one.scale_up, one.gpu.count)
+    rate = one.nics.rates[0] if one.nics else None
+    return (
+        shape.p2p is None or one.p2p == shape.p2p,
+        shape.arch is None or one.cpu.arch == shape.arch,
+        joined[0] == shape.joined[0],
+        joined == shape.joined,
+        shape.pairs is None or _pairs(one) == shape.pairs,
+        shape.cpu is not None and same_cpu(one.cpu, shape.cpu),
+        one.gpu.count == shape.gpus,
+        rate == shape.rate,
+        (one.nics.count if one.nics else 0) == shape.nics,
+    )
+
+
+def _pairs(one: Machine) -> int:
+    """How many pairs of GPUs have links of their own."""
+    if one.scale_up is None or not one.scale_up.fitted or one.scale_up.switches is not None:
+        return 0
+    return len(one.scale_up.peers) or one.gpu.count * (one.gpu.count - 1) // 2
+
+
+def _begins(model: str, wanted: str) -> bool:
+    mine, words = _words(model), _words(wanted)
+    return bool(words) and mine[: len(words)] == words
+
+
+def _has_words(model: str, wanted: str) -> bool:
+    words = _words(wanted)
+    return bool(words) and set(words) <= set(_words(model))
+
+
+def _holds(model: str, wanted: str) -> bool:
+    plain = "".join(_words(wanted))
+    return bool(plain) and plain in "".join(_words(model))
+
+
+def _words(name: str) -> list[str]:
+    words = re.findall(r"[a-z0-9]+", name.casefold())
+    return [word for word in words if word not in ("nvidia", "geforce", "amd")]
+
+
+# **** Nccl ****
+# NCCL's topology XML as a machine: one host with its PCIe tree, NVLinks and NICs.
+# The file has no memory, no arithmetic and few figures of CPUs: those are taken from the preset
+# that is most like it. Files written by hand for NCCL_TOPO_FILE may lack the GPUs and NICs behind
+# their PCI functions as well; then PCI classes tell them.
+
+
+UNKNOWN_RATE = 1.25e9  # a port without speed, as NCCL takes it
+CPU_CLASS = "0x068001"  # what NVLinks to a CPU lead to (POWER9)
+PORTS: dict[str, TransportName] = {  # the network that ports of a name belong to
+    "efa": "efa",
+    "rdmap": "efa",
+    "hsn": "slingshot",
+    "cxi": "slingshot",
+    "eth": "tcp",
+    "en": "tcp",
+    "ib": "infiniband",
+    "mlx": "infiniband",
+}
+
+
+def read_nccl(path: Path, gpu: str = "") -> Machine:
+    """The machine of an XML file; `gpu` names its model if the compute capability is not enough."""
+    return machine_of(read_system(path), gpu, path.stem)
+
+
+def machine_of(
+    system: XmlSystem, gpu: str = "", name: str = "host", nic_rate: float | None = None
+) -> Machine:
+    """The machine that a system describes; `nic_rate` is that of ports without a speed."""
+    cpus, hosts = _one_host(system, name)
+    tree = tree_of(cpus)
+    if not tree.gpus:
+        raise InputError(f"{name}: the topology has no GPUs")
+    first = tree.gpus[0].gpu
+    if first is None and not gpu:
+        raise InputError(
+            f"{name}: it has GPUs (PCI class 0x0302) without a gpu element, so nothing tells their "
+            "model; name it, as --gpu A100"
+        )
+    shape = _shape(tree, cpus)
+    like = machine_like(gpu, shape, sm=first.sm if first else 0, gcn=first.gcn if first else "")
+    given = like.scale_up if first is None else _scale_up(tree, like)
+    return Machine(
+        description=f"imported from {name} (NCCL topology XML)",
+        gpu=_gpus(tree, like),
+        scale_up=_shared(given, hosts, like),
+        c2c=_c2c(tree, like),
+        pcie=_pcie(tree),
+        cpu=_cpus(cpus, like),
+        nics=_nics(tree, like, nic_rate, shape.cpu),
+        p2p=bool(shape.p2p) or like.p2p,
+        transport=_transport(tree, like),
+    )
+
+
+def _one_host(system: XmlSystem, name: str) -> tuple[tuple[XmlCpu, ...], int]:
+    """The CPUs of the first host, and how many hosts there are, which must be alike."""
+    hashes = list(dict.fromkeys(cpu.host_hash for cpu in system.cpus))
+    members = [tuple(cpu for cpu in system.cpus if cpu.host_hash == one) for one in hashes]
+    if len({tree_of(cpus).outline() for cpus in members}) > 1:
+        raise InputError(f"{name}: this file holds hosts that differ; give one host a file")
+    return members[0], len(members)
+
+
+def _shape(tree: Tree, cpus: tuple[XmlCpu, ...]) -> BoxShape:
+    """What the file tells of the host."""
+    known = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
+    up = _scale_up(tree, None) if known else None
+    rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]
+    return BoxShape(
+        len(tree.gpus),
+        joined_by(up, len(tree.gpus)),
+        any(gpu.gdr for gpu in known) if known else None,
+        cpus[0].arch,
+        (_vendor(cpus[0]), cpus[0].familyid, cpus[0].modelid),
+        len(tree.ports),
+        rates[0] * 1e6 / 8 if rates else None,
+        len(up.peers) if up else None,
+    )
+
+
+def _gpus(tree: Tree, like: Machine) -> Gpu:
+    first = tree.gpus[0].gpu
+    arch = like.gpu.arch if first is None or first.gcn else f"sm_{first.sm}"
+    return like.gpu.model_copy(
+        update={
+            "count": len(tree.gpus),
+            "arch": arch,
+            "at": tuple(slot.place for slot in tree.gpus),
+            "pcie": tuple(slot.link for slot in tree.gpus),
+        }
+    )
+
+
+def _scale_up(tree: Tree, like: Machine | None) -> ScaleUp | None:
+    """NVLinks to a switch, or between GPUs; what one carries is known of the GPU's like."""
+    gpus = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
+    sm, foreign = gpus[0].sm, bool(gpus[0].gcn)
+    links = [link for gpu in gpus for link in gpu.nvlinks]
+    switched = [link.count for link in links if link.tclass == NVSWITCH_CLASS]
+    known = like.scale_up if like is not None else None
+    rate = known.link_bandwidth if known and like and like.gpu.arch else nvlink_rate(sm)
+    if known and not foreign and like and like.gpu.sm != sm:
+        rate = nvlink_rate(sm)
+    if switched:
+        return ScaleUp.model_construct(
+            kind="nvlink",
+            link_bandwidth=rate,
+            links=min(switched),
+            switches=known.switches or 1 if known else 1,
+            multicast=sm >= 90,
+        )
+    if not (pairs := tree.pairs()):
+        return None
+    if foreign and not any(link.xgmi for link in links):  # NVLinks that stand for as much as xGMI
+        pairs = {ends: max(1, round(n * ASSUMED_LINK / rate)) for ends, n in pairs.items()}
+    peers = tuple((a, b, count) for (a, b), count in sorted(pairs.items()))
+    kind = "xgmi" if foreign else "nvlink"
+    return ScaleUp.model_construct(kind=kind, link_bandwidth=rate, peers=peers)
+
+
+def _shared(scale_up: ScaleUp | None, hosts: int, like: Machine) -> ScaleUp | None:
+    """NVSwitches that several hosts share: those of the file, or as many as its like has."""
+    if scale_up is None or scale_up.switches is None:
+        return scale_up
+    usual = like.scale_up.hosts if like.scale_up else 1
+    return scale_up.model_copy(update={"hosts": hosts if hosts > 1 else usual})
+
+
+def _c2c(tree: Tree, like: Machine) -> MachineC2c | None:
+    """Coherent links to the CPU: C2C, or NVLinks of POWER9."""
+    found = []
+    for slot in tree.gpus:
+        if slot.gpu is not None:
+            to_cpu = sum(x.count for x in slot.gpu.nvlinks if x.tclass == CPU_CLASS)
+            found.append(
+                sum(c2c.bandwidth * c2c.count for c2c in slot.gpu.c2c) * 1e6
+                + to_cpu * nvlink_rate(slot.gpu.sm)
+            )
+    if not found:
+        return like.c2c
+    return MachineC2c.model_construct(bandwidth=max(found)) if max(found) > 0 else None
+
+
+def _pcie(tree: Tree) -> Pcie:
+    """The tree; the link of the first GPU stands for all that is not told."""
+    usual = tree.gpus[0].link
+    return Pcie(
+        generation=usual.generation,
+        width=usual.width,
+        switches=tuple(place for place, _ in tree.switches),
+        uplinks=tuple(link for _, link in tree.switches) or None,
+        bridged=tree.bridged,
+    )
+
+
+def _vendor(cpu: XmlCpu) -> str:
+    if cpu.arch == "ppc64":
+        return "ibm"
+    if cpu.arch == "arm64" and not cpu.vendor:
+        return "arm"
+    return next((short for short, name in VENDORS.items() if name == cpu.vendor), cpu.vendor)
+
+
+def _cpus(cpus: tuple[XmlCpu, ...], like: Machine) -> Cpu:
+    """The CPUs; their memory as that of the like if they are of one model."""
+    first, vendor = cpus[0], _vendor(cpus[0])
+    same = same_cpu(like.cpu, (vendor, first.familyid, first.modelid))
+    memory, link = cpu_figures("arm" if first.arch == "arm64" else vendor, first.modelid)
+    named = f"family {first.familyid} model {first.modelid}"
+    return Cpu.model_construct(
+        vendor=vendor or "unknown",
+        model=like.cpu.model if same else named,
+        arch=first.arch,
+        family=first.familyid,
+        model_id=first.modelid,
+        domains=len(cpus),
+        memory=like.cpu.memory if same else None,
+        memory_bandwidth=like.cpu.memory_bandwidth if same else memory,
+        link=((like.cpu.link if same else None) or link) if len(cpus) > 1 else None,
+    )
+
+
+def _nics(
+    tree: Tree, like: Machine, nic_rate: float | None, cpu: tuple[str, int, int] | None
+) -> Nics | None:
+    """All ports, as they are numbered by NCCL."""
+    if not tree.ports:
+        return None
+    usual = like.nics.rates[0] if like.nics else UNKNOWN_RATE
+    rates = tuple(_rate(port, nic_rate, usual) for port in tree.ports)
+    nets = [port.net for port in tree.ports if port.net is not None]
+    alike = like.nics is not None and (not nets or like.nics.rates[0] == rates[0])
+    name = nets[0].name.rstrip("0123456789").rstrip("_") if nets else ""
+    reach = all(slot.gpu.gdr for slot in tree.gpus if slot.gpu is not None)
+    return Nics.model_construct(
+        model=like.nics.model if alike and like.nics else name or "NIC",
+        count=len(rates),
+        rate=rates[0],
+        rate_each=rates,
+        at=tuple(port.place for port in tree.ports),
+        gpudirect=reach and (not nets or any(net.gdr for net in nets)),
+        pcie=tuple(_measured(port.link or tree.gpus[0].link, like, cpu) for port in tree.ports),
+    )
+
+
+def _measured(link: PcieLink, like: Machine, cpu: tuple[str, int, int] | None) -> PcieLink:
+    """The link of a NIC, with what its like was measured to carry if both are of one kind."""
+    if like.nics is None or cpu is None or not same_cpu(like.cpu, cpu):
+        return link
+    usual = like.link_of(like.nics, 0)
+    alike = (usual.generation, usual.width) == (link.generation, link.width)
+    return link.model_copy(update={"bandwidth": usual.bandwidth}) if alike else link
+
+
+def _rate(port: Port, told: float | None, usual: float) -> float:
+    """Bytes/s of a port: its speed, else what was told, else as NCCL takes it (or as usual)."""
+    if port.net is None:
+        return told or usual
+    return port.net.speed * 1e6 / 8 if port.net.speed > 0 else told or UNKNOWN_RATE
+
+
+def _transport(tree: Tree, like: Machine) -> TransportName:
+    """What the names of ports tell; Mellanox's may be InfiniBand or Ethernet, as with the like."""
+    names = [port.net.name for port in tree.ports if port.net is not None]
+    if not names:
+        return like.transport
+    found = next((kind for start, kind in PORTS.items() if names[0].startswith(start)), None)
+    if found == "infiniband" and like.transport in ("infiniband", "roce"):
+        return like.transport
+    return found or like.transport

@@ -1,0 +1,653 @@
+"""XML text to a tree of elements with their lines, refusing what can do harm.
+
+No document type, no entities, no external references, and limits on size, depth and number of
+elements. Knows XML only; what the elements mean is read elsewhere.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
+from xml.sax import SAXParseException
+from xml.sax.handler import ContentHandler
+from xml.sax.saxutils import quoteattr
+from xml.sax.xmlreader import AttributesImpl, Locator
+
+from defusedxml import DefusedXmlException, sax
+
+from netsim.base.errors import ScenarioError, nearest, shown
+
+LARGEST_FILE = 32 * 2**20
+LARGEST_ATTRIBUTE = 4096
+MOST_ELEMENTS = 200_000
+DEEPEST = 32
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element: name, attributes, place in the source, and its children in order."""
+
+    name: str
+    attributes: dict[str, str]
+    source: str
+    line: int
+    column: int
+    children: list["Element"] = field(default_factory=list)
+
+    def walk(self) -> Iterator["Element"]:
+        """The element and all below it, in the order of the file."""
+        stack = [self]
+        while stack:
+            element = stack.pop()
+            yield element
+            stack.extend(reversed(element.children))
+
+    def error(self, message: str, attribute: str = "", hint: str = "") -> ScenarioError:
+        """An error at this element, or at one of its attributes."""
+        place = f"{self.name}.{attribute}" if attribute else self.name
+        return ScenarioError(
+            message,
+            source=self.source,
+            line=self.line,
+            column=self.column,
+            field=place,
+            hint=hint,
+        )
+
+
+def parse_elements(data: bytes, source: str) -> Element:
+    """The root element of an XML document; every fault is a `ScenarioError` with its place."""
+    if len(data) > LARGEST_FILE:
+        raise ScenarioError(f"larger than {LARGEST_FILE >> 20} MiB", source=source)
+    tree = _Tree(source)
+    parser = sax.make_parser()
+    parser.forbid_dtd = True
+    parser.setContentHandler(tree)
+    try:
+        parser.parse(BytesIO(data))
+    except SAXParseException as error:
+        line, column = error.getLineNumber() or 1, (error.getColumnNumber() or 0) + 1
+        message = f"not XML: {error.getMessage()}"
+        raise ScenarioError(message, source=source, line=line, column=column) from None
+    except DefusedXmlException:
+        message = "a document type, entity or external reference is not allowed"
+        raise ScenarioError(message, source=source, line=tree.line) from None
+    except (UnicodeError, LookupError, ValueError) as error:
+        raise ScenarioError(f"not XML: {error}", source=source, line=tree.line) from None
+    return tree.root[0]
+
+
+class _Tree(ContentHandler):
+    """Builds the tree while the parser reads; stops at the first limit that is passed."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.source = source
+        self.root: list[Element] = []
+        self.open: list[Element] = []
+        self.count = 0
+        self.place: Locator | None = None
+
+    @property
+    def line(self) -> int:
+        number = self.place.getLineNumber() if self.place else None
+        return number or 1
+
+    def setDocumentLocator(self, locator: Locator) -> None:
+        self.place = locator
+
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:
+        column = (self.place.getColumnNumber() or 0) + 1 if self.place else 1
+        element = Element(name, dict(attrs.items()), self.source, self.line, column)
+        self.count += 1
+        self._check(element)
+        siblings = self.open[-1].children if self.open else self.root
+        siblings.append(element)
+        self.open.append(element)
+
+    def endElement(self, name: str) -> None:
+        self.open.pop()
+
+    def _check(self, element: Element) -> None:
+        if self.count > MOST_ELEMENTS:
+            raise element.error(f"more than {MOST_ELEMENTS} elements")
+        if len(self.open) >= DEEPEST:
+            raise element.error(f"nested deeper than {DEEPEST} elements")
+        for name, text in element.attributes.items():
+            if len(text) > LARGEST_ATTRIBUTE:
+                raise element.error(f"longer than {LARGEST_ATTRIBUTE} characters", name)
+
+
+# **** Attributes ****
+# Attributes of one XML element as typed values, with an error that names the place for each.
+# `known` refuses names that look like typing mistakes; other unknown names are let through, since
+# newer NCCL releases add attributes that do not matter here.
+
+
+HEXADECIMAL = re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}", re.ASCII)
+INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+
+
+def known(element: Element, attributes: Collection[str], children: Collection[str]) -> None:
+    """Refuse attributes and children whose names are close to, but not, a known one."""
+    for name in element.attributes:
+        close = None if name in attributes else nearest(name, attributes)
+        if close is not None and close not in element.attributes:
+            raise element.error("unknown attribute", name, f"did you mean {close}?")
+    for child in element.children:
+        close = None if child.name in children else nearest(child.name, children)
+        if close is not None:
+            raise child.error(f"unknown element in {element.name}", hint=f"did you mean {close}?")
+
+
+def text(element: Element, name: str, default: str | None = None) -> str:
+    """The attribute as text; one without a default must be there."""
+    value = element.attributes.get(name, default)
+    if value is None:
+        raise element.error("missing attribute", name)
+    return value
+
+
+def integer(
+    element: Element, name: str, default: int | None = None, *, least: int = 0, most: int = 2**31
+) -> int:
+    """The attribute as a whole number from `least` to `most`."""
+    value = element.attributes.get(name)
+    if value is None and default is not None:
+        return default
+    written = text(element, name)
+    number = int(written) if INTEGER.fullmatch(written.strip()) else None
+    if number is None or not least <= number <= most:
+        expected = f"expected a whole number from {least} to {most}"
+        raise element.error(f"{expected}, got {shown(written)}", name)
+    return number
+
+
+def optional_integer(element: Element, name: str) -> int | None:
+    """The attribute as a whole number, or nothing where it is missing."""
+    return integer(element, name) if name in element.attributes else None
+
+
+def real(element: Element, name: str, default: float) -> float:
+    """The attribute as a number that is finite and not negative."""
+    written = element.attributes.get(name)
+    if written is None:
+        return default
+    try:
+        number = float(written)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise element.error(f"expected a number of at least 0, got {shown(written)}", name)
+    return number
+
+
+def flag(element: Element, name: str, *, default: bool) -> bool:
+    """The attribute as 0 or 1."""
+    return bool(integer(element, name, int(default), most=1))
+
+
+def hexadecimal(element: Element, name: str, default: str) -> str:
+    """The attribute as hexadecimal text, kept as it is written."""
+    written = element.attributes.get(name, default)
+    if written != default and not HEXADECIMAL.fullmatch(written):
+        raise element.error(f"expected a hexadecimal number, got {shown(written)}", name)
+    return written
+
+
+def matching(element: Element, name: str, pattern: re.Pattern[str], expected: str) -> str:
+    """The attribute as text of the shape that `expected` describes."""
+    written = text(element, name)
+    if not pattern.fullmatch(written):
+        raise element.error(f"expected {expected}, got {shown(written)}", name)
+    return written
+
+
+# **** Values ****
+# The elements of NCCL's topology XML as frozen values, attribute by attribute.
+# Units are the file's own: link speeds as text, NIC speeds in Mb/s, latencies in µs, C2C in MB/s.
+
+
+@dataclass(frozen=True)
+class XmlNvLink:
+    """`count` NVLinks of a GPU to another GPU, to the CPU or to a switch (by `tclass`).
+
+    RCCL's files have `xgmi` links in their place.
+    """
+
+    target: str
+    count: int
+    tclass: str
+    xgmi: bool = False
+
+
+@dataclass(frozen=True)
+class XmlC2c:
+    """`count` chip-to-chip links of a GPU to its CPU, each of `bandwidth` MB/s."""
+
+    bandwidth: int
+    count: int
+
+
+@dataclass(frozen=True)
+class XmlPciLink:
+    """A link from this PCIe switch to another one beside the tree."""
+
+    target: str
+
+
+@dataclass(frozen=True)
+class XmlGpu:
+    """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links; `gcn` is the
+    architecture of AMD's, such as gfx942.
+    """
+
+    dev: int
+    sm: int
+    rank: int | None = None
+    gdr: bool = False
+    mlopart: int | None = None
+    nvlinks: tuple[XmlNvLink, ...] = ()
+    c2c: tuple[XmlC2c, ...] = ()
+    gcn: str = ""
+
+
+@dataclass(frozen=True)
+class XmlNet:
+    """A network port as its plugin shows it: `speed` in Mb/s, `latency` in µs."""
+
+    name: str
+    dev: int
+    speed: int = 0
+    latency: float = 0.0
+    port: int = 0
+    guid: str = "0x0"
+    maxconn: int = 0
+    gdr: bool = False
+    coll: bool = False
+    net: bool = True
+    gin: int | None = None
+    rma: int | None = None
+    rail: int | None = None
+    plane: int | None = None
+
+
+@dataclass(frozen=True)
+class XmlNic:
+    """A network card with its ports."""
+
+    nets: tuple[XmlNet, ...] = ()
+
+
+@dataclass(frozen=True)
+class XmlPci:
+    """A PCI device or bridge with what hangs below it; ids and class are hexadecimal text."""
+
+    busid: str
+    class_code: str = ""
+    vendor: str = ""
+    device: str = ""
+    subsystem_vendor: str = ""
+    subsystem_device: str = ""
+    link_speed: str = ""
+    link_width: int = 0
+    gpu: XmlGpu | None = None
+    nics: tuple[XmlNic, ...] = ()
+    pcis: tuple["XmlPci", ...] = ()
+    pci_links: tuple[XmlPciLink, ...] = ()
+
+
+@dataclass(frozen=True)
+class XmlCpu:
+    """A NUMA domain; CPUs with the same `host_hash` are in one host."""
+
+    numaid: int
+    host_hash: str = "0x0"
+    affinity: str = ""
+    arch: str = "x86_64"
+    vendor: str = ""
+    familyid: int = 0
+    modelid: int = 0
+    pcis: tuple[XmlPci, ...] = ()
+    nics: tuple[XmlNic, ...] = ()
+
+
+@dataclass(frozen=True)
+class XmlSystem:
+    """One node as NCCL sees it: one host, or all hosts of an NVLink domain."""
+
+    cpus: tuple[XmlCpu, ...]
+    name: str = ""
+
+    def pcis(self) -> Iterator[XmlPci]:
+        """Every PCI device and bridge, in the order of the file."""
+        for cpu in self.cpus:
+            stack = list(reversed(cpu.pcis))
+            while stack:
+                pci = stack.pop()
+                yield pci
+                stack.extend(reversed(pci.pcis))
+
+    def changed(self, change: Callable[[XmlPci], XmlPci]) -> "XmlSystem":
+        """The system with every PCIe device as `change` makes it; what is below it stays below."""
+
+        def made(pci: XmlPci) -> XmlPci:
+            return replace(change(pci), pcis=tuple(made(below) for below in pci.pcis))
+
+        cpus = (replace(cpu, pcis=tuple(made(pci) for pci in cpu.pcis)) for cpu in self.cpus)
+        return replace(self, cpus=tuple(cpus))
+
+    def gpus(self) -> Iterator[XmlGpu]:
+        """Every GPU, in the order of the file."""
+        return (pci.gpu for pci in self.pcis() if pci.gpu is not None)
+
+    def nets(self) -> Iterator[XmlNet]:
+        """Every network port, those below PCI first."""
+        for pci in self.pcis():
+            for nic in pci.nics:
+                yield from nic.nets
+        for cpu in self.cpus:
+            for nic in cpu.nics:
+                yield from nic.nets
+
+
+# **** Reader ****
+# Elements of NCCL's topology XML to values: checks every attribute, and what must be unique.
+# Reads what dumps contain and what people write by hand for NCCL_TOPO_FILE; `keep` marks, which
+# matter to NCCL only while it detects hardware, are accepted and dropped.
+
+
+BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2,4}:[0-9a-fA-F]{2}\.[0-9a-fA-F]", re.ASCII)
+TARGET = re.compile(
+    r"[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F])?", re.ASCII
+)
+SPEED = re.compile(r"(?:\d{1,3}(?:\.\d{1,2})? GT/s(?: PCIe)?|Unknown(?: speed)?)?", re.ASCII)
+ARCHITECTURES = ("x86_64", "arm64", "ppc64")
+
+CPU = {"numaid", "host_hash", "affinity", "arch", "vendor", "familyid", "modelid", "keep"}
+PCI = {
+    *("busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device"),
+    *("link_speed", "link_width", "keep"),
+}
+NET = {
+    *("name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll", "net"),
+    *("gin", "rma", "rail", "plane", "keep"),
+}
+
+
+def read_system(path: Path) -> XmlSystem:
+    """The system that the file at `path` describes."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise ScenarioError(error.strerror or "cannot be read", source=str(path)) from None
+    return parse_system(data, str(path))
+
+
+def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
+    """The system in an XML document; `source` names it in errors."""
+    root = parse_elements(data.encode() if isinstance(data, str) else data, source)
+    if root.name != "system":
+        raise root.error(f"expected a system element at the top, got {root.name}")
+    known(root, {"version", "name"}, {"cpu"})
+    if text(root, "version") != "1":
+        raise root.error(f"expected version 1, got {shown(text(root, 'version'))}", "version")
+    _check_unique(root)
+    system = XmlSystem(tuple(_read_cpu(cpu) for cpu in _named(root, "cpu")), text(root, "name", ""))
+    if not system.cpus:
+        raise root.error("no cpu element")
+    return system
+
+
+def _named(element: Element, name: str) -> list[Element]:
+    return [child for child in element.children if child.name == name]
+
+
+def _read_cpu(element: Element) -> XmlCpu:
+    known(element, CPU, {"pci", "nic"})
+    arch = text(element, "arch", "x86_64")
+    if arch not in ARCHITECTURES:
+        raise element.error(
+            f"expected one of {', '.join(ARCHITECTURES)}, got {shown(arch)}", "arch"
+        )
+    return XmlCpu(
+        numaid=integer(element, "numaid", least=-1),
+        host_hash=hexadecimal(element, "host_hash", "0x0"),
+        affinity=text(element, "affinity", ""),
+        arch=arch,
+        vendor=text(element, "vendor", ""),
+        familyid=integer(element, "familyid", 0),
+        modelid=integer(element, "modelid", 0),
+        pcis=tuple(_read_pci(child) for child in _named(element, "pci")),
+        nics=tuple(_read_nic(child) for child in _named(element, "nic")),
+    )
+
+
+def _read_pci(element: Element) -> XmlPci:
+    known(element, PCI, {"pci", "gpu", "nic", "pcilink"})
+    gpus = _named(element, "gpu")
+    if len(gpus) > 1:
+        raise gpus[1].error("a pci element holds at most one gpu")
+    speed = element.attributes.get("link_speed", "")
+    if not SPEED.fullmatch(speed):
+        expected = "expected a speed such as '16.0 GT/s PCIe'"
+        raise element.error(f"{expected}, got {shown(speed)}", "link_speed")
+    return XmlPci(
+        busid=matching(element, "busid", BUS_ID, "a bus id such as 0000:07:00.0"),
+        class_code=hexadecimal(element, "class", ""),
+        vendor=hexadecimal(element, "vendor", ""),
+        device=hexadecimal(element, "device", ""),
+        subsystem_vendor=hexadecimal(element, "subsystem_vendor", ""),
+        subsystem_device=hexadecimal(element, "subsystem_device", ""),
+        link_speed=speed,
+        link_width=integer(element, "link_width", 0, most=64),
+        gpu=_read_gpu(gpus[0]) if gpus else None,
+        nics=tuple(_read_nic(child) for child in _named(element, "nic")),
+        pcis=tuple(_read_pci(child) for child in _named(element, "pci")),
+        pci_links=tuple(_pci_link(child) for child in _named(element, "pcilink")),
+    )
+
+
+def _read_gpu(element: Element) -> XmlGpu:
+    attributes = {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "keep"}
+    known(element, attributes, {"nvlink", "xgmi", "c2c"})
+    rank = integer(element, "rank", -1, least=-1)
+    return XmlGpu(
+        dev=integer(element, "dev"),
+        sm=integer(element, "sm", least=10, most=999),
+        rank=None if rank == -1 else rank,
+        gdr=flag(element, "gdr", default=False),
+        mlopart=optional_integer(element, "mlopart"),
+        gcn=_gcn(element),
+        nvlinks=tuple(_nvlink(one) for one in element.children if one.name in ("nvlink", "xgmi")),
+        c2c=tuple(_c2c(child) for child in _named(element, "c2c")),
+    )
+
+
+def _nvlink(element: Element) -> XmlNvLink:
+    known(element, {"target", "count", "tclass"}, set())
+    return XmlNvLink(
+        target=matching(element, "target", TARGET, "a bus id"),
+        count=integer(element, "count", least=1, most=1024),
+        tclass=hexadecimal(element, "tclass", "0x0"),
+        xgmi=element.name == "xgmi",
+    )
+
+
+def _gcn(element: Element) -> str:
+    """The architecture of an AMD GPU; older RCCL writes 942 for gfx942."""
+    written = text(element, "gcn", "").split(":")[0]
+    return f"gfx{written}" if written.isalnum() and written[:1].isdigit() else written
+
+
+def _c2c(element: Element) -> XmlC2c:
+    known(element, {"bw", "count"}, set())
+    return XmlC2c(integer(element, "bw", least=1), integer(element, "count", least=1, most=1024))
+
+
+def _pci_link(element: Element) -> XmlPciLink:
+    known(element, {"target"}, set())
+    return XmlPciLink(matching(element, "target", BUS_ID, "a bus id such as 0000:07:00.0"))
+
+
+def _read_nic(element: Element) -> XmlNic:
+    known(element, {"keep"}, {"net"})
+    return XmlNic(tuple(_read_net(child) for child in _named(element, "net")))
+
+
+def _read_net(element: Element) -> XmlNet:
+    known(element, NET, set())
+    return XmlNet(
+        name=text(element, "name", ""),
+        dev=integer(element, "dev"),
+        speed=integer(element, "speed", 0, least=-1),
+        latency=real(element, "latency", 0.0),
+        port=integer(element, "port", 0),
+        guid=hexadecimal(element, "guid", "0x0"),
+        maxconn=integer(element, "maxconn", 0),
+        gdr=flag(element, "gdr", default=False),
+        coll=flag(element, "coll", default=False),
+        net=flag(element, "net", default=True),
+        gin=optional_integer(element, "gin"),
+        rma=optional_integer(element, "rma"),
+        rail=optional_integer(element, "rail"),
+        plane=optional_integer(element, "plane"),
+    )
+
+
+def _check_unique(root: Element) -> None:
+    """Bus ids and NIC numbers are unique in a host, ranks in the whole system."""
+    seen: dict[tuple[str, ...], Element] = {}
+    for cpu in root.children:
+        host = cpu.attributes.get("host_hash", "")
+        for element in cpu.walk():
+            for attribute, scope in UNIQUE.get(element.name, ()):
+                value = element.attributes.get(attribute, "").lower()
+                key = (element.name, attribute, host if scope == "host" else "", value)
+                if value in ("", "-1"):
+                    continue
+                if key in seen:
+                    message = f"{attribute} {value} is already used in line {seen[key].line}"
+                    raise element.error(message, attribute)
+                seen[key] = element
+
+
+UNIQUE = {
+    "pci": (("busid", "host"),),
+    "gpu": (("rank", "system"),),
+    "net": (("dev", "host"),),
+    "cpu": (("numaid", "host"),),
+}
+
+
+# **** Writer ****
+# A system back to NCCL's topology XML, such that reading it gives an equal system.
+# Attributes that are at their default and that NCCL's own dumps omit are left out.
+
+
+def write_system(system: XmlSystem) -> str:
+    """The XML text of `system`, two blanks a level."""
+    name = f" name={quoteattr(system.name)}" if system.name else ""
+    lines = [f'<system version="1"{name}>']
+    for cpu in system.cpus:
+        lines += ("  " + line for line in _written_cpu(cpu))
+    return "\n".join([*lines, "</system>"]) + "\n"
+
+
+def _element(name: str, attributes: dict[str, object], children: list[str]) -> Iterator[str]:
+    written = "".join(
+        f" {key}={quoteattr(_text(value))}"
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if not children:
+        yield f"<{name}{written}/>"
+        return
+    yield f"<{name}{written}>"
+    yield from ("  " + line for line in children)
+    yield f"</{name}>"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _written_cpu(cpu: XmlCpu) -> Iterator[str]:
+    attributes: dict[str, object] = {
+        "host_hash": cpu.host_hash,
+        "numaid": cpu.numaid,
+        "affinity": cpu.affinity,
+        "arch": cpu.arch,
+        "vendor": cpu.vendor,
+        "familyid": cpu.familyid,
+        "modelid": cpu.modelid,
+    }
+    children = [line for pci in cpu.pcis for line in _written_pci(pci)]
+    children += (line for nic in cpu.nics for line in _written_nic(nic))
+    return _element("cpu", attributes, children)
+
+
+def _written_pci(pci: XmlPci) -> Iterator[str]:
+    attributes: dict[str, object] = {
+        "busid": pci.busid,
+        "class": pci.class_code or None,
+        "vendor": pci.vendor or None,
+        "device": pci.device or None,
+        "subsystem_vendor": pci.subsystem_vendor or None,
+        "subsystem_device": pci.subsystem_device or None,
+        "link_speed": pci.link_speed,
+        "link_width": pci.link_width,
+    }
+    children = list(_written_gpu(pci.gpu)) if pci.gpu is not None else []
+    children += (line for nic in pci.nics for line in _written_nic(nic))
+    children += (line for below in pci.pcis for line in _written_pci(below))
+    for link in pci.pci_links:
+        children += _element("pcilink", {"target": link.target}, [])
+    return _element("pci", attributes, children)
+
+
+def _written_gpu(gpu: XmlGpu) -> Iterator[str]:
+    attributes: dict[str, object] = {
+        "dev": gpu.dev,
+        "sm": gpu.sm,
+        "rank": gpu.rank,
+        "gdr": gpu.gdr,
+        "mlopart": gpu.mlopart,
+        "gcn": gpu.gcn or None,
+    }
+    children: list[str] = []
+    for link in gpu.nvlinks:
+        to: dict[str, object] = {"target": link.target, "count": link.count, "tclass": link.tclass}
+        children += _element("xgmi" if link.xgmi else "nvlink", to, [])
+    for c2c in gpu.c2c:
+        children += _element("c2c", {"bw": c2c.bandwidth, "count": c2c.count}, [])
+    return _element("gpu", attributes, children)
+
+
+def _written_nic(nic: XmlNic) -> Iterator[str]:
+    return _element("nic", {}, [line for net in nic.nets for line in _written_net(net)])
+
+
+def _written_net(net: XmlNet) -> Iterator[str]:
+    attributes: dict[str, object] = {
+        "name": net.name,
+        "dev": net.dev,
+        "latency": net.latency,
+        "speed": net.speed,
+        "port": net.port,
+        "guid": net.guid,
+        "maxconn": net.maxconn,
+        "gdr": net.gdr,
+        "coll": net.coll,
+        "net": net.net,
+        "gin": net.gin,
+        "rma": net.rma,
+        "rail": net.rail,
+        "plane": net.plane,
+    }
+    return _element("net", attributes, [])

@@ -1,0 +1,355 @@
+"""The critical path of a step: task after task, from what ends last back to the beginning.
+
+Every moment of the step falls to one task of it: a kernel, or a collective from when its last rank
+has come. A kernel is slowed by what NCCL's channels hold of its SMs, a collective by what shares
+its links.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.engines.engine import simulate
+from netsim.explain.what_if import LABELS, ONE_FIGURE
+from netsim.metrics.bound import critical_path
+from netsim.program.place import place
+from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.training.run import Step, bound_of, family, pass_title
+from netsim.workloads.lower import Coarse, Realise, lower
+from netsim.workloads.tape import COMPUTE, Tape, Task
+
+ROUNDING = 1e-9  # of a time: what adding up floats leaves over
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A task on the path: on which rank, when, and how long it takes alone (seconds).
+
+    `rank` is where a kernel runs; of a collective, the rank whose coming began it.
+    """
+
+    task: Task
+    rank: int
+    begin: float
+    end: float
+    alone: float
+
+    @property
+    def slowed(self) -> float:
+        """What others cost it."""
+        lost = self.end - self.begin - self.alone
+        return lost if lost > ROUNDING * (self.end - self.begin) else 0.0
+
+
+def visits_of(step: Step) -> list[Visit]:
+    """The tasks of the critical path, first to last."""
+    spans, timeline = step.spans, step.spans.timeline
+    rows = critical_path(step.program, timeline).rows
+    if not len(rows):
+        return []
+    first = np.array([int(begin.min()) for begin in spans.lowered.begin])
+    order = np.argsort(first, kind="stable")
+    owner = order[np.searchsorted(first[order], rows, side="right") - 1]
+    edges = np.flatnonzero(np.diff(owner)) + 1
+    parts = np.split(np.arange(len(rows)), edges)
+    found: list[Visit] = []
+    for part in parts:
+        number, own = int(owner[part[0]]), rows[part]
+        begin = float(timeline.start[own[0]])
+        end = float(timeline.end[own[-1]])
+        before = found[-1].rank if found else 0
+        found.append(_visit(step, number, own, (begin, end), before))
+    return found
+
+
+def _visit(
+    step: Step, number: int, rows: NDArray[np.int64], when: tuple[float, float], before: int
+) -> Visit:
+    task, lowered = step.spans.tape.tasks[number], step.spans.lowered
+    if not task.collective:
+        rank = int(step.program.schedule.src[rows[0]])
+        slow = {one.rank: one.slowdown for one in step.prepared.work.stragglers}
+        alone = task.seconds * slow.get(rank, 1.0)
+        return Visit(task, rank, *when, min(alone, when[1] - when[0]))
+    group = int(np.flatnonzero(lowered.begin[number] == rows[0])[0])
+    members = task.groups[group].tolist()
+    alone = lowered.coarse[number][int(lowered.class_of[number][group])].seconds
+    rank = before if before in members else int(members[0])
+    return Visit(task, rank, *when, min(alone, when[1] - when[0]))
+
+
+def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
+    """Seconds of the path by cause: compute by phase, communication by kind, what slows both."""
+    found: dict[str, float] = {}
+    for visit in visits:
+        task = visit.task
+        name = f"compute, {task.phase}" if task.kind == COMPUTE else f"{task.kind} communication"
+        slowed = "compute, slowed by NCCL" if task.kind == COMPUTE else f"{task.kind} sharing links"
+        found[name] = found.get(name, 0.0) + visit.end - visit.begin - visit.slowed
+        found[slowed] = found.get(slowed, 0.0) + visit.slowed
+    least = ROUNDING * sum(found.values())
+    shown = ((name, seconds) for name, seconds in found.items() if seconds > least)
+    return dict(sorted(shown, key=lambda one: -one[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Tasks of the path that belong together: a pass on one rank, or one handing over."""
+
+    name: str
+    rank: int
+    begin: float
+    end: float
+    communicating: float
+
+
+def hops_of(visits: Sequence[Visit]) -> Iterator[Hop]:
+    """The path in passes: `F mb 0` on rank 0, then the send to the next stage, and so on."""
+    pending: list[Visit] = []
+    for visit in visits:
+        if pending and _hop(visit) != _hop(pending[-1]):
+            yield _together(pending)
+            pending = []
+        pending.append(visit)
+    if pending:
+        yield _together(pending)
+
+
+def _hop(visit: Visit) -> tuple[object, ...]:
+    """What tasks of one hop have in common."""
+    task = visit.task
+    if task.collective == "p2p":
+        return ("p2p", task.name, task.micro_batch)
+    if task.kind in ("dp", "extra", "pp"):
+        return (task.kind, task.phase)
+    return (pass_title(task), visit.rank)
+
+
+def _together(visits: Sequence[Visit]) -> Hop:
+    task = visits[0].task
+    name = pass_title(task)
+    if task.collective == "p2p":
+        name = f"send {task.name}" + (f" mb {task.micro_batch}" if task.micro_batch >= 0 else "")
+    elif task.kind in ("dp", "extra", "pp"):
+        names = dict.fromkeys(visit.task.collective for visit in visits)
+        name = f"{task.kind}: {', '.join(names)}"
+    spent = sum(visit.end - visit.begin for visit in visits if visit.task.collective)
+    return Hop(name, visits[0].rank, visits[0].begin, visits[-1].end, spent)
+
+
+# **** Whatif ****
+# How long a step would take with computing, one kind of communication, or one kind of links
+# faster or free.
+
+
+FASTER = 1 / 1.1
+FREE = 0.0
+MOST_ROWS = 4_000_000  # simulated again in all
+STILL = 1e-4  # of a step: what changes it by less changes nothing
+ALL = "all communication"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A step (seconds) with something 10 % faster, and with it free; None if not simulated."""
+
+    what: str
+    faster: float | None
+    free: float | None
+
+
+def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> list[Answer]:
+    """An answer for computing, every kind of communication, and all of it; the first ones first,
+    as long as no more than `MOST_ROWS` rows are simulated. One that has less effect than the
+    rounding of the step is kept: that something does not matter is an answer.
+    """
+    several = [ALL] if len(kinds) > 1 else []
+    able = MOST_ROWS // max(1, len(step.program))
+    answers = []
+    for what in (*kinds, *several, COMPUTE):
+        names = set(kinds) if what == ALL else {what}
+        times: list[float | None] = [None, None]
+        for number, factor in enumerate((FREE, FASTER)):
+            if able > 0:
+                times[number] = _time(step, names, factor, engine)
+                able -= 1
+        answers.append(Answer(what, times[1], times[0]))
+    for kind in _link_kinds(step) if able > 0 else []:
+        able -= 2
+        answers.append(_with_links(step, kind, engine))
+    if step.prepared.work.stragglers:
+        answers.append(Answer("stragglers", None, _alike(step, engine) if able > 0 else None))
+    return answers
+
+
+def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
+    """The step with everything of some kinds taking so many times as long."""
+    tape = step.spans.tape
+    if COMPUTE in kinds:
+        tape = Tape([_shorter(task, factor) for task in tape.tasks])
+    return _run(step, tape, _scaling(step.prepared.costs, kinds, factor), engine, slow=True)
+
+
+def _link_kinds(step: Step) -> list[str]:
+    """The kinds of links that collectives of the step cross, as a topology names them."""
+    crossed: set[str] = set().union(*step.prepared.costs.crossed.values())
+    return [kind for kind in LINK_KINDS if kind in crossed]
+
+
+def _with_links(step: Step, kind: str, engine: str) -> Answer:
+    """The step with links of a kind that carry 10 % more, or all that comes; NCCL decides as it
+    does now. Links that are free and change nothing change nothing with 10 % more, either.
+    """
+    label = f"{LABELS[kind]} rate"
+    free = _on(step, kind, inf, engine)
+    if abs(free - step.seconds) <= STILL * step.seconds:
+        return Answer(label, free, free)
+    return Answer(label, _on(step, kind, 1 / FASTER, engine), free)
+
+
+def _on(step: Step, kind: str, factor: float, engine: str) -> float:
+    prepared = step.prepared
+    topology = prepared.topology
+    links, mine = topology.links, topology.links.kind == LINK_KINDS.index(kind)
+    rate = np.where(mine & (links.bandwidth > 0), links.bandwidth * factor, links.bandwidth)
+    layout = replace(topology.layout, links=replace(links, bandwidth=rate))
+    also = [name for name, whose in ONE_FIGURE.items() if whose == kind]
+    room = {n: r * factor if n in also else r for n, r in topology.capacities.items()}
+    other = replace(topology, description=layout, capacities=room)
+    return _run(step, step.spans.tape, prepared.costs.on(other, kind), engine, slow=True, on=other)
+
+
+def _alike(step: Step, engine: str) -> float:
+    return _run(step, step.spans.tape, step.prepared.costs, engine, slow=False)
+
+
+def _run(
+    step: Step,
+    tape: Tape,
+    realise: Realise,
+    engine: str,
+    *,
+    slow: bool,
+    on: Topology | None = None,
+) -> float:
+    stragglers = {one.rank: one.slowdown for one in step.prepared.work.stragglers if slow}
+    lowered = lower(tape, step.spans.ranks, realise, stragglers)
+    program = place(lowered.schedule, on or step.prepared.topology)
+    return simulate(program, engine).makespan
+
+
+def _shorter(task: Task, factor: float) -> Task:
+    return task if task.collective else replace(task, seconds=task.seconds * factor)
+
+
+def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
+    """The same collectives, those of some kinds with so much of their bytes and of their launch."""
+    known: dict[int, tuple[Coarse, Coarse]] = {}
+
+    def scaled(task: Task, group: tuple[int, ...]) -> Coarse:
+        coarse = realise(task, group)
+        if task.kind not in kinds:
+            return coarse
+        if id(coarse) not in known:
+            known[id(coarse)] = (coarse, _part_of(coarse, factor))
+        return known[id(coarse)][1]
+
+    found: Callable[[Task, tuple[int, ...]], Coarse] = scaled
+    return found
+
+
+def _part_of(coarse: Coarse, factor: float) -> Coarse:
+    amount = np.maximum(1, np.rint(coarse.amount * factor)).astype(np.int64)
+    styles = tuple(replace(style, latency=style.latency * factor) for style in coarse.styles)
+    return replace(coarse, seconds=coarse.seconds * factor, styles=styles, amount=amount)
+
+
+# **** Explained ****
+# Why a step takes as long as it does, as plain values: its critical path, how GPUs spend their
+# time, the calls that cost most, and what would change it.
+
+
+MICRO = 1e6
+
+
+def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
+    """All of it; times in µs."""
+    visits = visits_of(step)
+    causes = causes_of(visits)
+    kinds = [kind for kind in step.spans.kinds if kind != COMPUTE]
+    kinds.sort(key=lambda kind: -causes.get(f"{kind} communication", 0.0))
+    return {
+        "title": title_of(step),
+        "time_us": step.seconds * MICRO,
+        "bound_by": bound_of(step.breakdown),
+        "approximation": step.approximation,
+        "causes_us": {name: seconds * MICRO for name, seconds in causes.items()},
+        "gpus_us": list(_gpus(step)),
+        "calls": _calls(step, visits),
+        "answers": [
+            {"what": one.what, "faster_10pct_us": _micro(one.faster), "free_us": _micro(one.free)}
+            for one in answers_of(step, kinds, engine=engine)
+        ],
+        "path": [
+            {"what": hop.name, "rank": hop.rank, "gpu": step.program.gpus[hop.rank],
+             "begin_us": hop.begin * MICRO, "end_us": hop.end * MICRO,
+             "communicating_us": hop.communicating * MICRO}
+            for hop in hops_of(visits)
+        ],
+    }  # fmt: skip
+
+
+def title_of(step: Step) -> str:
+    """The step in words."""
+    return f"a training step of {step.prepared.work.label} on {step.spans.ranks} GPUs"
+
+
+def _micro(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * MICRO
+
+
+def _gpus(step: Step) -> Iterator[dict[str, Any]]:
+    """How GPUs spend the step: the mean of all, and of every stage of a pipeline."""
+    found, grid = step.breakdown, step.prepared.setting.grid
+    groups = {"all GPUs": slice(None)}
+    stages = grid.degrees["pp"]
+    named: dict[str, Any] = dict(groups)
+    if stages > 1:
+        named |= {f"stage {number}": grid.stage(number) for number in range(stages)}
+    for name, ranks in named.items():
+        yield {
+            "gpus": name,
+            "computing": float(found.computing[ranks].mean()) * MICRO,
+            **{
+                f"exposed {kind}": float(found.exposed[number][ranks].mean()) * MICRO
+                for number, kind in enumerate(found.kinds)
+            },
+            "waiting": float(found.idle[ranks].mean()) * MICRO,
+        }
+
+
+def _calls(step: Step, visits: Sequence[Visit]) -> list[dict[str, Any]]:
+    """Calls that are alike: how much of the path they are, and how much of a GPU's time."""
+    alike: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def entry(task: Any) -> dict[str, Any]:
+        ranks = task.groups.shape[1]
+        key = (task.kind, family(task.name), task.phase, task.collective, ranks, task.nbytes)
+        names = ("kind", "name", "phase", "collective", "ranks", "size_bytes")
+        empty = {"on_path": 0, "path_us": 0.0, "sharing_us": 0.0, "exposed_us": 0.0}
+        return alike.setdefault(key, dict(zip(names, key, strict=True)) | empty)
+
+    for visit in visits:
+        if visit.task.collective:
+            one = entry(visit.task)
+            one["on_path"] += 1
+            one["path_us"] += (visit.end - visit.begin) * MICRO
+            one["sharing_us"] += visit.slowed * MICRO
+    for task, exposed in zip(step.spans.tape.tasks, step.breakdown.exposed_by_task, strict=True):
+        if task.collective:
+            entry(task)["exposed_us"] += float(exposed) / step.spans.ranks * MICRO
+    return sorted(alike.values(), key=lambda one: (-one["path_us"], -one["exposed_us"]))

@@ -1,0 +1,545 @@
+"""What data parallelism exchanges: gradients and weights of a stage's layers, and in which groups.
+
+Experts have replicas of their own (fewer, where expert parallelism divides them); everything else
+is shared by all ranks of a stage that differ in data or in their part of the sequence.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from netsim.workloads.model import Layer
+from netsim.workloads.setting import Ranks, Setting
+from netsim.workloads.tape import Deps, Emitted, StageRanks, Tape
+
+KIND = "dp"
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One stage of a setting as data parallelism sees it; layers are those of all its chunks."""
+
+    tape: Tape
+    setting: Setting
+    stage: StageRanks
+    layers: tuple[Layer, ...]
+
+    @cached_property
+    def groups(self) -> dict[bool, Ranks]:
+        """The groups that hold the same dense weights (False) and expert weights (True)."""
+        grid, s = self.setting.grid, self.setting
+        axes = {False: s.dense_axes, True: s.expert_axes}
+        return {kind: grid.groups(some, self.stage.number) for kind, some in axes.items()}
+
+    def held(self, layers: Iterable[Layer]) -> dict[bool, int]:
+        """Elements on one rank: of dense weights, of experts' weights."""
+        found = {False: 0, True: 0}
+        for layer in layers:
+            for count, expert in self.setting.held(layer):
+                found[expert] += count
+        return found
+
+    @cached_property
+    def elements(self) -> dict[bool, int]:
+        """All elements on one rank."""
+        return self.held(self.layers)
+
+    def exchange(
+        self, name: str, collective: str, nbytes: int, after: Deps, *,
+        expert: bool = False, groups: Ranks | None = None, dtype: str = "", stream: str = KIND,
+    ) -> int | None:  # fmt: skip
+        """A collective of replicas, on the stream of data parallelism unless another is named."""
+        where = self.groups[expert] if groups is None else groups
+        return self.tape.collective(
+            name, KIND, collective, where, nbytes, after, stream=stream,
+            dtype=dtype or self.setting.gradient_dtype,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that are reduced together: elements, whether experts', and the layer (by number)
+    whose backward pass completes it.
+    """
+
+    number: int
+    count: int
+    expert: bool
+    layer: int
+
+
+def buckets_of(
+    setting: Setting, layers: Sequence[Layer], cap: int, first: int, element: int
+) -> list[Bucket]:
+    """The parameters of a stage from the last to the first, cut when a bucket reaches its size.
+
+    `cap` and `first` are bytes; a parameter is never split, experts have buckets of their own.
+    """
+    found: list[Bucket] = []
+    filled = {False: 0, True: 0}
+    for number in reversed(range(len(layers))):
+        for count, expert in reversed(setting.held(layers[number])):
+            filled[expert] += count
+            limit = first if not any(one.expert == expert for one in found) else cap
+            if filled[expert] * element >= limit:
+                found.append(Bucket(len(found), filled[expert], expert, number))
+                filled[expert] = 0
+    found += [
+        Bucket(len(found) + expert, count, expert, 0) for expert, count in filled.items() if count
+    ]
+    return found
+
+
+@dataclass
+class Alone:
+    """No data parallelism at all, and what every kind of it has: moments at which it may act.
+
+    `layer` is the number of a layer in the stage; `last`: this is the last micro-batch.
+    """
+
+    replica: Replica
+
+    def before_forward(self, layer: int) -> Deps:
+        """What the forward pass of a layer has to wait for."""
+        del layer
+        return ()
+
+    def after_forward(self, layer: int, done: Emitted) -> None:
+        """A layer's forward pass has been written down."""
+
+    def before_backward(self, layer: int) -> Deps:
+        """What the backward pass of a layer has to wait for."""
+        del layer
+        return ()
+
+    def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
+        """Gradients of a layer are there."""
+
+    def finish(self) -> Deps:
+        """After all backward passes: what the optimizer waits for."""
+        return ()
+
+    def shard(self) -> int:
+        """By how much the optimizer's work is divided."""
+        return 1
+
+    def after_optimizer(self, done: int) -> None:
+        """The optimizer has been written down."""
+
+
+# **** Zero ****
+# ZeRO stages 1 and 2, and Megatron's distributed optimizer: replicas divide the optimizer's work.
+# Gradients are reduced and scattered, each rank updates its part, and the new weights (not the
+# optimizer's states) are gathered: together the bytes of one all-reduce.
+
+
+DEEPSPEED = 500_000_000  # elements of a bucket
+MEGATRON = 40_000_000  # elements, or a million for each rank of the group
+
+
+@dataclass
+class Zero(Alone):
+    """Reduce-scatters of buckets, and all-gathers of weights after the optimizer.
+
+    With `overlap`, gradients are scattered during backward; `forward_prefetch` hides the gathers in
+    the next forward pass, layer by layer.
+    """
+
+    scattered: list[int] = field(default_factory=list)
+    gathered: dict[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def buckets(self) -> list[Bucket]:
+        """The buckets of this stage; those of experts apart."""
+        s = self.replica.setting
+        elements = DEEPSPEED
+        if s.data == "distributed-optimizer":
+            elements = max(MEGATRON, 1_000_000 * self.replica.groups[False].shape[1])
+            if not s.overlap or self.replica.stage.number > 0:
+                elements = 1 << 60  # later stages have time enough while the pipeline drains
+        size = elements * s.gradient_element
+        return buckets_of(s, self.replica.layers, size, size, s.gradient_element)
+
+    def before_forward(self, layer: int) -> Deps:
+        """Weights that the step before has updated arrive bucket by bucket."""
+        if not self.replica.setting.forward_prefetch:
+            return ()
+        for bucket in reversed(self.buckets):
+            if bucket.number not in self.gathered:
+                self._gather(bucket, ())
+        first = [b for b in self.buckets if b.layer <= layer]
+        last = first[0].number if first else self.buckets[-1].number
+        return tuple(made for number, made in self.gathered.items() if number >= last and made >= 0)
+
+    def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
+        """Scatter the buckets that this layer completes."""
+        s = self.replica.setting
+        if s.overlap and (last or not s.no_sync):
+            for bucket in self.buckets:
+                if bucket.layer == layer:
+                    self._scatter(bucket, done)
+
+    def finish(self) -> Deps:
+        """What was not scattered on the way is scattered now."""
+        if not self.replica.setting.overlap:
+            end = self.replica.tape.last_of(self.replica.stage.ranks)
+            for bucket in self.buckets:
+                self._scatter(bucket, end)
+        return tuple(self.scattered)
+
+    def shard(self) -> int:
+        """Every rank of a group updates its part."""
+        return int(self.replica.groups[False].shape[1])
+
+    def after_optimizer(self, done: int) -> None:
+        """Gather the new weights, unless the next forward pass does."""
+        if not self.replica.setting.forward_prefetch:
+            for bucket in self.buckets:
+                self._gather(bucket, (done,))
+
+    def _scatter(self, bucket: Bucket, after: Deps) -> None:
+        nbytes = bucket.count * self.replica.setting.gradient_element
+        made = self.replica.exchange(
+            f"gradients {bucket.number}", "reduce_scatter", nbytes, after, expert=bucket.expert
+        )
+        self.scattered += [] if made is None else [made]
+
+    def _gather(self, bucket: Bucket, after: Deps) -> None:
+        s = self.replica.setting
+        with self.replica.tape.naming(""):  # whichever layer is about to run
+            made = self.replica.exchange(
+                f"weights {bucket.number}", "all_gather", bucket.count * s.element, after,
+                expert=bucket.expert, dtype=s.dtype,
+            )  # fmt: skip
+        self.gathered[bucket.number] = -1 if made is None else made
+
+
+# **** Fsdp ****
+# Fully sharded data parallelism (FSDP, FSDP2, ZeRO-3): weights are gathered layer by layer.
+# A unit is one layer; embedding and head belong to the outermost one. A unit's weights are gathered
+# before its forward pass and, if they were given up after it, again before its backward pass; its
+# gradients are reduced and scattered. All of it is one communicator's and shares one stream:
+# gathers and scatters wait for each other.
+
+
+AHEAD = 2  # units gathered and not yet given up, that limit_all_gathers allows
+OUTERMOST = "root"
+ACROSS = "dp replicas"  # copies have a communicator of their own, and so a stream
+
+
+@dataclass
+class Fsdp(Alone):
+    """Units of one stage, each known by its first layer; the outermost is kept until its end.
+
+    `freed` are the kernels after which units were given up, `given_up` the last one of each unit.
+    """
+
+    gathered: dict[int, Deps] = field(default_factory=dict)
+    freed: list[int] = field(default_factory=list)
+    given_up: dict[int, int] = field(default_factory=dict)
+    scattered: list[int] = field(default_factory=list)
+
+    @cached_property
+    def root(self) -> tuple[int, ...]:
+        """The layers of the outermost unit."""
+        kinds = [layer.kind for layer in self.replica.layers]
+        return tuple(n for n, kind in enumerate(kinds) if kind in ("embedding", "head"))
+
+    def before_forward(self, layer: int) -> Deps:
+        """Gather the unit, the outermost before all others, as far ahead as the limit allows."""
+        if self.root and layer == 0:
+            self._gather(self.root[0])
+        unit = self._unit(layer)
+        self._gather(unit)
+        return self.gathered[unit]
+
+    def after_forward(self, layer: int, done: Emitted) -> None:
+        """Give the unit up."""
+        if self.replica.setting.reshard and layer not in self.root:
+            self._give_up(layer, done.last)
+
+    def before_backward(self, layer: int) -> Deps:
+        """Gather the unit if need be, and the next one ahead of this one's kernels."""
+        unit = self._unit(layer)
+        self._gather(unit)
+        if self.replica.setting.backward_prefetch == "pre":
+            self._prefetch(layer)
+        return self.gathered[unit]
+
+    def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
+        """Give the unit up and scatter its gradients, once all of its layers have theirs."""
+        s, unit = self.replica.setting, self._unit(layer)
+        if layer != unit:
+            return
+        if s.reshard or last or not s.no_sync:
+            self._give_up(unit, done[0])
+        if s.backward_prefetch == "post":
+            self._prefetch(layer)
+        if last or not s.no_sync:
+            self._scatter(unit, done)
+
+    def finish(self) -> Deps:
+        """The optimizer waits for all gradients."""
+        return tuple(self.scattered)
+
+    def shard(self) -> int:
+        """Every rank updates what it holds."""
+        return self.replica.setting.shard or self.replica.groups[False].shape[1]
+
+    def _unit(self, layer: int) -> int:
+        return self.root[0] if layer in self.root else layer
+
+    def _give_up(self, unit: int, kernel: int) -> None:
+        if self.gathered.pop(unit, None) is not None and unit not in self.root:
+            self.freed.append(kernel)
+            self.given_up[unit] = kernel
+
+    def _prefetch(self, layer: int) -> None:
+        if layer > 0:
+            self._gather(self._unit(layer - 1))
+
+    def _limit(self) -> Deps:
+        """What must have been given up before one more unit may be gathered."""
+        if not self.replica.setting.limit_all_gathers or len(self.freed) < AHEAD:
+            return ()
+        return (self.freed[-AHEAD],)
+
+    def _gather(self, unit: int) -> None:
+        if unit in self.gathered:
+            return
+        s, made = self.replica.setting, list[int]()
+        again = (self.given_up[unit],) if unit in self.given_up else ()
+        after = (*self._limit(), *again)
+        with self.replica.tape.naming(self._name(unit)):
+            for expert, count in self._padded(unit).items():
+                found = self.replica.exchange(
+                    "weights", "all_gather", count * s.element, after,
+                    expert=expert, groups=self._inner(expert), dtype=s.dtype,
+                )  # fmt: skip
+                made += [] if found is None else [found]
+        self.gathered[unit] = tuple(made)
+
+    def _scatter(self, unit: int, after: Deps) -> None:
+        s = self.replica.setting
+        with self.replica.tape.naming(self._name(unit)):
+            for expert, count in self._padded(unit).items():
+                inner = self._inner(expert)
+                found = self.replica.exchange(
+                    "gradients", "reduce_scatter", count * s.gradient_element, after,
+                    expert=expert, groups=inner,
+                )  # fmt: skip
+                part = count // inner.shape[1] * s.gradient_element
+                outer = self.replica.exchange(
+                    "gradients across", "all_reduce", part,
+                    after if found is None else (found,), expert=expert, groups=self._outer(expert),
+                    stream=ACROSS,
+                )  # fmt: skip
+                self.scattered += [one for one in (found, outer) if one is not None]
+
+    def _name(self, unit: int) -> str:
+        return OUTERMOST if unit in self.root else self.replica.layers[unit].name
+
+    def _padded(self, unit: int) -> dict[bool, int]:
+        """Elements of a unit, rounded up so that all ranks have as many."""
+        layers = self.root if unit in self.root else (unit,)
+        held = self.replica.held(self.replica.layers[layer] for layer in layers)
+        return {
+            expert: -(-count // width) * width
+            for expert, count in held.items()
+            for width in [self._inner(expert).shape[1]]
+            if count
+        }
+
+    def _width(self, expert: bool) -> int:
+        members = int(self.replica.groups[expert].shape[1])
+        return min(self.replica.setting.shard or members, members)
+
+    def _inner(self, expert: bool) -> Ranks:
+        """The ranks that share one copy of the weights."""
+        groups = self.replica.groups[expert]
+        return groups.reshape(-1, self._width(expert))
+
+    def _outer(self, expert: bool) -> Ranks:
+        """The ranks that hold the same part in different copies."""
+        groups, width = self.replica.groups[expert], self._width(expert)
+        parts = groups.reshape(len(groups), -1, width)
+        return parts.transpose(0, 2, 1).reshape(-1, parts.shape[1])
+
+
+# **** Server ****
+# Data parallelism with a parameter server: one GPU gathers, averages and returns.
+# All others are idle from the end of their backward pass until what they need comes back.
+
+
+@dataclass
+class Server(Alone):
+    """The first rank of every group is the server; it works on a part of the batch as well."""
+
+    def finish(self) -> Deps:
+        """Gather, average, broadcast."""
+        replica, s = self.replica, self.replica.setting
+        end = replica.tape.last_of(replica.stage.ranks)
+        made: list[int] = []
+        for expert, count in replica.elements.items():
+            groups = replica.groups[expert]
+            nbytes, members = count * s.gradient_element, groups.shape[1]
+            gathered = replica.exchange(
+                "gradients to server", "gather", nbytes * members, end, expert=expert
+            )
+            if gathered is None:
+                continue
+            seconds = s.roofline.stream_seconds((members + 1.0) * nbytes)
+            servers = np.ascontiguousarray(groups[:, 0])
+            mean = replica.tape.compute("average", servers, seconds, (gathered,))
+            back = replica.exchange(
+                "average from server", "broadcast", nbytes, (mean,), expert=expert
+            )
+            made += [] if back is None else [back]
+        return tuple(made)
+
+
+# **** Compression ****
+# Gradients that travel in fewer bytes: in lower precision, or only the largest of them.
+# Kernels before and after cost passes over memory. Reduced precision keeps the all-reduce; the
+# largest gradients differ from rank to rank, so values and indices are gathered instead.
+
+
+KINDS = ("none", "fp16", "bf16", "fp8", "top-k")
+DTYPES = {"fp16": "half", "bf16": "bfloat16", "fp8": "f8e4m3"}
+INDEX = 4  # bytes of the place of a gradient
+SELECT_PASSES = 4  # over all gradients: to sample, to count, to select, to write
+
+
+@dataclass(frozen=True)
+class Compression:
+    """No compression, and the plain all-reduce that goes with it."""
+
+    setting: Setting
+
+    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> list[int]:
+        """Write down how a bucket is reduced; what the optimizer has to wait for."""
+        nbytes = bucket.count * self.setting.gradient_element
+        made = replica.exchange(name, "all_reduce", nbytes, after, expert=bucket.expert)
+        return [] if made is None else [made]
+
+
+@dataclass(frozen=True)
+class LowPrecision(Compression):
+    """Gradients are cast, all-reduced and cast back."""
+
+    dtype: str
+
+    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> list[int]:
+        """The kernels that cast read one format and write the other."""
+        s, element = self.setting, {"half": 2, "bfloat16": 2, "f8e4m3": 1}[self.dtype]
+        seconds = s.roofline.stream_seconds(bucket.count * (s.gradient_element + element))
+        ranks = replica.stage.ranks
+        cast = replica.tape.compute(f"cast {name}", ranks, seconds, after)
+        made = replica.exchange(
+            name, "all_reduce", bucket.count * element, (cast,),
+            expert=bucket.expert, dtype=self.dtype,
+        )  # fmt: skip
+        if made is None:
+            return []
+        replica.tape.later(f"cast {name} back", ranks, seconds, (made,))
+        return [made]
+
+
+@dataclass(frozen=True)
+class TopK(Compression):
+    """Every rank sends its largest gradients with their places, and adds up what it gets."""
+
+    part: float
+
+    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> list[int]:
+        """All-gathers of values and of indices instead of one all-reduce."""
+        s, ranks = self.setting, replica.stage.ranks
+        members = replica.groups[bucket.expert].shape[1]
+        kept = max(1, int(bucket.count * self.part))
+        select = s.roofline.stream_seconds(SELECT_PASSES * bucket.count * s.gradient_element)
+        add = s.roofline.stream_seconds(
+            (bucket.count + 2 * members * kept) * s.gradient_element + members * kept * INDEX
+        )
+        chosen = replica.tape.compute(f"select {name}", ranks, select, after)
+        made: list[int] = []
+        for what, element, dtype in (
+            ("values", s.gradient_element, s.gradient_dtype),
+            ("indices", INDEX, "int32"),
+        ):
+            gathered = replica.exchange(
+                f"{name} {what}", "all_gather", members * kept * element, (chosen,),
+                expert=bucket.expert, dtype=dtype,
+            )  # fmt: skip
+            made += [] if gathered is None else [gathered]
+        if made:
+            replica.tape.later(f"add {name}", ranks, add, tuple(made))
+        return made
+
+
+def compression_of(setting: Setting) -> Compression:
+    """What a setting asks for."""
+    if setting.compression == "none":
+        return Compression(setting)
+    if setting.compression == "top-k":
+        return TopK(setting, setting.top_k)
+    return LowPrecision(setting, DTYPES[setting.compression])
+
+
+# **** Ddp ****
+# Replicated data parallelism: one all-reduce after backward, or PyTorch DDP's buckets within it.
+# DDP fills buckets from the last parameter to the first and reduces each, in order, as soon as its
+# last gradient is there, on a stream of its own beside the rest of backward.
+
+
+WHOLE = 1 << 62
+
+
+@dataclass
+class Ddp(Alone):
+    """All-reduces of buckets; `delayed`: those of the step before, while this one computes."""
+
+    made: list[int] = field(default_factory=list)
+
+    @cached_property
+    def buckets(self) -> list[Bucket]:
+        """The buckets of this stage, in the order in which they are reduced."""
+        s = self.replica.setting
+        cap, first = (WHOLE, WHOLE) if s.data == "allreduce" else (s.bucket, s.first_bucket)
+        return buckets_of(s, self.replica.layers, cap, first, s.gradient_element)
+
+    @cached_property
+    def compression(self) -> Compression:
+        """What becomes of gradients before they travel."""
+        return compression_of(self.replica.setting)
+
+    def before_forward(self, layer: int) -> Deps:
+        """With delayed gradients, those of the step before travel from its beginning on."""
+        s = self.replica.setting
+        if s.delayed and layer == 0 and not self.made:
+            for bucket in self.buckets:
+                self._reduce(bucket, ())
+        return ()
+
+    def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
+        """Reduce the buckets that this layer completes."""
+        s = self.replica.setting
+        if s.delayed or s.data == "allreduce" or not s.overlap or not (last or not s.no_sync):
+            return
+        for bucket in self.buckets:
+            if bucket.layer == layer:
+                self._reduce(bucket, done)
+
+    def finish(self) -> Deps:
+        """What was not reduced on the way is reduced now."""
+        s = self.replica.setting
+        if not s.delayed and (s.data == "allreduce" or not s.overlap):
+            end = self.replica.tape.last_of(self.replica.stage.ranks)
+            for bucket in self.buckets:
+                self._reduce(bucket, end)
+        return tuple(self.made)
+
+    def _reduce(self, bucket: Bucket, after: Deps) -> None:
+        name = "gradients" if len(self.buckets) == 1 else f"bucket {bucket.number}"
+        self.made += self.compression.reduce(self.replica, bucket, name, after)

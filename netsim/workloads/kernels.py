@@ -1,0 +1,238 @@
+"""Matrix products of layers, forward and backward, and how long each takes on a roofline."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from netsim.workloads.model import Transformer
+from netsim.workloads.setting import Roofline, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A linear layer on one rank: `rows` tokens, `inputs` and `outputs` features, `batch` of it."""
+
+    rows: int
+    inputs: int
+    outputs: int
+    batch: int = 1
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of the forward pass; each of the two products of backward has as many."""
+        return 2.0 * self.rows * self.inputs * self.outputs * self.batch
+
+
+def forward(roofline: Roofline, dtype: str, layers: Iterable[Linear]) -> float:
+    """Seconds of the forward products."""
+    return sum(
+        roofline.gemm_seconds(one.rows, one.outputs, one.inputs, dtype, one.batch) for one in layers
+    )
+
+
+def input_gradients(roofline: Roofline, dtype: str, layers: Iterable[Linear]) -> float:
+    """Seconds of the products that make gradients of inputs."""
+    return sum(
+        roofline.gemm_seconds(one.rows, one.inputs, one.outputs, dtype, one.batch) for one in layers
+    )
+
+
+def weight_gradients(roofline: Roofline, dtype: str, layers: Iterable[Linear]) -> float:
+    """Seconds of the products that make gradients of weights."""
+    return sum(
+        roofline.gemm_seconds(one.inputs, one.outputs, one.rows, dtype, one.batch) for one in layers
+    )
+
+
+# **** Elementwise ****
+# Kernels between products: how often each goes over the features of a token, fused or not.
+# A pass reads or writes one activation. Fused kernels read their inputs and write their results
+# once. Run op by op (`eager`), RMSNorm converts to fp32, squares, averages, scales, converts back
+# and multiplies by its weight, each in a kernel of its own, and so do rotary embeddings and SwiGLU.
+# LayerNorm and GELU are one kernel each in either case.
+
+
+RESIDUAL = 3  # two in, their sum out
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """Passes of each kind of kernel, forward and backward."""
+
+    norm: float = 2
+    norm_backward: float = 2
+    rotary: float = 2
+    gated: float = 3
+    gated_backward: float = 6
+    plain: float = 2
+    plain_backward: float = 4
+
+
+FUSED = Elementwise()
+# RMSNorm in bytes a feature: to fp32 6, square 8, mean 4, scale 8, from fp32 6, weight 4; its
+# autograd: weight 12, conversion 6, scale and its sum 20, square 20, sum 12, conversion 6; saved
+# inputs are read again by each. Rotary: two products, half turned (negate, join), sum.
+# SwiGLU: sigmoid's product 2, product 3; backward two products and the function's own, 3 each.
+EAGER = Elementwise(norm=18, norm_backward=38, rotary=10, gated=5, gated_backward=9)
+
+
+def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
+    """The passes of a setting's kernels; models with gated MLPs are those with RMSNorm."""
+    return EAGER if setting.elementwise == "eager" and gated else FUSED
+
+
+# **** Shapes ****
+# The shapes of a transformer on one rank: tokens, bytes of messages, matrix products, FLOPs.
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What one rank sees of a transformer in one micro-batch."""
+
+    model: Transformer
+    setting: Setting
+
+    @property
+    def tp(self) -> int:
+        """Ranks that share each matrix."""
+        return self.setting.degree("tp")
+
+    @property
+    def cp(self) -> int:
+        """Ranks that share each sequence."""
+        return self.setting.degree("cp")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch after context parallelism."""
+        return self.setting.tokens
+
+    @property
+    def local(self) -> int:
+        """Tokens between the regions that tensor parallelism divides."""
+        return self.tokens // self.tp if self.setting.sequence_parallel else self.tokens
+
+    @property
+    def message(self) -> int:
+        """Bytes M of all activations between blocks, undivided by sequence parallelism."""
+        return self.tokens * self.model.hidden * self.setting.element
+
+    @property
+    def handed_on(self) -> int:
+        """Bytes that a pipeline stage hands to the next, on one rank."""
+        return self.local * self.model.hidden * self.setting.element
+
+    def width(self, passes: float, features: int, tokens: int) -> float:
+        """Bytes that elementwise kernels move: `passes` over so many features of tokens."""
+        return passes * features * tokens * self.setting.element
+
+    @cached_property
+    def query_width(self) -> int:
+        """Features of all queries of one token on this rank."""
+        return self.model.heads * self.model.head // self.tp
+
+    @cached_property
+    def kv_width(self) -> int:
+        """Features of all keys of one token on this rank."""
+        if self.model.latent:
+            return self.query_width
+        return max(self.model.kv_width // self.tp, self.model.head)
+
+    @cached_property
+    def attention_in(self) -> tuple[Linear, ...]:
+        """The products before attention."""
+        m, t, latent = self.model, self.tokens, self.model.latent
+        if latent is None:
+            return (Linear(t, m.hidden, self.query_width + 2 * self.kv_width),)
+        heads = m.heads // self.tp
+        return (
+            Linear(t, m.hidden, latent.q_rank + latent.kv_rank + latent.rope),
+            Linear(t, latent.q_rank, heads * (latent.nope + latent.rope)),
+            Linear(t, latent.kv_rank, heads * (latent.nope + latent.value)),
+        )
+
+    @cached_property
+    def attention_out(self) -> tuple[Linear, ...]:
+        """The product after attention."""
+        value = self.model.latent.value if self.model.latent else self.model.head
+        return (Linear(self.tokens, self.model.heads * value // self.tp, self.model.hidden),)
+
+    @cached_property
+    def attention_flops(self) -> float:
+        """FLOPs of scores and their use on this rank, forward."""
+        m, latent = self.model, self.model.latent
+        each = latent.nope + latent.rope + latent.value if latent else 2 * m.head
+        pairs = float(self.tokens) * self.setting.sequence / (2 if m.causal else 1)
+        return 2.0 * pairs * each * m.heads / self.tp
+
+    @property
+    def scores(self) -> tuple[Linear, Linear]:
+        """The products with all keys and with all values, which kernels that store scores make."""
+        m, heads = self.model, self.model.heads // self.tp * self.setting.micro
+        rows, keys = self.tokens // self.setting.micro, self.setting.sequence
+        value = m.latent.value if m.latent else m.head
+        width = m.latent.nope + m.latent.rope if m.latent else m.head
+        return Linear(rows, width, keys, heads), Linear(rows, keys, value, heads)
+
+    def mlp_in(self, ffn: int) -> tuple[Linear, ...]:
+        """The first product of a dense MLP."""
+        width = (2 if self.model.gated else 1) * ffn // self.tp
+        return (Linear(self.tokens, self.model.hidden, width),)
+
+    def mlp_out(self, ffn: int) -> tuple[Linear, ...]:
+        """The second product of a dense MLP."""
+        return (Linear(self.tokens, ffn // self.tp, self.model.hidden),)
+
+    @property
+    def routed(self) -> int:
+        """Tokens that one rank sends to experts, each as often as it has experts."""
+        return self.local * self.model.top_k
+
+    @property
+    def dispatched(self) -> int:
+        """Bytes of one dispatch of the busiest rank."""
+        nbytes = self.routed * self.model.hidden * self.setting.element
+        return int(nbytes * self.setting.imbalance)
+
+    @property
+    def expert_split(self) -> int:
+        """Ranks that share each expert's matrices."""
+        return self.tp if self.setting.expert_tensor else 1
+
+    @cached_property
+    def experts(self) -> tuple[tuple[Linear, ...], tuple[Linear, ...]]:
+        """First and second products of the experts of the busiest rank."""
+        m, split = self.model, self.expert_split
+        here = max(1, m.experts // self.setting.degree("ep"))
+        rows = max(1, int(self.routed * split * self.setting.imbalance) // here)
+        width = (2 if m.gated else 1) * m.expert_ffn // split
+        return (
+            (Linear(rows, m.hidden, width, here),),
+            (Linear(rows, m.expert_ffn // split, m.hidden, here),),
+        )
+
+    @property
+    def logits(self) -> tuple[Linear, ...]:
+        """The product with the vocabulary, or that of the pooler."""
+        vocabulary = -(-self.model.vocabulary // self.tp)
+        return (Linear(self.tokens, self.model.hidden, vocabulary),)
+
+
+# **** Optimizer ****
+# The optimizer's kernel: passes over weights, gradients and states in memory.
+
+
+FP32 = 4
+# fp32 numbers a parameter that are read and written: master copy, momentum, variance.
+STATES = {"adam": 3, "sgd-momentum": 2, "sgd": 1}
+
+
+def state_bytes(optimizer: str) -> int:
+    """Bytes of optimizer states a parameter, the fp32 copy of the weights among them."""
+    return FP32 * STATES[optimizer]
+
+
+def optimizer_seconds(setting: Setting, parameters: int) -> float:
+    """Updating so many parameters: states read and written, gradients read, weights written."""
+    each = 2 * state_bytes(setting.optimizer) + setting.gradient_element + setting.element
+    return setting.roofline.stream_seconds(float(each) * parameters)

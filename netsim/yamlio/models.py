@@ -1,0 +1,223 @@
+"""The common ground of everything that is read from a file: strict, closed, frozen models."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property, partial
+from importlib import import_module
+from typing import Annotated, Any, TypeVar
+
+import pydantic
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from netsim.base.errors import InputError, shown
+from netsim.base.units import parse_bandwidth, parse_flops, parse_ratio, parse_size, parse_time
+from netsim.yamlio.read import KeyPath, Source, parse_value, text_of
+
+T = TypeVar("T")
+
+
+class Model(pydantic.BaseModel):
+    """A mapping in a file: unknown keys are refused and no value is converted silently.
+
+    What validates it is made with that of the model around it; `defer_build=False` is for those
+    that are also written out alone. A list in a file is declared as `ListOf[X]`; a bare tuple would
+    refuse it.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+ListOf = Annotated[tuple[T, ...], pydantic.Strict(False)]
+"""A list in the file, a tuple in the model; its entries stay strict."""
+
+
+class FieldError(ValueError):
+    """For validators of whole models: what is wrong, and the path below to the field to blame."""
+
+    def __init__(self, message: str, *path: str | int) -> None:
+        super().__init__(message, *path)
+        self.message = message
+        self.path = path
+
+    def __str__(self) -> str:
+        return self.message
+
+
+# **** Quantities ****
+# Field types for models: a text with a unit in the file, an SI number in the model.
+# Each carries a JSON schema with examples, so that `netsim schema` helps whoever writes the file.
+
+
+def _written(value: object) -> str:
+    """The text of a scalar as it stands in the file, so that 2.30 stays 2.30."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return text_of(value)
+    raise ValueError(f"expected text or a number, got {shown(value)}")
+
+
+Bandwidth = Annotated[
+    float,
+    BeforeValidator(partial(parse_bandwidth, allow_infinite=True)),
+    WithJsonSchema({"type": "string", "examples": ["400Gbps", "50GB/s", "inf"]}),
+]
+"""Bytes per second, more than zero; `inf` for what-ifs."""
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_time),
+    WithJsonSchema({"type": "string", "examples": ["600ns", "2.5us"]}),
+]
+"""Seconds, zero allowed."""
+
+Bytes = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "8B", 4096]}),
+]
+"""A number of bytes, at least one."""
+
+Ratio = Annotated[
+    float,
+    BeforeValidator(parse_ratio),
+    WithJsonSchema({"type": ["string", "number"], "examples": [2, "2:1", "50%"]}),
+]
+"""A ratio, more than zero."""
+
+RatioOrZero = Annotated[
+    float,
+    BeforeValidator(partial(parse_ratio, allow_zero=True)),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["0%", 0.5, "50%"]}),
+]
+"""A ratio, zero allowed: what is left of a faulty link, a fraction of the work."""
+
+Flops = Annotated[
+    float,
+    BeforeValidator(parse_flops),
+    WithJsonSchema({"type": "string", "examples": ["989TFLOPS", "1.5PFLOP/s"]}),
+]
+"""Floating-point operations per second."""
+
+Count = Annotated[int, Field(ge=1)]
+"""A number of things, at least one."""
+
+Index = Annotated[int, Field(ge=0)]
+"""The number of a thing, counted from zero."""
+
+Written = Annotated[
+    str,
+    BeforeValidator(_written),
+    WithJsonSchema({"type": ["string", "number", "boolean"], "examples": ["2.27", 16]}),
+]
+"""The text of a scalar as it was written: a version such as 2.30, the value of a variable."""
+
+
+# **** Elsewhere ****
+# Models of parts that most files lack: their module is imported when a file has such a part.
+
+
+class Elsewhere:
+    """Stands in an `Annotated[Any, ...]` for a type of another module.
+
+    What is wrong with a value is told as if the type itself stood there.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    @cached_property
+    def kind(self) -> Any:
+        """The type."""
+        return getattr(import_module(self.module), self.name)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.kind)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(self._adapter.core_schema)
+
+    def _read(self, value: Any) -> Any:
+        return self._adapter.validate_python(value)
+
+
+# **** Overrides ****
+# Single values of a source replaced: `--set cluster.nodes=4`, or one point of a sweep.
+# Keys are not checked here: validation finds a misspelt one, and names the override as its place.
+
+
+def apply_overrides(source: Source, assignments: Iterable[str]) -> Source:
+    """The source with every `a.b=value` applied in turn, values read by the rules of YAML."""
+    for assignment in assignments:
+        origin = f"--set {assignment}"
+        dotted, equals, text = assignment.partition("=")
+        if not equals or not all(part.strip() for part in dotted.split(".")):
+            raise InputError(f"{origin}: expected KEY=VALUE such as cluster.nodes=4")
+        source = override(source, dotted.strip(), parse_value(text, origin), origin)
+    return source
+
+
+def override(source: Source, dotted: str, value: Any, origin: str) -> Source:
+    """The source with one value replaced or added; errors about it name `origin` as its place."""
+    path = _path(source.data, dotted.split("."), origin)
+    data = _replaced(source.data, path, value)
+    kept = {known: text for known, text in source.origins.items() if known[: len(path)] != path}
+    return replace(source, data=data, origins={**kept, path: origin})
+
+
+def _path(data: dict[str, Any], parts: list[str], origin: str) -> KeyPath:
+    """The keys and indices that dotted parts mean; a key of the file may itself contain dots."""
+    path: KeyPath = ()
+    values: Any = data
+    while parts:
+        if isinstance(values, list):
+            index = _index(parts[0], len(values), path, origin)
+            path, values, parts = (*path, index), values[index], parts[1:]
+        elif isinstance(values, dict) or values is None:
+            whole = ".".join(parts)
+            key = whole if values and whole in values else parts[0]
+            path, parts = (*path, key), [] if key == whole else parts[1:]
+            values = None if values is None else values.get(key)
+        else:
+            message = f"{_dotted(path)} is {shown(values)}, which has nothing inside to set"
+            raise InputError(f"{origin}: {message}")
+    return path
+
+
+def _index(part: str, length: int, path: KeyPath, origin: str) -> int:
+    if part.isascii() and part.isdigit() and len(part) < 10 and int(part) < length:
+        return int(part)
+    message = f"{_dotted(path)} is a list of {length}; expected an index below that, got '{part}'"
+    raise InputError(f"{origin}: {message}")
+
+
+def _replaced(values: Any, path: KeyPath, value: Any) -> Any:
+    """A copy of the values along the path only, with the one at its end replaced."""
+    if not path:
+        return value
+    head, rest = path[0], path[1:]
+    if isinstance(values, list):
+        return [_replaced(one, rest, value) if n == head else one for n, one in enumerate(values)]
+    inside = values or {}
+    return {**inside, head: _replaced(inside.get(head), rest, value)}
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(map(str, path))

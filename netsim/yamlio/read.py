@@ -1,0 +1,472 @@
+"""What a plain scalar means by the core schema of YAML 1.2 (10.3.2), with its text kept.
+
+So `no` and `2:1` are texts, `1e9` is a number, and `2.30` is a number that still knows it was
+written `2.30`.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.parser import Parser
+from yaml.reader import Reader
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
+
+from netsim.base.errors import InputError, ScenarioError, nearest, shown
+
+MOST_DIGITS = 40
+
+NULL = re.compile(r"~|null|Null|NULL|")
+TRUE = re.compile(r"true|True|TRUE")
+FALSE = re.compile(r"false|False|FALSE")
+INTEGER = re.compile(r"([-+]?[0-9]+)|0o([0-7]+)|0x([0-9a-fA-F]+)")
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+INFINITY = re.compile(r"([-+]?)\.(inf|Inf|INF)")
+NOT_A_NUMBER = re.compile(r"\.(nan|NaN|NAN)")
+
+Scalar = str | int | float | bool | None
+
+
+class WrittenInt(int):
+    """An integer that was not written as Python would: 0x1F, 007, +5."""
+
+    text: str
+
+
+class WrittenFloat(float):
+    """A number that was not written as Python would: 2.30, 1e9."""
+
+    text: str
+
+
+def plain_scalar(text: str) -> Scalar:
+    """The value of an unquoted scalar; `ValueError` for a number that no float or int can hold."""
+    if NULL.fullmatch(text):
+        return None
+    if TRUE.fullmatch(text):
+        return True
+    if FALSE.fullmatch(text):
+        return False
+    if match := INTEGER.fullmatch(text):
+        return _written_int(text, match)
+    if FLOAT.fullmatch(text):
+        return _written_float(text)
+    if match := INFINITY.fullmatch(text):
+        return float(f"{match.group(1)}inf")
+    return math.nan if NOT_A_NUMBER.fullmatch(text) else text
+
+
+def text_of(value: str | float) -> str:
+    """A text, or a number as it was written."""
+    return str(getattr(value, "text", value))
+
+
+def _written_int(text: str, match: re.Match[str]) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of more than {MOST_DIGITS} digits")
+    decimal, octal, hexadecimal = match.groups()
+    digits, base = (decimal, 10) if decimal else (octal, 8) if octal else (hexadecimal, 16)
+    number = WrittenInt(digits, base)
+    number.text = text
+    return int(number) if str(int(number)) == text else number
+
+
+def _written_float(text: str) -> float:
+    number = WrittenFloat(text)
+    if math.isinf(number):
+        raise ValueError(f"a number too large to hold, {text[:MOST_DIGITS]}")
+    number.text = text
+    return number if repr(float(number)) != text else float(number)
+
+
+# **** Syntax ****
+# The parser's complaints in plain words: what is wrong with the YAML, where, and what to do.
+# PyYAML speaks of tokens and block ends; people who plan clusters do not.
+
+
+INDENTATION = "this line does not fit the indentation of those above it"
+SECOND_COLON = "a second ':' in one line; put the value in quotes"
+NO_COLON_ABOVE = "this line does not fit the one above it: a wrong indentation, or no ':' there"
+AFTER_THE_END = "something follows the end of a value; put the whole value in quotes"
+
+# Part of PyYAML's text, our words, and whether the place is where the construct was opened.
+PLAIN_WORDS = (
+    ("'\\t' that cannot start", "a tab indents this line; YAML takes spaces only", False),
+    ("'%' that cannot start", "a value cannot start with '%'; put it in quotes", False),
+    ("'@' that cannot start", "a value cannot start with '@'; put it in quotes", False),
+    ("'`' that cannot start", "a value cannot start with '`'; put it in quotes", False),
+    ("could not find expected ':'", "this line is no 'key: value' (a ':' is missing)", True),
+    ("sequence entries are not allowed", "a list entry '- ' cannot stand here", False),
+    ("expected '<document start>'", INDENTATION, False),
+    ("expected the node content", "a value is missing here", False),
+    ("expected ',' or ']'", "this list is not closed; a ',' or ']' is missing", True),
+    ("expected ',' or '}'", "this mapping is not closed; a ',' or '}' is missing", True),
+    ("found unexpected end of stream", "this quote is never closed", True),
+    ("found unexpected document separator", "this quote is never closed", True),
+    ("unknown escape character", "unknown escape in double quotes; use single quotes", False),
+    ("found undefined alias", "an alias '*' to an anchor '&' that is not defined above it", False),
+    ("second occurrence", "the same anchor '&' twice", False),
+    ("but found another document", "a second document ('---') in one file", False),
+    ("undefined tag handle", "YAML tags ('!') are refused", True),
+)
+
+
+class Refused(yaml.MarkedYAMLError):
+    """YAML that is well formed, but that netsim does not take; `problem` is the text to print."""
+
+
+def in_plain_words(error: yaml.YAMLError, name: str, text: str) -> ScenarioError:
+    """The error for a text that is not YAML, at the place to look at."""
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position].split("\n")
+        message = f"the control character U+{error.character:04X} cannot stand in YAML"
+        return ScenarioError(message, source=name, line=len(before), column=len(before[-1]) + 1)
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return ScenarioError("this is not YAML", source=name)
+    problem, mark = error.problem or "", error.problem_mark
+    if isinstance(error, Refused):
+        return error_at(problem, name, mark)
+    for part, words, at_start in PLAIN_WORDS:
+        if part in problem:
+            return error_at(words, name, (error.context_mark if at_start else None) or mark)
+    before_mark = "" if mark is None else text[: mark.index].rpartition("\n")[2].strip()
+    if "mapping values are not allowed" in problem:
+        return error_at(SECOND_COLON if ":" in before_mark else NO_COLON_ABOVE, name, mark)
+    if "expected <block end>" in problem:
+        return error_at(AFTER_THE_END if before_mark else INDENTATION, name, mark)
+    return error_at(f"this is not YAML: {problem}", name, mark)
+
+
+def error_at(message: str, name: str, mark: yaml.Mark | None) -> ScenarioError:
+    """An error at a mark of the parser, whose lines and columns count from 0."""
+    if mark is None:
+        return ScenarioError(message, source=name)
+    return ScenarioError(message, source=name, line=mark.line + 1, column=mark.column + 1)
+
+
+# **** Reader ****
+# From the text of one YAML file to nodes with positions, and from nodes to plain values.
+# Stricter than YAML: one document, a mapping of text keys at the top, no tags, no merge keys, no
+# duplicate keys, and aliases only as far as they stay small. Nothing is ever constructed but
+# mappings, lists and scalars.
+
+
+if TYPE_CHECKING or yaml.__with_libyaml__:
+    from yaml._yaml import CParser
+else:
+    CParser = object
+
+DEEPEST = 50
+MOST_VALUES = 250_000
+
+
+class _StrictComposer(Composer):
+    """PyYAML's composer without tags and without unbounded depth."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[attr-defined]
+        if getattr(event, "tag", None) is not None:
+            problem = "YAML tags ('!') are refused"
+            raise Refused(problem=problem, problem_mark=event.start_mark)
+        self.depth += 1
+        if self.depth > DEEPEST:
+            problem = f"more than {DEEPEST} levels of nesting"
+            raise Refused(problem=problem, problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+class _Loader(Reader, Scanner, Parser, _StrictComposer, BaseResolver):
+    """The parser in Python, whose complaints `syntax` can translate."""
+
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        BaseResolver.__init__(self)
+
+
+class _FastLoader(_StrictComposer, CParser, BaseResolver):
+    """The parser in C, seven times as fast, for what it takes without complaint."""
+
+    def __init__(self, text: str) -> None:
+        CParser.__init__(self, text)
+        Composer.__init__(self)
+        BaseResolver.__init__(self)
+
+
+def compose(text: str, name: str, *, fast: bool = yaml.__with_libyaml__) -> yaml.Node | None:
+    """The root node of a YAML text, or None where there is nothing but comments."""
+    if fast:
+        with suppress(yaml.YAMLError, ValueError, OverflowError):
+            return _FastLoader(text).get_single_node()
+    try:
+        return _Loader(text).get_single_node()
+    except yaml.YAMLError as error:
+        raise in_plain_words(error, name, text) from None
+    except (ValueError, OverflowError):  # PyYAML on escapes and versions beyond all bounds
+        raise ScenarioError("this is not YAML: a number out of range", source=name) from None
+
+
+def construct(root: yaml.Node, name: str) -> Any:
+    """The plain value of a node: mappings, lists, texts, numbers, booleans and nothing."""
+    return _Construction(name).value(root)
+
+
+class _Construction:
+    """One walk over the nodes of a file; counts what aliases unfold to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.values = 0
+        self.open: list[yaml.Node] = []
+
+    def value(self, node: yaml.Node) -> Any:
+        self.values += 1
+        if self.values > MOST_VALUES:
+            message = f"the file unfolds to more than {MOST_VALUES} values; use fewer aliases"
+            raise error_at(message, self.name, node.start_mark)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
+        with self.entered(node):
+            if isinstance(node, yaml.MappingNode):
+                return self.mapping(node)
+            return [self.value(entry) for entry in node.value]
+
+    @contextmanager
+    def entered(self, node: yaml.Node) -> Iterator[None]:
+        if any(node is outer for outer in self.open):
+            raise error_at("an alias '*' inside its own anchor '&'", self.name, node.start_mark)
+        if len(self.open) >= DEEPEST:
+            message = f"aliases that nest more than {DEEPEST} levels"
+            raise error_at(message, self.name, node.start_mark)
+        self.open.append(node)
+        yield
+        self.open.pop()
+
+    def mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            key = self.key(key_node)
+            if key in result:
+                message = f"duplicate key {shown(key)}, first in line {lines[key]}"
+                raise error_at(message, self.name, key_node.start_mark)
+            lines[key] = key_node.start_mark.line + 1
+            result[key] = self.value(value_node)
+        return result
+
+    def key(self, node: yaml.Node) -> str:
+        key = self.value(node)
+        if key == "<<" and not getattr(node, "style", None):
+            message = "merge keys ('<<') are refused; write the keys out"
+            raise error_at(message, self.name, node.start_mark)
+        if isinstance(key, str):
+            return key
+        message = f"expected a text as key, got {shown(key)}"
+        if not isinstance(key, dict | list):
+            message += f" (write '{node.value}' in quotes)"
+        raise error_at(message, self.name, node.start_mark)
+
+    def scalar(self, node: yaml.ScalarNode) -> Scalar:
+        text: str = node.value
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise error_at("half a surrogate pair is no character", self.name, node.start_mark)
+        if node.style:
+            return text
+        try:
+            return plain_scalar(text)
+        except ValueError as error:
+            raise error_at(str(error), self.name, node.start_mark) from None
+
+
+# **** Source ****
+# A YAML file that was read: its values, and for each of them the line and column it came from.
+# Values that came from elsewhere (`--set`, an axis of a sweep, a flag) name their origin instead.
+
+
+LARGEST_FILE = 4 * 2**20
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something was written: a name (file or flag), line and column from 1 if known."""
+
+    name: str
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Named values with places; `origins` names what did not come from the file itself."""
+
+    name: str
+    data: dict[str, Any]
+    root: yaml.Node | None = field(default=None, repr=False, compare=False)
+    origins: Mapping[KeyPath, str] = field(default_factory=dict)
+
+    def locate(self, path: KeyPath, *, key: bool = False) -> Place:
+        """The place of the value at `path`, or of its key; of the nearest parent where unknown."""
+        for known in sorted(self.origins, key=len, reverse=True):
+            if path[: len(known)] == known:
+                return Place(self.origins[known])
+        node, key_node = self.root, self.root
+        for depth, part in enumerate(path):
+            step = _child(node, part)
+            if step is None:
+                return self._origin_within(path[: depth + 1]) or self._place(key_node)
+            key_node, node = step
+        return self._place(key_node if key else node)
+
+    def error(
+        self, path: KeyPath, message: str, *, key: bool = False, hint: str = ""
+    ) -> ScenarioError:
+        """An error about the value at `path`, or about its key."""
+        place = self.locate(path, key=key)
+        return ScenarioError(
+            message,
+            source=place.name,
+            line=place.line,
+            column=place.column,
+            field=".".join(map(str, path)),
+            hint=hint,
+        )
+
+    def _origin_within(self, path: KeyPath) -> Place | None:
+        for known, origin in self.origins.items():
+            if known[: len(path)] == path:
+                return Place(origin)
+        return None
+
+    def _place(self, node: yaml.Node | None) -> Place:
+        if node is None:
+            return Place(self.name)
+        return Place(self.name, node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def read_source(path: str | Path) -> Source:
+    """Read one YAML file; every way in which it cannot be used is a `ScenarioError`."""
+    file = Path(path)
+    name = file.as_posix()
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise ScenarioError("no such file", source=name, hint=_sibling_hint(file)) from None
+    except IsADirectoryError:
+        raise ScenarioError("expected a YAML file, got a directory", source=name) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"cannot be read: {reason}", source=name) from None
+    if len(content) > LARGEST_FILE:
+        raise ScenarioError(f"larger than {LARGEST_FILE // 2**20} MiB", source=name)
+    return parse_source(_decoded(content, name), name)
+
+
+def parse_source(text: str, name: str) -> Source:
+    """The values and places of one YAML text, called `name` in errors."""
+    root = compose(text, name)
+    data = None if root is None else construct(root, name)
+    if root is None or data is None:
+        raise ScenarioError("the file is empty", source=name)
+    if not isinstance(data, dict):
+        message = f"expected 'key: value' lines at the top level, got {shown(data)}"
+        hint = "a space is missing after ':'" if isinstance(data, str) and ":" in data else ""
+        raise Source(name, {}, root).error((), message, hint=hint)
+    return Source(name, data, root)
+
+
+def parse_value(text: str, name: str) -> Any:
+    """The value of a single YAML text such as the right side of `--set a.b=VALUE`."""
+    try:
+        root = compose(text, name)
+        return None if root is None else construct(root, name)
+    except ScenarioError as error:
+        raise InputError(f"{name}: {error.message}") from None
+
+
+def _decoded(content: bytes, name: str) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if b"\0" not in content:
+            line = content[: error.start].count(b"\n") + 1
+            message = f"not text in UTF-8: byte 0x{content[error.start]:02X}"
+            raise ScenarioError(message, source=name, line=line) from None
+        text = "\0"
+    if "\0" in text:
+        raise ScenarioError("expected a text file with YAML, got a binary file", source=name)
+    return text
+
+
+def _sibling_hint(file: Path) -> str:
+    try:
+        names = [other.name for other in file.parent.iterdir() if other.suffix in (".yaml", ".yml")]
+    except OSError:
+        return ""
+    near = nearest(file.name, sorted(names))
+    return f"did you mean {file.with_name(near).as_posix()}?" if near else ""
+
+
+def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """The nodes of the key and the value below a node; an entry of a list is its own key."""
+    if isinstance(node, yaml.MappingNode):
+        for key_node, value_node in node.value:
+            if key_node.value == part:
+                return key_node, value_node
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part], node.value[part]
+    return None
+
+
+# **** Dump ****
+# Values back to YAML that reads as the same values: numbers as they were written, texts quoted
+# where YAML 1.2 or 1.1 would take them for something else.
+
+
+_TAGS = {bool: "bool", int: "int", WrittenInt: "int", float: "float", WrittenFloat: "float"}
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        usual = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        if kind is not yaml.ScalarNode or not implicit[0]:
+            return usual
+        try:
+            found = plain_scalar(value)
+        except ValueError:
+            return ""  # no value can be written so
+        name = "null" if found is None else _TAGS.get(type(found))
+        return usual if name is None else f"tag:yaml.org,2002:{name}"
+
+
+def _written(dumper: _Dumper, number: WrittenInt | WrittenFloat) -> yaml.ScalarNode:
+    name = _TAGS[type(number)]
+    return dumper.represent_scalar(f"tag:yaml.org,2002:{name}", number.text)
+
+
+_Dumper.add_representer(WrittenInt, _written)
+_Dumper.add_representer(WrittenFloat, _written)
+_Dumper.add_representer(tuple, _Dumper.represent_list)
+
+
+def dump(data: Any) -> str:
+    """A mapping as the text of a YAML file, its keys in their order."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
