@@ -147,7 +147,10 @@ def imports_of(file: File, modules: Mapping[str, str]) -> list[Import]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             known = file.path in LAZY or node.value in (package, own)
-            names = [] if known else [node.value.removesuffix(".")]
+            told = node.value.removesuffix(".")  # a module, or a function of one
+            home = told.rpartition(".")[0]
+            of_file = not modules.get(home, "__init__.py").endswith("__init__.py")
+            names = [] if known else [told if told in modules or not of_file else home]
             late = BEGUN if node.value.endswith(".") else NAMED
         else:
             continue

@@ -7,9 +7,10 @@ by a function that estimates it from them. It does not hold the tables by which 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
+
+from netsim.base.values import dataclass
 
 MICRO = 1e-6
 UNITS = ("s", "bytes/s", "bytes", "1")

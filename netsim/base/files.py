@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
 from netsim.base.errors import InputError, suggest
+from netsim.base.values import dataclass
 
 _HALF = re.compile(r"\.(.+)\.[0-9]+\.half")
 

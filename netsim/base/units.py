@@ -9,10 +9,10 @@ import difflib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from netsim.base.errors import shown
+from netsim.base.values import dataclass
 
 LARGEST_SIZE = 2**60
 DECIMAL = {

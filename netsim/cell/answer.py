@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from netsim.base.errors import ScenarioError
 from netsim.base.files import Preset, find_preset, is_path, preset_folder
-from netsim.base.units import format_size, format_time
+from netsim.base.startup import late
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import launch_of, row_of_size
-from netsim.collectives.reduced import STEPS
-from netsim.engines.engine import simulate
-from netsim.explain.explanation import as_values, explain
-from netsim.explain.what_if import MOST_ROWS, Advance, Case
-from netsim.program.place import place
-from netsim.program.program import Program, Timeline
+from netsim.cell.simulate import row_of_size
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all, slow_slots, with_settings
 from netsim.scenario.models import Workload
-from netsim.schedule.schedule import Schedule
 from netsim.timing.bench import Progress
-from netsim.timing.fits import least_rows_of_nccl
-from netsim.training import prepare as steps
-from netsim.training import run as details
-from netsim.training.prepare import PreparedStep
 from netsim.yamlio.read import Source, read_source
+
+if TYPE_CHECKING:
+    from netsim.training.prepare import PreparedStep
 
 AnyPrepared: TypeAlias = "Prepared | PreparedStep"
 
 
 def prepare_any(cell: Cell) -> AnyPrepared:
     """Check that the parts of a cell fit; errors name the field."""
-    collective = isinstance(cell.scenario.workload, Workload)
-    return prepare(cell) if collective else steps.prepare_step(cell)
+    if isinstance(cell.scenario.workload, Workload):
+        return prepare(cell)
+    step: PreparedStep = late("netsim.training.prepare.prepare_step")(cell)
+    return step
 
 
 def answer(
@@ -44,8 +38,8 @@ def answer(
     """The row of a prepared cell at one size; a training step has none."""
     if isinstance(prepared, Prepared):
         return row_of_size(prepared, size, engine=engine, progress=progress)
-    step = details.simulate_step(prepared, engine=engine, progress=progress)
-    return replace(details.step_row(step), details=details.details_of(step))
+    row: Row = late("netsim.training.run.row_of_step")(prepared, engine=engine, progress=progress)
+    return row
 
 
 def named(cell: Cell, row: Row) -> Row:
@@ -128,95 +122,3 @@ def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "au
         sizes = cell.scenario.workload.size_list()
         rows += [answer(prepared, size, engine=engine) for size in sizes]
     return rows
-
-
-# **** Shown ****
-# What traces, pictures and explanations are about: all rows of an operation, or those that stand
-# for all, or the first steps of long rings, where these would be too many.
-
-
-MOST_SHOWN = 4_000_000  # rows in full; of more, those that stand for others
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A schedule to look at, and what one must know of it."""
-
-    schedule: Schedule
-    notes: tuple[str, ...] = ()
-
-
-def shown_of(prepared: Prepared, size: int) -> Shown:
-    """One operation at a size, out of place."""
-    rows = _rows_in_full(prepared, size)
-    if rows <= MOST_SHOWN:
-        return Shown(prepared.schedule(size))
-    steps = prepared.relayed(size)
-    if steps is not None:
-        note = (
-            f"of about {rows:.2g} rows those of the first {STEPS} steps of every ring are shown, "
-            f"and what follows them; the whole takes {format_time(steps.seconds)}"
-        )
-        return Shown(steps.schedule, (note,))
-    work = prepared.looped(size, folded=True, in_step=False)
-    schedule = work.schedule(work.loops)
-    if schedule.fold is None:
-        return Shown(schedule)
-    note = (
-        f"of about {rows:.2g} rows those of {len(schedule.fold.leaders)} GPUs are shown, which "
-        f"stand for all {schedule.ranks}"
-    )
-    return Shown(schedule, (note,))
-
-
-def _rows_in_full(prepared: Prepared, size: int) -> int:
-    collective = prepared.collective(size)
-    if not prepared.jobs:
-        found = prepared.alikeness(collective)
-        return 0 if found is None else found.full
-    plan = prepared.planned(size)
-    algorithm = plan.algorithm if plan else ""
-    return least_rows_of_nccl(collective.name, collective.ranks, algorithm)
-
-
-# **** Explained ****
-# The explanation of one cell at one size: its operation alone, from standstill.
-
-
-def explained(
-    prepared: Prepared,
-    size: int,
-    *,
-    engine: str = "auto",
-    most_rows: int = MOST_ROWS,
-    advance: Advance = lambda done, of: None,
-) -> dict[str, Any]:
-    """Where the time of a cell goes at one size, as plain values in µs."""
-    return explained_run(prepared, size, engine=engine, most_rows=most_rows, advance=advance)[0]
-
-
-def explained_run(
-    prepared: Prepared,
-    size: int,
-    *,
-    engine: str = "auto",
-    most_rows: int = MOST_ROWS,
-    advance: Advance = lambda done, of: None,
-) -> tuple[dict[str, Any], Program, Timeline]:
-    """The same, with the program and the timeline that it is about."""
-    shown = shown_of(prepared, size)
-    program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
-    launch = launch_of(prepared, size)
-    case = Case(program, launch.host + launch.kernel)
-    timeline = simulate(program, engine)
-    found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows, advance=advance))
-    title = "; ".join([explained_title(prepared, size), *shown.notes])
-    return {"title": title, **found}, program, timeline
-
-
-def explained_title(prepared: Prepared, size: int) -> str:
-    """The operation in words."""
-    work, plan = prepared.cell.scenario.collective, prepared.planned(size)
-    how = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
-    ranks = len(prepared.groups[0])
-    return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {how}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.nccl import facts, job
 from netsim.nccl.facts import NCCL_NAMES
 from netsim.nccl.job import Job, Wishes

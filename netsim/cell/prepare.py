@@ -6,7 +6,7 @@ What does not fit is said here, with its place in the scenario, before anything 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, ScenarioError, nearest
 from netsim.base.memo import kept
+from netsim.base.values import dataclass
 from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
 from netsim.collectives.collective import Collective, CollectiveError, collective_of
 from netsim.collectives.table import ALGORITHMS, build, parameters_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from netsim.base.memo import digest, kept
 from netsim.base.startup import MODEL_VERSION
+from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.metrics.bound import bound_by

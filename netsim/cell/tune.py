@@ -5,9 +5,10 @@ comes out are rules for a tuner table.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netsim.base.errors import NetsimError
+from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.cell.simulate import row_of_size
 from netsim.nccl.choice import cost_table

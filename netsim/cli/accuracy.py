@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from netsim.base.files import preset_folder, write_text
-from netsim.cli.shown import Counter
+from netsim.cli.progress import Counter
 from netsim.measured.accuracy import (
     Accuracy,
     chosen,

@@ -11,7 +11,8 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli.questions import Given, Question, prepared_with_notes, question_of
+from netsim.cli.log_questions import Question, prepared_with_notes, question_of
+from netsim.cli.questions import Given
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
 from netsim.measured.logs import read_log

@@ -14,7 +14,8 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.units import UnitError, parse_ratio
-from netsim.cli.questions import Given, Question, cell_of_trace, prepared_with_notes, question_of
+from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
+from netsim.cli.questions import Given
 from netsim.measured.compare import (
     ALL,
     Compared,

@@ -1,7 +1,7 @@
 """Rows of one cell as a side of `netsim diff`: chosen by the values of its axes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
 from math import exp, log
@@ -14,6 +14,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, preset_names
 from netsim.base.units import format_size
+from netsim.base.values import dataclass
 from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
 from netsim.cell.prepare import prepare
 from netsim.cli.expect import simulated

@@ -1,47 +1,31 @@
 """What `netsim expect` had to assume, in a line each, for the user to confirm or correct."""
 
-import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from io import StringIO
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.files import write_text
+from netsim.base.startup import late
 from netsim.base.units import UnitError, format_bandwidth, parse_ratio
 from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row, row_of_size
-from netsim.cell.tune import Tuned, Tuner, merged, rules_of
 from netsim.cli import shown
 from netsim.cli.questions import Given, asked, one_size
-from netsim.cli.shown import SURE, halves, sure
-from netsim.cli.topo_text import figure_text
+from netsim.cli.shown import MANY_SIZES, SURE, Engine, Format, halves, sure
 from netsim.nccl import choice, environment
 from netsim.nccl import job as jobs
-from netsim.nccl.choice import cost_table
-from netsim.nccl.facts import COLLECTIVES
-from netsim.nccl.graph_xml import write_graphs
-from netsim.nccl.tuning import parse_tuner, tuner_text
-from netsim.nccl.why import (
-    COST_COLUMNS,
-    channel_lines,
-    cost_lines,
-    cost_rows,
-    count_line,
-    rate_lines,
-    search_lines,
-)
 from netsim.results.nccl_tests import acceptance_csv, closing, line, min_bandwidth, opening
 from netsim.results.row import Row, csv_text, stored
 from netsim.scenario.models import node_count
 from netsim.topology.config import ClusterConfig
+from netsim.topology.load import figure_text
 from netsim.topology.machine import Machine
 
 SHOWN_SIZES = 4
@@ -173,12 +157,6 @@ def line_of(row: Row) -> str:
 # The rows of `netsim expect`: simulated size by size, printed in the format asked for.
 
 
-Format = Literal["table", "nccl-tests", "csv", "json"]
-Engine = Literal["auto", "simpy", "compiled"]
-
-MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
-
-
 def print_table(
     prepared: Prepared, form: Format, engine: Engine, failures: list[NetsimError]
 ) -> list[Row]:
@@ -295,51 +273,6 @@ def _known(prepared: Prepared, machine: Machine) -> bool:
     return fitted or any(one == where for one, _, _ in stored())
 
 
-# **** Expect why ****
-# `netsim expect --why`: what NCCL compares for one size, and the channels it would log.
-
-
-def explain(prepared: Prepared, size: int, form: Format) -> None:
-    """Print it as text, or the cost table alone as CSV or JSON."""
-    plan = prepared.planned(size)
-    if plan is None:
-        algorithm = prepared.cell.scenario.collective.algorithm
-        raise InputError(f"--why: {algorithm} is a textbook algorithm, which nobody chose")
-    job, collective = prepared.jobs[0], prepared.collective(size)
-    costs = cost_table(job, collective, prepared.cell.scenario.collective.dtype)
-    if form in ("csv", "json"):
-        _candidates(cost_rows(costs, plan), form)
-        return
-    by = " (by the tuner)" if plan.tuned else ""
-    typer.echo(
-        f"{collective.name} of {collective.size_bytes} B on {collective.ranks} ranks, "
-        f"{job.comm.n_nodes} node{'s' * (job.comm.n_nodes > 1)}: {plan.algorithm} "
-        f"{plan.protocol}{by}, {plan.n_channels} of {job.comm.n_channels} channels\n"
-    )
-    for text in (
-        *cost_lines(costs, plan),
-        "",
-        *search_lines(job),
-        "",
-        *rate_lines(job),
-        count_line(job),
-        "",
-        *channel_lines(job),
-    ):
-        typer.echo(text)
-
-
-def _candidates(rows: list[dict[str, object]], form: Format) -> None:
-    if form == "json":
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    text = StringIO()
-    writer = csv.DictWriter(text, COST_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    typer.echo(text.getvalue(), nl=False)
-
-
 # **** Expect acceptance ****
 # `netsim expect --acceptance`: the least that a healthy machine should reach, size by size.
 
@@ -374,64 +307,6 @@ def _tell_failures(rows: Sequence[Row]) -> None:
     for row in rows:
         if row.status != "ok":
             typer.echo(f"left out: {row.size_bytes} B: {row.error}", err=True)
-
-
-# **** Expect graph ****
-# `netsim expect --graph-out`: the channels of a node as NCCL's graph XML.
-
-
-def write_graph(prepared: Prepared, path: Path) -> None:
-    """Write the graphs of the node with rank 0, as NCCL_GRAPH_DUMP_FILE does."""
-    if not prepared.jobs:
-        algorithm = prepared.cell.scenario.collective.algorithm
-        raise InputError(f"--graph-out: {algorithm} is a textbook algorithm without channels")
-    nodes = prepared.jobs[0].nodes
-    write_text(path, write_graphs(nodes[0].view))
-    kinds = len({id(node.view) for node in nodes})
-    more = f" of the node with rank 0; there are {kinds} kinds of node" if kinds > 1 else ""
-    typer.echo(f"wrote {path}{more} (NCCL_GRAPH_FILE)", err=True)
-
-
-# **** Expect tuner ****
-# `netsim expect --tuner-out`: a tuner table for the real cluster, found by simulating.
-
-
-def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:
-    """Try everything at every size, print what won, and write the table."""
-    work = prepared.cell.scenario.collective
-    if work.collective not in COLLECTIVES:
-        raise InputError(
-            f"--tuner-out: NCCL runs {work.collective} as sends and receives, without a choice"
-        )
-    if not prepared.jobs:
-        raise InputError(f"--tuner-out: {work.algorithm} is a textbook algorithm, not NCCL's")
-    old = parse_tuner(path.read_text(encoding="utf-8"), str(path)) if path.exists() else ()
-    sizes = sorted(size for size in work.size_list() if prepared.collective(size).size_bytes)
-    if not sizes:
-        raise InputError("--tuner-out: none of the sizes has any data")
-    tuner = Tuner(prepared, "compiled" if engine == "auto" and len(sizes) >= MANY_SIZES else engine)
-    typer.echo(f"{'size (B)':>12}  {'NCCL chooses':<36}{'fastest simulated':<36}{'tried':>5}")
-    found = []
-    for size in sizes:
-        found.append(tuner.best(size))
-        typer.echo(_line(found[-1]))
-    write_text(path, tuner_text(merged(old, rules_of(prepared, found))))
-    typer.echo(f"wrote {path} (NCCL_TUNER_CONFIG_FILE of NCCL's example tuner plugin)", err=True)
-    variables = prepared.cell.scenario.nccl.env
-    if variables:
-        listed = " ".join(f"{name}={value}" for name, value in variables.items())
-        typer.echo(f"found with {listed}: set them there as well", err=True)
-
-
-def _line(one: Tuned) -> str:
-    gain = (one.usual.time_us or 0.0) / (one.best.time_us or 1.0) - 1
-    same = one.candidate.n_channels is None and _words(one.usual) == _words(one.best)
-    better = "the same" if same else f"{_words(one.best)}  {gain:+.1%}"
-    return f"{one.best.size_bytes:>12}  {_words(one.usual):<36}{better:<36}{one.tried:>5}"
-
-
-def _words(row: Row) -> str:
-    return f"{row.algorithm} {row.protocol} x{row.channels}  {row.time_us:.2f} us"
 
 
 # **** Expect ****
@@ -525,15 +400,15 @@ def command(
     for note in (*question.notes, *assumptions(prepared, given)):
         typer.echo(note, err=True)
     if graph_out is not None:
-        write_graph(prepared, graph_out)
+        late("netsim.cli.expect_more.write_graph")(prepared, graph_out)
         return
     if why is not None:
-        explain(prepared, one_size(why, "--why"), form)
+        late("netsim.cli.expect_more.explain")(prepared, one_size(why, "--why"), form)
         return
     for note in roundings(prepared, prepared.cell.scenario.collective.size_list()):
         typer.echo(note, err=True)
     if tuner_out is not None:
-        write_tuner(prepared, tuner_out, engine)
+        late("netsim.cli.expect_more.write_tuner")(prepared, tuner_out, engine)
         return
     failures: list[NetsimError] = []
     if part is not None:

@@ -12,7 +12,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.units import UnitError, format_size, parse_cli_size
-from netsim.cell.answer import explained, explained_title
+from netsim.cell.explained import explained, explained_title
 from netsim.cell.prepare import Prepared
 from netsim.cli.questions import (
     Algo,

@@ -10,10 +10,10 @@ from netsim.base.errors import InputError, suggest
 from netsim.base.files import write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
-from netsim.cli.expect import write_tuner
+from netsim.cli.expect_more import write_tuner
+from netsim.cli.progress import Dask, Jobs, SkipInvalid, bar_over, workers
 from netsim.cli.questions import ScenarioName, Settings
 from netsim.cli.run import named, refuse_invalid
-from netsim.cli.shown import Dask, Jobs, SkipInvalid, bar_over, workers
 from netsim.results.folder import check_writable, open_folder
 from netsim.results.row import csv_text
 from netsim.scenario.cells import Expansion, expand_all

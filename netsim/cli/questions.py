@@ -5,7 +5,7 @@ Errors about an option name the option; those about a topology file its line.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,35 +13,22 @@ import typer
 
 from netsim.base.errors import InputError, NetsimError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
+from netsim.base.startup import late
 from netsim.base.units import UnitError, parse_cli_size, parse_cli_sizes
+from netsim.base.values import dataclass
 from netsim.cell.answer import (
     AnyPrepared,
-    checked_cells,
     find_scenario,
     load_source,
     notes_of,
     prepare_any,
 )
-from netsim.cell.prepare import Prepared, prepare
-from netsim.measured.compare import prepared_for
-from netsim.measured.index import (
-    Proposal,
-    check_ranks,
-    contradictions,
-    machine_named,
-    proposal_of,
-    version_of,
-)
-from netsim.measured.logs import LogRun
+from netsim.cell.prepare import prepare
 from netsim.nccl import environment
 from netsim.scenario.cells import Cell, expand
-from netsim.scenario.models import node_count
-from netsim.scenario.training import Training
 from netsim.topology.config import loaded
-from netsim.topology.foreign.formats import read_foreign
-from netsim.topology.load import FOLDER, load_machine
+from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
-from netsim.training.recorded.kineto import Profile
 from netsim.yamlio.models import apply_overrides, override
 from netsim.yamlio.read import Source, read_source
 
@@ -143,7 +130,7 @@ def _foreign(path: Path) -> tuple[Source, tuple[str, ...]]:
     """NCCL's XML as a machine."""
     if not path.exists():
         raise ScenarioError("no such file", source=path.as_posix())
-    found = read_foreign(path)
+    found = late("netsim.topology.foreign.formats.read_foreign")(path)
     if not isinstance(found, Machine):
         raise InputError(f"{path}: a network without machines, which NCCL's rules cannot read")
     note = f"assumed from the compute capability: {found.gpu.model}"
@@ -268,173 +255,6 @@ def cell_of(subject: str, options: Options) -> tuple[Cell, list[str]]:
 
 def _where(cell: Cell) -> str:
     return ", ".join(f"{axis}={value}" for axis, value in cell.axes.items())
-
-
-# **** Logs question ****
-# The scenario that a log is held against: options and files as given, the rest as the log says.
-
-
-@dataclass(frozen=True)
-class Question:
-    """What the command line says: a topology or a scenario, or neither, and options."""
-
-    topology: str | None
-    scenario: str | None
-    given: Given
-
-
-def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...]]:
-    """The scenario for a run, and what was taken from the log."""
-    if question.scenario is not None:
-        found = find_scenario(question.scenario)
-        source = load_source(found.path, question.given.settings)
-        if "sweep" in source.data:
-            raise InputError(f"{found.path}: a log is held against one cell, not a sweep")
-        return source, ()
-    said = proposal_of(run)
-    notes: list[str] = []
-    topology = question.topology
-    if topology is None:
-        if said.machine is None:
-            raise InputError(
-                f"{run.file}: the log does not say on what it ran", hint="give --topology"
-            )
-        topology = said.machine
-        notes.append(f"taken from the log: {topology} ({run.gpu_name})")
-    given = _completed(question.given, said, topology, notes, run.file)
-    answer = asked(topology, run.collective, given)
-    return answer.source, (*notes, *answer.notes)
-
-
-def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Prepared:
-    """The scenario prepared for a run that fits it; what the user should know of both is told."""
-    prepared = prepared_for(source, run)
-    scenario = prepared.cell.scenario
-    hosts = node_count(scenario.cluster)
-    check_ranks(run, len(prepared.gpus), hosts)
-    asides = [*notes, *run.notes, *contradictions(run, scenario.launch_costs().style, hosts)]
-    asides += [f"not used: {problem}" for problem in run.problems]
-    for note in dict.fromkeys(asides):
-        typer.echo(f"{run.file}: {note}", err=True)
-    return prepared
-
-
-def _completed(given: Given, said: Proposal, topology: str, notes: list[str], file: str) -> Given:
-    """The options, and what the log says where they say nothing."""
-    flags = dict(given.flags)
-    counts = _counts_of_logs(flags, said, topology, file)
-    known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
-    for name, value in known.items():
-        if value is not None and flags.get(name) is None:
-            flags[name] = value
-            notes.append(f"taken from the log: {name.replace('_', ' ')} {value}")
-    named = {text.partition("=")[0] for text in given.variables}
-    more = [f"{name}={value}" for name, value in said.variables if name not in named]
-    notes += [f"taken from the log: {text}" for text in more]
-    return replace(given, flags=flags, variables=(*given.variables, *more))
-
-
-def _counts_of_logs(
-    flags: dict[str, object], said: Proposal, topology: str, file: str
-) -> dict[str, int | None]:
-    """Hosts and GPUs of each, from ranks and hosts of the log."""
-    if said.ranks is None or said.ranks[0] != said.ranks[1] or Path(topology).suffix:
-        return {}
-    try:
-        machine = load_machine(topology)
-    except NetsimError:
-        return {}
-    ranks, gpus = said.ranks[0], flags.get("gpus_per_node")
-    nodes = flags.get("nodes") or said.hosts
-    if isinstance(nodes, int) and ranks % nodes == 0:
-        if gpus is None and ranks // nodes > machine.gpu.count:
-            said_hosts = f"{nodes} host{'s' * (nodes > 1)}"
-            raise InputError(
-                f"{file}: the log has {ranks} ranks on {said_hosts}, "
-                f"{topology} has {machine.gpu.count} GPUs",
-                hint="give --nodes, or another --topology",
-            )
-        return {"nodes": nodes, "gpus_per_node": ranks // nodes}
-    each = gpus if isinstance(gpus, int) else min(machine.gpu.count, ranks)
-    if ranks % each:
-        return {}
-    return {"nodes": ranks // each, "gpus_per_node": each}
-
-
-# **** Trace question ****
-# The scenario that a profiler trace is held against: as given, the rest as the trace says.
-
-
-NOT_FOR_TRACES = {
-    "algo": "--env NCCL_ALGO=…",
-    "proto": "--env NCCL_PROTO=…",
-}
-
-
-def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cell, tuple[str, ...]]:
-    """The cell for a trace, and what was taken from it.
-
-    A scenario with a model is simulated as it is; of any other, the trace takes the workload.
-    """
-    for name, instead in NOT_FOR_TRACES.items():
-        if question.given.flags.get(name) is not None:
-            raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")
-    if question.scenario is not None:
-        found = find_scenario(question.scenario)
-        source = apply_overrides(load_source(found.path), question.given.settings)
-        if "sweep" in source.data:
-            raise InputError(f"{found.path}: a trace is held against one cell, not a sweep")
-        first = checked_cells(source)[0]
-        if isinstance(first.scenario.workload, Training):
-            return first, ()
-        return checked_cells(_with_trace(source, path))[0], ()
-    source, notes = _of_topology(question, path, profile)
-    return checked_cells(_with_trace(source, path))[0], notes
-
-
-def _with_trace(source: Source, path: Path) -> Source:
-    return override(source, "workload", {"trace": str(path)}, str(path))
-
-
-def _of_topology(
-    question: Question, path: Path, profile: Profile
-) -> tuple[Source, tuple[str, ...]]:
-    notes: list[str] = []
-    topology, flags = question.topology, dict(question.given.flags)
-    if topology is None:
-        topology = machine_named(profile.gpu, min(profile.world, 8))
-        if topology is None:
-            gpu = f" ({profile.gpu})" if profile.gpu else ""
-            raise InputError(
-                f"{path}: the trace does not say on what it ran{gpu}", hint="give --topology"
-            )
-        notes.append(f"taken from the trace: {topology} ({profile.gpu})")
-    known: dict[str, str | int] = dict(_counts_of_trace(flags, topology, profile.world))
-    if profile.nccl and flags.get("nccl") is None:
-        version, note = version_of(profile.nccl)
-        known["nccl"] = str(version)
-        notes += [note] * bool(note)
-    for name, value in known.items():
-        if flags.get(name) is None:
-            flags[name] = value
-            notes.append(f"taken from the trace: {name.replace('_', ' ')} {value}")
-    answer = asked(topology, "all_reduce", replace(question.given, flags=flags))
-    return answer.source, (*notes, *answer.notes)
-
-
-def _counts_of_trace(flags: dict[str, object], topology: str, world: int) -> dict[str, int]:
-    """Hosts and GPUs of each for so many ranks."""
-    if Path(topology).suffix:
-        return {}
-    try:
-        most = load_machine(topology).gpu.count
-    except NetsimError:
-        return {}
-    each = flags.get("gpus_per_node") or min(most, world)
-    nodes = flags.get("nodes") or (world // each if isinstance(each, int) else 1)
-    if not isinstance(nodes, int) or nodes < 1 or world % nodes:
-        return {}
-    return {"nodes": nodes, "gpus_per_node": world // nodes}
 
 
 # **** Arguments ****

@@ -8,7 +8,8 @@ import pandas as pd
 import typer
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.cell.answer import explained_run, prepare_any
+from netsim.cell.answer import prepare_any
+from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.plots.explanation import plot_breakdown

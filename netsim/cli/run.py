@@ -3,20 +3,20 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing as contextlib_closing
-from dataclasses import asdict, dataclass
-from importlib import import_module
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import typer
 
 from netsim.base.errors import InputError, NetsimError
+from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
+from netsim.base.values import dataclass
 from netsim.cell.answer import checked, find_scenario, load_source, notes_of
 from netsim.cell.prepare import prepare
 from netsim.cli import shown
-from netsim.cli.questions import ScenarioName, Settings
-from netsim.cli.shown import (
+from netsim.cli.progress import (
     Dask,
     Jobs,
     Shard,
@@ -28,7 +28,7 @@ from netsim.cli.shown import (
     shard_of,
     workers,
 )
-from netsim.measured import compare
+from netsim.cli.questions import ScenarioName, Settings
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import RESULTS, TIMINGS, open_folder
 from netsim.results.nccl_tests import TestRun, closing, line, opening
@@ -36,7 +36,6 @@ from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import Cell, Expansion, unused_keys
 from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.scenario.sweep import SEED
-from netsim.scenario.training import Recorded, Training
 from netsim.sweep import summary
 from netsim.sweep.run import CellError, Task, engine_for, invalid_row, run_tasks, tasks_of
 from netsim.sweep.summary import (
@@ -100,7 +99,7 @@ class StepTable:
     def _title(self) -> str:
         scenario = self.cells[0].scenario
         work = scenario.workload
-        assert isinstance(work, Training | Recorded)
+        assert not isinstance(work, Workload)
         several = f", {len(self.cells)} cells" if len(self.cells) > 1 else ""
         where = f"{node_count(scenario.cluster)} x {cluster_label(scenario.cluster)}"
         return f"# a training step of {work.label} on {where}{several}"
@@ -347,8 +346,7 @@ def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]
     written = [str(folder / RESULTS), str(folder / TIMINGS)]
     for output, home in WRITERS.items():
         if output in wanted:
-            module, _, name = home.rpartition(".")
-            written += getattr(import_module(module), name)(cells, folder, engine)
+            written += late(home)(cells, folder, engine)
     return written
 
 
@@ -413,7 +411,7 @@ def command(
     check_prices(cells)
     for cell in cells:
         if cell.scenario.measured is not None:
-            compare.check(cell)
+            late("netsim.measured.compare.check")(cell)
     name = cells[0].scenario.name or found.path.stem
     folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
     one = engine_for(tasks_of(cells), engine)

@@ -1,6 +1,6 @@
 """The options that all verbs about a topology share: how many hosts, joined by what."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +9,7 @@ import typer
 from netsim.base.errors import InputError, ScenarioError, nearest, suggest
 from netsim.base.files import Preset, find_preset, is_path, preset_names
 from netsim.base.units import format_bandwidth, parse_bandwidth
+from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster, build_cluster
 from netsim.topology.config import ClusterConfig
 from netsim.topology.foreign import infragraph

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from netsim.topology.figures import (
 )
 from netsim.topology.graph import NODE_KINDS
 from netsim.topology.host import PATH_TYPES, Host, cpu_above, path_types, relations
-from netsim.topology.load import with_units
+from netsim.topology.load import figure_text
 from netsim.topology.machine import WORDS, Machine, ScaleUp
 
 
@@ -347,14 +346,3 @@ def source_lines(subject: Subject) -> Iterator[str]:
         yield f"{name}: {machine.description}"
         rows = [(one.path, one.stamp, figure_text(one.path, one.value)) for one in machine.sources]
         yield from columns([("figure", "from", "value"), *rows])
-
-
-def figure_text(path: str, value: Any) -> str:
-    """The value of a figure as its file has it."""
-    part, _, key = path.rpartition(".")
-    if key == "memory" and isinstance(value, int):
-        return format_size(value)
-    found = with_units(value, key, part.rpartition(".")[2])
-    if isinstance(found, list):
-        return ", ".join(map(str, found))
-    return str(found).lower() if isinstance(found, bool) else str(found)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netsim.base.files import write_text
-from netsim.cell.answer import shown_of
+from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.engines.engine import simulate
 from netsim.metrics.links import gpu_time

@@ -4,12 +4,12 @@ Values only; offsets and counts are in elements.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, suggest
+from netsim.base.values import dataclass
 from netsim.schedule.schedule import IN, MULTICAST, OUT, SCRATCH, SWITCH_REDUCE, TRANSFER, Schedule
 
 

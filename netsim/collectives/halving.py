@@ -5,11 +5,10 @@ n ranks the largest power of two form the core; each of the others (the odd ones
 pairs) first hands its data to its even neighbour, and gets its result from there in the end.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Blocks, Collective
 from netsim.collectives.writing import (
     Folding,

@@ -4,11 +4,10 @@ From there they cross, so that between two groups there is one message a rank, n
 ranks. Groups are consecutive ranks, so that what comes from one group lies together in the output.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.direct import shift_blocks
 from netsim.collectives.reduced import copied

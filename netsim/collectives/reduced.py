@@ -5,12 +5,13 @@ the same from two lanes, the lanes do the same at the same times.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Fold, Hops, Pieces, Schedule, Skeleton, Style
 

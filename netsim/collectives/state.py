@@ -7,9 +7,9 @@ otherwise. A rank holds in a chunk the fullest sum that lies in any of its buffe
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.verify import BITS, Memory, multiplicities, rows_of
 from netsim.schedule.schedule import Schedule

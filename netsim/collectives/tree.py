@@ -5,10 +5,9 @@ v + 2^s; a reduce runs backwards. A rank's next message waits until its last one
 with blocking sends, so that each of the ceil(log2 n) rounds takes α + S/B.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.writing import (
     Folding,

@@ -5,13 +5,13 @@ and after everything that has arrived at it since, and it is finished after all 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
 from netsim.base.units import UnitError, parse_size
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.reduced import Relay, Sent, Sketch, Stands, copied
 from netsim.schedule.builder import Builder

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from netsim.base.errors import InputError
 from netsim.base.units import UnitError, parse_bandwidth
+from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
 from netsim.yamlio.models import Model
 from netsim.yamlio.read import read_source

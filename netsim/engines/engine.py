@@ -3,15 +3,15 @@
 The compiled engine is imported only when it is used: its start-up costs more than a small run.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.program import program
-from netsim.program.program import Operations, Program, Timeline
+from netsim.base.values import dataclass
+from netsim.program.program import Operations, Program, Timeline, released
 
 Floats = NDArray[np.float64]
 
@@ -44,28 +44,33 @@ def simulate(program: Program, engine: str = "auto", **options: Any) -> Timeline
 
 def simulator(program: Program, engine: str = "auto") -> AnySimulator:
     """What simulates a program several times."""
-    if choose(program, engine) == "simpy":
-        return _Plain(program)
-    found: AnySimulator = import_module(ENGINES["compiled"]).Simulator(program)
-    return found
+    name = choose(program, engine)
+    kept: Callable[[Program], AnySimulator] | None = _offered(name, "Simulator")
+    return _Plain(program, name) if kept is None else kept(program)
 
 
 @dataclass(frozen=True)
 class _Plain:
-    """Of the engine that keeps nothing from one time to the next."""
+    """Of an engine that keeps nothing from one time to the next."""
 
     program: Program
+    engine: str
 
     def timeline(self, begins: Floats | None = None, **options: Any) -> Timeline:
-        begun = self.program if begins is None else program.released(self.program, begins)
-        return simulate(begun, "simpy", **options)
+        begun = self.program if begins is None else released(self.program, begins)
+        return simulate(begun, self.engine, **options)
 
 
 def ends_of_operations(many: Operations, engine: str = "auto") -> Floats:
     """When operations in a row (first axis) are over on every rank."""
-    if choose(many, engine) == "simpy":  # which takes rows one by one
-        timeline = simulate(many.unrolled(), "simpy")
-    else:
-        timeline = import_module(ENGINES["compiled"]).run_operations(many)
+    name = choose(many, engine)
+    in_a_row: Callable[[Operations], Timeline] | None = _offered(name, "run_operations")
+    # Without it, an engine takes rows one by one.
+    timeline = in_a_row(many) if in_a_row else simulate(many.unrolled(), name)
     ends: Floats = timeline.end[many.ends]
     return ends
+
+
+def _offered(engine: str, name: str) -> Any:
+    """What an engine may have besides `run`; None where it does without."""
+    return getattr(import_module(ENGINES[engine]), name, None)

@@ -5,7 +5,7 @@ reaches its cap; those stop, the rest rise on. This is the definition that the S
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import simpy
 
-from netsim.engines.stalled import stalled
-from netsim.program.program import Program, Timeline
+from netsim.base.values import dataclass
+from netsim.program.program import Program, Timeline, stalled
 from netsim.schedule.schedule import SWITCH_REDUCE
 
 

@@ -1,11 +1,11 @@
 """All that is known about why a run takes as long as it does, and its form as plain values."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.explain.path import (
     OWN_RATE,
     Loads,

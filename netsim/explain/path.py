@@ -1,12 +1,13 @@
 """How much later each row could end without the whole ending later, all else equal."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.metrics.bound import critical_path, on_host
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK

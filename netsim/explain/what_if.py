@@ -4,12 +4,13 @@ Each parameter can be scaled by a factor, which gives another program with the s
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.engines.engine import COMPILED_FROM, simulate
 from netsim.explain.path import OWN_RATE, Split
 from netsim.metrics.links import IN_SECONDS

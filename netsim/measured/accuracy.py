@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, field, replace
 from math import log2, sqrt
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from netsim.base.errors import InputError, NetsimError, suggest
 from netsim.base.files import deaf
 from netsim.base.startup import MODEL_VERSION
+from netsim.base.values import dataclass
 from netsim.measured.compare import (
     ALL,
     Answer,

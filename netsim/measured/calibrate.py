@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import exp, log
 from types import TracebackType
 
@@ -14,6 +14,7 @@ from scipy.optimize import lsq_linear
 
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import deaf
+from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.measured.compare import (
     MICRO,

@@ -1,7 +1,7 @@
 """Points: a measured time beside a simulated one, for one run at one size."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import groupby
 from math import log
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, NetsimError
+from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row, simulate_one

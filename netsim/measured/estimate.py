@@ -5,7 +5,6 @@ out and the constant estimated again. What the table has is not changed here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import log
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import ANY_SIZE, Constant
 from netsim.base.errors import InputError
+from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
 from netsim.measured.compare import few, prepared_at, simulated_seconds

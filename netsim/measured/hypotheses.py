@@ -6,13 +6,13 @@ those that no size tells apart are one.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from math import exp
 from typing import Any
 
 import numpy as np
 
 from netsim.base.errors import NetsimError
+from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.measured.compare import Floats, few, prepared_for, times_of
 from netsim.measured.logs import LogRun, Measured

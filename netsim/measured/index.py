@@ -5,7 +5,7 @@ Prose of an entry is for people; what it means for a simulation is decided in `m
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import yaml
 
 from netsim.base.errors import InputError, NetsimError, shown, suggest
 from netsim.base.files import is_path, preset_names
+from netsim.base.values import dataclass
 from netsim.measured.logs import LogRun, Measured, read_csv, read_log, true_ranks
 from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version

@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf, isfinite
@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from netsim.base.errors import InputError, suggest
+from netsim.base.values import dataclass
 from netsim.scenario.names import collective_name
 
 SAME_WORK = ("all_reduce", "broadcast", "reduce")  # in and out of place: the rest is noise

@@ -4,13 +4,13 @@ Every second of the makespan falls to one cause. Knows Program and Timeline only
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.metrics.links import LinkUse, link_use
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK

@@ -4,12 +4,11 @@ Amounts are in the unit of the resource: bytes on wires and memories, seconds on
 second a second (SMs as compute, proxies, messages, launches). Knows Program and Timeline only.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import (
     COMPUTE,

@@ -4,10 +4,10 @@ The first rule that fits a call wins, as in NCCL's example tuner plugin; None me
 whose algorithm cannot run is passed over in favour of NCCL's own choice, as NCCL does.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from netsim.base.values import dataclass
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import (
     NEWEST,

@@ -1,7 +1,6 @@
 """Repeated: a sequence that turns in a circle, whose values are made when they are asked for."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from typing import Generic, TypeVar, overload
@@ -9,6 +8,7 @@ from typing import Generic, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.nccl.communicator import BALANCED_TREE, SPLIT_TREE, ChannelGraph
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import Facts

@@ -6,13 +6,14 @@ with the runs that show it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from math import inf
 from types import MappingProxyType
 from typing import Any
 
 from netsim.base.constants import value
 from netsim.base.errors import InputError, suggest
+from netsim.base.values import dataclass
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import Protocol, Version
 from netsim.topology import machine

@@ -4,10 +4,11 @@ Only names: what a value means is in `environment`. A name that is not here is a
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from netsim.base.errors import InputError, shown, suggest
+from netsim.base.values import dataclass
 from netsim.nccl.facts import (
     ALGORITHMS,
     FUNCTIONS,

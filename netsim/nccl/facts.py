@@ -5,11 +5,11 @@ The order decides ties between equal times, so these tuples are facts and not ju
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from netsim.base.errors import InputError, suggest
+from netsim.base.values import dataclass
 
 Function = Literal["Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"]
 Algorithm = Literal["Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"]

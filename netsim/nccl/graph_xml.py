@@ -1,10 +1,10 @@
 """How graph XML names GPUs and ports: device numbers in hexadecimal, the host in the high byte."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from netsim.base.errors import ScenarioError, shown, suggest
+from netsim.base.values import dataclass
 from netsim.nccl.communicator import (
     BALANCED_TREE,
     COLLNET_DIRECT,

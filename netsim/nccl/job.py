@@ -5,7 +5,7 @@ A single algorithm and protocol mean the same as NCCL_ALGO and NCCL_PROTO with o
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache, partial
 from math import lcm
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
 from netsim.base.errors import InputError
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.nccl.communicator import Channel, ChannelGraph, Communicator, TunerRule
 from netsim.nccl.connect import (
     Layout,

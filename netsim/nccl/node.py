@@ -4,15 +4,18 @@ Runs the searches that NCCL runs at initialisation, in its order. All nodes are 
 work does not depend on how many there are.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
+from netsim.base.values import dataclass
 from netsim.nccl.communicator import (
     BALANCED_TREE,
     COLLNET_DIRECT,
     NVLS,
     RING,
     TREE,
+    Channel,
     ChannelGraph,
     Communicator,
 )
@@ -20,10 +23,9 @@ from netsim.nccl.connect import executed_channels
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import NEWEST, Facts, Version, facts_of
 from netsim.nccl.paths import PathTable, path_table
-from netsim.nccl.rccl import over_all_links
 from netsim.nccl.search import Arena, Request, search
 from netsim.nccl.system import cpu_vendor, system_graph
-from netsim.topology.foreign.nccl_xml import XmlSystem
+from netsim.topology.foreign.nccl_xml import XmlGpu, XmlSystem
 
 GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 
@@ -147,3 +149,68 @@ def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -
     if settings.max_channels is not None:
         count = min(count, settings.max_channels)
     return count if settings.min_channels is None else max(count, settings.min_channels)
+
+
+# **** RCCL ****
+# Where RCCL does not search as NCCL does: its own rings for GPUs that are joined two by two. NCCL's
+# search looks for few hops and leaves links of a full mesh idle. RCCL knows these machines and has
+# rings for them that use every link once in each direction.
+
+
+COPIES = 4  # 28 rings of the search, 56 channels: what RCCL logs on 8 MI300X
+Order = tuple[int, ...]
+
+
+def over_all_links(system: XmlSystem, found: ChannelGraph) -> ChannelGraph:
+    """The rings of a full mesh of AMD's GPUs; what was found anywhere else."""
+    gpus = list(system.gpus())
+    if not _is_mesh(gpus) or found.n_channels >= len(gpus) - 1:
+        return found
+    rings = rings_of_mesh(len(gpus))
+    if not rings:
+        return found
+    channels = tuple(Channel(order) for order in rings) * COPIES
+    speed = found.bw_intra / COPIES
+    return replace(
+        found, n_channels=len(channels), channels=channels, bw_intra=speed, bw_inter=speed
+    )
+
+
+def _is_mesh(gpus: Sequence[XmlGpu]) -> bool:
+    """Whether each of several GPUs of AMD is linked to every other."""
+    return len(gpus) > 2 and all(
+        gpu.gcn
+        and gpu.rank is not None
+        and len({link.target for link in gpu.nvlinks}) >= len(gpus) - 1
+        for gpu in gpus
+    )
+
+
+@lru_cache
+def rings_of_mesh(gpus: int) -> tuple[Order, ...]:
+    """n - 1 rings over n GPUs that use every pair once in each direction; none for 4 and 6."""
+    used: set[tuple[int, int]] = set()
+    rings: list[Order] = []
+
+    def longer(path: Order, rest: frozenset[int]) -> Iterator[Order]:
+        if not rest and (path[-1], 0) not in used:
+            yield path
+        for gpu in sorted(rest):
+            if (path[-1], gpu) not in used:
+                yield from longer((*path, gpu), rest - {gpu})
+
+    def solved() -> bool:
+        first = len(rings) + 1
+        if first == gpus:
+            return True
+        for ring in longer((0, first), frozenset(range(1, gpus)) - {first}):
+            hops = set(zip(ring, (*ring[1:], 0), strict=True))
+            used.update(hops)
+            rings.append(ring)
+            if solved():
+                return True
+            used.difference_update(hops)
+            rings.pop()
+        return False
+
+    return tuple(rings) if gpus not in (4, 6) and solved() else ()

@@ -5,7 +5,6 @@ sends as many groups and as many places further on as the order of both says.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, gcd
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.base.values import dataclass
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.connect import Seats, seats_of
 from netsim.nccl.environment import NO_SETTINGS, Settings

@@ -4,9 +4,9 @@ First the widest of the shortest paths; then pairs without peer-to-peer access g
 ports go through the GPU beside them (PXN), and ports without GPUDirect through a CPU.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from netsim.base.values import dataclass
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import PathType
 from netsim.nccl.system import LOCAL, NodeKind, SystemGraph, cpu_vendor

@@ -1,9 +1,10 @@
 """What the channel search tries, what it has found, and how many visits it may still make."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from netsim.base.values import dataclass
 from netsim.nccl.communicator import (
     BALANCED_TREE,
     COLLNET_DIRECT,

@@ -4,11 +4,11 @@ Sizes are bytes of user data. How pieces follow one another is the business of t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 
 from netsim.base.constants import value
+from netsim.base.values import dataclass
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import PROTOCOLS, Algorithm, Function, Protocol

@@ -5,10 +5,11 @@ follows NCCL's: faster links first, the way up the PCIe tree last. Paths are fou
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from netsim.base.errors import InputError
+from netsim.base.values import dataclass
 from netsim.nccl.environment import NicNames, Settings, VariableError
 from netsim.nccl.facts import Facts, step_value
 from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlNic, XmlPci, XmlSystem

@@ -6,11 +6,12 @@ prediction. Whether NCCL may choose an entry at all is said by `rules`.
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from netsim.base.errors import InputError, ScenarioError, shown, suggest
+from netsim.base.values import dataclass
 from netsim.nccl.communicator import TREE, ChannelGraph, Communicator, TunerRule
 from netsim.nccl.facts import (
     ALGORITHMS,

@@ -1,7 +1,6 @@
 """Cells side by side as bars, where there is only one size (or none) to plot against."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import isfinite
 from pathlib import Path
@@ -14,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFormatter
 
 from netsim.base.units import format_size
+from netsim.base.values import dataclass
 from netsim.plots.sizes import (
     AXIS,
     PERCENTILES,

@@ -1,7 +1,6 @@
 """Cells that differ in their seed alone, as one: the median of each size, and percentiles."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import log2
 from pathlib import Path
@@ -17,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from netsim.base.values import dataclass
 from netsim.plots.style import (
     BLACK,
     GREY,

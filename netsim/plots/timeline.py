@@ -7,7 +7,7 @@ receiver. Bars that overlap on one lane share its height.
 import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.plots.style import (
     AMBER,
     BLACK,

@@ -5,12 +5,12 @@ marked so that engines skip it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.program.program import LinkTable, Paths, Program
 from netsim.program.ways import (
     Distinct,

@@ -7,13 +7,14 @@ for a million things.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
 from netsim.base.units import format_bandwidth
+from netsim.base.values import dataclass
 from netsim.schedule.schedule import Alike, Fold, Skeleton, Symmetry
 from netsim.topology.graph import NODE_KINDS, Topology
 

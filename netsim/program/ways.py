@@ -4,15 +4,15 @@ Millions of rows usually take a few thousand ways; everything that costs is done
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
-from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
 from netsim.base.errors import InputError
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.schedule.schedule import (
     COMPUTE,
     LOCAL_COPY,
@@ -374,14 +374,11 @@ class FabricTrees:
     """The trees of one topology, each found once."""
 
     topology: Topology
-    _trees: dict[tuple[tuple[int, ...], str, int], "ReductionTree"] = field(default_factory=dict)
+    _trees: dict[tuple[tuple[int, ...], str, int], ReductionTree] = field(default_factory=dict)
 
     @cached_property
-    def _reduction(self) -> "SwitchReduction":
-        found: SwitchReduction = import_module("netsim.topology.reduction").SwitchReduction(
-            self.topology
-        )
-        return found
+    def _reduction(self) -> SwitchReduction:
+        return SwitchReduction(self.topology)
 
     def links(
         self, one: int, group: Ints, route: str, channel: int, *, down: bool
@@ -402,7 +399,7 @@ class FabricTrees:
         alone = self._branch(one, tree.down, tree.root, up=False)
         return np.concatenate([tree.up, alone]), tree.up_latency + float(seconds[alone].sum())
 
-    def _tree(self, group: Ints, way: str, channel: int) -> "ReductionTree":
+    def _tree(self, group: Ints, way: str, channel: int) -> ReductionTree:
         key = (tuple(group.tolist()), way, channel)
         if key not in self._trees:
             self._trees[key] = self._reduction.tree(group, way, channel)

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from netsim.base.files import write_text
+from netsim.base.values import dataclass
 from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
 from netsim.plots.results import axes_figure, heat_figure, pareto_figure, short, shown_size
 from netsim.plots.sizes import AXIS, lines_of, sizes_figure, thinned

@@ -4,7 +4,7 @@ at other sizes, and what bounds it.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from math import isnan
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from netsim.base.units import format_size
+from netsim.base.values import dataclass
 from netsim.plots.results import at_largest, shown_size
 from netsim.plots.sizes import AXIS, spoken
 from netsim.plots.style import time_text

@@ -11,12 +11,13 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 from netsim.base.errors import InputError
 from netsim.base.files import half_written, write_text
+from netsim.base.values import dataclass
 from netsim.results.row import Row, csv_text, details_text, row_from
 
 MANIFEST = "run.json"

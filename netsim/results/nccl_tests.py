@@ -6,11 +6,11 @@ with nccl-tests' -c 0: a simulation has no data to check.
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
 from netsim.base.startup import __version__
+from netsim.base.values import dataclass
 from netsim.results.row import Row
 
 TESTS_VERSION = "2.19.6"  # of the layout

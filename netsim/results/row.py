@@ -3,13 +3,14 @@
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import lru_cache
 from io import StringIO
 from typing import Any
 
 from netsim.base.errors import InputError
 from netsim.base.files import preset_folder
+from netsim.base.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,13 @@ equal ids, whoever asks.
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from netsim.base.errors import InputError, ScenarioError, ScenarioErrors, nearest, suggest
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.units import format_bandwidth
+from netsim.base.values import dataclass
 from netsim.collectives.collective import CollectiveError
 from netsim.scenario.models import Scenario, Workload, node_count, question
 from netsim.scenario.sweep import WORDS, Change, Condition, Point, Sweep, looked_up, read_sweep

@@ -6,7 +6,6 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -16,6 +15,7 @@ from typing import Any
 from netsim.base.errors import shown, suggest
 from netsim.base.files import preset_folder
 from netsim.base.units import UnitError, parse_bandwidth, parse_size, parse_time
+from netsim.base.values import dataclass
 from netsim.scenario.models import Scenario
 from netsim.yamlio.read import KeyPath, Source, plain_scalar
 

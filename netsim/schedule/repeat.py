@@ -4,11 +4,12 @@ A rank's rows begin after its start mark, and its end mark comes when all that i
 all that it receives has arrived. Rows that follow others of their rank need no word from a mark.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.schedule.schedule import (
     ARRIVED,
     IN_ORDER,
@@ -227,6 +228,9 @@ class Launch:
         return times.astype(np.float64) * self.host
 
 
+AT_ONCE = Launch()
+
+
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """A schedule of several operations; `ends[i, r]` is the row that ends operation i on rank r."""
@@ -235,7 +239,7 @@ class Repeated:
     ends: NDArray[np.int64]
 
 
-def repeat(schedule: Schedule, times: int, launch: Launch = Launch()) -> Repeated:
+def repeat(schedule: Schedule, times: int, launch: Launch = AT_ONCE) -> Repeated:
     """`times` operations of a schedule, one after the other on every rank."""
     return unrolled(framed(schedule, launch.kernel), launch.times(times, schedule.ranks))
 

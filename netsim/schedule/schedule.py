@@ -1,13 +1,14 @@
 """Groups of multicasts and in-switch reductions, spelled out member by member."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 
 
 def spelled_out(

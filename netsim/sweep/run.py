@@ -3,19 +3,19 @@
 import json
 import os
 import socket
-import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.startup import MODEL_VERSION, __version__
+from netsim.base.startup import MODEL_VERSION, __version__, late
+from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, answer, named, prepare_any
-from netsim.measured import compare
 from netsim.results.folder import Folder
 from netsim.results.row import Row, row_from
 from netsim.scenario.cells import Cell, Invalid, cell_of
@@ -55,7 +55,10 @@ def finished_row(folder: Folder, task: Task) -> Row:
     """The row of a task; an equal question asked under other names keeps its own names."""
     row = folder.finished[task.key]
     named = replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes))
-    return compare.overlaid(named, task.cell) if task.cell.scenario.measured else named
+    if not task.cell.scenario.measured:
+        return named
+    beside: Row = late("netsim.measured.compare.overlaid")(named, task.cell)
+    return beside
 
 
 def failed_row(task: Task, message: str) -> Row:
@@ -109,6 +112,11 @@ def cache_file() -> Path:
     return Path(home) / "netsim" / "rows.sqlite"
 
 
+def _sqlite() -> Any:
+    """For the few who keep rows for other sweeps."""
+    return import_module("sqlite3")
+
+
 class Cache:
     """Rows that were computed before; found by cell, size, engine and version of netsim."""
 
@@ -116,7 +124,7 @@ class Cache:
         self.path = path
         with self._told():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._base = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+            self._base = _sqlite().connect(path, timeout=30.0, isolation_level=None)
             self._base.execute(_TABLE)
         self.found = 0
 
@@ -146,7 +154,7 @@ class Cache:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, _sqlite().Error) as error:
             message = f"{self.path}: cannot be used as a cache: {error}"
             raise InputError(message, hint="set NETSIM_CACHE, or run without --cache") from None
 

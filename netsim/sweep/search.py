@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from math import inf
@@ -10,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from netsim.base.errors import InputError, shown, suggest
+from netsim.base.values import dataclass
 from netsim.results.folder import Folder
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell

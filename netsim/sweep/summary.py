@@ -5,7 +5,6 @@ import hashlib
 import platform
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from netsim.base.files import write_text
 from netsim.base.startup import MODEL_VERSION, __version__, version_of
 from netsim.base.units import format_bandwidth, format_size
+from netsim.base.values import dataclass
 from netsim.cell.prepare import prepare
 from netsim.costs.prices import Bill, bill_of, load_prices
 from netsim.engines.engine import simulate

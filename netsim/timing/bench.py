@@ -7,13 +7,14 @@ each follows from the one before it alone; else several are simulated in a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.engines.engine import AnySimulator, choose, ends_of_operations, simulator
 from netsim.metrics.bound import Causes
 from netsim.metrics.links import (

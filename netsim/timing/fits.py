@@ -7,7 +7,7 @@ from math import log2
 
 import numpy as np
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
 from netsim.schedule.builder import MAX_ROWS
 from netsim.schedule.schedule import Schedule
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Stands
 from netsim.collectives.table import build, parameters_of

@@ -7,13 +7,14 @@ left (of m) of the slowest lane in between, for rows may wait at any of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Laps, Message, Relay
 from netsim.collectives.table import build

@@ -7,7 +7,7 @@ This module knows neither schedules nor engines; it is given functions of the nu
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.errors import InputError
+from netsim.base.values import dataclass
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MARK, Schedule
 

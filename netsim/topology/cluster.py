@@ -5,13 +5,14 @@ GPUs are `node0.gpu3` and so on; host by host, links and nodes are offsets of th
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import suggest
+from netsim.base.values import dataclass
 from netsim.topology import faults
 from netsim.topology.config import ClusterConfig, Group
 from netsim.topology.fabrics.config import (

@@ -3,18 +3,24 @@
 Bisection is the largest flow from the first half of the fabric's hosts to the other half.
 """
 
-from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import dijkstra, maximum_flow
 
+from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import GPU_LINKS, NODE_KINDS, Topology
 from netsim.topology.router import Fabric, Ints, Ports
 
 _UNITS = 2**30  # resolution of the flow, which is found in whole numbers
+
+
+def _sparse() -> Any:
+    """Of scipy, which takes longer to import than many a run."""
+    import_module("scipy.sparse.csgraph")
+    return import_module("scipy.sparse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,12 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
         return float("inf"), line
     unit = max(line, float(rate[~first].sum())) / _UNITS
     whole = np.round(np.minimum(capacity / unit, _UNITS)).astype(np.int32)
-    matrix = csr_array(coo_array((whole, (tail, head)), shape=(sink + 1, sink + 1)))
-    return float(f"{maximum_flow(matrix, source, sink).flow_value * unit:.5g}"), line
+    matrix = _sparse().csr_array(
+        _sparse().coo_array((whole, (tail, head)), shape=(sink + 1, sink + 1))
+    )
+    return float(
+        f"{_sparse().csgraph.maximum_flow(matrix, source, sink).flow_value * unit:.5g}"
+    ), line
 
 
 def _diameter(made: Fabric) -> int:
@@ -163,15 +173,17 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
     ends = links.tail[alive], links.head[alive]
     most = max(1, min(len(gpus), _MOST_STARTS, _MOST_CELLS // len(topology.nodes)))
     starts = gpus[np.unique(np.linspace(0, len(gpus) - 1, most).astype(int))]
-    steps = csr_array((np.ones(len(ends[0])), ends), shape=shape)
-    hops, before = dijkstra(steps, indices=starts, unweighted=True, return_predecessors=True)
+    steps = _sparse().csr_array((np.ones(len(ends[0])), ends), shape=shape)
+    hops, before = _sparse().csgraph.dijkstra(
+        steps, indices=starts, unweighted=True, return_predecessors=True
+    )
     if not np.isfinite(hops[:, gpus]).all():
         return -1, 0.0
     start, end = np.unravel_index(int(hops[:, gpus].argmax()), (len(starts), len(gpus)))
     route = [int(gpus[end])]
     while route[-1] != starts[start]:
         route.append(int(before[start, route[-1]]))
-    seconds = csr_array((links.latency[alive], ends), shape=shape)
+    seconds = _sparse().csr_array((links.latency[alive], ends), shape=shape)
     pairs = zip(route[1:], route, strict=False)
     return len(route) - 1, float(sum(float(seconds[tail, head]) for tail, head in pairs))
 
@@ -193,8 +205,12 @@ def _graph_bisection(topology: Topology, out: NDArray[np.float64]) -> float:
     capacity = np.minimum(capacity, total)  # more than all GPUs send is as good as infinite
     unit = _unit(capacity, total)
     whole = np.round(np.minimum(capacity / unit, _UNITS)).astype(np.int32)
-    matrix = csr_array(coo_array((whole, (tail, head)), shape=(nodes + 2, nodes + 2)))
-    return float(f"{maximum_flow(matrix, nodes, nodes + 1).flow_value * unit:.5g}")
+    matrix = _sparse().csr_array(
+        _sparse().coo_array((whole, (tail, head)), shape=(nodes + 2, nodes + 2))
+    )
+    return float(
+        f"{_sparse().csgraph.maximum_flow(matrix, nodes, nodes + 1).flow_value * unit:.5g}"
+    )
 
 
 def _unit(capacity: NDArray[np.float64], total: float) -> float:

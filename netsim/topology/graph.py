@@ -5,17 +5,20 @@ same form. Knows nothing of routes.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from importlib import import_module
 from math import isnan
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
+from netsim.base.values import dataclass
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 NODE_KINDS = ("gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory")
 LINK_KINDS = ("nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric")
@@ -233,8 +236,7 @@ class Topology:
     @cached_property
     def graph(self) -> "nx.DiGraph[Any]":
         """The networkx graph; parallel links of a layout are one edge here."""
-        drawn: nx.DiGraph[Any] = import_module("netsim.topology.graph").graph_of(self.description)
-        return drawn
+        return graph_of(self.description)
 
     @property
     def nodes(self) -> tuple[Hashable, ...]:
@@ -286,13 +288,19 @@ class Topology:
 # Topologies as networkx graphs, for whoever wants to look at them or write them down.
 
 
+def empty_graph() -> "nx.DiGraph[Any]":
+    """networkx is for those who look: importing it takes longer than many a run."""
+    graph: nx.DiGraph[Any] = import_module("networkx").DiGraph()
+    return graph
+
+
 def graph_of(description: "nx.DiGraph[Any] | Sketch | Layout") -> "nx.DiGraph[Any]":
     """The networkx graph of whatever describes a topology."""
     if isinstance(description, Layout):
         return thaw(description)
     if not isinstance(description, Sketch):
         return description
-    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph = empty_graph()
     graph.add_nodes_from(description.nodes.items())
     graph.add_edges_from((*ends, given) for ends, given in description.edges.items())
     return graph
@@ -300,7 +308,7 @@ def graph_of(description: "nx.DiGraph[Any] | Sketch | Layout") -> "nx.DiGraph[An
 
 def thaw(layout: Layout) -> "nx.DiGraph[Any]":
     """The networkx graph of a layout; parallel links become one edge that counts them."""
-    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph = empty_graph()
     names, links = layout.nodes, layout.links
     of_nodes = (layout.kinds, layout.passes, layout.reduces)
     for node, kind, passes, adds in zip(names, *of_nodes, strict=True):

@@ -5,7 +5,6 @@ memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import get_args
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.constants import value
+from netsim.base.values import dataclass
 from netsim.topology.graph import GPU_LINKS, LINK_KINDS, NODE_KINDS, Layout, Sketch, Topology
 from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 from netsim.topology.routing import StaticRouter, walk

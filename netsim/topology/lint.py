@@ -1,11 +1,11 @@
 """Mistakes in machines and clusters that nobody makes on purpose, each with what it costs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from netsim.base.units import format_bandwidth, format_time
+from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import fabric_figures
 from netsim.topology.graph import GPU_LINKS, LINK_KINDS, Topology

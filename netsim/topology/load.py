@@ -1,7 +1,6 @@
 """Machines by name or path: what a file says becomes a Machine, and where it came from is told."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from pathlib import Path
@@ -12,7 +11,8 @@ import yaml
 
 from netsim.base.errors import suggest
 from netsim.base.files import find_preset
-from netsim.base.units import parse_bandwidth, parse_time
+from netsim.base.units import format_size, parse_bandwidth, parse_time
+from netsim.base.values import dataclass
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.host import make_host
 from netsim.topology.machine import Machine, Nics, Transport
@@ -259,3 +259,14 @@ def _bandwidth(value: float) -> str:
 def _latency(value: float) -> str:
     text = f"{value * 1e9:.15g}ns"
     return text if parse_time(text) == value else f"{value!r}s"
+
+
+def figure_text(path: str, value: Any) -> str:
+    """The value of a figure as its file has it."""
+    part, _, key = path.rpartition(".")
+    if key == "memory" and isinstance(value, int):
+        return format_size(value)
+    found = with_units(value, key, part.rpartition(".")[2])
+    if isinstance(found, list):
+        return ", ".join(map(str, found))
+    return str(found).lower() if isinstance(found, bool) else str(found)

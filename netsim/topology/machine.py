@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Annotated, Any, Literal, get_args
 
@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_valida
 from netsim.base.constants import value
 from netsim.base.errors import suggest
 from netsim.base.units import parse_bandwidth, parse_ratio, parse_time
+from netsim.base.values import dataclass
 from netsim.yamlio.models import (
     Bandwidth,
     Bytes,

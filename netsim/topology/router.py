@@ -5,13 +5,13 @@ first end) and down; those of the ports come first, so port p has links 2p and 2
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.topology.graph import Routes, Topology, TopologyError, Way, parse_way
 from netsim.topology.host import Host
 

@@ -5,13 +5,13 @@ fabrics (by formula, not by search) live beside the fabrics.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.topology.graph import LINK_KINDS, Routes, Sketch, Topology, TopologyError
 
 # Preference: NVLink before anything else, then PCIe, as NCCL's path types rank them.

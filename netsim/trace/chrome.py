@@ -7,7 +7,6 @@ are rounded once, here, and slices that overlap are put on lanes side by side.
 import gzip
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from heapq import heappop, heappush
 from itertools import count
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.files import write_bytes
+from netsim.base.values import dataclass
 from netsim.metrics.links import (
     IN_SECONDS,
     LinkLoad,

@@ -6,7 +6,7 @@ and group, and says so here. Nothing in this module knows rows or times.
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import (
     COMPUTE,

@@ -1,12 +1,12 @@
 """Collectives that a profile measured beside simulated ones: of its own step, or of a model's."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.training.recorded.kineto import Call, Profile
 from netsim.training.run import Step
 

@@ -6,11 +6,12 @@ its time: that, and that nobody leaves it before the last, is the approximation.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 import numpy as np
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, collective_of
 from netsim.explain.what_if import link_kinds
 from netsim.nccl.choice import nccl_plan, operations, planned

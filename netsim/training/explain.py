@@ -6,13 +6,14 @@ its links.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.engines.engine import simulate
 from netsim.explain.what_if import LABELS, ONE_FIGURE
 from netsim.metrics.bound import critical_path

@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
+from netsim.base.values import dataclass
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
 from netsim.scenario.cells import Cell

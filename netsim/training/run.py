@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from io import StringIO
 from pathlib import Path
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from netsim.base.files import write_text
 from netsim.base.startup import MODEL_VERSION
+from netsim.base.values import dataclass
 from netsim.engines.engine import choose, simulate
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -307,6 +308,14 @@ def details_of(step: Step) -> dict[str, float]:
         "bubble_pct": idle / computing * 100 if computing > 0 else 0.0,
         **known,
     }
+
+
+def row_of_step(
+    prepared: PreparedStep, *, engine: str = "auto", progress: Progress | None = None
+) -> Row:
+    """The row of a prepared step, simulated."""
+    step = simulate_step(prepared, engine=engine, progress=progress)
+    return replace(step_row(step), details=details_of(step))
 
 
 def axis_of(group: str) -> str:

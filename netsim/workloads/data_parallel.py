@@ -5,11 +5,12 @@ is shared by all ranks of a stage that differ in data or in their part of the se
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
+from netsim.base.values import dataclass
 from netsim.workloads.model import Layer
 from netsim.workloads.setting import Ranks, Setting
 from netsim.workloads.tape import Deps, Emitted, StageRanks, Tape

@@ -1,9 +1,9 @@
 """Matrix products of layers, forward and backward, and how long each takes on a roofline."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
+from netsim.base.values import dataclass
 from netsim.workloads.model import Transformer
 from netsim.workloads.setting import Roofline, Setting
 

@@ -6,12 +6,13 @@ when the last of its group has come, and all its ranks are done when its last ro
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import IN_ORDER, MULTICAST, SWITCH_REDUCE, Schedule, Style
 from netsim.workloads.setting import Ranks

@@ -4,8 +4,7 @@ Model states follow Rajbhandari et al. 2020 (ZeRO); activations Korthikanti et a
 attention kernels that keep no scores.
 """
 
-from dataclasses import dataclass
-
+from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import buckets_of
 from netsim.workloads.kernels import FP32, STATES, state_bytes
 from netsim.workloads.model import Layer, Transformer

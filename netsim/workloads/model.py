@@ -3,10 +3,11 @@
 Counts are of whole, unsharded layers; how they are divided is the business of the parallelisms.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from netsim.base.errors import InputError, suggest
+from netsim.base.values import dataclass
 
 Split = Literal["", "tp"]
 LayerKind = Literal["embedding", "block", "head", "plain"]

@@ -1,8 +1,9 @@
 """Parts: what a layer does in one pass, kernel by kernel and collective by collective, in order."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from netsim.base.values import dataclass
 from netsim.workloads.kernels import (
     RESIDUAL,
     Elementwise,

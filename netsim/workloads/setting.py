@@ -1,7 +1,7 @@
 """The grid of ranks: how tensor, context, expert, data and pipeline parallelism divide the GPUs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import ceil
@@ -9,6 +9,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.workloads.model import Layer, Model, Transformer, layers_of
 
 AXES = ("tp", "cp", "ep", "dp", "pp")

@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import Alone, Ddp, Fsdp, Replica, Server, Zero
 from netsim.workloads.kernels import Shapes, optimizer_seconds
 from netsim.workloads.model import Layer, Transformer

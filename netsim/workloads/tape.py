@@ -7,8 +7,9 @@ adds what else a rank waits for: what it did itself in earlier tasks.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from netsim.base.values import dataclass
 from netsim.workloads.passes import Part
 from netsim.workloads.setting import Grid, Ranks
 

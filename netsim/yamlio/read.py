@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from netsim.base.errors import InputError, ScenarioError, nearest, shown
+from netsim.base.values import dataclass
 
 MOST_DIGITS = 40
 

@@ -7,7 +7,7 @@ the branches of a union can be told in one sentence.
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import pydantic
@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from netsim.base.errors import ScenarioErrors, nearest, shown, suggest
 from netsim.base.units import UnitError
+from netsim.base.values import dataclass
 from netsim.yamlio.models import Elsewhere, FieldError
 from netsim.yamlio.read import KeyPath, Source, text_of
 

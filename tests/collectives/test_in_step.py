@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netsim.cell.answer import shown_of
+from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import bench_of, simulate_size
 from netsim.scenario.cells import expand
@@ -213,7 +213,7 @@ def test_short_messages_are_told_apart_by_latency(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_shown_tells_latencies_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.cell.answer.MOST_SHOWN", 10)
+    monkeypatch.setattr("netsim.cell.explained.MOST_SHOWN", 10)
     fold = shown_of(ready(RAILS), even(ready(RAILS))).schedule.fold
     assert fold is not None
     assert len(fold.leaders) > 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netsim.base.units import format_time
-from netsim.cell.answer import shown_of
+from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import bench_of, simulate_size
 from netsim.results.row import Row
@@ -179,7 +179,7 @@ def test_laps_in_closed_form_are_those_one_by_one(
 def test_what_is_shown_of_long_rings_says_how_long_they_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("netsim.cell.answer.MOST_SHOWN", 10)
+    monkeypatch.setattr("netsim.cell.explained.MOST_SHOWN", 10)
     one = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72)
     shown = shown_of(one, 4 * 72 * 72)
     assert len(shown.schedule) == 4 * 72

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import ScenarioError
-from netsim.cell.answer import explained, shown_of
+from netsim.cell.explained import explained, shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import bench_of, simulate_size
 from netsim.cli.traces import write_traces
@@ -192,7 +192,7 @@ def test_what_is_too_large_to_show_is_shown_folded(
 ) -> None:
     one = ready(FABRICS["one switch"], "all_reduce", "hierarchical", 48 * MIB)
     assert not shown_of(one, 48 * MIB).notes
-    monkeypatch.setattr("netsim.cell.answer.MOST_SHOWN", 10)
+    monkeypatch.setattr("netsim.cell.explained.MOST_SHOWN", 10)
     assert "stand for all 32" in shown_of(one, 48 * MIB).notes[0]
     assert "stand for all 32" in explained(one, 48 * MIB)["title"]
     files = write_traces([one.cell], tmp_path, "compiled")

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
 from netsim.program import symmetry
 
 active = importlib.import_module("netsim.program.ways")

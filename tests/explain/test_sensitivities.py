@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from netsim.cell.answer import explained
+from netsim.cell.explained import explained
 from netsim.cell.prepare import prepare
 from netsim.cli.explain import explain_lines
 from netsim.scenario.cells import expand

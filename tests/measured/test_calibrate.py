@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.cli.questions import Given, Question, question_of
+from netsim.cli.log_questions import Question, question_of
+from netsim.cli.questions import Given
 from netsim.measured.calibrate import (
     VAGUE,
     Parameter,

@@ -6,7 +6,7 @@ import pytest
 
 from netsim.cell.prepare import prepare
 from netsim.cli.questions import Given, asked
-from netsim.nccl.rccl import rings_of_mesh
+from netsim.nccl.node import rings_of_mesh
 from netsim.scenario.cells import expand
 from tests.cli.test_expect import netsim
 

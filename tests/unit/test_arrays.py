@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
 
 
 @given(st.lists(st.integers(-5, 5)))

@@ -3,11 +3,13 @@
 import copy
 import dataclasses
 import pickle
-from dataclasses import FrozenInstanceError, dataclass, field
+from dataclasses import FrozenInstanceError, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import pytest
+
+from netsim.base.values import dataclass
 
 
 @dataclass(frozen=True)

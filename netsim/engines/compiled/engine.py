@@ -1,7 +1,6 @@
 """The compiled event loop: from instant to instant until every row has ended."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from threading import Thread
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.engines.compiled.fair import look_at, mark_dirty, seat_for, settle
 from netsim.engines.compiled.grouping import Followers, Grouping, followers_of, group_rows
 from netsim.engines.compiled.machine_code import Entry, Inner
@@ -38,9 +38,8 @@ from netsim.engines.compiled.structures import (
     put,
     untouched,
 )
-from netsim.engines.stalled import stalled
 from netsim.program import program as beginnings
-from netsim.program.program import Operations, Program, Timeline
+from netsim.program.program import Operations, Program, Timeline, stalled
 
 INSTANT = 1e-14  # what lies within this of the earliest event belongs to its instant
 DONE, STALLED, STOPPED, MORE_SEATS, MORE_ALARMS = range(5)

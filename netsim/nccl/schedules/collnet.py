@@ -6,12 +6,13 @@ comes to all of them while it still goes in. It lies in a FIFO of every head's u
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 import numpy as np
 
 from netsim.base.constants import value
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.nvls import SUMS, SwitchedNodes, loop_segments, switch_keys, switch_kind
 from netsim.nccl.schedules.plan import Plan, Work, folded, lanes_of

@@ -5,12 +5,13 @@ its own buffers are registered. A head reads sums and stores them in one pass: h
 each piece of its chunk, so that it reads one piece while it stores the one before.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.constants import value
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import NodePlace, double_binary_tree
 from netsim.nccl.schedules.plan import Plan, Work, written

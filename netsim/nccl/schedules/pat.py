@@ -4,11 +4,12 @@ Peers are powers of two apart. AllGather starts with the farthest and one block 
 nearest and many; ReduceScatter is its mirror. Small blocks share a message. One rank a node.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan, Work, folded
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind

@@ -5,13 +5,14 @@ what execution costs. It knows no topology: how two ranks are linked is written 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import Tree
 from netsim.nccl.constants import MECHANISMS, Mechanism

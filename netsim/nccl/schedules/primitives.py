@@ -5,13 +5,14 @@ the proxy sends from there. It knows neither algorithms nor the order of rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.nccl.constants import PLAIN, MessagePath
 from netsim.nccl.schedules.plan import NET, Lane, Plan, kept_places
 from netsim.nccl.split import PAYLOAD

@@ -1,13 +1,14 @@
 """Walks: what the functions of rings do in each step, and the numbers of the rows of one loop."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import function_of
 from netsim.nccl.schedules.plan import Lane, Plan, Work, number_of, written

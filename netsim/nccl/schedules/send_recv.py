@@ -5,14 +5,15 @@ nothing but earlier waves.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import Protocol
 from netsim.nccl.p2p import BATCH, P2pWork, distinct_rows

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import double_binary_tree
 from netsim.nccl.p2p import P2pWork

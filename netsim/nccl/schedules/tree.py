@@ -1,7 +1,7 @@
 """The branches of a tree as tables: parents, children and levels of all ranks at once."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from itertools import pairwise
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.constants import value
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import Tree
 from netsim.nccl.facts import Algorithm, function_of

@@ -5,13 +5,14 @@ the same turn or in an earlier one. It knows no algorithm.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from netsim.base.arrays import different
+from netsim.base.memo import different
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.constants import NO_HANDLING
 from netsim.nccl.schedules.plan import Plan, Work

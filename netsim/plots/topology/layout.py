@@ -4,12 +4,13 @@ Devices stand above and below the switch or CPU that they hang on, GPUs in order
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.units import format_bandwidth
+from netsim.base.values import dataclass
 from netsim.plots.topology.graphs import circle_picture, grid_picture
 from netsim.plots.topology.shapes import (
     GAP,

@@ -4,12 +4,13 @@ Lengths are in units of which a GPU takes one; y grows upwards. How it looks is 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
 from netsim.topology.fabrics.direct import Dragonfly
 from netsim.topology.graph import LINK_KINDS, Topology

@@ -6,12 +6,13 @@ A path is chosen by (u, v) and comes down by the same numbers, so every path is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
 import numpy as np
 
+from netsim.base.values import dataclass
 from netsim.topology.graph import TopologyError
 from netsim.topology.router import Cables, Fabric, Ints, Ports, Terms, columns, fabric, numbered
 

@@ -1,12 +1,12 @@
 """Torus and ring: a router for every host, joined to its neighbours in every dimension."""
 
-from dataclasses import dataclass
 from itertools import permutations
 from math import factorial, inf, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.values import dataclass
 from netsim.topology.graph import Sketch, Topology, TopologyError
 from netsim.topology.router import Cables, Fabric, Ints, Ports, Terms, columns, fabric, numbered
 from netsim.topology.routing import StaticRouter, walk

@@ -7,12 +7,12 @@ entry a dimension; the first dimension is that of neighbours.
 import json
 import re
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import combinations, pairwise, product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import networkx as nx
 import pydantic
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -21,7 +21,7 @@ from netsim.base.units import parse_bandwidth, parse_time
 from netsim.topology.config import NodeKind
 from netsim.topology.foreign import infragraph, nccl, smi
 from netsim.topology.foreign.nccl_xml import parse_system
-from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.topology.graph import LINK_KINDS, Topology, empty_graph
 from netsim.topology.machine import Machine
 from netsim.topology.routing import StaticRouter
 from netsim.yamlio.models import Count, FieldError, ListOf
@@ -61,7 +61,7 @@ def read_astra(text: str, name: str) -> Topology:
     given = validate(AstraNetwork, parse_source(text, name))
     count = prod(given.npus_count)
     relays = len(given.topology) > 1 or given.topology[0] == "Ring"
-    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph = empty_graph()
     graph.add_nodes_from((f"gpu{n}" for n in range(count)), kind="gpu", forwards=relays)
     for dimension, shape in enumerate(given.topology):
         figures = {
@@ -173,7 +173,7 @@ class NodeLink(_Foreign):
 def read_node_link(text: str, name: str) -> Topology:
     """The topology of a node-link file; nodes without a kind are GPUs."""
     given = validate(NodeLink, parse_source(text, name))
-    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph = empty_graph()
     for node in given.nodes:
         kind = node.kind or "gpu"
         forwards = kind != "gpu" if node.forwards is None else node.forwards
@@ -190,7 +190,12 @@ def read_node_link(text: str, name: str) -> Topology:
 
 def write_node_link(topology: Topology) -> str:
     """The text of a node-link file."""
-    return json.dumps(nx.node_link_data(topology.graph, edges="edges"), indent=1) + "\n"
+    return (
+        json.dumps(
+            import_module("networkx").node_link_data(topology.graph, edges="edges"), indent=1
+        )
+        + "\n"
+    )
 
 
 # **** Read ****

@@ -3,18 +3,21 @@
 import json
 import re
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.units import parse_bandwidth, parse_time
-from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.base.values import dataclass
+from netsim.topology.graph import LINK_KINDS, Topology, empty_graph
 from netsim.topology.machine import PcieLink
 from netsim.topology.routing import StaticRouter, walk
 from netsim.yamlio.read import parse_source
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 MOST_NODES = 100_000
 MOST_PAIRS = 2_000_000  # that one edge in slice notation may stand for
@@ -124,7 +127,7 @@ def read_infragraph(text: str, name: str) -> Topology:
     kinds = {node: _kind(found, types, node, hosts) for node in found}
     gpus = tuple(node for node in found if types[node] == "xpu")
     for relays in (False, True):
-        graph: nx.DiGraph[Any] = nx.DiGraph()
+        graph = empty_graph()
         for node, kind in kinds.items():
             forwards = relays if kind == "gpu" else kind != "memory"
             extra = {"reduces": True} if types[node].endswith(REDUCING) else {}

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from netsim.base.errors import InputError, suggest
 from netsim.base.files import preset_names
+from netsim.base.values import dataclass
 from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem, read_system
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import C2c as MachineC2c

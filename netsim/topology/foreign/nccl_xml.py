@@ -7,17 +7,17 @@ elements. Knows XML only; what the elements mean is read elsewhere.
 import math
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from xml.sax import SAXParseException
-from xml.sax.handler import ContentHandler
-from xml.sax.saxutils import quoteattr
-from xml.sax.xmlreader import AttributesImpl, Locator
-
-from defusedxml import DefusedXmlException, sax
+from typing import TYPE_CHECKING
 
 from netsim.base.errors import ScenarioError, nearest, shown
+from netsim.base.values import dataclass
+
+if TYPE_CHECKING:
+    from xml.sax.xmlreader import AttributesImpl, Locator
 
 LARGEST_FILE = 32 * 2**20
 LARGEST_ATTRIBUTE = 4096
@@ -61,17 +61,19 @@ def parse_elements(data: bytes, source: str) -> Element:
     """The root element of an XML document; every fault is a `ScenarioError` with its place."""
     if len(data) > LARGEST_FILE:
         raise ScenarioError(f"larger than {LARGEST_FILE >> 20} MiB", source=source)
+    # The library comes with half of a web browser; most runs read no XML.
+    xml, safe = import_module("xml.sax"), import_module("defusedxml")
     tree = _Tree(source)
-    parser = sax.make_parser()
+    parser = import_module("defusedxml.sax").make_parser()
     parser.forbid_dtd = True
     parser.setContentHandler(tree)
     try:
         parser.parse(BytesIO(data))
-    except SAXParseException as error:
+    except xml.SAXParseException as error:
         line, column = error.getLineNumber() or 1, (error.getColumnNumber() or 0) + 1
         message = f"not XML: {error.getMessage()}"
         raise ScenarioError(message, source=source, line=line, column=column) from None
-    except DefusedXmlException:
+    except safe.DefusedXmlException:
         message = "a document type, entity or external reference is not allowed"
         raise ScenarioError(message, source=source, line=tree.line) from None
     except (UnicodeError, LookupError, ValueError) as error:
@@ -79,11 +81,21 @@ def parse_elements(data: bytes, source: str) -> Element:
     return tree.root[0]
 
 
-class _Tree(ContentHandler):
-    """Builds the tree while the parser reads; stops at the first limit that is passed."""
+def _nothing(*_: object) -> None:
+    """What is told of no interest."""
+
+
+def _quoted(text: str) -> str:
+    found: str = import_module("xml.sax.saxutils").quoteattr(text)
+    return found
+
+
+class _Tree:
+    """Builds the tree while the parser reads; stops at the first limit that is passed. What else a
+    parser tells, such as text between elements, says nothing.
+    """
 
     def __init__(self, source: str) -> None:
-        super().__init__()
         self.source = source
         self.root: list[Element] = []
         self.open: list[Element] = []
@@ -95,10 +107,10 @@ class _Tree(ContentHandler):
         number = self.place.getLineNumber() if self.place else None
         return number or 1
 
-    def setDocumentLocator(self, locator: Locator) -> None:
+    def setDocumentLocator(self, locator: "Locator") -> None:
         self.place = locator
 
-    def startElement(self, name: str, attrs: AttributesImpl) -> None:
+    def startElement(self, name: str, attrs: "AttributesImpl") -> None:
         column = (self.place.getColumnNumber() or 0) + 1 if self.place else 1
         element = Element(name, dict(attrs.items()), self.source, self.line, column)
         self.count += 1
@@ -109,6 +121,11 @@ class _Tree(ContentHandler):
 
     def endElement(self, name: str) -> None:
         self.open.pop()
+
+    def __getattr__(self, name: str) -> "Callable[..., None]":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _nothing
 
     def _check(self, element: Element) -> None:
         if self.count > MOST_ELEMENTS:
@@ -550,7 +567,7 @@ UNIQUE = {
 
 def write_system(system: XmlSystem) -> str:
     """The XML text of `system`, two blanks a level."""
-    name = f" name={quoteattr(system.name)}" if system.name else ""
+    name = f" name={_quoted(system.name)}" if system.name else ""
     lines = [f'<system version="1"{name}>']
     for cpu in system.cpus:
         lines += ("  " + line for line in _written_cpu(cpu))
@@ -559,9 +576,7 @@ def write_system(system: XmlSystem) -> str:
 
 def _element(name: str, attributes: dict[str, object], children: list[str]) -> Iterator[str]:
     written = "".join(
-        f" {key}={quoteattr(_text(value))}"
-        for key, value in attributes.items()
-        if value is not None
+        f" {key}={_quoted(_text(value))}" for key, value in attributes.items() if value is not None
     )
     if not children:
         yield f"<{name}{written}/>"

@@ -6,9 +6,9 @@ speeds in it.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from netsim.base.errors import ScenarioError
+from netsim.base.values import dataclass
 from netsim.topology.foreign.nccl import BoxShape, joined_by, machine_like, most_links, nvlink_rate
 from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
 

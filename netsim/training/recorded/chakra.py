@@ -9,7 +9,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 
 from netsim.base.errors import InputError
 from netsim.base.files import write_bytes, write_text
+from netsim.base.values import dataclass
 from netsim.training.recorded.replay import tiled
 from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape, Task

@@ -6,13 +6,14 @@ import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError
+from netsim.base.values import dataclass
 from netsim.scenario.names import DTYPES
 from netsim.trace.names import KINETO_TYPES
 

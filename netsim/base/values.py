@@ -1,0 +1,116 @@
+"""Frozen dataclasses that are quick to define.
+
+For every frozen class, `dataclasses` writes six methods as text and compiles each of them, half a
+millisecond in all, and a run defines a hundred classes before it begins. Here only `__init__` is
+compiled; the others do the same for any class. Type checkers see the usual decorator, and classes
+that ask for more than this knows get it.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["dataclass"]
+
+_MISSING = dataclasses.MISSING
+
+
+def _decorated(kind: Any = None, /, **options: Any) -> Any:
+    """As `dataclasses.dataclass`."""
+    if kind is None:
+        return lambda kind: _made(kind, options)
+    return _made(kind, options)
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    dataclass = _decorated
+
+
+def _made(kind: Any, options: dict[str, Any]) -> Any:
+    own = dict(vars(kind))
+    asked = {name for name, value in options.items() if value}
+    given = [value for value in own.values() if isinstance(value, dataclasses.Field)]
+    usual = "frozen" in asked and options.keys() <= {"frozen", "slots", "kw_only"}
+    if not usual or any(not field.init for field in given):
+        return dataclasses.dataclass(**options)(kind)
+    options = {**options, "frozen": False}
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(kind)
+    fields = dataclasses.fields(made)
+    methods = {
+        "__init__": _init(made, fields),
+        "__repr__": _repr,
+        "__setattr__": _set,
+        "__delattr__": _delete,
+        **_comparing([field.name for field in fields if field.compare]),
+    }
+    if "slots" in asked:  # else copies and pickles go by attributes that nobody may set
+        methods |= {"__getstate__": _state, "__setstate__": _restore}
+    for name, method in methods.items():
+        if own.get(name) is None:
+            setattr(made, name, method)
+    return made
+
+
+def _init(kind: Any, fields: tuple[Any, ...]) -> Callable[..., None]:
+    """The one method that is written for a class: it is called often, by place and by name."""
+    known: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
+    places, names, body = ["self"], list[str](), list[str]()
+    for field in fields:
+        name, value = field.name, field.name
+        default = "" if field.default is _MISSING else f"=_default_{name}"
+        known[f"_default_{name}"] = field.default
+        if field.default_factory is not _MISSING:
+            known[f"_new_{name}"] = field.default_factory
+            default, value = "=_missing", f"_new_{name}() if {name} is _missing else {name}"
+        (names if field.kw_only else places).append(name + default)
+        body.append(f" _set(self, {name!r}, {value})")
+    if hasattr(kind, "__post_init__"):
+        body.append(" self.__post_init__()")
+    parameters = ", ".join(places + ["*"] * bool(names) + names)
+    exec(f"def __init__({parameters}):\n" + "\n".join(body or [" pass"]), known)
+    made: Callable[..., None] = known["__init__"]
+    made.__qualname__, made.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
+    return made
+
+
+def _comparing(names: list[str]) -> dict[str, Callable[..., Any]]:
+    """Values are equal where their fields are."""
+    several: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
+
+    def key(value: Any) -> Any:
+        return (several(value),)
+
+    compared = several if len(names) != 1 else key
+
+    def equal(self: Any, other: Any) -> Any:
+        return compared(self) == compared(other) if type(other) is type(self) else NotImplemented
+
+    return {"__eq__": equal, "__hash__": lambda self: hash(compared(self))}
+
+
+@recursive_repr()
+def _repr(self: Any) -> str:
+    shown = [field.name for field in dataclasses.fields(self) if field.repr]
+    inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+    return f"{type(self).__qualname__}({inside})"
+
+
+def _set(self: Any, name: str, value: Any) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _delete(self: Any, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _restore(self: Any, state: list[Any]) -> None:
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
