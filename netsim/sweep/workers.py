@@ -1,8 +1,7 @@
-"""What a worker of this machine is: gone with the process that it works for, and silent."""
+"""Workers on this machine: processes that are replaced if they die, and end if this one does."""
 
 import multiprocessing
 import os
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,7 +13,12 @@ from multiprocessing import connection, forkserver, resource_tracker
 from netsim.base.files import Held, deaf, held
 from netsim.sweep.run import Answer, Fulfilled, Order, died, fulfil
 
-DEBUG = "NETSIM_DEBUG"
+ATTEMPTS = 3
+LEAVE = 5.0  # seconds for what is left of a pool to notice that its processes are gone
+LISTEN = 0.1  # seconds between two looks at whether somebody interrupts
+PRELOADED = f"{__package__}.preloaded"  # not to be imported here: it silences its process
+_AHEAD = 4  # orders in hand for each process
+Running = dict[Future[list[Answer]], Order]
 
 
 def begin() -> None:
@@ -28,25 +32,6 @@ def _end_with(sentinel: int) -> None:
     """End this process as soon as the one that waits for its work has ended."""
     connection.wait([sentinel])
     os._exit(1)
-
-
-def hush() -> None:
-    """Say nothing: a worker whose parent was killed fails wherever it is, which is no news."""
-    if not os.environ.get(DEBUG):
-        sys.excepthook = lambda *_: None
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (for as long as the process lives)
-
-
-# **** Local ****
-# Workers on this machine: processes that are replaced if they die, and end if this one does.
-
-
-ATTEMPTS = 3
-LEAVE = 5.0  # seconds for what is left of a pool to notice that its processes are gone
-LISTEN = 0.1  # seconds between two looks at whether somebody interrupts
-PRELOADED = "netsim.sweep.workers"
-_AHEAD = 4  # orders in hand for each process
-Running = dict[Future[list[Answer]], Order]
 
 
 class Processes:
@@ -148,11 +133,3 @@ def _stop(pool: ProcessPoolExecutor) -> None:
         process.terminate()
     if manager is not None:  # else it may close its pipe while the interpreter, at its end, writes
         manager.join(LEAVE)
-
-
-# **** Preloaded ****
-# Imported by the process that workers are forked from, and by nothing else: what they need, and
-# silence from their first moment on.
-
-
-hush()

@@ -150,7 +150,7 @@ def test_an_algorithm_is_added_as_the_page_on_extending_says(
 
 
 ENGINE = """
-from netsim.engines import simulate
+from netsim.engines.engine import simulate
 
 asked = []
 

@@ -143,10 +143,11 @@ def test_resources_that_are_left_out_never_matter(program: Program) -> None:
 SCRIPT = """
 import hashlib
 import numpy as np
-from netsim.collectives import Collective, build
+from netsim.collectives.collective import Collective
+from netsim.collectives.table import build
 from netsim.engines.simpy import run
-from netsim.program import place
-from netsim.topology import torus
+from netsim.program.place import place
+from netsim.topology.routing import torus
 schedule = build(Collective("alltoall", 12, 1001), "linear-shift")
 t = run(place(schedule, torus([3, 4], 1e9, 1e-6)))
 print(hashlib.sha256(t.start.tobytes() + t.end.tobytes()).hexdigest())

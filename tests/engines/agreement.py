@@ -65,7 +65,7 @@ def assert_agreement(program: Program) -> None:
 
 
 def watched(note: Callable[[Program], None]) -> Callable[..., compiled.Simulator]:
-    """In the place of `netsim.engines.simulator`: every program is noted before it is simulated."""
+    """In the place of the engines' `simulator`: every program is noted before it is simulated."""
 
     class Watched(compiled.Simulator):
         def timeline(self, begins: np.ndarray | None = None, **options: object) -> Timeline:

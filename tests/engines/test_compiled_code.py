@@ -16,7 +16,7 @@ from netsim.engines.compiled.machine_code import Entry, Inner
 
 RUN = """
 import sys
-from netsim.engines.compiled.followers import turn_around
+from netsim.engines.compiled.grouping import turn_around
 import numpy as np
 ptr, row, lag = np.zeros(4, np.int32), np.empty(1, np.int32), np.empty(1, np.int16)
 dep = np.array([0, 0, 1], np.int32), np.array([0], np.int32), np.array([3], np.int16)
@@ -155,10 +155,11 @@ def test_simulating_imports_nothing_that_takes_longer_than_simulating() -> None:
 
 SIMULATE = """
 import sys
-from netsim.collectives import build, collective_of
-from netsim.engines import simulate
-from netsim.program import place
-from netsim.topology import switch
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.topology.routing import switch
 program = place(build(collective_of("all_reduce", 4, 4096), "ring"), switch(4, 1e9))
 print("numba" in sys.modules, simulate(program, "compiled").makespan, "numba" in sys.modules)
 """

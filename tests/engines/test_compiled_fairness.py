@@ -83,7 +83,7 @@ def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
     class Plain:
         @staticmethod
         def ready(*columns: tuple) -> object:
-            return lambda: engine.advance_rows.function(*map(readable, columns))
+            return lambda: ADVANCE_ROWS.function(*map(readable, columns))
 
     with monkeypatch.context() as patch:
         patch.setattr(engine, "settle", settle)
@@ -94,7 +94,7 @@ def checked_run(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
     return checked
 
 
-SETTLE = settle
+ADVANCE_ROWS, SETTLE = engine.advance_rows, settle
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -12,9 +12,10 @@ import pytest
 CROWD = """
 import sys
 import numpy as np
-from netsim.engines import simulate
-from netsim.program import LinkTable, Paths, Program
-from netsim.schedule import Builder, Style
+from netsim.engines.engine import simulate
+from netsim.program.program import LinkTable, Paths, Program
+from netsim.schedule.builder import Builder
+from netsim.schedule.schedule import Style
 
 flows, links, each = int(sys.argv[1]), 2000, 20
 random = np.random.default_rng(1)

@@ -12,7 +12,7 @@ from netsim.cli.questions import Given, asked
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
 
-rings = import_module("netsim.timing.rings")  # itself: `netsim` only promises it
+rings = import_module("netsim.timing.rings")
 NODES = 17  # of eight: just long enough, and no power of two
 MIB = 1 << 20
 FAULT = "cluster.faults=[{link: node9.nic0->leaf0, bandwidth: 2%}]"

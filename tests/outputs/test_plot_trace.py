@@ -146,13 +146,16 @@ def test_long_sums_and_many_states_are_shortened() -> None:
 
 
 def test_no_picture_needs_pyplot() -> None:
-    code = "import sys, netsim.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    pictures = ("explanation", "results", "sizes", "timeline", "topology.draw")
+    names = ", ".join(f"netsim.plots.{name}" for name in pictures)
+    code = f"import sys, {names}; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_metrics_and_traces_load_without_pandas_and_matplotlib() -> None:
     code = (
-        "import sys, netsim.metrics, netsim.trace;"
+        "import sys, netsim.metrics.bound, netsim.metrics.links;"
+        "import netsim.trace.chrome, netsim.trace.tables;"
         "sys.exit(bool({'pandas', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -114,7 +114,7 @@ def test_processes_that_are_started_deaf_hear_no_interrupt() -> None:
 
 VANISHING = """
 import gc, os, signal, time
-from netsim.interrupts import listen
+from netsim.base.files import listen
 
 class Rude:
     def __del__(self):
