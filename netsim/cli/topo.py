@@ -387,7 +387,7 @@ def _write(path: Path, text: str) -> None:
 
 # **** Verbs ****
 # `netsim topo`: machines and topologies listed, shown, drawn, checked, imported and exported.
-# Each verb has a module; what NAME means to all of them is in `subject`.
+# What NAME means to all of them is in `cli/topo_subject.py`.
 
 
 VERBS = {

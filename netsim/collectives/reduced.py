@@ -247,7 +247,7 @@ def copied(builder: Builder, styles: Rows, copies: Rows) -> Rows:
 # **** Relay ****
 # Relay: an algorithm of long rings with only a few steps of each, and what is left of them.
 # Every lane is there, with its way to the next and all that they share. What the steps that are
-# left out take follows from those that are written (`netsim/relay`).
+# left out take follows from those that are written (`timing/max_plus.py`).
 
 
 STEPS = 3  # of each ring that are written: in the second, everyone passes on what has come

@@ -221,7 +221,7 @@ class Memory:
 # **** Verifier ****
 # verify: does a schedule implement its collective?
 # The schedule is executed symbolically in row order (a topological order) and the outputs are
-# compared with what the collective expects. Whether other orders could do harm is asked in `races`.
+# compared with what the collective expects. `check_races` asks whether other orders do harm.
 
 
 SHOWN = 8

@@ -194,7 +194,7 @@ simulation is too fast). Versions and launches that a source does not name are a
 
 
 def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
-    """The error of every class of healthy runs, as the file that `netsim.validated` reads."""
+    """The error of every class of healthy runs, as the file that `validated` reads."""
     where = {
         entry.id: joined(entry.machine, entry.transport, nics_gbps(entry)) for entry in entries
     }

@@ -1,6 +1,6 @@
 """An index of measured runs: what each entry says, and where it says it.
 
-Prose of an entry is for people; what it means for a simulation is decided in `mapping`.
+Prose of an entry is for people; what it means for a simulation is decided by `mapped`.
 """
 
 import re

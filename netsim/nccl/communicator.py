@@ -46,7 +46,7 @@ class TunerRule:
 
 # **** Channels ****
 # Channels and the graphs that the search finds: the order of GPUs and NICs, and what they carry.
-# A graph says what one node looks like; how nodes join is the business of `executed`.
+# A graph says what one node looks like; how nodes join is the business of `nccl/connect.py`.
 
 
 # NCCL's numbers for the shape of a channel.
@@ -82,7 +82,7 @@ class ChannelGraph:
 
 # **** Communicator ****
 # A communicator as NCCL's tuning sees it: ranks, nodes, GPUs, CPU and the graphs found for it.
-# Fills nothing in by itself: `executed` builds one from a topology, tests build them by hand.
+# Fills nothing in by itself: `nccl/node.py` builds one from a topology, tests build them by hand.
 
 
 @dataclass(frozen=True)

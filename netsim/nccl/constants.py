@@ -1,7 +1,7 @@
 """What a network's library makes of a message: how its size decides the way it is handed over.
 
-InfiniBand's verbs have one way for all sizes, and their costs are in `mechanism`. libfabric's CXI
-provider, by which NCCL uses Slingshot, has several; how long each takes is in `netsim.constants`,
+InfiniBand's verbs have one way for all sizes, and `Mechanism` has their costs. libfabric's CXI
+provider, by which NCCL uses Slingshot, has several; `base/constants.py` says how long each takes,
 with the runs that show it.
 """
 
@@ -127,7 +127,7 @@ def plugin_of(transport: str, settings: Settings) -> Plugin:
 
 # **** Mechanism ****
 # What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.
-# A value for each GPU generation, made of the table in `netsim.constants`, which says where each
+# A value for each GPU generation, made of the table in `base/constants.py`, which says where each
 # figure is from. Wires, switches and NICs have their latencies in the topology; where a constant
 # contains them, as those of NCCL's own latency tables do, they are subtracted here.
 
@@ -392,7 +392,8 @@ def _replaced(value: Any, path: list[str], new: float) -> Any:
 
 # **** Launching ****
 # What it costs to launch an operation: by the host, and on the GPU before its first byte moves.
-# The figures, with where each is from, are in `netsim.constants`; a topology file may have its own.
+# The figures, with where each is from, are in `base/constants.py`; a topology file may have its
+# own.
 
 
 HOST = value("launch.host")

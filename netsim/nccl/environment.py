@@ -338,7 +338,8 @@ def nic_names(text: str) -> NicNames:
 
 # **** Settings ****
 # What a user's NCCL variables ask for, as one value; `environment` reads it from variables.
-# `None` or an empty mapping means that NCCL decides. Which wishes can be met is said by `rules`.
+# `None` or an empty mapping means that NCCL decides. Which wishes can be met is said by
+# `refusal` of `nccl/tuning.py`.
 
 
 @dataclass(frozen=True)
@@ -398,7 +399,7 @@ NO_SETTINGS = Settings()
 
 # **** Environment ****
 # NCCL's environment variables to settings: every value checked, every unknown name refused.
-# Lists of algorithms and protocols have a small language of their own, read in `choice_lists`.
+# Lists of algorithms and protocols have a small language of their own, which `choice_lists` reads.
 
 
 Reader = Callable[[str, Facts], object]

@@ -413,7 +413,7 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
 
 # **** Facts ****
 # What holds in one NCCL version: constants and rules as a value, looked up by version.
-# The numbers themselves are in `changes`; formulas that use them are in their own modules.
+# The numbers themselves are in `CHANGES`; formulas that use them are elsewhere.
 
 
 Triple = tuple[float, float, float]

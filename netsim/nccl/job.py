@@ -354,7 +354,7 @@ def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
 
 # **** Wiring ****
 # How the ranks of a communicator hang together: rings, trees, heads, links and NICs by channel.
-# The same for all calls of a communicator. Which channels a call uses is the business of `plans`.
+# The same for all calls of a communicator. Which channels a call uses is told in `nccl/choice.py`.
 # What nodes of one kind have in common is found once for all of them.
 
 
@@ -705,7 +705,7 @@ def loses_gpudirect(job: Job) -> bool:
 
 
 def _usual(config: ClusterConfig) -> RailOptimized | SingleSwitch:
-    """What joins hosts without a word about it: see `topology.build`."""
+    """What joins hosts without a word about it: as `topology/cluster.py` has it."""
     nics = config.members[0].loaded.machine.nics
     count = config.nics_per_node if config.nics_per_node is not None else nics.count if nics else 0
     if count > 1:

@@ -187,7 +187,7 @@ ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence
 
 # **** P2p ****
 # Sends and receives as NCCL runs them: channels a peer, and the parts of an operation.
-# Alltoall, gather and scatter are sets of such operations; their order is that of `p2p_rounds`.
+# Alltoall, gather and scatter are sets of such operations; their order is that of rounds, above.
 
 
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer

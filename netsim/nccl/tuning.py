@@ -1,7 +1,7 @@
 """NCCL's estimate of the algorithm bandwidth of every function, algorithm and protocol, in GB/s.
 
 The formulas of its tuning model as they are, version by version; a selection heuristic, not a
-prediction. Whether NCCL may choose an entry at all is said by `rules`.
+prediction. Whether NCCL may choose an entry at all is said by `refusal`.
 """
 
 import csv
@@ -165,7 +165,8 @@ _BUS = {
 
 # **** Latency ****
 # NCCL's estimate of the latency of every function, algorithm and protocol, in µs.
-# Like `bandwidth`, these are the formulas by which NCCL chooses; the simulation has its own times.
+# Like those of bandwidth, these are the formulas by which NCCL chooses; the simulation has its own
+# times.
 
 
 def latency_us(
@@ -264,7 +265,7 @@ def _others(comm: Communicator, algorithm: Algorithm, intra: float, inter: float
 # **** Rules ****
 # Which algorithm and protocol NCCL may use, and the rule that forbids each of the others.
 # Every rule answers with a text (for people who ask why) or with nothing. The formulas that
-# rate what is allowed are in `bandwidth` and `latency`.
+# rate what is allowed are above.
 
 
 ALL_REDUCE_ONLY = ("Tree", "CollNetChain", "NVLSTree")

@@ -324,7 +324,7 @@ def _minority(values: NDArray[np.float64]) -> Iterator[tuple[int, float]]:
 # Steps that all ranks take together: each sends one message and receives one, step after step.
 # Only the end waits for what arrives. As long as all ranks keep step, a wire that has room for a
 # whole step at once slows nobody, so ranks need not be told apart by the wires that they cross, nor
-# by latencies. Whether they differ in anything else is left to colours (`refine`).
+# by latencies. Whether they differ in anything else is left to colours.
 
 
 Levels = NDArray[np.int8]

@@ -216,7 +216,7 @@ class Scenario(Model):
     workload: AnyWorkload
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
-    sweep: dict[str, Any] = Field(default_factory=dict)  # read by `axes`
+    sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
     outputs: ListOf[Literal["csv", "plots", "trace", "chakra", "report"]] = (
         "csv",
         "plots",

@@ -178,7 +178,7 @@ def crossing(schedule: Schedule) -> NDArray[np.bool_]:
 
 def hurried(program: Program, timeline: Timeline) -> bool:
     """Whether what crosses between groups ever waits for a bundle of blocks, which may come later
-    than the first of them, longer than for what it follows (`collectives.exchange_groups`).
+    than the first of them, longer than for what it follows (`hierarchical_alltoall.py`).
     """
     schedule = program.schedule
     moves, crosses = schedule.kind == TRANSFER, crossing(schedule)
@@ -223,7 +223,7 @@ def _key(skeleton: Skeleton, gpus: NDArray[np.int32]) -> bytes:
 
 # **** Lockstep ****
 # The time of an all-to-all in which all ranks keep step, of which one is written down.
-# They differ only in when the last messages arrive, which is added for each (`program/steps`).
+# They differ only in when the last messages arrive, which is added for each (`together`).
 
 
 Floats = NDArray[np.float64]

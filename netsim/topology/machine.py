@@ -163,7 +163,7 @@ class Transport:
     switches, `stated_latency` what its plugin tells NCCL of that (seconds; the
     plugins of NCCL 2.18 and later). `groups`: NICs beyond one a GPU
     appear as one. `routing` is how its switches usually choose between equal paths. Where the
-    figures are from is in `netsim.constants`.
+    figures are from is in `base/constants.py`.
     """
 
     name: str
@@ -374,7 +374,7 @@ class Nics(Model):
 
 class Machine(Model):
     """One host. `p2p`: whether GPUs may reach each other's memory over PCIe. `calibration`: what
-    was fitted to measurements of this very system, by the names of `netsim.topology.stamped`.
+    was fitted to measurements of this very system, by the names that `kind_of` knows.
     `stamps`: where figures are from, as lists of figures by word; the others are assumed.
     """
 

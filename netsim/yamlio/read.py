@@ -188,7 +188,7 @@ class _StrictComposer(Composer):
 
 
 class _Loader(Reader, Scanner, Parser, _StrictComposer, BaseResolver):
-    """The parser in Python, whose complaints `syntax` can translate."""
+    """The parser in Python, whose complaints can be put in plain words."""
 
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)

@@ -131,7 +131,7 @@ def _demand(traffic: Traffic, entry: int, way: int) -> float:
 # Rows of one path of which each waits for the one before are a *file*: only one of them moves at a
 # time. As many files as a path has, as fast as each can go at most, are all that a resource on it
 # can ever have to carry. What has room for that slows nobody, at any time.
-# Nor can it be filled by what a tighter resource lets through to it (see `behind`).
+# Nor can it be filled by what a tighter resource lets through to it (`find_behind`).
 
 
 FULL = 1e-12  # as much too little is not too little, where caps alone fill a resource
