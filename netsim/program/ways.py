@@ -529,7 +529,8 @@ class Ways:
         src, dst = found.src[mine], found.dst[mine]
         wires = self._wires(way, mine, src, dst, latency)
         weight = wires[2] * (way.wire * way.multiplicity)
-        entries.append((wires[0], *self._folded_wires(way, wires[1], weight)))
+        drawn = self.topology.links.resource[wires[1]]
+        entries.append((wires[0], *self._folded_wires(way, drawn, weight)))
         entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
 
     def _wires(
@@ -540,6 +541,7 @@ class Ways:
         dst: Ints,
         latency: NDArray[np.float64],
     ) -> Entries:
+        """The links that data crosses, in its direction: what they draw on tells no direction."""
         if way.kind in (MULTICAST, SWITCH_REDUCE):
             return self._trees(way, mine, src, dst, latency)
         if way.kind != TRANSFER:
@@ -549,7 +551,7 @@ class Ways:
         routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
         latency[mine] = routes.latency
         owner = np.repeat(mine, np.diff(routes.ptr))
-        return owner, self.topology.links.resource[routes.link], routes.fraction
+        return owner, routes.link, routes.fraction
 
     def _trees(
         self,
@@ -583,9 +585,18 @@ class Ways:
         ends = np.append(back_owner, -1) if down else np.append(-1, back_owner)
         at = np.flatnonzero(np.diff(ends))  # the last link down, the first one up
         keys = np.concatenate([place[others][owner], within[back_owner[at]]]).astype(np.int64)
+        return self._once(mine, keys, np.concatenate([links, back[at]]))
+
+    def _once(self, mine: Ints, keys: NDArray[np.int64], links: Ints) -> Entries:
+        """Each link of each tree; a capacity that a tree crosses both ways is drawn on once."""
         wires = len(self.topology.links)
-        found = different(keys * wires + np.concatenate([links, back[at]]))
-        return mine[found // wires], (found % wires).astype(np.int32), np.ones(len(found))
+        found = different(keys * wires + links)
+        tree, link = found // wires, (found % wires).astype(np.int32)
+        drawn, weight = tree * wires + self.topology.links.resource[link], np.ones(len(found))
+        if (drawn != found).any():  # half duplex
+            _, place, ways = np.unique(drawn, return_inverse=True, return_counts=True)
+            weight /= ways[place]
+        return mine[tree], link, weight
 
     def _fabric_trees(
         self, way: Way, mine: Ints, root: Ints, group: Ints, latency: NDArray[np.float64]
@@ -599,7 +610,6 @@ class Ways:
                 int(self.device[rank]), devices, way.route, way.channel, down=way.kind == MULTICAST
             )
             latency[number] = delay
-            links = self.topology.links.resource[links]
             parts.append((np.full(len(links), number, np.int32), links, np.ones(len(links))))
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
 
@@ -609,7 +619,7 @@ class Ways:
         channel = np.full(len(src), way.channel, np.int32)
         routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
         owner = np.repeat(np.arange(len(src), dtype=np.int32), np.diff(routes.ptr))
-        return owner, self.topology.links.resource[routes.link], routes.latency
+        return owner, routes.link, routes.latency
 
     def _use(
         self,
