@@ -43,6 +43,7 @@ from netsim.workloads.setting import (
     KERNEL,
     MEMORY_FRACTION,
     ONE_TILE_A_BLOCK,
+    STORED,
     Extra,
     Grid,
     Roofline,
@@ -488,9 +489,9 @@ def recorded_setting(ranks: int, cluster: Cluster) -> Setting:
 
 def _gradient_dtype(work: Training, data: str) -> str:
     """Megatron reduces in fp32; everyone else in the type of the weights."""
-    if data in MEGATRON or work.dtype == "tf32":
+    if data in MEGATRON:
         return "float"
-    return "bfloat16" if work.dtype == "fp8" else work.dtype
+    return STORED.get(work.dtype, work.dtype)
 
 
 def _roofline(work: Training, cluster: Cluster) -> Roofline:
@@ -503,7 +504,7 @@ def _roofline(work: Training, cluster: Cluster) -> Roofline:
         attention=own.attention_efficiency or ATTENTION_FRACTION.get(gpu.arch, ATTENTION_OTHER),
         memory=own.memory_efficiency or MEMORY_FRACTION,
         kernel=KERNEL if own.kernel is None else own.kernel,
-        element=ELEMENT[work.dtype],
+        element=ELEMENT[STORED.get(work.dtype, work.dtype)],
         stores_beside=gpu.arch not in ONE_TILE_A_BLOCK,
     )
 

@@ -212,7 +212,7 @@ class Zero(Alone):
         with self.replica.tape.naming(""):  # whichever layer is about to run
             made = self.replica.exchange(
                 f"weights {bucket.number}", "all_gather", bucket.count * s.element, after,
-                expert=bucket.expert, dtype=s.dtype,
+                expert=bucket.expert, dtype=s.stored,
             )  # fmt: skip
         self.gathered[bucket.number] = -1 if made is None else made
 
@@ -317,7 +317,7 @@ class Fsdp(Alone):
             for expert, count in self._padded(unit).items():
                 found = self.replica.exchange(
                     "weights", "all_gather", count * s.element, after,
-                    expert=expert, groups=self._inner(expert), dtype=s.dtype,
+                    expert=expert, groups=self._inner(expert), dtype=s.stored,
                 )  # fmt: skip
                 made += [] if found is None else [found]
         self.gathered[unit] = tuple(made)

@@ -208,7 +208,7 @@ def forward_experts(shapes: Shapes) -> list[Part]:
     """Router, dispatch, the experts' products, combine."""
     m, s = shapes.model, shapes.setting
     first, second = shapes.experts
-    router = s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.dtype)
+    router = s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
     permute = s.roofline.stream_seconds(shapes.width(2, m.hidden, shapes.routed))
     work = forward(s.roofline, s.dtype, (*first, *second)) + _activation(shapes, 1)
     return [
@@ -229,7 +229,7 @@ def backward_experts(shapes: Shapes) -> list[Part]:
     m, s = shapes.model, shapes.setting
     first, second = shapes.experts
     permute = s.roofline.stream_seconds(shapes.width(2, m.hidden, shapes.routed))
-    router = 2 * s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.dtype)
+    router = 2 * s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
     inputs = input_gradients(s.roofline, s.dtype, (*first, *second)) + _activation(shapes, 2)
     weights = weight_gradients(s.roofline, s.dtype, (*first, *second))
     return [
@@ -293,7 +293,7 @@ def forward_head(shapes: Shapes) -> list[Part]:
     s = shapes.setting
     (logits,) = shapes.logits
     loss = _moved_at_ends(shapes, LOSS_PASSES / 2, logits.outputs * FP32)
-    parts = [kernel("logits", forward(s.roofline, s.dtype, shapes.logits) + loss)]
+    parts = [kernel("logits", forward(s.roofline, s.beside, shapes.logits) + loss)]
     if s.sequence_parallel:
         parts.insert(0, exchange("logits input", "all_gather", "tp", shapes.message))
     nbytes = shapes.tokens * FP32
@@ -310,12 +310,12 @@ def backward_head(shapes: Shapes) -> list[Part]:
     loss = _moved_at_ends(shapes, LOSS_PASSES / 2, logits.outputs * FP32)
     op = "reduce_scatter" if s.sequence_parallel else "all_reduce"
     back = "logits input gradient"
-    weights = weight_gradients(s.roofline, s.dtype, shapes.logits)
+    weights = weight_gradients(s.roofline, s.beside, shapes.logits)
     norm = _moved_at_ends(
         shapes, 3, shapes.model.hidden * s.element * shapes.local / max(shapes.tokens, 1)
     )
     return [
-        kernel("logits dgrad", loss + input_gradients(s.roofline, s.dtype, shapes.logits)),
+        kernel("logits dgrad", loss + input_gradients(s.roofline, s.beside, shapes.logits)),
         exchange(back, op, "tp", shapes.message, blocks=False),
         kernel("logits wgrad", weights, weight=True),
         kernel("norm backward", norm, back),
@@ -354,7 +354,7 @@ def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
     if s.attention == "unfused":
         return _unfused_seconds(shapes, backward=backward)
     flops = shapes.attention_flops * (ATTENTION_BACKWARD_FLOPS if backward else 1)
-    return s.roofline.attention_seconds(flops, s.dtype, backward=backward)
+    return s.roofline.attention_seconds(flops, s.beside, backward=backward)
 
 
 def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
@@ -363,10 +363,10 @@ def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
     """
     s, products = shapes.setting, shapes.scores
     if backward:
-        work = input_gradients(s.roofline, s.dtype, products)
-        work += weight_gradients(s.roofline, s.dtype, products)
+        work = input_gradients(s.roofline, s.beside, products)
+        work += weight_gradients(s.roofline, s.beside, products)
     else:
-        work = forward(s.roofline, s.dtype, products)
+        work = forward(s.roofline, s.beside, products)
     passes = SOFTMAX_BACKWARD if backward else SOFTMAX
     pairs = products[0].batch * products[0].rows * products[0].outputs
     return work + s.roofline.stream_seconds(pairs * (passes * s.element + DROPOUT_MASK), 2)

@@ -82,6 +82,7 @@ ATTENTION_FRACTION = {"sm_80": 0.65, "sm_90": 0.60}
 ATTENTION_OTHER = 0.50
 ATTENTION_BACKWARD = 0.8
 MEMORY_FRACTION = 0.85  # of HBM's rate, that long streaming kernels reach
+FP8 = 1  # bytes of an element that a product in FP8 reads; its result is wider
 KERNEL = 2.5e-6  # from kernel to kernel on a stream
 
 
@@ -119,7 +120,9 @@ class Roofline:
         area = min(self._area(m, n, batch, *tile) for tile in TILES)
         work = 2.0 * area * k / (self.peak(dtype) * self.gemm)
         reached = self.bandwidth * self.memory
-        read, written = (batch * many * self.element for many in (m * k + k * n, m * n))
+        narrow = dtype == "fp8" and dtype in self.flops
+        read = batch * (m * k + k * n) * (FP8 if narrow else self.element)
+        written = batch * m * n * self.element
         if not self.stores_beside:
             work += written / reached
         return max(work, (read + written) / reached) + self.kernel
@@ -156,7 +159,9 @@ class Roofline:
 # It is what scenario files become; nothing in it is optional. Sizes are in elements and bytes.
 
 
-ELEMENT = {"float": 4, "tf32": 4, "half": 2, "bfloat16": 2, "fp8": 1}
+ELEMENT = {"float": 4, "half": 2, "bfloat16": 2}
+# TF32 and FP8 are what products are computed in: what lies in memory and is sent is wider.
+STORED = {"tf32": "float", "fp8": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -232,7 +237,17 @@ class Setting:
     @property
     def element(self) -> int:
         """Bytes of a weight or an activation."""
-        return ELEMENT[self.dtype]
+        return ELEMENT[self.stored]
+
+    @property
+    def stored(self) -> str:
+        """The type in which weights and activations lie in memory and are sent."""
+        return STORED.get(self.dtype, self.dtype)
+
+    @property
+    def beside(self) -> str:
+        """The type of products that FP8 recipes leave alone: of attention, routers and logits."""
+        return self.stored if self.dtype == "fp8" else self.dtype
 
     @property
     def gradient_element(self) -> int:

@@ -273,7 +273,7 @@ class _Step:
             self.tape.layer = layer.name
             more = stage.data.before_forward(number)
             parts = self.passes.of(layer).forward
-            done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.dtype)
+            done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.stored)
             stage.data.after_forward(number, done)
             after = done.ends
         if place < self._last_place:
@@ -292,7 +292,7 @@ class _Step:
             passes = self.passes.of(layer)
             more = stage.data.before_backward(number)
             parts = passes.inputs if split else passes.backward
-            done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.dtype)
+            done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.stored)
             after = done.ends
             if not split:
                 stage.data.after_backward(
@@ -310,7 +310,7 @@ class _Step:
         for number, layer in reversed(self._numbered(stage, action)):
             self.tape.layer = layer.name
             parts: tuple[Part, ...] = self.passes.of(layer).weights
-            done = emit(self.tape, stage.at, parts, (), self.setting.dtype)
+            done = emit(self.tape, stage.at, parts, (), self.setting.stored)
             if done.last >= 0:
                 stage.data.after_backward(number, done.ends, last=self._last(stage, action))
 
@@ -332,7 +332,7 @@ class _Step:
         what = "activations" if step > 0 else "gradients"
         made = self.tape.collective(
             what, "pp", "p2p", self.links[link], nbytes, after,
-            stream=f"pp {link[0]}>{link[1]}", dtype=self.setting.dtype, posted=True,
+            stream=f"pp {link[0]}>{link[1]}", dtype=self.setting.stored, posted=True,
         )  # fmt: skip
         sent = after if made is None else (made,)
         self.sent[action.kind, action.micro_batch, place] = sent

@@ -1,0 +1,112 @@
+"""Every data type of a training step, whatever the step exchanges, and in what it is exchanged."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from netsim.scenario.training import DataKind, Training
+from netsim.training.prepare import prepare_step
+from netsim.training.run import Step
+from netsim.workloads.memory import memory_of
+from netsim.workloads.setting import Roofline, Setting
+from netsim.workloads.step import training_step
+from tests.training.steps import cell, setting, step
+
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+
+MODEL = "{layers: 8, hidden: 512, heads: 8, ffn: 2048, vocabulary: 1000, sequence: 256}"
+EXPERTS = json.dumps(
+    {"layers": 4, "hidden": 512, "heads": 8, "ffn": 2048, "vocabulary": 1000, "sequence": 256,
+     "experts": 8, "top_k": 2, "expert_ffn": 512}
+)  # fmt: skip
+DTYPES = get_args(Training.model_fields["dtype"].annotation)
+WIDTH = {"float": 4, "half": 2, "bfloat16": 2}
+KINDS = get_args(DataKind)
+LAYOUTS = {
+    "tp": "{tp: 4}",
+    "sp": "{tp: 4, sequence_parallel: true}",
+    "pp": "{pp: 8}",
+    "cp": "{cp: 4}",
+    "tp pp": "{tp: 2, pp: 2, data: distributed-optimizer}",
+    **{kind: f"{{data: {kind}}}" for kind in KINDS},
+}
+
+
+ALIKE = {"fp8": "bfloat16", "tf32": "float"}  # what sends the same
+
+
+def answered(dtype: str, layout: str, model: str = MODEL) -> Step:
+    return step(f"  dtype: {dtype}\n  parallelism: {layout}", model=model, batch=16)
+
+
+def sent(dtype: str, layout: str, model: str = MODEL) -> list[tuple[str, str, str, int]]:
+    prepared = prepare_step(
+        cell(f"  dtype: {dtype}\n  parallelism: {layout}", model=model, batch=16)
+    )
+    tasks = prepared.tape().tasks
+    return [(one.name, one.kind, one.dtype, one.nbytes) for one in tasks if one.collective]
+
+
+def test_the_page_names_every_type() -> None:
+    assert f"| `{' '.join(DTYPES)}` |" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_type_runs_in_every_layout(dtype: str, name: str) -> None:
+    assert answered(dtype, LAYOUTS[name]).seconds > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_runs_with_experts(dtype: str) -> None:
+    assert answered(dtype, "{ep: 4}", EXPERTS).seconds > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_calls_are_made_in_a_type_that_is_sent(dtype: str, name: str) -> None:
+    calls = sent(dtype, LAYOUTS[name])
+    assert calls
+    assert all(used in WIDTH and nbytes % WIDTH[used] == 0 for *_, used, nbytes in calls)
+    assert calls == sent(ALIKE.get(dtype, dtype), LAYOUTS[name])
+
+
+def test_types_of_activations_weights_and_gradients() -> None:
+    for dtype in DTYPES:
+        stored = ALIKE.get(dtype, dtype)
+        exchanged = {one[0]: one[2] for one in sent(dtype, "{tp: 4}")}
+        assert {used for name, used in exchanged.items() if name.startswith("mlp")} == {stored}
+        held = sent(dtype, "{data: fsdp}")
+        assert {used for name, _, used, _ in held if name == "weights"} == {stored}
+        assert {used for name, _, used, _ in held if name == "gradients"} == {stored}
+        megatron = sent(dtype, "{data: distributed-optimizer}")
+        gradients = [used for name, _, used, _ in megatron if name.startswith("gradients")]
+        assert set(gradients) == {"float"}
+        weights = [used for name, _, used, _ in megatron if name.startswith("weights")]
+        assert set(weights) == {stored}
+
+
+def test_products_in_fp8_are_faster_and_nothing_else_is() -> None:
+    fast = Roofline({"fp8": 1979e12, "bfloat16": 989e12}, 3350e9, 132)
+    size = (8192, 8192, 8192)
+    narrow, wide = fast.gemm_seconds(*size, "fp8"), fast.gemm_seconds(*size, "bfloat16")
+    assert narrow - fast.kernel == pytest.approx((wide - fast.kernel) * 989 / 1979)
+    thin = (16, 8192, 8192)  # reading the weights is all of it
+    assert fast.gemm_seconds(*thin, "fp8") < 0.6 * fast.gemm_seconds(*thin, "bfloat16")
+    found = [kernels(setting(dtype=one, roofline=fast)) for one in ("fp8", "bfloat16")]
+    faster = {name for name in found[0] if found[0][name] < found[1][name]}
+    equal = {name for name in found[0] if found[0][name] == found[1][name]}
+    assert {"norm+mlp", "mlp in wgrad", "attention in wgrad"} <= faster
+    assert {"logits", "logits wgrad", "embedding", "residual", "optimizer"} <= equal
+    assert faster | equal == set(found[1])
+
+
+def kernels(given: Setting) -> dict[str, float]:
+    return {one.name: one.seconds for one in training_step(given).tasks if not one.collective}
+
+
+def test_without_units_for_fp8_all_is_as_in_bfloat16() -> None:
+    assert kernels(setting(dtype="fp8")) == kernels(setting(dtype="bfloat16"))
+    assert memory_of(setting(dtype="fp8"), 0) == memory_of(setting(dtype="bfloat16"), 0)
