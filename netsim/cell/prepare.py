@@ -31,8 +31,9 @@ from netsim.scenario.cells import Cell, placed
 from netsim.scenario.models import Workload, node_count
 from netsim.scenario.names import DTYPES
 from netsim.schedule.schedule import Schedule, combine
-from netsim.timing import rings
+from netsim.timing import ladder
 from netsim.timing.fits import BYTES_A_PATH, BYTES_A_ROW, estimated_size, misfit, misfit_of_nccl
+from netsim.timing.ladder import LIMITS, Call, Limits
 from netsim.timing.loops import Looped, looped_build, looped_nccl
 from netsim.timing.max_plus import Relayed
 from netsim.timing.textbook import Alikeness, Place, alikeness, why_in_full
@@ -44,7 +45,8 @@ class Prepared:
     """A cell whose parts are known to fit: its topology, and its GPUs by communicator.
 
     `jobs` are the communicators as NCCL sees them, where NCCL's algorithms run. `place` is the same
-    number for cells on the same cluster, None if it is not known to be that of others.
+    number for cells on the same cluster, None if it is not known to be that of others. `limits` say
+    how much of a call is run in full.
     """
 
     cell: Cell
@@ -52,6 +54,7 @@ class Prepared:
     groups: tuple[tuple[int, ...], ...]
     jobs: tuple[Job, ...] = ()
     place: int | None = None
+    limits: Limits = LIMITS
     memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -138,11 +141,18 @@ class Prepared:
         found = self.alikeness(self.collective(size, in_place=in_place))
         return found.steps if found else None
 
-    def long_rings(self, size: int, *, in_place: bool = False) -> Plan | None:
-        """What NCCL runs at a size, if that is rings of too many rows to run in full."""
+    def call(self, size: int, written: Looped, *, in_place: bool = False) -> Call:
+        """What NCCL runs at a size, and how it is `written`, as a question to the ladder."""
         collective = self.collective(size, in_place=in_place)
-        plan = self.folded(collective) if self.jobs and self.may_fold else None
-        return plan if plan is not None and rings.too_long(collective, plan) else None
+        plan = self.folded(collective) if self.may_fold else None
+        return Call(collective, written, plan)
+
+    def told_by_hops(self, size: int) -> bool:
+        """Whether NCCL runs rings at a size of which a few hops are to tell the rest."""
+        if not (self.jobs and self.may_fold):
+            return False
+        call = self.call(size, self.looped(size, folded=True))
+        return ladder.chosen(call, self.limits) is ladder.fewer_hops
 
     @kept
     def folded(self, collective: Collective) -> Plan:
@@ -260,7 +270,7 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     too_large = misfit_of_nccl(*asked)
     if not prepared.jobs and prepared.may_fold and equal_sends(*asked[:2]):
         return  # one rank may stand for all others: only the communicator tells
-    if prepared.jobs and prepared.long_rings(max(work.size_list())) is not None:
+    if prepared.told_by_hops(max(work.size_list())):
         return
     if too_large and prepared.jobs and prepared.may_fold:
         plan = prepared.folded(prepared.collective(max(work.size_list())))

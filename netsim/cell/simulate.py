@@ -41,7 +41,7 @@ from netsim.results.row import (
 from netsim.scenario.models import cluster_label, node_count
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
-from netsim.timing import max_plus, rings, textbook
+from netsim.timing import ladder, max_plus, textbook
 from netsim.timing.bench import Bench, Progress, Timing
 from netsim.timing.loops import Looped
 from netsim.timing.textbook import hurried
@@ -101,7 +101,7 @@ def call_of(prepared: Prepared, bench: Bench, size: int) -> bytes | None:
         runs = plans, [kinds.index(job) for job in prepared.jobs]
     where = (prepared.place, prepared.groups, prepared.gpus)
     how = (bench.launch, bench.single, bench.engine, prepared.may_fold, prepared.together)
-    return digest((collective, runs, where, how))
+    return digest((collective, runs, where, how, prepared.limits))
 
 
 def _told_apart(plan: Plan) -> list[object]:
@@ -228,8 +228,7 @@ def _timings(prepared: Prepared, bench: Bench, size: int) -> tuple[Timing, Timin
         return timing, None
     if not (prepared.jobs and work.collective in ALIKE):
         other = prepared.looped(size, in_place=True, folded=True)
-        long = prepared.long_rings(size) is not None
-        if long or not _alike(call, other):
+        if prepared.told_by_hops(size) or not _alike(call, other):
             return timing, _timed(prepared, bench, size, other, in_place=True)
     return timing, timing
 
@@ -248,13 +247,9 @@ def _timed(
     work, found = prepared.cell.scenario.collective, prepared.relayed(size, in_place=in_place)
     if found is not None:
         return max_plus.time_relayed(bench, found)
-    plan = prepared.long_rings(size, in_place=in_place)
-    if plan is not None:
-        collective = prepared.collective(size, in_place=in_place)
-        told = rings.time_rings(bench, collective, plan)
-        if told is not None:
-            return told
-        rings.check_rows(collective, plan)
+    if prepared.jobs:
+        asked = prepared.call(size, call, in_place=in_place)
+        return ladder.timed(bench, asked, prepared.limits).timing
     timing = _of_rows(prepared, bench, size, call, in_place=in_place)
     if work.algorithm != "hierarchical" or not hurried(timing.program, timing.timeline):
         return timing

@@ -2,111 +2,86 @@
 
 Every rank of the ring is there, with its neighbours and all that they share. What each further host
 on a chunk's way adds is found by running some: no closed form is assumed. Full rings take rows by
-the square of their ranks.
+the square of their ranks. Chunks that are shorter than the others come round in such a run as often
+as in the full ring (`nccl/schedules/ring`: `round_again`), for what they disturb stays disturbed.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
 
-from netsim.base.errors import InputError
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.ring import WALKS, rows_of_rings
-from netsim.timing.bench import Bench, Timing
-from netsim.timing.fits import BYTES_A_ROW_OF_NCCL, misfit
-from netsim.timing.loops import looped_nccl
-from netsim.timing.steady import AGREE
+from netsim.nccl.schedules.ring import WALKS, shorter_chunks
 
-RANKS = 128  # from which a ring is worth it
-LEAST = 8  # hops that a run is longer than the one before: a FIFO's slots
-TOO_MANY = 5_000_000  # rows of rings that are not run in full
-TOLERATED = 0.02  # by which what hops add may differ, where hosts are not all alike
+PART = 8  # of a ring, that is run before hops that differ are taken for what they are
+WINDOW = 3  # increments that are held against one another
 
 
 @dataclass(frozen=True)
 class Hops:
-    """The time of a full ring, from a run of `hops` of its `whole` hops; `spread` is by which part
-    the hops seen differ from one another.
+    """The time of a full ring, from a run of `hops` of its `whole` hops; it may be off by the part
+    `uncertainty`.
     """
 
     seconds: float
     hops: int
     whole: int
-    spread: float
-
-    @property
-    def scale(self) -> float:
-        """How many times more bytes the full ring moves."""
-        return self.whole / self.hops
+    uncertainty: float
 
 
-def has_long_ring(plan: Plan, collective: str) -> bool:
-    """Whether a plan runs rings that are worth it, over nodes of equally many ranks."""
-    if plan.algorithm != "Ring" or collective not in WALKS or len(plan.node) < RANKS:
-        return False
-    return len({len(ranks) for ranks in plan.nodes}) == 1
+def why_whole(collective: Collective, plan: Plan, least: int) -> str:
+    """Why what a few hops add does not tell what a plan takes; "" where it may."""
+    if plan.algorithm != "Ring" or collective.name not in WALKS:
+        return "only rings have hops to leave out"
+    if len({len(ranks) for ranks in plan.nodes}) > 1:
+        return "nodes of the ring have different numbers of ranks"
+    if len(list(islice(runs_of(collective, plan, least), WINDOW + 1))) <= WINDOW:
+        return f"a ring of {len(plan.node) - 1} hops is too short to leave some out"
+    return ""
 
 
-def too_long(collective: Collective, plan: Plan) -> bool:
-    """Whether the rings of a plan have more rows than are run where a few hops tell the rest."""
-    return has_long_ring(plan, collective.name) and rows_of_rings(collective, plan) > TOO_MANY
-
-
-def check_rows(collective: Collective, plan: Plan) -> None:
-    """Refuse rings that do not fit in full."""
-    rows = rows_of_rings(collective, plan)
-    if too_large := misfit(rows, rows * BYTES_A_ROW_OF_NCCL, collective.ranks):
-        raise InputError(f"{too_large}; what a few hops add differs too much to tell the rest")
-
-
-def time_rings(bench: Bench, collective: Collective, plan: Plan) -> Timing | None:
-    """The time of a plan's rings from runs in which chunks go a few hops far; None if those do not
-    tell it. Rows and links are those of the last such run.
+def runs_of(collective: Collective, plan: Plan, least: int) -> Iterator[int]:
+    """How far chunks go in runs of a ring, one longer than the other by whole hosts and at least
+    that many hops, up to half of the ring; chunks that are shorter than others fit in between.
     """
-    runs: dict[int, Timing] = {}
-
-    def seconds(hops: int) -> float:
-        call = looped_nccl(collective, [replace(plan, hops=hops)], lambda made: made[0])
-        runs[hops] = bench.time_looped(call)
-        return runs[hops].seconds
-
-    found = full_ring(plan, seconds)
-    if found is None:
-        return None
-    last = runs[found.hops]
-    off = found.spread + last.uncertainty * last.seconds / found.seconds
-    words = f"rings of {found.whole} hops from what {found.hops} take"
-    return replace(last, seconds=found.seconds, approximation=words, uncertainty=off)
+    ranks, whole = len(plan.nodes[0]), len(plan.node) - 1
+    unit, first = ranks * -(-least // ranks), shorter_chunks(collective, plan)
+    hops = first + (whole - first) % unit or unit
+    start = hops
+    while hops <= (whole - 1) // 2:
+        yield hops
+        hops += unit * max(1, (hops - start) // (WINDOW * unit))
 
 
-def full_ring(plan: Plan, seconds: Callable[[int], float]) -> Hops | None:
-    """The time of a plan's rings, by `seconds` of chunks that go so many ranks far.
+def full_ring(
+    whole: int,
+    runs: Iterator[int],
+    seconds: Callable[[int], float],
+    agree: float,
+    tolerated: float,
+) -> Hops | None:
+    """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
 
-    None if what hops add still differs too much when half of the ring has been run.
+    None if what hops add still differs by more than is `tolerated` in the last of them.
     """
-    whole = len(plan.node) - 1
-    unit = _unit(len(plan.nodes[0]))
-    first = whole % unit or unit
-    times = {hops: seconds(hops) for hops in (first, first + unit, first + 2 * unit)}
-    while (last := max(times)) <= whole // 2:
+    times: dict[int, float] = {}
+    for last in runs:
+        times[last] = seconds(last)
+        if len(times) <= WINDOW:
+            continue
         added = _added(times)
         spread = (max(added) - min(added)) / max(added)
-        if spread <= AGREE or (spread <= TOLERATED and last > whole // 8):
+        if spread <= agree or (spread <= tolerated and last > whole // PART):
+            first = sorted(times)[-1 - WINDOW]
             each = (times[last] - times[first]) / (last - first)
-            return Hops(times[last] + (whole - last) * each, last, whole, spread)
-        more = min(last + unit * ((last - first) // unit), whole)
-        times[more] = seconds(more)
+            told = times[last] + (whole - last) * each
+            # Where the ring closes may be a hop unlike the others, which short ways pass once less.
+            return Hops(told, last, whole, each * ((whole - last) * spread + 1) / told)
     return None
 
 
-def _unit(ranks: int) -> int:
-    """Whole hosts of so many ranks, at least `LEAST` hops."""
-    return ranks * -(-LEAST // ranks)
-
-
 def _added(times: dict[int, float]) -> list[float]:
-    """What a hop adds from each run to the next."""
-    hops = sorted(times)
+    """What a hop adds from each of the last runs to the next."""
+    hops = sorted(times)[-1 - WINDOW :]
     return [(times[b] - times[a]) / (b - a) for a, b in pairwise(hops)]

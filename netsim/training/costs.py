@@ -7,7 +7,7 @@ its time: that, and that nobody leaves it before the last, is the approximation.
 
 from collections import defaultdict
 from dataclasses import field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from netsim.nccl.constants import nccl_launch
 from netsim.nccl.job import Job, Wishes, job_of
 from netsim.nccl.p2p import Planned
 from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.smaller import folded_plan
 from netsim.nccl.schedules.table import with_blocks
 from netsim.program.place import place
 from netsim.program.program import Program
@@ -35,9 +36,11 @@ from netsim.schedule.schedule import (
     Style,
     Use,
 )
+from netsim.timing import ladder
 from netsim.timing.bench import Bench
-from netsim.timing.loops import Looped, looped_nccl
-from netsim.timing.rings import full_ring, has_long_ring
+from netsim.timing.ladder import LIMITS, Limits
+from netsim.timing.loops import Looped
+from netsim.timing.rings import runs_of, why_whole
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.workloads.lower import Coarse
@@ -197,22 +200,17 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
 
 Group = tuple[int, ...]
 Key = tuple[object, ...]
-NOTABLE = 1e-3  # difference between hosts that is worth a word
+NOTABLE = 1e-3  # part by which rings may be off that is worth a word
+WRITTEN = 3  # whole hosts, at least, that chunks go in rings that stand for longer ones
 STEADY = "large collectives from their steady state"
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A collective alone, after its launch: how long, and how it was simplified.
-
-    `hops` is how far chunks went round rings (0: all the way), `scale` by how much they would have
-    moved more.
-    """
+    """A collective alone, after its launch: how long, and how it was simplified."""
 
     seconds: float
     approximation: str = ""
-    hops: int = 0
-    scale: float = 1.0
 
 
 @dataclass
@@ -222,7 +220,7 @@ class Costs:
     `topology` is what they are simulated on, if that is not the cluster's own, by which NCCL
     decides; `crossed` tells the kinds of links that each collective known crosses.
 
-    Without `holds_sms`, kernels beside collectives are as fast as without: recorded ones have
+    `limits` say how much of a collective is run in full. Without `holds_sms`, kernels beside collectives are as fast as without: recorded ones have
     lost that time already.
     """
 
@@ -232,6 +230,7 @@ class Costs:
     registered: bool = False
     holds_sms: bool = True
     topology: Topology | None = None
+    limits: Limits = LIMITS
     crossed: dict[Key, frozenset[str]] = field(default_factory=dict)
     known: dict[Key, Coarse] = field(default_factory=dict)
     times: dict[Key, Timed] = field(default_factory=dict)
@@ -299,15 +298,15 @@ class Costs:
         if key not in self.times:
             gpus = np.array(group, np.int32)
             bench = Bench(topology, gpus, Launch(), single=True, engine="compiled")
-            self.times[key] = _timed(bench, collective, plan)
+            self.times[key] = _timed(bench, collective, plan, self.limits)
         timed = self.times[key]
-        call = _call(collective, plan, timed.hops)
+        call, part = _written(collective, plan, self.limits)
         loops = call.least if call.worth_shortening else call.loops
         program = place(call.schedule(loops), topology, group)
         chosen = planned(job, collective, task.dtype)
         made = coarse_of(
             program, timed.seconds, self._launch(job, collective, chosen),
-            self._part_of_sms(chosen), scale=timed.scale * _scale(call, loops),
+            self._part_of_sms(chosen), scale=_scale(call, loops) / part,
         )  # fmt: skip
         made = replace(
             made, algorithm=chosen.algorithm, protocol=chosen.protocol,
@@ -330,23 +329,30 @@ class Costs:
         ).kernel
 
 
-def _timed(bench: Bench, collective: Collective, plan: Plan) -> Timed:
-    """The time of a collective alone; of a ring over very many ranks, from a few hops."""
-    if has_long_ring(plan, collective.name):
-        found = full_ring(
-            plan, lambda hops: bench.time_looped(_call(collective, plan, hops)).seconds
-        )
-        if found is not None:
-            words = "long rings from what a few hosts add"
-            if found.spread > NOTABLE:
-                words += f", which differ by up to {found.spread:.1%}"
-            return Timed(found.seconds, words, found.hops, found.scale)
-    timing = bench.time_looped(_call(collective, plan))
-    return Timed(timing.seconds, STEADY if timing.approximation else "")
+def _timed(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -> Timed:
+    """The time of a collective alone, as the ladder tells it; long rings are folded first."""
+    call = ladder.of_plan(collective, plan)
+    if call.rows_of_rings > limits.folded:
+        call = ladder.of_plan(collective, folded_plan(collective, plan, bench.topology, bench.gpus))
+    told = ladder.timed(bench, call, limits)
+    if not told.hops:
+        return Timed(told.timing.seconds, STEADY if told.timing.approximation else "")
+    words = "long rings from what a few hosts add"
+    if told.timing.uncertainty > NOTABLE:
+        words += f", off by up to {told.timing.uncertainty:.1%}"
+    return Timed(told.timing.seconds, words)
 
 
-def _call(collective: Collective, plan: Plan, hops: int = 0) -> Looped:
-    return looped_nccl(collective, [replace(plan, hops=hops)], lambda made: made[0])
+def _written(collective: Collective, plan: Plan, limits: Limits) -> tuple[Looped, float]:
+    """A call that sends the same ways, and which part of the hops: rings of many rows go a few
+    hosts far, for each rank sends as much in every hop.
+    """
+    call = ladder.of_plan(collective, plan)
+    if call.rows_of_rings <= limits.folded or why_whole(collective, plan, limits.hops):
+        return call.loops, 1.0
+    hops = next(islice(runs_of(collective, plan, limits.hops), WRITTEN - 1, None))
+    cut = ladder.of_plan(collective, replace(plan, hops=hops))
+    return cut.loops, hops / (len(plan.node) - 1)
 
 
 def _scale(call: Looped, loops: int) -> float:

@@ -169,8 +169,43 @@ def rows_of_rings(collective: Collective, plan: Plan) -> int:
 def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
     """The data of one channel's loops."""
     steps = steps_of(function_of(c.name), "Ring", plan.protocol)
-    table = chunk_table(work, c.element_bytes, c.ranks if c.name == "all_reduce" else 1)
-    return segments(plan, c.element_bytes, table, steps=steps, turns=walk.steps)
+    offset, count = chunk_table(work, c.element_bytes, c.ranks if c.name == "all_reduce" else 1)
+    if plan.hops and c.name == "all_reduce":
+        count = round_again(count, plan.hops + 1)
+    return segments(plan, c.element_bytes, (offset, count), steps=steps, turns=walk.steps)
+
+
+def round_again(count: Ints, places: int) -> Ints:
+    """Sizes of chunks of a ring (second axis) as if one of only so many places went round again and
+    again: chunks at its end that are shorter than the others come back after so many.
+
+    Chunks that go `places - 1` hops far then meet as many shorter ones as all the way round: each
+    rank meets the first before the first round is over. From then on ranks keep step no longer, and
+    what they share is free for one while another waits. The last turn may have fewer places.
+    """
+    ranks, tail = count.shape[1], _tail(count)
+    found = np.repeat(count[:, :1], ranks, axis=1)
+    for end in (*range(places, ranks, places), ranks):
+        few = min(tail, end)
+        found[:, end - few : end] = count[:, ranks - few :]
+    return found
+
+
+def _tail(count: Ints) -> int:
+    """How many chunks at the end may be shorter than the first one of their loop."""
+    uneven = np.flatnonzero((count != count[:, :1]).any(axis=0))
+    return count.shape[1] - int(uneven[0]) if len(uneven) else 0
+
+
+def shorter_chunks(collective: Collective, plan: Plan) -> int:
+    """How many places of a ring, at its end, have shorter chunks than the others: on the channel
+    that has most.
+    """
+    if collective.name != "all_reduce":
+        return 0
+    element, ranks = collective.element_bytes, collective.ranks
+    sizes = {(work.count, work.chunk): work for work in plan.work}.values()
+    return max((_tail(chunk_table(work, element, ranks)[1]) for work in sizes), default=0)
 
 
 def period_of(plan: Plan, lane: Lane) -> int:

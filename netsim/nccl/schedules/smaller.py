@@ -424,21 +424,35 @@ def folded_plan(
     so many, start one after the other.
     """
     turn = np.arange(collective.ranks) % per_process
+    where = _where(topology, device)
     if plan.transfers is not None:
         if not collective.count:
             return plan
         ways = topology.router.per_channel and [w.channels for w in plan.transfers.works()]
-        asked = ("sends alike", collective.name, collective.in_place, repr(ways), per_process)
+        asked = (
+            "sends alike",
+            collective.name,
+            collective.in_place,
+            repr(ways),
+            per_process,
+            where,
+        )
         if asked not in plan.memory:
             plan.memory[asked] = sends_alike(collective, plan, topology, device, turn)
         return replace(plan, symmetry=plan.memory[asked])
     if not plan.work or not foldable(collective, plan):  # nothing moves: nothing is alike
         return plan
-    key = ("symmetry", collective.name, plan.algorithm, works_alike(collective, plan), per_process)
+    kinds = works_alike(collective, plan)
+    key = ("symmetry", collective.name, plan.algorithm, kinds, per_process, where)
     if key not in plan.memory:
         skeleton = skeleton_of(collective, plan, turn)
         plan.memory[key] = symmetry_of(skeleton, topology, device)
     return replace(plan, symmetry=plan.memory[key])
+
+
+def _where(topology: Topology, device: NDArray[np.int32]) -> tuple[object, bytes]:
+    """The place of a communicator: groups of a training step share plans wherever they are."""
+    return topology.memory.setdefault("where", object()), device.tobytes()
 
 
 def written_share(plan: Plan) -> float:
