@@ -33,7 +33,7 @@ class Limits:
     hops: int = 8
     agree: float = AGREE
     tolerated: float = 0.02
-    folded: int = 100_000
+    folded: int = 30_000
 
 
 LIMITS = Limits()

@@ -220,8 +220,8 @@ class Costs:
     `topology` is what they are simulated on, if that is not the cluster's own, by which NCCL
     decides; `crossed` tells the kinds of links that each collective known crosses.
 
-    `limits` say how much of a collective is run in full. Without `holds_sms`, kernels beside collectives are as fast as without: recorded ones have
-    lost that time already.
+    `limits` say how much of a collective is run in full. Without `holds_sms`, kernels beside
+    collectives are as fast as without: recorded ones have lost that time already.
     """
 
     cluster: Cluster

@@ -1,0 +1,247 @@
+"""The ladder: how calls are timed, held against the run in full, as cells and inside steps."""
+
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from netsim.base.errors import InputError
+from netsim.cell.cluster import wishes_of
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import bench_of, simulate_size
+from netsim.nccl.schedules.ring import round_again, rows_of_rings
+from netsim.nccl.schedules.table import schedule_of
+from netsim.scenario.cells import expand
+from netsim.timing import ladder
+from netsim.timing.bench import Bench
+from netsim.timing.ladder import Call, Limits
+from netsim.timing.rings import full_ring
+from netsim.training.costs import Costs
+from netsim.workloads.lower import Coarse
+from netsim.workloads.tape import Task
+from netsim.yamlio.read import parse_source
+
+MIB = 1 << 20
+FULL = Limits(rows=1 << 60, folded=1 << 60)
+FOLDED = Limits(rows=1 << 60, folded=0)
+HOPS = Limits(rows=0, folded=0)
+NEVER = Limits(rows=0, folded=0, agree=-1.0, tolerated=-1.0)  # no hops are alike enough
+CELL = """\
+cluster: {{machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: {fabric}{faults}}}
+workload:
+  {{collective: {name}, algorithm: Ring, protocol: {protocol}, sizes: [{size}B], timing: {timing}}}
+launch: {{style: process_per_gpu, host: 0s, kernel: 0s}}
+fold: {fold}
+"""
+FABRICS = ("{kind: rail-optimized}", "{kind: leaf-spine}", "{kind: fat-tree}",
+           "{kind: leaf-spine, oversubscription: 2}", "{kind: single-switch}")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of a ring."""
+
+    nodes: int
+    size: int
+    gpus: int = 8
+    name: str = "all_reduce"
+    protocol: str = "Simple"
+    fabric: str = "{kind: rail-optimized}"
+    timing: str = "single"
+    fold: str = "auto"
+    faults: str = ""
+
+    @property
+    def ready(self) -> Prepared:
+        """It as a cell."""
+        text = CELL.format(**{k: getattr(self, k) for k in self.__dataclass_fields__})
+        return prepare(expand(parse_source(text, "x.yaml"))[0])
+
+    @property
+    def shared(self) -> "Case":
+        """It with the next size that a step asks for: all ranks share it evenly."""
+        even = self.nodes * self.gpus * 16
+        return replace(self, size=-(-self.size // even) * even)
+
+
+def in_cell(case: Case, limits: Limits) -> tuple[float, str, float]:
+    """Seconds of a cell, in which way, and by how much these may be off."""
+    row = simulate_size(replace(case.ready, limits=limits), case.size)[0]
+    return row.time_us * 1e-6, row.approximation, (row.approximation_pct or 0.0) / 100
+
+
+def made_in_step(case: Case, limits: Limits) -> Coarse:
+    ready = case.ready
+    costs = Costs(ready.jobs[0].cluster, wishes_of(ready.cell.scenario), limits=limits)
+    group = tuple(range(case.nodes * case.gpus))
+    task = Task(case.name, "", "", "", [group], (), collective=case.name, nbytes=case.size,
+                dtype="float")  # fmt: skip
+    return costs(task, group)
+
+
+def in_step(case: Case, limits: Limits) -> tuple[float, str]:
+    """Seconds of the same inside a training step, after its launch, and in which way."""
+    made = made_in_step(case, limits)
+    return made.seconds - made.styles[0].latency, made.approximation
+
+
+def drawn(seed: int) -> Case:
+    """Some ring of 72 ranks or more."""
+    some = random.Random(seed)
+    gpus, protocol = some.choice((1, 2, 4, 8)), some.choice(("Simple", "Simple", "LL", "LL128"))
+    most = {"Simple": 9.0, "LL": 3.0, "LL128": 5.0}[protocol]
+    return Case(
+        some.randint(-(-72 // gpus), 112 // gpus), int(2 ** some.uniform(-1, most) * MIB) // 4 * 4,
+        gpus, some.choice(("all_reduce", "all_reduce", "all_gather", "reduce_scatter")), protocol,
+        some.choice(FABRICS), some.choice(("single", "single", "throughput")),
+    )  # fmt: skip
+
+
+# All chunks of a channel but the last one are equal here, and the message is one loop.
+UNEVEN = (Case(17, 256 * MIB), Case(20, 256 * MIB), Case(24, 512 * MIB))
+
+
+@pytest.mark.parametrize("case", UNEVEN, ids=lambda case: str(case.nodes))
+def test_a_short_chunk_counts_as_in_full_in_cells_and_in_steps(case: Case) -> None:
+    case = case.shared
+    full, words, _ = in_cell(case, FULL)
+    assert not words
+    assert in_cell(case, Limits())[0] == full
+    assert in_step(case, Limits()) == (pytest.approx(full, rel=1e-9), "")
+    told, words, off = in_cell(case, HOPS)
+    assert "hops" in words
+    assert abs(told / full - 1) <= off <= 0.025
+    step, words = in_step(case, HOPS)
+    assert step == pytest.approx(told, rel=1e-9)
+    assert f"off by up to {off:.1%}" in words
+
+
+def test_what_a_hop_adds_is_what_it_adds_in_full() -> None:
+    case = UNEVEN[2]
+    full = in_cell(case, FULL)[0]
+    assert in_cell(case, replace(HOPS, tolerated=0.0))[0] == pytest.approx(full, rel=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_cells_are_off_by_no_more_than_they_state(seed: int) -> None:
+    case = drawn(seed)
+    full, _, moves = in_cell(case, FULL)
+    told, _, off = in_cell(case, HOPS)
+    assert abs(told / full - 1) <= off + moves + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_steps_are_off_by_no_more_than_they_state(seed: int) -> None:
+    case = replace(drawn(seed).shared, timing="single")
+    full, folded = in_step(case, FULL)[0], in_step(case, FOLDED)[0]
+    assert folded == pytest.approx(full, rel=1e-9)
+    assert in_cell(case, FULL)[0] == pytest.approx(full, rel=1e-9)
+    told = in_step(case, HOPS)[0]
+    assert told == pytest.approx(in_cell(case, HOPS)[0], rel=1e-9)
+    assert abs(told / full - 1) <= in_cell(case, HOPS)[2] + 1e-9
+
+
+def test_rings_are_folded_without_a_trace() -> None:
+    case = Case(9, 20 * MIB)
+    assert in_cell(case, FULL)[0] == pytest.approx(
+        in_cell(replace(case, fold="off"), FULL)[0], 1e-9
+    )
+
+
+def test_what_may_not_be_folded_is_run_in_full() -> None:
+    case = Case(9, MIB, fold="off")
+    assert in_cell(case, HOPS) == in_cell(case, FULL)
+
+
+def test_a_slow_link_hidden_in_the_ring_changes_the_answer() -> None:
+    fault = ", faults: [{link: node9.nic0->leaf0, bandwidth: 2%}]"
+    usual, slow = (in_cell(Case(17, MIB, name="all_gather", faults=x), HOPS) for x in ("", fault))
+    assert slow[0] > 1.2 * usual[0]
+
+
+def test_hops_that_differ_too_much_tell_nothing() -> None:
+    assert full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: hops**2.0, 1e-6, 0.02) is None
+    even = full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: 2.0 * hops + 1, 1e-6, 0.02)
+    assert even is not None
+    assert (even.seconds, even.hops, even.whole) == (271.0, 31, 135)
+    assert even.uncertainty == pytest.approx(2 / 271)
+
+
+def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused() -> None:
+    class Huge(Call):
+        rows_of_rings = 10**13
+
+    case = Case(17, MIB, name="all_gather")
+    assert in_cell(case, NEVER) == in_cell(case, FULL)
+    ready = case.ready
+    call = ready.call(case.size, ready.looped(case.size, folded=True))
+    with pytest.raises(
+        InputError, match=r"rows would take .* GB of .*; what a few hops add differs"
+    ):
+        ladder.timed(_bench(ready), Huge(call.collective, call.loops, call.plan), NEVER)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"plan": None}, "single communicator"),
+        ({"algorithm": "Tree"}, "only rings"),
+        ({"node": (0, *(rank // 8 for rank in range(135)))}, "different numbers of ranks"),
+        ({"node": tuple(rank // 8 for rank in range(32))}, "31 hops is too short"),
+    ],
+)
+def test_hops_refuse_with_words(change: dict[str, object], why: str) -> None:
+    ready = Case(17, MIB, name="all_gather").ready
+    call = ready.call(MIB, ready.looped(MIB, folded=True))
+    other = replace(call, **change) if "plan" in change else replace(
+        call, plan=replace(call.plan, **change)  # type: ignore[arg-type,type-var]
+    )  # fmt: skip
+    found = ladder.fewer_hops(other, HOPS)
+    assert isinstance(found, ladder.Refusal)
+    assert why in found.words
+
+
+def test_rows_decide_and_are_counted_before_they_are_written() -> None:
+    ready = Case(17, MIB, name="all_gather").ready
+    call = ready.call(MIB, ready.looped(MIB, folded=True))
+    rows = len(call.loops.schedule(call.loops.loops))
+    assert call.plan is not None
+    counted = rows_of_rings(call.collective, call.plan)
+    assert 0.5 * rows < counted < rows
+    assert ladder.chosen(call, Limits(rows=counted)) is ladder.whole
+    assert ladder.chosen(call, Limits(rows=counted - 1)) is ladder.fewer_hops
+
+
+def test_shorter_chunks_come_round_again() -> None:
+    count = np.array([[9] * 10, [5] * 8 + [2, 0]])
+    found = round_again(count, 4)
+    assert found.tolist() == [[9] * 10, [5, 5, 2, 0, 5, 5, 2, 0, 2, 0]]
+    assert (round_again(count, 10) == count).all()
+    assert (round_again(count[:1], 4) == count[:1]).all()
+
+
+def test_a_ring_cut_after_some_hops_moves_that_part_of_its_bytes() -> None:
+    ready = Case(12, 96 * MIB).ready
+    collective = ready.collective(96 * MIB)
+    plan = ready.plan(ready.jobs[0], collective)
+    whole, part = (_sent(schedule_of(collective, replace(plan, hops=hops))) for hops in (0, 23))
+    np.testing.assert_allclose(part, whole * 23 / 95, rtol=2e-3)
+
+
+def test_rings_of_steps_send_as_much_written_with_few_hops_as_in_full() -> None:
+    case = Case(12, 96 * MIB)
+    full, few = (made_in_step(case, limits) for limits in (FULL, HOPS))
+    assert (few.src.tolist(), few.dst.tolist()) == (full.src.tolist(), full.dst.tolist())
+    np.testing.assert_allclose(few.amount, full.amount, rtol=2e-3)
+
+
+def _bench(ready: Prepared) -> Bench:
+    return bench_of(ready, MIB)
+
+
+def _sent(schedule) -> np.ndarray:
+    amount = (
+        schedule.amount * schedule.style_column("multiplicity") * (schedule.src != schedule.dst)
+    )
+    return np.bincount(schedule.src, amount, schedule.ranks)
