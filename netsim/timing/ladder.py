@@ -66,7 +66,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Ended:
     """The time of a call; `hops` is how far chunks went round rings for it, 0: all the way."""
 
     timing: Timing
@@ -77,7 +77,7 @@ class Told:
 class Offer:
     """How a rung times a call, which may end in a refusal, too."""
 
-    time: Callable[[Bench], Told | Refusal]
+    time: Callable[[Bench], Ended | Refusal]
 
 
 Rung = Callable[[Call, Limits], Offer | Refusal]
@@ -117,14 +117,14 @@ def chosen(call: Call, limits: Limits = LIMITS) -> Rung | None:
     return next((rung for rung in RUNGS if isinstance(rung(call, limits), Offer)), None)
 
 
-def timed(bench: Bench, call: Call, limits: Limits = LIMITS) -> Told:
+def timed(bench: Bench, call: Call, limits: Limits = LIMITS) -> Ended:
     """The time of a call, from the first rung that tells it."""
     why = []
     for rung in RUNGS:
-        found: Offer | Refusal | Told = rung(call, limits)
+        found: Offer | Refusal | Ended = rung(call, limits)
         if isinstance(found, Offer):
             found = found.time(bench)
-        if isinstance(found, Told):
+        if isinstance(found, Ended):
             return found
         why.append(found.words)
     raise InputError("; ".join(reversed(why)))
@@ -136,10 +136,10 @@ def of_plan(collective: Collective, plan: Plan) -> Call:
 
 
 def _in_full(call: Call) -> Offer:
-    return Offer(lambda bench: Told(bench.time_looped(call.loops)))
+    return Offer(lambda bench: Ended(bench.time_looped(call.loops)))
 
 
-def _by_hops(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -> Told | Refusal:
+def _by_hops(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -> Ended | Refusal:
     """Rows and links are those of the last run."""
     timings: dict[int, Timing] = {}
 
@@ -155,4 +155,4 @@ def _by_hops(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -
     off = found.uncertainty + last.uncertainty * last.seconds / found.seconds
     words = f"rings of {found.whole} hops from what {found.hops} take"
     timing = replace(last, seconds=found.seconds, approximation=words, uncertainty=off)
-    return Told(timing, found.hops)
+    return Ended(timing, found.hops)
