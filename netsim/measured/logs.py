@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf, isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass
@@ -120,6 +120,8 @@ class LogRun:
 
 # **** Log lines ****
 # Single lines of nccl-tests output: what kind a line is, whatever launchers wrote before it.
+# Lines may be anything, and as long as the file: no pattern looks at a character more often than
+# some fixed number of times (no run of characters begins at each of them, nor ends at each).
 
 
 TYPES = (
@@ -127,16 +129,16 @@ TYPES = (
     "bf16|fp16|fp32|fp64|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp8"
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-CORE = re.compile(rf"(?<![\w.,\-])(\d+)\s+(\d+)\s+({TYPES})(?![\w.])(.*)", re.DOTALL)
-HEADER = re.compile(r"#\s*(?:\S+\s+)*?size\s+count\s+(?:\(elements\)\s+)?type\b(.*)")
+CORE = re.compile(rf"(?<![\w.,\-])(\d{{1,20}})\s+(\d{{1,20}})\s+({TYPES})(?![\w.])(.*)", re.DOTALL)
+HEADER = re.compile(r"(?<=[#\s])size\s+count\s+(?:\(elements\)\s+)?type\b(.*)")  # behind a #
 DEVICE = re.compile(
-    r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s*"
-    r"\[([^\]]*)\]\s*(.*)"
+    r"#\s*Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s*"
+    r"\[([^\[\]]*)\]\s*(.*)"
 )
-SETTINGS = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)\b")
-STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+?)(?:_perf\w*)?\s*$")
+SETTINGS = re.compile(r"#\s*nThread\s+(\d{1,9})\s+nGpus\s+(\d{1,9})\b")
+STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)\s*$")
 LIBRARY = re.compile(r"nccl-library=(\d{4,6})")
-VERSION = re.compile(r"\b[RN]CCL version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+VERSION = re.compile(r"\b[RN]CCL version\s*(?::\s*)?(\d+\.\d+(?:\.\d+)?)")
 PERF = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|broadcast|reduce|alltoallv?|all_to_all|gather|"
     r"scatter|sendrecv|send_recv|hypercube)_perf",
@@ -145,9 +147,13 @@ PERF = re.compile(
 COMMAND = re.compile(rf"{PERF.pattern}\w*\s+-\w", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (\S+)")
 ASSIGNMENT = re.compile(r"(?:-x|export|--env|-e|^)\s+(NCCL_[A-Z0-9_]+)=(['\"]?)([^\s'\"]+)\2")
-CHOICE = re.compile(r"(\d+) Bytes -> Algo (\w+) proto (\w+)")
-INFO = re.compile(r"[A-Za-z][\w.\-]*:\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")
-STAMP = re.compile(r"(?:\s+\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?)?Z?)+\s*$")
+CHOICE = re.compile(r"(?<!\d)(\d{1,20}) Bytes -> Algo (\w+) proto (\w+)")
+INFO = re.compile(r":\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")  # behind a host's name
+HOST = re.compile(r"[\w.\-]*[A-Za-z]")  # backwards
+LONGEST_HOST = 255
+CLOCK = r"\d{2}:\d{2}:\d{2}(?:[.,]\d+)?"
+STAMP = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}(?:T{CLOCK})?Z?")
+TIME_OF_DAY = re.compile(rf"{CLOCK}Z?")
 # What launchers write before a line: srun -l, mpirun --tag-output and --timestamp-output, dates.
 PREFIX = re.compile(
     r"""^\s*(?:
@@ -196,6 +202,34 @@ def cleaned(line: str) -> str:
     return ESCAPE.sub("", line).rstrip("\r\n")
 
 
+def info_in(line: str) -> int | None:
+    """Where a message of NCCL begins in a line, with the name of its host."""
+    if "] NCCL " not in line:
+        return None
+    for match in INFO.finditer(line):
+        host = HOST.match(line[max(0, match.start() - LONGEST_HOST) : match.start()][::-1])
+        if host:
+            return match.start() - host.end()
+    return None
+
+
+def header_in(line: str) -> re.Match[str] | None:
+    """The names of columns behind a `#`."""
+    first = line.find("#")
+    return HEADER.search(line, first + 1) if first >= 0 else None
+
+
+def without_stamps(text: str) -> list[str]:
+    """The words of a row, without the dates that launchers wrote behind it."""
+    words = text.split()
+    while words:
+        clock = len(words) > 1 and TIME_OF_DAY.fullmatch(words[-1]) is not None
+        if not STAMP.fullmatch(words[-2 if clock else -1]):
+            break
+        del words[-2 if clock else -1 :]
+    return words
+
+
 def without_prefix(line: str) -> str:
     """A line without what launchers write before it."""
     for _ in range(4):
@@ -223,7 +257,7 @@ def header_columns(text: str) -> tuple[str, ...]:
 def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
     """The cells of a row, or why it is not understood."""
     size, count, dtype, rest = match.groups()
-    tokens = STAMP.sub("", rest).split()
+    tokens = without_stamps(rest)
     labels: dict[str, str] = {}
     if tokens and tokens[0].casefold() in OPS:
         labels["redop"] = tokens.pop(0)
@@ -272,6 +306,20 @@ MICRO = 1e-6
 MISMATCH = 0.05  # by which a time may miss size / algbw before the row is doubted
 NONE = ("n/a", "nan", "-nan", "inf", "-inf")
 SHOWN = 90
+LONGEST_COMMAND = 1 << 16
+FEW = 1000  # words among which the start of nccl-tests is looked for
+COLOURS = re.compile(ESCAPE.pattern.encode())
+# What every row and every header has: a word behind blanks, behind a number or `size`. A pattern
+# that begins with a word is found faster than lines are split. All but ASCII may be a blank.
+BEFORE = 64  # bytes that are looked at before a word
+BLANK, NUMBER = rb"[\s\x1c-\x1f\x80-\xff]", rb"[\d\s\x1c-\x1f\x80-\xff]{2}"
+ROW_WORDS = tuple(
+    re.compile(rb"%b(?:(?<=%b%b)|(?<=%b[ub]%b))" % (word, NUMBER + BLANK, word, BLANK, word))
+    for word in TYPES.encode().replace(b"uint", b"int").replace(b"bfloat", b"float").split(b"|")
+)
+HEADER_WORDS = (re.compile(rb"count(?<=[e\s\x1c-\x1f\x80-\xff]%bcount)" % BLANK),)
+ROW_START = re.compile(r"(?:(?:\A\ufffd*|\d)\s+\d+|\A\ufffd*\d*)\s+[ub]?\Z")
+HEADER_START = re.compile(r"(?:\A\ufffd*\w{0,4}|size)\s+\Z")
 
 
 @dataclass
@@ -304,15 +352,49 @@ def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
     """All runs of a text, called `name` in errors."""
     if not text.strip():
         raise InputError(f"{name}: the file is empty")
+    content = text.encode("utf-8", errors="replace")
+    _refuse_without_tables(content, name)
     reader = _Reader(name)
     for number, line in enumerate(_joined(text.splitlines()), 1):
         reader.read(number, line)
     reader.finish()
     if not reader.runs:
-        if PERF.search(text) or any(SETTINGS.search(line) for line in text.splitlines()):
-            raise InputError(f"{name}: nccl-tests was started, but no row of results follows")
-        raise InputError(f"{name}: no table of nccl-tests or rccl-tests is in this file")
+        raise _without_tables(content, name)
     return tuple(reader.runs)
+
+
+def _refuse_without_tables(content: bytes, name: str) -> None:
+    """Refuse at once what has nothing that rows or headers have; what is let through may be both.
+
+    Junk of 100 MB is not worth looking at line by line, which takes minutes.
+    """
+    content = COLOURS.sub(b"", content)
+    for words, start in ((ROW_WORDS, ROW_START), (HEADER_WORDS, HEADER_START)):
+        for match in (match for word in words for match in word.finditer(content)):
+            before = content[max(0, match.start() - BEFORE) : match.start()]
+            if start.search(before.decode(errors="replace")):
+                return
+    raise _without_tables(content, name)
+
+
+def _places(content: bytes, word: bytes) -> Iterator[int]:
+    """Where a word begins."""
+    place = content.find(word)
+    while place >= 0:
+        yield place
+        place = content.find(word, place + 1)
+
+
+def _without_tables(content: bytes, name: str) -> InputError:
+    """What to say of a file without results."""
+    folded = content.lower()  # of ASCII
+    around = [(PERF, folded, place) for place in islice(_places(folded, b"_perf"), FEW)]
+    around += [(SETTINGS, content, place) for place in islice(_places(content, b"nThread"), FEW)]
+    for pattern, where, place in around:
+        near = where[max(0, place - BEFORE) : place + BEFORE].decode(errors="replace")
+        if pattern.search(near):
+            return InputError(f"{name}: nccl-tests was started, but no row of results follows")
+    return InputError(f"{name}: no table of nccl-tests or rccl-tests is in this file")
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
@@ -321,14 +403,20 @@ def _joined(lines: list[str]) -> Iterator[str]:
     blanks = 0
     for raw in lines:
         line = cleaned(raw)
-        inside, core = INFO.search(line), CORE.search(line)
-        if held and not inside and not core and line.strip() and not line.lstrip().startswith("#"):
+        inside, core = info_in(line), CORE.search(line)
+        if (
+            held
+            and inside is None
+            and not core
+            and line.strip()
+            and not line.lstrip().startswith("#")
+        ):
             yield held + line
             yield from [""] * blanks
             held, blanks = "", 0
-        elif core and inside and inside.start() > core.start():
-            held, blanks = line[: inside.start()], 1
-        elif held and inside:
+        elif core and inside is not None and inside > core.start():
+            held, blanks = line[:inside], 1
+        elif held and inside is not None:
             blanks += 1
         else:
             if held:
@@ -352,7 +440,7 @@ class _Reader:
     def read(self, number: int, line: str) -> None:
         """One line."""
         self._statements(number, line)
-        if match := HEADER.search(line):
+        if match := header_in(line):
             self._open(number, fresh=bool(self.table and (self.table.rows or self.table.header)))
             assert self.table is not None
             self.table.header = header_columns(match.group(1))
@@ -415,7 +503,8 @@ class _Reader:
         """What a line says about the run."""
         around = self.around
         if match := STARTING.search(line):
-            self._begin(number).collective = collective_in(match.group(1) + "_perf")
+            name = match[1][: match[1].find("_perf", 1)] if "_perf" in match[1][1:] else match[1]
+            self._begin(number).collective = collective_in(name + "_perf")
         elif match := SETTINGS.search(line):
             self._begin(number).gpus_per_process = int(match[1]) * int(match[2])
         elif match := DEVICE.search(line):
@@ -430,8 +519,8 @@ class _Reader:
             around.variables[match[1]] = match[2].rstrip(".,;")
         for match in ASSIGNMENT.finditer(line):
             around.variables[match[1]] = match[3]
-        if COMMAND.search(line) and not INFO.search(line):
-            around.command = without_prefix(line).strip().lstrip("#$> ")
+        if COMMAND.search(line) and info_in(line) is None:
+            around.command = without_prefix(line).strip().lstrip("#$> ")[:LONGEST_COMMAND]
         if self.table is not None and (match := CHOICE.search(line)):
             algorithm = ALGORITHMS.get(match[2].upper(), match[2])
             protocol = PROTOCOLS.get(match[3].upper(), match[3])
@@ -551,11 +640,12 @@ def _values(text: str, name: str) -> list[Any]:
     try:
         value = json.loads(text)
         return value if isinstance(value, list) else [value]
-    except ValueError as error:
-        lines = [line for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        several = text.splitlines() if '"results"' in text else [text]
+        lines = [line for line in several if line.strip()]
         try:
             return [json.loads(line) for line in lines]
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError(f"{name}: this JSON cannot be read: {error}") from None
 
 
@@ -660,6 +750,16 @@ def _product(values: list[Any]) -> int | None:
 # The CSV of measured runs: a row a size, the columns by name.
 
 
+class _Lines(Protocol):
+    """What `csv.reader` makes, which has no name."""
+
+    line_num: int
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+
+    def __next__(self) -> list[str]: ...
+
+
 CSV_TIMES = ("oop_time_us", "ip_time_us")
 COLUMNS = (
     "size_bytes", "count", "dtype", "redop", "root", "oop_time_us", "oop_algbw_gbps",
@@ -683,6 +783,13 @@ def parse_csv(text: str, name: str) -> tuple[Measured, ...]:
     if not text.strip():
         raise InputError(f"{name}: the file is empty")
     lines = csv.reader(text.splitlines())
+    try:
+        return _csv_rows(lines, name)
+    except csv.Error as error:
+        raise InputError(f"{name}:{lines.line_num}: cannot be read: {error}") from None
+
+
+def _csv_rows(lines: "_Lines", name: str) -> tuple[Measured, ...]:
     header = [column.strip() for column in next(lines)]
     _check_header(header, name)
     found = []
@@ -752,6 +859,7 @@ def _seconds(text: str, column: str, place: str) -> float | None:
 
 
 LARGEST_FILE = 256 * 2**20
+OTHER_KINDS = (b"{", b"[{", b"size_bytes,")  # how JSON and CSV begin
 WHOLE, PART, DOUBLE = "1", "(n-1)/n", "2(n-1)/n"
 FACTOR = {
     "all_reduce": DOUBLE, "all_gather": PART, "reduce_scatter": PART, "alltoall": PART,
@@ -815,10 +923,11 @@ def _text(path: Path) -> str:
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # as Windows shells redirect
             return content.decode("utf-16", errors="replace")
         raise InputError(f"{path}: expected a log as text, got a binary file")
-    text = content.decode("utf-8", errors="replace")
-    if not text.strip():
+    if not content.strip():
         raise InputError(f"{path}: the file is empty")
-    return text
+    if not content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(OTHER_KINDS):
+        _refuse_without_tables(content, str(path))
+    return content.decode("utf-8", errors="replace")
 
 
 def _named(run: LogRun, given: str | None, presumed: str | None = None) -> LogRun:
