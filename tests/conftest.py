@@ -10,6 +10,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from netsim.cell import simulate
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.engines.compiled import engine
+from netsim.program.place import place
+from netsim.topology.routing import switch
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -19,6 +24,14 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the engine once, before the processes of a session: it takes seconds, and what `auto`
+    means depends on whether that was done.
+    """
+    if not hasattr(session.config, "workerinput") and not engine.is_ready():
+        engine.run(place(build(collective_of("all_reduce", 2, 8), "ring"), switch(2, 1e9)))
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from netsim.cell.simulate import question_row, row_of_size
 from netsim.cli import shown
 from netsim.cli.questions import Given, asked, one_size
 from netsim.cli.shown import MANY_SIZES, SURE, Engine, Format, halves, sure
+from netsim.engines.engine import choose_for_many
 from netsim.nccl import choice, environment
 from netsim.nccl import job as jobs
 from netsim.results.nccl_tests import acceptance_csv, closing, line, min_bandwidth, opening
@@ -181,11 +182,10 @@ def print_table(
 def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
     """The row of every size, as it is done; what went wrong is added to `failures`."""
     sizes = prepared.cell.scenario.collective.size_list()
-    if engine == "auto" and len(sizes) >= MANY_SIZES:
-        engine = "compiled"
+    chosen = choose_for_many(engine) if len(sizes) >= MANY_SIZES else engine
     for size in sizes:
         try:
-            yield row_of_size(prepared, size, engine=engine)
+            yield row_of_size(prepared, size, engine=chosen)
         except NetsimError as error:
             failures.append(error)
             yield replace(question_row(prepared, size), status="error", error=str(error))

@@ -12,6 +12,7 @@ from netsim.base.files import write_text
 from netsim.cell.prepare import Prepared
 from netsim.cell.tune import Tuned, Tuner, merged, rules_of
 from netsim.cli.shown import MANY_SIZES, Engine, Format
+from netsim.engines.engine import choose_for_many
 from netsim.nccl.choice import cost_table
 from netsim.nccl.facts import COLLECTIVES
 from netsim.nccl.graph_xml import write_graphs
@@ -105,7 +106,7 @@ def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:
     sizes = sorted(size for size in work.size_list() if prepared.collective(size).size_bytes)
     if not sizes:
         raise InputError("--tuner-out: none of the sizes has any data")
-    tuner = Tuner(prepared, "compiled" if engine == "auto" and len(sizes) >= MANY_SIZES else engine)
+    tuner = Tuner(prepared, choose_for_many(engine) if len(sizes) >= MANY_SIZES else engine)
     typer.echo(f"{'size (B)':>12}  {'NCCL chooses':<36}{'fastest simulated':<36}{'tried':>5}")
     found = []
     for size in sizes:

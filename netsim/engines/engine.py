@@ -1,6 +1,7 @@
 """Engines: a Program becomes a Timeline.
 
-The compiled engine is imported only when it is used: its start-up costs more than a small run.
+The compiled engine is imported only when it is used: its start-up costs more than a small run, and
+compiling it, where that was never done, more than a hundred of them.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.startup import late
 from netsim.base.values import dataclass
 from netsim.program.program import Operations, Program, Timeline, released
 
@@ -17,6 +19,9 @@ Floats = NDArray[np.float64]
 
 ENGINES = {"simpy": "netsim.engines.simpy", "compiled": "netsim.engines.compiled.engine"}
 COMPILED_FROM = 200  # rows from which starting the compiled engine pays
+# Where its machine code is still to be made, in 7 seconds: SimPy takes up to four for so many rows.
+COMPILING_FROM = 30_000  # rows of all programs so far, from which that pays
+ONE_TOO_LONG = 5_000  # rows of a program that is not begun with SimPy then
 
 
 class AnySimulator(Protocol):
@@ -30,15 +35,42 @@ class AnySimulator(Protocol):
 def choose(program: Program | Operations, engine: str = "auto") -> str:
     """The engine that `auto` means for a program: the answer is the same, the wait is not."""
     if engine == "auto":
-        return "compiled" if len(program) >= COMPILED_FROM else "simpy"
+        rows = len(program)
+        return "compiled" if rows >= COMPILED_FROM and _compiling_pays(rows) else "simpy"
     if engine not in ENGINES:
         raise ValueError(f"engine: expected auto, {', '.join(ENGINES)}, got {engine!r}")
     return engine
 
 
+def choose_for_many(engine: str = "auto") -> str:
+    """The same for so many programs that starting the compiled engine pays, whatever their rows; if
+    it is still to be compiled, each program is asked.
+    """
+    return "compiled" if engine == "auto" and _compiling_pays(0) else engine
+
+
+def _compiling_pays(rows: int) -> bool:
+    """Whether the compiled engine is ready, or so much work is here that compiling it pays."""
+    if rows >= ONE_TOO_LONG or _by_simpy.rows + rows >= COMPILING_FROM:
+        return True
+    return bool(late("netsim.engines.compiled.engine.is_ready")())
+
+
+class _Work:
+    """What SimPy has simulated in this process."""
+
+    rows = 0
+
+
+_by_simpy = _Work()
+
+
 def simulate(program: Program, engine: str = "auto", **options: Any) -> Timeline:
     """The Timeline of a Program."""
-    timeline: Timeline = import_module(ENGINES[choose(program, engine)]).run(program, **options)
+    name = choose(program, engine)
+    if name == "simpy":
+        _by_simpy.rows += len(program)
+    timeline: Timeline = import_module(ENGINES[name]).run(program, **options)
     return timeline
 
 

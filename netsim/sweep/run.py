@@ -16,6 +16,7 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.startup import MODEL_VERSION, __version__, late
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, answer, named, prepare_any
+from netsim.engines.engine import choose_for_many
 from netsim.results.folder import Folder
 from netsim.results.row import Row, row_from
 from netsim.scenario.cells import Cell, Invalid, cell_of
@@ -48,7 +49,7 @@ def engine_for(tasks: Sequence[Task], engine: str = "auto") -> str:
     """The engine of all rows of a sweep, so that they do not depend on how the work is divided."""
     machines = any(task.cell.scenario.cluster.graph is None for task in tasks)
     many = len(tasks) >= (MANY_ON_MACHINES if machines else MANY)
-    return "compiled" if engine == "auto" and many else engine
+    return choose_for_many(engine) if many else engine
 
 
 def finished_row(folder: Folder, task: Task) -> Row:

@@ -170,6 +170,7 @@ class Alone:
     timeline: Timeline
     ends: Floats
     simulator: AnySimulator
+    engine: str
 
     @cached_property
     def busy(self) -> NDArray[np.int64]:
@@ -340,10 +341,11 @@ class Bench:
     def alone(self, schedule: Schedule) -> Alone:
         """Simulate one operation from standstill."""
         program = self.placed(schedule)
-        runs = simulator(program, self.engine)
+        engine = choose(program, self.engine)
+        runs = simulator(program, engine)
         timeline = runs.timeline(progress=self.progress)
         ends = ends_of(program, timeline) + self.launch.kernel
-        return Alone(schedule, program, timeline, ends, runs)
+        return Alone(schedule, program, timeline, ends, runs, engine)
 
     def placed(self, schedule: Schedule) -> Program:
         """A schedule on the links of this place."""
@@ -351,13 +353,12 @@ class Bench:
 
     def timing_of(self, alone: Alone, period: Period, use: LinkUse | None = None) -> Timing:
         """A period, with the operation from standstill that tells why it is what it is."""
-        engine = choose(alone.program, self.engine)
         return Timing(
             period.seconds,
             alone.program,
             alone.timeline,
             link_use(alone.program, alone.timeline) if use is None else use,
-            engine,
+            alone.engine,
             period.approximation,
             period.uncertainty,
         )

@@ -18,7 +18,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Laps, Message, Relay
 from netsim.collectives.table import build
-from netsim.engines.engine import simulate, simulator
+from netsim.engines.engine import choose, simulate, simulator
 from netsim.metrics.bound import Causes, narrowest_kind
 from netsim.metrics.links import link_amounts, use_of
 from netsim.program.place import place
@@ -270,10 +270,11 @@ def relayed(
 
 def time_relayed(bench: Bench, work: Relayed) -> Timing:
     """The time of an operation of which a few steps are written."""
-    runs = simulator(work.program, bench.engine)
+    engine = choose(work.program, bench.engine)
+    runs = simulator(work.program, engine)
     timeline = runs.timeline(progress=bench.progress)
     ends = replayed(work.relay, work.costs, np.zeros(work.relay.ranks)) + bench.launch.kernel
-    first = Alone(work.schedule, work.program, timeline, ends[None], runs)
+    first = Alone(work.schedule, work.program, timeline, ends[None], runs, engine)
     amounts = link_amounts(work.program, _times(work))
     use = use_of(work.program, amounts, float(ends.max()) - bench.launch.kernel)
     timing = bench.timing_of(first, _period(bench, work, ends), use)

@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from netsim.base.startup import version_of
+from netsim.collectives.collective import collective_of
+from netsim.collectives.table import build
+from netsim.engines import engine
 from netsim.engines.compiled import machine_code
+from netsim.engines.compiled.engine import advance_rows
 from netsim.engines.compiled.machine_code import Entry, Inner
+from netsim.program.place import place
+from netsim.topology.routing import switch
 
 RUN = """
 import sys
@@ -129,6 +135,27 @@ def test_the_package_the_user_and_the_temporary_folder_are_tried(monkeypatch) ->
     assert package.parent == Path(machine_code.__file__).parent
     assert str(user).startswith("/some/where") or sys.platform in ("win32", "darwin")
     assert temporary.name.startswith("netsim-")
+
+
+def test_auto_compiles_only_where_it_pays(fresh, monkeypatch, tmp_path) -> None:
+    """Until there is machine code, SimPy takes what is small, but not too much of it."""
+    usable(monkeypatch, tmp_path)
+    monkeypatch.setattr(advance_rows, "_ready", {})
+    monkeypatch.setattr(engine._by_simpy, "rows", 0)
+    few, some, long = (range(rows) for rows in (199, 200, engine.ONE_TOO_LONG))
+    chosen = [engine.choose(one) for one in (few, some, long)]
+    assert chosen == ["simpy", "simpy", "compiled"]
+    assert engine.choose_for_many() == "auto"
+    before = engine._by_simpy.rows
+    engine.simulate(place(build(collective_of("all_reduce", 8, 64), "ring"), switch(8, 1e9)))
+    assert engine._by_simpy.rows == before + 120
+    monkeypatch.setattr(engine._by_simpy, "rows", engine.COMPILING_FROM - 200)
+    assert engine.choose(some) == "compiled"
+    assert engine.choose(few) == "simpy"
+    monkeypatch.setattr(engine._by_simpy, "rows", 0)
+    (tmp_path / f"{machine_code._stem(advance_rows._name)}-any.so").write_bytes(b"")
+    assert engine.choose(some) == engine.choose_for_many() == "compiled"
+    assert engine.choose_for_many("simpy") == "simpy"
 
 
 def test_code_that_calls_what_no_process_has_is_refused() -> None:

@@ -246,6 +246,11 @@ def run(program: Program, *, progress: Progress | None = None) -> Timeline:
     return Simulator(program).timeline(progress=progress)
 
 
+def is_ready() -> bool:
+    """Whether nothing is to be compiled any more."""
+    return advance_rows.is_ready
+
+
 def run_operations(many: Operations) -> Timeline:
     """Simulate operations in a row: the times of the rows of each, one after the other."""
     return _simulated(many, _laid_out(many.once))

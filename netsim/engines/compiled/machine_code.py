@@ -133,9 +133,8 @@ _libraries: list[ctypes.CDLL] = []
 
 def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
     """The address of a function for arguments of a kind: what was kept, or else compiled now."""
-    wanted = blake2b(f"{_surroundings()} {name} {kind}".encode(), digest_size=_DIGEST)
     folder = cache_folder()
-    place = None if folder is None else folder / f"{name}-{wanted.hexdigest()}"
+    place = None if folder is None else folder / f"{_stem(name)}-{_short(kind)}"
     found = None if place is None else _kept(place)
     if found is not None:
         return found
@@ -144,6 +143,20 @@ def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
     if place is not None:
         _keep(place, code, library_of(module))
     return int(load_object(code))
+
+
+def is_kept(name: str) -> bool:
+    """Whether code of a function is there, for arguments of any kind."""
+    folder = cache_folder()
+    return folder is not None and any(folder.glob(f"{_stem(name)}-*"))
+
+
+def _stem(name: str) -> str:
+    return f"{name}-{_short(_surroundings())}"
+
+
+def _short(text: str) -> str:
+    return blake2b(text.encode(), digest_size=_DIGEST).hexdigest()
 
 
 def _kept(place: Path) -> int | None:
@@ -314,11 +327,19 @@ class Entry(Generic[P]):
 
         return call
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is machine code of it, of this process or kept."""
+        return bool(self._ready) or is_kept(self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.function.__module__}.{self.function.__name__}"
+
     def _code(self, args: tuple[Any, ...]) -> Callable[..., int]:
         kind = repr(tuple(map(_kind, args)))
         if kind not in self._ready:
-            name = f"{self.function.__module__}.{self.function.__name__}"
-            address = machine_code(name, kind, lambda: self._translate(args))
+            address = machine_code(self._name, kind, lambda: self._translate(args))
             words = [ctypes.c_int64 for _ in _words(args)]
             prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *words)
             self._ready[kind] = prototype(address)
