@@ -107,4 +107,4 @@ def test_another_version_of_netsim_is_refused(capsys, monkeypatch, cluster) -> N
 
 
 def test_something_of_a_cluster_is_killed_at_random(tmp_path: Path) -> None:
-    assert rounds(["dask"], 2, 3, tmp_path) == 0
+    assert rounds(["dask"], 1, 3, tmp_path) == 0

@@ -15,6 +15,7 @@ SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 SMALL = 64 << 10  # bytes, in which also large machines take few rows
 SMALLER = {"fabrics-1024": ["cluster.nodes=4"]}  # of what takes minutes to plan
 MOST = 5_000  # rows, to keep the plain engine's time short
+TIMES = 4  # that a program is compared, which begins at other times each time
 
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
@@ -22,7 +23,7 @@ def test_every_row_of_a_shipped_scenario(monkeypatch: pytest.MonkeyPatch, file: 
     compared, left_out = [], []
 
     def both(program: Program) -> None:
-        if len(program) <= MOST:
+        if len(program) <= MOST and compared.count(len(program)) < TIMES:
             assert_agreement(program)
         (compared if len(program) <= MOST else left_out).append(len(program))
 
