@@ -1,6 +1,6 @@
 """Settings for all tests: hypothesis derandomised, so that a failure is the same everywhere,
-Ctrl-C heard by those that send it, also in a shell's background, where it is ignored, and nothing
-recalled that another test has simulated.
+Ctrl-C heard by those that send it, also in a shell's background, where it is ignored, nothing
+recalled that another test has simulated, and tests marked that are quick.
 """
 
 import os
@@ -15,6 +15,7 @@ from netsim.collectives.table import build
 from netsim.engines.compiled import engine
 from netsim.program.place import place
 from netsim.topology.routing import switch
+from tests import quick
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -24,6 +25,14 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is quick."""
+    known = quick.slow()
+    for item in items:
+        if quick.function_of(item.nodeid) not in known:
+            item.add_marker("quick")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -4,15 +4,15 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from collective_cases import SIZES, TABLE, cases, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numeric_run import Numbers
 
 from netsim.collectives.collective import HAS_IN_PLACE, Collective, volumes
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import check_races, verify
 from netsim.schedule.schedule import MARK, Schedule
+from tests.collectives.collective_cases import SIZES, TABLE, cases, make
+from tests.collectives.numeric_run import Numbers
 
 PARAMETERS = [
     ("all_reduce", "ring", {"channels": 3}),

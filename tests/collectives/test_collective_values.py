@@ -3,7 +3,6 @@
 import pickle
 
 import pytest
-from collective_cases import make
 
 from netsim.collectives.collective import (
     NAMES,
@@ -14,6 +13,7 @@ from netsim.collectives.collective import (
 )
 from netsim.collectives.table import build
 from netsim.schedule.schedule import IN, OUT, SCRATCH
+from tests.collectives.collective_cases import make
 
 
 @pytest.mark.parametrize(

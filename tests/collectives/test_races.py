@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from collective_cases import TABLE, build_small, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutations import with_end, with_other_lag, with_piece, without_dependency
 
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import build
@@ -27,6 +25,8 @@ from netsim.schedule.schedule import (
     Schedule,
     Style,
 )
+from tests.collectives.collective_cases import TABLE, build_small, make
+from tests.collectives.mutations import with_end, with_other_lag, with_piece, without_dependency
 
 TO_OUT = Style(src_buffer=IN, dst_buffer=OUT)
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from collective_cases import TABLE, make
 
 from netsim.collectives.state import Chunk, Holding, render_text, states
 from netsim.collectives.table import build
+from tests.collectives.collective_cases import TABLE, make
 
 RING_OF_FIVE = """\
 at the start  a   b   c   d   e

@@ -2,20 +2,8 @@
 
 import numpy as np
 import pytest
-from collective_cases import TABLE, build_small, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutations import (
-    MUTATIONS,
-    mutate,
-    with_end,
-    with_piece,
-    with_row_twice,
-    with_style,
-    without_dependency,
-    without_row,
-)
-from numeric_run import Numbers
 
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import build
@@ -34,6 +22,18 @@ from netsim.schedule.schedule import (
     Style,
     combine,
 )
+from tests.collectives.collective_cases import TABLE, build_small, make
+from tests.collectives.mutations import (
+    MUTATIONS,
+    mutate,
+    with_end,
+    with_piece,
+    with_row_twice,
+    with_style,
+    without_dependency,
+    without_row,
+)
+from tests.collectives.numeric_run import Numbers
 
 RING = make("all_reduce", 4, 8)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import quick
 from tests.house import (
     ROOT,
     Walk,
@@ -67,6 +68,21 @@ LATE = {
 def test_imports_stand_at_the_top() -> None:
     late = {line.partition(":")[0] for line in late_imports(FILES)}
     assert late == set(LATE), "where nothing is late any more, take it off the list"
+
+
+def test_tests_lie_in_folders_of_packages_and_each_has_quick_ones() -> None:
+    root = ROOT.parent / "tests"
+    slow = quick.slow()
+    folders = {path.partition("/")[0] for path in FILES if "/" in path}
+    tests = {
+        f"{file.relative_to(root.parent).as_posix()}::{node.name}"
+        for file in root.rglob("test_*.py")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+    assert not slow - tests, "what is no test any more; python -m tests.quick writes it again"
+    assert {name.split("/")[1] for name in tests} - {"core"} <= folders
+    assert {name.split("/")[1] for name in tests - slow} == folders | {"core"}
 
 
 def test_a_package_has_a_class_name_once() -> None:

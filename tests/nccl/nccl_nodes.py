@@ -2,12 +2,11 @@
 
 from functools import lru_cache
 
-from nccl_oracles import DATA
-
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.facts import NEWEST
 from netsim.nccl.node import NodeView, communicator, search_node
 from netsim.topology.foreign.nccl_xml import XmlSystem, read_system
+from tests.nccl.nccl_oracles import DATA
 
 
 @lru_cache

@@ -1,10 +1,10 @@
 """Comparison of one communicator's cost table and choices with the oracle files."""
 
 import pytest
-from nccl_oracles import rows_of
 
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.tuning import Call, choose, cost_entry, cost_table
+from tests.nccl.nccl_oracles import rows_of
 
 
 def assert_costs(comm: Communicator, config: str, nodes: int) -> int:

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from nccl_nodes import searched_communicator
 
 from netsim.base.errors import InputError
 from netsim.nccl.facts import Version, function_of
 from netsim.nccl.tuning import Call, choose, cost_entry, time_us, timed_costs
+from tests.nccl.nccl_nodes import searched_communicator
 
 MIB = 2**20
 

@@ -4,7 +4,6 @@ import re
 from functools import lru_cache
 
 import pytest
-from nccl_nodes import node_of, system_of
 
 from netsim.base.errors import InputError
 from netsim.nccl.environment import (
@@ -23,6 +22,7 @@ from netsim.nccl.facts import FUNCTIONS, NEWEST, Version
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.tuning import Call, choose, cost_entry, timed_costs
 from tests.environment_table import PAGE, page
+from tests.nccl.nccl_nodes import node_of, system_of
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

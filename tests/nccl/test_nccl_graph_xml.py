@@ -3,14 +3,14 @@
 import re
 
 import pytest
-from nccl_nodes import node_of, system_of
-from nccl_oracles import DATA
 
 from netsim.base.errors import ScenarioError
 from netsim.nccl.communicator import ChannelGraph
 from netsim.nccl.facts import facts_of
 from netsim.nccl.graph_xml import GraphFile, graphs_of, write_graphs
 from netsim.nccl.node import search_node
+from tests.nccl.nccl_nodes import node_of, system_of
+from tests.nccl.nccl_oracles import DATA
 
 SYSTEMS = sorted(path.stem for path in (DATA / "topo").glob("*.xml"))
 H100 = "h100_8nic"

@@ -1,7 +1,6 @@
 """Orders of GPUs and NICs, rings over nodes and double trees, as NCCL's own dumps show them."""
 
 import pytest
-from nccl_nodes import node_of, searched_communicator
 
 from netsim.nccl.connect import (
     channel_tree,
@@ -12,6 +11,7 @@ from netsim.nccl.connect import (
     worst_graph,
 )
 from netsim.nccl.facts import facts_of
+from tests.nccl.nccl_nodes import node_of, searched_communicator
 
 
 def orders(config: str, kind: str, *, networked: bool) -> list[str]:

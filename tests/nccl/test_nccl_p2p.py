@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from nccl_nodes import node_of, searched_communicator
 
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import Version, facts_of
@@ -16,6 +15,7 @@ from netsim.nccl.p2p import (
     quadratic_order,
     rounds_of,
 )
+from tests.nccl.nccl_nodes import node_of, searched_communicator
 
 NEW, MIDDLE, OLD = facts_of(), facts_of(Version(2, 25)), facts_of(Version(2, 19))
 KIB, MIB = 2**10, 2**20

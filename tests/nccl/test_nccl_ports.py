@@ -1,12 +1,12 @@
 """Ports of GPUs, GPUDirect and the paths around it."""
 
 import pytest
-from nccl_nodes import node_of, system_of
 
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.paths import path_table, ports_of, reaches_directly
 from netsim.nccl.system import system_graph
+from tests.nccl.nccl_nodes import node_of, system_of
 
 
 def table_of(config: str, settings: Settings = NO_SETTINGS):

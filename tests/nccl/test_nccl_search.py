@@ -4,7 +4,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from nccl_nodes import node_of, system_of
 
 from netsim.base.errors import InputError
 from netsim.nccl import search
@@ -28,6 +27,7 @@ from netsim.topology.foreign.nccl_xml import (
     XmlPciLink,
     XmlSystem,
 )
+from tests.nccl.nccl_nodes import node_of, system_of
 
 
 def arena_of(system: XmlSystem, *, networked: bool, settings: Settings = NO_SETTINGS) -> Arena:

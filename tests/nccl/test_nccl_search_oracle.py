@@ -1,9 +1,10 @@
 """The channel search against NCCL's own results on 26 systems and 1 to 16 nodes."""
 
 import pytest
-from nccl_nodes import node_of, searched_communicator
-from nccl_oracles import NODES, SYSTEMS, rows, rows_of
-from nccl_tuning_checks import assert_choices, assert_costs
+
+from tests.nccl.nccl_nodes import node_of, searched_communicator
+from tests.nccl.nccl_oracles import NODES, SYSTEMS, rows, rows_of
+from tests.nccl.nccl_tuning_checks import assert_choices, assert_costs
 
 # Rows that this search does not reproduce, each with its reason. There are none: all 295 agree in
 # every column, pattern, crossNic and sameChannels included.

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nccl_nodes import searched_communicator
 
 from netsim.nccl.environment import NO_SETTINGS
 from netsim.nccl.facts import Version
@@ -23,6 +22,7 @@ from netsim.nccl.split import (
     steps_of,
 )
 from netsim.nccl.tuning import launch
+from tests.nccl.nccl_nodes import searched_communicator
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

@@ -1,5 +1,4 @@
 import pytest
-from nccl_oracles import DATA
 
 from netsim.base.errors import ScenarioError
 from netsim.topology.foreign.nccl_xml import (
@@ -16,6 +15,7 @@ from netsim.topology.foreign.nccl_xml import (
     read_system,
     write_system,
 )
+from tests.nccl.nccl_oracles import DATA
 
 FILES = sorted((DATA / "topo").glob("*.xml"))
 

@@ -4,11 +4,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from nccl_nodes import searched_communicator
 
 from netsim.base.errors import ScenarioError
 from netsim.nccl.communicator import Communicator, TunerRule
 from netsim.nccl.tuning import Call, choose, launch, parse_tuner, tuner_text
+from tests.nccl.nccl_nodes import searched_communicator
 
 TABLE = """
 # collective,min,max,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered

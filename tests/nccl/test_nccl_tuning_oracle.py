@@ -1,10 +1,10 @@
 """The cost model and the choice against NCCL's own, with NCCL's own search results fed in."""
 
 import pytest
-from nccl_oracles import NODES, SYSTEMS, rows, rows_of
-from nccl_tuning_checks import assert_choices, assert_costs
 
 from netsim.nccl.communicator import ChannelGraph, Communicator
+from tests.nccl.nccl_oracles import NODES, SYSTEMS, rows, rows_of
+from tests.nccl.nccl_tuning_checks import assert_choices, assert_costs
 
 
 def graph_of(row: dict[str, str]) -> ChannelGraph:

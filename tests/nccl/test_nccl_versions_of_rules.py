@@ -4,8 +4,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-from nccl_nodes import searched_communicator, system_of
-from nccl_oracles import SYSTEMS
 
 from netsim.nccl.environment import NO_SETTINGS
 from netsim.nccl.facts import FUNCTIONS, Version, facts_of
@@ -13,6 +11,8 @@ from netsim.nccl.node import communicator, search_node
 from netsim.nccl.paths import p2p_level
 from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import Call, algorithm_bandwidth, choose, latency_us, launch, refusal
+from tests.nccl.nccl_nodes import searched_communicator, system_of
+from tests.nccl.nccl_oracles import SYSTEMS
 
 VERSIONS = [Version(2, minor) for minor in range(10, 31)]
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from topology_tools import check_routes, cluster, route, routes, topology
 
 from netsim.base.errors import InputError, ScenarioError
 from netsim.topology.cluster import build_at
 from netsim.topology.config import ClusterConfig
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
+from tests.topology.topology_tools import check_routes, cluster, route, routes, topology
 
 FOUR = "machine: dgx-h100\nnodes: 4\n"
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from topology_tools import check_routes, cluster, route, routes, topology
 
 from netsim.topology.graph import LINK_KINDS, TopologyError
+from tests.topology.topology_tools import check_routes, cluster, route, routes, topology
 
 H100 = "machine: dgx-h100\nnodes: 4\nfabric: {kind: single-switch}\n"
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from topology_tools import check_routes, cluster, routes, topology
 
 from netsim.base.errors import InputError
 from netsim.topology.figures import fabric_figures, gpu_bandwidth, route_statistics
 from netsim.topology.graph import TopologyError
+from tests.topology.topology_tools import check_routes, cluster, routes, topology
 
 FABRICS = [
     "{kind: single-switch}",

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from topology_tools import route, topology
 
 from netsim.base.errors import InputError
 from netsim.base.files import preset_names
@@ -16,6 +15,7 @@ from netsim.topology.foreign.formats import (
 from netsim.topology.foreign.smi import read_smi
 from netsim.topology.host import make_host, relations
 from netsim.topology.load import load_machine
+from tests.topology.topology_tools import route, topology
 
 DGX_A100 = """\
 \x1b[4m\tGPU0\tGPU1\tGPU2\tGPU3\tmlx5_0\tmlx5_1\tCPU Affinity\tNUMA Affinity\x1b[0m

@@ -3,12 +3,12 @@
 import sys
 
 import pytest
-from topology_tools import topology
 
 from netsim.base.errors import InputError
 from netsim.topology.figures import graph_figures
 from netsim.topology.foreign.formats import detect
 from netsim.topology.foreign.infragraph import read_infragraph, unrated_links, write_infragraph
+from tests.topology.topology_tools import topology
 
 # Two servers of two XPUs on one switch, in InfraGraph's own words.
 RACK = """\

@@ -1,9 +1,9 @@
 """Graphs written out in a scenario, and generators by name."""
 
 import pytest
-from topology_tools import config, route, topology
 
 from netsim.base.errors import InputError
+from tests.topology.topology_tools import config, route, topology
 
 LINE = """
 graph:

@@ -1,10 +1,10 @@
 """Lint: each mistake is found where it is, and sound machines have none."""
 
 import pytest
-from topology_tools import cluster, topology
 
 from netsim.base.files import preset_names
 from netsim.topology.lint import lint_cluster, lint_topology
+from tests.topology.topology_tools import cluster, topology
 
 SOUND = [n for n in preset_names("topologies") if n.startswith(("dgx", "hgx", "mi", "g"))]
 

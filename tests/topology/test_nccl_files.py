@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from topology_tools import cluster
 
 from netsim.base.errors import InputError
 from netsim.base.files import preset_names
@@ -15,6 +14,7 @@ from netsim.topology.host import make_host
 from netsim.topology.load import load_machine, machine_yaml
 from netsim.topology.nccl_view import host_system, node_system
 from netsim.yamlio.read import parse_source
+from tests.topology.topology_tools import cluster
 
 FOLDER = Path(__file__).parent.parent / "data" / "nccl" / "topo"
 FILES = sorted(FOLDER.glob("*.xml"))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from topology_tools import cluster, topology
 
 from netsim.base.errors import InputError
 from netsim.topology.cluster import build_at
@@ -11,6 +10,7 @@ from netsim.topology.graph import TopologyError
 from netsim.topology.reduction import SwitchReduction
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
+from tests.topology.topology_tools import cluster, topology
 
 
 def hosts(count, fabric, machine="dgx-h100", more=""):

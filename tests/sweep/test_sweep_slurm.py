@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import netsim
-from tests.cli.test_sweep_workers import SWEEP, WAIT, journal, start, wait_for
+from tests.sweep.test_sweep_workers import SWEEP, WAIT, journal, start, wait_for
 
 pytest.importorskip("distributed")
 pytest.importorskip("dask_jobqueue")

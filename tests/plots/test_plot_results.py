@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from result_files import SIZES, row, sweep, write
 
 from netsim.plots.results import plot_results
 from netsim.plots.sizes import lines_of, looks_of, read_results, sizes_figure, telling, thinned
+from tests.plots.result_files import SIZES, row, sweep, write
 
 
 def figure_of(path: Path, **options) -> Figure:

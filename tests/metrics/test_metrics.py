@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from output_runs import Run, chain_run, launched_run, mixed_run, ring_run, run
 
 from netsim.metrics.bound import bound_by, critical_path, link_label
 from netsim.metrics.links import gpu_time, link_amounts, link_use, load_over_time
@@ -11,6 +10,7 @@ from netsim.program.program import Program, Timeline
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import ARRIVED, Style
 from netsim.topology.routing import full_mesh, switch
+from tests.trace.output_runs import Run, chain_run, launched_run, mixed_run, ring_run, run
 
 RUNS = [ring_run, launched_run, mixed_run, chain_run]
 

@@ -12,7 +12,7 @@ from netsim.sweep.run import VERSION, Order, fulfil
 from tests.bench.cluster import Cluster
 from tests.bench.kills import rounds
 from tests.cli.command import netsim
-from tests.cli.test_sweep_workers import SWEEP, WAIT, journal, start, wait_for
+from tests.sweep.test_sweep_workers import SWEEP, WAIT, journal, start, wait_for
 
 pytest.importorskip("distributed")
 

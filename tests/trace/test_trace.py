@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from output_runs import chain_run, launched_run, mixed_run, ring_all_reduce, ring_run, run
-from trace_rules import check, load, of_phase
 
 from netsim.program.program import Timeline
 from netsim.schedule.builder import Builder
@@ -16,6 +14,15 @@ from netsim.schedule.schedule import ARRIVED, Style
 from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
 from netsim.trace.names import Operation, kineto_args
+from tests.trace.output_runs import (
+    chain_run,
+    launched_run,
+    mixed_run,
+    ring_all_reduce,
+    ring_run,
+    run,
+)
+from tests.trace.trace_rules import check, load, of_phase
 
 RUNS = [ring_run, launched_run, mixed_run, chain_run, lambda: ring_run(3, 7, 2)]
 RING = Operation("all_reduce", "ring", "Simple", in_elements=1 << 16, out_elements=1 << 16)

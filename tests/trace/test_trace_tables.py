@@ -4,7 +4,6 @@ import csv
 from pathlib import Path
 
 import pytest
-from output_runs import mixed_run, ring_run
 
 from netsim.trace.names import Operation
 from netsim.trace.tables import (
@@ -15,6 +14,7 @@ from netsim.trace.tables import (
     write_links_over_time,
     write_rows,
 )
+from tests.trace.output_runs import mixed_run, ring_run
 
 
 def lines(path: Path) -> list[dict[str, str]]:

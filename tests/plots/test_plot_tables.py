@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from result_files import SIZES, sweep, write
 
 from netsim.base.errors import InputError
 from netsim.plots.results import plot_results
 from netsim.plots.timeline import plot_links, plot_timeline, read_gantt
+from tests.plots.result_files import SIZES, sweep, write
 
 RESULTS = "expected the columns of results.csv"
 

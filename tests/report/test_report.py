@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from web_driver import Browser
 
 from netsim.results.folder import open_folder
 from netsim.results.row import Row
 from tests.cli.command import netsim
+from tests.report.web_driver import Browser
 
 SWEEP = """\
 # What if </script><script>alert(1)</script> the <b>links</b> were "faster" & 速い, it's ünïcode?

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from output_runs import Run, chain_run, launched_run, mixed_run, ring_run
 
 from netsim.plots.timeline import (
     MOST_STATES,
@@ -22,6 +21,7 @@ from netsim.plots.timeline import (
 )
 from netsim.trace.names import Operation
 from netsim.trace.tables import write_links_over_time, write_rows
+from tests.trace.output_runs import Run, chain_run, launched_run, mixed_run, ring_run
 
 
 def folder_of(run: Run, folder: Path) -> Path:
