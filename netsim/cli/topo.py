@@ -53,7 +53,7 @@ from netsim.topology.foreign.nccl_xml import write_system
 from netsim.topology.graph import NODE_KINDS
 from netsim.topology.host import Host
 from netsim.topology.lint import lint_cluster, lint_topology
-from netsim.topology.load import FOLDER, find_machine, graph_yaml, machine_yaml
+from netsim.topology.load import FOLDER, custom_yaml, find_machine, graph_yaml, machine_yaml
 from netsim.topology.machine import Machine
 from netsim.topology.nccl_view import node_system
 
@@ -338,8 +338,12 @@ def _called(path: Path) -> str:
 def export_file(
     name: Name,
     form: Annotated[
-        Literal["nccl", "json", "infragraph"],
-        typer.Option("--format", help="NCCL topology XML, networkx node-link JSON, InfraGraph."),
+        Literal["nccl", "json", "infragraph", "custom"],
+        typer.Option(
+            "--format",
+            help="NCCL topology XML, networkx node-link JSON, InfraGraph; custom: a cluster whose "
+            "fabric is written out, cable by cable.",
+        ),
     ],
     output: Output = None,
     nodes: Nodes = None,
@@ -368,6 +372,8 @@ def _exported(subject: Subject, form: str) -> str:
         return write_node_link(subject.topology)
     if form == "infragraph":
         return write_infragraph(subject.topology)
+    if form == "custom":
+        return _written_out(subject)
     if subject.cluster is None:
         raise InputError(f"{subject.name}: a graph without hosts; NCCL XML describes a host")
     if subject.hosts > 1 and len(set(subject.cluster.domain.tolist())) > 1:
@@ -375,6 +381,13 @@ def _exported(subject: Subject, form: str) -> str:
             f"{subject.name}: {subject.hosts} hosts; NCCL XML describes one, so leave --nodes out"
         )
     return write_system(node_system(subject.cluster, 0))
+
+
+def _written_out(subject: Subject) -> str:
+    cluster = subject.cluster
+    if cluster is None or cluster.fabric is None:
+        raise InputError(f"{subject.name} has no fabric", hint="add --nodes 2 or more")
+    return custom_yaml(subject.section, cluster.fabric, cluster.ports, cluster.routing)
 
 
 def _write(path: Path, text: str) -> None:

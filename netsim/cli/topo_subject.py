@@ -1,6 +1,6 @@
 """The options that all verbs about a topology share: how many hosts, joined by what."""
 
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -189,13 +189,16 @@ FOREIGN = (".xml", ".txt", ".json", ".log")  # names that end so are files, even
 
 @dataclass(frozen=True)
 class Subject:
-    """A topology by name; `cluster` is None for graphs. `notes` are to be told to the user."""
+    """A topology by name; `cluster` is None for graphs, `section` is how it was written down.
+    `notes` are to be told to the user.
+    """
 
     name: str
     topology: Topology
     cluster: Cluster | None = None
     config: ClusterConfig | None = None
     notes: tuple[str, ...] = ()
+    section: dict[str, Any] = field(default_factory=dict)
 
     @property
     def hosts(self) -> int:
@@ -221,7 +224,8 @@ def find_subject(name: str, options: TopologyOptions) -> Subject:
     if "cluster" in source.data:
         return _built(preset.name, _with_options(source, options), notes)
     if "gpu" in source.data or "machine" in source.data:
-        return _machine(preset.name, str(preset.path), options, notes)
+        machine = str(preset.path) if Path(name) == preset.path else name
+        return _machine(preset.name, machine, options, notes)
     raise InputError(
         f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster) nor a topology "
         "file of NCCL, nvidia-smi, networkx, ASTRA-sim or InfraGraph"
@@ -303,7 +307,7 @@ def _built(name: str, source: Source, notes: tuple[str, ...]) -> Subject:
         keys = [int(key) if key.isdigit() else key for key in field.split(".")]
         raise source.error(("cluster", *(keys if message else ())), message or field) from None
     told = tuple(dict.fromkeys([*notes, *cluster.notes]))
-    return Subject(name, cluster.topology, cluster, config, told)
+    return Subject(name, cluster.topology, cluster, config, told, source.data["cluster"])
 
 
 def _section(source: Source) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 from pydantic import Field
 
 from netsim.base.errors import InputError
@@ -131,11 +132,12 @@ def _network(cluster: Cluster, prices: Prices) -> Iterator[Lot]:
     nics = cluster.ports.rate.tolist()
     for rate, count in Counter(nics).items():
         yield prices.of_port("nic", rate), float(count)
-    planes = fabric.access // 2 // max(1, len(nics))
+    access = np.minimum(fabric.tail, fabric.head)[::2] < fabric.ports
+    planes = int(access.sum()) // max(1, len(nics))
     for rate, count in Counter(nics).items():
         yield from _cables(rate / planes, planes * count, 1, prices)
     usable = cluster.transport.usable if cluster.transport else 1.0
-    for rate, count in Counter(fabric.bandwidth[fabric.access :: 2].tolist()).items():
+    for rate, count in Counter(fabric.bandwidth[::2][~access].tolist()).items():
         yield from _cables(rate / usable, count, 2, prices)
 
 

@@ -293,9 +293,9 @@ def _odd_ones(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
         for place, most in _minority(given):
             gpu = topology.gpus[int(device[place])]
             yield f"{gpu} gives {given[place]:.3g} of {name} where others give {most:.3g}"
-    hashed = getattr(getattr(topology.router, "policy", None), "routing", "") == "ecmp"
-    if hashed:
-        yield "paths are chosen by hash (routing: ecmp)"
+    policy = getattr(getattr(topology.router, "selection", None), "policy", None)
+    if policy is not None and policy.hashed:
+        yield f"paths are chosen by hash (routing: {policy.routing})"
 
 
 def _odd_links(topology: Topology) -> Iterator[str]:

@@ -34,7 +34,8 @@ from netsim.topology.machine import (
     calibrated_machine,
     calibrated_transport,
 )
-from netsim.topology.router import ClusterRouter, Fabric, Ints, Places, Policy, Ports, stack
+from netsim.topology.network import Fabric, Ints, Policy, Ports, Selection
+from netsim.topology.router import ClusterRouter, Places, stack
 from netsim.yamlio.models import FieldError
 from netsim.yamlio.read import KeyPath, Source
 
@@ -52,6 +53,14 @@ class Cluster:
     fabric: Fabric | None = None
     transport: Transport | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def routing(self) -> str:
+        """How its connections choose among equal paths; empty without a fabric."""
+        router = self.topology.router
+        if not isinstance(router, ClusterRouter) or router.selection is None:
+            return ""
+        return "rail" if router.rail else router.selection.policy.routing
 
     def machine_of(self, host: int) -> Machine:
         """The machine of a host."""
@@ -105,9 +114,8 @@ def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = Fals
         for h, s in zip(places.gpu_host.tolist(), places.gpu_slot.tolist(), strict=True)
     ]
     hosts_links = len(layout.links) - (len(fabric.tail) if fabric else 0)
-    router = ClusterRouter(
-        places, stack(plan.hosts), fabric.wiring if fabric else None, policy, hosts_links, rail
-    )
+    selection = Selection(fabric, policy) if fabric else None
+    router = ClusterRouter(places, stack(plan.hosts), selection, hosts_links, rail)
     memory = np.array([host.machine.gpu.memory_bandwidth for host in plan.hosts])
     bus = _buses(plan.hosts)[plan.host_class[places.gpu_host], places.gpu_slot]
     capacities = {"hbm": memory[plan.host_class][places.gpu_host], "bus": bus}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import GPU_LINKS, NODE_KINDS, Topology
-from netsim.topology.router import Fabric, Ints, Ports
+from netsim.topology.network import Fabric, Ints, Network, Ports
 
 _UNITS = 2**30  # resolution of the flow, which is found in whole numbers
 
@@ -46,10 +46,9 @@ def fabric_figures(cluster: Cluster) -> Figures | None:
         return None
     bisection, line = _bisection(made, cluster.ports)
     outside = int((made.tail < made.ports).sum())
-    firsts = [first for _, first in made.tiers] + [len(made.switches)]
-    counts = np.diff(firsts).tolist()
+    counts = np.bincount(made.level, minlength=len(made.tiers)).tolist()
     return Figures(
-        {level: n for (level, _), n in zip(made.tiers, counts, strict=True) if n},
+        {level: n for level, n in zip(made.tiers, counts, strict=True) if n},
         len(made.tail) // 2 - outside,
         outside,
         bisection,
@@ -119,13 +118,12 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
 
 def _diameter(made: Fabric) -> int:
     """Switches on the longest of the routes from the first and the last port."""
-    ends = np.arange(made.ports, dtype=np.int32)
+    network, ends = Network(made), np.arange(made.ports, dtype=np.int32)
     longest = 0
     for start in {0, made.ports - 1}:
         src = np.full(made.ports, start, np.int32)
-        joined = (made.wiring.choices(src, ends) > 0) & (src != ends)
-        hops = made.wiring.hops(src[joined], ends[joined], 0 * ends[joined])
-        longest = max(longest, int((hops >= 0).sum(axis=1).max(initial=1)) - 1)
+        far = network.distance(src, ends)[network.joined(src, ends) & (src != ends)]
+        longest = max(longest, int(far.max(initial=-1)) + 1)
     return longest
 
 
@@ -256,8 +254,7 @@ class Tier:
 
 def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
     """The tiers from the NICs up; those without switches are left out."""
-    firsts = np.array([first for _, first in fabric.tiers])
-    level = np.searchsorted(firsts, np.arange(len(fabric.switches)), side="right")
+    level = fabric.level + 1
     rank = np.concatenate([np.zeros(fabric.ports, np.int64), level])  # NICs 0, leaves 1, ...
     counts, carried = [], []
     steps = np.sign(rank[fabric.head] - rank[fabric.tail])
@@ -267,7 +264,7 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
         counts.append(np.bincount(tail, minlength=size)[fabric.ports :])
         carried.append(np.bincount(tail, fabric.bandwidth[mine], size)[fabric.ports :])
     found = []
-    for number, (name, _) in enumerate(fabric.tiers, 1):
+    for number, name in enumerate(fabric.tiers, 1):
         mine = level == number
         if mine.any():
             down, across, up = (

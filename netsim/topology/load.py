@@ -1,11 +1,13 @@
 """Machines by name or path: what a file says becomes a Machine, and where it came from is told."""
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 import pydantic
 import yaml
 
@@ -16,6 +18,7 @@ from netsim.base.values import dataclass
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.host import make_host
 from netsim.topology.machine import Machine, Nics, Transport
+from netsim.topology.network import Fabric, Ports
 from netsim.yamlio.models import FieldError, Model
 from netsim.yamlio.read import Source, read_source
 from netsim.yamlio.validate import all_findings, validate
@@ -154,8 +157,14 @@ _SIZES = ("memory",)
 
 def machine_yaml(machine: Machine) -> str:
     """The text of a machine file."""
-    plain = with_units(machine.model_dump(mode="python", exclude_defaults=True), "")
-    return yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=100)
+    return yaml.safe_dump(
+        plain_machine(machine), sort_keys=False, default_flow_style=None, width=100
+    )
+
+
+def plain_machine(machine: Machine) -> Any:
+    """A machine as its file has it."""
+    return with_units(machine.model_dump(mode="python", exclude_defaults=True), "")
 
 
 def with_units(value: Any, key: str, parent: str = "") -> Any:
@@ -199,13 +208,66 @@ def graph_yaml(topology: Topology, name: str) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120)
 
 
+# What all fabrics take: these keys stay when one is written out.
+SHARED = ("nic", "link", "latency", "cable_metres", "transport", "qps", "seed", "nodes", "sharp")
+
+
+def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: str) -> str:
+    """A `cluster` section with its fabric written out, cable by cable."""
+    given = section.get("fabric") or {}
+    outer = {}
+    if given.get("kind") == "nvlink-domain":
+        outer = {"kind": "nvlink-domain", "hosts": given["hosts"]}
+        given = given.get("between") or {k: v for k, v in given.items() if k not in outer}
+    kept = {key: given[key] for key in SHARED if key in given}
+    written: dict[str, Any] = {"kind": "custom", **kept, "routing": routing}
+    written["switches"] = list(made.switches)
+    if made.groups is not None:
+        written["groups"] = {
+            f"group{group}": [made.switches[n] for n in np.flatnonzero(made.groups == group)]
+            for group in range(int(made.groups.max()) + 1)
+        }
+    written["links"] = _cables(made, ports)
+    cluster = {**section, "fabric": {**outer, "between": written} if outer else written}
+    if isinstance(cluster.get("machine"), Machine):
+        cluster["machine"] = plain_machine(cluster["machine"])
+    return yaml.dump({"cluster": cluster}, Dumper=_Dumper, sort_keys=False, width=120)
+
+
+def _cables(made: Fabric, ports: Ports) -> list[dict[str, Any]]:
+    """Every cable from its first end, parallel ones counted, with what is not usual of it."""
+    nics = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
+    names = [*(f"node{host}.nic{rail}" for host, rail in nics), *made.switches]
+    terms, found = made.terms, Counter[tuple[int, int, float, float]]()
+    carried = terms.port(ports.rate)
+    ends = zip(made.tail[::2].tolist(), made.head[::2].tolist(), strict=True)
+    figures = zip(made.bandwidth[::2].tolist(), made.latency.reshape(-1, 2).tolist(), strict=True)
+    for (tail, head), (rate, (up, down)) in zip(ends, figures, strict=True):
+        usual = carried[tail] if tail < made.ports else terms.link * terms.usable
+        arrival = terms.nic if tail < made.ports else terms.hop
+        own = 0.0 if rate == usual else rate / terms.usable
+        found[tail, head, own, -1.0 if (up, down) == (terms.hop, arrival) else up] += 1
+    lines = []
+    for (tail, head, rate, latency), count in found.items():
+        more: dict[str, Any] = {"count": count} if count > 1 else {}
+        more |= {"bandwidth": _bandwidth(rate)} if rate else {}
+        more |= {"latency": _latency(latency)} if latency >= 0 else {}
+        lines.append({"from": names[tail], "to": names[head], **more})
+    return lines
+
+
 class _Dumper(yaml.SafeDumper):
-    """Mappings of plain values on one line each."""
+    """Mappings and lists of plain values on one line each."""
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
         """A node: flow style for the entries of lists."""
         plain = all(not isinstance(value, dict | list) for value in mapping.values())
         return super().represent_mapping(tag, mapping, flow_style=plain or flow_style)
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        """A list of plain values."""
+        plain = all(not isinstance(value, dict | list) for value in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=plain or flow_style)
 
 
 def _node(topology: Topology, node: Hashable) -> dict[str, Any]:

@@ -1,12 +1,10 @@
-"""What every fabric is: switches, cables between them and the NIC ports, and its equal-cost paths.
+"""The router of clusters: tables inside hosts, the fabric's paths between them, all pairs at once.
 
-Ends are numbered: ports of NICs first, then switches. Every cable takes two links, up (from its
-first end) and down; those of the ports come first, so port p has links 2p and 2p + 1.
+Same host: the class's table. Same NVLink domain: egress and ingress. Else: GPU to NIC, the
+fabric's path from port to port, NIC to GPU.
 """
 
 from collections.abc import Sequence
-from math import inf
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,274 +12,9 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.topology.graph import Routes, Topology, TopologyError, Way, parse_way
 from netsim.topology.host import Host
-
-Ints = NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The NIC ports that a fabric joins: host of the fabric, rail (number of the NIC in its host),
-    bytes/s, and the host of the job that it belongs to.
-    """
-
-    host: Ints
-    rail: Ints
-    rate: NDArray[np.float64]
-    owner: Ints
-
-    def __len__(self) -> int:
-        return len(self.host)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What all fabrics take: rate of cables between switches (bytes/s), latency of one switch hop
-    and of entering a NIC (seconds), the usable part of every line rate, and at most how much of it
-    a NIC carries.
-    """
-
-    link: float
-    hop: float
-    nic: float
-    usable: float = 1.0
-    nic_cap: float = inf
-
-    def port(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What NIC ports of a line rate carry, bytes/s."""
-        return np.minimum(rate * self.usable, self.nic_cap)
-
-
-class Wiring(Protocol):
-    """The paths between ports, by formula."""
-
-    def choices(self, src: Ints, dst: Ints) -> Ints:
-        """How many equal-cost paths there are for every pair of ports; 0: not connected."""
-        ...
-
-    def hops(self, src: Ints, dst: Ints, choice: Ints) -> Ints:
-        """The links of one path for every pair, port to port, padded with -1."""
-        ...
-
-    def order(self, dst: Ints) -> Ints:
-        """The number by which static routing picks a path to each port, modulo the choices."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on.
-
-    The first `access` links join ports to switches; `tiers` names the switches' levels from the
-    NICs up, with the number of the first switch of each. `reduces`: its switches add up data on
-    its way (SHARP). `note` is what was assumed.
-    """
-
-    kind: str
-    ports: int
-    switches: tuple[str, ...]
-    tiers: tuple[tuple[str, int], ...]
-    access: int
-    tail: Ints
-    head: Ints
-    bandwidth: NDArray[np.float64]
-    latency: NDArray[np.float64]
-    wiring: Wiring
-    reduces: bool = False
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Cables:
-    """Cables between two switches each, by number of the switch."""
-
-    low: Ints
-    high: Ints
-
-    def __len__(self) -> int:
-        return len(self.low)
-
-
-def fabric(
-    kind: str,
-    tiers: tuple[tuple[str, tuple[str, ...]], ...],
-    ports: Ports,
-    terms: Terms,
-    leaf: Ints,
-    cables: Cables,
-    wiring: Wiring,
-) -> Fabric:
-    """Port p is on switch `leaf[p]` (given twice: NICs of two ports, each of half their rate)."""
-    count, planes = len(ports), len(leaf) // max(1, len(ports))
-    low = np.r_[np.tile(np.arange(count), planes), count + cables.low].astype(np.int32)
-    high = np.r_[count + leaf, count + cables.high].astype(np.int32)
-    access = np.tile(terms.port(ports.rate) / max(1, planes), planes)
-    rate = np.r_[access, [terms.link * terms.usable] * len(cables)]
-    down = np.where(np.arange(len(low)) < len(leaf), terms.nic, terms.hop)
-    firsts = np.cumsum([0, *(len(names) for _, names in tiers)]).tolist()
-    return Fabric(
-        kind,
-        count,
-        tuple(name for _, names in tiers for name in names),
-        tuple((level, first) for (level, _), first in zip(tiers, firsts, strict=False)),
-        2 * len(leaf),
-        np.stack([low, high], axis=1).ravel(),
-        np.stack([high, low], axis=1).ravel(),
-        np.repeat(rate, 2),
-        np.stack([np.full(len(low), terms.hop), down], axis=1).ravel(),
-        wiring,
-    )
-
-
-def columns(*parts: Ints) -> Ints:
-    """Links of many paths, one column a hop."""
-    return np.stack(parts, axis=1).astype(np.int32)
-
-
-def numbered(name: str, count: int) -> tuple[str, ...]:
-    """`name0`, `name1`, …"""
-    return tuple(f"{name}{number}" for number in range(count))
-
-
-# **** Select ****
-# Which of the equal-cost paths a connection takes: static, ecmp or spray.
-# A pure function of ports, channel and seed, so that a connection keeps its path. Paths over dead
-# links are left out as long as another one exists.
-
-
-_CELLS = 500_000  # paths that are looked at together, to bound temporary memory
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How paths are chosen: `static` by destination, `ecmp` by hash, `spray` over all equally.
-
-    With ecmp a connection has `qps` queue pairs, each with a hash of its own. `dead` marks links
-    of the fabric that carry nothing.
-    """
-
-    routing: str
-    seed: int = 0
-    qps: int = 1
-    dead: NDArray[np.bool_] | None = None
-
-
-def mix(*values: NDArray[Any] | int) -> NDArray[np.uint64]:
-    """A fixed integer hash of several columns (splitmix64's finaliser after each)."""
-    state: NDArray[np.uint64] = np.zeros(1, np.uint64)
-    with np.errstate(over="ignore"):
-        for value in values:
-            state = state + np.asarray(value).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            state = state ^ (state >> np.uint64(31))
-    return state
-
-
-def select_paths(
-    wiring: Wiring, policy: Policy, src: Ints, dst: Ints, channel: Ints
-) -> tuple[Ints, NDArray[np.float64]]:
-    """Links between the switches of each pair of ports and the part of the bytes on each."""
-    counts = wiring.choices(src, dst)
-    if policy.routing == "spray":
-        return _spread(wiring, policy, src, dst, counts)
-    draws = range(policy.qps if policy.routing == "ecmp" else 1)
-    parts = []
-    for qp in draws:
-        static = policy.routing == "static"
-        number = wiring.order(dst) if static else mix(policy.seed, src, dst, channel, qp)
-        choice = (number % np.maximum(counts, 1).astype(number.dtype)).astype(np.int32)
-        hops = wiring.hops(src, dst, choice)
-        parts.append(_around_dead(wiring, policy, (src, dst, counts), hops, number))
-    width = max(part.shape[1] for part in parts)
-    hops = np.concatenate([_wide(part, width) for part in parts], axis=1)
-    return hops, np.full(hops.shape, 1 / len(parts))
-
-
-def _around_dead(
-    wiring: Wiring,
-    policy: Policy,
-    pairs: tuple[Ints, Ints, Ints],
-    hops: Ints,
-    number: NDArray[np.int32] | NDArray[np.uint64],
-) -> Ints:
-    """The paths, but another one for every pair whose own crosses a dead link, if there is one."""
-    if policy.dead is None:
-        return hops
-    broken = np.flatnonzero((policy.dead[hops] & (hops >= 0)).any(axis=1))
-    for pair in broken:
-        src, dst, count = (column[pair : pair + 1] for column in pairs)
-        every = np.arange(int(count[0]), dtype=np.int32)
-        paths = wiring.hops(src.repeat(len(every)), dst.repeat(len(every)), every)
-        alive = np.flatnonzero(~(policy.dead[paths] & (paths >= 0)).any(axis=1))
-        if len(alive):
-            chosen = paths[alive[int(number[pair]) % len(alive)]]
-            hops = _wide(hops, len(chosen))
-            hops[pair] = -1
-            hops[pair, : len(chosen)] = chosen
-    return hops
-
-
-def _spread(
-    wiring: Wiring, policy: Policy, src: Ints, dst: Ints, counts: Ints
-) -> tuple[Ints, NDArray[np.float64]]:
-    """Every path of each pair, with equal parts of the bytes; some pairs at a time."""
-    most = max(1, int(counts.max(initial=0)))
-    at_once = max(1, _CELLS // most)
-    if len(src) > at_once:
-        parts = [
-            _spread(
-                wiring, policy, src[n : n + at_once], dst[n : n + at_once], counts[n : n + at_once]
-            )
-            for n in range(0, len(src), at_once)
-        ]
-        width = max(hops.shape[1] for hops, _ in parts)
-        hops = np.concatenate([_wide(hops, width) for hops, _ in parts])
-        missing = [(part, width - part.shape[1]) for _, part in parts]
-        return hops, np.concatenate([np.pad(part, [(0, 0), (0, n)]) for part, n in missing])
-    every = np.arange(most, dtype=np.int32)
-    pairs = [column.repeat(most) for column in (src, dst, counts)]
-    choice = np.tile(every, len(src))
-    paths = wiring.hops(pairs[0], pairs[1], choice % np.maximum(pairs[2], 1))
-    alive = choice < pairs[2]
-    if policy.dead is not None:
-        living = alive & ~(policy.dead[paths] & (paths >= 0)).any(axis=1)
-        some = living.reshape(-1, most).any(axis=1).repeat(most)
-        alive = np.where(some, living, alive)
-    part = alive / np.maximum(alive.reshape(-1, most).sum(axis=1), 1).repeat(most)
-    hops = np.where(alive[:, None], paths, -1).reshape(len(src), -1)
-    fraction = np.repeat(part[:, None], paths.shape[1], axis=1).reshape(len(src), -1)
-    return _merged(hops, fraction)
-
-
-def _merged(hops: Ints, fraction: NDArray[np.float64]) -> tuple[Ints, NDArray[np.float64]]:
-    """Each link once, with all that goes over it."""
-    order = np.argsort(np.where(hops < 0, np.iinfo(np.int32).max, hops), axis=1, kind="stable")
-    hops = np.take_along_axis(hops, order, axis=1)
-    total = np.cumsum(np.take_along_axis(fraction, order, axis=1) * (hops >= 0), axis=1)
-    last = np.ones(hops.shape, bool)
-    last[:, :-1] = hops[:, 1:] != hops[:, :-1]
-    until = np.maximum.accumulate(np.where(last, total, 0.0), axis=1)
-    before = np.concatenate([np.zeros((len(hops), 1)), until[:, :-1]], axis=1)
-    keep = last & (hops >= 0)
-    width = int(keep.sum(axis=1).max(initial=0))
-    front = np.argsort(~keep, axis=1, kind="stable")[:, :width]
-    hops = np.take_along_axis(np.where(keep, hops, -1), front, axis=1)
-    return hops, np.take_along_axis(np.where(keep, total - before, 0.0), front, axis=1)
-
-
-def _wide(hops: Ints, width: int) -> Ints:
-    missing = max(0, width - hops.shape[1])
-    return np.pad(hops, [(0, 0), (0, missing)], constant_values=-1)
-
-
-# **** Router ****
-# The router of clusters: tables inside hosts, formulas between them, all pairs at once.
-# Same host: the class's table. Same NVLink domain: egress and ingress. Else: GPU to NIC, the
-# fabric's path from port to port, NIC to GPU.
-
+from netsim.topology.network import Ints, Paths, Selection, assembled
 
 _PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
-Paths = tuple[Ints, NDArray[np.float64]]  # links padded with -1, and the part of the bytes on each
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,15 +53,16 @@ class ClusterRouter:
 
     places: Places
     tables: Tables
-    wiring: Wiring | None
-    policy: Policy
+    selection: Selection | None
     fabric_links: int
     rail: bool = False
 
     @property
     def per_channel(self) -> bool:
         """Channels part where hashes choose, or where a GPU has several NICs."""
-        return self.policy.routing == "ecmp" or self.tables.local.shape[2] > 1
+        return (
+            self.selection is not None and self.selection.policy.hashed
+        ) or self.tables.local.shape[2] > 1
 
     def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device to device."""
@@ -385,7 +119,7 @@ class ClusterRouter:
         self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
     ) -> Paths:
         """GPU to NIC, through the fabric, NIC to GPU."""
-        if self.wiring is None:
+        if self.selection is None:
             raise TopologyError(
                 f"{topology.name}: {_between(topology, ends)}: no fabric joins them"
             )
@@ -394,13 +128,13 @@ class ClusterRouter:
         leave, arrive = self._nics(topology, ends, channel, asked)
         leave, relayed = self._onto_rail(here, there, leave, arrive, asked)
         ports = at.first_port[here] + leave, at.first_port[there] + arrive
-        if (unjoined := self.wiring.choices(*ports) == 0).any():
+        if (unjoined := ~self.selection.usual.joined(*ports)).any():
             pair = _between(topology, (ends[0][unjoined], ends[1][unjoined]))
             raise TopologyError(f"{topology.name}: {pair}: the fabric does not join their NICs")
         relay = self._row(self.tables.relay, ends[0], leave)
         direct = _widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
         out = _moved(np.where(relayed[:, None], relay, direct), at.first_link[here])
-        middle, part = select_paths(self.wiring, self.policy, *ports, channel)
+        middle, part = self.selection.paths(*ports, channel)
         middle = np.where(middle >= 0, middle + self.fabric_links, -1)
         into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[ends[1]]]
         hops = np.concatenate([out, middle, _moved(into, at.first_link[there])], axis=1)
@@ -416,8 +150,10 @@ class ClusterRouter:
         named and is joined.
         """
         at = self.places
-        assert self.wiring is not None
-        apart = self.wiring.choices(at.first_port[here] + leave, at.first_port[there] + arrive) == 0
+        assert self.selection is not None
+        apart = ~self.selection.usual.joined(
+            at.first_port[here] + leave, at.first_port[there] + arrive
+        )
         relayed = apart | asked.relay
         same_rail = self._slot(here, self.tables.rail[at.host_class[there], arrive])
         moved = apart if asked.leave >= 0 else relayed
@@ -492,12 +228,7 @@ def _between(topology: Topology, ends: tuple[Ints, Ints]) -> str:
 
 def _pack(topology: Topology, count: int, parts: list[tuple[NDArray[np.int64], Paths]]) -> Routes:
     """All parts as one set of routes, in the order of the pairs."""
-    width = max((hops.shape[1] for _, (hops, _) in parts), default=0)
-    links = np.full((count, width), -1, np.int32)
-    fractions = np.zeros((count, width))
-    for rows, (hops, fraction) in parts:
-        links[rows, : hops.shape[1]] = hops
-        fractions[rows, : hops.shape[1]] = fraction
+    links, fractions = assembled(count, parts)
     used = links >= 0
     ptr = np.zeros(count + 1, np.int64)
     np.cumsum(used.sum(axis=1), out=ptr[1:])

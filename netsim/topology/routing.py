@@ -1,11 +1,11 @@
 """Static routes on any graph: cheapest path by kind of link, ties by link number.
 
-Costs are computed for all destinations at once, one relaxation a hop; structural routers of the
-fabrics (by formula, not by search) live beside the fabrics.
+Costs are computed for all destinations at once, one relaxation a hop. It serves the inside of hosts
+and graphs of GPUs; paths between NICs are those of `topology/network.py`.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations, product
+from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -254,16 +254,26 @@ def torus(dims: Sequence[int], bandwidth: float, latency: float = 0.0) -> Topolo
     """A grid of the given extents that closes in every dimension."""
     if not dims or min(dims) < 1:
         raise TopologyError(f"torus: expected extents of at least 1, got {list(dims)}")
-    strides = [prod(dims[k + 1 :]) for k in range(len(dims))]
-    pairs = []
-    for place in product(*(range(extent) for extent in dims)):
-        here = sum(p * s for p, s in zip(place, strides, strict=True))
-        for k, extent in enumerate(dims):
-            if extent > 2 or (extent == 2 and place[k] == 0):
-                step = ((place[k] + 1) % extent - place[k]) * strides[k]
-                pairs.append((here, here + step))
+    low, high, _ = grid_cables(dims)
     name = f"torus({'x'.join(map(str, dims))})"
-    return _mesh(name, prod(dims), pairs, bandwidth, latency)
+    return _mesh(
+        name, prod(dims), zip(low.tolist(), high.tolist(), strict=True), bandwidth, latency
+    )
+
+
+def grid_cables(dims: Sequence[int]) -> tuple[NDArray[np.int32], ...]:
+    """The cables of a torus, dimension after dimension: the ends of each, and its dimension. Two
+    places have one cable between them, not two.
+    """
+    place = np.indices(tuple(dims)).reshape(len(dims), -1)
+    parts = []
+    for axis, extent in enumerate(dims):
+        onward = {1: 0, 2: 1}.get(extent, extent)
+        starts = np.flatnonzero(place[axis] < onward)
+        ends = place[:, starts].copy()
+        ends[axis] = (ends[axis] + 1) % extent
+        parts.append((starts, np.ravel_multi_index(tuple(ends), tuple(dims)), 0 * starts + axis))
+    return tuple(np.concatenate(column).astype(np.int32) for column in zip(*parts, strict=True))
 
 
 def _mesh(

@@ -89,13 +89,15 @@ TOPOLOGIES = (ROOT / "docs" / "topologies.md").read_text()
 
 def test_the_page_on_topologies_is_true(capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    machine, cluster = blocks(TOPOLOGIES, "yaml")
+    machine, cluster, written = blocks(TOPOLOGIES, "yaml")
     (tmp_path / "mine.yaml").write_text(machine)
     (tmp_path / "racks.yaml").write_text(cluster)
+    (tmp_path / "written.yaml").write_text(written)
     shutil.copy(ROOT / "tests/data/nccl/topo/h100_8nic.xml", tmp_path / "cluster.xml")
     shutil.copy(ROOT / "tests/data/smi/h100_spaces.txt", tmp_path / "topo.txt")
     commands = [line for block in blocks(TOPOLOGIES, "sh") for line in block.splitlines()]
-    for command in [*commands, "netsim check racks.yaml", "netsim topo show topologies/mine.yaml"]:
+    checks = ["check racks.yaml", "topo show written.yaml", "topo show topologies/mine.yaml"]
+    for command in [*commands, *(f"netsim {check}" for check in checks)]:
         outcome = netsim(capsys, *shlex.split(command)[1:])
         assert outcome.code == 0, (command, outcome.err)
 

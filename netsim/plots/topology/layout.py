@@ -30,11 +30,10 @@ from netsim.plots.topology.shapes import (
     some_of,
 )
 from netsim.topology.cluster import Cluster
-from netsim.topology.fabrics.direct import Torus
 from netsim.topology.figures import fabric_figures, gpu_bandwidth, tiers_of
 from netsim.topology.host import Host
 from netsim.topology.machine import Machine, ScaleUp, node_of
-from netsim.topology.router import Fabric
+from netsim.topology.network import Fabric
 
 _NARROW = 0.8
 
@@ -245,9 +244,8 @@ class Row:
 def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
     """What is drawn of every tier, from the leaves of the hosts that are drawn."""
     wanted, rows = set(leaves), []
-    firsts = [first for _, first in fabric.tiers] + [len(fabric.switches)]
-    for number, (name, _) in enumerate(fabric.tiers):
-        units = _units(fabric, name, firsts[number], firsts[number + 1])
+    for number, name in enumerate(fabric.tiers):
+        units = _units(fabric, name, np.flatnonzero(fabric.level == number).tolist())
         near = [unit for unit in units if wanted & set(unit.switches)]
         shown = ends_of(near, MOST_SWITCHES)
         if shown:
@@ -256,16 +254,14 @@ def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
     return rows
 
 
-def _units(fabric: Fabric, name: str, first: int, last: int) -> list[Unit]:
+def _units(fabric: Fabric, name: str, members: list[int]) -> list[Unit]:
     size = group_size(fabric)
     if size > 1:
-        starts = range(first, last, size)
         return [
-            Unit(n, f"group {n}\n{size} {name}s", tuple(range(start, start + size)))
-            for n, start in enumerate(starts)
+            Unit(n, f"group {n}\n{size} {name}s", tuple(members[start : start + size]))
+            for n, start in enumerate(range(0, len(members), size))
         ]
-    names = fabric.switches[first:last]
-    return [Unit(n, text, (first + n,)) for n, text in enumerate(names)]
+    return [Unit(n, fabric.switches[switch], (switch,)) for n, switch in enumerate(members)]
 
 
 def _neighbours(fabric: Fabric, switches: set[int]) -> set[int]:
@@ -309,9 +305,7 @@ def draw_rows(
 
 
 def _count(fabric: Fabric, name: str) -> int:
-    firsts = [first for _, first in fabric.tiers] + [len(fabric.switches)]
-    number = [tier for tier, _ in fabric.tiers].index(name)
-    return firsts[number + 1] - firsts[number]
+    return int((fabric.level == fabric.tiers.index(name)).sum())
 
 
 # **** Compose ****
@@ -330,8 +324,8 @@ def cluster_picture(name: str, cluster: Cluster, used: Use) -> Picture:
     if gpus <= MOST_GPUS and hosts <= MOST_HOSTS:
         return _whole(name, cluster, used)
     made = cluster.fabric
-    if made is not None and isinstance(made.wiring, Torus):
-        upper = _on_routers(name, cluster, made.wiring.dims, used)
+    if made is not None and made.grid:
+        upper = _on_routers(name, cluster, made.grid, used)
     else:
         upper = _outside(name, cluster, used)
     return upper.below(_one_host(cluster, used))

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
-from netsim.topology.fabrics.direct import Dragonfly
 from netsim.topology.graph import LINK_KINDS, Topology
-from netsim.topology.router import Fabric
+from netsim.topology.network import Fabric
 
 GAP, WIDE_GAP = 1.35, 2.3  # between the rows of a host, and of a fabric
 
@@ -267,11 +266,15 @@ def _switches(cluster: Cluster) -> list[frozenset[int]]:
 
 
 def group_size(fabric: Fabric) -> int:
-    """How many switches are drawn as one: the routers of a group of a dragonfly, else one."""
-    wiring = fabric.wiring
-    if isinstance(wiring, Dragonfly) and (wiring.groups > 2 or wiring.routers > MOST_LEAVES // 2):
-        return wiring.routers
-    return 1
+    """How many switches are drawn as one: those of a group where groups are alike and in order and
+    there are many, else one.
+    """
+    if fabric.groups is None:
+        return 1
+    count = int(fabric.groups.max()) + 1
+    size = len(fabric.groups) // count
+    alike = np.array_equal(fabric.groups, np.repeat(np.arange(count), size))
+    return size if alike and (count > 2 or size > MOST_LEAVES // 2) else 1
 
 
 # **** Bundles ****

@@ -3,15 +3,20 @@
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from netsim.base.constants import value
 from netsim.base.errors import suggest
-from netsim.topology.fabrics.clos import (
+from netsim.base.values import dataclass
+from netsim.topology.fabrics.kinds import (
     SWITCH_PORTS,
+    custom,
+    dragonfly,
     dual_plane,
     fat_tree,
     leaf_spine,
@@ -19,11 +24,12 @@ from netsim.topology.fabrics.clos import (
     rail_only,
     rail_optimized,
     single_switch,
+    torus,
 )
-from netsim.topology.fabrics.direct import custom, dragonfly, torus
+from netsim.topology.fabrics.kinds import Cable as CableEnds
 from netsim.topology.graph import TopologyError
 from netsim.topology.machine import Transport, TransportName
-from netsim.topology.router import Fabric, Policy, Ports, Terms
+from netsim.topology.network import FAR, Fabric, Ints, Network, Policy, Ports, Terms
 from netsim.yamlio.models import Bandwidth, Count, FieldError, Index, ListOf, Model, Ratio, Seconds
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
@@ -44,7 +50,7 @@ class _Fabric(Model):
     latency: Seconds | None = None
     cable_metres: Annotated[float, Field(ge=0, le=100_000)] = 0.0
     transport: TransportName | None = None
-    routing: Literal["static", "ecmp", "spray", "rail"] | None = None
+    routing: Literal["static", "ecmp", "spray", "minimal", "valiant", "rail"] | None = None
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     seed: Index = 0
     nodes: Count | None = None
@@ -113,7 +119,6 @@ class DragonflyFabric(_Fabric):
     ports_per_router: Count = 16
     global_links: Count = 4
     groups: Count | None = None
-    routing: Literal["static", "ecmp", "spray", "minimal", "valiant"] | None = None  # type: ignore[assignment]
 
 
 class TorusFabric(_Fabric):
@@ -137,20 +142,33 @@ def _with_kind(value: object) -> object:
 
 
 class Cable(Model):
-    """A cable; ends are switches, or NICs as `node0.nic0` (with `*` for any)."""
+    """So many cables between any two of its ends: switches, or NICs as `node0.nic0`; `*`, `?` and
+    `[0-3]` stand for what they match.
+    """
 
     tail: Annotated[str, Field(alias="from")]
     head: Annotated[str, Field(alias="to")]
+    count: Count = 1
     bandwidth: Bandwidth | None = None
     latency: Seconds | None = None
 
 
 class CustomFabric(_Fabric):
-    """Switches and cables written out; routes are the shortest."""
+    """Switches and cables written out. `groups` are switches by the group's name, as routing
+    between groups (minimal, valiant) needs them.
+    """
 
     kind: Literal["custom"]
     switches: Annotated[ListOf[str], Field(min_length=1)]
     links: ListOf[Cable]
+    groups: dict[str, ListOf[str]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _once(self) -> "CustomFabric":
+        for number, name in enumerate(self.switches):
+            if name in self.switches[:number]:
+                raise FieldError(f"two switches are called '{name}'", "switches", number)
+        return self
 
 
 _Between = (
@@ -207,7 +225,9 @@ def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) ->
     """The fabric that joins the ports of `hosts` hosts."""
     if config.sharp:
         _check_sharp(config.kind, transport)
-    return replace(_joined(config, ports, hosts, transport), reduces=config.sharp)
+    made = replace(_joined(config, ports, hosts, transport), reduces=config.sharp)
+    check_routing(made, policy_of(config, transport).routing)
+    return made
 
 
 def _check_sharp(kind: str, transport: Transport) -> None:
@@ -233,16 +253,16 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
     if config.kind in ("single-switch", "nvlink-domain"):
         return single_switch(ports, terms)
     if config.kind == "custom":
-        return custom(ports, terms, config.switches, _cables(config, ports))
+        ends = _ends(config, ports)
+        cables, groups = _cables(ends, config.links), _groups(ends, config.groups)
+        made = custom(ports, terms, config.switches, cables, groups)
+        _check_reached(made, ports)
+        return made
     if config.kind == "ring":
-        return torus(ports, terms, hosts, kind="ring", free=config.routing not in (None, "static"))
+        return torus(ports, terms, hosts, kind="ring")
     given = {name: getattr(config, name) for name in type(config).model_fields if name not in _OWN}
     if "ports" in given:
         given["radix"] = given.pop("ports")
-    if config.kind == "torus":
-        given["free"] = config.routing not in (None, "static")
-    if config.kind == "dragonfly":
-        given["valiant"] = config.routing == "valiant"
     build = partial(BUILDERS[config.kind], ports, terms, hosts)
     if isinstance(config, _Tiered) and "ports" not in config.model_fields_set:
         return of_usual_switches(build, given)
@@ -253,29 +273,135 @@ def policy_of(config: Any, transport: Transport) -> Policy:
     """How connections choose among equal paths."""
     usual = {"dual-plane": "spray", "torus": "static", "ring": "static"}
     routing = config.routing or usual.get(config.kind, transport.routing)
-    plain = {"rail": "static", "minimal": "ecmp", "valiant": "ecmp"}
-    return Policy(plain.get(routing, routing), config.seed, config.qps)
+    return Policy("static" if routing == "rail" else routing, config.seed, config.qps)
 
 
-def _cables(
-    config: CustomFabric, ports: Ports
-) -> list[tuple[int, int, float | None, float | None]]:
-    """The cables by number of their ends."""
-    names = [
-        f"node{host}.nic{rail}"
-        for host, rail in zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
-    ]
-    number = {name: len(names) + n for n, name in enumerate(config.switches)}
+def check_routing(made: Fabric, routing: str) -> None:
+    """Refuse what a routing cannot do on a graph."""
+    if routing not in ("minimal", "valiant"):
+        return
+    if made.groups is None:
+        raise TopologyError(
+            f"routing: {routing} chooses among the links between groups of switches, and a fabric "
+            f"of kind {made.kind} has no groups; take static, ecmp or spray, or declare "
+            "the groups of a custom fabric"
+        )
+    network = Network(made)
+    used = np.unique(network.places[1][1])
+    alone = used[made.groups[used] < 0]
+    if len(alone):
+        name = made.switches[int(alone[0])]
+        raise TopologyError(f"groups: '{name}' has NICs and is in no group, as {routing} needs")
+    groups = np.unique(made.groups[used])
+    count = int(made.groups.max()) + 1
+    size = np.diff(network.between[0]).reshape(count, count)
+    lone = [(a, b) for a in groups for b in groups if a != b and not size[a, b]]
+    if lone:
+        a, b = (made.switches[int((made.groups == group).argmax())] for group in lone[0])
+        message = f"no link between the groups of '{a}' and '{b}', which {routing} needs"
+        raise TopologyError(f"groups: {message}")
+    switches = np.flatnonzero(made.groups >= 0).astype(np.int32)
+    first = np.array([int((made.groups == made.groups[n]).argmax()) for n in switches], np.int32)
+    apart = np.flatnonzero(network.inside.distance(first, switches) == FAR)
+    if len(apart):
+        a, b = (made.switches[int(end[apart[0]])] for end in (first, switches))
+        raise TopologyError(f"groups: no way from '{a}' to '{b}' inside their group")
+
+
+# **** Names ****
+# What the names and patterns of a custom fabric stand for.
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """The NICs and switches of a custom fabric by name."""
+
+    nics: tuple[str, ...]
+    switches: tuple[str, ...]
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """The number of every end."""
+        return {name: n for n, name in enumerate((*self.nics, *self.switches))}
+
+    def of(self, text: str, *field: object, switches: bool = False) -> list[int]:
+        """The ends that a name or pattern stands for."""
+        first = len(self.nics) if switches else 0
+        if text in self.number:
+            return [self.number[text]] if self.number[text] >= first else []
+        found = []
+        if any(sign in text for sign in "*?["):
+            found = [n for name, n in self.number.items() if n >= first and fnmatchcase(name, text)]
+        if not found:
+            known = [*self.switches, *([] if switches else self.nics[:64])]
+            what = "switch" if switches else "switch or NIC"
+            hint = suggest(text, known) or f" (switches: {', '.join(self.switches[:8])})"
+            place = ".".join(map(str, field))
+            raise TopologyError(f"{place}: there is no {what} '{text}'{hint}")
+        return found
+
+
+def _ends(config: CustomFabric, ports: Ports) -> _Ends:
+    places = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
+    return _Ends(tuple(f"node{host}.nic{rail}" for host, rail in places), config.switches)
+
+
+def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
+    """The cables by number of their ends; between two patterns, every pair once."""
     found = []
-    for place, cable in enumerate(config.links):
-        ends = []
-        for end in (cable.tail, cable.head):
-            ports_here = [n for n, name in enumerate(names) if fnmatchcase(name, end)]
-            if not ports_here and end not in number:
-                hint = suggest(end, [*config.switches, *names[:64]])
-                raise TopologyError(f"links.{place}: there is no switch or NIC '{end}'{hint}")
-            ends.append([number[end]] if end in number else ports_here)
+    for place, cable in enumerate(links):
+        sides = [
+            ends.of(text, "links", place, key)
+            for key, text in (("from", cable.tail), ("to", cable.head))
+        ]
+        pairs = [(a, b) for a in sides[0] for b in sides[1] if a != b]
+        if not pairs:
+            raise TopologyError(f"links.{place}: a cable from '{cable.tail}' to itself")
+        if len(sides[0]) > 1 and len(sides[1]) > 1:
+            pairs = list({frozenset(pair): pair for pair in reversed(pairs)}.values())[::-1]
         found += [
-            (min(a, b), max(a, b), cable.bandwidth, cable.latency) for a in ends[0] for b in ends[1]
+            (*_up(a, b, len(ends.nics)), cable.bandwidth, cable.latency)
+            for a, b in pairs
+            for _ in range(cable.count)
         ]
     return found
+
+
+def _up(a: int, b: int, nics: int) -> tuple[int, int]:
+    """The ends of a cable in the order in which they stand, but a NIC first."""
+    return (b, a) if b < nics <= a else (a, b)
+
+
+def _groups(ends: _Ends, groups: dict[str, tuple[str, ...]]) -> Ints | None:
+    """The group of every switch, -1 if it is in none."""
+    if not groups:
+        return None
+    found = np.full(len(ends.switches), -1, np.int32)
+    for number, (name, members) in enumerate(groups.items()):
+        for place, text in enumerate(members):
+            for end in ends.of(text, "groups", name, place, switches=True):
+                switch = end - len(ends.nics)
+                if found[switch] not in (-1, number):
+                    message = f"'{ends.switches[switch]}' is in another group already"
+                    raise TopologyError(f"groups.{name}.{place}: {message}")
+                found[switch] = number
+    return found
+
+
+def _check_reached(made: Fabric, ports: Ports) -> None:
+    """Every two hosts have NICs that meet somewhere."""
+    part = np.arange(made.ports + len(made.switches))
+    while True:
+        low = np.minimum(part[made.tail], part[made.head])
+        before = part.copy()
+        np.minimum.at(part, made.tail, low)
+        np.minimum.at(part, made.head, low)
+        part = part[part]
+        if np.array_equal(part, before):
+            break
+    meets: dict[frozenset[int], int] = {}
+    for host in np.unique(ports.owner).tolist():
+        meets.setdefault(frozenset(part[: made.ports][ports.owner == host].tolist()), host)
+    for (one, a), (other, b) in combinations(meets.items(), 2):
+        if not one & other:
+            raise TopologyError(f"links: no way from node{a} to node{b}: no NICs of theirs meet")

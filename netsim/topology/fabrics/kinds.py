@@ -1,73 +1,29 @@
-"""Folded Clos networks of two or three levels: the wiring of leaves, spines and cores.
+"""The kinds of fabrics: switches and cables from a few numbers. Paths are the network's business.
 
-Leaf l's uplink u leads to spine u mod S of its pod; spine a's uplink v leads to core v mod G
-of group a.
-A path is chosen by (u, v) and comes down by the same numbers, so every path is up/down symmetric.
+Folded Clos networks of two or three levels: leaf l's uplink u leads to spine u mod S of its pod;
+spine a's uplink v leads to core v mod G of group a.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf, prod
 from typing import Any
 
 import numpy as np
 
 from netsim.base.values import dataclass
 from netsim.topology.graph import TopologyError
-from netsim.topology.router import Cables, Fabric, Ints, Ports, Terms, columns, fabric, numbered
-
-
-@dataclass(frozen=True, slots=True)
-class Clos:
-    """Paths by formula: `leaf` of every port and its `slot` there, `pod` of every leaf, `uplinks`
-    of a leaf and `core_links` of a spine (0: pods never meet); `first` is the number of the first
-    cable between switches, `first_core` that of the first one to a core.
-    """
-
-    leaf: Ints
-    slot: Ints
-    pod: Ints
-    pod_leaves: int
-    spines: int
-    uplinks: int
-    core_links: int
-    first: int
-    first_core: int
-
-    def choices(self, src: Ints, dst: Ints) -> Ints:
-        """1 below one leaf; by uplinks inside a pod; by uplinks and core links between pods."""
-        a, b = self.leaf[src], self.leaf[dst]
-        count = np.where(self.pod[a] == self.pod[b], 1, self.core_links) * self.uplinks
-        return np.where(a == b, 1, count).astype(np.int32)
-
-    def hops(self, src: Ints, dst: Ints, choice: Ints) -> Ints:
-        """Access, up, over a core if need be, down, access."""
-        a, b = self.leaf[src], self.leaf[dst]
-        up, core = choice % max(1, self.uplinks), choice // max(1, self.uplinks)
-        away = a != b
-        over = away & (self.pod[a] != self.pod[b])
-        spine = up % max(1, self.spines)
-        climb = [self.first + leaf * self.uplinks + up for leaf in (a, b)]
-        cross = [
-            self.first_core + (self.pod[leaf] * self.spines + spine) * self.core_links + core
-            for leaf in (a, b)
-        ]
-        return columns(
-            2 * src,
-            np.where(away, 2 * climb[0], -1),
-            np.where(over, 2 * cross[0], -1),
-            np.where(over, 2 * cross[1] + 1, -1),
-            np.where(away, 2 * climb[1] + 1, -1),
-            2 * dst + 1,
-        )
-
-    def order(self, dst: Ints) -> Ints:
-        """Every port of a leaf has an uplink of its own, every leaf of a pod a core (D-mod-k), as
-        subnet managers lay static routes out.
-        """
-        uplinks = max(1, self.uplinks)
-        number = self.slot[dst] % uplinks + uplinks * (self.leaf[dst] % self.pod_leaves)
-        return number.astype(np.int32)
+from netsim.topology.network import (
+    Cables,
+    Fabric,
+    Ints,
+    Ports,
+    Terms,
+    fabric,
+    found_tiers,
+    numbered,
+)
+from netsim.topology.routing import grid_cables
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +62,6 @@ def cables_of(shape: Shape) -> Cables:
         [first_spine + spine, first_core + a * shape.group_cores + v % max(1, shape.group_cores)]
     )
     return Cables(low.astype(np.int32), high.astype(np.int32))
-
-
-def wiring_of(shape: Shape, leaf: Ints) -> Clos:
-    """The paths of a Clos network with ports on `leaf`."""
-    first = len(leaf)
-    order = np.argsort(leaf, kind="stable")
-    slot = np.empty(first, np.int32)
-    slot[order] = np.arange(first) - np.searchsorted(leaf[order], leaf[order])
-    return Clos(
-        leaf,
-        slot,
-        (np.arange(shape.leaves) // shape.pod_leaves).astype(np.int32),
-        shape.pod_leaves,
-        shape.spines,
-        shape.uplinks,
-        shape.core_links,
-        first,
-        first + shape.leaves * shape.uplinks,
-    )
 
 
 # **** Shapes ****
@@ -311,27 +248,6 @@ def fat_tree(
     return _clos("fat-tree", ports, terms, shape, (ports.host * _nics(ports) + ports.rail) // half)
 
 
-@dataclass(frozen=True, slots=True)
-class TwoPlanes:
-    """Two networks that never meet, and a port in each for every NIC: choices alternate."""
-
-    inner: Clos
-    ports: int
-
-    def choices(self, src: Ints, dst: Ints) -> Ints:
-        """Those of both planes."""
-        return 2 * self.inner.choices(src, dst)
-
-    def hops(self, src: Ints, dst: Ints, choice: Ints) -> Ints:
-        """The path in one plane."""
-        port = choice % 2 * self.ports
-        return self.inner.hops(src + port, dst + port, choice // 2)
-
-    def order(self, dst: Ints) -> Ints:
-        """Planes in turn by destination."""
-        return 2 * self.inner.order(dst) + dst % 2
-
-
 def dual_plane(
     ports: Ports,
     terms: Terms,
@@ -348,10 +264,7 @@ def dual_plane(
     one = clos_shape(leaves, each, uplinks_for(each, ratio, oversubscription), radix)
     shape = Shape(2 * leaves, leaves, one.spines, one.uplinks)
     leaf = ports.host // each * nics + ports.rail
-    made = _clos("dual-plane", ports, terms, shape, np.concatenate([leaf, leaf + leaves]))
-    assert isinstance(made.wiring, Clos)
-    both = TwoPlanes(made.wiring, len(ports))
-    return Fabric(**{n: getattr(made, n) for n in Fabric.__slots__ if n != "wiring"}, wiring=both)
+    return _clos("dual-plane", ports, terms, shape, np.concatenate([leaf, leaf + leaves]))
 
 
 def _clos(kind: str, ports: Ports, terms: Terms, shape: Shape, leaf: Ints) -> Fabric:
@@ -361,8 +274,7 @@ def _clos(kind: str, ports: Ports, terms: Terms, shape: Shape, leaf: Ints) -> Fa
         ("spine", numbered("spine", shape.pods * shape.spines)),
         ("core", numbered("core", shape.cores)),
     )
-    wiring = wiring_of(shape, leaf)
-    return fabric(kind, tiers, ports, terms, leaf, cables_of(shape), wiring)
+    return fabric(kind, tiers, ports, terms, leaf, cables_of(shape))
 
 
 def _nics(ports: Ports) -> int:
@@ -378,26 +290,144 @@ def _ratio(ports: Ports, terms: Terms) -> float:
 # One switch that joins all NICs and never blocks.
 
 
-@dataclass(frozen=True, slots=True)
-class OneSwitch:
-    """Every port reaches every other through the one switch."""
-
-    def choices(self, src: Ints, dst: Ints) -> Ints:
-        """One path."""
-        return np.ones(len(src), np.int32)
-
-    def hops(self, src: Ints, dst: Ints, choice: Ints) -> Ints:
-        """Up and down."""
-        return columns(2 * src, 2 * dst + 1)
-
-    def order(self, dst: Ints) -> Ints:
-        """By destination port."""
-        return dst
-
-
 def single_switch(ports: Ports, terms: Terms) -> Fabric:
     """All ports on `switch0`."""
     none = np.zeros(0, np.int32)
     leaf = np.zeros(len(ports), np.int32)
     tiers = (("switch", ("switch0",)),)
-    return fabric("single-switch", tiers, ports, terms, leaf, Cables(none, none), OneSwitch())
+    return fabric("single-switch", tiers, ports, terms, leaf, Cables(none, none))
+
+
+# **** Torus ****
+# A router for every host, joined to its neighbours in every dimension.
+
+
+def torus(
+    ports: Ports,
+    terms: Terms,
+    hosts: int,
+    *,
+    dims: tuple[int, ...] | None = None,
+    kind: str = "torus",
+) -> Fabric:
+    """A router for each host; without `dims` a ring of all of them."""
+    shape = dims or (hosts,)
+    count = prod(shape)
+    if count < hosts:
+        grid = " x ".join(map(str, shape))
+        raise TopologyError(
+            f"dims: a torus of {grid} has {count} routers, not {hosts} for the hosts"
+        )
+    low, high, _ = grid_cables(shape)
+    router = ports.host.astype(np.int32)
+    tiers = (("router", numbered("router", count)),)
+    return fabric(kind, tiers, ports, terms, router, Cables(low, high), grid=shape)
+
+
+# **** Dragonfly ****
+# The dragonfly: groups of fully joined routers, and links between every two groups.
+# Kim et al., "Technology-Driven, Highly-Scalable Dragonfly Topology", 2008. Routers of group g are
+# g·a … g·a + a - 1; global links are spread evenly over the other groups.
+
+
+def dragonfly(
+    ports: Ports,
+    terms: Terms,
+    hosts: int,
+    *,
+    radix: int = 64,
+    routers: int = 8,
+    ports_per_router: int = 16,
+    global_links: int = 4,
+    groups: int | None = None,
+) -> Fabric:
+    """Groups of `routers`, each with some NIC ports and global links."""
+    nics = int(ports.rail.max(initial=0)) + 1
+    fewest = -(-hosts * nics // (routers * ports_per_router))
+    count = groups or fewest
+    if count < fewest:
+        raise TopologyError(f"groups: {hosts} hosts of {nics} NICs need {fewest}, got {count}")
+    if count - 1 > routers * global_links:
+        raise TopologyError(
+            f"groups: {count} groups need {count - 1} global links each, but {routers} routers "
+            f"with {global_links} have {routers * global_links}"
+        )
+    used = ports_per_router + routers - 1 + global_links
+    if used > radix:
+        raise TopologyError(f"ports: a router needs {used} ports, but a switch has {radix}")
+    router = ((ports.host * nics + ports.rail) // ports_per_router).astype(np.int32)
+    tiers = (("router", numbered("router", count * routers)),)
+    cables = _group_cables(count, routers, global_links)
+    group = np.repeat(np.arange(count, dtype=np.int32), routers)
+    return fabric("dragonfly", tiers, ports, terms, router, cables, groups=group)
+
+
+def _group_cables(groups: int, routers: int, global_links: int) -> Cables:
+    """Every two routers of a group, then every two groups with as many cables as there are for."""
+    lanes = routers * global_links // max(1, groups - 1)
+    x, y = np.triu_indices(routers, 1)
+    group = np.arange(groups)[:, None] * routers
+    a, b = (np.repeat(side, lanes).astype(np.int32) for side in np.triu_indices(groups, 1))
+    lane = np.tile(np.arange(lanes, dtype=np.int32), groups * (groups - 1) // 2)
+
+    def gateway(here: Ints, there: Ints) -> Ints:
+        """The router of group `here` with the global link to `there`."""
+        port = ((there - here) % groups - 1) * lanes + lane
+        router: Ints = here * routers + port // global_links
+        return router
+
+    return Cables(
+        np.concatenate([(group + x).ravel(), gateway(a, b)]).astype(np.int32),
+        np.concatenate([(group + y).ravel(), gateway(b, a)]).astype(np.int32),
+    )
+
+
+# **** Custom ****
+# A fabric that a scenario writes out: switches, and cables between them and the NICs.
+
+
+Cable = tuple[int, int, float | None, float | None]  # ends, bytes/s, seconds
+
+
+def custom(
+    ports: Ports,
+    terms: Terms,
+    switches: tuple[str, ...],
+    cables: list[Cable],
+    groups: Ints | None = None,
+) -> Fabric:
+    """Ends of cables are numbered: ports first, then switches."""
+    joined = {end for cable in cables for end in cable[:2]}
+    missing = next((port for port in range(len(ports)) if port not in joined), None)
+    if missing is not None:
+        name = f"node{ports.owner[missing]}.nic{ports.rail[missing]}"
+        raise TopologyError(f"links: {name} is on no switch")
+    each = np.bincount(
+        [end for low, high, *_ in cables for end in {low, high}], minlength=len(ports)
+    )
+    ends, rates, delays = [], [], []
+    for low, high, rate, latency in cables:
+        port = next((end for end in (low, high) if end < len(ports)), None)
+        usual = terms.link if port is None else float(ports.rate[port])
+        most = inf if port is None else terms.nic_cap / int(each[port])
+        carried = min((rate or usual) * terms.usable, most)
+        for tail, head in ((low, high), (high, low)):
+            hop = terms.nic if head < len(ports) else terms.hop
+            ends.append((tail, head))
+            rates.append(carried)
+            delays.append(hop if latency is None else latency)
+    sides = np.array(ends, np.int32).reshape(-1, 2)
+    made = Fabric(
+        "custom",
+        terms,
+        len(ports),
+        switches,
+        (),
+        np.zeros(len(switches), np.int32),
+        sides[:, 0].copy(),
+        sides[:, 1].copy(),
+        np.array(rates),
+        np.array(delays),
+        groups=groups,
+    )
+    return found_tiers(made)
