@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: beside their place first, then moved there at once.
+"""Files that are written whole or not at all, presets that are found, ends that wait for them.
 
 Whoever reads meanwhile, kills the process or runs out of room finds the old file as it was.
 """
@@ -56,7 +56,6 @@ def half_written(folder: Path) -> list[Path]:
     return [file for file in found if _HALF.fullmatch(file.name) and file.is_file()]
 
 
-# **** Presets ****
 # Presets: the files that come with netsim, found from any directory.
 # In a checkout they lie in `topologies/` and `scenarios/` beside the package, in a wheel inside it.
 # A file of the working directory wins over a preset of the same name, and the result says so.
@@ -114,7 +113,6 @@ def is_path(name: str) -> bool:
     return name.endswith(SUFFIXES) or "/" in name or "\\" in name
 
 
-# **** Interrupts ****
 # Ctrl-C, or the end that a batch queue asks for, at moments when nothing is lost by it.
 # Python raises KeyboardInterrupt anywhere: where it vanishes (in callbacks of the garbage
 # collector), where locks are left in a state that nobody expects, where a process was just begun

@@ -1,4 +1,4 @@
-"""Methods whose last answers are kept, for those who ask for the same things again and again."""
+"""What is kept for those who ask again: last answers of methods, values as keys, digests."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
@@ -29,10 +29,6 @@ def kept(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
         return made
 
     return answer
-
-
-# **** Spelled ****
-# Values written out in full, so that equal text means equal values, also in other objects.
 
 
 PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
@@ -74,10 +70,6 @@ def _parts(kind: Any) -> tuple[str, tuple[str, ...]]:
 
 def _joined(values: Iterable[Any]) -> str:
     return ",".join(map(spelled, values))
-
-
-# **** Different values ****
-# What numpy has as well, but takes more than a run has to start.
 
 
 S = TypeVar("S", bound=np.generic)

@@ -1,4 +1,4 @@
-"""A topology file with a calibration: the machine's own text, and the figures that were fitted."""
+"""`netsim calibrate`: fit a few physical parameters of a system to logs of it."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -54,10 +54,6 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
     whole = bare + ("\n".join(lines) + "\n" if len(lines) > 1 else "")
     validate(Machine, parse_source(whole, str(path)))
     return write_text(path, whole)
-
-
-# **** Calibrate ****
-# `netsim calibrate`: fit a few physical parameters of a system to logs of it.
 
 
 Text = str | None

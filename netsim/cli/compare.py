@@ -1,4 +1,4 @@
-"""A comparison as text: a row a size, then the error by size band."""
+"""`netsim compare`: measured logs and traces against the prediction, and what would explain it."""
 
 import csv
 import json
@@ -75,10 +75,6 @@ def summary(bands: Mapping[str, Error], what: str = "sizes") -> Iterator[str]:
                 f"# {band:>12}: median error {error.median:6.1%}, 90th percentile "
                 f"{error.p90:6.1%}, bias {error.bias:+.1%} ({error.points} {what})"
             )
-
-
-# **** Compare trace ****
-# `netsim compare TRACE`: the collectives of a profile beside simulated ones.
 
 
 TABLE = "collectives.csv"
@@ -256,10 +252,6 @@ def _write_trace(done: Sequence[TraceCompared], values: list[dict[str, Any]], ou
     kept = write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
     for file in (table, kept, *plot_calls(table, output)):
         typer.echo(f"wrote {file}", err=True)
-
-
-# **** Compare ****
-# `netsim compare`: measured logs and traces against the prediction, and what would explain it.
 
 
 Text = str | None

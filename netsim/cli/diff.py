@@ -1,4 +1,4 @@
-"""Rows of one cell as a side of `netsim diff`: chosen by the values of its axes."""
+"""`netsim diff`: two results, scenarios, topologies or logs: who wins by size, and why."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -117,10 +117,6 @@ def _listed(table: pd.DataFrame, axes: Sequence[str]) -> str:
     return "; ".join(names[:_LISTED]) + more
 
 
-# **** Diff sides ****
-# What `netsim diff` compares: results or a scenario (or one of their cells), a log, a topology.
-
-
 RESULTS = "results.csv"
 USUAL, USUAL_SIZES = "all_reduce", "8:8G:4"
 
@@ -219,10 +215,6 @@ def _topology(name: str, collective: str, given: Given) -> Side:
     times = {row.size_bytes: row.time_us for row in rows if row.size_bytes and row.time_us}
     why = {row.size_bytes or 0: reason(row.algorithm, row.protocol, row.bound_by) for row in rows}
     return Side(name, collective, times, why)
-
-
-# **** Diff ****
-# `netsim diff`: two results, scenarios, topologies or logs: who wins by size, and why.
 
 
 Text = str | None

@@ -1,4 +1,4 @@
-"""What `netsim expect` had to assume, in a line each, for the user to confirm or correct."""
+"""`netsim expect`: the table that nccl-tests would print, with what NCCL chooses for each size."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -124,10 +124,6 @@ def _nics(config: ClusterConfig, machine: Machine) -> int:
     return have if config.nics_per_node is None else config.nics_per_node
 
 
-# **** Expect text ****
-# Rows of `netsim expect` as text: nccl-tests' columns, and NCCL's choice beside them.
-
-
 _CHOICE = f"  {'algorithm':<13}  {'protocol':<9}  {'chan':>4}"
 
 
@@ -152,10 +148,6 @@ def line_of(row: Row) -> str:
     choice = f"  {row.algorithm:<13}  {row.protocol:<9}  {channels:>4}"
     last = row.bound_by if row.status == "ok" else row.error
     return f"{fixed}{halves(row)}{choice}  {sure(row.validated):<{SURE}}  {last}"
-
-
-# **** Expect table ****
-# The rows of `netsim expect`: simulated size by size, printed in the format asked for.
 
 
 def print_table(
@@ -198,10 +190,6 @@ def _printed(found: Iterator[Row], title: str, text: Callable[[Row], str]) -> li
         rows.append(row)
         typer.echo(text(row))
     return rows
-
-
-# **** Expect sources ****
-# How sure the figures are that bound an answer: those that nobody measured or vouches for.
 
 
 # What a row is bound by, as its words begin, and the figures that decide it.
@@ -273,10 +261,6 @@ def _known(prepared: Prepared, machine: Machine) -> bool:
     return fitted or any(one == where for one, _, _ in stored())
 
 
-# **** Expect acceptance ****
-# `netsim expect --acceptance`: the least that a healthy machine should reach, size by size.
-
-
 def part_of(text: str) -> float:
     """The part that must be reached, from `90%` or `0.9`."""
     try:
@@ -307,10 +291,6 @@ def _tell_failures(rows: Sequence[Row]) -> None:
     for row in rows:
         if row.status != "ok":
             typer.echo(f"left out: {row.size_bytes} B: {row.error}", err=True)
-
-
-# **** Expect ****
-# `netsim expect`: the table that nccl-tests would print, with what NCCL chooses for each size.
 
 
 Text = str | None

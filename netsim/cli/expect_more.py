@@ -28,9 +28,6 @@ from netsim.nccl.why import (
 )
 from netsim.results.row import Row
 
-# **** Expect why ****
-# `netsim expect --why`: what NCCL compares for one size, and the channels it would log.
-
 
 def explain(prepared: Prepared, size: int, form: Format) -> None:
     """Print it as text, or the cost table alone as CSV or JSON."""
@@ -73,10 +70,6 @@ def _candidates(rows: list[dict[str, object]], form: Format) -> None:
     typer.echo(text.getvalue(), nl=False)
 
 
-# **** Expect graph ****
-# `netsim expect --graph-out`: the channels of a node as NCCL's graph XML.
-
-
 def write_graph(prepared: Prepared, path: Path) -> None:
     """Write the graphs of the node with rank 0, as NCCL_GRAPH_DUMP_FILE does."""
     if not prepared.jobs:
@@ -87,10 +80,6 @@ def write_graph(prepared: Prepared, path: Path) -> None:
     kinds = len({id(node.view) for node in nodes})
     more = f" of the node with rank 0; there are {kinds} kinds of node" if kinds > 1 else ""
     typer.echo(f"wrote {path}{more} (NCCL_GRAPH_FILE)", err=True)
-
-
-# **** Expect tuner ****
-# `netsim expect --tuner-out`: a tuner table for the real cluster, found by simulating.
 
 
 def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""An explanation as text, and as CSV: one value a line, with its section, name and unit."""
+"""`netsim explain`: why something takes as long as it does, or (`--state`) how it works."""
 
 import csv
 import json
@@ -233,10 +233,6 @@ def _unit(text: str) -> str:
     return {"us": "us", "GB/s": "GB/s"}.get(text, text)
 
 
-# **** Explain output ****
-# What `explain` prints and writes, of an operation or of a step: the same values in every form.
-
-
 def print_values(found: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:
     """The values as JSON, as CSV (`table`) or as text (`lines`)."""
     if form == "json":
@@ -258,10 +254,6 @@ def write_values(found: Mapping[str, Any], table: str, folder: Path) -> list[Pat
         write_text(folder / "explain.json", json.dumps(found)),
         write_text(folder / "explain.csv", table),
     ]
-
-
-# **** Explain state ****
-# `netsim explain --state`: step by step, which contributions every rank holds in every chunk.
 
 
 MOST_RANKS = 64
@@ -293,10 +285,6 @@ def _states(prepared: Prepared, size: int | None) -> States:
             hint=f"choose one with --set workload.algorithm=…: {known}",
         )
     return states(build(collective, work.algorithm, **prepared.parameters), collective)
-
-
-# **** Explain step ****
-# `netsim explain` of a training step: as text, CSV, JSON and pictures.
 
 
 BAR = 30
@@ -421,10 +409,6 @@ def as_csv(found: Mapping[str, Any]) -> str:
         for name in ("rank", "begin_us", "end_us", "communicating_us"):
             writer.writerow(["path", f"{number} {hop['what']}", name, hop[name]])
     return text.getvalue()
-
-
-# **** Explain ****
-# `netsim explain`: why something takes as long as it does, or (`--state`) how it works.
 
 
 USUAL_SIZE = "64M"

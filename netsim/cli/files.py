@@ -1,4 +1,4 @@
-"""Files that people name on the command line: what they are, and whether they are sound."""
+"""`netsim check`, `schema`, `merge` and `doctor`: what files are, and whether they are sound."""
 
 import json
 import os
@@ -61,10 +61,6 @@ def _described(subject: Subject) -> str:
     return f"a cluster of {plural(subject.hosts, 'host')} with {gpus}"
 
 
-# **** Check ****
-# `netsim check`: validate scenario and topology files without running them.
-
-
 Files = Annotated[list[Path], typer.Argument(help="Scenario or topology files.", metavar="FILE…")]
 
 
@@ -81,10 +77,6 @@ def check(files: Files) -> None:
         raise typer.Exit(2)
 
 
-# **** Schema ****
-# `netsim schema`: the JSON Schema of scenario and machine files, for editors and checks.
-
-
 SCHEMAS: dict[str, type[Model]] = {"scenario": Scenario, "machine": Machine}
 
 
@@ -97,10 +89,6 @@ def schema(
     schema = SCHEMAS[kind].model_json_schema(by_alias=True)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     typer.echo(json.dumps(schema, indent=2))
-
-
-# **** Merge ****
-# `netsim merge`: the results of the parts of a sweep, put together.
 
 
 def merge(
@@ -127,7 +115,6 @@ def merge(
     typer.echo(f"{path}: {len(rows)} rows of {len(parts)} parts{note}")
 
 
-# **** Doctor ****
 # `netsim doctor`: versions, extras and folders, for whoever has to find out why not; and the
 # constants, for whoever asks where a figure is from.
 

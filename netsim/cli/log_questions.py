@@ -32,9 +32,6 @@ from netsim.training.recorded.kineto import Profile
 from netsim.yamlio.models import apply_overrides, override
 from netsim.yamlio.read import Source
 
-# **** Logs question ****
-# The scenario that a log is held against: options and files as given, the rest as the log says.
-
 
 @dataclass(frozen=True)
 class Question:
@@ -121,10 +118,6 @@ def _counts_of_logs(
     if ranks % each:
         return {}
     return {"nodes": ranks // each, "gpus_per_node": each}
-
-
-# **** Trace question ****
-# The scenario that a profiler trace is held against: as given, the rest as the trace says.
 
 
 NOT_FOR_TRACES = {

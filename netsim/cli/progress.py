@@ -1,4 +1,4 @@
-"""Who simulates, and how far they are: options of processes and clusters, bars on a terminal."""
+"""Who simulates (options of processes and clusters), and how far they are (bars on a terminal)."""
 
 import re
 import sys
@@ -27,9 +27,6 @@ from netsim.scenario.cells import Cell
 from netsim.sweep import run
 from netsim.sweep.run import Task, Workers
 from netsim.timing.bench import Progress as Report
-
-# **** Counter ****
-# How many of how many are done, for work that is shared out. Only on a terminal.
 
 
 class Shown:
@@ -66,10 +63,6 @@ class Counter(Shown):
     def show(self, done: int, total: int) -> None:
         """So much of so much is done."""
         self.progress.update(self.task, completed=done, total=total)
-
-
-# **** Progress ****
-# The progress bar of long runs: cells done, simulated time, time left. Only on a terminal.
 
 
 REFRESH = 0.1  # seconds
@@ -136,10 +129,6 @@ class Bar(Shown):
             typer.echo(text)
 
 
-# **** Bar ****
-# Where the progress of a run is shown, if anywhere: on a terminal only.
-
-
 class NoBar:
     """Shows nothing but results."""
 
@@ -170,10 +159,6 @@ class NoBar:
 def bar_over(tasks: int, quiet: bool) -> NoBar | Bar:
     """A bar over so many tasks, or what stands for it where nobody looks."""
     return NoBar() if quiet or not sys.stderr.isatty() else Bar(tasks, quiet)
-
-
-# **** Workers ****
-# The options that say who simulates: this process, several, a Dask cluster, or only a part.
 
 
 MOST_JOBS = 4096

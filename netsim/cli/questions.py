@@ -181,10 +181,6 @@ def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...
     return list(found.values()), warnings
 
 
-# **** Questions ****
-# The question of verbs that take a scenario, or a topology and a collective as `expect` does.
-
-
 Text = str | None
 Subject = Annotated[
     str, typer.Argument(help="A scenario; or a machine or topology.", metavar="SCENARIO|TOPOLOGY")
@@ -255,10 +251,6 @@ def cell_of(subject: str, options: Options) -> tuple[Cell, list[str]]:
 
 def _where(cell: Cell) -> str:
     return ", ".join(f"{axis}={value}" for axis, value in cell.axes.items())
-
-
-# **** Arguments ****
-# Arguments that several verbs take, each with its help text once.
 
 
 ScenarioName = Annotated[

@@ -1,4 +1,4 @@
-"""`netsim report`: a folder of results as one HTML file that opens offline."""
+"""`netsim report` and `netsim plot`: a folder of results as one HTML file, or drawn again."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -143,10 +143,6 @@ def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
     raise InputError("its machine or topology files have changed since the run")
 
 
-# **** Plot ****
-# `netsim plot`: redraw the plots of results, or of a trace, from their files alone.
-
-
 def plot(
     files: Annotated[
         list[Path],
@@ -194,10 +190,6 @@ def _sorted(files: list[Path]) -> tuple[list[Path], list[Path], list[Path]]:
         else:
             found[file.name if file.name in (ROWS, LOAD) else RESULTS].append(file)
     return found[RESULTS], found[ROWS], found[LOAD]
-
-
-# **** Pictures ****
-# The pictures of a run, drawn from the files that it wrote.
 
 
 def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:

@@ -50,10 +50,6 @@ from netsim.sweep.summary import (
     write_tables,
 )
 
-# **** Step text ****
-# What `netsim run` prints of training steps: a line a cell.
-
-
 _COLUMNS = (
     ("step (ms)", "step_time_us", 1e3, 12, 3),
     ("MFU %", "mfu_pct", 1, 7, 1),
@@ -122,10 +118,6 @@ def _plain(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_plain, value)) + "]"
     return str(value)
-
-
-# **** Run text ****
-# What `netsim run` prints: rows as they are finished, or all of them at the end.
 
 
 HELD = (AUTO, *NCCL_NAMES)
@@ -240,10 +232,6 @@ PRINTERS: dict[str, Callable[[Sequence[Cell]], Printer]] = {
 }
 
 
-# **** Sweep text ****
-# What is told about a whole sweep: cells that cannot be, the best one, axes without effect.
-
-
 _MOST = 10
 
 
@@ -327,7 +315,6 @@ def named(axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in axes.items())
 
 
-# **** Outputs ****
 # What a run leaves behind besides rows: a table from the outputs of a scenario to modules.
 # A module is imported when its output is asked for: plots take longer to import than a small run.
 

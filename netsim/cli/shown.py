@@ -81,10 +81,6 @@ def _short(axis: str) -> str:
     return axis.rpartition(".")[2]
 
 
-# **** Nccl tests ****
-# The run of nccl-tests that a cell stands for: what the header of its log and its JSON say.
-
-
 def run_of(prepared: Prepared) -> TestRun:
     """The header of a cell; processes are numbered from 1, for nothing of the kind runs."""
     scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective

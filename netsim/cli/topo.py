@@ -1,4 +1,4 @@
-"""`netsim topo show`: what a machine, a cluster or a graph has and gives, and its path types."""
+"""`netsim topo`: machines and topologies listed, shown, drawn, checked, imported and exported."""
 
 import shutil
 import sys
@@ -151,10 +151,6 @@ def _diameter(hops: int, latency: float) -> str:
     return f"{plural(hops, 'link')}, {format_time(latency)}"
 
 
-# **** Listing ****
-# `netsim topo list`: the machines that are known.
-
-
 _WIDTH = 118  # of lines, where no terminal says how wide it is
 _LEAST = 24  # of the last column
 
@@ -206,10 +202,6 @@ def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
     return lines
 
 
-# **** Lint ****
-# `netsim topo lint`: mistakes that nobody makes on purpose, each with what it costs.
-
-
 def lint(
     name: Name,
     nodes: Nodes = None,
@@ -238,10 +230,6 @@ def lint(
         return
     typer.echo(f"{subject.name}: {plural(len(found), 'finding')} ({what})", err=True)
     raise typer.Exit(1)
-
-
-# **** Plot ****
-# `netsim topo plot`: a topology as a drawing in layers, plain or coloured by utilisation.
 
 
 PICTURES = Path("reports") / "topologies"
@@ -282,10 +270,6 @@ def _drawn(subject: Subject, folder: Path, result: Path | None) -> list[Path]:
         return plot_topology(subject.name, what, folder / subject.name, result=result)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
-
-
-# **** Exchange ****
-# `netsim topo import` and `netsim topo export`: files of other programs in and out.
 
 
 Output = Annotated[
@@ -398,7 +382,6 @@ def _write(path: Path, text: str) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-# **** Verbs ****
 # `netsim topo`: machines and topologies listed, shown, drawn, checked, imported and exported.
 # What NAME means to all of them is in `cli/topo_subject.py`.
 

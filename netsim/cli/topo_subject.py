@@ -1,4 +1,4 @@
-"""The options that all verbs about a topology share: how many hosts, joined by what."""
+"""What NAME means to `netsim topo`: a machine, a scenario's cluster, or a foreign file."""
 
 from dataclasses import field, replace
 from pathlib import Path
@@ -76,10 +76,6 @@ class TopologyOptions:
             for key in ("nodes", "nic", "nics_per_node", "gpus_per_node")
             if (value := getattr(self, key)) is not None
         }
-
-
-# **** Foreign ****
-# Files of other programs on the command line: what they hold, and what had to be assumed.
 
 
 _HEAD = 2**20  # bytes that are looked at to tell a format
@@ -178,7 +174,6 @@ def _assumed(
     return notes
 
 
-# **** Subject ****
 # What NAME means to the verbs of `netsim topo`: a machine, a scenario's cluster, a foreign file.
 # Whatever it was, it becomes a Subject: a topology and, where there are hosts, the Cluster behind
 # it.

@@ -1,4 +1,4 @@
-"""Text in columns: tables, and figures with their labels."""
+"""Machines, clusters, routes and where figures are from, as text for `netsim topo`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -45,10 +45,6 @@ def plural(count: int, noun: str) -> str:
     """`1 host`, `2 hosts`, `3 switches`."""
     ending = "es" if noun.endswith("ch") else "s"
     return f"{count} {noun}{ending if count != 1 else ''}"
-
-
-# **** Machine text ****
-# The figures of one machine as text, for `topo list` and `topo show`.
 
 
 KINDS = {"nvlink": "NVLink", "xgmi": "xGMI"}
@@ -141,10 +137,6 @@ def device_matrix(host: Host) -> list[tuple[str, ...]]:
     for name, cells, cpu in zip(shown.devices, shown.cells, shown.affinity, strict=True):
         rows.append((name, *cells, cpu.removeprefix("cpu")))
     return rows
-
-
-# **** Cluster text ****
-# The figures of a cluster as text: bandwidths, bisection, tiers of switches, rails, a route.
 
 
 MOST_RAILS = 16
@@ -291,10 +283,6 @@ def _route(cluster: Cluster) -> str:
     )
 
 
-# **** Route text ****
-# How routes meet, as text: flows on links between switches, and where several share one.
-
-
 MOST_LINKS = 5
 
 
@@ -323,10 +311,6 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
         for link in worst[:MOST_LINKS].tolist()
     ]
     yield from labelled(rows)
-
-
-# **** Sources text ****
-# Where the figures of machines are from: how many of which kind, or each with its stamp.
 
 
 def source_summary(machine: Machine) -> str:

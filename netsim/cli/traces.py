@@ -1,4 +1,4 @@
-"""The trace of a run: one operation of the first cell at its largest size, row by row."""
+"""What a run leaves for other programs: traces, and Chakra's execution traces of steps."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,10 +93,6 @@ def _write_breakdown(
         times = ",".join(repr(float(column[rank]) * 1e6) for column in columns)
         lines.append(f"{cell},{size},{rank},{gpu},{times}")
     write_text(path, "\n".join(lines) + "\n")
-
-
-# **** Execution traces ****
-# Chakra execution traces of a training step: a file a rank, for other simulators.
 
 
 FOLDER = "chakra"

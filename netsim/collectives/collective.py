@@ -1,6 +1,6 @@
-"""Ranges of elements that a Collective speaks of: expected, exchanged and kept ones.
+"""The Collective: what every rank must hold before and after an operation; sizes and volumes.
 
-Values only; offsets and counts are in elements.
+Values only; counts and offsets are in elements.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,6 @@ class Kept:
     count: NDArray[np.int64]
 
 
-# **** Collective ****
 # The Collective: what every rank must hold before and after a collective operation.
 # Counts and offsets are in elements, sizes in bytes. It follows nccl-tests in what a count means
 # and in how input and output alias in place. It knows no algorithm and no schedule.
@@ -322,10 +321,6 @@ KEPT: dict[str, Callable[[Collective, int], tuple[int, int, int]]] = {
 }
 
 
-# **** Sizes ****
-# Collectives of a size in bytes, rounded as nccl-tests rounds them.
-
-
 # These share the size among the ranks, in blocks of whole 16 bytes.
 DIVIDED = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
 ALIGNMENT = 16
@@ -369,10 +364,6 @@ def scaled(weights: Sequence[Sequence[int]], count: int) -> tuple[tuple[int, ...
     if busiest == 0:
         return tuple(tuple(row) for row in rows)
     return tuple(tuple(w * count // busiest for w in row) for row in rows)
-
-
-# **** Volume ****
-# volumes: how many bytes every rank sends and receives in a schedule, without local copies.
 
 
 Bytes = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Direct algorithms: everyone sends to everyone at once, in one round.
+"""Direct sends: everyone to everyone at once, pairs, gather and scatter, a parameter server.
 
 What is to be summed up lands in a slot of its own for each sender and is added there by the
 receiver, one after the other: nothing else would order simultaneous arrivals.
@@ -121,10 +121,6 @@ def exchange_and_add(
     return last
 
 
-# **** Exchange ****
-# All-to-all, with equal or given block sizes: everyone sends every block straight to its rank.
-
-
 DIRECT = Style(src_buffer=IN, dst_buffer=OUT)
 
 
@@ -188,10 +184,6 @@ def _exchange(lanes: Lanes, src: Rows, dst: Rows, shift: Rows, *, paired: bool) 
     lanes.wait(dst[last], rows[last])
 
 
-# **** Point ****
-# Point to point: the sendrecv ring of nccl-tests, pairs, and a barrier of signals.
-
-
 def sendrecv(collective: Collective) -> Schedule:
     """Everyone sends its data to the next rank at once, as nccl-tests does."""
     lanes = Lanes(collective)
@@ -233,7 +225,6 @@ def barrier(collective: Collective) -> Schedule:
     return lanes.close()
 
 
-# **** Spread ****
 # Gather and scatter: linear, and along a binomial tree.
 # In the tree, ranks are counted from the root on. In the gather, v = d, 3d, 5d … hand the blocks of
 # their subtree to v - d, for d = 1, 2, 4 …; a scatter runs backwards. In between, blocks lie in
@@ -310,7 +301,6 @@ def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[Part]:
     return range_parts(lanes, wrapped(rank + 1, number - 1, lanes.ranks), bounds, styles)
 
 
-# **** Server ****
 # Parameter server: everyone pushes its data to a server, which adds up and hands out the sum.
 # With one server its link carries everything, which is what rings and trees were made to avoid;
 # with `sharded`, every rank is the server of a part of the data.

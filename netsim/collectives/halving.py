@@ -1,4 +1,4 @@
-"""Recursive halving and doubling with partners at distances that are powers of two.
+"""Recursive halving and doubling, and Bruck's algorithms: partners at powers of two.
 
 All-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner, 2004). Among
 n ranks the largest power of two form the core; each of the others (the odd ones of the first
@@ -168,7 +168,6 @@ def _summands(
     return [*rest, Part(lanes.styles(source, OUT, op), piece)]
 
 
-# **** Bruck ****
 # Bruck's algorithms for any number of ranks (Bruck et al., 1997): ceil(log2 n) steps.
 # All-gather: in step s everyone sends all that it has, or what is still missing, to the rank 2^s
 # before it. All-to-all: a block that must go j ranks on moves 2^s ranks in each step s whose bit is

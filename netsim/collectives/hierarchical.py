@@ -1,4 +1,4 @@
-"""Hierarchical all-reduce: reduce-scatter inside each group, all-reduce across, all-gather inside.
+"""Collectives made of others: all-reduce inside and across groups, broadcast and reduce in halves.
 
 Every rank of a group carries its part of the data across, on a ring with the ranks of the same
 place in the other groups; so each link between groups carries 2(g-1)/g of S/m only.
@@ -68,7 +68,6 @@ def _rings(
     return pass_around(lanes, members, styles, first, start, step=step, ready=ADD in phases)
 
 
-# **** Composed ****
 # Broadcast and reduce of large data in two halves (van de Geijn; Thakur et al., 2005).
 # A broadcast scatters the data down a binomial tree and gathers it everywhere around a ring; a
 # reduce scatters sums around a ring and gathers them up a binomial tree. Chunk v belongs to the

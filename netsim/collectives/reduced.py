@@ -1,4 +1,4 @@
-"""Sketch: who sends what to whom in an algorithm, without a row for every step.
+"""Algorithms with few of their rows: a sketch, lanes that stand for others, long rings cut short.
 
 Lanes that hold a Sketch write nothing down; they tell it their messages and rings. Where these look
 the same from two lanes, the lanes do the same at the same times.
@@ -197,10 +197,6 @@ def _numbered(columns: Sequence[Ints]) -> Ints:
     return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-# **** Stands ****
-# Stands: which lanes of an algorithm are written down, and for how many each one stands.
-
-
 WholeNumbers = NDArray[np.int64] | NDArray[np.int32]
 
 
@@ -244,7 +240,6 @@ def copied(builder: Builder, styles: Rows, copies: Rows) -> Rows:
     return found
 
 
-# **** Relay ****
 # Relay: an algorithm of long rings with only a few steps of each, and what is left of them.
 # Every lane is there, with its way to the next and all that they share. What the steps that are
 # left out take follows from those that are written (`timing/max_plus.py`).

@@ -1,4 +1,4 @@
-"""Ring algorithms: everyone passes a chunk to the next, and every chunk goes around.
+"""Ring algorithms: every chunk goes around, or pieces follow each other down a chain.
 
 All-reduce is a reduce-scatter followed by an all-gather (Patarasuk and Yuan, 2009). The rings may
 be several at once: the channels of one communicator, or the groups of a hierarchical algorithm.
@@ -190,7 +190,6 @@ def _ring_rows(
     return rows[len(rows) - width :]
 
 
-# **** Chain ****
 # Pipelined chains ("ring" broadcast and reduce): pieces follow each other from rank to rank.
 # With k pieces on n ranks it takes (n-1)·α + (n-2+k)·S/(kB): a rank sends the next piece as soon as
 # the last one has left, and only the first piece pays the latency of every hop.

@@ -1,4 +1,4 @@
-"""Binomial trees over whole buffers: broadcast, reduce, and both for an all-reduce.
+"""Trees: binomial ones over whole buffers, and the pipelined double binary tree.
 
 Ranks are counted from the root on. In round s of a broadcast every v < 2^s hands the data to
 v + 2^s; a reduce runs backwards. A rank's next message waits until its last one has arrived, as
@@ -88,7 +88,6 @@ def _collect(lanes: Lanes, root: int, elsewhere: int) -> int:
     return rounds
 
 
-# **** Double tree ****
 # Double binary tree (Sanders, Speck and Träff, 2009; as NCCL builds it): pipelined all-reduce.
 # Each of two trees sums up half of the data to its root and hands it back, piece by piece. Inner
 # ranks of one tree are leaves of the other (even n), so that both directions of all links are used.

@@ -1,8 +1,4 @@
-"""Segments: a piecewise constant map from element positions to values.
-
-What memory holds, and who touched it last, is constant over ranges; a range is cut only where a row
-begins or ends. It knows nothing of what the values mean.
-"""
+"""Whether a schedule implements its collective in row order (`verify`), or any (`check_races`)."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -69,7 +65,6 @@ class Segments(Generic[Value]):
         return index
 
 
-# **** Memory ****
 # Memory: the buffers of all ranks while a schedule is executed symbolically, row by row.
 # Instead of numbers, every element holds which ranks' inputs were added up in it, how often, and
 # from which place of the input they come. It knows no times: rows are executed in the order asked
@@ -218,7 +213,6 @@ class Memory:
         return one[0], total
 
 
-# **** Verifier ****
 # verify: does a schedule implement its collective?
 # The schedule is executed symbolically in row order (a topological order) and the outputs are
 # compared with what the collective expects. `check_races` asks whether other orders do harm.
@@ -317,7 +311,6 @@ def _verify_barrier(schedule: Schedule, rows: list[int], members: Sequence[int])
             raise VerificationError(f"rank {rank} leaves the barrier without {_ranks(missing)}")
 
 
-# **** Races ****
 # check_races: is every read ordered after the write it needs, and every write after what it ends?
 # A row ends at its sender first and arrives at its receiver later. So each row has two moments, and
 # only an edge that waits for the arrival orders what happens at the receiver. One exception: rows

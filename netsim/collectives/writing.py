@@ -1,4 +1,4 @@
-"""Lanes: what every rank has sent last and what it still waits for, while an algorithm is written.
+"""How algorithms are written: lanes of ranks, chunks, groups, and messages of blocks.
 
 It turns "send this next" into rows with the right dependencies: a rank sends after its last send
 and after everything that has arrived at it since, and it is finished after all of that.
@@ -240,10 +240,6 @@ class Lanes:
         return [(column, lag) for column in columns]
 
 
-# **** Chunks ****
-# Chunks: how data is cut for channels and pipelines, and small checks of parameters.
-
-
 # Pipelines by default: pieces of no less than 128 KiB, and no more than 64 of them.
 LEAST_PIECE_BYTES = 128 * 1024
 MOST_PIECES = 64
@@ -317,10 +313,6 @@ def ceil_log2(n: int) -> int:
     return (n - 1).bit_length()
 
 
-# **** Groups ****
-# Groups: how hierarchical algorithms divide the ranks into equal groups, such as nodes.
-
-
 USUAL_NODE = 8
 
 
@@ -356,7 +348,6 @@ def _given(n: int, node_size: int | None, groups: Sequence[Sequence[int]]) -> In
     return table
 
 
-# **** Blocks ****
 # Messages of whole blocks that do not lie in one piece: where they must be cut into parts.
 # A message covers a range of blocks. It is cut where the ranks wrap around, and around the block of
 # the one rank whose block lies in another buffer (in its input, or in its output).

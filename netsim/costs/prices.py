@@ -1,4 +1,4 @@
-"""Prices and watts of parts, read from a small file; every figure with its source."""
+"""Prices and watts of parts, every figure with its source; and the bill of a cluster."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -84,10 +84,6 @@ def _read(path: Path, stamp: int) -> Prices:
     if "any" not in prices.cable:
         raise source.error(("cable",), "expected any: {usd, watts, source}")
     return prices
-
-
-# **** Bill ****
-# The bill of a cluster: its parts are counted from its fabric, then priced at their line rates.
 
 
 Lot = tuple[Part, float]

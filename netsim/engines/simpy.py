@@ -1,4 +1,4 @@
-"""Weighted max-min fairness by progressive filling, in the plainest code.
+"""The SimPy engine, the definition of the model: max-min fairness in the plainest code.
 
 All flows rise together, each at its share times a common level, until a resource is full or a flow
 reaches its cap; those stop, the rest rise on. This is the definition that the SimPy engine uses.
@@ -82,10 +82,6 @@ def _resources(
     return left, loads
 
 
-# **** Dependants ****
-# Who waits for whom: the dependencies of a Program turned around, for the SimPy engine.
-
-
 def dependants(program: Program) -> list[list[tuple[int, float]]]:
     """For every row, those that wait for it, with the whole lag in seconds."""
     schedule = program.schedule
@@ -100,7 +96,6 @@ def dependants(program: Program) -> list[list[tuple[int, float]]]:
     return after
 
 
-# **** Simpy ****
 # The living definition of the model: a discrete-event run of a Program on SimPy.
 # A process for every GPU starts rows as they become ready, one for every link in use applies
 # capacity changes and integrates what passes, one fabric divides the links at the end of an

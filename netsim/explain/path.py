@@ -1,4 +1,4 @@
-"""How much later each row could end without the whole ending later, all else equal."""
+"""The critical path of a run: slack of rows, what limits them, with whom they share links."""
 
 from dataclasses import field
 from math import inf
@@ -31,10 +31,6 @@ def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
             slack[rows[place]] = min(slack[rows[place]], spare)
     least: NDArray[np.float64] = np.maximum(np.array(slack), 0.0)
     return least
-
-
-# **** Rates ****
-# What limits rows: the rate each would have alone, and the link that was full while it moved.
 
 
 ALIKE = 1e-6  # by which links that are full or narrow alike may differ
@@ -195,7 +191,6 @@ def _shares(
     return full
 
 
-# **** Parts ****
 # The critical path in parts: every second of a run falls to one row and one cause.
 # The causes are `launch` (a host's and a kernel's start), `wire` (the latency of links), `protocol`
 # (synchronisation and start-up before bytes move), `transfer` (bytes at the rate that the row would
@@ -332,10 +327,6 @@ def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads:
         flow - alone,
         limits(program, timeline, rows, flow - alone > flow * 1e-6, loads),
     )
-
-
-# **** Neighbours ****
-# With whom the rows of the critical path shared the links that slowed them.
 
 
 _MOST = 400  # rows looked at: those that lost most

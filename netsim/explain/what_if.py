@@ -1,4 +1,4 @@
-"""What a program's time depends on: the rates and latencies of its classes of links, and more.
+"""What a program's time depends on, and how it answers: rates and latencies of classes of links.
 
 Each parameter can be scaled by a factor, which gives another program with the same rows.
 """
@@ -244,10 +244,6 @@ def _of_lags(program: Program) -> list[Parameter | None]:
         parameter(True, "sync.latency", "protocol synchronisation"),
         parameter(False, "credit.latency", "return of credits"),
     ]
-
-
-# **** Whatif ****
-# How a time answers to each parameter: from the critical path, and by simulating again.
 
 
 STEP = 0.01  # by which a parameter is changed to see how steep the answer is

@@ -1,4 +1,4 @@
-"""All runs of an index, simulated on several processes, with the error of each point.
+"""All runs of an index, simulated on several processes, with their errors, and the page on them.
 
 The same index gives the same points, however many processes share the work.
 """
@@ -170,10 +170,6 @@ def compared(now: Sequence[Point], before: Sequence[Point]) -> list[tuple[str, f
         errors.append({run: by_band(list(some))["all"].median for run, some in found.items()})
     both = [(run, errors[0][run], errors[1][run]) for run in errors[1] if run in errors[0]]
     return sorted(both, key=lambda one: -abs(one[2] - one[1]))
-
-
-# **** Page ****
-# The validation page: what `netsim accuracy` found, as Markdown, with a picture a machine.
 
 
 INTRO = """# Validation

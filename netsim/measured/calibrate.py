@@ -1,4 +1,4 @@
-"""The handful of physical parameters that a calibration may fit, and what each of them changes."""
+"""Calibration: which few parameters, what each changes, and how they are fitted to logs."""
 
 import multiprocessing
 import os
@@ -132,7 +132,6 @@ def figure(name: str, value: float, low: float, high: float) -> Figure:
     return Figure(value=texts[0], stamp="calibrated", low=texts[1], high=texts[2])
 
 
-# **** Ratios ****
 # Log ratios of simulated over measured times at any parameters, on several processes.
 # No point is simulated twice with parameters that are alike for it.
 
@@ -310,7 +309,6 @@ def changed(source: Source, figures: dict[str, dict[str, str]]) -> Source:
     )
 
 
-# **** Linear ****
 # Residuals as straight lines of parameters: the best ones, what they forecast, how sure they are.
 # Parameters spread around 0, the usual value, by a given amount from system to system.
 
@@ -422,7 +420,6 @@ def forecast_errors(line: Linear, seen: Which, spread: float) -> Floats:
     return found
 
 
-# **** Fit ****
 # Robust least squares of a few physical parameters on measured times, with intervals.
 # The residual of a point is the logarithm of simulated over measured time. Parameters are
 # logarithms of factors on their usual values, and systems are known to be alike: a pull draws every
@@ -574,7 +571,6 @@ def _bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
     return low, np.maximum(np.log([parameter.high for parameter in parameters]), low + 0.01)
 
 
-# **** Calibrate ****
 # A calibration: measured runs of one system, the parameters that fit them, the error that is left.
 # Of runs with many sizes some are fitted; others, which the fit never sees, tell the error
 # elsewhere. What the fit forecasts of a size without it tells the same of few.

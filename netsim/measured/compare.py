@@ -1,4 +1,4 @@
-"""Points: a measured time beside a simulated one, for one run at one size."""
+"""One measured run against one prepared cell: points, errors, and both times in results."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -139,7 +139,6 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
     )
 
 
-# **** Bands ****
 # Error by size band: the median of |log ratio|, its 90th percentile, and the signed bias.
 # All are given as parts: 0.15 means that simulated and measured differ by a factor of 1.15.
 
@@ -191,10 +190,6 @@ def grouped(points: Iterable[Point], key: Callable[[Point], K]) -> dict[K, list[
 def as_values(errors: dict[str, Error]) -> dict[str, dict[str, float]]:
     """Errors as plain values."""
     return {band: asdict(error) for band, error in errors.items()}
-
-
-# **** Comparison ****
-# One measured run against one prepared cell: a row a size, with both times and the error.
 
 
 Floats = NDArray[np.float64]
@@ -290,10 +285,6 @@ def few(rows: Sequence[Measured], most: int) -> tuple[Measured, ...]:
 def times_of(prepared: Prepared, rows: Sequence[Measured], collective: str) -> Floats:
     """The simulated times of some rows."""
     return np.array([simulated_seconds(prepared, row, collective) for row in rows])
-
-
-# **** Overlay ****
-# Measured times beside simulated ones in results: the `measured` file of a scenario.
 
 
 def overlaid(row: Row, cell: Cell) -> Row:

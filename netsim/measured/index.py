@@ -1,4 +1,4 @@
-"""An index of measured runs: what each entry says, and where it says it.
+"""An index of measured runs: what each entry says, where, and which NCCL it had.
 
 Prose of an entry is for people; what it means for a simulation is decided by `mapped`.
 """
@@ -139,10 +139,6 @@ def _entry(number: int, values: Any, source: Source, folder: Path) -> Entry:
     return Entry(str(values["id"]), folder, values, source, number, problem)
 
 
-# **** Versions ****
-# Which NCCL a measured run had, from what its entry says: a version, or a date as a hint.
-
-
 # Month of each release, from the release dates of NCCL's repository.
 RELEASED = {
     (2018, 9): "2.3", (2019, 1): "2.4", (2019, 11): "2.5", (2020, 3): "2.6", (2020, 6): "2.7",
@@ -187,7 +183,6 @@ def _usual(year: int, month: int) -> str:
     return known[-1] if known else next(iter(RELEASED.values()))
 
 
-# **** Mapping ****
 # From an entry of an index to the scenario that it measured, as `expect` would ask it.
 # What an entry leaves open is taken as the machine has it; every such choice is a note.
 
@@ -423,7 +418,6 @@ def _variables(entry: Entry, version: Version, notes: list[str]) -> dict[str, st
     return found
 
 
-# **** Proposals ****
 # What a log says about the system it ran on: machine, hosts, launch style, NCCL; and whether a
 # scenario contradicts it.
 

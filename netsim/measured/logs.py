@@ -1,7 +1,4 @@
-"""A measured curve: what nccl-tests printed at each size of one run, and which time counts.
-
-Knows neither topologies nor simulations.
-"""
+"""Logs of measured runs: nccl-tests' text and JSON, CSV; curves, and what they say of a run."""
 
 import csv
 import json
@@ -47,10 +44,6 @@ class Measured:
     def is_in_place(self, collective: str) -> bool:
         """Whether the time that counts is one in place that differs from one out of place."""
         return self.out_of_place is None and collective not in SAME_WORK
-
-
-# **** Log run ****
-# A run as a log tells it: its rows, what it says about itself, and what was not understood.
 
 
 CLEAR = 0.5  # GB/s from which two decimals tell a ratio
@@ -118,7 +111,6 @@ class LogRun:
         return names.most_common(1)[0][0] if names else ""
 
 
-# **** Log lines ****
 # Single lines of nccl-tests output: what kind a line is, whatever launchers wrote before it.
 # Lines may be anything, and as long as the file: no pattern looks at a character more often than
 # some fixed number of times (no run of characters begins at each of them, nor ends at each).
@@ -296,7 +288,6 @@ def _is_int(text: str) -> bool:
     return text.removeprefix("-").isdecimal()
 
 
-# **** Log text ****
 # The text that nccl-tests and rccl-tests print, of every version, as runs.
 # Columns are read by the names of the header. Launchers may write before lines, NCCL may write
 # between and within them, and files may hold several runs and other text.
@@ -619,10 +610,6 @@ def collective_in(text: str) -> str:
         return match.group(1)
 
 
-# **** Log json ****
-# What nccl-tests writes with -J: one JSON object a run. NaN and booleans are texts there.
-
-
 JSON_TIMES = ("time", "cpu_time", "gpu_time")
 
 
@@ -746,10 +733,6 @@ def _product(values: list[Any]) -> int | None:
     return found
 
 
-# **** Csv table ****
-# The CSV of measured runs: a row a size, the columns by name.
-
-
 class _Lines(Protocol):
     """What `csv.reader` makes, which has no name."""
 
@@ -853,7 +836,6 @@ def _seconds(text: str, column: str, place: str) -> float | None:
     return micros * MICRO
 
 
-# **** Logs ****
 # Files with measured runs, of any kind that is read: text, JSON, CSV; and what was timed in them.
 # What a file does not say of itself is inferred from its name and its figures, or asked for.
 

@@ -1,4 +1,4 @@
-"""The critical path of a run: from the row that ends last, back through what each row waited for.
+"""What bounds a run: its critical path, from the row that ends last back to the first.
 
 Every second of the makespan falls to one cause. Knows Program and Timeline only.
 """
@@ -138,7 +138,6 @@ def narrowest(program: Program, row: int) -> list[int]:
     return found
 
 
-# **** Bound ****
 # What bounds a run, in a few words: `NIC ingress node1.nic0 97 %`, `latency 83 %`, `launch 71 %`.
 # A first answer: the busiest link if it is busy most of the time, else the largest part of the
 # critical path. Knows Program and Timeline only.

@@ -1,4 +1,4 @@
-"""What passed over the links of a Program during a run: amounts and average utilisation.
+"""What passed over the links of a Program during a run, and what each GPU did meanwhile.
 
 Amounts are in the unit of the resource: bytes on wires and memories, seconds on what gives one
 second a second (SMs as compute, proxies, messages, launches). Knows Program and Timeline only.
@@ -128,7 +128,6 @@ def _changing_room(table: LinkTable, link: int, edges: NDArray[np.float64]) -> N
     return room
 
 
-# **** Ends ****
 # Who takes part in the rows of a schedule, as flat arrays: groups of multicasts and in-switch
 # reductions are spelled out member by member. Knows no links and no times.
 
@@ -175,7 +174,6 @@ def _of_kinds(schedule: Schedule, rows: NDArray[np.int64], *kinds: int) -> NDArr
     return found
 
 
-# **** Load ****
 # Links over time, in bins: each row's amount spread evenly over the time that its bytes move.
 # That is exact on average over every row. Where rows change speed under way the even spread can ask
 # more of a link than it has; the surplus is moved to the rest of the same busy spell.
@@ -337,10 +335,6 @@ def _passed_on(
         level[:, k] = np.where(goes_on[:, k], np.minimum(total, room[:, k]), total)
         surplus = total - level[:, k]
     return level
-
-
-# **** Gpus ****
-# How each GPU spends a run: computing, communicating, both at once, or waiting.
 
 
 Spans = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]  # rank, begin, end

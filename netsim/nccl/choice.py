@@ -96,10 +96,6 @@ def operations(collective: Collective) -> int:
     return 2 * len(busiest_sender(collective)[1])
 
 
-# **** Plans ****
-# From a job and what NCCL chose for a call to the Plan of which its schedule is made.
-
-
 def nccl_plan(
     job: Job, collective: Collective, dtype: str, *, registered: bool = False, direct: bool = False
 ) -> Plan:

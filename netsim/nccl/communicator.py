@@ -1,4 +1,4 @@
-"""What a tuner wants: rules that replace NCCL's choice of algorithm, protocol and channels.
+"""A communicator: its channels, its settings, and the rules of a tuner in place of NCCL's choice.
 
 The first rule that fits a call wins, as in NCCL's example tuner plugin; None means any. A rule
 whose algorithm cannot run is passed over in favour of NCCL's own choice, as NCCL does.
@@ -44,7 +44,6 @@ class TunerRule:
         return all(want in (None, have) for want, have in zip(wanted, given, strict=True))
 
 
-# **** Channels ****
 # Channels and the graphs that the search finds: the order of GPUs and NICs, and what they carry.
 # A graph says what one node looks like; how nodes join is the business of `nccl/connect.py`.
 
@@ -80,7 +79,6 @@ class ChannelGraph:
     channels: tuple[Channel, ...] = ()
 
 
-# **** Communicator ****
 # A communicator as NCCL's tuning sees it: ranks, nodes, GPUs, CPU and the graphs found for it.
 # Fills nothing in by itself: `nccl/node.py` builds one from a topology, tests build them by hand.
 

@@ -1,4 +1,4 @@
-"""Repeated: a sequence that turns in a circle, whose values are made when they are asked for."""
+"""How channels of nodes are joined: rings, trees and heads over a whole communicator."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
@@ -44,7 +44,6 @@ class Repeated(Sequence[T], Generic[T]):
         return self._made[number]
 
 
-# **** Seats ****
 # Seats: which node every rank sits on and at which place there, as columns.
 # Nodes whose searches found the same are of one kind; what holds for a kind is worked out once. The
 # ranks of nodes may be numbered in any way.
@@ -111,7 +110,6 @@ def seats_of(nodes: Iterable[Sequence[int]], kinds: Iterable[Hashable]) -> Seats
     return Seats(flat, start, np.array(kind, np.int64), tuple(first))
 
 
-# **** Trees ****
 # NCCL's double binary tree over nodes, and how ranks of one channel hang together in it.
 # Between nodes a binary tree whose leaves are inner nodes of its twin; inside a node a chain whose
 # first GPU is on top. The pattern of the search says which GPUs talk to the network.
@@ -219,7 +217,6 @@ def _door(pattern: int, child_number: int) -> int:
     return 1 if pattern == SPLIT_TREE else 0
 
 
-# **** Executed ****
 # From the graph of one node to the channels that run: how many, and over which ranks they go.
 # Search channels are doubled, rings of the nodes are joined end to end, and each pair of channels
 # gets the two trees. The ranks of nodes may be numbered in any way.

@@ -1,4 +1,4 @@
-"""What a network's library makes of a message: how its size decides the way it is handed over.
+"""What execution costs on a machine: protocols, messages, launches; calibrated where it was.
 
 InfiniBand's verbs have one way for all sizes, and `Mechanism` has their costs. libfabric's CXI
 provider, by which NCCL uses Slingshot, has several; `base/constants.py` says how long each takes,
@@ -125,7 +125,6 @@ def plugin_of(transport: str, settings: Settings) -> Plugin:
     return make(settings) if make else VERBS
 
 
-# **** Mechanism ****
 # What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.
 # A value for each GPU generation, made of the table in `base/constants.py`, which says where each
 # figure is from. Wires, switches and NICs have their latencies in the topology; where a constant
@@ -344,10 +343,6 @@ def _plugged(network: NetworkCost, plugin: Plugin) -> NetworkCost:
     )
 
 
-# **** Calibrated ****
-# The constants of execution with those that were calibrated on a system in their place.
-
-
 LAUNCHES = ("launch.host", "launch.kernel", "launch.each_channel", "launch.each_send")
 ELSEWHERE = (*LAUNCHES, *MACHINE, *TRANSPORT, BOTH_WAYS)  # figures that are not of execution
 
@@ -390,7 +385,6 @@ def _replaced(value: Any, path: list[str], new: float) -> Any:
     return replace(value, **{path[0]: _replaced(getattr(value, path[0]), path[1:], new)})
 
 
-# **** Launching ****
 # What it costs to launch an operation: by the host, and on the GPU before its first byte moves.
 # The figures, with where each is from, are in `base/constants.py`; a topology file may have its
 # own.

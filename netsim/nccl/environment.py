@@ -1,7 +1,4 @@
-"""Every NCCL variable name that some release, or nccl-tests, or a vendor's plugin knows.
-
-Only names: what a value means is in `environment`. A name that is not here is a mistake.
-"""
+"""NCCL variables: every name, what values mean, and which of them have an effect here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -99,7 +96,6 @@ KNOWN_VARIABLES: frozenset[str] = frozenset(
 VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
 
 
-# **** Choice lists ****
 # The language of NCCL_ALGO and NCCL_PROTO: comma lists, `^` for all but these, one a function.
 # `ring,tree;allreduce:^nvls` is two lists: one for all functions, one for AllReduce.
 
@@ -160,7 +156,6 @@ def _names_of_list(text: str, names: Sequence[str], available: Sequence[str]) ->
     return tuple(name for name in available if (name in chosen) != excluded)
 
 
-# **** Effects ****
 # What every NCCL variable that is read changes here, or why a known one changes nothing.
 # Users see the second; the table in the documentation is made of both.
 
@@ -251,7 +246,6 @@ def reason(name: str) -> str:
     return WITHOUT_EFFECT.get(name, USUAL)
 
 
-# **** Plugins ****
 # What the network plugins of cloud vendors set of NCCL's variables by themselves.
 # Their own tuners decide on top, by tables that are not published; give such a table as a tuner's.
 # What a user sets wins, as it does with the plugins.
@@ -296,7 +290,6 @@ def plugin_variables(transport: str, min_cc: int) -> Mapping[str, str]:
     return {one.variable: one.value for one in PLUGINS.get(transport, ()) if min_cc < one.below}
 
 
-# **** Nic names ****
 # Which NICs a variable such as NCCL_IB_HCA names: `mlx5_0:1,mlx5_1`, `^mlx5_2`, `=mlx5_1`.
 # Names are prefixes unless `=` makes them whole; `^` means all but these; a port follows a colon.
 
@@ -336,7 +329,6 @@ def nic_names(text: str) -> NicNames:
     return NicNames(tuple(found), excluded, exact)
 
 
-# **** Settings ****
 # What a user's NCCL variables ask for, as one value; `environment` reads it from variables.
 # `None` or an empty mapping means that NCCL decides. Which wishes can be met is said by
 # `refusal` of `nccl/tuning.py`.
@@ -397,7 +389,6 @@ class Settings:
 NO_SETTINGS = Settings()
 
 
-# **** Environment ****
 # NCCL's environment variables to settings: every value checked, every unknown name refused.
 # Lists of algorithms and protocols have a small language of their own, which `choice_lists` reads.
 

@@ -1,4 +1,4 @@
-"""The words of NCCL, in NCCL's order: functions, algorithms, protocols and path types.
+"""NCCL's words in its order, its versions, and the rules and numbers that change with them.
 
 The order decides ties between equal times, so these tuples are facts and not just lists.
 """
@@ -50,10 +50,6 @@ def function_of(collective: str) -> Function:
         hint = suggest(collective, by_name)
         raise InputError(f"NCCL has no algorithm choice for {collective!r}{hint}")
     return by_name[collective]
-
-
-# **** Version ****
-# Versions of NCCL as values that compare, from the texts in which logs and people write them.
 
 
 TEXT = re.compile(
@@ -113,7 +109,6 @@ def nearest_version(version: Version) -> Version:
     return version if in_series else NEWEST
 
 
-# **** Changes ****
 # NCCL's constants and rules by version: one literal list of what each release changed.
 # An entry says which facts hold from that release on; nested tables are merged key by key.
 # Latencies in µs, bandwidths in GB/s (1e9), both as NCCL's own cost model has them. Only `facts`
@@ -411,7 +406,6 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
 )
 
 
-# **** Facts ****
 # What holds in one NCCL version: constants and rules as a value, looked up by version.
 # The numbers themselves are in `CHANGES`; formulas that use them are elsewhere.
 

@@ -1,4 +1,4 @@
-"""How graph XML names GPUs and ports: device numbers in hexadecimal, the host in the high byte."""
+"""NCCL's graph XML: the searched channels of a node, read and written."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -62,7 +62,6 @@ def _number(hosts: Sequence[str], host: str, device: int) -> int:
     return (hosts.index(host) << HOST_SHIFT) + device
 
 
-# **** Reader ****
 # Channels that a user gives (NCCL_GRAPH_FILE) in place of those that would be searched.
 # What does not match the topology is refused with its line, where NCCL would go wrong later.
 
@@ -216,10 +215,6 @@ def _check_gpus(
         raise element.error(f"expected the one GPU that is its head, got {len(gpus)}")
     if number not in HEADED and len(gpus) != count:
         raise element.error(f"expected all {count} GPUs of the node, got {len(gpus)}")
-
-
-# **** Writer ****
-# The searched channels of a node as NCCL_GRAPH_DUMP_FILE writes them.
 
 
 # The field of a view by the id of a graph, in the order of NCCL's dumps.

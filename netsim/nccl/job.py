@@ -1,7 +1,4 @@
-"""What a user asks of NCCL: a version, variables, and perhaps one algorithm and protocol.
-
-A single algorithm and protocol mean the same as NCCL_ALGO and NCCL_PROTO with one name each.
-"""
+"""A job: one NCCL communicator in its cluster, from what a user asks to what NCCL found there."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,10 +85,6 @@ def protocol_names() -> tuple[str, ...]:
     return (AUTO, *PROTOCOLS)
 
 
-# **** Inside ****
-# What joins the ranks of one node, as NCCL moves data between them: nvlink, pcie or shm.
-
-
 Pair = tuple[int, int]
 
 
@@ -168,7 +161,6 @@ def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> s
     return "pcie" if peers else "shm"
 
 
-# **** Doors ****
 # The ways between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).
 # Found for all hops of a channel at once, when one of them is asked for.
 
@@ -263,7 +255,6 @@ def _doors(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int,
     return found
 
 
-# **** Nodes ****
 # The nodes of a communicator as NCCL sees them: GPUs by NVLink domain, each kind searched once.
 # A node's GPUs are numbered by their ranks; GPUs that take no part are not there for NCCL.
 
@@ -352,7 +343,6 @@ def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
     return system.changed(ranked)
 
 
-# **** Wiring ****
 # How the ranks of a communicator hang together: rings, trees, heads, links and NICs by channel.
 # The same for all calls of a communicator. Which channels a call uses is told in `nccl/choice.py`.
 # What nodes of one kind have in common is found once for all of them.
@@ -521,10 +511,6 @@ def _common(doors: Sequence[str]) -> str:
     return doors[0] if len(set(doors)) == 1 else GPU_OWN
 
 
-# **** Job ****
-# A job: one NCCL communicator in its cluster, with what NCCL found and will choose for a call.
-
-
 GRAPHS = ("ring", "tree", "nvls", "collnet_direct", "collnet_chain")
 
 
@@ -661,10 +647,6 @@ def _worst_graphs(kinds: Sequence[Communicator], facts: Facts) -> dict[str, Any]
         graphs = [getattr(one, name) for one in kinds]
         found[name] = None if None in graphs else worst_graph(graphs, facts)
     return found
-
-
-# **** Network ****
-# What NCCL's variables change of the network itself: transport, queue pairs, GPUDirect.
 
 
 VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace

@@ -151,7 +151,6 @@ def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -
     return count if settings.min_channels is None else max(count, settings.min_channels)
 
 
-# **** RCCL ****
 # Where RCCL does not search as NCCL does: its own rings for GPUs that are joined two by two. NCCL's
 # search looks for few hops and leaves links of a full mesh idle. RCCL knows these machines and has
 # rings for them that use every link once in each direction.

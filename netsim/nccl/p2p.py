@@ -1,4 +1,4 @@
-"""The rounds in which ranks send to each other: who meets whom when, for all pairs by formula.
+"""Sends and receives of NCCL: the rounds in which ranks meet, and the channels and chunks of each.
 
 Every rank walks the same rounds, so that sends and receives of one round match. In a round a rank
 sends as many groups and as many places further on as the order of both says.
@@ -185,7 +185,6 @@ ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence
 }
 
 
-# **** P2p ****
 # Sends and receives as NCCL runs them: channels a peer, and the parts of an operation.
 # Alltoall, gather and scatter are sets of such operations; their order is that of rounds, above.
 
@@ -303,7 +302,6 @@ def _power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-# **** Plan ****
 # What one call becomes: algorithm, protocol and how many channels work on it, as NCCL decides.
 # Sends and receives have no algorithms; their protocol and channels follow from their sizes. What
 # the channels then do is the business of the schedules.

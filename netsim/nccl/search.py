@@ -1,4 +1,4 @@
-"""What the channel search tries, what it has found, and how many visits it may still make."""
+"""NCCL's search of channels on the graph of a node: what it tries, finds, copies and gives up."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -64,7 +64,6 @@ class Budget:
         return self.left == -1
 
 
-# **** Arena ****
 # What the channel search takes bandwidth from: links with what is left, hops with their needs.
 # Flat arrays of whole numbers (1/1000 GB/s), so that a hop is tried in a microsecond. Made once
 # for a system; knows nothing of channels and of their order.
@@ -276,7 +275,6 @@ def total_bandwidth(arena: Arena) -> float:
     return best
 
 
-# **** Neighbours ****
 # In which order the channel search tries ports and GPUs: the nearest first, by NCCL's scores.
 # Orders decide which of many equal solutions is found first, so they are rules and not a matter
 # of speed.
@@ -337,7 +335,6 @@ def _switch_neighbours(arena: Arena, pattern: int, gpu: int) -> list[int]:
     return list(dict.fromkeys(first.get(pattern, (after,))))
 
 
-# **** Bounds ****
 # The most channels that any walk of an attempt could find, from capacities alone.
 # Lets the search skip walks that cannot improve on what it has, without changing what it finds.
 
@@ -398,7 +395,6 @@ def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: 
     return min(most, max(int(arena.port_left[net]) // whole for net in nets)) if whole else most
 
 
-# **** Likeness ****
 # Which attempts of the channel search make the same walk, so that one of them is enough.
 # Path types between which no path lies make no difference; nor do ports that a tree cannot use.
 
@@ -453,7 +449,6 @@ def _widest(kinds: frozenset[int], limit: int) -> int:
     return max((kind for kind in kinds if kind <= limit), default=0)
 
 
-# **** Walk ****
 # One attempt of the channel search: as many channels as fit at one speed, by backtracking.
 # A channel visits all GPUs, and enters and leaves by a NIC where there is a network. Every visit
 # costs one unit of a budget. The walk runs on an explicit stack, so that its depth is not Python's.
@@ -736,7 +731,6 @@ class Walker:
         return tuple(Channel(order, (doors[0], doors[1])) for order, doors in pairs)
 
 
-# **** Search ****
 # NCCL's channel search on one node: how many channels, how fast, over which GPUs and NICs.
 # Starts from the best that could be and relaxes one wish after the other until channels are found,
 # then doubles them or speeds them up. Cost depends on one node only, never on how many there are.

@@ -136,7 +136,6 @@ def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> 
     return chunk
 
 
-# **** Split ****
 # How NCCL cuts collectives over channels, and a channel's share into loops of chunks.
 # Since 2.22 the buffer is cut once into consecutive parts; before, every loop over the buffer was
 # shared equally by all channels. Offsets and counts are in bytes here unless they say elements.

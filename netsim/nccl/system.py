@@ -276,10 +276,6 @@ def _sort_links(graph: SystemGraph) -> None:
                 stack.append((link.target, node))
 
 
-# **** Nics in use ****
-# The NICs of a system as NCCL has them: which it may use, and what their plugin says of them.
-
-
 SOCKETS = ("tcp",)  # transports whose NICs are network interfaces to NCCL
 
 

@@ -1,4 +1,4 @@
-"""NCCL's estimate of the algorithm bandwidth of every function, algorithm and protocol, in GB/s.
+"""NCCL's choice of algorithm and protocol: what it estimates for each, and what it may not take.
 
 The formulas of its tuning model as they are, version by version; a selection heuristic, not a
 prediction. Whether NCCL may choose an entry at all is said by `refusal`.
@@ -163,7 +163,6 @@ _BUS = {
 }
 
 
-# **** Latency ****
 # NCCL's estimate of the latency of every function, algorithm and protocol, in µs.
 # Like those of bandwidth, these are the formulas by which NCCL chooses; the simulation has its own
 # times.
@@ -262,7 +261,6 @@ def _others(comm: Communicator, algorithm: Algorithm, intra: float, inter: float
     return depth * (inter / 3.5) + 2.8 * comm.n_ranks
 
 
-# **** Rules ****
 # Which algorithm and protocol NCCL may use, and the rule that forbids each of the others.
 # Every rule answers with a text (for people who ask why) or with nothing. The formulas that
 # rate what is allowed are above.
@@ -462,7 +460,6 @@ _ALGORITHM_RULES = {
 }
 
 
-# **** Tuning ****
 # NCCL's cost table and the choice it makes for one call: the smallest lat + bytes/bandwidth.
 # Times are µs and bandwidths GB/s, as NCCL compares them. What the chosen algorithm then really
 # costs is simulated elsewhere; this only tells what runs.
@@ -676,7 +673,6 @@ def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
     return "; ".join(rules) if rules else "nothing is left to choose from"
 
 
-# **** Tuner csv ****
 # A tuner table in CSV, as NCCL's example tuner plugin reads it, in and out.
 # Columns: collective, least and most bytes, algorithm, protocol, channels, nodes, ranks, and
 # optionally pipelined operations and registration; -1 means any, `#` begins a comment.
@@ -783,7 +779,6 @@ def _rule(row: _Row) -> TunerRule:
     )
 
 
-# **** Threads ****
 # How many channels and threads NCCL gives to one call: small calls get few.
 # The rule compares the bytes of the call with what all threads would move in one go.
 

@@ -1,6 +1,4 @@
-"""Pictures of an explanation, from the values of explain.json alone: where the time goes (one
-stacked bar), what would change it (a tornado chart), and the critical path over all GPUs.
-"""
+"""Pictures of explanations: where time goes, what would change it, steps and their calls."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -250,7 +248,6 @@ def _draw_path(
     return set(bars)
 
 
-# **** Explained step ****
 # Pictures of an explained step: where its critical path and its GPUs spend their time, and how
 # long it would take with something faster or free. Drawn from the values of explain.json alone.
 
@@ -374,10 +371,6 @@ def _finish(
     axes.set_title(f"{found['title']}: {time_text(found['time_us'])}", loc="left")
 
 
-# **** Breakdown ****
-# Where the time of training steps goes: a bar a cell, from breakdown.csv.
-
-
 PARTS = {
     "computing_us": "computing",
     "exposed_tp_us": "tensor parallel, exposed",
@@ -436,10 +429,6 @@ def _describe(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     for place, (time, mfu) in enumerate(zip(table["step_time_us"], table["mfu_pct"], strict=True)):
         text = f"{mfu:.1f} % MFU"
         axes.text(time / factor + 0.01 * longest, place, text, va="center", fontsize=8.5)
-
-
-# **** Calls ****
-# Every kind of call in a step, measured and simulated: two bars each, what is exposed full.
 
 
 MOST = 16  # kinds of calls drawn: those that take longest

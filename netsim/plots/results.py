@@ -1,4 +1,4 @@
-"""Cells side by side as bars, where there is only one size (or none) to plot against."""
+"""Pictures of results.csv: against size, side by side as bars, and beside measured times."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -135,10 +135,6 @@ def _draw(axes: Axes, measure: _Measure) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-# **** Results ****
-# Pictures of results.csv: against size where there are sizes, side by side where there is one.
-
-
 MOST_LINES = 12  # in one figure; more become figures by a column that tells them apart
 FEW_LINES = 7  # with names, where the others are drawn pale
 MOST_FIGURES = 6  # beside the one of all
@@ -239,7 +235,6 @@ def _plain(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in text.rpartition(".")[2] or text)
 
 
-# **** Sweeps ****
 # Pictures of a sweep, from its results alone: what every axis does, heat maps of two axes, and
 # what is fastest for what it costs.
 
@@ -428,10 +423,6 @@ def shown_size(table: pd.DataFrame) -> str:
 def short(axis: str) -> str:
     """The last part of an axis' key."""
     return in_words(axis.removeprefix(AXIS).rpartition(".")[2])
-
-
-# **** Accuracy ****
-# Measured and simulated times of the runs on one machine, and their ratio, against size.
 
 
 Curve = Sequence[tuple[int, float, float]]  # size, measured µs, simulated µs

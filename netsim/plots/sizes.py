@@ -1,4 +1,4 @@
-"""Cells that differ in their seed alone, as one: the median of each size, and percentiles."""
+"""Lines over sizes: what they are, how many runs each stands for, and what was chosen where."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
@@ -63,10 +63,6 @@ def has_bands(table: pd.DataFrame, time: str = "time_us") -> bool:
     """Whether times are medians over seeds that made a difference."""
     low, high = (f"{time}_p{p}" for p in (PERCENTILES[0], PERCENTILES[-1]))
     return low in table.columns and bool((table[low] < table[high]).any())
-
-
-# **** Lines ****
-# What the lines of a plot are: the cells of results, named by what differs between them.
 
 
 NUMBERS = (
@@ -217,7 +213,6 @@ def _only(cell: pd.DataFrame) -> str:
     return ""
 
 
-# **** Looks ****
 # How the lines of a plot look: a colour and a marker each, so that any two can be told apart.
 # Many lines that differ in two ways get their colour by one and their marker by the other.
 
@@ -267,10 +262,6 @@ def _values(lines: Lines) -> list[tuple[str, ...]]:
 
 def _marker(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
-
-
-# **** Strip ****
-# A strip below a plot over sizes: which algorithm and protocol was chosen where.
 
 
 _CHARACTERS = 105  # of the smallest print that fit the width of our figures
@@ -363,7 +354,6 @@ def _short(label: str) -> str:
     return label if len(label) <= 20 else f"{label[:9]}…{label[-10:]}"
 
 
-# **** Sizes ****
 # Bus bandwidth and time against message size, as people read nccl-tests: the plateau against the
 # line rate, the time of small messages, the knee in between; measured points on top where there
 # are.

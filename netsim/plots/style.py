@@ -131,7 +131,6 @@ def tint(colour: str, strength: float) -> tuple[float, float, float]:
     )
 
 
-# **** Tables ****
 # Reading the CSV files that pictures are drawn from, refusing what is something else.
 # Every refusal names the file, the line and the column, and what was expected there.
 

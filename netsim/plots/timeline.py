@@ -1,4 +1,4 @@
-"""The bars of a timeline, from trace.csv: who does what when, and on which lane of its band.
+"""Pictures of a trace: timeline, links and memory over time, states of an algorithm.
 
 A row that moves data gives a bar to its sender and, later by the latency of the path, one to its
 receiver. Bars that overlap on one lane share its height.
@@ -193,7 +193,6 @@ def _left_out(ranks: tuple[int, int], lanes: tuple[int, int]) -> str:
     return ", ".join(parts)
 
 
-# **** Timeline ****
 # A run as a timeline: a band for each GPU, a lane for each channel, sends above receives.
 # Bars are coloured by what they do to the data, so that the phases of an algorithm show; steps are
 # written into the bars that have room for them.
@@ -318,7 +317,6 @@ def _legend(figure: Figure, gantt: Gantt) -> None:
     figure.legend(handles=patches, loc="outside lower left", ncols=len(patches))
 
 
-# **** Links ****
 # Links over time, from links_over_time.csv: the busiest one by one, many as a heat map.
 # Links that do the same at the same time, as those of symmetric GPUs do, share a panel.
 
@@ -450,10 +448,6 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.grid(visible=False)
 
 
-# **** Trace pictures ****
-# Pictures of a trace.
-
-
 def plot_trace(
     folder: Path, out_dir: Path | None = None, formats: Sequence[str] = FORMATS
 ) -> list[Path]:
@@ -467,7 +461,6 @@ def plot_trace(
     return drawn
 
 
-# **** Steps ****
 # A training step as a timeline: what each kind of rank computes, and its streams of NCCL's below.
 # It is drawn from the trace alone. Ranks that do the same are drawn once.
 
@@ -650,10 +643,6 @@ def _distinct(ranks: Sequence[_Rank]) -> list[_Rank]:
     return kept
 
 
-# **** Memory ****
-# What a GPU of every pipeline stage holds over a step, from memory_over_time.csv.
-
-
 GB = 1e9
 MOST_STAGES = 8
 
@@ -715,7 +704,6 @@ def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     axes.margins(x=0.01)
 
 
-# **** States ****
 # What every rank holds in every chunk, step by step: a small grid for each state of a schedule.
 # Takes any value shaped like that of `explain --state` (the protocols below); knows no collective.
 

@@ -135,7 +135,6 @@ class Timeline:
         return float(self.end.max(initial=0.0))
 
 
-# **** Operations ****
 # Operations: a placed schedule done several times over, one operation after the other.
 # It is written down once: what changes from one to the next is only when the host launches it.
 
@@ -180,7 +179,6 @@ def operations(program: Program, times: int, launch: Launch) -> Operations:
     return Operations(once, launch.times(times, frame.ranks))
 
 
-# **** Beginnings ****
 # Ranks that begin at times of their own: none of a rank's rows starts before the rank does.
 # As no row starts before one that it follows, it is enough for all of them to be told so; which of
 # them come first on their ranks need not be known.
@@ -220,10 +218,6 @@ def _last_of_ranks(schedule: Schedule, begins: Floats) -> Floats:
     dst = schedule.dst + schedule.ranks * (kind == MULTICAST)
     last: Floats = np.maximum(both[src], both[dst])
     return last
-
-
-# **** Stalled ****
-# The report on a simulation that cannot finish: which ranks, rows and links wait.
 
 
 _MOST_NAMED = 5  # rows and links that a message names

@@ -1,4 +1,4 @@
-"""Colours: the coarsest classes of blocks, ranks, wires and NICs that cannot be told apart.
+"""What of a schedule on a topology cannot be told apart, and stands for the rest.
 
 Everything starts with what it is; then it is told apart by what it touches, until nothing changes.
 In such classes every row has the same rate (an equitable partition), so one row can stand for all.
@@ -202,10 +202,6 @@ def _number(found: Classes) -> int:
     return sum(len(different(colours)) for colours in every)
 
 
-# **** Symmetry ****
-# Symmetry: the Fold of a schedule on a topology, found from its Skeleton.
-
-
 def symmetry_of(
     skeleton: Skeleton,
     topology: Topology,
@@ -270,10 +266,6 @@ def _blocks(skeleton: Skeleton, found: Classes, copies: dict[int, int]) -> dict[
     return result
 
 
-# **** Odd ****
-# Odd: in a few words, what on a topology is unlike the rest and keeps a run from folding.
-
-
 MINORITY = 0.5  # of links of one kind: as many as may be the odd ones
 
 
@@ -320,7 +312,6 @@ def _minority(values: NDArray[np.float64]) -> Iterator[tuple[int, float]]:
         yield int(first[rare]), float(found[count.argmax()])
 
 
-# **** Steps ****
 # Steps that all ranks take together: each sends one message and receives one, step after step.
 # Only the end waits for what arrives. As long as all ranks keep step, a wire that has room for a
 # whole step at once slows nobody, so ranks need not be told apart by the wires that they cross, nor

@@ -1,4 +1,4 @@
-"""Which rows of a schedule go the same way: the same ends, with the same weights.
+"""Ways: the links that rows with the same ends draw on, found once for each.
 
 Millions of rows usually take a few thousand ways; everything that costs is done once for each.
 """
@@ -144,10 +144,6 @@ def _by_sorting(keys: _Keys) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     return path, ways
 
 
-# **** Pack ****
-# Paths in CSR form, from blocks of entries.
-
-
 Ints = NDArray[np.int32]
 Entries = tuple[Ints, Ints, NDArray[np.float64]]  # way, link, weight
 Packed = tuple[NDArray[np.int64], Ints, NDArray[np.float64]]  # pointers, links, weights
@@ -221,7 +217,6 @@ def _merged(ptr: NDArray[np.int64], link: Ints, weight: NDArray[np.float64]) -> 
     return fewer, link[keep], total[place[keep]]
 
 
-# **** Active ****
 # Which entries of the paths can ever limit a row.
 # A resource of infinite capacity never does. Neither does one whose every user also draws on
 # another resource that is at least as tight for each of them: that one saturates first, so the
@@ -352,7 +347,6 @@ def _rivals(
     return rival
 
 
-# **** Reduced ****
 # Ways through switches of a fabric that reduce (SHARP): trees of links in place of one route.
 # Names of such ways begin with `sharp:` (from a group to one GPU, or from one to a group) or
 # `sharp-all:` (from a group to all of it in one stream, which is the reducing row's; handing out
@@ -415,10 +409,6 @@ class FabricTrees:
             found.append(onward[node])
             node = int(far[found[-1]])
         return np.array(found, np.int32)
-
-
-# **** Ways ****
-# The links and other resources that each distinct way draws on, with their weights.
 
 
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second

@@ -1,4 +1,4 @@
-"""The rows of a report's table: columns of values, texts kept once, as JSON for the page."""
+"""From a folder of results to report.html: the table, the pictures, and the page around them."""
 
 import base64
 import hashlib
@@ -89,10 +89,6 @@ def page_json(values: Mapping[str, Any]) -> str:
     """JSON that can stand in a script element of a page, whatever it contains."""
     text = json.dumps(values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-# **** Build ****
-# From a folder of results to report.html: what is said, the pictures, and the page around them.
 
 
 REPORT = "report.html"

@@ -1,6 +1,4 @@
-"""The answer in two or three sentences: which cell is fastest and by how much, whether that holds
-at other sizes, and what bounds it.
-"""
+"""What a report says in sentences: which cell is fastest, what bounds it, how far to trust it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -154,10 +152,6 @@ def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-# **** Trust ****
-# How far the figures of a report can be trusted, in sentences.
-
-
 def trust(good: pd.DataFrame) -> list[str]:
     """How far the figures can be trusted, a sentence for each way that they were validated."""
     lines = []
@@ -210,10 +204,6 @@ def _approximations(rows: pd.DataFrame) -> list[str]:
 def rows_text(count: int) -> str:
     """A number of rows."""
     return f"{count:,} row{'' if count == 1 else 's'}"
-
-
-# **** Words ****
-# What a report says in sentences and figures, from results alone.
 
 
 _LISTED = 5

@@ -219,10 +219,6 @@ def read_journal(folder: Folder) -> int:
     return good
 
 
-# **** Merged ****
-# Results of parts put together: the same results.csv as one run of everything writes.
-
-
 ALIKE = ("scenario", "axes", "points", "engine")  # what all parts of one sweep have in common
 
 

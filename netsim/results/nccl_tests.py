@@ -1,4 +1,4 @@
-"""Rows in the text layout of nccl-tests (2.19), so that whatever reads its logs reads them.
+"""Rows as nccl-tests (2.19) writes them, text and JSON, for whatever reads its logs.
 
 The one addition is the first line, which says that the figures are simulated. `#wrong` is N/A, as
 with nccl-tests' -c 0: a simulation has no data to check.
@@ -182,7 +182,6 @@ COLUMN_LINES = (
 )
 
 
-# **** Nccl json ****
 # Rows in the JSON layout of nccl-tests' -J (version 3).
 # As there, booleans and roots are texts, times are µs and bandwidths GB/s. A simulation has no time
 # of day, so that `start_time` and `end_time` are null and equal questions give equal files.
@@ -266,7 +265,6 @@ def _half(row: Row, which: str) -> dict[str, Any]:
     return {"time": time, "alg_bw": algbw, "bus_bw": busbw, "nwrong": "N/A"}
 
 
-# **** Acceptance ****
 # The smallest bandwidth by size that a healthy machine should reach: part of what is simulated.
 # The table has the columns of measured runs, with the longest times that pass as their times.
 

@@ -100,7 +100,6 @@ def _written(value: object) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-# **** Validated ****
 # How sure a simulated time is: the error of the nearest class that was held against hardware.
 # A class is a machine, what joins its hosts and how fast, a collective and a size band. The errors
 # are those of the corpus that comes with netsim, stored by `netsim accuracy --page`.

@@ -196,10 +196,6 @@ def _hash(asked: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# **** Arguments ****
-# Where in a scenario the arguments of a collective and of its algorithm are written.
-
-
 _FIELDS = {"collective": "collective", "root": "root", "pairs": "pairs", "matrix": "matrix"}
 
 
@@ -212,7 +208,6 @@ def placed(cell: Cell, error: CollectiveError) -> ScenarioError:
     return cell.source.error(path, message, hint=error.hint)
 
 
-# **** Settings ****
 # Settings of the command line (`--set`) on a scenario that may sweep the very keys that they set.
 # A swept key that is set is an axis no more; the name of an axis of variants chooses one of these.
 
@@ -307,10 +302,6 @@ def _set_by(sweep: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
             yield f"sweep.variants.{axis}", sorted(shared)
 
 
-# **** Unused ****
-# Keys of a scenario that are written down and change nothing: each with the reason.
-
-
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 NCCL_ALGORITHMS = (
     "auto", "Ring", "Tree", "NVLS", "NVLSTree", "CollNetDirect", "CollNetChain", "PAT",
@@ -372,10 +363,6 @@ def _written(cell: Cell, path: KeyPath) -> bool:
             return False
         value = value[part]
     return True
-
-
-# **** Slots ****
-# NICs that a scenario asks for and that their PCIe slots cannot feed.
 
 
 _SLOWER = 0.9  # part of a NIC's rate from which a slot counts as enough

@@ -263,10 +263,6 @@ class Scenario(Model):
         return LaunchCosts(style=self.launch)
 
 
-# **** Clusters ****
-# What a cluster section is called, and what it asks: for results and for the id of a cell.
-
-
 def cluster_label(config: ClusterConfig) -> str:
     """The name of the machines, or of the graph."""
     if config.graph is not None:

@@ -1,4 +1,4 @@
-"""The values of one axis: a list, a range, a geometric range, or the files that match a pattern."""
+"""What a sweep says: the values of its axes, their variants and conditions."""
 
 import ast
 import glob
@@ -117,7 +117,6 @@ def _written(number: Fraction, unit: str) -> Any:
     return f"{plain:.12g}{unit}" if unit else plain
 
 
-# **** Conditions ****
 # Conditions on the cells of a sweep, such as `cluster.nodes > 4 and workload.algorithm == 'Tree'`.
 # Comparisons of keys and values, joined by and, or and not; nothing else can be written, so nothing
 # is executed. Quantities compare as what they measure: `cluster.nic < 400Gbps`.
@@ -274,7 +273,6 @@ def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any
     return value
 
 
-# **** Axes ****
 # The `sweep` section of a scenario: axes and their values, zipped axes, named variants,
 # conditions, a base line and seeds. Knows dotted keys and values, but not what most of them mean.
 

@@ -193,7 +193,6 @@ def _with_nothing(pieces: Pieces) -> Pieces:
     return Pieces(*(np.append(column, np.zeros(1, column.dtype)) for column in columns))
 
 
-# **** Repeat ****
 # Operations back to back, as a benchmark issues them: each rank's kernels serial on its stream.
 # A rank's operation begins when its previous one is over and the host has launched it, and is over
 # when all that the rank sends has left and all that it receives has arrived.

@@ -1,4 +1,4 @@
-"""Groups of multicasts and in-switch reductions, spelled out member by member."""
+"""A Schedule: rows of work by rank in a topological order, as columns; several side by side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -23,7 +23,6 @@ def spelled_out(
     return place, flat[first[place] + within]
 
 
-# **** Fold ****
 # Fold: which ranks, links and blocks of a symmetric whole stand for which.
 # Rows that do the same at the same times are written down once. A row's `copies` are the rows that
 # it stands for; what they draw on links that are alike is drawn on one of them.
@@ -98,7 +97,6 @@ class Symmetry:
     block: NDArray[np.int64]
 
 
-# **** Rows ****
 # The Schedule: what moves and computes, in what order, as columns of numbers.
 # One row is one piece of work. A schedule knows ranks, buffers and elements; it knows no links and
 # no times other than those it asks for itself (lags, start-up latencies, work-seconds, release
@@ -331,10 +329,6 @@ def split_evenly(count: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.
     """Offsets and lengths of `parts` consecutive chunks that differ by at most one element."""
     edges = (np.arange(parts + 1, dtype=np.int64) * count) // parts
     return edges[:-1], np.diff(edges)
-
-
-# **** Combine ****
-# Several schedules side by side: other communicators, other jobs, on ranks of a larger world.
 
 
 def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world: int) -> Schedule:

@@ -1,4 +1,4 @@
-"""What a sweep consists of: its cells at each of their sizes, in the order of results.csv."""
+"""The rows of a sweep: its cells at their sizes, what is known already, who simulates the rest."""
 
 import json
 import os
@@ -91,7 +91,6 @@ def invalid_row(point: Invalid, scenario: str) -> Row:
     )
 
 
-# **** Cache ****
 # Finished rows of all sweeps on this machine, by the id of what was asked.
 # A file of SQLite that several sweeps may use at once; only rows without an error are kept.
 
@@ -160,7 +159,6 @@ class Cache:
             raise InputError(message, hint="set NETSIM_CACHE, or run without --cache") from None
 
 
-# **** Orders ****
 # Orders: what a worker, in another process or on another machine, is told to compute.
 # An order is plain values. A worker checks them as it would check a file, refuses another version
 # of netsim or other machine files than those that the order was made from, and runs nothing else.
@@ -271,10 +269,6 @@ def _cell(once: _Once) -> Cell:
 @lru_cache(maxsize=4)
 def _prepared(once: _Once) -> AnyPrepared:
     return prepare_any(_cell(once))
-
-
-# **** Work ****
-# Getting the rows of a sweep: what is known already, and the rest from this process or workers.
 
 
 CHUNK = 31  # sizes that one order has at most: enough to make what a cell needs only once

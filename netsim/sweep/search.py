@@ -132,7 +132,6 @@ def _range(name: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
     return f"{name} is one of {', '.join(choices)}"
 
 
-# **** Search ****
 # Search: the best of the choices that a sweep declares, all of them or a promising part.
 # A choice is what cells that differ in nothing but their seed have in common; its figures are
 # medians over them. Few choices are all simulated. Of many, optuna (extra `optimize`) decides which

@@ -1,4 +1,4 @@
-"""What a sweep says beyond its rows: every cell against the base line, and bands over seeds."""
+"""What a sweep says beyond its rows: base line, bands over seeds, axes without effect, bills."""
 
 import csv
 import hashlib
@@ -128,10 +128,6 @@ def _csv(lines: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-# **** Written ****
-# Files of a sweep beside its results: comparison.csv and bands.csv.
-
-
 def write_tables(expansion: Expansion, rows: Sequence[Row], folder: Path) -> list[str]:
     """Write what the sweep asks for; the files."""
     axes, files = list(expansion.sweep.names), []
@@ -141,10 +137,6 @@ def write_tables(expansion: Expansion, rows: Sequence[Row], folder: Path) -> lis
     if SEED in axes and len({str(row.axes.get(SEED)) for row in rows}) > 1:
         files.append(write_text(folder / "bands.csv", bands_csv(rows, axes)))
     return [str(file) for file in files]
-
-
-# **** Effects ****
-# Axes of a sweep that changed nothing, each with the reason.
 
 
 EQUAL = 1e-9  # relative difference of times that are the same
@@ -288,10 +280,6 @@ def _listed(kinds: Sequence[str]) -> str:
     return ", ".join(kinds)
 
 
-# **** Bills ****
-# What the cells of a sweep cost: costs.csv, a line a cell.
-
-
 COSTS = "costs.csv"
 COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
 
@@ -348,10 +336,6 @@ def write_costs(cells: Sequence[Cell], folder: Path) -> list[str]:
         if found is not None:
             lines.append(",".join([cell.id, *(repr(getattr(found, c)) for c in COLUMNS)]))
     return [str(write_text(folder / COSTS, "\n".join(lines) + "\n"))]
-
-
-# **** Manifest ****
-# What a results folder says about itself: the question, its cells in order, how to ask again.
 
 
 PACKAGES = ("numpy", "numba", "simpy", "networkx", "scipy")

@@ -1,8 +1,4 @@
-"""Slices: what a trace shows as bars, each on a track of one rank, in whole nanoseconds.
-
-Viewers keep time in nanoseconds, and bars that overlap on one thread break their nesting; so times
-are rounded once, here, and slices that overlap are put on lanes side by side.
-"""
+"""trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto."""
 
 import gzip
 from collections import defaultdict
@@ -119,10 +115,6 @@ def threads(placed: Iterable[tuple[Slice, int]]) -> dict[tuple[int, Track, int],
         before = rank
         numbers[rank, track, lane] = number
     return numbers
-
-
-# **** Rows ****
-# Rows of a run as slices: sends with arrows to their receives, copies, compute and launches.
 
 
 _CATEGORIES = {MARK: "launch", COMPUTE: "kernel", LOCAL_COPY: "gpu_memcpy"}  # of what stays
@@ -256,7 +248,6 @@ def _four_digits(rate: float) -> str:
     return repr(float(np.format_float_positional(rate, 4, fractional=False)))
 
 
-# **** Kernels ****
 # Collectives of a run as kernel-like slices: one a rank, around everything it does for them.
 # Their arguments are Kineto's, so that what reads PyTorch profiles reads these.
 
@@ -347,10 +338,6 @@ def _spans(
     return found, first, last
 
 
-# **** Counters ****
-# Links of a run as counter tracks: how much passes each of them, over time.
-
-
 FIRST_PROCESS = 1_000_000  # process numbers of link kinds begin here, those below are ranks
 Event = dict[str, Any]
 
@@ -418,7 +405,6 @@ def _steps(times: list[float], values: list[float]) -> list[tuple[float, float]]
     return steps
 
 
-# **** Chrome ****
 # trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto profiles.
 # A process a rank, a thread a stream or channel, arrows from sends to receives, a collective slice
 # a rank with Kineto's arguments, and counters for links. The same run gives the same bytes.

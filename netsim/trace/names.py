@@ -1,8 +1,4 @@
-"""An Operation: what a trace says about one collective, in the words that NCCL and Kineto use.
-
-A schedule knows only the name of its collectives; whoever made it knows counts, dtype, algorithm
-and group, and says so here. Nothing in this module knows rows or times.
-"""
+"""What traces say of a run: its operations, names of rows, and which of very many are shown."""
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
@@ -184,10 +180,6 @@ def _listed(members: Sequence[int]) -> str:
     return f"[{head}, ..., {members[-1]}]"
 
 
-# **** Selection ****
-# Which rows a file shows when a run has more than anyone could open, and how the file says so.
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """A file that was written; `note` says what it leaves out, and is empty if that is nothing."""
@@ -231,7 +223,6 @@ def first_rows(timeline: Timeline, most: int) -> Selection:
     return Selection(np.sort(order[:most]), total, until)
 
 
-# **** Columns ****
 # Columns of text, for files of many rows: what rows have in common is spelled out once.
 # Knows neither programs nor runs.
 
@@ -260,10 +251,6 @@ def micro(seconds: float) -> str:
 def whole(value: float) -> str:
     """A number, without a point where it is whole."""
     return str(int(value) if np.isfinite(value) and value.is_integer() else value)
-
-
-# **** Names ****
-# How the rows of a program are called in traces: who sends what to whom, over which links.
 
 
 _SIZES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))

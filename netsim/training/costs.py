@@ -1,4 +1,4 @@
-"""A collective in few rows: what its real schedule sends which way, at the rate it reaches alone.
+"""What the collectives of a step cost: each simulated once, and written in few rows that share.
 
 Simulated by itself, the coarse collective takes exactly as long as the real one, over the same
 links with the same bytes. Beside others it shares links as if its bytes were spread evenly over
@@ -192,7 +192,6 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
     return [("src", way.src), ("dst", way.dst)]
 
 
-# **** Costs ****
 # What NCCL makes of the collectives of a step: each simulated once for groups that are alike.
 # Groups are alike if their ranks sit at the same places of equal hosts, in the same pattern, over
 # ways of the same latency and bandwidth.

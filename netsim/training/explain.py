@@ -1,4 +1,4 @@
-"""The critical path of a step: task after task, from what ends last back to the beginning.
+"""Why a step takes as long as it does: its critical path, and its time with parts faster or free.
 
 Every moment of the step falls to one task of it: a kernel, or a collective from when its last rank
 has come. A kernel is slowed by what NCCL's channels hold of its SMs, a collective by what shares
@@ -142,7 +142,6 @@ def _together(visits: Sequence[Visit]) -> Hop:
     return Hop(name, visits[0].rank, visits[0].begin, visits[-1].end, spent)
 
 
-# **** Whatif ****
 # How long a step would take with computing, one kind of communication, or one kind of links
 # faster or free.
 
@@ -269,7 +268,6 @@ def _part_of(coarse: Coarse, factor: float) -> Coarse:
     return replace(coarse, seconds=coarse.seconds * factor, styles=styles, amount=amount)
 
 
-# **** Explained ****
 # Why a step takes as long as it does, as plain values: its critical path, how GPUs spend their
 # time, the calls that cost most, and what would change it.
 

@@ -1,4 +1,4 @@
-"""Whether model, batch and options go together, as the frameworks would say before they start."""
+"""A training cell whose parts fit: from what a scenario says to a Setting, or why not."""
 
 import csv
 from collections.abc import Iterator
@@ -198,10 +198,6 @@ def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:
             yield ("stragglers", number, "rank"), message
 
 
-# **** Fitting ****
-# Whether a step fits into the memory of its GPUs; if not, what is too large.
-
-
 PARTS = ("weights", "gradients", "optimizer", "activations", "buffers", "context")
 REMEDIES = {
     "weights": "more tp or pp, or data: fsdp",
@@ -237,10 +233,6 @@ def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster)
         f"{REMEDIES[worst.largest]}; or allow_oom: true (--allow-oom) to simulate it all the same"
     )
     raise cell.source.error(("workload", "model"), message, hint=hint)
-
-
-# **** Degrees ****
-# The degrees of parallelism of a cell: they multiply to its GPUs, or it is said which do not.
 
 
 def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
@@ -285,10 +277,6 @@ def _told(given: Parallelism, axis: str) -> bool:
     return axis in given.model_fields_set or getattr(given, axis) not in (None, 1)
 
 
-# **** Flops ****
-# The FLOPs that a step of a model needs, however it is run: what MFU is measured against.
-
-
 def model_flops(model: Model, batch: int, sequence: int) -> float:
     """FLOPs of forward and backward for a batch, without recomputation."""
     if not isinstance(model, Transformer):
@@ -315,10 +303,6 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
     return 2.0 * active + attention
 
 
-# **** Extras ****
-# The small collectives of a step, from what the scenario says of them.
-
-
 def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
     """Presets by name, and those that are written out; what is given replaces the preset's."""
     found = []
@@ -339,10 +323,6 @@ def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
             )
         )
     return tuple(found)
-
-
-# **** Times ****
-# Measured times of layers that the user has: a CSV, or a trace of PyTorch's profiler.
 
 
 COLUMNS = ("layer", "forward_us", "backward_us")
@@ -404,10 +384,6 @@ def _named(
                 f"{path}:{number}: the model has no layer {line['layer']!r}, but {names[0]!r}, …"
             )
     return found
-
-
-# **** Settings ****
-# From what a scenario says of a training step to its Setting: choices made, misfits told.
 
 
 SHARDED = ("zero3", "fsdp", "fsdp2")
@@ -564,7 +540,6 @@ def _repeated(number: int, given: LayerConfig) -> list[Layer]:
     return [Layer(one, "plain", tensors, plain=plain) for one in names]
 
 
-# **** Prepare ****
 # A training cell whose parts fit: its cluster, its Setting, what NCCL is told.
 # What does not fit is said here, with its place in the scenario, before anything runs.
 

@@ -1,4 +1,4 @@
-"""When each task ran on each rank: begin and end, and since when a rank waited for the others."""
+"""One training cell, from question to row: its tape and time, where the time and memory go."""
 
 import csv
 import re
@@ -76,7 +76,6 @@ class Spans:
         return rank, kind, np.full(len(rank), number, np.int32), begin, end
 
 
-# **** Breakdown ****
 # Where the time of every GPU goes: computing, communication that nothing hides, waiting.
 # At every moment a GPU computes, or else a collective of its own is under way (exposed, by kind; of
 # several kinds at once, the one that was there first), or else it waits: in a pipeline that is the
@@ -172,10 +171,6 @@ def _foremost(busy: NDArray[np.bool_], free: NDArray[np.bool_]) -> NDArray[np.bo
     return first
 
 
-# **** Run ****
-# One training cell, from question to row: its tape, its schedule, its time, its breakdown.
-
-
 COARSE = "collectives as flows of the rate that each reaches alone"
 
 
@@ -265,10 +260,6 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
     return Step(prepared, program, spans, chosen)
 
 
-# **** Details ****
-# What a step has beside its time: the line of breakdown.csv.
-
-
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
 OF_MODEL = ("mfu_pct", "tokens_per_s", "memory_GB", "states_GB", "activations_GB")
 NAMES = (
@@ -337,10 +328,6 @@ def _of_model(step: Step) -> dict[str, float]:
     return dict(zip(OF_MODEL, (step.mfu * 100, step.tokens_per_second, *memory), strict=True))
 
 
-# **** Rows ****
-# The row of a training step in results.csv.
-
-
 def step_row(step: Step) -> Row:
     """The line of results.csv; what a step has beside its time is in its other files."""
     prepared = step.prepared
@@ -368,7 +355,6 @@ def step_row(step: Step) -> Row:
     )
 
 
-# **** Memory time ****
 # Memory over the step: what a GPU of each pipeline stage holds at every moment.
 # Weights, gradients, optimizer states and buffers are there all the time. Activations of a layer
 # are kept from the beginning of its forward pass to the end of what its backward pass needs them
@@ -474,10 +460,6 @@ def _shown(activations: Times) -> NDArray[np.intp]:
     return np.unique([0, *most, *least, len(activations) - 1])
 
 
-# **** Titles ****
-# How tasks of a step are called where they are shown: slices, streams, passes.
-
-
 PASSES = {"forward": "F", "backward": "B", "weights": "W"}
 
 
@@ -519,10 +501,6 @@ def stream_title(stream: str, stage: int | None) -> str:
 def family(name: str) -> str:
     """A name without its number: `bucket 3` is one of the buckets."""
     return " ".join(word for word in name.split() if not word.isdigit())
-
-
-# **** Tables ****
-# Files of a step beside its results: every collective, and the memory of every stage.
 
 
 COLLECTIVES = "collectives.csv"

@@ -1,4 +1,4 @@
-"""When a rank had come to each of its tasks: what it did before on the stream, and what it awaits.
+"""trace.json of a step: passes, kernels and collectives, and when each rank had come to them.
 
 A collective begins when the last rank has come; the others hold their kernels until then.
 """
@@ -56,7 +56,6 @@ class Ready:
         return int(kept[1][rank])
 
 
-# **** Timeline ****
 # trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.
 # Of many equal ranks, one of each pipeline stage is shown, and those that a straggler touches. The
 # collectives' arguments are Kineto's, so that what reads PyTorch's profiles reads these.

@@ -1,4 +1,4 @@
-"""What data parallelism exchanges: gradients and weights of a stage's layers, and in which groups.
+"""Data parallelism: replicas, ZeRO, FSDP, a parameter server; what each exchanges, in which groups.
 
 Experts have replicas of their own (fewer, where expert parallelism divides them); everything else
 is shared by all ranks of a stage that differ in data or in their part of the sequence.
@@ -130,7 +130,6 @@ class Alone:
         """The optimizer has been written down."""
 
 
-# **** Zero ****
 # ZeRO stages 1 and 2, and Megatron's distributed optimizer: replicas divide the optimizer's work.
 # Gradients are reduced and scattered, each rank updates its part, and the new weights (not the
 # optimizer's states) are gathered: together the bytes of one all-reduce.
@@ -217,7 +216,6 @@ class Zero(Alone):
         self.gathered[bucket.number] = -1 if made is None else made
 
 
-# **** Fsdp ****
 # Fully sharded data parallelism (FSDP, FSDP2, ZeRO-3): weights are gathered layer by layer.
 # A unit is one layer; embedding and head belong to the outermost one. A unit's weights are gathered
 # before its forward pass and, if they were given up after it, again before its backward pass; its
@@ -369,7 +367,6 @@ class Fsdp(Alone):
         return parts.transpose(0, 2, 1).reshape(-1, parts.shape[1])
 
 
-# **** Server ****
 # Data parallelism with a parameter server: one GPU gathers, averages and returns.
 # All others are idle from the end of their backward pass until what they need comes back.
 
@@ -401,7 +398,6 @@ class Server(Alone):
         return tuple(made)
 
 
-# **** Compression ****
 # Gradients that travel in fewer bytes: in lower precision, or only the largest of them.
 # Kernels before and after cost passes over memory. Reduced precision keeps the all-reduce; the
 # largest gradients differ from rank to rank, so values and indices are gathered instead.
@@ -488,7 +484,6 @@ def compression_of(setting: Setting) -> Compression:
     return LowPrecision(setting, DTYPES[setting.compression])
 
 
-# **** Ddp ****
 # Replicated data parallelism: one all-reduce after backward, or PyTorch DDP's buckets within it.
 # DDP fills buckets from the last parameter to the first and reduces each, in order, as soon as its
 # last gradient is there, on a stream of its own beside the rest of backward.

@@ -1,4 +1,4 @@
-"""Matrix products of layers, forward and backward, and how long each takes on a roofline."""
+"""Kernels of layers on a roofline: matrix products, passes over memory, the optimizer."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -44,7 +44,6 @@ def weight_gradients(roofline: Roofline, dtype: str, layers: Iterable[Linear]) -
     )
 
 
-# **** Elementwise ****
 # Kernels between products: how often each goes over the features of a token, fused or not.
 # A pass reads or writes one activation. Fused kernels read their inputs and write their results
 # once. Run op by op (`eager`), RMSNorm converts to fp32, squares, averages, scales, converts back
@@ -79,10 +78,6 @@ EAGER = Elementwise(norm=18, norm_backward=38, rotary=10, gated=5, gated_backwar
 def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
     """The passes of a setting's kernels; models with gated MLPs are those with RMSNorm."""
     return EAGER if setting.elementwise == "eager" and gated else FUSED
-
-
-# **** Shapes ****
-# The shapes of a transformer on one rank: tokens, bytes of messages, matrix products, FLOPs.
 
 
 @dataclass(frozen=True)
@@ -216,10 +211,6 @@ class Shapes:
         """The product with the vocabulary, or that of the pooler."""
         vocabulary = -(-self.model.vocabulary // self.tp)
         return (Linear(self.tokens, self.model.hidden, vocabulary),)
-
-
-# **** Optimizer ****
-# The optimizer's kernel: passes over weights, gradients and states in memory.
 
 
 FP32 = 4

@@ -1,4 +1,4 @@
-"""Models as layers: what each layer stores and passes on. Transformers, and lists of layers.
+"""Models as layers (transformers, and lists of layers): what each stores and passes on; by name.
 
 Counts are of whole, unsharded layers; how they are divided is the business of the parallelisms.
 """
@@ -248,10 +248,6 @@ def _experts(m: Transformer) -> list[Tensor]:
     ]
 
 
-# **** Convolution ****
-# ResNet-50 as a list of layers: convolutions, their batch norms, and the classifier.
-
-
 IMAGE = 224
 CLASSES = 1000
 # He et al. 2016, table 1: blocks, width inside, width outside, and the stride of each stage.
@@ -294,7 +290,6 @@ def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -
     return Layer(name, "plain", tensors, plain=plain)
 
 
-# **** Presets ****
 # Published models by name; the parameters that follow are held to the published counts by tests.
 # Figures are those of the models' papers and configuration files.
 

@@ -1,4 +1,4 @@
-"""Parts: what a layer does in one pass, kernel by kernel and collective by collective, in order."""
+"""What layers do in one pass, kernel by kernel, with the collectives that parallelism adds."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
@@ -69,7 +69,6 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(part for part in found if part.collective or part.seconds or part.needs)
 
 
-# **** Tensor ****
 # Tensor parallelism after Megatron: what column- and row-parallel products exchange, and when.
 # Without sequence parallelism the output of a row-parallel product is all-reduced forward, and the
 # input gradient of a column-parallel one backward. With it, the same bytes are gathered before the
@@ -123,7 +122,6 @@ def backward_half(
     ]
 
 
-# **** Context ****
 # Context parallelism: attention over a sequence that several ranks share.
 # `p2p` passes keys and values round a ring while attention works on the block in hand, `all_gather`
 # collects them first, `a2a` (Ulysses) exchanges heads for tokens before and after.
@@ -196,10 +194,6 @@ def _heads(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
     return [*projections, core, move("o", query)]
 
 
-# **** Experts ****
-# Mixture of experts: tokens go to the ranks of their experts and come back.
-
-
 EXPERT = "ep"
 COUNT_BYTES = 8  # of the number of tokens that one rank has for one expert
 
@@ -262,10 +256,6 @@ def _activation(shapes: Shapes, times: int) -> float:
     )
 
 
-# **** Ends ****
-# What comes before and after the blocks: vocabulary-parallel embedding, logits and loss.
-
-
 FP32 = 4
 LOSS_PASSES = 6  # over fp32 logits: read, maximum, exponents, sum, gradient written
 # What vocabulary-parallel cross entropy all-reduces: one fp32 number a token each.
@@ -324,10 +314,6 @@ def backward_head(shapes: Shapes) -> list[Part]:
 
 def _moved_at_ends(shapes: Shapes, passes: float, bytes_a_token: float) -> float:
     return shapes.setting.roofline.stream_seconds(passes * bytes_a_token * shapes.tokens)
-
-
-# **** Block ****
-# The passes of a transformer's layers as parts, with the collectives that parallelism adds.
 
 
 ATTENTION_BACKWARD_FLOPS = 2.5  # FlashAttention recomputes the scores: five products for two
@@ -481,10 +467,6 @@ def _elementwise(shapes: Shapes) -> Elementwise:
 
 def _moved_in_block(shapes: Shapes, passes: float, features: int, tokens: int) -> float:
     return shapes.setting.roofline.stream_seconds(shapes.width(passes, features, tokens))
-
-
-# **** Passes ****
-# The forward and backward pass of every layer of a setting, as merged parts; equal ones once.
 
 
 @dataclass(frozen=True)

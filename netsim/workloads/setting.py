@@ -1,4 +1,4 @@
-"""The grid of ranks: how tensor, context, expert, data and pipeline parallelism divide the GPUs."""
+"""A Setting: a training step with every choice made, its grid of ranks, its rooflines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -62,7 +62,6 @@ class Grid:
         return np.stack(sides, axis=1)
 
 
-# **** Roofline ****
 # How long kernels take: the roofline of a GPU, with what kernels of a shape reach of its peaks.
 # A matrix product is cut into tiles and waves of tiles over the SMs; what the last wave leaves idle
 # is lost. Everything else moves bytes through memory. Every kernel costs its gap on the stream.
@@ -154,7 +153,6 @@ class Roofline:
         return max(flops / rate, moved / (self.bandwidth * self.memory)) + self.kernel
 
 
-# **** Setting ****
 # A Setting: one training step as asked, with every choice made: degrees, sizes, options.
 # It is what scenario files become; nothing in it is optional. Sizes are in elements and bytes.
 

@@ -1,4 +1,4 @@
-"""The small collectives that real steps have besides: broadcasts, statistics, norms, losses."""
+"""One training step on the tape: pipeline schedules, passes, exchanges, small collectives."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -64,7 +64,6 @@ def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[Stage
     return tuple(made)
 
 
-# **** Pipeline ****
 # Pipeline schedules: in which order a stage works through micro-batches, forward and backward.
 # An Action is F (forward), B (backward; of gradients of inputs only where W follow) or W (gradients
 # of weights) of one micro-batch through one of the stage's chunks of layers.
@@ -159,10 +158,6 @@ def in_flight(actions: list[Action]) -> int:
         now += (action.kind == "F") - (action.kind == last)
         most = max(most, now)
     return most
-
-
-# **** Step ****
-# One training step on the tape: pipelined passes, data parallelism around them, the optimizer.
 
 
 DATA = {

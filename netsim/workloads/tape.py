@@ -130,10 +130,6 @@ class Tape:
         return number
 
 
-# **** Emit ****
-# Writing the parts of a pass onto the tape: kernels in a row, collectives where they belong.
-
-
 @dataclass(frozen=True)
 class StageRanks:
     """The ranks of one pipeline stage, and their groups along every axis."""

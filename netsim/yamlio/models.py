@@ -1,4 +1,4 @@
-"""The common ground of everything that is read from a file: strict, closed, frozen models."""
+"""The common ground of all that is read from files: strict models, quantities, overrides."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -52,7 +52,6 @@ class FieldError(ValueError):
         return self.message
 
 
-# **** Quantities ****
 # Field types for models: a text with a unit in the file, an SI number in the model.
 # Each carries a JSON schema with examples, so that `netsim schema` helps whoever writes the file.
 
@@ -122,10 +121,6 @@ Written = Annotated[
 """The text of a scalar as it was written: a version such as 2.30, the value of a variable."""
 
 
-# **** Elsewhere ****
-# Models of parts that most files lack: their module is imported when a file has such a part.
-
-
 class Elsewhere:
     """Stands in an `Annotated[Any, ...]` for a type of another module.
 
@@ -158,7 +153,6 @@ class Elsewhere:
         return self._adapter.validate_python(value)
 
 
-# **** Overrides ****
 # Single values of a source replaced: `--set cluster.nodes=4`, or one point of a sweep.
 # Keys are not checked here: validation finds a misspelt one, and names the override as its place.
 

@@ -1,8 +1,4 @@
-"""What a plain scalar means by the core schema of YAML 1.2 (10.3.2), with its text kept.
-
-So `no` and `2:1` are texts, `1e9` is a number, and `2.30` is a number that still knows it was
-written `2.30`.
-"""
+"""YAML files with a position for every value: read strictly (1.2), and written back the same."""
 
 import math
 import re
@@ -87,7 +83,6 @@ def _written_float(text: str) -> float:
     return number if repr(float(number)) != text else float(number)
 
 
-# **** Syntax ****
 # The parser's complaints in plain words: what is wrong with the YAML, where, and what to do.
 # PyYAML speaks of tokens and block ends; people who plan clusters do not.
 
@@ -152,7 +147,6 @@ def error_at(message: str, name: str, mark: yaml.Mark | None) -> ScenarioError:
     return ScenarioError(message, source=name, line=mark.line + 1, column=mark.column + 1)
 
 
-# **** Reader ****
 # From the text of one YAML file to nodes with positions, and from nodes to plain values.
 # Stricter than YAML: one document, a mapping of text keys at the top, no tags, no merge keys, no
 # duplicate keys, and aliases only as far as they stay small. Nothing is ever constructed but
@@ -292,7 +286,6 @@ class _Construction:
             raise error_at(str(error), self.name, node.start_mark) from None
 
 
-# **** Source ****
 # A YAML file that was read: its values, and for each of them the line and column it came from.
 # Values that came from elsewhere (`--set`, an axis of a sweep, a flag) name their origin instead.
 
@@ -434,7 +427,6 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Nod
     return None
 
 
-# **** Dump ****
 # Values back to YAML that reads as the same values: numbers as they were written, texts quoted
 # where YAML 1.2 or 1.1 would take them for something else.
 

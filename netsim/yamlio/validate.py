@@ -1,8 +1,4 @@
-"""One mistake that a model found in its data, in our own words.
-
-Translates pydantic's error types; a mistake keeps what was *expected* apart from the rest, so that
-the branches of a union can be told in one sentence.
-"""
+"""From the values of a source to a model, or to every mistake in our own words, with its place."""
 
 import re
 import types
@@ -182,7 +178,6 @@ def _quoted(text: str) -> list[str]:
     return re.findall(r"'([^']*)'", text)
 
 
-# **** Branches ****
 # Which place of the data an error of pydantic's is about, and which branch of a union was meant.
 # pydantic's locations mix keys of the data with labels of union branches; only the types of the
 # model tell them apart, so this walks both together.
@@ -346,10 +341,6 @@ def _below(kind: Any, key: str | int) -> Any:
     if isinstance(key, int) and len(arguments) > key and get_origin(bare) is tuple:
         return arguments[key]
     return arguments[-1] if arguments else Any
-
-
-# **** Validate ****
-# From the values of a source to a model, or to every mistake with its line and column.
 
 
 M = TypeVar("M", bound=pydantic.BaseModel)

@@ -1,4 +1,4 @@
-"""The compiled event loop: from instant to instant until every row has ended."""
+"""The compiled engine: its event loop, and how a Program is set up for it, run and watched."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -183,7 +183,6 @@ def _ring(rows: Rows, core: Records, alarm_row: Any, place: int) -> None:
     core.ready = row
 
 
-# **** Attended ****
 # Machine code in a thread of its own, while this one hears the user and tells how far it is.
 # Python can act on Ctrl-C only between calls, and one call may simulate for minutes.
 
@@ -208,10 +207,6 @@ def attended(call: Callable[[], int], stop: Callable[[], None], look: Callable[[
         thread.join()
         raise
     return answers[0]
-
-
-# **** Engine ****
-# Running a Program on the compiled engine: set up its arrays, let it run, report on it.
 
 
 Floats = NDArray[np.float64]

@@ -248,10 +248,6 @@ def finish_sweep(net: Net, place: int) -> None:
     seat.state, seat.next = SETTLED, UNLISTED
 
 
-# **** Seats ****
-# Seats: how groups of flows come and go, and the end of an instant.
-
-
 @Inner
 def seat_for(net: Net, group: int) -> int:
     """The seat of a group, up to date for one more flow."""

@@ -1,8 +1,4 @@
-"""Resources that cannot be full because of what else their users draw on.
-
-However many rows go through a resource that is looked at, together they are never faster than it
-lets them be: a GPU's memory is not filled by all that its NIC can bring.
-"""
+"""Rows as the compiled engine sees them: equal ones in groups, links that can fill, followers."""
 
 from math import inf
 from typing import NamedTuple
@@ -126,7 +122,6 @@ def _demand(traffic: Traffic, entry: int, way: int) -> float:
     return demand
 
 
-# **** Relieved ****
 # Resources that what happens at once can never fill: nobody has to look at those.
 # Rows of one path of which each waits for the one before are a *file*: only one of them moves at a
 # time. As many files as a path has, as fast as each can go at most, are all that a resource on it
@@ -222,10 +217,6 @@ def find_relieved(
     for k in range(len(active)):
         active[k] &= load[link[k]] == 0.0
     return 0
-
-
-# **** Groups ****
-# Groups of rows that are equal to the solver: the same links, weights, share and cap.
 
 
 _CHUNK = 1 << 22  # rows treated at a time, to bound temporary memory
@@ -413,10 +404,6 @@ def form_groups(
         of_key[i] = seen[slot] - 1
     sizes[0], sizes[1], sizes[2] = found, size, used
     return 0
-
-
-# **** Followers ****
-# Dependencies the other way around: for every row, those that wait for it.
 
 
 class Followers(NamedTuple):

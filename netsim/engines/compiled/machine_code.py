@@ -1,4 +1,4 @@
-"""From LLVM's language to machine code: what is done once, before the code is kept.
+"""Functions as machine code, compiled once and kept for later runs.
 
 Two forms of it: objects, which LLVM makes ready to run, and libraries, which the system loads
 itself, without LLVM, in a tenth of the time. Those need a linker, which most systems have.
@@ -112,7 +112,6 @@ def _target(*, library: bool = False) -> Any:
     )
 
 
-# **** Store ****
 # Machine code, and where it is kept from one run to the next.
 # The name of a kept piece of code holds a digest of all that it depends on: the sources of this
 # package, versions, processor and kinds of arguments. So no run ever uses code of another version,
@@ -265,7 +264,6 @@ def _usable(folder: Path) -> bool:
         return False
 
 
-# **** Jit ****
 # From functions to machine code, compiled on first use and kept for later runs.
 # numba turns the functions into LLVM's language; from there on only LLVM is needed. So a run that
 # finds its code ready imports no compiler, which would take longer than simulating a million rows.

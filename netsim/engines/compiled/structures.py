@@ -156,7 +156,6 @@ class Future(NamedTuple):
     changes: Records
 
 
-# **** Agenda ****
 # Agendas: who is next, as a tournament over a fixed number of places.
 # Of n places, a power of 4, `tree[n + i]` is the time of place i, `tree[1]` the earliest of all,
 # and every node k between holds the earliest of its four children, from `tree[4 * k]` on. A change
@@ -234,7 +233,6 @@ def grown(tree: Agenda) -> Agenda:
     return wide
 
 
-# **** Queue ****
 # A queue of few among many: a heap of those that have a level, and where in it everyone is.
 # It costs as much as there are in it, while an agenda costs as much as there are places. Of equal
 # levels the one with the lowest number comes first.
@@ -346,7 +344,6 @@ def _set(queue: Queue, place: int, who: int, level: float) -> None:
     queue[who].place = place
 
 
-# **** Flows ****
 # The flows of a seat, ordered by their end on its clock: a pairing heap in the columns of rows.
 # Flows of equal length join in the order in which they end, which costs nothing here; any other
 # order costs the logarithm of their number. A row's columns serve while it is under way: `end`
@@ -415,10 +412,6 @@ def _without_root(rows: Rows, root: int) -> int:
         pair, pairs = pairs, rows.waits[pairs]
         heap = pair if heap < 0 else _meld(rows, heap, pair)
     return heap
-
-
-# **** Memory ****
-# Memory and the system that it comes from: what takes none until it is touched, and what stays.
 
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # as <malloc.h> numbers them

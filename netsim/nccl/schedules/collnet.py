@@ -185,7 +185,6 @@ class Network:
         )
 
 
-# **** Nvls network ****
 # NVLS over several nodes whose network reduces: switches add up within nodes and between them.
 # Heads read the sums of their nodes, give them to the network, and store what comes back in their
 # nodes again.
@@ -241,7 +240,6 @@ class _Joined(SwitchedNodes):
         return self.lines.close()
 
 
-# **** Collnet chain ****
 # CollNetChain: chains reduce inside nodes, switches of the network add up, chains hand out.
 # The first rank of each chain, its head, gives the sum of its node to the network and hands the sum
 # of all down the chain again; both ways at once, by a group of threads each.
@@ -368,7 +366,6 @@ class _Chains:
         self.lines.done(lane, rank, [row])
 
 
-# **** Collnet direct ****
 # CollNetDirect: every rank gives each head of its node a part, the network adds up the parts.
 # Four groups of threads of a block work at once: scattering to heads, reducing, handing the sums of
 # all nodes out, and storing them.
@@ -509,7 +506,6 @@ class _Heads:
                 lines.done("store", rank, rows)
 
 
-# **** Network blocks ****
 # AllGather and ReduceScatter where the network shares and adds up: NVLS and CollNetDirect.
 # Every rank is a head. Blocks travel between heads of one number on all nodes, and between a head
 # and the ranks of its node: through their NVSwitch, or in passes from one to the other.

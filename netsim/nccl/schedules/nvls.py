@@ -276,7 +276,6 @@ def _all(stage: dict[int, list[int]]) -> NDArray[np.int64]:
     return np.array([row for rows in stage.values() for row in rows])
 
 
-# **** Nvls nodes ****
 # What the switches of several nodes do for NVLS: add up what heads ask for, hand out results.
 # Which way sums go from node to node in between is the business of each algorithm.
 
@@ -355,7 +354,6 @@ class SwitchedNodes:
                 self.lines.woven.after(store, row, IN_ORDER, self.lines.slots)
 
 
-# **** Nvls tree ****
 # NVLSTree: switches reduce within nodes, trees of heads between them, switches hand out.
 # Heads with the same number form a tree over the nodes, even channels the first of the double
 # binary tree, odd ones its twin. A head adds what its child nodes sent to the sum of its own

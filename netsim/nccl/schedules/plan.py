@@ -192,7 +192,6 @@ def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
     return [(group[0], len(group)) for group in groups.values()]
 
 
-# **** Rounds ****
 # Rounds: which sends a collective becomes, in which batch, on which channels, in which parts.
 # It follows NCCL's order of rounds; collectives are alltoall, gather, scatter and the like. Sends
 # are columns, and those of equal parts share a work: an alltoall has as many as pairs of ranks.

@@ -1,4 +1,4 @@
-"""Hops: what one primitive of a channel's block costs, as styles and lags of rows.
+"""What joins ranks, and what a primitive of a block costs on it, as styles and lags of rows.
 
 A block writes into the FIFO of the next GPU itself; over a network it fills a FIFO of its own, and
 the proxy sends from there. It knows neither algorithms nor the order of rows.
@@ -268,10 +268,6 @@ class PlannedChannel:
         return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
 
 
-# **** Ways ****
-# What joins pairs of ranks, and the ways between them, for many pairs at once.
-
-
 Ints = NDArray[np.int64]
 
 
@@ -299,10 +295,6 @@ def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArra
         return found
     pairs = zip(src.tolist(), dst.tolist(), strict=True)
     return np.array([plan.route_of(channel, a, b) for a, b in pairs], object)
-
-
-# **** Members ****
-# Members: the heads and ranks of nodes whose rows are written down, for all that are alike.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Walks: what the functions of rings do in each step, and the numbers of the rows of one loop."""
+"""Rings of NCCL: what their functions do in each step, and the rows of all loops."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -134,7 +134,6 @@ class Numbers:
         return np.where(np.isin(place, self.net), message, self.block(step, sub, place))
 
 
-# **** Ring ****
 # Ring AllReduce, AllGather and ReduceScatter in NCCL's step order, loop by loop.
 # In every step each rank passes on what it has just received; the step after the last takes data
 # out of the FIFO. Chains (Broadcast, Reduce) are trees without branches.

@@ -1,4 +1,4 @@
-"""Parts of sends as columns: what blocks move, which parts are alike, and the turn of each.
+"""Sends and receives as columns: parts, waves, and the rows that blocks and proxies run.
 
 Batches that share no channel can be written down together; a wave is as many of them as follow
 nothing but earlier waves.
@@ -192,7 +192,6 @@ def _grouped(number: Ints, count: int) -> list[Ints]:
     return np.split(order, np.searchsorted(number[order], np.arange(1, count)))[:count]
 
 
-# **** Exchange ****
 # The Exchange: parts of sends that are equal in size, chunk by chunk, all at once.
 # The sender's block writes into a FIFO of the receiver (or one that its proxy empties), and the
 # receiver's block copies from there into the output.
@@ -362,7 +361,6 @@ def _copy(source: int, target: int, share: float) -> Pass:
     return Pass(source, target, writes=1, threads=share)
 
 
-# **** Send recv ****
 # Grouped sends and receives: rounds in batches, each part of a send on a channel of its own.
 # The operations of a batch on one block progress together, each by its share of the warps; the next
 # batch of that block begins when all of them are done.

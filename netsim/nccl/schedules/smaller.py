@@ -1,4 +1,4 @@
-"""A call with fewer loops over its buffers, or with larger chunks: what huge messages are run as.
+"""A plan with less to write down: fewer loops, larger chunks, one for all that is alike.
 
 Every channel (of sends: every part) loses the same number of whole loops, so that what is left
 over for its last loop stays as it is. It knows no times.
@@ -102,7 +102,6 @@ def _wider(grain: int, work: P2pWork) -> P2pWork:
     return replace(work, chunk=work.chunk * grain)
 
 
-# **** Skeletons ****
 # Skeletons of NCCL's schedules: the blocks of all channels, and the hops between them.
 # What rows a block writes follows from its kind and its hops, so blocks that cannot be told apart
 # by these do the same at the same times.
@@ -277,7 +276,6 @@ def _hops(plan: Plan, lanes: Sequence[Lane], links: Sequence[Ends]) -> Iterable[
         yield Hops(src.astype(np.int32), dst.astype(np.int32), label, channel, route)
 
 
-# **** Sends alike ****
 # Which ranks of a call's sends and receives do the same, on a topology.
 # Where all sends are equal, who sends to whom when depends only on how far the two are from each
 # other in the order of rounds. So ranks are alike in rotations of that order which the topology
@@ -407,10 +405,6 @@ def _stands(
     received = transfers.among(src, dst)
     like = hop_colours(found, sketch.of(sent), topology, device)
     return bool(np.isin(hop_colours(found, sketch.of(received), topology, device), like).all())
-
-
-# **** Folding ****
-# A plan whose equal parts are written down once: what is alike is found on the topology.
 
 
 def folded_plan(

@@ -1,4 +1,4 @@
-"""The branches of a tree as tables: parents, children and levels of all ranks at once."""
+"""Trees of NCCL: parents, children and levels of all ranks at once, and the rows over them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -104,7 +104,6 @@ class Branches:
         return list(self.tree.down[self.root])
 
 
-# **** Climb ****
 # The Climb: the rows of one chunk in one channel's tree, up and down, of all ranks at once.
 # A rank takes in what its children sent, adds its own and sends it to its parent; results go the
 # other way. Rows are in order of their level: leaves first on the way up, last on the way down.
@@ -388,7 +387,6 @@ class Climb:
         )
 
 
-# **** Tree ****
 # Trees: chunks are reduced on their way up and handed out on their way down, both at once.
 # A rank's block has a group of threads for each direction; the root does both in one pass.
 # Broadcast and Reduce of rings are the same along a chain: a tree without branches.

@@ -1,4 +1,4 @@
-"""The Weave: rows of one turn of a channel's loop, repeated for all its turns at once.
+"""How loops of blocks are written: rows of one turn of a channel, repeated for all at once.
 
 Rows of one turn are the same in every turn but for the data they move; what they wait for lies in
 the same turn or in an earlier one. It knows no algorithm.
@@ -301,7 +301,6 @@ def _position(segments: Segments, segment: Ints, place: Sequence[Ints], base: in
     return np.where(region == NOWHERE, segments.offset[:, segment] + offset, in_slot)
 
 
-# **** Cuts ****
 # Cuts: a channel's part in loops, chunks, and the slices or pieces in which chunks move.
 # Offsets and counts are in elements, chunk sizes of a plan in bytes.
 
@@ -375,7 +374,6 @@ def _sizes(
     return np.maximum(-(-count // (subs * line)) * line, 1), subs
 
 
-# **** Lines ****
 # Lines: the passes of blocks in one turn of a loop, and the connections between them.
 # A pass takes in what arrived on some connections and fills others. From who fills and who takes,
 # order and credits follow by themselves. It knows no algorithm.
@@ -503,7 +501,6 @@ def buffer_place(buffer: int, region: int) -> Place:
     return Place(0, region) if buffer == SCRATCH else USER
 
 
-# **** Output ****
 # The Output: the schedule under construction, channel after channel, and its last rows.
 # It keeps FIFOs of different channels apart in scratch, copies what stays on its rank, and ends
 # with one mark a rank.
@@ -612,7 +609,6 @@ class Output:
             self.ends(rank, self.builder.rows(style, rank, rank, piece[mine]))
 
 
-# **** Sheet ****
 # The Sheet: rows of a turn as they come to mind, for many ranks at once, put in order in the end.
 # Every row has a place; rows are written into a Weave by place and, on one place, as they came.
 

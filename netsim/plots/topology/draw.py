@@ -1,4 +1,4 @@
-"""Where lines begin and end: at the edges of boxes, side by side so that they can be told apart."""
+"""Drawings of topologies with matplotlib: boxes, lines by bandwidth, legends, use of links."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -88,10 +88,6 @@ def _point(picture: Picture, line: Stroke, one: int, other: int, x: float) -> Po
     return x, box.y + _side(box, picture.boxes[other], line) * box.height / 2
 
 
-# **** Looks ****
-# Colours, widths and names of what a drawing of a topology is made of.
-
-
 # Kind of box: colour, and how strongly it is filled.
 BOXES = {
     "gpu": (GREEN, 0.30),
@@ -128,10 +124,6 @@ def width_of(bandwidth: float) -> float:
 def fill_of(kind: str) -> tuple[float, float, float]:
     """The inside of a box."""
     return tint(*BOXES[kind])
-
-
-# **** Legend ****
-# The legend of a drawing: what a link of each kind carries, and what colours mean.
 
 
 _MOST_KEYS = 8
@@ -178,10 +170,6 @@ def room_below(picture: Picture, width: float, *, heat: bool) -> float:
     """Inches for the legend."""
     keys = min(_MOST_KEYS, len({(line.kind, line.rate) for line in picture.lines}))
     return 0.5 + 0.2 * -(-keys // _columns(keys, width)) + (0.75 if heat else 0.0)
-
-
-# **** Draw ****
-# A picture of a topology with matplotlib: boxes, lines by bandwidth, a legend with units.
 
 
 _UNIT, _WIDEST, _LEAST = 0.68, 19.0, 9.5  # inches of a unit; of a figure, at most and at least
@@ -381,10 +369,6 @@ def _noun(members: list[tuple[Stroke, Point]]) -> str:
     return "cables" if members[0][0].kind in ("nic", "fabric") else "links"
 
 
-# **** Use ****
-# How busy links were in a run, from the links.csv of its results folder.
-
-
 FILE = "links.csv"
 
 
@@ -427,10 +411,6 @@ def _numbers(topology: Topology, names: list[str]) -> NDArray[np.int64]:
             if first < len(order) and ordered[first] == key:
                 found[place] = order[first]
     return found
-
-
-# **** Plot ****
-# Drawings of topologies: hosts from inside, fabrics in tiers, graphs as grids and circles.
 
 
 def plot_topology(

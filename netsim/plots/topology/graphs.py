@@ -1,4 +1,4 @@
-"""Rings and tori: boxes on a grid, of long dimensions only the ends.
+"""Graphs of GPUs without hosts: rings and tori on a grid, others in layers.
 
 Two dimensions lie in the plane, the others go into depth. Links around the ends swing out in
 the plane, and are left out where there is depth.
@@ -137,10 +137,6 @@ def _swung(
     one, other = slots[line.tail], slots[line.head]
     far = [abs(a - b) for a, b in zip(one, other, strict=True)]
     return replace(line, bend=0.5 if max(far) > 1 else 0.0, free=True)
-
-
-# **** Graphs ****
-# Graphs of GPUs without hosts: circles, grids, and otherwise layers by kind of node.
 
 
 MOST_IN_ROW = 20

@@ -1,4 +1,4 @@
-"""The inside of a host in rows: NICs, PCIe switches, CPUs, GPUs, NVSwitches.
+"""A cluster as a picture: hosts from inside or as boxes, the fabric in tiers above them.
 
 Devices stand above and below the switch or CPU that they hang on, GPUs in order from left to right.
 """
@@ -203,10 +203,6 @@ def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
                 return
 
 
-# **** Tiers ****
-# The switches of a fabric in rows above its hosts; of many equal ones the first and the last.
-
-
 MOST_SWITCHES = 16
 _PITCH = 1.25
 
@@ -306,10 +302,6 @@ def draw_rows(
 
 def _count(fabric: Fabric, name: str) -> int:
     return int((fabric.level == fabric.tiers.index(name)).sum())
-
-
-# **** Compose ****
-# A cluster as a picture: its hosts from inside or as boxes, and the fabric above them.
 
 
 MOST_GPUS, MOST_HOSTS = 32, 4  # of which the inside is drawn

@@ -179,10 +179,6 @@ class Sheet:
         return len(self.boxes) - 1
 
 
-# **** Groups ****
-# Hosts that are drawn as one box: neighbours of one kind on the same switches.
-
-
 T = TypeVar("T")
 
 MOST_SINGLE = 20  # hosts up to which each has a box of its own
@@ -275,10 +271,6 @@ def group_size(fabric: Fabric) -> int:
     size = len(fabric.groups) // count
     alike = np.array_equal(fabric.groups, np.repeat(np.arange(count), size))
     return size if alike and (count > 2 or size > MOST_LEAVES // 2) else 1
-
-
-# **** Bundles ****
-# Links between boxes: all that run between the same two become one line.
 
 
 def lines_between(

@@ -1,7 +1,4 @@
-"""Protocol buffers on the wire, as far as execution traces need them: numbers, texts, messages.
-
-A field is (number, value): an int for a varint, bytes for what has a length, a float for a double.
-"""
+"""Chakra execution traces (MLCommons): read, written, and as steps that are simulated."""
 
 import gzip
 import json
@@ -114,7 +111,6 @@ def packed(value: Value) -> list[int]:
     return found
 
 
-# **** Chakra ****
 # Chakra execution traces: a file a rank, `NAME.RANK.et`, and the groups of ranks in JSON beside.
 # A file is a sequence of messages, each behind its length: first about the trace, then its nodes
 # (MLCommons Chakra, et_def.proto). The size of a collective is what one rank puts in.
@@ -366,10 +362,6 @@ def write_ranks(
         paths.append(path)
     text = json.dumps({str(number): list(members) for members, number in groups.items()})
     return [*paths, write_text(folder / GROUPS, text + "\n")]
-
-
-# **** Execution ****
-# From the Chakra trace of one rank to a tape for all: every rank does what this one did.
 
 
 GROUP = "group"

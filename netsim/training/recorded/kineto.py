@@ -1,4 +1,4 @@
-"""Reading a trace in Chrome's format, packed or not; what is wrong with a file is told once."""
+"""Profiles of PyTorch (Kineto): kernels, calls of NCCL's, and the steps that they recorded."""
 
 import gzip
 import json
@@ -83,7 +83,6 @@ def _unpacked(path: Path, content: bytes) -> bytes:
         raise InputError(f"{path}: the gzip data is cut or damaged") from None
 
 
-# **** Calls ****
 # What PyTorch says of one call of NCCL's: its collective, its size, its peers.
 # Kernels have it from the operator that launched them (`record_param_comms`), under the same names.
 
@@ -235,7 +234,6 @@ def _cut(text: str, size: int, args: Mapping[str, Any]) -> tuple[int, ...]:
     return found if regular else ()
 
 
-# **** Events ****
 # The events of a profiler trace that matter here: kernels, who launched them, in which step.
 # A kernel of NCCL's says what it does, or the operator says it that launched it: found by its id,
 # or as the calls that were recorded since the launch before, where several were coalesced into one.
@@ -358,10 +356,6 @@ def _within(steps: Mapping[int, tuple[float, float]], when: float) -> int:
     return numbers[place] if place >= 0 and when < steps[numbers[place]][1] else -1
 
 
-# **** Intervals ****
-# Which intervals of a thread hold each of some moments, from the outermost to the innermost.
-
-
 @dataclass(frozen=True, slots=True)
 class Interval:
     """What went on for a while: begin and end, the thread, and what it is called."""
@@ -402,7 +396,6 @@ def holding(
         yield number, tuple(one for one in stack if one.end >= when)
 
 
-# **** Shapes ****
 # Calls of NCCL's in traces of PyTorch before 2.3, which describe none: by the name of the kernel
 # and the shapes (`record_shapes`) of the operator that launched it, over all ranks.
 
@@ -484,10 +477,6 @@ def _dtype(text: str) -> str | None:
         if any(name.replace("_t", "") in words or (" " in name and name in text) for name in names):
             return dtype
     return None
-
-
-# **** Kineto ****
-# A PyTorch profiler (Kineto) trace of one rank: its kernels and its calls of NCCL.
 
 
 NO_STEP = -1
@@ -679,10 +668,6 @@ def _gpu(data: Mapping[str, Any]) -> str:
 def _nccl(data: Mapping[str, Any]) -> str:
     info = data.get("distributedInfo")
     return str(info.get("nccl_version", "")) if isinstance(info, dict) else ""
-
-
-# **** Steps ****
-# One step of a profile that recorded several, and what is to be known of how it is simulated.
 
 
 class StepError(InputError):
