@@ -12,7 +12,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
-from netsim.cli.questions import Given
+from netsim.cli.questions import ONLY_EXPECT, Given, with_options
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
 from netsim.measured.logs import read_log
@@ -59,45 +59,21 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
 Text = str | None
 
 
+@with_options("sizes", "algo", "proto", "dtype", *ONLY_EXPECT)
 def command(
     logs: Annotated[list[Path], typer.Argument(help="Logs, JSON or CSV.", metavar="LOG…")],
     topology: Annotated[str, typer.Option(help="The machine, or its topology file.", metavar="T")],
+    given: Given,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write a topology file.", metavar="FILE"),
     ] = None,
     collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(help="GPUs of a host in use.", metavar="G")
-    ] = None,
-    fabric: Annotated[Text, typer.Option(help="What joins the hosts.", metavar="K")] = None,
-    nic: Annotated[Text, typer.Option(help="Line rate of the NICs.", metavar="400Gbps")] = None,
-    nics_per_node: Annotated[
-        int | None, typer.Option(help="NICs of a host in use.", metavar="K")
-    ] = None,
-    transport: Annotated[Text, typer.Option(help="infiniband, roce, …", metavar="T")] = None,
-    launch: Annotated[
-        Text, typer.Option(help="process_per_gpu, single_process, …", metavar="L")
-    ] = None,
-    nccl: Annotated[Text, typer.Option(help="NCCL's version, as 2.27.", metavar="V")] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="An NCCL variable.", metavar="NAME=VALUE")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
-    ] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
     ] = None,
 ) -> None:
     """Fit launch, latencies and rates of TOPOLOGY to LOG…, and write them as a topology file."""
-    flags = {
-        "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
-        "launch": launch, "nccl": nccl,
-    }  # fmt: skip
-    given = Given(flags, "8", fabric, transport, tuple(env or ()), False, tuple(settings or ()))
     text = machine_text(topology)
     if output is not None:
         check_writable("-o", output)

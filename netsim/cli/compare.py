@@ -15,7 +15,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.units import UnitError, parse_ratio
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
-from netsim.cli.questions import Given
+from netsim.cli.questions import ONLY_EXPECT, Given, with_options
 from netsim.measured.compare import (
     ALL,
     Compared,
@@ -260,11 +260,13 @@ SHOWN = 5
 ALTERNATIVES = 3  # causes that look the same, of which more are too many to read
 
 
+@with_options("sizes", "dtype", *ONLY_EXPECT)
 def command(
     logs: Annotated[
         list[Path],
         typer.Argument(help="Logs, JSON or CSV; traces of PyTorch's profiler.", metavar="LOG…"),
     ],
+    given: Given,
     topology: Annotated[
         Text, typer.Option(help="A machine, or a topology file (default: as the log says).")
     ] = None,
@@ -273,29 +275,6 @@ def command(
         str, typer.Option(help="Largest median error that passes.", metavar="15%")
     ] = "15%",
     collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(help="GPUs of a host in use.", metavar="G")
-    ] = None,
-    fabric: Annotated[Text, typer.Option(help="What joins the hosts.", metavar="K")] = None,
-    nic: Annotated[Text, typer.Option(help="Line rate of the NICs.", metavar="400Gbps")] = None,
-    nics_per_node: Annotated[
-        int | None, typer.Option(help="NICs of a host in use.", metavar="K")
-    ] = None,
-    transport: Annotated[Text, typer.Option(help="infiniband, roce, …", metavar="T")] = None,
-    algo: Annotated[Text, typer.Option(help="Force an algorithm.", metavar="A")] = None,
-    proto: Annotated[Text, typer.Option(help="Force LL, LL128 or Simple.", metavar="P")] = None,
-    launch: Annotated[
-        Text, typer.Option(help="process_per_gpu, single_process, …", metavar="L")
-    ] = None,
-    nccl: Annotated[Text, typer.Option(help="NCCL's version, as 2.27.", metavar="V")] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="An NCCL variable.", metavar="NAME=VALUE")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
-    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write CSV, JSON and pictures.", metavar="DIR"),
@@ -311,11 +290,6 @@ def command(
     most = tolerance_of(tolerance)
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
-    flags = {
-        "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
-        "algo": algo, "proto": proto, "launch": launch, "nccl": nccl,
-    }  # fmt: skip
-    given = Given(flags, "8", fabric, transport, tuple(env or ()), False, tuple(settings or ()))
     asked = Question(topology, scenario, given)
     if json_file is not None:
         check_writable("--json", json_file)

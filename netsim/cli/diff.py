@@ -142,8 +142,7 @@ def sides_of(a: str, b: str, collective: str | None, given: Given) -> tuple[Side
 
 def _refuse_unused(known: Sequence[Side | None], given: Given) -> None:
     """Options of topologies say nothing where both sides know what they are of."""
-    named = [name for name, value in given.flags.items() if value is not None]
-    named += ["sizes"] * bool(given.sizes)
+    named = [*given.flags] + ["sizes"] * bool(given.sizes)
     if named and None not in known:
         raise InputError(
             f"--{named[0]}: goes with a topology, and neither of the two is one",
@@ -242,7 +241,7 @@ def command(
     nccl: Annotated[Text, typer.Option(help="Of topologies: NCCL's version.", metavar="V")] = None,
 ) -> None:
     """Print by size which of A and B is faster, where that changes, and what differs there."""
-    given = Given({"nodes": nodes, "launch": launch, "nccl": nccl}, sizes or "")
+    given = Given(nodes=nodes, launch=launch, nccl=nccl, sizes=sizes or "")
     one, other = sides_of(a, b, collective, given)
     if one.collective and other.collective and one.collective != other.collective:
         typer.echo(f"warning: A is of {one.collective}, B of {other.collective}", err=True)

@@ -17,7 +17,7 @@ from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row, row_of_size
 from netsim.cli import shown
-from netsim.cli.questions import Given, asked, one_size
+from netsim.cli.questions import Given, asked, one_size, with_options
 from netsim.cli.shown import MANY_SIZES, SURE, Engine, Format, halves, sure
 from netsim.engines.engine import choose_for_many
 from netsim.nccl import choice, environment
@@ -39,10 +39,10 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
     if config.graph is None and node_count(config) > 1:
         yield from _network(config, given)
         yield from _switches(prepared)
-    if given.flags.get("launch") is None and "launch" not in prepared.cell.source.data:
+    if given.launch is None and "launch" not in prepared.cell.source.data:
         yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
     if prepared.jobs:
-        if given.flags.get("nccl") is None and "version" not in scenario.nccl.model_fields_set:
+        if given.nccl is None and "version" not in scenario.nccl.model_fields_set:
             yield f"assumed: NCCL {scenario.nccl.version} (--nccl names another)"
         yield from _plugin(prepared)
         for name, why in environment.without_effect(scenario.nccl.env).items():
@@ -296,39 +296,11 @@ def _tell_failures(rows: Sequence[Row]) -> None:
 Text = str | None
 
 
+@with_options()
 def command(
     topology: Annotated[str, typer.Argument(help="A machine, a topology file, or NCCL's XML.")],
     collective: Annotated[str, typer.Argument(help="all_reduce, all_gather, alltoall, …")],
-    nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(help="GPUs of a host in use.", metavar="G")
-    ] = None,
-    sizes: Annotated[
-        str, typer.Option(help="FROM:TO:FACTOR, or a list such as 8,1M.", metavar="SIZES")
-    ] = "8:8G:2",
-    fabric: Annotated[Text, typer.Option(help="What joins the hosts.", metavar="K")] = None,
-    nic: Annotated[Text, typer.Option(help="Line rate of the NICs.", metavar="400Gbps")] = None,
-    nics_per_node: Annotated[
-        int | None, typer.Option(help="NICs of a host in use.", metavar="K")
-    ] = None,
-    transport: Annotated[
-        Text, typer.Option(help="infiniband, roce, efa, tcp, …", metavar="T")
-    ] = None,
-    algo: Annotated[
-        Text, typer.Option(help="Force one of NCCL's algorithms, or a textbook one.", metavar="A")
-    ] = None,
-    proto: Annotated[Text, typer.Option(help="Force LL, LL128 or Simple.", metavar="P")] = None,
-    dtype: Annotated[Text, typer.Option(help="As nccl-tests' -d.", metavar="D")] = None,
-    launch: Annotated[
-        Text, typer.Option(help="process_per_gpu, single_process or cuda_graph.", metavar="L")
-    ] = None,
-    nccl: Annotated[Text, typer.Option(help="NCCL's version, as 2.27.", metavar="V")] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="An NCCL variable.", metavar="NAME=VALUE")
-    ] = None,
-    nccl_env: Annotated[
-        bool, typer.Option("--nccl-env", help="Take NCCL's variables of this process.")
-    ] = False,
+    given: Given,
     why: Annotated[
         Text, typer.Option(help="Show what NCCL compares for one size.", metavar="SIZE")
     ] = None,
@@ -339,23 +311,13 @@ def command(
             metavar="90%",
         ),
     ] = None,
-    tuner: Annotated[
-        Text, typer.Option(help="A tuner table whose lines replace NCCL's choice.", metavar="FILE")
-    ] = None,
     tuner_out: Annotated[
         Path | None,
         typer.Option(help="Write a tuner table of what is fastest simulated.", metavar="FILE"),
     ] = None,
-    graph: Annotated[
-        Text, typer.Option(help="NCCL's graph XML: the channels to run.", metavar="FILE")
-    ] = None,
     graph_out: Annotated[
         Path | None,
         typer.Option(help="Write the channels as NCCL's graph XML.", metavar="FILE"),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
@@ -365,16 +327,9 @@ def command(
     ] = None,
 ) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""
-    flags = {
-        "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
-        "algo": algo, "proto": proto, "dtype": dtype, "launch": launch, "nccl": nccl,
-        "tuner": tuner, "graph": graph,
-    }  # fmt: skip
-    variables = tuple(env or ())
     part = None if acceptance is None else part_of(acceptance)
     outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}
     _check_outputs({"--why": why, "--acceptance": acceptance, **outputs}, outputs)
-    given = Given(flags, sizes, fabric, transport, variables, nccl_env, tuple(settings or ()))
     question = asked(topology, collective, given)
     prepared = prepare(checked_cells(question.source)[0])
     for note in (*question.notes, *assumptions(prepared, given)):

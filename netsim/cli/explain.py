@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,23 +16,12 @@ from netsim.base.units import UnitError, format_size, parse_cli_size
 from netsim.cell.explained import explained, explained_title
 from netsim.cell.prepare import Prepared
 from netsim.cli.questions import (
-    Algo,
+    ONLY_EXPECT,
     CollectiveArgument,
-    Dtype,
-    Env,
-    Fabric,
-    GpusPerNode,
-    LaunchStyle,
-    NcclVersion,
-    Nic,
-    NicsPerNode,
-    Nodes,
-    Options,
-    Proto,
-    Settings,
+    Given,
     Subject,
-    Transport,
     questioned,
+    with_options,
 )
 from netsim.collectives.state import States, render_text, states
 from netsim.collectives.table import ALGORITHMS, build
@@ -414,8 +404,10 @@ def as_csv(found: Mapping[str, Any]) -> str:
 USUAL_SIZE = "64M"
 
 
+@with_options("sizes", *ONLY_EXPECT)
 def command(
     subject: Subject,
+    given: Given,
     collective: CollectiveArgument = None,
     state: Annotated[
         bool, typer.Option("--state", help="Show what every rank holds after every step.")
@@ -423,19 +415,6 @@ def command(
     size: Annotated[
         str | None, typer.Option(help="Size of the operation, such as 1M.", metavar="S")
     ] = None,
-    nodes: Nodes = None,
-    gpus_per_node: GpusPerNode = None,
-    fabric: Fabric = None,
-    nic: Nic = None,
-    nics_per_node: NicsPerNode = None,
-    transport: Transport = None,
-    algo: Algo = None,
-    proto: Proto = None,
-    dtype: Dtype = None,
-    launch: LaunchStyle = None,
-    nccl: NcclVersion = None,
-    env: Env = None,
-    settings: Settings = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for files and pictures.",
                                   metavar="DIR")
@@ -448,13 +427,8 @@ def command(
     ] = "auto",
 ) -> None:  # fmt: skip
     """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
-    flags = {
-        "nodes": nodes, "gpus_per_node": gpus_per_node, "nic": nic, "nics_per_node": nics_per_node,
-        "algo": algo, "proto": proto, "dtype": dtype, "launch": launch, "nccl": nccl,
-    }  # fmt: skip
-    options = Options(flags, fabric, transport, env or (), settings or ())
     nbytes = None if size is None else _size(size)
-    prepared, notes = questioned(subject, collective, size, options, USUAL_SIZE)
+    prepared, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
     for note in notes:
         typer.echo(note, err=True)
     if isinstance(prepared, PreparedStep):

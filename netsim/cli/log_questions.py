@@ -3,7 +3,7 @@
 What the file tells is completed by options; where they contradict one another, that is said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...
     """The scenario for a run, and what was taken from the log."""
     if question.scenario is not None:
         found = find_scenario(question.scenario)
-        source = load_source(found.path, question.given.settings)
+        source = load_source(found.path, question.given.settings or ())
         if "sweep" in source.data:
             raise InputError(f"{found.path}: a log is held against one cell, not a sweep")
         return source, ()
@@ -80,21 +80,28 @@ def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Pr
 
 def _completed(given: Given, said: Proposal, topology: str, notes: list[str], file: str) -> Given:
     """The options, and what the log says where they say nothing."""
-    flags = dict(given.flags)
-    counts = _counts_of_logs(flags, said, topology, file)
+    counts = _counts_of_logs(given, said, topology, file)
     known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
-    for name, value in known.items():
-        if value is not None and flags.get(name) is None:
-            flags[name] = value
-            notes.append(f"taken from the log: {name.replace('_', ' ')} {value}")
-    named = {text.partition("=")[0] for text in given.variables}
+    given = _taken(given, known, notes, "log")
+    named = {text.partition("=")[0] for text in given.env or ()}
     more = [f"{name}={value}" for name, value in said.variables if name not in named]
     notes += [f"taken from the log: {text}" for text in more]
-    return replace(given, flags=flags, variables=(*given.variables, *more))
+    return replace(given, env=[*(given.env or ()), *more])
+
+
+def _taken(
+    given: Given, known: Mapping[str, str | int | None], notes: list[str], file: str
+) -> Given:
+    """The options with what a file knows where they say nothing."""
+    more = {name: value for name, value in known.items() if value is not None}
+    more = {name: value for name, value in more.items() if getattr(given, name) is None}
+    for name, value in more.items():
+        notes.append(f"taken from the {file}: {name.replace('_', ' ')} {value}")
+    return replace(given, **more)  # type: ignore[arg-type]
 
 
 def _counts_of_logs(
-    flags: dict[str, object], said: Proposal, topology: str, file: str
+    given: Given, said: Proposal, topology: str, file: str
 ) -> dict[str, int | None]:
     """Hosts and GPUs of each, from ranks and hosts of the log."""
     if said.ranks is None or said.ranks[0] != said.ranks[1] or Path(topology).suffix:
@@ -103,8 +110,8 @@ def _counts_of_logs(
         machine = load_machine(topology)
     except NetsimError:
         return {}
-    ranks, gpus = said.ranks[0], flags.get("gpus_per_node")
-    nodes = flags.get("nodes") or said.hosts
+    ranks, gpus = said.ranks[0], given.gpus_per_node
+    nodes = given.nodes or said.hosts
     if isinstance(nodes, int) and ranks % nodes == 0:
         if gpus is None and ranks // nodes > machine.gpu.count:
             said_hosts = f"{nodes} host{'s' * (nodes > 1)}"
@@ -132,11 +139,11 @@ def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cel
     A scenario with a model is simulated as it is; of any other, the trace takes the workload.
     """
     for name, instead in NOT_FOR_TRACES.items():
-        if question.given.flags.get(name) is not None:
+        if name in question.given.flags:
             raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")
     if question.scenario is not None:
         found = find_scenario(question.scenario)
-        source = apply_overrides(load_source(found.path), question.given.settings)
+        source = apply_overrides(load_source(found.path), question.given.settings or ())
         if "sweep" in source.data:
             raise InputError(f"{found.path}: a trace is held against one cell, not a sweep")
         first = checked_cells(source)[0]
@@ -155,7 +162,7 @@ def _of_topology(
     question: Question, path: Path, profile: Profile
 ) -> tuple[Source, tuple[str, ...]]:
     notes: list[str] = []
-    topology, flags = question.topology, dict(question.given.flags)
+    topology, given = question.topology, question.given
     if topology is None:
         topology = machine_named(profile.gpu, min(profile.world, 8))
         if topology is None:
@@ -164,20 +171,16 @@ def _of_topology(
                 f"{path}: the trace does not say on what it ran{gpu}", hint="give --topology"
             )
         notes.append(f"taken from the trace: {topology} ({profile.gpu})")
-    known: dict[str, str | int] = dict(_counts_of_trace(flags, topology, profile.world))
-    if profile.nccl and flags.get("nccl") is None:
+    known: dict[str, str | int] = dict(_counts_of_trace(given, topology, profile.world))
+    if profile.nccl and given.nccl is None:
         version, note = version_of(profile.nccl)
         known["nccl"] = str(version)
         notes += [note] * bool(note)
-    for name, value in known.items():
-        if flags.get(name) is None:
-            flags[name] = value
-            notes.append(f"taken from the trace: {name.replace('_', ' ')} {value}")
-    answer = asked(topology, "all_reduce", replace(question.given, flags=flags))
+    answer = asked(topology, "all_reduce", _taken(given, known, notes, "trace"))
     return answer.source, (*notes, *answer.notes)
 
 
-def _counts_of_trace(flags: dict[str, object], topology: str, world: int) -> dict[str, int]:
+def _counts_of_trace(given: Given, topology: str, world: int) -> dict[str, int]:
     """Hosts and GPUs of each for so many ranks."""
     if Path(topology).suffix:
         return {}
@@ -185,8 +188,8 @@ def _counts_of_trace(flags: dict[str, object], topology: str, world: int) -> dic
         most = load_machine(topology).gpu.count
     except NetsimError:
         return {}
-    each = flags.get("gpus_per_node") or min(most, world)
-    nodes = flags.get("nodes") or (world // each if isinstance(each, int) else 1)
-    if not isinstance(nodes, int) or nodes < 1 or world % nodes:
+    each = given.gpus_per_node or min(most, world)
+    nodes = given.nodes or world // each
+    if nodes < 1 or world % nodes:
         return {}
     return {"nodes": nodes, "gpus_per_node": world // nodes}

@@ -1,11 +1,13 @@
-"""The question that `netsim expect` asks: a scenario made of a topology and options, no file.
+"""The question that a verb asks: a scenario, or one made of a topology, a collective and options.
 
 Errors about an option name the option; those about a topology file its line.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +47,7 @@ FLAGS = {
     "tuner": "nccl.tuner",
     "graph": "nccl.graph",
 }
+ONLY_EXPECT = ("tuner", "graph", "nccl_env")
 FOREIGN = (".xml", ".json", ".txt")
 
 
@@ -56,17 +59,86 @@ class Asked:
     notes: tuple[str, ...] = ()
 
 
+Text = str | None
+Texts = list[str] | None
+
+
 @dataclass(frozen=True)
 class Given:
-    """Options of the command line as they were written; None where nothing was."""
+    """The options that change a question, as they were written; None where nothing was.
 
-    flags: dict[str, Any]
-    sizes: str = "8:8G:2"
-    fabric: str | None = None
-    transport: str | None = None
-    variables: Sequence[str] = ()
-    process_variables: bool = False
-    settings: Sequence[str] = ()
+    Verbs that take them have a parameter `given` (`with_options`); their names are those of flags.
+    """
+
+    nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None
+    gpus_per_node: Annotated[
+        int | None, typer.Option(help="GPUs of a host in use.", metavar="G")
+    ] = None
+    sizes: Annotated[
+        str, typer.Option(help="FROM:TO:FACTOR, or a list such as 8,1M.", metavar="SIZES")
+    ] = "8:8G:2"
+    fabric: Annotated[Text, typer.Option(help="What joins the hosts.", metavar="K")] = None
+    nic: Annotated[Text, typer.Option(help="Line rate of the NICs.", metavar="400Gbps")] = None
+    nics_per_node: Annotated[
+        int | None, typer.Option(help="NICs of a host in use.", metavar="K")
+    ] = None
+    transport: Annotated[Text, typer.Option(help="infiniband, roce, efa, tcp, …", metavar="T")] = (
+        None
+    )
+    algo: Annotated[
+        Text, typer.Option(help="Force one of NCCL's algorithms, or a textbook one.", metavar="A")
+    ] = None
+    proto: Annotated[Text, typer.Option(help="Force LL, LL128 or Simple.", metavar="P")] = None
+    dtype: Annotated[Text, typer.Option(help="As nccl-tests' -d.", metavar="D")] = None
+    launch: Annotated[
+        Text, typer.Option(help="process_per_gpu, single_process or cuda_graph.", metavar="L")
+    ] = None
+    nccl: Annotated[Text, typer.Option(help="NCCL's version, as 2.27.", metavar="V")] = None
+    tuner: Annotated[
+        Text, typer.Option(help="A tuner table whose lines replace NCCL's choice.", metavar="FILE")
+    ] = None
+    graph: Annotated[
+        Text, typer.Option(help="NCCL's graph XML: the channels to run.", metavar="FILE")
+    ] = None
+    env: Annotated[Texts, typer.Option(help="An NCCL variable.", metavar="NAME=VALUE")] = None
+    nccl_env: Annotated[
+        bool, typer.Option("--nccl-env", help="Take NCCL's variables of this process.")
+    ] = False
+    settings: Annotated[
+        Texts,
+        typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
+    ] = None
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """What was given of the options that stand for one key of a scenario."""
+        values = {name: getattr(self, name) for name in FLAGS}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def with_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a verb of a function whose parameter `given` is all options, but those `without`."""
+    names = [name for name in Given.__annotations__ if name not in without]
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def command(**values: Any) -> None:
+            given = Given(**{name: values.pop(name) for name in names})
+            function(given=given, **values)
+
+        parameters: list[Parameter] = []
+        for one in signature(function).parameters.values():
+            parameters += _options(one.kind, names) if one.name == "given" else [one]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return decorated
+
+
+def _options(kind: Any, names: Sequence[str]) -> list[Parameter]:
+    of = Given.__annotations__
+    return [Parameter(one, kind, default=getattr(Given, one), annotation=of[one]) for one in names]
 
 
 def asked(topology: str, collective: str, given: Given) -> Asked:
@@ -82,14 +154,17 @@ def asked(topology: str, collective: str, given: Given) -> Asked:
         data["nccl"] = {"env": {name: value for name, value, _ in variables}}
         origins.update({("nccl", "env", name): origin for name, _, origin in variables})
     source = replace(source, data=data, origins=origins)
-    for name, key in FLAGS.items():
-        value = given.flags.get(name)
-        if value is not None:
-            source = override(source, key, value, f"--{name.replace('_', '-')} {value}")
-    source = apply_overrides(_with_fabric(source, given), given.settings)
+    for name, value in given.flags.items():
+        source = override(source, FLAGS[name], value, f"{flag_of(name)} {value}")
+    source = apply_overrides(_with_fabric(source, given), given.settings or ())
     if "sweep" in source.data:
         raise InputError("expect answers one question; a sweep is for netsim run")
     return Asked(source, (*notes, *warnings))
+
+
+def flag_of(name: str) -> str:
+    """How an option is written."""
+    return f"--{name.replace('_', '-')}"
 
 
 def one_size(text: str, flag: str) -> int:
@@ -169,11 +244,11 @@ def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...
     """NCCL's variables as (name, value, origin), and warnings about those of the process."""
     found: dict[str, tuple[str, str, str]] = {}
     warnings: tuple[str, ...] = ()
-    if given.process_variables:
+    if given.nccl_env:
         known, unknown = environment.known_and_unknown(os.environ)
         found = {name: (name, value, f"${name}") for name, value in known.items()}
         warnings = tuple(f"warning: {text}" for text in unknown)
-    for text in given.variables:
+    for text in given.env or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise InputError(f"--env {text}: expected NAME=VALUE such as NCCL_ALGO=Ring")
@@ -181,68 +256,34 @@ def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...
     return list(found.values()), warnings
 
 
-Text = str | None
 Subject = Annotated[
     str, typer.Argument(help="A scenario; or a machine or topology.", metavar="SCENARIO|TOPOLOGY")
 ]
 CollectiveArgument = Annotated[
     Text, typer.Argument(help="With a topology: all_reduce, alltoall, …", metavar="[COLLECTIVE]")
 ]
-Nodes = Annotated[int | None, typer.Option(help="Hosts.", metavar="N")]
-GpusPerNode = Annotated[int | None, typer.Option(help="GPUs of a host in use.", metavar="G")]
-Fabric = Annotated[Text, typer.Option(help="What joins the hosts.", metavar="K")]
-Nic = Annotated[Text, typer.Option(help="Line rate of the NICs.", metavar="400Gbps")]
-NicsPerNode = Annotated[int | None, typer.Option(help="NICs of a host in use.", metavar="K")]
-Transport = Annotated[Text, typer.Option(help="infiniband, roce, efa, …", metavar="T")]
-Algo = Annotated[Text, typer.Option(help="Force an algorithm.", metavar="A")]
-Proto = Annotated[Text, typer.Option(help="Force LL, LL128 or Simple.", metavar="P")]
-Dtype = Annotated[Text, typer.Option(help="As nccl-tests' -d.", metavar="D")]
-LaunchStyle = Annotated[
-    Text, typer.Option(help="process_per_gpu, single_process, cuda_graph.", metavar="L")
-]
-NcclVersion = Annotated[Text, typer.Option(help="NCCL's version, as 2.27.", metavar="V")]
-Env = Annotated[list[str] | None, typer.Option(help="An NCCL variable.", metavar="NAME=VALUE")]
 
 
-@dataclass(frozen=True)
-class Options:
-    """What was given beside the subject."""
-
-    flags: Mapping[str, Any]
-    fabric: Text = None
-    transport: Text = None
-    env: Sequence[str] = ()
-    settings: Sequence[str] = ()
-
-
-def questioned(
-    subject: str, collective: Text, size: Text, options: Options, usual: str
-) -> tuple[AnyPrepared, list[str]]:
+def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyPrepared, list[str]]:
     """The cell that is asked about, and what the user should know about how it was read."""
     if collective is not None:
-        given = Given(
-            dict(options.flags), size or usual, options.fabric, options.transport,
-            tuple(options.env), False, tuple(options.settings),
-        )  # fmt: skip
         question = asked(subject, collective, given)
         return prepare(expand(question.source)[0]), list(question.notes)
-    cell, notes = cell_of(subject, options)
+    cell, notes = cell_of(subject, given)
     return prepare_any(cell), notes
 
 
-def cell_of(subject: str, options: Options) -> tuple[Cell, list[str]]:
+def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:
     """The first cell of a scenario; options of topologies are refused."""
-    named = [name for name, value in options.flags.items() if value is not None]
-    named += ["fabric"] * (options.fabric is not None)
-    named += ["transport"] * (options.transport is not None) + ["env"] * bool(options.env)
+    others = {"fabric": given.fabric, "transport": given.transport, "env": given.env}
+    named = [*given.flags, *(name for name, value in others.items() if value)]
     if named:
-        flag = "--" + named[0].replace("_", "-")
         raise InputError(
-            f"{flag}: goes with TOPOLOGY COLLECTIVE, not with a scenario",
+            f"{flag_of(named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario",
             hint="use --set KEY=VALUE, or name a collective",
         )
     found = find_scenario(subject)
-    cells = expand(load_source(found.path, options.settings))
+    cells = expand(load_source(found.path, given.settings or ()))
     notes = [note for note in (found.note, *notes_of(cells)) if note]
     if len(cells) > 1:
         notes.append(f"the first of {len(cells)} cells: {_where(cells[0])} (--set chooses another)")
@@ -258,6 +299,6 @@ ScenarioName = Annotated[
     typer.Argument(help="A scenario file, or the name of a preset.", metavar="SCENARIO"),
 ]
 Settings = Annotated[
-    list[str] | None,
+    Texts,
     typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE"),
 ]

@@ -21,7 +21,7 @@ def choices(
     topology: str, collective: str, sizes: str, *variables: str, **flags: object
 ) -> list[tuple[int, str, str, int]]:
     """What is chosen for each size, without simulating it."""
-    given = Given(flags, sizes, variables=variables, process_variables=bool(flags.get("here")))
+    given = Given(**flags, sizes=sizes, env=list(variables))
     found = prepare(expand(asked(topology, collective, given).source)[0])
     rows = [question_row(found, size) for size in found.cell.scenario.workload.size_list()]
     return [(row.size_bytes, row.algorithm, row.protocol, row.channels) for row in rows]  # type: ignore[misc]
@@ -72,8 +72,8 @@ def test_variables_of_the_process_are_taken_on_request_only(capsys, monkeypatch)
     monkeypatch.setenv("NCCL_ALGOO", "Tree")
     options = ("dgx-a100", "all_reduce", "1G")
     assert choices(*options)[0][1] == "Ring"
-    assert choices(*options, here=True)[0][1] == "Tree"
-    assert choices(*options, "NCCL_ALGO=Ring", here=True)[0][1] == "Ring"
+    assert choices(*options, nccl_env=True)[0][1] == "Tree"
+    assert choices(*options, "NCCL_ALGO=Ring", nccl_env=True)[0][1] == "Ring"
     err = netsim(capsys, "expect", *options[:2], "--nccl-env", "--why", "1G").err
     assert "warning: NCCL_ALGOO is no NCCL variable (did you mean NCCL_ALGO?)" in err
 

@@ -69,7 +69,7 @@ def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
     given = run.rows[:: len(run.rows) // 5][:6]
     six = replace(run, rows=given)
     others = replace(run, rows=tuple(row for row in run.rows if row not in given))
-    launch = Given({"launch": "single_process"}, "8", None, None, (), False, ())
+    launch = Given(launch="single_process")
     source, _ = question_of(Question(PAIR, None, launch), six)
     found = calibrate([(source, six)])
     figures = {
@@ -88,9 +88,7 @@ def test_several_processes_find_the_same() -> None:
     path = Path("scenarios/measured/csv/gh200_alps_4_all_reduce_1.csv")
     (run,) = read_log(path, None)
     few = replace(run, rows=run.rows[5:17:4])
-    source, _ = question_of(
-        Question("gh200-x4", None, Given({}, "8", None, None, (), False, ())), few
-    )
+    source, _ = question_of(Question("gh200-x4", None, Given()), few)
     parameters = parameters_of(prepared_for(source, few))
     x = np.zeros(len(parameters))
     sets = [Set(source, few, few.rows)]

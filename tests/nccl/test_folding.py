@@ -22,7 +22,7 @@ def prepared(
     machine: str, collective: str, nodes: int, algorithm: str = "", *settings: str, **flags: object
 ) -> Prepared:
     given = {"nodes": nodes, **({"algo": algorithm} if algorithm else {}), **flags}
-    source = asked(machine, collective, Given(given, "64K", settings=settings)).source
+    source = asked(machine, collective, Given(**given, sizes="64K", settings=settings)).source
     return prepare(expand(source)[0])
 
 

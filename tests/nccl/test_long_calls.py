@@ -31,7 +31,7 @@ RESTLESS = CASES[2:5]  # whose loops never take the same time
 def ready(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[Prepared, int]:
     machine, fabric, nodes, algorithm, protocol, size = case
     flags = {"nodes": nodes, "fabric": fabric, "algo": algorithm, "proto": protocol}
-    source = asked(machine, "all_reduce", Given(flags, size, variables=variables)).source
+    source = asked(machine, "all_reduce", Given(**flags, sizes=size, env=variables)).source
     prepared = prepare(checked_cells(source)[0])
     return prepared, prepared.cell.scenario.collective.size_list()[0]
 

@@ -70,7 +70,7 @@ def test_only_the_words_that_libfabric_knows():
 
 def seconds(collective: str, size: int, *variables: str, nodes: int = 2, **nccl: str) -> float:
     flags = {"nodes": nodes, "nccl": "2.21", **nccl}
-    given = Given(flags, str(size), transport="slingshot", variables=list(variables))
+    given = Given(**flags, sizes=str(size), transport="slingshot", env=list(variables))
     ready = prepare(expand(asked("a100-x4", collective, given).source)[0])
     made = place(ready.schedule(size), ready.topology, ready.gpus.tolist())
     return simulate(made).makespan

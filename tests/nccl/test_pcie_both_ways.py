@@ -15,7 +15,7 @@ MIB = 2**20
 
 def busbw(machine: str, collective: str, size: int, **flags: object) -> float:
     """GB/s of the bus, as nccl-tests counts it for two or four GPUs."""
-    given = Given(flags, str(size))
+    given = Given(**flags, sizes=str(size))
     ready = prepare(expand(asked(machine, collective, given).source)[0])
     made = place(ready.schedule(size), ready.topology, ready.gpus.tolist())
     ranks = len(ready.gpus)

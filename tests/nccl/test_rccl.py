@@ -34,7 +34,7 @@ def test_amd_meshes_of_eight_run_on_all_links(capsys, gpus: int, channels: int |
 
 def test_blocks_of_rccl_have_256_threads():
     """So that twice as many channels share a call: measured times stay flat from 8 to 128 KiB."""
-    asked_for = Given({}, "32K,128K,1M")
+    asked_for = Given(sizes="32K,128K,1M")
     ready = prepare(expand(asked("mi300x", "all_reduce", asked_for).source)[0])
     plans = [ready.planned(size) for size in (32768, 131072, 2**20)]
     assert [plan.n_channels for plan in plans if plan] == [2, 8, 52]

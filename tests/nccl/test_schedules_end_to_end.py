@@ -39,9 +39,9 @@ def prepared(shape: str, collective: str, algorithm: str, protocol: str) -> Prep
     machine, nodes, gpus, sharp = SHAPES[shape]
     flags = {"nodes": nodes, "gpus_per_node": gpus, "algo": algorithm, "proto": protocol}
     given = Given(
-        {name: value for name, value in flags.items() if value},
-        "40K",
-        variables=ENABLED if sharp else (),
+        **{name: value for name, value in flags.items() if value},
+        sizes="40K",
+        env=ENABLED if sharp else (),
         settings=SHARP if sharp else (),
     )
     try:

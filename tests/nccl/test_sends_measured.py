@@ -16,7 +16,7 @@ MIB = 2**20
 
 def run(machine: str, collective: str, size: int, **flags: object) -> tuple[float, int]:
     """GB/s of one operation that begins at rest, and the channels of a rank's sends."""
-    given = Given(flags, str(size))
+    given = Given(**flags, sizes=str(size))
     ready = prepare(expand(asked(machine, collective, given).source)[0])
     plan = ready.planned(size)
     assert plan is not None

@@ -47,7 +47,7 @@ def simulated(monkeypatch) -> list[int]:
 
 
 def schedule_and_bench(nodes: int, size: str, variables: tuple[str, ...] = (), **flags: object):
-    given = Given({"nodes": nodes, "fabric": "rail-optimized", **flags}, size, variables=variables)
+    given = Given(nodes, fabric="rail-optimized", sizes=size, env=list(variables), **flags)
     prepared = prepare(checked_cells(asked("dgx-h100", "all_reduce", given).source)[0])
     (nbytes,) = prepared.cell.scenario.collective.size_list()
     work = prepared.looped(nbytes, folded=True)

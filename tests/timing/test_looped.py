@@ -47,7 +47,7 @@ def prepared_of(machine, collective, nodes, algorithm, gpus, size, variables=BUF
     flags = {"nodes": nodes, "gpus_per_node": gpus}
     if algorithm != "auto":
         flags |= {"algo": algorithm, "proto": "Simple"}
-    source = asked(machine, collective, Given(flags, size, variables=variables)).source
+    source = asked(machine, collective, Given(**flags, sizes=size, env=variables)).source
     prepared = prepare(checked_cells(source)[0])
     return prepared, prepared.cell.scenario.collective.size_list()[0]
 
