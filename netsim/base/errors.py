@@ -5,8 +5,9 @@ Only the command line prints errors and only it exits; it needs `str(error)` and
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+Tell = Callable[[str], None]  # hears what a user should know, in a line
 SHOWN_ERRORS = 20
 SHOWN_CHARACTERS = 60
 
@@ -90,6 +91,16 @@ class StalledError(NetsimError):
     """A simulation that cannot finish; the message names the ranks, rows and links that wait."""
 
     exit_code = 3
+
+
+class LostError(NetsimError):
+    """What was lost with the process that worked at it, or for which there is no memory."""
+
+    exit_code = 1
+
+
+def silent(text: str) -> None:
+    """Tell nobody."""
 
 
 def suggest(word: str, choices: Iterable[str]) -> str:

@@ -7,20 +7,22 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from netsim.base.errors import LostError
 from netsim.base.files import preset_folder, write_text
-from netsim.cli.progress import Counter
+from netsim.cli.progress import Counter, tell
 from netsim.measured.accuracy import (
     Accuracy,
     chosen,
     classes_of,
     compared,
+    journal_of,
     page_text,
     read_accuracy,
     results_path,
     run_index,
 )
 from netsim.measured.compare import ALL, Error, Point, by_band, grouped
-from netsim.measured.index import read_index
+from netsim.measured.index import Entry, read_index
 from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.folder import check_writable
 from netsim.results.row import BANDS, band_of
@@ -56,6 +58,7 @@ def command(
     against: Annotated[
         Path | None, typer.Option(help="An earlier result to compare with.", metavar="EARLIER")
     ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
 ) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
@@ -65,32 +68,45 @@ def command(
             check_writable(flag, file)
     index = _index(index)
     entries = chosen(read_index(index), only or ())
-    with Counter("runs", quiet) as counter:
-        found = run_index(entries, jobs, counter.show)
+    with journal_of(index, resume=resume, tell=tell) as journal:
+        with Counter("runs", quiet) as counter:
+            found = run_index(entries, jobs, counter.show, tell=tell, journal=journal)
+        _write(
+            found, entries, json_file, plots, page, None if only else results_path(index), before
+        )
+        if not (found.missing or found.lost):
+            journal.finish()
+    for line in _asides(found, quiet):
+        tell(line)
+    if found.missing:
+        runs = len({point.run for point in found.points})
+        left = ", no page is written" if page is not None else ""
+        tell(f"interrupted: only what was finished is shown ({runs} runs){left}")
+        raise typer.Exit(INTERRUPTED)
+    if found.lost:
+        raise typer.Exit(LostError.exit_code)
+
+
+def _write(
+    found: Accuracy, entries: Sequence[Entry], json_file: Path | None, plots: Path | None,
+    page: Path | None, classes: Path | None, before: Sequence[Point],
+) -> None:  # fmt: skip
+    """Print the tables, and write what was asked for."""
     if json_file is not None:
         write_text(json_file, found.json())
-    for line in report(found):
-        typer.echo(line)
-    for line in _changes(found.points, before):
+    for line in (*report(found), *_changes(found.points, before)):
         typer.echo(line)
     if plots is not None:
         _pictures(found, plots)
-    if page is not None and found.points and not found.missing:
+    if page is not None and found.points and not found.missing and not found.lost:
         folder = page.parent / page.stem
         pictures = {
             name: [f"{page.stem}/{file.name}" for file in files]
             for name, files in _pictures(found, folder).items()
         }
         write_text(page, "\n".join(page_text(found, entries, pictures)) + "\n")
-        if not only:
-            write_text(results_path(index), classes_of(found.points, entries))
-    for line in _asides(found, quiet):
-        typer.echo(line, err=True)
-    if found.missing:
-        runs = len({point.run for point in found.points})
-        left = ", no page is written" if page is not None else ""
-        typer.echo(f"interrupted: only what was finished is shown ({runs} runs){left}", err=True)
-        raise typer.Exit(INTERRUPTED)
+        if classes is not None:
+            write_text(classes, classes_of(found.points, entries))
 
 
 def _index(path: Path) -> Path:

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from netsim.base.errors import InputError
+from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
+from netsim.cli.progress import tell
 from netsim.cli.questions import ONLY_EXPECT, Given, with_options
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
@@ -84,13 +85,15 @@ def command(
         source, notes = question_of(Question(topology, None, given), run)
         prepared_with_notes(source, notes, run)
         pairs.append((source, run))
-    found = calibrate(pairs, jobs)
+    found = calibrate(pairs, jobs, tell=tell)
     for line in report(found):
         typer.echo(line)
     if output is not None:
         names = ", ".join(dict.fromkeys(Path(run.file).name for _, run in pairs))
         written_file(output, text, found.figures, names)
         typer.echo(f"wrote {output}", err=True)
+    if found.lost:
+        raise LostError("\n".join(f"left out: {text}" for text in found.lost))
 
 
 def report(found: Calibrated) -> Iterator[str]:

@@ -6,16 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from netsim.base.errors import InputError, suggest
+from netsim.base.errors import InputError, LostError, suggest
 from netsim.base.files import write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
 from netsim.cli.expect_more import write_tuner
-from netsim.cli.progress import Dask, Jobs, SkipInvalid, bar_over, workers
+from netsim.cli.progress import Dask, Jobs, SkipInvalid, bar_over, helpers_of, tell
 from netsim.cli.questions import ScenarioName, Settings
 from netsim.cli.run import named, refuse_invalid
 from netsim.results.folder import check_writable, open_folder
-from netsim.results.row import csv_text
 from netsim.scenario.cells import Expansion, expand_all
 from netsim.scenario.sweep import SEED
 from netsim.sweep.search import (
@@ -88,26 +87,29 @@ def command(
     count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
     seed = cells[0].scenario.seed
     with (
-        open_folder(folder, name, resume=resume, about=manifest) as results,
-        workers(jobs, dask) as helpers,
+        open_folder(folder, name, resume=resume, about=manifest, tell=tell) as results,
+        helpers_of(jobs, dask) as helpers,
         bar_over(count, quiet) as bar,
     ):
         tried = trials(
             search, results, most=trial_count, seed=seed, workers=helpers, together=jobs or 1
         )
-        try:
-            with closing(tried):
-                for trial in tried:
-                    looked.append(trial)
-                    for row in trial.rows:
-                        bar.advance(row)
-        finally:
+
+        def write() -> None:
             rows = [row for trial in looked for row in trial.rows]
-            write_text(folder / "results.csv", csv_text(rows, list(cells[0].axes)))
-            results.sync()
+            results.write_results(rows, list(cells[0].axes))
+
+        with results.ended_by(write), closing(tried):
+            for trial in tried:
+                looked.append(trial)
+                for row in trial.rows:
+                    bar.advance(row)
+    folder = results.path
     best = _tell(search, looked, folder)
     if tuner_out is not None:
         write_tuner(prepare(best.choice.cell), tuner_out, "auto")
+    if lost := [trial.lost for trial in looked if trial.lost]:
+        raise LostError(f"{len(lost)} of {len(looked)} cells looked at were lost: {lost[0]}")
 
 
 def _objective(given: str, expansion: Expansion) -> str:

@@ -2,11 +2,11 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import typer
 from rich.console import Console
@@ -27,6 +27,11 @@ from netsim.scenario.cells import Cell
 from netsim.sweep import run
 from netsim.sweep.run import Task, Workers
 from netsim.timing.bench import Progress as Report
+
+
+def tell(text: str) -> None:
+    """A line for the user that is no result."""
+    typer.echo(text, err=True)
 
 
 class Shown:
@@ -182,21 +187,29 @@ SkipInvalid = Annotated[
 
 
 @contextmanager
-def workers(jobs: int | None, dask: str | None) -> Iterator[Workers | None]:
-    """Whoever was asked for; None is this process."""
+def workers(jobs: int | None, call: Callable[..., Any], **how: Any) -> Iterator[Any]:
+    """So many processes that `call` (`base/processes.py`), or None where it is one: this."""
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs: expected 1 to {MOST_JOBS}, got {jobs}")
-    if dask is not None:
-        found = late("netsim.sweep.cluster.DaskWorkers")(
-            dask, jobs, lambda text: typer.echo(text, err=True)
-        )
-        try:
-            yield found
-        finally:
-            found.close()
+    if jobs is None or jobs == 1:
+        yield None
         return
-    several = jobs is not None and jobs > 1
-    yield late("netsim.sweep.workers.Processes")(jobs) if several else None
+    with late("netsim.base.processes.Processes")(jobs, call, tell=tell, **how) as processes:
+        yield processes
+
+
+@contextmanager
+def helpers_of(jobs: int | None, dask: str | None) -> Iterator[Workers | None]:
+    """Whoever was asked for to simulate a sweep; None is this process."""
+    if dask is None:
+        with workers(jobs, run.fulfil, rest=run.left_of) as processes:
+            yield None if processes is None else run.Local(processes)
+        return
+    found = late("netsim.sweep.cluster.DaskWorkers")(dask, jobs, tell)
+    try:
+        yield found
+    finally:
+        found.close()
 
 
 @contextmanager

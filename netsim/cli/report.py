@@ -1,16 +1,19 @@
 """`netsim report` and `netsim plot`: a folder of results as one HTML file, or drawn again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
 import typer
 
-from netsim.base.errors import InputError, NetsimError
+from netsim.base.errors import InputError, LostError, NetsimError
+from netsim.base.values import dataclass
 from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
+from netsim.cli.progress import Jobs, tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import at_largest, plot_results
@@ -36,19 +39,26 @@ def report(
     explain: Annotated[
         bool, typer.Option(help="Simulate the base line and the best cell again, to explain them.")
     ] = True,
+    jobs: Jobs = None,
 ) -> None:
     """Write DIR/report.html: the answer, plots, explanations and all cells."""
-    typer.echo(f"wrote {make_report(folder, explain=explain)}", err=True)
+    with workers(jobs, explained) as helpers:
+        path, lost = make_report(folder, explain=explain, helpers=helpers)
+    tell(f"wrote {path}")
+    if lost:
+        raise LostError("\n".join(f"not explained: {one}" for one in lost))
 
 
 def write_report_of_run(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Write the report of a run that asks for it."""
     del cells, engine
-    return [str(make_report(folder))]
+    return [str(make_report(folder)[0])]
 
 
-def make_report(folder: Path, *, explain: bool = True) -> Path:
-    """Write the report of a folder of results."""
+def make_report(
+    folder: Path, *, explain: bool = True, helpers: Any = None
+) -> tuple[Path, list[LostError]]:
+    """Write the report of a folder of results; what ended the workers that explained it is told."""
     manifest = read_manifest(folder)
     if "points" not in manifest:
         raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
@@ -56,13 +66,17 @@ def make_report(folder: Path, *, explain: bool = True) -> Path:
         raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
     table = read_all([folder / RESULTS])
     costs = folder / COSTS
-    extra = _explained(folder, manifest, table) if explain else Extra({})
+    lost: list[LostError] = []
+    extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
     if costs.is_file():
         extra = Extra(extra.explanations, extra.topology, pd.read_csv(costs))
-    return write_report(folder, manifest, table, extra)
+    return write_report(folder, manifest, table, extra), lost
 
 
-def _explained(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame) -> Extra:
+def _explained(
+    folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame, helpers: Any,
+    lost: list[LostError],
+) -> Extra:  # fmt: skip
     """Explanations of the base line and the best cell, and the drawing of its topology."""
     good = table[table["status"].isin(["", "ok"])]
     rows = at_largest(good).dropna(subset=["time"]) if len(good) else good
@@ -72,16 +86,48 @@ def _explained(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame) -
     found: dict[str, Any] = {}
     topology = None
     try:
-        cells = {label: prepare_any(_cell(manifest, str(row["cell"])))
-                 for label, row in wanted.items()}  # fmt: skip
-        known = {label: cell for label, cell in cells.items() if isinstance(cell, Prepared)}
+        cells = {label: _cell(manifest, str(row["cell"])) for label, row in wanted.items()}
+        both = {label: prepare_any(cell) for label, cell in cells.items()}
+        known = {label: cell for label, cell in both.items() if isinstance(cell, Prepared)}
         size = _explained_size([*known.values()], _sizes(good, wanted)) if known else 0
-        for label, prepared in known.items():
-            found[label] = _one(prepared, size, folder, label)
+        asked = [Wanted(label, manifest, cells[label].id, size, folder) for label in known]
+        for label, one in _answers(asked, helpers):
+            if isinstance(one, LostError):
+                lost.append(one)
+                continue
+            found[label] = one
             topology = folder / PICTURES / "topology.svg"
     except NetsimError as error:  # the files of its machines may have gone
-        typer.echo(f"not explained: {error}", err=True)
+        tell(f"not explained: {error}")
     return Extra(found, topology if topology is not None and topology.exists() else None)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A cell of a run that is to be explained at a size."""
+
+    label: str
+    manifest: Mapping[str, Any]
+    cell: str
+    size: int
+    folder: Path
+
+
+def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
+    """The explanation of a cell, as a worker gives it."""
+    prepared = prepare_any(_cell(wanted.manifest, wanted.cell))
+    assert isinstance(prepared, Prepared)  # others are not asked for
+    yield _one(prepared, wanted.size, wanted.folder, wanted.label)
+
+
+def _answers(asked: Sequence[Wanted], helpers: Any) -> Iterator[tuple[str, Any]]:
+    """By label, what came of each; in this process where there are no others."""
+    if helpers is None:
+        yield from ((one.label, found) for one in asked for found in explained(one))
+        return
+    jobs = ((one, f"the {one.label}", 0, 1) for one in asked)
+    with closing(helpers.results(jobs)) as results:
+        yield from ((one.label, found) for one, found in results)
 
 
 def _wanted(manifest: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:

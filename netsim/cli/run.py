@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import typer
 
-from netsim.base.errors import InputError, NetsimError
+from netsim.base.errors import InputError, LostError, NetsimError, silent
 from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
@@ -24,20 +24,29 @@ from netsim.cli.progress import (
     UseCache,
     bar_over,
     cache,
+    helpers_of,
     part_of,
     shard_of,
-    workers,
 )
+from netsim.cli.progress import tell as say
 from netsim.cli.questions import ScenarioName, Settings
 from netsim.nccl.facts import AUTO, NCCL_NAMES
-from netsim.results.folder import RESULTS, TIMINGS, open_folder
+from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder
 from netsim.results.nccl_tests import TestRun, closing, line, opening
 from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import Cell, Expansion, unused_keys
 from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.scenario.sweep import SEED
 from netsim.sweep import summary
-from netsim.sweep.run import CellError, Task, engine_for, invalid_row, run_tasks, tasks_of
+from netsim.sweep.run import (
+    CellError,
+    Task,
+    engine_for,
+    finished_row,
+    invalid_row,
+    run_tasks,
+    tasks_of,
+)
 from netsim.sweep.summary import (
     CLEARLY,
     about,
@@ -300,10 +309,12 @@ def approximations(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
-    """What to end with where rows failed: the first error, and how many there were."""
+    """What to end with where rows failed: the first error that is not only a lost cell, or else the
+    first, and how many there were.
+    """
     if not failures:
         return None
-    first = failures[0]
+    first = next((one for one in failures if one.exit_code > LostError.exit_code), failures[0])
     if len(failures) == 1:
         return first
     return CellError(f"{first}\n{len(failures)} of {tasks} rows failed, see results.csv",
@@ -389,7 +400,7 @@ def command(
     part = shard_of(shard)
     expansion = checked(load_source(found.path, changes))
     refuse_invalid(expansion, skip=skip_invalid)
-    cells, tell = expansion.cells, _silent if quiet else _tell
+    cells, tell = expansion.cells, silent if quiet else say
     for note in dict.fromkeys([found.note, *notes_of(cells)]):
         if note:
             tell(note)
@@ -405,7 +416,7 @@ def command(
     manifest = about(expansion, found.path, changes, one, part)
     job = _Run(expansion, part_of(cells, part), folder, name, one, form, manifest, jobs, dask,
                use_cache, resume, quiet)  # fmt: skip
-    rows, failure = _simulate(job)
+    rows, folder, failure = _simulate(job)
     if failure is None or len(cells) > 1:
         written = [str(folder / "results.csv")]
         if part is None:
@@ -423,8 +434,8 @@ def command(
         raise failure
 
 
-def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
-    """Simulate, printing rows as they are finished; the first failure is told at the end."""
+def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
+    """Simulate, printing rows as they are finished; where they are now, and what to end with."""
     axes, tasks = list(job.cells[0].axes) if job.cells else [], tasks_of(job.cells)
     if not tasks:
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
@@ -432,19 +443,22 @@ def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
     failures: list[NetsimError] = []
     printer = PRINTERS[job.form](job.cells)
     with (
-        open_folder(job.folder, job.name, resume=job.resume, about=job.manifest) as results,
-        workers(job.jobs, job.dask) as helpers,
+        open_folder(
+            job.folder, job.name, resume=job.resume, about=job.manifest, tell=say
+        ) as results,
+        helpers_of(job.jobs, job.dask) as helpers,
         cache(job.cached) as known,
         bar_over(len(tasks), job.quiet) as bar,
     ):
         progress = bar.task if helpers is None else _unseen
         if results.discarded:
-            _tell(f"{results.discarded} rows of a run that did not end are dropped "
+            say(f"{results.discarded} rows of a run that did not end are dropped "
                   "(--resume keeps them)")  # fmt: skip
         if results.failed:
-            _tell(f"{results.failed} rows that failed are tried again")
-        try:
-            with contextlib_closing(
+            say(f"{results.failed} rows that failed are tried again")
+        with (
+            results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
+            contextlib_closing(
                 run_tasks(
                     tasks,
                     results,
@@ -453,46 +467,34 @@ def _simulate(job: _Run) -> tuple[list[Row], NetsimError | None]:
                     cache=known,
                     progress=progress,
                 )
-            ) as found:
-                for task, row, error in found:
-                    rows.append(row)
-                    failures += [error] if error else []
-                    bar.advance(row)
-                    for text in printer.lines(task.cell, row):
-                        bar.print(text)
-        finally:
-            results.write_results(_in_order(job, rows), axes)
+            ) as found,
+        ):
+            for task, row, error in found:
+                rows.append(row)
+                failures += [error] if error else []
+                bar.advance(row)
+                for text in printer.lines(task.cell, row):
+                    bar.print(text)
         if known is not None and known.found and not job.quiet:
-            _tell(f"{known.found} of {len(tasks)} rows were known from earlier sweeps")
+            say(f"{known.found} of {len(tasks)} rows were known from earlier sweeps")
     for text in printer.end(rows):
         typer.echo(text)
-    return rows, worst(failures, len(tasks))
+    return rows, results.path, worst(failures, len(tasks))
 
 
-def _in_order(job: _Run, rows: list[Row]) -> list[Row]:
+def _in_order(job: _Run, results: Folder) -> list[Row]:
     """The rows that are there, with those of points that are invalid in their places."""
-    if not job.expansion.invalid:
-        return rows
-    left = iter(rows)
     ordered: list[Row] = []
     mine = {id(cell) for cell in job.cells}
     for point in job.expansion.points:
         if not isinstance(point, Cell):
             ordered.append(invalid_row(point, job.name))
         elif id(point) in mine:
-            sizes = len(point.scenario.workload.size_list())
-            ordered += [row for _, row in zip(range(sizes), left, strict=False)]
+            tasks = tasks_of([point])
+            ordered += [finished_row(results, one) for one in tasks if one.key in results.finished]
     return ordered
 
 
 def _unseen(task: Task) -> None:
     """No progress within a task that runs elsewhere."""
     del task
-
-
-def _tell(text: str) -> None:
-    typer.echo(text, err=True)
-
-
-def _silent(text: str) -> None:
-    """Say nothing."""

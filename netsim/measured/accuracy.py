@@ -3,20 +3,22 @@
 The same index gives the same points, however many processes share the work.
 """
 
+import fcntl
 import json
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, field, replace
+from functools import lru_cache
 from math import log2, sqrt
 from pathlib import Path
 from typing import Any
 
-from netsim.base.errors import InputError, NetsimError, suggest
-from netsim.base.files import deaf
-from netsim.base.startup import MODEL_VERSION
+from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
+from netsim.base.files import preset_folder
+from netsim.base.memo import digest
+from netsim.base.processes import Processes
+from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.base.values import dataclass
 from netsim.measured.compare import (
     ALL,
@@ -32,6 +34,7 @@ from netsim.measured.compare import (
     grouped,
 )
 from netsim.measured.index import Entry, nics_gbps
+from netsim.results.folder import append, damaged, few_of, sealed, unsealed
 from netsim.results.row import BANDS, Joined, band_of, joined
 
 LARGE = 32  # ranks from which the sizes of a run are shared out
@@ -45,6 +48,7 @@ class Accuracy:
     failed: tuple[Failed, ...] = ()
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     missing: int = 0  # parts that were not simulated: somebody interrupted
+    lost: int = 0  # parts that ended their processes
 
     def json(self) -> str:
         """The points and the error by band, healthy runs apart from others."""
@@ -74,8 +78,14 @@ def run_index(
     entries: Sequence[Entry],
     jobs: int | None = None,
     done: Callable[[int, int], None] | None = None,
+    *,
+    memory: int = 0,
+    tell: Tell = silent,
+    journal: "Journal | None" = None,
 ) -> Accuracy:
-    """Simulate all runs, or until Ctrl-C; `done` hears how many parts of how many are finished."""
+    """Simulate all runs, or until Ctrl-C; `done` hears how many parts of how many are finished,
+    `tell` of workers that died; what `journal` has is not simulated again.
+    """
     parts: list[Part] = []
     failed: list[Failed] = []
     for entry in entries:
@@ -83,34 +93,143 @@ def run_index(
             parts += _parts(entry)
         except NetsimError as error:
             failed.append(Failed(entry.id, str(error)))
-    order = sorted(range(len(parts)), key=lambda number: -_work(parts[number]))
-    answers: dict[int, Answer] = {}
-    with suppress(KeyboardInterrupt):  # what is finished is worth having
-        for number, found in _answers(parts, order, jobs or os.cpu_count() or 1):
-            answers[number] = found
+    known = journal or Journal()
+    answers = {n: known.found[key] for n, part in enumerate(parts)
+               if (key := key_of(part)) in known.found}  # fmt: skip
+    order = sorted(set(range(len(parts))) - set(answers), key=lambda n: (-_work(parts[n]), n))
+    workers = Processes(jobs or os.cpu_count() or 1, answered, memory=memory, tell=tell)
+    lost = 0
+    with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
+        for number, found in _answers(parts, order, workers):
+            if isinstance(found, LostError):
+                lost += 1
+                name = parts[number].entry.id
+                answers[number] = Answer(name, failed=(Failed(name, str(found)),))
+            else:
+                answers[number] = found
+                known.keep(key_of(parts[number]), found)
             if done:
                 done(len(answers), len(parts))
     finished = _joined([answers[number] for number in sorted(answers)], failed)
-    return replace(finished, missing=len(parts) - len(answers))
+    return replace(finished, missing=len(parts) - len(answers), lost=lost)
 
 
-def _answers(parts: Sequence[Part], order: list[int], jobs: int) -> Iterator[tuple[int, Answer]]:
-    if jobs == 1 or len(parts) == 1:
+def _answers(
+    parts: Sequence[Part], order: list[int], workers: Processes
+) -> Iterator[tuple[int, Answer | LostError]]:
+    if workers.count == 1:
         for number in order:
-            yield number, answer(parts[number])
+            try:
+                yield number, answer(parts[number])
+            except MemoryError:
+                yield number, LostError("out of memory")
         return
-    spawn = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
-    with ProcessPoolExecutor(min(jobs, len(parts)), spawn) as pool:
-        with deaf():  # this process decides what becomes of an interrupt
-            waiting = {pool.submit(answer, parts[number]): number for number in order}
+    jobs = ((parts[n], _titled(parts[n]), 0, 1) for n in order)
+    numbers = {id(part): number for number, part in enumerate(parts)}
+    with closing(workers.results(jobs)) as results:
+        for part, found in results:
+            yield numbers[id(part)], found
+
+
+def answered(part: Part) -> Iterator[Answer]:
+    """The answer of a part, as a worker gives it."""
+    yield answer(part)
+
+
+def _titled(part: Part) -> str:
+    sizes = [row.size_bytes for row in part.rows]
+    return f"{part.entry.id} at {min(sizes)} to {max(sizes)} B" if sizes else part.entry.id
+
+
+def key_of(part: Part) -> str:
+    """What an answer depends on, in a few characters: the part, this version, machine files."""
+    entry = part.entry
+    asked = (entry.id, str(entry.folder), str(dict(entry.values)), part.rows)
+    return digest((asked, __version__, MODEL_VERSION, _machine_files())).hex()
+
+
+@lru_cache(maxsize=1)
+def _machine_files() -> bytes:
+    folders = (preset_folder("topologies"), Path("topologies"))
+    return digest(
+        tuple(file.read_bytes() for one in folders for file in sorted(one.glob("*.y*ml")))
+    )
+
+
+class Journal:
+    """The answers of earlier runs (`found`), and a file that keeps those of this one."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.found: dict[str, Answer] = {}
+        self.damaged: list[str] = []
+        self.file: int | None = None
+
+    def keep(self, key: str, answer: Answer) -> None:
+        """Keep an answer, whatever happens next."""
+        if self.file is None:
+            return
         try:
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()  # nobody waits for what they are at
-            raise
+            append(self.file, sealed({"part": key, "answer": asdict(answer)}).encode())
+        except OSError as error:
+            hint = "make room, then --resume continues with what is finished"
+            message = f"{self.path}: cannot be written: {error.strerror}"
+            raise InputError(message, hint=hint) from None
+
+    def finish(self) -> None:
+        """Nothing is left to go on with."""
+        if self.path is not None and self.file is not None:
+            self.path.unlink(missing_ok=True)
+
+    def read(self) -> None:
+        """Take up what the file has, but for damaged lines and a last one that was cut off."""
+        assert self.path is not None
+        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
+            try:
+                values = unsealed(line)
+                self.found[str(values["part"])] = _answer_from(values["answer"])
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if line.endswith(b"\n"):
+                    why = error if type(error) is ValueError else ValueError("not of a journal")
+                    self.damaged.append(damaged(self.path, number, why))
+
+
+def _answer_from(values: Mapping[str, Any]) -> Answer:
+    points = tuple(Point(**point) for point in values["points"])
+    failed = tuple(Failed(**one) for one in values["failed"])
+    return Answer(str(values["run"]), points, failed, tuple(map(str, values["notes"])))
+
+
+@contextmanager
+def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
+    """The journal of an index, in the folder of reports; it goes when nothing is missing."""
+    name = index.absolute().parent.name if index.stem == "index" else index.stem
+    journal = Journal(Path("reports") / f"accuracy-{name}.jsonl")
+    path = journal.path
+    assert path is not None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if resume:
+            message = f"{path}: cannot be used: {error.strerror}"
+            raise InputError(message, hint="leave --resume away") from None
+        yield Journal()
+        return
+    with file:
+        if resume:
+            journal.read()
+            for text in few_of([f"{one}; it is computed again" for one in journal.damaged]):
+                tell(text)
+            tell(f"{len(journal.found)} parts of runs are known from {path}")
+            if not path.read_bytes().endswith(b"\n"):
+                file.write(b"\n")  # ends a line that was cut off
+                file.flush()
+        else:
+            file.truncate(0)
+        journal.file = file.fileno()
+        yield journal
 
 
 def _parts(entry: Entry) -> list[Part]:

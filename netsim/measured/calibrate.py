@@ -1,19 +1,19 @@
 """Calibration: which few parameters, what each changes, and how they are fitted to logs."""
 
-import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import field, replace
 from math import exp, log
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
-from netsim.base.errors import InputError, NetsimError
-from netsim.base.files import deaf
+from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent
+from netsim.base.processes import Processes
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.measured.compare import (
@@ -182,15 +182,14 @@ class MeasuredCells:
 
 
 Asked = tuple[Floats, int, Measured]  # parameters, the number of a set, one of its rows
-_here: list[MeasuredCells] = []  # of a worker process
 
 
-def _begin(cells: MeasuredCells) -> None:
-    _here[:] = [cells]
+def _ratio(asked: Asked, cells: MeasuredCells) -> Iterator[float]:
+    yield cells.ratio(*asked)
 
 
-def _ratio(asked: Asked) -> float:
-    return _here[0].ratio(*asked)
+class PointLost(Exception):
+    """A point whose simulation ended its process is to be left out."""
 
 
 @dataclass
@@ -207,7 +206,11 @@ class Ratios:
     depends: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     known: dict[tuple[int, bytes], float] = field(default_factory=dict)
     narrowed: set[int] = field(default_factory=set)
-    pool: ProcessPoolExecutor | None = None
+    lost: dict[int, str] = field(default_factory=dict)
+    memory: int = 0
+    tell: Tell = silent
+    done: Callable[[int, int], None] = lambda done, of: None
+    pool: Processes | None = None
 
     def __enter__(self) -> "Ratios":
         self.cells = MeasuredCells(self.parameters, self.sets)
@@ -215,9 +218,8 @@ class Ratios:
         self._look(cells)
         jobs = self.jobs or min(os.cpu_count() or 1, len(self.points))
         if jobs > 1 and max(len(cell.gpus) for cell in cells) >= self.large:
-            spawn = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
-            fresh = MeasuredCells(self.parameters, self.sets)
-            self.pool = ProcessPoolExecutor(jobs, spawn, _begin, (fresh,))
+            begun = (MeasuredCells(self.parameters, self.sets),)
+            self.pool = Processes(jobs, _ratio, begun=begun, memory=self.memory, tell=self.tell)
         return self
 
     def __exit__(
@@ -227,7 +229,7 @@ class Ratios:
         trace: TracebackType | None,
     ) -> None:
         if self.pool is not None:
-            self.pool.shutdown(wait=error is None, cancel_futures=True)
+            self.pool.__exit__(kind, error, trace)
 
     @property
     def points(self) -> list[tuple[int, Measured]]:
@@ -244,21 +246,38 @@ class Ratios:
             )
 
     def at(self, places: Sequence[Floats], which: Sequence[int]) -> list[Floats]:
-        """The log ratios of some points at some places."""
+        """The log ratios of some points at some places; a PointLost where one has none."""
         missing: dict[tuple[int, bytes], Asked] = {}
         for x in places:
             for number in which:
                 key = self._key(x, number)
                 if key not in self.known:
                     missing.setdefault(key, (x, *self.points[number]))
-        self.known |= zip(missing, self._simulated(list(missing.values())), strict=True)
+        for n, (key, ratio) in enumerate(self._simulated(missing), 1):
+            self.done(n, len(missing))
+            if isinstance(ratio, LostError):
+                self.lost.setdefault(key[0], str(ratio))
+            else:
+                self.known[key] = ratio
+        if self.lost.keys() & set(which):
+            raise PointLost
         return [np.array([self.known[self._key(x, n)] for n in which]) for x in places]
 
-    def _simulated(self, asked: list[Asked]) -> Iterable[float]:
-        if self.pool is None or len(asked) == 1:
-            return [self.cells.ratio(*one) for one in asked]
-        with deaf():  # whoever shares out the work hears of interrupts
-            return self.pool.map(_ratio, asked)
+    def _simulated(
+        self, missing: Mapping[tuple[int, bytes], Asked]
+    ) -> Iterator[tuple[tuple[int, bytes], Any]]:
+        if self.pool is None or len(missing) == 1:
+            yield from ((key, self.cells.ratio(*asked)) for key, asked in missing.items())
+            return
+        keys = {id(asked): key for key, asked in missing.items()}
+        jobs = ((one, self._name(one), 0, 1) for one in missing.values())
+        with closing(self.pool.results(jobs)) as found:
+            for asked, ratio in found:
+                yield keys[id(asked)], ratio
+
+    def _name(self, asked: Asked) -> str:
+        _, place, row = asked
+        return f"{self.sets[place].run.file} at {row.size_bytes} B"
 
     def _key(self, x: Floats, number: int) -> tuple[int, bytes]:
         return number, x[self.depends[number]].tobytes()
@@ -597,10 +616,16 @@ class Calibrated:
     forecast: dict[str, Error]
     held_before: dict[str, Error]
     held: dict[str, Error]
+    lost: tuple[str, ...] = ()  # points that are left out, each with what its worker died of
 
 
-def calibrate(pairs: Sequence[tuple[Source, LogRun]], jobs: int | None = None) -> Calibrated:
-    """Fit the parameters of one system to some runs of it."""
+def calibrate(
+    pairs: Sequence[tuple[Source, LogRun]], jobs: int | None = None, *, memory: int = 0,
+    tell: Tell = silent, done: Callable[[int, int], None] = lambda done, of: None,
+) -> Calibrated:  # fmt: skip
+    """Fit the parameters of one system to some runs of it; `tell` hears of workers that died,
+    `done` how many simulations of how many are finished, in each of several rounds.
+    """
     sets = [Set(source, run, _used(run.rows)) for source, run in pairs]
     count = sum(len(one.rows) for one in sets)
     if count < FEWEST:
@@ -613,14 +638,23 @@ def calibrate(pairs: Sequence[tuple[Source, LogRun]], jobs: int | None = None) -
         raise InputError("only NCCL's own algorithms can be calibrated; leave algorithm at auto")
     held = [replace(one, rows=_held_back(one)) for one in sets]
     both = [*sets, *(one for one in held if one.rows)]
-    with Ratios(parameters_of(first), both, jobs) as ratios:
-        fitted = list(range(count))
-        found = fit(
-            ratios.parameters,
-            lambda places: ratios.at(places, fitted),
-            lambda depends: ratios.narrow(depends, fitted),
-        )
-        return _calibrated(ratios, found, fitted)
+    with Ratios(parameters_of(first), both, jobs, memory=memory, tell=tell, done=done) as ratios:
+        while True:
+            fitted = [number for number in range(count) if number not in ratios.lost]
+            if len(fitted) < FEWEST:
+                raise LostError(next(iter(ratios.lost.values())))
+            try:
+                return _calibrated(ratios, _fit(ratios, fitted), fitted, count)
+            except PointLost:
+                continue
+
+
+def _fit(ratios: Ratios, fitted: Sequence[int]) -> Fit:
+    return fit(
+        ratios.parameters,
+        lambda places: ratios.at(places, fitted),
+        lambda depends: ratios.narrow(depends, fitted),
+    )
 
 
 def _used(rows: Sequence[Measured]) -> tuple[Measured, ...]:
@@ -636,8 +670,9 @@ def _held_back(one: Set) -> tuple[Measured, ...]:
     )
 
 
-def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int]) -> Calibrated:
-    usual, held = np.zeros(len(ratios.parameters)), range(len(fitted), len(ratios.points))
+def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int], count: int) -> Calibrated:
+    usual = np.zeros(len(ratios.parameters))
+    held = [one for one in range(count, len(ratios.points)) if one not in ratios.lost]
     return Calibrated(
         found.fitted,
         _figures(found.fitted),
@@ -646,6 +681,7 @@ def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int]) -> Calibrated
         ratios.by_band(found.forecast, fitted),
         ratios.errors(usual, held) if held else {},
         ratios.errors(found.x, held) if held else {},
+        tuple(ratios.lost.values()),
     )
 
 

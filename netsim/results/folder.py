@@ -8,14 +8,17 @@ same bytes as an uninterrupted one.
 import fcntl
 import json
 import os
+import re
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import IO, Any
+from zlib import crc32
 
-from netsim.base.errors import InputError
+from netsim.base.errors import InputError, NetsimError, Tell, silent
 from netsim.base.files import half_written, write_text
 from netsim.base.values import dataclass
 from netsim.results.row import Row, csv_text, details_text, row_from
@@ -34,8 +37,51 @@ OUTPUTS = (
 )  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
+ROOM = "what was finished is kept; make room, then --resume continues"
+MOST_NAMED = 10  # damaged lines
 
 Key = tuple[str, int]  # cell, size
+
+
+_SEAL = re.compile(rb', "crc": "([0-9a-f]{8})"\}\s*\Z')
+
+
+def sealed(values: Mapping[str, Any]) -> str:
+    """A mapping as a line with its checksum."""
+    text = json.dumps(values, default=str)
+    return f'{text[:-1]}, "crc": "{crc32(text.encode()):08x}"}}\n'
+
+
+def unsealed(line: bytes) -> dict[str, Any]:
+    """The mapping of a line; a ValueError says what is wrong with it."""
+    found = _SEAL.search(line)
+    if found is not None:
+        line = line[: found.start()] + b"}"
+        if crc32(line) != int(found[1], 16):
+            raise ValueError("its checksum is that of another line")
+    try:
+        values = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1} is not UTF-8") from None
+    except RecursionError:
+        raise ValueError("brackets without end") from None
+    except ValueError:
+        raise ValueError("not JSON") from None
+    if not isinstance(values, dict):
+        raise ValueError("not a mapping")
+    return values
+
+
+def damaged(path: Path, number: int, error: Exception) -> str:
+    """How a line that cannot be used is named."""
+    return f"{path}:{number}: damaged: {error}"
+
+
+def few_of(lines: Sequence[str]) -> Iterator[str]:
+    """The first of many lines, and how many more there are."""
+    yield from lines[:MOST_NAMED]
+    if len(lines) > MOST_NAMED:
+        yield f"... and {len(lines) - MOST_NAMED} more"
 
 
 @dataclass
@@ -43,22 +89,31 @@ class Folder:
     """An open results folder; `finished` holds the rows it has, by cell and size asked."""
 
     path: Path
-    journal: IO[str]
+    journal: IO[bytes]
     finished: dict[Key, Row] = field(default_factory=dict)
     timings: dict[Key, dict[str, Any]] = field(default_factory=dict)
     failed: int = 0  # rows of the journal with errors, which are not taken up
     discarded: int = 0  # rows of a run that did not end, which nobody wanted to keep
+    damaged: list[str] = field(default_factory=list)  # lines of the journal that cannot be used
+    manifest: str = ""
+    tell: Tell = silent
     _synced: float = 0.0
 
     def record(self, key: Key, row: Row, timing: dict[str, Any]) -> None:
         """Keep one finished row, whatever happens next."""
-        line = {"cell": key[0], "size": key[1], "row": asdict(row), "timing": timing}
-        with self._told():
-            append(self.journal.fileno(), (json.dumps(line) + "\n").encode())
-        if time.monotonic() - self._synced >= SYNC_EVERY:
-            self.sync()
         self.finished[key] = row
         self.timings[key] = timing
+        if self._is_gone():
+            self._begin_again()
+            return
+        with self._told():
+            append(self.journal.fileno(), self._line(key))
+        if time.monotonic() - self._synced >= SYNC_EVERY:
+            self.sync()
+
+    def _line(self, key: Key) -> bytes:
+        values = {"cell": key[0], "size": key[1], "row": asdict(self.finished[key])}
+        return sealed({**values, "timing": self.timings[key]}).encode()
 
     def sync(self) -> None:
         """See that all that was recorded survives even a loss of power."""
@@ -66,24 +121,78 @@ class Folder:
             os.fsync(self.journal.fileno())
         self._synced = time.monotonic()
 
+    def _is_gone(self) -> bool:
+        """Whether somebody has deleted the folder, or the journal in it."""
+        try:
+            return not os.path.samestat(
+                os.stat(self.path / JOURNAL), os.fstat(self.journal.fileno())
+            )
+        except OSError:
+            return True
+
+    def _begin_again(self) -> None:
+        """Write all that is in memory into the folder anew, or where it can be written."""
+        name = self.path.name or "results"
+        here = Path.cwd() if Path.cwd().exists() else self.path
+        places = (self.path, here / f"{name}-kept", Path(tempfile.gettempdir()) / f"{name}-kept")
+        for place in dict.fromkeys(places):
+            with suppress(OSError, NetsimError):
+                journal = self._written_again(place)
+                self.journal.close()
+                self.tell(
+                    f"{self.path}: was deleted during the run; the {len(self.finished)} rows so "
+                    f"far are in {place}, as will be the others"
+                )
+                self.journal, self.path = journal, place
+                return
+        raise InputError(f"{self.path}: was deleted during the run, and cannot be made again")
+
+    def _written_again(self, place: Path) -> IO[bytes]:
+        place.mkdir(parents=True, exist_ok=True)
+        journal = (place / JOURNAL).open("ab+")
+        try:
+            _lock(journal, place)
+            journal.truncate(0)
+            for key in self.finished:
+                append(journal.fileno(), self._line(key))
+            write_text(place / MANIFEST, self.manifest)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
     @contextmanager
     def _told(self) -> Iterator[None]:
         """What keeps the journal from growing is told once, and nothing of it is lost."""
         try:
             yield
         except OSError as error:
-            raise InputError(
-                f"{self.path / JOURNAL}: cannot be written: {error.strerror}",
-                hint="what was finished is kept; make room, then --resume continues",
-            ) from None
+            place = self.path / JOURNAL
+            raise InputError(f"{place}: cannot be written: {error.strerror}", hint=ROOM) from None
+
+    @contextmanager
+    def ended_by(self, write: Callable[[], object]) -> Iterator[None]:
+        """`write` what is there at the end; if the block fails, that is what is told."""
+        try:
+            yield
+        except BaseException:
+            with suppress(NetsimError):
+                write()
+            raise
+        write()
 
     def write_results(self, rows: Sequence[Row], axes: Sequence[str]) -> Path:
         """Write results.csv: finished rows, in the order of the cells."""
+        if self._is_gone():
+            self._begin_again()
         self.sync()
-        self._write_timings()
-        if any(row.details for row in rows):
-            write_text(self.path / BREAKDOWN, details_text(rows, axes))
-        return write_text(self.path / RESULTS, csv_text(rows, axes))
+        try:
+            self._write_timings()
+            if any(row.details for row in rows):
+                write_text(self.path / BREAKDOWN, details_text(rows, axes))
+            return write_text(self.path / RESULTS, csv_text(rows, axes))
+        except InputError as error:
+            raise InputError(error.message, hint=ROOM) from None
 
     def _write_timings(self) -> None:
         """What differs from run to run, apart from the results: wall times and hosts."""
@@ -96,31 +205,34 @@ class Folder:
 
 @contextmanager
 def open_folder(
-    path: Path, scenario: str, *, resume: bool, about: Mapping[str, Any] | None = None
-) -> Iterator[Folder]:
+    path: Path, scenario: str, *, resume: bool, about: Mapping[str, Any] | None = None,
+    tell: Tell = silent,
+) -> Iterator[Folder]:  # fmt: skip
     """Open a folder for the results of a scenario, alone; `about` is kept in its manifest.
 
     What the same scenario left there is replaced, or with `resume` continued; a folder that holds
-    anything else is refused.
+    anything else is refused. `tell` hears what is damaged or deleted.
     """
     _make(path)
-    _refuse_others(path, scenario)
-    with (path / JOURNAL).open("a+", encoding="utf-8") as journal:
-        _lock(journal, path)
+    _refuse_others(path, scenario, resume, tell)
+    folder = Folder(path, (path / JOURNAL).open("ab+"), tell=tell)
+    try:
+        _lock(folder.journal, path)
         for file in half_written(path):
             file.unlink(missing_ok=True)
-        folder = Folder(path, journal)
         if resume:
             _read(folder)
         else:
             if not (path / RESULTS).exists():
-                journal.seek(0)
-                folder.discarded = sum(line.endswith("\n") for line in journal)
-            journal.truncate(0)
+                folder.journal.seek(0)
+                folder.discarded = sum(line.endswith(b"\n") for line in folder.journal)
+            folder.journal.truncate(0)
             _remove_outputs(path)
-        manifest = {"scenario": scenario, **(about or {})}
-        write_text(path / MANIFEST, json.dumps(manifest, default=str) + "\n")
+        folder.manifest = sealed({"scenario": scenario, **(about or {})})
+        write_text(path / MANIFEST, folder.manifest)
         yield folder
+    finally:
+        folder.journal.close()
 
 
 def append(file: int, line: bytes) -> None:
@@ -164,22 +276,35 @@ def _make(path: Path) -> None:
         raise InputError(f"{path}: cannot be written to", hint="choose another folder with -o")
 
 
-def _refuse_others(path: Path, scenario: str) -> None:
+def _refuse_others(path: Path, scenario: str, resume: bool, tell: Tell) -> None:
     hint = "choose another folder with -o"
-    try:
-        owner = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["scenario"]
-    except FileNotFoundError:
+    if not (path / MANIFEST).exists():
         ours = {path / JOURNAL, *half_written(path)}
         if any(entry not in ours for entry in path.iterdir()):
-            raise InputError(f"{path}: holds files that are no results", hint=hint) from None
+            raise InputError(f"{path}: holds files that are no results", hint=hint)
         return
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"{path / MANIFEST}: not written by netsim", hint=hint) from None
+    try:
+        owner = read_manifest(path)["scenario"]
+    except InputError as error:
+        owner = _owner_of_journal(path)
+        if owner is None:
+            raise InputError(error.message, hint=hint) from None
+        if owner == scenario:
+            tell(f"{error.message}; it is written anew{'' if resume else ', as are the results'}")
     if owner != scenario:
         raise InputError(f"{path}: holds the results of scenario {owner!r}", hint=hint)
 
 
-def _lock(journal: IO[str], path: Path) -> None:
+def _owner_of_journal(path: Path) -> str | None:
+    """Whose results a folder holds by the first sound line of its journal."""
+    with suppress(OSError), (path / JOURNAL).open("rb") as journal:
+        for line in journal:
+            with suppress(ValueError, KeyError, TypeError):
+                return str(unsealed(line)["row"]["scenario"])
+    return None
+
+
+def _lock(journal: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(journal.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -191,32 +316,43 @@ def _read(folder: Folder) -> None:
     on disk too.
     """
     good = read_journal(folder)
-    folder.journal.seek(good)
     folder.journal.truncate(good)
+    for text in few_of([f"{text}; its row is computed again" for text in folder.damaged]):
+        folder.tell(text)
     for key in [key for key, row in folder.finished.items() if row.status != "ok"]:
         del folder.finished[key], folder.timings[key]
         folder.failed += 1
 
 
 def read_journal(folder: Folder) -> int:
-    """Take up the rows of the journal; where the last whole line ends."""
-    journal, good = folder.journal, 0
-    journal.seek(0)
-    for number, line in enumerate(iter(journal.readline, ""), 1):
-        if not line.endswith("\n"):
+    """Take up the rows of the journal, but for damaged lines; where the last whole line ends."""
+    good = 0
+    folder.journal.seek(0)
+    for number, line in enumerate(folder.journal, 1):
+        if not line.endswith(b"\n"):
             break
         try:
-            entry = json.loads(line)
-            key, row = (entry["cell"], entry["size"]), row_from(entry["row"])
-            folder.timings[key] = dict(entry["timing"])
-            folder.finished[key] = row
-        except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"{folder.path / JOURNAL}:{number}: not a line of a journal",
-                hint="run without --resume",
-            ) from None
-        good = journal.tell()
+            key, row, timing = _entry(line)
+            folder.finished[key], folder.timings[key] = row, timing
+        except ValueError as error:
+            folder.damaged.append(damaged(folder.path / JOURNAL, number, error))
+        good += len(line)
     return good
+
+
+def _entry(line: bytes) -> tuple[Key, Row, dict[str, Any]]:
+    """Cell and size, row and timing of a line; a ValueError says what is wrong with it."""
+    values = unsealed(line)
+    try:
+        cell, size = values["cell"], values["size"]
+        row, timing = row_from(values["row"]), dict(values["timing"])
+    except InputError as error:
+        raise ValueError(error.message) from None
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("not a line of a journal") from None
+    if not isinstance(cell, str) or type(size) is not int:
+        raise ValueError("not a line of a journal")
+    return (cell, size), row, timing
 
 
 ALIKE = ("scenario", "axes", "points", "engine")  # what all parts of one sweep have in common
@@ -224,15 +360,19 @@ ALIKE = ("scenario", "axes", "points", "engine")  # what all parts of one sweep 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What a results folder says about itself."""
+    path = folder / MANIFEST
     try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        found = unsealed(path.read_bytes())
     except FileNotFoundError:
         hint = "expected a folder that netsim run has written"
         raise InputError(f"{folder}: holds no {MANIFEST}", hint=hint) from None
-    except (OSError, ValueError):
-        raise InputError(f"{folder / MANIFEST}: not written by netsim") from None
-    if not isinstance(found, dict) or "scenario" not in found:
-        raise InputError(f"{folder / MANIFEST}: not written by netsim")
+    except ValueError as error:
+        hint = "netsim run with --resume writes it anew and keeps the rows"
+        raise InputError(damaged(path, 1, error), hint=hint) from None
+    except OSError:
+        raise InputError(f"{path}: not written by netsim") from None
+    if not isinstance(found.get("scenario"), str):
+        raise InputError(f"{path}: not written by netsim")
     return found
 
 
@@ -244,6 +384,8 @@ def merge_into(target: Folder, parts: Sequence[Path], manifest: Mapping[str, Any
         _check_alike(part, own, parts[0], manifest)
         _check_place(part, own.get("shard"), read_manifest(parts[0]).get("shard"), places)
         found = _rows_of(part)
+        for text in few_of(found.damaged):
+            target.tell(text)
         for key, row in found.finished.items():
             if key not in target.finished:
                 target.record(key, row, found.timings[key])
@@ -313,7 +455,7 @@ def _check_place(
 
 def _rows_of(part: Path) -> Folder:
     try:
-        with (part / JOURNAL).open("r", encoding="utf-8") as journal:
+        with (part / JOURNAL).open("rb") as journal:
             folder = Folder(part, journal)
             read_journal(folder)
             return folder

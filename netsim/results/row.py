@@ -2,13 +2,13 @@
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import lru_cache
 from io import StringIO
 from typing import Any
 
-from netsim.base.errors import InputError
+from netsim.base.errors import InputError, shown
 from netsim.base.files import preset_folder
 from netsim.base.values import dataclass
 
@@ -90,7 +90,25 @@ def row_from(values: Mapping[str, Any]) -> Row:
     unknown = sorted(set(values) - set(COLUMNS) - set(BESIDE))
     if unknown:
         raise InputError(f"not a row of results: unknown column {unknown[0]!r}")
+    for name, value in values.items():
+        kinds, what = KINDS[name]
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise InputError(f"{name}: expected {what}, got {shown(value)}")
     return Row(**values)
+
+
+def _kinds() -> Iterator[tuple[str, tuple[tuple[type, ...], str]]]:
+    """What each column of a row may hold, and how to say so."""
+    for column in fields(Row):
+        if column.name in BESIDE:
+            yield column.name, ((dict,), "a mapping")
+        elif isinstance(column.default, str):
+            yield column.name, ((str,), "a text")
+        else:
+            yield column.name, ((int, float, type(None)), "a number")
+
+
+KINDS = dict(_kinds())
 
 
 def _written(value: object) -> str:

@@ -11,14 +11,21 @@ from importlib import import_module
 from math import inf
 from typing import Any
 
-from netsim.base.errors import InputError, NetsimError
+from netsim.base.errors import InputError, LostError, NetsimError
 from netsim.base.files import handlers_kept, held
-from netsim.sweep.run import VERSION, Answer, Fulfilled, Order, died, fulfil
+from netsim.sweep.run import (
+    VERSION,
+    Answer,
+    Fulfilled,
+    Order,
+    fulfilled,
+    lost,
+    titled,
+)
 
 PATIENCE = 15.0  # seconds for a scheduler to answer
 LISTEN = 0.005  # between two looks at whether an order is done, or somebody interrupts
 AT_ONCE = 2000  # orders that the scheduler is given at a time
-ATTEMPTS = 3
 SLURM = "slurm"
 
 
@@ -120,7 +127,7 @@ class DaskWorkers:
             self.tell(f"--dask {self.address}: no worker has come yet; {hint}")
 
     def _submit(self, order: Order, known: dict[str, Order]) -> Any:
-        future = self.client.submit(fulfil, order, pure=False, retries=0)
+        future = self.client.submit(fulfilled, order, pure=False, retries=0)
         known[future.key] = order
         return future
 
@@ -129,7 +136,8 @@ class DaskWorkers:
             answers: list[Answer] = future.result()
             return answers
         except self.distributed.scheduler.KilledWorker:
-            return died(order, ATTEMPTS)
+            why = "its worker died, also when others tried it (out of memory?)"
+            return lost(order, LostError(f"{titled(order)}: {why}"))
         except (OSError, self.distributed.CancelledError, TimeoutError):  # the scheduler is gone
             raise
         except NetsimError as error:

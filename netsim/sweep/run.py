@@ -1,5 +1,7 @@
 """The rows of a sweep: its cells at their sizes, what is known already, who simulates the rest."""
 
+from __future__ import annotations
+
 import json
 import os
 import socket
@@ -10,9 +12,9 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from netsim.base.errors import InputError, NetsimError
+from netsim.base.errors import InputError, LostError, NetsimError
 from netsim.base.startup import MODEL_VERSION, __version__, late
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, answer, named, prepare_any
@@ -23,6 +25,9 @@ from netsim.scenario.cells import Cell, Invalid, cell_of
 from netsim.scenario.models import cluster_label
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source
+
+if TYPE_CHECKING:
+    from netsim.base.processes import Processes
 
 MANY, MANY_ON_MACHINES = 40, 6  # rows from which the start-up of the compiled engine pays
 
@@ -196,7 +201,7 @@ def order_of(cell: Cell, sizes: Sequence[int], engine: str) -> Order:
     return Order(cell.id, cell.source.name, cell.source.data, cell.axes, tuple(sizes), engine)
 
 
-def fulfil(order: Order) -> list[Answer]:
+def fulfil(order: Order) -> Iterator[Answer]:
     """Do what an order asks for, after checking it."""
     if order.version != VERSION:
         raise InputError(
@@ -207,8 +212,14 @@ def fulfil(order: Order) -> list[Answer]:
     try:
         prepared = _prepared(_Once(order))
     except NetsimError as error:
-        return [misfit(size, error) for size in order.sizes]
-    return list(answers(prepared, order.sizes, order.engine))
+        yield from (misfit(size, error) for size in order.sizes)
+        return
+    yield from answers(prepared, order.sizes, order.engine)
+
+
+def fulfilled(order: Order) -> list[Answer]:
+    """The same as a whole."""
+    return list(fulfil(order))
 
 
 def misfit(size: int, error: NetsimError) -> Answer:
@@ -291,8 +302,43 @@ class Workers(Protocol):
     """Whoever fulfils orders, in any order of time."""
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
-        """Every order with its answers, as they come."""
+        """Every order with its answers, as they come, some of them at a time."""
         ...
+
+
+class Local:
+    """The workers of this machine (`base/processes.py`)."""
+
+    def __init__(self, processes: Processes) -> None:
+        self.processes = processes
+
+    def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
+        """Every order with its answers; what ended its worker twice has errors for answers."""
+        jobs = (
+            (order, titled(order), 0, len(order.sizes))
+            for order in _shared_out(orders, self.processes.count)
+        )
+        with closing(self.processes.results(jobs)) as found:
+            for order, answer in found:
+                yield order, lost(order, answer) if isinstance(answer, LostError) else [answer]
+
+
+def left_of(order: Order, answered: int) -> Order:
+    """What is still to do of an order of which so many sizes are done."""
+    return replace(order, sizes=order.sizes[answered:])
+
+
+def titled(order: Order) -> str:
+    """An order as people know its cell: by the values of its axes, else by its scenario."""
+    axes = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in order.axes.items())
+    return f"cell {axes}" if axes else str(order.data.get("name") or f"cell {order.cell}")
+
+
+def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
+    """Orders small enough that every process has some."""
+    if len(orders) >= 2 * count:
+        return list(orders)
+    return [replace(order, sizes=(size,)) for order in orders for size in order.sizes]
 
 
 def run_tasks(
@@ -391,8 +437,6 @@ def _elsewhere(tasks: Sequence[Task], engine: str, workers: Workers) -> Found:
                 yield known[order.cell, one.size], one
 
 
-def died(order: Order, times: int) -> list[Answer]:
+def lost(order: Order, error: NetsimError) -> list[Answer]:
     """The answers to an order that took its workers' lives every time."""
-    message = f"the worker died {times} times while it simulated this cell (out of memory?)"
-    nothing: dict[str, Any] = {}
-    return [Answer(size, None, nothing, message, 2) for size in order.sizes]
+    return [misfit(size, error) for size in order.sizes]

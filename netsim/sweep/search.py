@@ -8,7 +8,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from netsim.base.errors import InputError, shown, suggest
+from netsim.base.errors import InputError, LostError, shown, suggest
 from netsim.base.values import dataclass
 from netsim.results.folder import Folder
 from netsim.results.row import Row
@@ -165,6 +165,7 @@ class Trial:
     rows: tuple[Row, ...]
     figures: Mapping[str, Any]
     allowed: bool
+    lost: str = ""  # how a worker was lost with it, or why there was no memory for it
 
     @property
     def failure(self) -> str:
@@ -210,10 +211,14 @@ class Search:
         tasks = [task for choice in choices for task in choice.tasks]
         with closing(run_tasks(tasks, folder, engine=self.engine, workers=workers)) as found:
             for choice in choices:
-                rows = tuple(next(found)[1] for _ in choice.tasks)
+                ended = [next(found) for _ in choice.tasks]
+                rows = tuple(row for _, row, _ in ended)
+                lost = (
+                    str(one) for *_, one in ended if one and one.exit_code == LostError.exit_code
+                )
                 figures = _figures(choice, rows)
                 allowed = self.constraints.hold(choice.axes, figures)
-                yield Trial(choice, rows, figures, allowed)
+                yield Trial(choice, rows, figures, allowed, next(lost, ""))
 
 
 def _task(cell: Cell) -> Task:

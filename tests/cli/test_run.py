@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 
 from netsim.base.errors import StalledError
 from netsim.cell.simulate import row_of_size
-from netsim.results.row import COLUMNS
+from netsim.results.folder import open_folder
+from netsim.results.row import COLUMNS, Row
 from tests.cli.command import netsim
 
 SWEEP = """\
@@ -97,12 +99,91 @@ def test_a_journal_cut_anywhere_resumes_to_the_same_bytes(capsys) -> None:
         assert Path("cut/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
 
 
-def test_a_journal_of_something_else_is_refused(capsys) -> None:
+def flipped(line: bytes) -> bytes:
+    """A line with another digit in its middle."""
+    place = next(n for n in range(len(line) // 2, len(line)) if line[n : n + 1].isdigit())
+    return line[:place] + (b"1" if line[place : place + 1] != b"1" else b"2") + line[place + 1 :]
+
+
+DAMAGED = {
+    "its checksum is that of another line": flipped,
+    "is not UTF-8": lambda line: line[:40] + b"\xff" + line[41:].partition(b', "crc"')[0] + b"}\n",
+    "brackets without end": lambda line: b"[" * 100_000 + b"\n",
+    "not a line of a journal": lambda line: b'{"what": 1}\n',
+    "not JSON": lambda line: b"\0" * 40 + b"\n",
+    "time_us: expected a number": lambda line: (
+        re.sub(rb'"time_us": [0-9.]+', b'"time_us": "x"', line).partition(b', "crc"')[0] + b"}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("why", DAMAGED)
+def test_a_damaged_line_of_a_journal_is_named_and_its_row_computed_again(capsys, why) -> None:
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "whole")
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
-    Path("out/journal.jsonl").write_text('{"what": 1}\n')
-    outcome = netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--resume")
-    message = "out/journal.jsonl:1: not a line of a journal (run without --resume)\n"
-    assert (outcome.code, outcome.err) == (2, message)
+    path = Path("out/journal.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], DAMAGED[why](lines[1]), *lines[2:]]))
+    done = netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--resume")
+    assert done.code == 0
+    assert done.err.startswith("out/journal.jsonl:2: damaged: ")
+    assert why in done.err
+    assert done.err.endswith("; its row is computed again\n")
+    assert path.read_bytes().count(b"\n") == len(lines) + 1
+    assert Path("out/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
+
+
+def test_a_journal_without_checksums_is_read(capsys) -> None:
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
+    path = Path("out/journal.jsonl")
+    before = path.read_bytes()
+    path.write_bytes(re.sub(rb', "crc": "[0-9a-f]{8}"', b"", before))
+    assert path.read_bytes() != before
+    rows = Path("out/results.csv").read_bytes()
+    assert netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--resume").err == ""
+    assert path.read_bytes().count(b"\n") == before.count(b"\n")
+    assert Path("out/results.csv").read_bytes() == rows
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"", b'{"scenario": "sw'])
+def test_a_damaged_manifest_is_written_anew_if_the_journal_is_ours(capsys, content) -> None:
+    netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out")
+    rows = Path("out/results.csv").read_bytes()
+    Path("out/run.json").write_bytes(content)
+    assert "out/run.json:1: damaged: " in netsim(capsys, "report", "out").err
+    done = netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--resume")
+    assert done.code == 0
+    assert done.err.startswith("out/run.json:1: damaged: ")
+    assert done.err.count("\n") == 1
+    assert Path("out/results.csv").read_bytes() == rows
+    Path("out/run.json").write_bytes(content)
+    other = netsim(capsys, "run", "sweep.yaml", "-q", "-o", "out", "--set", "name=other")
+    assert (other.code, "holds the results of scenario" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_folder_deleted_during_a_run_is_made_again_with_all_rows(jobs: int) -> None:
+    process = started("--jobs", str(jobs), "-q")
+    wait_for_rows(2)
+    shutil.rmtree("out")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert b"out: was deleted during the run; the " in err
+    assert [row["status"] for row in rows("out/results.csv")] == ["ok"] * 12
+    assert {"journal.jsonl", "run.json"} <= {file.name for file in Path("out").iterdir()}
+
+
+def test_a_folder_that_cannot_be_made_again_is_kept_elsewhere(capsys, monkeypatch) -> None:
+    place = Path("in") / "out"
+    with open_folder(place, "x", resume=False, tell=print) as folder:
+        folder.record(("a", 1), Row(cell="a"), {})
+        shutil.rmtree("in")
+        Path("in").write_text("a file")
+        folder.record(("b", 1), Row(cell="b"), {})
+        written = folder.write_results([*folder.finished.values()], [])
+    assert written == Path.cwd() / "out-kept" / "results.csv"
+    assert [row["cell"] for row in rows(written)] == ["a", "b"]
+    assert "2 rows so far are in" in capsys.readouterr().out
 
 
 def started(*arguments: str) -> subprocess.Popen[bytes]:

@@ -196,8 +196,8 @@ def test_parts_of_other_sweeps_do_not_go_together(capsys) -> None:
     assert (twice.code, twice.err) == (2, "a: is part 1 of 2, as a is (name each part once)\n")
     netsim(capsys, "run", "sweep.yaml", "-q", "--shard", "2/3", "-o", "d")
     assert netsim(capsys, "merge", "a", "d", "-o", "c").err == "d: is one of 3 parts, a one of 2\n"
-    text = Path("d/run.json").read_text()
-    Path("d/run.json").write_text(text.replace(f'"netsim": "{__version__}"', '"netsim": "0.0.1"'))
+    text = Path("d/run.json").read_text().replace(f'"{__version__}"', '"0.0.1"')
+    Path("d/run.json").write_text(text.partition(', "crc"')[0] + "}\n")  # as older ones are
     older = netsim(capsys, "merge", "a", "d", "-o", "c")
     assert older.err.startswith("d: was computed by netsim 0.0.1 (model ")
     assert netsim(capsys, "merge", "a", "-o", "a").err.startswith("a: is one of the parts")

@@ -1,13 +1,9 @@
-"""Imported by the process that workers are forked from, and by nothing else: what they need, and
-silence from their first moment on.
+"""Imported by the process that workers are forked from, and by nothing else: they are silent from
+their first moment on.
 """
 
 import os
 import sys
-
-from netsim.sweep import run
-
-__all__ = ["run"]
 
 # A worker whose parent was killed fails wherever it is, which is no news.
 if not os.environ.get("NETSIM_DEBUG"):
