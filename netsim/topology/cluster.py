@@ -22,7 +22,13 @@ from netsim.topology.fabrics.config import (
     build_fabric,
     policy_of,
 )
-from netsim.topology.faults import dead_inside, missing_nics, with_faults
+from netsim.topology.faults import (
+    dead_inside,
+    missing_nics,
+    told_of,
+    with_faults,
+    with_overrides,
+)
 from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Layout, Links, Topology, TopologyError
 from netsim.topology.host import Host, make_host
 from netsim.topology.load import with_figures, with_nics
@@ -257,9 +263,13 @@ def assembled(config: ClusterConfig) -> Cluster:
         made = _fabric(fabric, plan, fabric.nodes or total, transport, key)
     policy = _policy(config, fabric, transport, plan, made)
     cluster = join(plan, made, policy, rail=fabric.routing == "rail")
+    topology, links = cluster.topology, [one.link for one in config.overrides if one.link]
+    if links:
+        topology = with_overrides(topology, config.overrides, transport.usable)
+    topology = with_faults(topology, config.faults) if config.faults else topology
+    links += [fault.link for fault in config.faults if fault.link]
     told = [made.note if made else "", *(group.loaded.note for group in members)]
-    notes = tuple(dict.fromkeys(note for note in told if note))
-    topology = with_faults(cluster.topology, config.faults) if config.faults else cluster.topology
+    notes = tuple(dict.fromkeys(note for note in (*told, *told_of(topology, links)) if note))
     return replace(cluster, topology=topology, notes=notes, transport=transport)
 
 

@@ -6,13 +6,15 @@ import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from netsim.base.errors import InputError, ScenarioError, suggest
-from netsim.topology.graph import Sketch, Topology
+from netsim.topology.graph import Sketch, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
 from netsim.topology.machine import Machine
-from netsim.topology.routing import StaticRouter, full_mesh, ring, switch, torus, walk
+from netsim.topology.routing import StaticRouter, check_grid, full_mesh, ring, switch, torus, walk
 from netsim.yamlio.models import (
     Bandwidth,
+    Bandwidths,
     Count,
+    Delays,
     Elsewhere,
     FieldError,
     Index,
@@ -64,11 +66,29 @@ class Group(Model, defer_build=False):
 
 
 class Override(Model, defer_build=False):
-    """Other figures for one host, some, or (without `node`) all; `nics`: only these are there."""
+    """Other figures for one host, some, or (without `node`) all; `nics`: only these are there. Or
+    for the links of a name, as in faults: line rate and latency.
+    """
 
     node: Index | ListOf[Index] | None = None
     nics: ListOf[Index] | None = None
     machine: dict[str, Any] = Field(default_factory=dict)
+    link: str | None = None
+    bandwidth: Bandwidth | None = None
+    latency: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> "Override":
+        figures = self.model_fields_set & {"bandwidth", "latency"}
+        if self.link is None and figures:
+            raise FieldError("has no meaning without a link", min(figures))
+        if self.link is not None and not figures:
+            raise FieldError("a link needs bandwidth or latency", "link")
+        if self.link is not None and (
+            foreign := self.model_fields_set & {"node", "nics", "machine"}
+        ):
+            raise FieldError("has no meaning beside link", min(foreign))
+        return self
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -163,20 +183,41 @@ class MeshGraph(_Regular):
 
 
 class TorusGraph(_Regular):
-    """A grid of GPUs that closes in every dimension."""
+    """A grid of GPUs that closes in every dimension; `bandwidth` and `latency` may be lists, by
+    dimension. A `twist` shifts what closes a dimension of k by k in those of 2k; links between
+    cubes of `cube` a side, which optical switches join, take `optical` longer.
+    """
 
     kind: Literal["torus"]
     dims: Annotated[ListOf[Count], Field(min_length=1, max_length=6)]
+    bandwidth: Bandwidths  # type: ignore[assignment]
+    latency: Delays = (0.0,)  # type: ignore[assignment]
+    twist: bool = False
+    cube: Index = 0
+    optical: Seconds = 0.0
 
     @model_validator(mode="after")
     def _bounded(self) -> "TorusGraph":
         if np.prod(self.dims, dtype=np.float64) > MOST_GPUS:
             raise FieldError(f"expected at most {MOST_GPUS} GPUs, got {list(self.dims)}", "dims")
+        for name in ("bandwidth", "latency"):
+            count = len(getattr(self, name))
+            if count not in (1, len(self.dims)):
+                message = (
+                    f"expected one, or one for each of {len(self.dims)} dimensions, got {count}"
+                )
+                raise FieldError(message, name)
+        try:
+            check_grid(self.dims, twist=self.twist, cube=self.cube)
+        except TopologyError as error:
+            key, _, message = error.message.partition(": ")
+            raise FieldError(message, key) from None
         return self
 
     def build(self) -> Topology:
         """The topology."""
-        return torus(self.dims, self.bandwidth, self.latency)
+        shape = {"twist": self.twist, "cube": self.cube, "optical": self.optical}
+        return torus(self.dims, self.bandwidth, self.latency, **shape)
 
 
 class Node(Model):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from netsim.base.errors import shown, suggest
 from netsim.base.units import format_bandwidth, parse_bandwidth, parse_ratio
-from netsim.topology.graph import Topology, TopologyError
+from netsim.topology.graph import LINK_KINDS, Topology, TopologyError
 from netsim.yamlio.models import FieldError, Model, Seconds
 
 LINE_RATE = 1.15  # of line over usable rate, the most of all transports (EFA: 0.876)
@@ -34,8 +35,9 @@ Left = Annotated[
 
 
 class Fault(Model):
-    """One of: a link (`leaf0-spine3` for both directions, `leaf0->spine3` for one) with what is
-    left of its bandwidth, or more latency; a GPU that is slower; a NIC that is missing.
+    """One of: a link (`leaf0-spine3` for both directions, `leaf0->spine3` for one; all cables
+    between them, or with `#1` one of them) with what is left of its bandwidth, or more latency; a
+    GPU that is slower; a NIC that is missing.
     """
 
     link: str | None = None
@@ -73,10 +75,19 @@ class Fault(Model):
     @property
     def ends(self) -> list[tuple[str, str]]:
         """Every way in which the name of the link can be taken apart, as (tail, head)."""
-        text = self.link or ""
-        if "->" in text:
-            return [(text.partition("->")[0], text.partition("->")[2])]
-        return [(text[:n], text[n + 1 :]) for n, sign in enumerate(text) if sign == "-"]
+        return _taken_apart(self.link or "")[0]
+
+
+def _taken_apart(text: str) -> tuple[list[tuple[str, str]], int | None]:
+    """Every way in which the name of a link can be taken apart, as (tail, head); and the number of
+    the cable, if there is one.
+    """
+    name, sign, number = text.rpartition("#")
+    lane = int(number) if sign and number.isascii() and number.isdigit() else None
+    name = text if lane is None else name
+    if "->" in name:
+        return [(name.partition("->")[0], name.partition("->")[2])], lane
+    return [(name[:n], name[n + 1 :]) for n, sign in enumerate(name) if sign == "-"], lane
 
 
 def dead_inside(faults: Sequence[Fault], host: str) -> tuple[str, ...]:
@@ -108,7 +119,7 @@ def with_faults(topology: Topology, faults: Sequence[Fault]) -> Topology:
         if fault.gpu is not None:
             slow[_gpu(topology, fault.gpu, number)] = fault.slowdown or 1.0
         if fault.link is not None:
-            hit = _links(topology, fault, number)
+            hit = links_named(topology, fault.link, f"faults.{number}.link")
             kind, left = fault.bandwidth or ("part", 1.0)
             most = float(bandwidth[hit].max())
             if kind == "rate" and left > most * LINE_RATE:
@@ -132,23 +143,82 @@ def _gpu(topology: Topology, name: str, fault: int) -> int:
     return topology.gpus.index(name)
 
 
-def _links(topology: Topology, fault: Fault, number: int) -> NDArray[np.int64]:
-    """The links that a fault is about."""
-    nodes, links = topology.node_number, topology.links
-    known = [(a, b) for a, b in fault.ends if a in nodes and b in nodes]
-    for a, b in known:
-        tail, head = nodes[a], nodes[b]
-        hit = (links.tail == tail) & (links.head == head)
-        if "->" not in str(fault.link):
-            hit |= (links.tail == head) & (links.head == tail)
+def links_named(topology: Topology, text: str, field: str) -> NDArray[np.int64]:
+    """The links that a name stands for, in either direction where it does not say which; ends may
+    be patterns.
+    """
+    ends, lane = _taken_apart(text)
+    links = topology.links
+    for tail, head in ends:
+        sides = _nodes(topology, tail), _nodes(topology, head)
+        hit = sides[0][links.tail] & sides[1][links.head]
+        if "->" not in text:
+            hit |= sides[1][links.tail] & sides[0][links.head]
+        if hit.any() and lane is not None:
+            count = int(topology.lanes[hit].max()) + 1
+            hit &= topology.lanes == lane
+            if not hit.any():
+                known = ", ".join(f"#{number}" for number in range(min(count, 8)))
+                message = f"no cable '{text}': there {'is' if count == 1 else 'are'} {known}"
+                raise TopologyError(f"{field}: {message}{' …' * (count > 8)}")
         if hit.any():
             return np.flatnonzero(hit)
+    raise TopologyError(f"{field}: no link '{text}': {_why_none(topology, text, ends)}")
+
+
+def _nodes(topology: Topology, name: str) -> NDArray[np.bool_]:
+    """The nodes of a name or pattern."""
+    found = np.zeros(len(topology.nodes), bool)
+    if name in topology.node_number:
+        found[topology.node_number[name]] = True
+    elif any(sign in name for sign in "*?["):
+        found[:] = [fnmatchcase(str(node), name) for node in topology.nodes]
+    return found
+
+
+def _why_none(topology: Topology, text: str, ends: list[tuple[str, str]]) -> str:
+    nodes, links = topology.node_number, topology.links
+    known = [(a, b) for a, b in ends if a in nodes and b in nodes]
     if known:
-        joined = np.flatnonzero(links.tail == nodes[known[0][0]])[:8]
-        near = ", ".join(str(topology.nodes[int(n)]) for n in links.head[joined])
-        reason = f"'{known[0][0]}' has links to {near}"
-    else:
-        ends = fault.ends or [(str(fault.link), "")]
-        unknown = next((e for pair in ends[:1] for e in pair if e not in nodes), str(fault.link))
-        reason = f"there is no '{unknown}'{suggest(unknown, list(map(str, topology.nodes[:4096])))}"
-    raise TopologyError(f"faults.{number}.link: no link '{fault.link}': {reason}")
+        joined = np.unique(links.head[links.tail == nodes[known[0][0]]])[:8]
+        near = ", ".join(str(topology.nodes[int(n)]) for n in joined)
+        return f"'{known[0][0]}' has links to {near}"
+    unknown = next((e for pair in ends[:1] for e in pair if not _nodes(topology, e).any()), text)
+    return f"there is no '{unknown}'{suggest(unknown, _nearby(topology, unknown))}"
+
+
+def _nearby(topology: Topology, name: str) -> list[str]:
+    """Names to suggest: nodes of a host where one is named, else switches."""
+    inside = "." in name
+    names = [str(node) for node in topology.nodes if ("." in str(node)) == inside]
+    return names[:4096]
+
+
+def told_of(topology: Topology, named: Sequence[str]) -> list[str]:
+    """What is to be told of names that stand for several cables."""
+    notes = []
+    for text in named:
+        hit = links_named(topology, text, "link")
+        count = len(hit) // (1 if "->" in text else 2)
+        several = int(topology.lanes[hit].max()) if len(hit) else 0
+        if count > 1:
+            one = f" ({text}#0 … #{several} name one each)" if several else ""
+            notes.append(f"{text} takes {count} cables{one}")
+    return notes
+
+
+def with_overrides(topology: Topology, overrides: Sequence[Any], usable: float) -> Topology:
+    """The topology with other line rates and latencies of links that are named."""
+    layout, links = topology.layout, topology.layout.links
+    bandwidth, latency = links.bandwidth.copy(), links.latency.copy()
+    outside = np.isin(links.kind, [LINK_KINDS.index("fabric"), LINK_KINDS.index("nic")])
+    for number, one in enumerate(overrides):
+        if one.link is None:
+            continue
+        hit = links_named(topology, one.link, f"overrides.{number}.link")
+        if one.bandwidth is not None:
+            bandwidth[hit] = one.bandwidth * np.where(outside[hit], usable, 1.0)
+        if one.latency is not None:
+            latency[hit] = one.latency
+    changed = replace(layout, links=replace(links, bandwidth=bandwidth, latency=latency))
+    return replace(topology, description=changed)

@@ -266,11 +266,12 @@ class Topology:
     def link_name(self, link: int) -> str:
         """A link as `tail->head`, the second and further ones between the same ends with `#n`."""
         tail, head = int(self.links.tail[link]), int(self.links.head[link])
-        lane = int(self._lanes[link])
+        lane = int(self.lanes[link])
         return f"{self.nodes[tail]}->{self.nodes[head]}" + (f"#{lane}" if lane else "")
 
     @cached_property
-    def _lanes(self) -> NDArray[np.int32]:
+    def lanes(self) -> NDArray[np.int32]:
+        """The number of each link among those with the same ends."""
         return lanes(self.links)
 
     def routes(

@@ -219,7 +219,7 @@ def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: st
     if given.get("kind") == "nvlink-domain":
         outer = {"kind": "nvlink-domain", "hosts": given["hosts"]}
         given = given.get("between") or {k: v for k, v in given.items() if k not in outer}
-    kept = {key: given[key] for key in SHARED if key in given}
+    kept = {key: given[key] for key in SHARED if not isinstance(given.get(key), list | None)}
     written: dict[str, Any] = {"kind": "custom", **kept, "routing": routing}
     written["switches"] = list(made.switches)
     if made.groups is not None:

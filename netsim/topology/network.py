@@ -516,12 +516,14 @@ class _Spread:
     dst: Ints
 
     def number(self, rows: Longs, step: int) -> Longs:
-        """Where there is no order: at the ends, and where the usual way is cut."""
-        order = self.usual.order
-        dst = self.dst[rows]
-        return (order[0][dst] if step in (_FIRST, _LAST) else order[2][dst] + order[1][dst]).astype(
-            np.int64
-        )
+        """Where there is no order: at the ends; and where the usual way is cut, so that what was on
+        one cable, or on those to one neighbour, parts.
+        """
+        order, dst = self.usual.order, self.dst[rows]
+        if step in (_FIRST, _LAST):
+            return order[0][dst].astype(np.int64)
+        near, wide = (max(1, most[1]) for most in self.usual.widths)
+        return (order[1][dst] // near + order[2][dst] * (wide // near)).astype(np.int64)
 
     def place(self, found: Candidates, pair: Longs, node: Ints, rows: Longs, step: int) -> Longs:
         """Up by the number of the tier; down by the same number among parallel cables, so that

@@ -7,6 +7,7 @@ and graphs of GPUs; paths between NICs are those of `topology/network.py`.
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -250,30 +251,61 @@ def full_mesh(gpus: int, bandwidth: float, latency: float = 0.0) -> Topology:
     return _mesh(f"full-mesh({gpus})", gpus, combinations(range(gpus), 2), bandwidth, latency)
 
 
-def torus(dims: Sequence[int], bandwidth: float, latency: float = 0.0) -> Topology:
-    """A grid of the given extents that closes in every dimension."""
+def torus(
+    dims: Sequence[int],
+    bandwidth: float | Sequence[float],
+    latency: float | Sequence[float] = 0.0,
+    **shape: Any,
+) -> Topology:
+    """A grid of the given extents that closes in every dimension; bandwidth and latency of all
+    links, or by dimension; `shape` is as for `grid_cables`.
+    """
     if not dims or min(dims) < 1:
         raise TopologyError(f"torus: expected extents of at least 1, got {list(dims)}")
-    low, high, _ = grid_cables(dims)
-    name = f"torus({'x'.join(map(str, dims))})"
-    return _mesh(
-        name, prod(dims), zip(low.tolist(), high.tolist(), strict=True), bandwidth, latency
-    )
+    low, high, axis, optical = grid_cables(dims, **shape)
+    graph = _gpus(prod(dims), forwards=True)
+    rates, hops = (np.broadcast_to(given, len(dims))[axis] for given in (bandwidth, latency))
+    ends = zip(low.tolist(), high.tolist(), rates.tolist(), (hops + optical).tolist(), strict=True)
+    for a, b, rate, hop in ends:
+        _join(graph, f"gpu{a}", f"gpu{b}", rate, hop)
+    return _topology(f"torus({'x'.join(map(str, dims))})", graph, prod(dims))
 
 
-def grid_cables(dims: Sequence[int]) -> tuple[NDArray[np.int32], ...]:
-    """The cables of a torus, dimension after dimension: the ends of each, and its dimension. Two
-    places have one cable between them, not two.
+def grid_cables(
+    dims: Sequence[int], *, twist: bool = False, cube: int = 0, optical: float = 0.0
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
+    """The cables of a torus, dimension after dimension: their ends, dimensions, and the seconds
+    that they take more between cubes, whose faces optical switches join. Two places have one cable
+    between them, not two.
+
+    With a twist, what closes a dimension of k is shifted by k in every dimension of 2k.
     """
+    check_grid(dims, twist=twist, cube=cube)
     place = np.indices(tuple(dims)).reshape(len(dims), -1)
     parts = []
     for axis, extent in enumerate(dims):
-        onward = {1: 0, 2: 1}.get(extent, extent)
+        longer = [n for n, other in enumerate(dims) if twist and other == 2 * extent]
+        onward = extent if longer else {1: 0, 2: 1}.get(extent, extent)
         starts = np.flatnonzero(place[axis] < onward)
         ends = place[:, starts].copy()
         ends[axis] = (ends[axis] + 1) % extent
-        parts.append((starts, np.ravel_multi_index(tuple(ends), tuple(dims)), 0 * starts + axis))
-    return tuple(np.concatenate(column).astype(np.int32) for column in zip(*parts, strict=True))
+        closing = place[axis][starts] == extent - 1
+        for n in longer:
+            ends[n] = np.where(closing, (ends[n] + extent) % dims[n], ends[n])
+        number = np.ravel_multi_index(tuple(ends), tuple(dims))
+        between = (place[axis][starts] + 1) % cube == 0 if cube else np.zeros(len(starts), bool)
+        parts.append((starts, number, 0 * starts + axis, between * optical))
+    low, high, axes, more = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return low.astype(np.int32), high.astype(np.int32), axes.astype(np.int32), more
+
+
+def check_grid(dims: Sequence[int], *, twist: bool, cube: int) -> None:
+    """Refuse tori that cannot be twisted or cut into cubes."""
+    wrong = next((extent for extent in dims if cube and extent % cube), 0)
+    if wrong:
+        raise TopologyError(f"dims: {wrong} is no multiple of the cube's {cube}")
+    if twist and not any(2 * a == b for a in dims for b in dims):
+        raise TopologyError("twist: no dimension is twice as long as another")
 
 
 def _mesh(

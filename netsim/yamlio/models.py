@@ -1,6 +1,6 @@
 """The common ground of all that is read from files: strict models, quantities, overrides."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -52,6 +52,17 @@ class FieldError(ValueError):
         return self.message
 
 
+def one_or_more(parse: Callable[[Any], Any]) -> BeforeValidator:
+    """For fields that take one value or a list of them; the model has a tuple."""
+
+    def read(value: object) -> tuple[Any, ...]:
+        if isinstance(value, tuple):  # read already
+            return value
+        return tuple(map(parse, value)) if isinstance(value, list) else (parse(value),)
+
+    return BeforeValidator(read)
+
+
 # Field types for models: a text with a unit in the file, an SI number in the model.
 # Each carries a JSON schema with examples, so that `netsim schema` helps whoever writes the file.
 
@@ -78,6 +89,20 @@ Seconds = Annotated[
     WithJsonSchema({"type": "string", "examples": ["600ns", "2.5us"]}),
 ]
 """Seconds, zero allowed."""
+
+Bandwidths = Annotated[
+    tuple[float, ...],
+    one_or_more(partial(parse_bandwidth, allow_infinite=True)),
+    WithJsonSchema({"type": ["string", "array"], "examples": ["50GB/s", ["50GB/s", "25GB/s"]]}),
+]
+"""Bytes per second, one or several."""
+
+Delays = Annotated[
+    tuple[float, ...],
+    one_or_more(parse_time),
+    WithJsonSchema({"type": ["string", "array"], "examples": ["1us", ["1us", "500ns"]]}),
+]
+"""Seconds, one or several."""
 
 Bytes = Annotated[
     int,

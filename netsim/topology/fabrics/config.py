@@ -8,10 +8,11 @@ from itertools import combinations
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from netsim.base.constants import value
-from netsim.base.errors import suggest
+from netsim.base.errors import shown, suggest
+from netsim.base.units import parse_ratio
 from netsim.base.values import dataclass
 from netsim.topology.fabrics.kinds import (
     SWITCH_PORTS,
@@ -30,11 +31,37 @@ from netsim.topology.fabrics.kinds import Cable as CableEnds
 from netsim.topology.graph import TopologyError
 from netsim.topology.machine import Transport, TransportName
 from netsim.topology.network import FAR, Fabric, Ints, Network, Policy, Ports, Terms
-from netsim.yamlio.models import Bandwidth, Count, FieldError, Index, ListOf, Model, Ratio, Seconds
+from netsim.yamlio.models import (
+    Bandwidth,
+    Bandwidths,
+    Count,
+    Delays,
+    FieldError,
+    Index,
+    ListOf,
+    Model,
+    Seconds,
+    one_or_more,
+)
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
 SECONDS_A_METRE = value("wire.metre")
 NIC_SECONDS = value("wire.nic")  # entering a NIC, as inside a host
+
+
+def _down_to_up(value: Any) -> float:
+    ratio = parse_ratio(value)
+    if ratio < 1:
+        raise ValueError(f"expected at least 1, got {shown(value)}")
+    return ratio
+
+
+ByTier = Annotated[
+    tuple[float, ...],
+    one_or_more(_down_to_up),
+    Field(min_length=1, max_length=2),
+    WithJsonSchema({"type": ["string", "number", "array"], "examples": [2, "2:1", [1, 2]]}),
+]
 
 
 class _Fabric(Model):
@@ -65,11 +92,12 @@ class SingleSwitch(_Fabric):
 
 class _Tiered(_Fabric):
     """Leaves and spines of switches with `ports` ports (default: 64, or the next larger ones where
-    these do not reach all hosts); oversubscription is down : up of a leaf.
+    these do not reach all hosts); oversubscription is down : up of a leaf, or of each tier but the
+    highest.
     """
 
     ports: Radix = SWITCH_PORTS[0]
-    oversubscription: Annotated[Ratio, Field(ge=1)] = 1.0
+    oversubscription: ByTier = (1.0,)
 
 
 class LeafSpine(_Tiered):
@@ -81,11 +109,15 @@ class LeafSpine(_Tiered):
 
 
 class RailOptimized(_Tiered):
-    """A leaf a rail in each scalable unit of hosts; spines between."""
+    """A leaf a rail in each scalable unit of hosts; spines between, and in three levels cores
+    between the pods of `units_per_pod`.
+    """
 
     kind: Literal["rail-optimized"]
     nodes_per_unit: Count | None = None
     spines: Count | None = None
+    levels: Literal[2, 3] | None = None
+    units_per_pod: Count | None = None
 
 
 class RailOnly(_Tiered):
@@ -108,6 +140,7 @@ class FatTree(_Fabric):
     kind: Literal["fat-tree"]
     k: Annotated[int, Field(ge=2, le=1024)] | None = None
     levels: Literal[2, 3] = 3
+    oversubscription: ByTier = (1.0,)
 
 
 class DragonflyFabric(_Fabric):
@@ -122,10 +155,18 @@ class DragonflyFabric(_Fabric):
 
 
 class TorusFabric(_Fabric):
-    """A router for each host, joined to its neighbours in every dimension."""
+    """A router for each host, joined to its neighbours in every dimension. `link` and `latency` may
+    be lists, by dimension; a `twist` shifts what closes a dimension of k by k in those of 2k;
+    cables between cubes of `cube` a side take `optical` longer.
+    """
 
     kind: Literal["torus"]
     dims: Annotated[ListOf[Count], Field(min_length=1, max_length=4)]
+    link: Bandwidths = ()  # type: ignore[assignment]
+    latency: Delays = ()  # type: ignore[assignment]
+    twist: bool = False
+    cube: Index = 0
+    optical: Seconds = 0.0
 
 
 class RingFabric(_Fabric):
@@ -245,9 +286,9 @@ def _check_sharp(kind: str, transport: Transport) -> None:
 
 
 def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
-    hop = transport.hop if config.latency is None else config.latency
-    link = config.link or float(ports.rate.max(initial=0.0))
-    hop += config.cable_metres * SECONDS_A_METRE
+    own, cable = _one(config.latency), config.cable_metres * SECONDS_A_METRE
+    hop = (transport.hop if own is None else own) + cable
+    link = _one(config.link) or float(ports.rate.max(initial=0.0))
     arrival = NIC_SECONDS + transport.latency
     terms = Terms(link, hop, arrival, transport.usable, transport.nic_cap)
     if config.kind in ("single-switch", "nvlink-domain"):
@@ -263,10 +304,21 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
     given = {name: getattr(config, name) for name in type(config).model_fields if name not in _OWN}
     if "ports" in given:
         given["radix"] = given.pop("ports")
+    if config.kind == "torus" and len(config.link) > 1:
+        given["link"] = config.link
+    if config.kind == "torus" and len(config.latency) > 1:
+        given["latency"] = tuple(hop + cable for hop in config.latency)
     build = partial(BUILDERS[config.kind], ports, terms, hosts)
     if isinstance(config, _Tiered) and "ports" not in config.model_fields_set:
         return of_usual_switches(build, given)
     return build(**given)
+
+
+def _one(given: float | tuple[float, ...] | None) -> float | None:
+    """The value that holds for all dimensions, if one was given."""
+    if isinstance(given, tuple):
+        return given[0] if len(given) == 1 else None
+    return given
 
 
 def policy_of(config: Any, transport: Transport) -> Policy:

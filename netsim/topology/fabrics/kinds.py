@@ -90,16 +90,33 @@ def widest_leaf(radix: int, ratio: float, oversubscription: float) -> int:
     return down
 
 
-def clos_shape(
-    leaves: int, down: int, uplinks: int, radix: int, spines: int | None = None, *, unit: int = 0
-) -> Shape:
-    """Two levels where the spines have enough ports, else three with pods of whole `unit`s of
-    leaves (0: three levels are not offered).
+@dataclass(frozen=True, slots=True)
+class Upper:
+    """What three levels may have: pods of whole `unit`s of leaves, `pod_units` of them (0: as many
+    as fit), `ratio` of the ports down of a spine to those up; `levels` 3: even if two would do.
     """
+
+    unit: int
+    ratio: float = 1.0
+    pod_units: int = 0
+    levels: int = 0
+
+
+def clos_shape(
+    leaves: int,
+    down: int,
+    uplinks: int,
+    radix: int,
+    spines: int | None = None,
+    upper: Upper | None = None,
+) -> Shape:
+    """Two levels where the spines have enough ports, else three if they are offered."""
     if leaves == 1:
         _fits("a leaf", down, 0, radix)
         return Shape(1, 1, 0, 0)
     _fits("a leaf", down, uplinks, radix)
+    if upper is not None and upper.levels == 3:
+        return _three_levels(leaves, uplinks, radix, upper)
     if spines is not None:
         if uplinks % spines:
             raise TopologyError(f"spines: {uplinks} uplinks a leaf do not spread over {spines}")
@@ -108,25 +125,30 @@ def clos_shape(
     for count in range(min(uplinks, FEWEST_SPINES), uplinks + 1):
         if _spreads(uplinks, count, leaves, radix):
             return Shape(leaves, leaves, count, uplinks)
-    if not unit:
+    if upper is None or upper.levels == 2:
         raise TopologyError(
             f"ports: {leaves} leaves need spines of {leaves} ports, but a switch has {radix}; take "
             "larger switches, more nodes a leaf, or a fabric of three levels"
         )
-    return _three_levels(leaves, uplinks, radix, unit)
+    return _three_levels(leaves, uplinks, radix, upper)
 
 
-def _three_levels(leaves: int, uplinks: int, radix: int, unit: int) -> Shape:
-    pod_leaves = radix // 2 // unit * unit or radix // 2
-    pods = ceil(leaves / pod_leaves)
-    _fits("a spine", pod_leaves, pod_leaves, radix)
+def _three_levels(leaves: int, uplinks: int, radix: int, upper: Upper) -> Shape:
+    """Pods as large as spines reach; where three levels were asked for, two pods at least."""
+    widest = widest_leaf(radix, 1.0, upper.ratio)
+    pod_leaves = widest // upper.unit * upper.unit or widest
+    if upper.levels == 3:
+        pod_leaves = min(pod_leaves, -(-leaves // upper.unit // 2) * upper.unit)
+    pod_leaves = upper.pod_units * upper.unit or pod_leaves
+    pods, core_links = ceil(leaves / pod_leaves), uplinks_for(pod_leaves, 1.0, upper.ratio)
+    _fits("a spine", pod_leaves, core_links, radix)
     if pods > radix:
         raise TopologyError(
             f"ports: {leaves} leaves in {pods} pods need cores of {pods} ports, but a switch has "
             f"{radix}; three levels reach no further"
         )
-    cores = next(n for n in range(1, pod_leaves + 1) if _spreads(pod_leaves, n, pods, radix))
-    return Shape(leaves, pod_leaves, uplinks, uplinks, pod_leaves, cores)
+    cores = next(n for n in range(1, core_links + 1) if _spreads(core_links, n, pods, radix))
+    return Shape(leaves, pod_leaves, uplinks, uplinks, core_links, cores)
 
 
 def _spreads(links: int, switches: int, below: int, radix: int) -> bool:
@@ -170,7 +192,7 @@ def leaf_spine(
     hosts: int,
     *,
     radix: int = 64,
-    oversubscription: float = 1.0,
+    oversubscription: tuple[float, ...] = (1.0,),
     nodes_per_leaf: int | None = None,
     spines: int | None = None,
 ) -> Fabric:
@@ -178,13 +200,13 @@ def leaf_spine(
 
     Without `nodes_per_leaf` as many as fit, but at most half of them.
     """
-    nics, ratio = _nics(ports), _ratio(ports, terms)
-    widest = widest_leaf(radix, ratio, oversubscription)
+    nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
+    widest = widest_leaf(radix, ratio, over)
     each = nodes_per_leaf or min(widest // nics, -(-hosts // 2))
     if each < 1:
         raise TopologyError(f"ports: a host with {nics} NICs does not fit a leaf of {radix} ports")
     leaves, down = -(-hosts // each), each * nics
-    shape = clos_shape(leaves, down, uplinks_for(down, ratio, oversubscription), radix, spines)
+    shape = clos_shape(leaves, down, uplinks_for(down, ratio, over), radix, spines)
     return _clos("leaf-spine", ports, terms, shape, ports.host // each)
 
 
@@ -194,16 +216,22 @@ def rail_optimized(
     hosts: int,
     *,
     radix: int = 64,
-    oversubscription: float = 1.0,
+    oversubscription: tuple[float, ...] = (1.0,),
     nodes_per_unit: int | None = None,
     spines: int | None = None,
+    levels: int | None = None,
+    units_per_pod: int | None = None,
 ) -> Fabric:
     """A leaf a rail in every scalable unit; spines (and cores, if many units) join the rails."""
-    nics, ratio = _nics(ports), _ratio(ports, terms)
-    each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, oversubscription))
+    nics, ratio, over = _nics(ports), _ratio(ports, terms), oversubscription[0]
+    three = levels or (3 if units_per_pod or len(oversubscription) > 1 else 0)
+    upper = Upper(
+        nics, oversubscription[-1] if len(oversubscription) > 1 else 1.0, units_per_pod or 0, three
+    )
+    each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
     units = -(-hosts // each)
-    up = uplinks_for(each, ratio, oversubscription)
-    shape = clos_shape(units * nics, each, up, radix, spines, unit=nics)
+    up = uplinks_for(each, ratio, over)
+    shape = clos_shape(units * nics, each, up, radix, spines, upper)
     return _clos("rail-optimized", ports, terms, shape, ports.host // each * nics + ports.rail)
 
 
@@ -213,23 +241,31 @@ def rail_only(
     hosts: int,
     *,
     radix: int = 64,
-    oversubscription: float = 1.0,
+    oversubscription: tuple[float, ...] = (1.0,),
     nodes_per_unit: int | None = None,
 ) -> Fabric:
     """A network of its own for each rail; other rails are reached over NVLink only."""
-    nics, ratio = _nics(ports), _ratio(ports, terms)
-    widest = radix if hosts <= radix else widest_leaf(radix, ratio, oversubscription)
+    nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
+    widest = radix if hosts <= radix else widest_leaf(radix, ratio, over)
     each = nodes_per_unit or min(hosts, widest)
     units = -(-hosts // each)
-    shape = clos_shape(units, each, uplinks_for(each, ratio, oversubscription), radix)
+    shape = clos_shape(units, each, uplinks_for(each, ratio, over), radix)
     rails = Shape(units * nics, units, shape.spines, shape.uplinks)
     return _clos("rail-only", ports, terms, rails, ports.rail * units + ports.host // each)
 
 
 def fat_tree(
-    ports: Ports, terms: Terms, hosts: int, *, k: int | None = None, levels: int = 3
+    ports: Ports,
+    terms: Terms,
+    hosts: int,
+    *,
+    k: int | None = None,
+    levels: int = 3,
+    oversubscription: tuple[float, ...] = (1.0,),
 ) -> Fabric:
-    """The k-ary fat tree: k³/4 ports and 5k²/4 switches in three levels, k²/2 and 3k/2 in two."""
+    """The k-ary fat tree: k³/4 ports and 5k²/4 switches in three levels, k²/2 and 3k/2 in two;
+    oversubscribed, with fewer links up from leaves, or from spines.
+    """
     need = hosts * _nics(ports)
     if k is None:
         k = next(k for k in range(2, 2**20, 2) if k**levels // (4 if levels == 3 else 2) >= need)
@@ -242,9 +278,9 @@ def fat_tree(
             f"need {need}"
         )
     half = k // 2
-    shape = (
-        Shape(k, k, half, half) if levels == 2 else Shape(k * half, half, half, half, half, half)
-    )
+    above = (*oversubscription, 1.0) if levels == 3 else (_of_two(oversubscription), 1.0)
+    up, core = (uplinks_for(half, 1.0, over) for over in above[:2])
+    shape = Shape(k, k, up, up) if levels == 2 else Shape(k * half, half, up, up, core, core)
     return _clos("fat-tree", ports, terms, shape, (ports.host * _nics(ports) + ports.rail) // half)
 
 
@@ -254,14 +290,14 @@ def dual_plane(
     hosts: int,
     *,
     radix: int = 64,
-    oversubscription: float = 1.0,
+    oversubscription: tuple[float, ...] = (1.0,),
     nodes_per_unit: int | None = None,
 ) -> Fabric:
     """Each NIC has two ports of half its rate, one in each of two rail-optimized networks."""
-    nics, ratio = _nics(ports), _ratio(ports, terms) / 2
-    each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, oversubscription))
+    nics, ratio, over = _nics(ports), _ratio(ports, terms) / 2, _of_two(oversubscription)
+    each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
     leaves = -(-hosts // each) * nics
-    one = clos_shape(leaves, each, uplinks_for(each, ratio, oversubscription), radix)
+    one = clos_shape(leaves, each, uplinks_for(each, ratio, over), radix)
     shape = Shape(2 * leaves, leaves, one.spines, one.uplinks)
     leaf = ports.host // each * nics + ports.rail
     return _clos("dual-plane", ports, terms, shape, np.concatenate([leaf, leaf + leaves]))
@@ -275,6 +311,15 @@ def _clos(kind: str, ports: Ports, terms: Terms, shape: Shape, leaf: Ints) -> Fa
         ("core", numbered("core", shape.cores)),
     )
     return fabric(kind, tiers, ports, terms, leaf, cables_of(shape))
+
+
+def _of_two(oversubscription: tuple[float, ...]) -> float:
+    """The oversubscription of leaves, where nothing else has links up."""
+    if len(oversubscription) > 1:
+        raise TopologyError(
+            f"oversubscription: two levels of switches have one, got {len(oversubscription)}"
+        )
+    return oversubscription[0]
 
 
 def _nics(ports: Ports) -> int:
@@ -309,19 +354,34 @@ def torus(
     *,
     dims: tuple[int, ...] | None = None,
     kind: str = "torus",
+    link: tuple[float, ...] = (),
+    latency: tuple[float, ...] = (),
+    **shape: Any,
 ) -> Fabric:
-    """A router for each host; without `dims` a ring of all of them."""
-    shape = dims or (hosts,)
-    count = prod(shape)
+    """A router for each host; without `dims` a ring of all of them. `link` and `latency` are by
+    dimension, `shape` is as for `grid_cables`.
+    """
+    extents = dims or (hosts,)
+    count, grid = prod(extents), " x ".join(map(str, extents))
     if count < hosts:
-        grid = " x ".join(map(str, shape))
         raise TopologyError(
             f"dims: a torus of {grid} has {count} routers, not {hosts} for the hosts"
         )
-    low, high, _ = grid_cables(shape)
+    low, high, axis, optical = grid_cables(extents, **shape)
+    for name, values in (("link", link), ("latency", latency)):
+        if values and len(values) != len(extents):
+            raise TopologyError(f"{name}: expected one for each of {len(extents)} dimensions")
+    hop = np.array(latency or [terms.hop] * len(extents))[axis] + optical
+    rate = np.array(link or [terms.link] * len(extents))[axis]
     router = ports.host.astype(np.int32)
     tiers = (("router", numbered("router", count)),)
-    return fabric(kind, tiers, ports, terms, router, Cables(low, high), grid=shape)
+    made = fabric(kind, tiers, ports, terms, router, Cables(low, high), grid=extents)
+    inner = 2 * len(ports)
+    return replace(
+        made,
+        bandwidth=np.r_[made.bandwidth[:inner], np.repeat(rate * terms.usable, 2)],
+        latency=np.r_[made.latency[:inner], np.repeat(hop, 2)],
+    )
 
 
 # **** Dragonfly ****
