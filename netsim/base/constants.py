@@ -112,10 +112,15 @@ B200_SENDS = ("together_b200_use3a_64x8_sendrecv_1",)
 A100_ALONE = ("a100_thanos_8_all_reduce_2",)
 A100_RING = (*A100_ALONE, "a100_superbench_8_all_reduce_1")
 GH200_ALONE = ("gh200_alps_4_all_reduce_1",)
+AIC = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+AIC_A100 = tuple(f"aic_a100_sxm_2273_{gpus}_{name}" for gpus in (2, 4, 8) for name in AIC)
+AIC_B200 = tuple(f"aic_b200_sxm_2275_{gpus}_{name}" for gpus in (2, 4, 8) for name in AIC)
+AIC_GB200 = tuple(f"aic_gb200_2292_{gpus}_{name}" for gpus in (2, 4) for name in AIC)
 DELL = ("dell_xe9680_h100_2x8_all_reduce_1", "dell_xe9680_h100_4x8_all_reduce_1")
 ALPS = tuple(f"alps_gh200_{nodes}x4_all_reduce_1" for nodes in (2, 4, 8, 16))
 POLARIS_2 = ("polaris_a100_2x4_all_reduce_2", "polaris_a100_2x4_all_gather_2")
 POLARIS_8 = ("polaris_a100_8x4_all_reduce_2", "polaris_a100_8x4_all_gather_2")
+BEGINS = tuple(f"begin.{key}" for key in ("ll", "ll128", "simple"))
 DELIVERIES = tuple(f"network.delivery.{key}" for key in ("ll", "ll128", "simple"))
 POSTS = tuple(f"network.post.{key}" for key in ("ll", "ll128", "simple"))
 
@@ -171,6 +176,42 @@ LAUNCH = (
         *(*A100_ALONE, *GH200_ALONE),
         sizes=(2 * MIB, 16 * MIB),
     ),
+    _seconds("sm_70.begin", 3.3 * MICRO, "the start of a kernel on Volta").given(
+        "taken over from sm_80: no run of V100 has a process for each GPU"
+    ),
+    _seconds("sm_80.begin", 3.3 * MICRO, "the start of a kernel on Ampere").fitted(
+        "all_gather of 512 B takes 9.0, 10.8 and 15.6 us on 2, 4 and 8 A100: 8.0 but for its hops; "
+        "on Hopper 4.5",
+        *AIC_A100,
+        sizes=(0, 4 * KIB),
+        enters=BEGINS,
+    ),
+    _seconds("sm_90.begin", 0.0, "the start of a kernel on Hopper").given(
+        "by definition: others are beyond it"
+    ),
+    _seconds("sm_100.begin", 3.3 * MICRO, "the start of a kernel on Blackwell").fitted(
+        "all_gather of 512 B takes 8.4, 11.2 and 16.3 us on 2, 4 and 8 B200, 9.4 and 11.7 on 2 and "
+        "4 GB200: 7.0-8.2 but for its hops",
+        *(*AIC_B200, *AIC_GB200),
+        sizes=(0, 4 * KIB),
+        enters=BEGINS,
+    ),
+    _seconds("sm_70.begin_channels", 0.7 * MICRO, "the start of a kernel on Volta").given(
+        "taken over from sm_80"
+    ),
+    _seconds("sm_80.begin_channels", 0.7 * MICRO, "the start of a kernel on Ampere").fitted(
+        "blocks do not begin at once, and the last one counts: for each doubling of the channels",
+        *AIC_A100,
+        sizes=(8 * KIB, 512 * KIB),
+    ),
+    _seconds("sm_90.begin_channels", 0.25 * MICRO, "the start of a kernel on Hopper").given(
+        "taken over from sm_100"
+    ),
+    _seconds("sm_100.begin_channels", 0.25 * MICRO, "the start of a kernel on Blackwell").fitted(
+        "blocks do not begin at once, and the last one counts: for each doubling of the channels",
+        *(*AIC_B200, *AIC_GB200),
+        sizes=(8 * KIB, 512 * KIB),
+    ),
     _seconds("begin.simple", 1.8 * MICRO, "the start of a kernel").given(
         f"{TUNING}, baseLat: 8.4 us of Simple less 6.6 of LL (Ring)"
     ),
@@ -186,7 +227,7 @@ BLOCKS = (
     _seconds("sm_70.step_cost.simple", 2.5 * MICRO, "blocks of Volta").given(
         "taken over from sm_90"
     ),
-    _seconds("sm_80.step_cost.ll", 0.9 * MICRO, "blocks of Ampere").fitted(
+    _seconds("sm_80.step_cost.ll", 0.68 * MICRO, "blocks of Ampere").fitted(
         "a ring of LL takes as long for any wave of lines, however full",
         *A100_ALONE,
         sizes=(0, MIB),
@@ -214,7 +255,7 @@ BLOCKS = (
         *H100_SENDS,
         sizes=(32 * MIB, 64 * MIB),
     ),
-    _seconds("sm_100.step_cost.ll", 1.15 * MICRO, "blocks of Blackwell").fitted(
+    _seconds("sm_100.step_cost.ll", 0.35 * MICRO, "blocks of Blackwell").fitted(
         "a ring of LL takes as long for any wave of lines, however full",
         "gb200_oke_8_all_reduce_1",
         sizes=(0, 2 * MIB),
@@ -228,8 +269,11 @@ BLOCKS = (
     _rate("sm_70.rate.ll", 39e9 / 12, "a channel of Volta").given(
         f"{TUNING}, llMaxBws of one node: 39 GB/s over 12 channels"
     ),
-    _rate("sm_80.rate.ll", 87.7e9 / 24, "a channel of Ampere").given(
-        f"{TUNING}, llMaxBws of one node: 87.7 GB/s over 24 channels"
+    _rate("sm_80.rate.ll", 4.5e9, "a channel of Ampere").fitted(
+        f"waves of rings of LL on 8 A100 take 0.85 us each ({TUNING}, llMaxBws of one node, has "
+        "87.7 GB/s over 24 channels, which would be 1.1)",
+        *AIC_A100,
+        sizes=(512 * KIB, 2 * MIB),
     ),
     _rate("sm_90.rate.ll", 141e9 / 24, "a channel of Hopper").given(
         f"{TUNING}, llMaxBws of one node: 141 GB/s over 24 channels"
@@ -312,6 +356,12 @@ INSIDE = (
     _seconds("nvlink.hop.ll", 0.5 * MICRO, "NVLink, its wire included").fitted(
         f"rings of LL ({TUNING}, hwLat, has 0.6)",
         *(*A100_ALONE, *GH200_ALONE, "h100_sxm_8_all_reduce_1"),
+        sizes=(0, MIB),
+        enters=("nvlink.sync.ll",),
+    ),
+    _seconds("sm_100.nvlink.hop.ll", 1.0 * MICRO, "NVLink of Blackwell, its wire included").fitted(
+        "rings of LL: 1.3 us a step on 2 to 8 GPUs, of which waves of lines show 0.4 for the block",
+        *(*AIC_B200, *AIC_GB200, "gb200_oke_8_all_reduce_1"),
         sizes=(0, MIB),
         enters=("nvlink.sync.ll",),
     ),

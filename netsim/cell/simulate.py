@@ -291,7 +291,7 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
         usual = nccl_launch(
             costs.style,
             job.comm.version,
-            begin=max(map(job.mechanism.begin.of, plan.protocols)),
+            begin=job.mechanism.start(plan.protocols, plan.n_channels),
             channels=plan.n_channels,
             sends_and_receives=choice.operations(prepared.collective(size)),
             figures=job.calibration,

@@ -6,6 +6,7 @@ Prose of an entry is for people; what it means for a simulation is decided by `m
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,17 @@ import yaml
 from netsim.base.errors import InputError, NetsimError, shown, suggest
 from netsim.base.files import is_path, preset_names
 from netsim.base.values import dataclass
-from netsim.measured.logs import LogRun, Measured, read_csv, read_log, true_ranks
+from netsim.measured.logs import (
+    DOUBLE,
+    FACTOR,
+    PART,
+    WHOLE,
+    LogRun,
+    Measured,
+    read_csv,
+    read_log,
+    true_ranks,
+)
 from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version
 from netsim.scenario.names import DTYPES, collective_name
@@ -76,13 +87,21 @@ class Entry:
         """An error about a value of this entry."""
         return self.source.error((self.number, *path), message, hint=hint)
 
+    def _bus_factor(self) -> float:
+        """What turns algorithm bandwidth into bus bandwidth; 0 where its ranks are not known."""
+        counts = [self.text("topology", key) for key in ("nodes", "gpus_per_node")]
+        ranks = prod(int(text) if text.isdecimal() else 0 for text in counts)
+        part = (ranks - 1) / ranks if ranks > 1 else 0.0
+        kind = FACTOR.get(self.collective.casefold())
+        return {WHOLE: 1.0, PART: part, DOUBLE: 2 * part}.get(kind or "", 0.0)
+
     def rows(self) -> tuple[Measured, ...]:
         """Its measured rows, of a CSV or of a log with one run."""
         if self.problem is not None:
             raise self.problem
         path = self.folder / self.text("file")
         if path.suffix in CSV:
-            return read_csv(path)
+            return read_csv(path, self._bus_factor())
         first, *others = read_log(path, self.collective)
         if others:
             raise self.error(f"{path} has {len(others) + 1} runs, expected one", "file")
@@ -188,7 +207,8 @@ def _usual(year: int, month: int) -> str:
 
 
 LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
-GPUS_A_PROCESS = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =](\d+)")
+GPUS_A_THREAD = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =]?(\d+)")
+THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each launches on its own
 DTYPE_NAMES = {
     "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2", "fp16": "half", "bf16": "bfloat16",
     "fp32": "float", "fp64": "double",
@@ -386,9 +406,10 @@ def _launch(entry: Entry, nodes: int, notes: list[str]) -> str:
     if given not in ("", "unknown"):
         known = ", ".join(LAUNCHES)
         raise entry.error(f"expected one of {known} or unknown, got {given!r}", "launch")
-    match = GPUS_A_PROCESS.search(entry.text("command"))
+    command = entry.text("command")
+    match = GPUS_A_THREAD.search(command)
     found = "single_process" if match and int(match.group(1)) > 1 else "process_per_gpu"
-    why = "as its command says" if match else "as is usual"
+    why = "as its command says" if match or THREADS.search(command) else "as is usual"
     notes.append(f"launch unknown: taken as {found}, {why}")
     return found
 
@@ -440,10 +461,12 @@ MACHINES = (
     ("V100", "dgx-1-v100", "dgx-1-v100"),
     ("L40S", "l40s-pcie-x8", "l40s-pcie-x8"),
     ("A10(?!0)", "a10-pcie-x4", "a10-pcie-x4"),
+    ("A40", "a40-pcie-x4", "a40-pcie-x4"),
     ("RTX 2080 Ti", "rtx2080ti-x2", "rtx2080ti-x2"),
     ("RTX 4090", "rtx4090-x8", "rtx4090-x8"),
     ("RTX 5090", "rtx5090-x4", "rtx5090-x4"),
-    ("RTX (?:PRO )?6000", "rtx6000d-x8", "rtx6000d-x8"),
+    ("RTX PRO 6000", "rtxpro6000-x8", "rtxpro6000-x8"),
+    ("RTX 6000D", "rtx6000d-x8", "rtx6000d-x8"),
     ("MI300X", "mi300x", "mi300x"),
     ("MI350X", "mi350x", "mi350x"),
     ("MI355X", "mi355x", "mi355x"),
@@ -528,17 +551,17 @@ def contradictions(run: LogRun, launch: str, hosts: int) -> list[str]:
 
 
 def _proposed_launch(run: LogRun) -> str | None:
-    """By processes and ranks, by the settings line, by the command."""
-    if run.devices and len(run.devices) == run.listed_ranks:
+    """By the settings line, by the command, by processes and ranks: threads launch as processes
+    do, and only the GPUs of one of them one after the other.
+    """
+    match = GPUS_A_THREAD.search(run.command)
+    serial = run.gpus_per_thread or (int(match.group(1)) if match else None)
+    if serial is None and run.devices and len(run.devices) == run.listed_ranks:
         processes = {device.process for device in run.devices}
-        several = len(processes) < len(run.devices)
-        return "single_process" if several else "process_per_gpu"
-    if run.gpus_per_process is not None:
-        return "single_process" if run.gpus_per_process > 1 else "process_per_gpu"
-    match = GPUS_A_PROCESS.search(run.command)
-    if match:
-        return "single_process" if int(match.group(1)) > 1 else "process_per_gpu"
-    return None
+        serial = 1 + (len(processes) < len(run.devices))
+    if serial is None:
+        return None
+    return "single_process" if serial > 1 else "process_per_gpu"
 
 
 def _proposed_variables(run: LogRun, notes: list[str]) -> tuple[tuple[str, str], ...]:

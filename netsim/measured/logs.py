@@ -78,7 +78,7 @@ class LogRun:
     collective: str = ""
     rows: tuple[Measured, ...] = ()
     devices: tuple[Device, ...] = ()
-    gpus_per_process: int | None = None
+    gpus_per_thread: int | None = None
     command: str = ""
     nccl: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -320,7 +320,7 @@ class _Table:
     line: int
     header: tuple[str, ...] = ()
     collective: str = ""
-    gpus_per_process: int | None = None
+    gpus_per_thread: int | None = None
     devices: dict[int, Device] = field(default_factory=dict)
     rows: list[Measured] = field(default_factory=list)
     ratios: list[tuple[float, float]] = field(default_factory=list)
@@ -460,7 +460,7 @@ class _Reader:
                 table.collective or collective_in(self.around.command),
                 rows,
                 tuple(table.devices[rank] for rank in sorted(table.devices)),
-                table.gpus_per_process,
+                table.gpus_per_thread,
                 self.around.command,
                 self.around.nccl,
                 dict(self.around.variables),
@@ -481,7 +481,7 @@ class _Reader:
         self.table = _Table(number)
         if before is not None and before.rows:
             self.table.devices = before.devices  # until the next list of devices
-            self.table.gpus_per_process = before.gpus_per_process
+            self.table.gpus_per_thread = before.gpus_per_thread
 
     def _begin(self, number: int) -> _Table:
         """The table that statements in front of rows belong to."""
@@ -497,7 +497,7 @@ class _Reader:
             name = match[1][: match[1].find("_perf", 1)] if "_perf" in match[1][1:] else match[1]
             self._begin(number).collective = collective_in(name + "_perf")
         elif match := SETTINGS.search(line):
-            self._begin(number).gpus_per_process = int(match[1]) * int(match[2])
+            self._begin(number).gpus_per_thread = int(match[2])
         elif match := DEVICE.search(line):
             table = self._begin(number)
             rank, process, host, _, _, model = match.groups()
@@ -653,14 +653,13 @@ def _run(value: Mapping[str, Any], name: str) -> LogRun:
             rows.append(row)
             ratios += found
     arguments = [str(one) for one in _list(value.get("args"))]
-    devices = _list(config.get("devices") or value.get("devices"))
-    per_process = [config.get("nthreads"), config.get("ngpus")]
+    devices, serial = _list(config.get("devices") or value.get("devices")), str(config.get("ngpus"))
     return LogRun(
         name,
         collective_in(str(value.get("test", "")) + " " + " ".join(arguments)),
         tuple(sorted(rows, key=lambda row: row.size_bytes)),
         tuple(_device(one) for one in devices if isinstance(one, Mapping)),
-        _product(per_process),
+        int(serial) if serial.isdecimal() else None,
         " ".join(arguments),
         str(value.get("nccl_version") or ""),
         _variables(value.get("env")),
@@ -724,15 +723,6 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _product(values: list[Any]) -> int | None:
-    found = 1
-    for value in values:
-        if not str(value).isdecimal():
-            return None
-        found *= int(value)
-    return found
-
-
 class _Lines(Protocol):
     """What `csv.reader` makes, which has no name."""
 
@@ -744,35 +734,38 @@ class _Lines(Protocol):
 
 
 CSV_TIMES = ("oop_time_us", "ip_time_us")
+COARSE = 0.05  # error of a rate by its last digit beyond which it tells no time
 COLUMNS = (
     "size_bytes", "count", "dtype", "redop", "root", "oop_time_us", "oop_algbw_gbps",
     "oop_busbw_gbps", "ip_time_us", "ip_algbw_gbps", "ip_busbw_gbps",
 )  # fmt: skip
 
 
-def read_csv(path: Path) -> tuple[Measured, ...]:
-    """All rows of a file that have a time; what cannot be read is an error with its line."""
+def read_csv(path: Path, bus_factor: float = 0.0) -> tuple[Measured, ...]:
+    """All rows of a file that have a time, or a bandwidth of which it follows (bus bandwidth is
+    `bus_factor` of algorithm bandwidth); what cannot be read is an error with its line.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
-    return parse_csv(text, str(path))
+    return parse_csv(text, str(path), bus_factor)
 
 
-def parse_csv(text: str, name: str) -> tuple[Measured, ...]:
+def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[Measured, ...]:
     """The rows of a text, called `name` in errors."""
     if not text.strip():
         raise InputError(f"{name}: the file is empty")
     lines = csv.reader(text.splitlines())
     try:
-        return _csv_rows(lines, name)
+        return _csv_rows(lines, name, bus_factor)
     except csv.Error as error:
         raise InputError(f"{name}:{lines.line_num}: cannot be read: {error}") from None
 
 
-def _csv_rows(lines: "_Lines", name: str) -> tuple[Measured, ...]:
+def _csv_rows(lines: "_Lines", name: str, bus_factor: float) -> tuple[Measured, ...]:
     header = [column.strip() for column in next(lines)]
     _check_header(header, name)
     found = []
@@ -783,7 +776,7 @@ def _csv_rows(lines: "_Lines", name: str) -> tuple[Measured, ...]:
         if len(cells) != len(header):
             raise InputError(f"{place}: expected {len(header)} values, got {len(cells)}")
         values = {key: cell.strip() for key, cell in zip(header, cells, strict=True)}
-        row = _csv_row(values, place, lines.line_num)
+        row = _csv_row(values, place, lines.line_num, bus_factor)
         if row.out_of_place is not None or row.in_place is not None:
             found.append(row)
     if not found:
@@ -792,7 +785,7 @@ def _csv_rows(lines: "_Lines", name: str) -> tuple[Measured, ...]:
 
 
 def _check_header(header: list[str], name: str) -> None:
-    if "size_bytes" not in header or not set(CSV_TIMES) & set(header):
+    if "size_bytes" not in header or not set(COLUMNS[5:]) & set(header):
         missing = "size_bytes" if "size_bytes" not in header else " or ".join(CSV_TIMES)
         raise InputError(
             f"{name}: not a table of measured runs, there is no column {missing}"
@@ -800,18 +793,32 @@ def _check_header(header: list[str], name: str) -> None:
         )
 
 
-def _csv_row(values: Mapping[str, str], place: str, line: int) -> Measured:
-    root = values.get("root", "")
+def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float) -> Measured:
+    root, size = values.get("root", ""), _whole(values["size_bytes"], "size_bytes", place)
     return Measured(
-        size_bytes=_whole(values["size_bytes"], "size_bytes", place),
+        size_bytes=size,
         count=_whole(values["count"], "count", place) if values.get("count") else None,
         dtype=values.get("dtype") or "float",
         redop=values.get("redop", ""),
         root=int(root) if root.lstrip("-").isdecimal() else -1,
-        out_of_place=_seconds(values.get("oop_time_us", ""), "oop_time_us", place),
-        in_place=_seconds(values.get("ip_time_us", ""), "ip_time_us", place),
+        out_of_place=_timed(values, "oop", size, bus_factor, place),
+        in_place=_timed(values, "ip", size, bus_factor, place),
         line=line,
     )
+
+
+def _timed(
+    values: Mapping[str, str], side: str, size: int, bus_factor: float, place: str
+) -> float | None:
+    """The time of a side; of a bandwidth where there is none, if its digits tell it."""
+    column = f"{side}_time_us"
+    micros = _positive(values.get(column, ""), column, "microseconds", place)
+    for kind, factor in (("algbw", 1.0), ("busbw", bus_factor)):
+        text = values.get(column := f"{side}_{kind}_gbps", "") if micros is None else ""
+        rate = _positive(text, column, "GB/s", place) if text.strip("0.") else None
+        if rate and 10.0 ** -len(text.partition(".")[2]) / 2 <= COARSE * rate:
+            micros = size * factor / rate / 1e3 or None
+    return None if micros is None else micros * MICRO
 
 
 def _whole(text: str, column: str, place: str) -> int:
@@ -824,16 +831,16 @@ def _whole(text: str, column: str, place: str) -> int:
     return int(number)
 
 
-def _seconds(text: str, column: str, place: str) -> float | None:
+def _positive(text: str, column: str, unit: str, place: str) -> float | None:
     if text.casefold() in ("", "n/a", "nan"):
         return None
     try:
-        micros = float(text)
+        found = float(text)
     except ValueError:
-        raise InputError(f"{place}: {column}: expected microseconds, got {text!r}") from None
-    if not 0 < micros < math.inf:
-        raise InputError(f"{place}: {column}: expected a time above 0, got {text}")
-    return micros * MICRO
+        raise InputError(f"{place}: {column}: expected {unit}, got {text!r}") from None
+    if not 0 < found < math.inf:
+        raise InputError(f"{place}: {column}: expected {unit} above 0, got {text}")
+    return found
 
 
 # Files with measured runs, of any kind that is read: text, JSON, CSV; and what was timed in them.
@@ -872,7 +879,6 @@ def parse_log(text: str, name: str) -> tuple[LogRun, ...]:
         return parse_json(start, name)
     if start.split("\n", 1)[0].startswith("size_bytes,"):
         rows = parse_csv(start, name)
-
         return (LogRun(name, rows=rows),)
     return parse_text(start, name)
 

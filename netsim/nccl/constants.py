@@ -5,9 +5,9 @@ provider, by which NCCL uses Slingshot, has several; `base/constants.py` says ho
 with the runs that show it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from math import inf
+from math import inf, log2
 from types import MappingProxyType
 from typing import Any
 
@@ -197,7 +197,8 @@ class Mechanism:
     `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends
     on a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
     Lines of LL overlap that: there it is the least time of a piece. `begin` is what a kernel takes
-    before its first byte beyond one of LL. `grain` is the bytes that are passed on together (what
+    before its first byte beyond one of LL on Hopper, and `begin_channels` for each doubling of its
+    blocks, which do not begin at once. `grain` is the bytes that are passed on together (what
     512 threads of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a
     chunk. `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
 
@@ -211,6 +212,7 @@ class Mechanism:
     rate: ByProtocol
     step_cost: ByProtocol
     begin: ByProtocol
+    begin_channels: float
     nvlink: LinkCost
     pcie: LinkCost
     shm: LinkCost
@@ -223,6 +225,13 @@ class Mechanism:
     nvls_part: float
     nvls_copy_rate: float
     host_memory: HostMemory
+
+    def start(self, protocols: Sequence[str], channels: int) -> float:
+        """Seconds of a kernel before the first byte of its last block, beyond one of LL on Hopper
+        with one block.
+        """
+        own = max(self.begin.of(protocol) for protocol in protocols)
+        return own + self.begin_channels * log2(max(1, channels))
 
     def link(self, kind: str) -> LinkCost:
         """The cost of a hop inside a node: over nvlink, pcie or (through host memory) shm."""
@@ -237,7 +246,7 @@ def _by_protocol(name: str) -> ByProtocol:
     return ByProtocol(*(value(f"{name}.{protocol}") for protocol in ("ll", "ll128", "simple")))
 
 
-BEGIN = _by_protocol("begin")
+BEGIN = tuple(value(f"begin.{protocol}") for protocol in ("ll", "ll128", "simple"))
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 HOST_MEMORY = HostMemory(value("host_memory.ll"), value("host_memory.simple"))
 
@@ -283,13 +292,21 @@ NETWORK = NetworkCost(
 )
 
 
+def _nvlink(sm: int) -> LinkCost:
+    if sm < 100:
+        return NVLINK
+    hop = value("sm_100.nvlink.hop.ll")
+    return replace(NVLINK, sync=replace(NVLINK.sync, ll=hop - NVLINK_WIRE))
+
+
 def _generation(sm: int) -> Mechanism:
     switched = f"sm_{max(sm, 90)}"  # older GPUs have no NVLS; whoever asks gets the oldest that do
     return Mechanism(
         rate=_by_protocol(f"sm_{sm}.rate"),
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
-        begin=BEGIN,
-        nvlink=NVLINK,
+        begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
+        begin_channels=value(f"sm_{sm}.begin_channels"),
+        nvlink=_nvlink(sm),
         pcie=PCIE,
         shm=SHM,
         network=NETWORK if sm < 90 else replace(NETWORK, flush=0.0),  # Hopper and newer need none

@@ -191,7 +191,7 @@ EFFECTS = {
     "NCCL_P2P_LEVEL": "farthest path over which GPUs address each other",
     "NCCL_P2P_DIRECT_DISABLE": "one process for all GPUs copies out of FIFOs as others do",
     "NCCL_NVB_DISABLE": "no paths over the NVLinks of another GPU",
-    "NCCL_SHM_DISABLE": "refused where GPUs have no other way; NCCL would use the network",
+    "NCCL_SHM_DISABLE": "GPUs without peer access meet at NICs instead, inside a host too",
     "NCCL_NET_GDR_LEVEL": "farthest path from GPU to NIC for GPUDirect; beyond it, host memory",
     "NCCL_NET_GDR_C2C": "0: no GPUDirect over C2C",
     "NCCL_PXN_DISABLE": "no sending by a NIC beside another GPU",

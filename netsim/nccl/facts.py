@@ -200,6 +200,7 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
             "continuous_split": False,
             "p2p_rounds": "alternating",
             "p2p_net_channels": "two",
+            "p2p_ll_by": "part",
             "bad_choice": "all_reduce_only",
             "function_lists": False,
         },
@@ -297,7 +298,13 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
             "bad_choice": "fall_back",
         },
     ),
-    (Version(2, 20), {"gather_algorithms": ("Ring", "NVLS", "CollNetDirect")}),
+    (
+        Version(2, 20),
+        {
+            "gather_algorithms": ("Ring", "NVLS", "CollNetDirect"),
+            "p2p_net_channels": "covering",
+        },
+    ),
     (
         Version(2, 21),
         {
@@ -314,6 +321,7 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
             "continuous_split": True,
             "tree_640_threads": True,
             "p2p_rounds": "quadratic",
+            "p2p_ll_by": "most_channels",
         },
     ),
     (
@@ -333,7 +341,6 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
             "lone_gpu_tree_hops": True,
             "ring_wraps_over_net": False,
             "p2p_narrow": True,
-            "p2p_net_channels": "covering",
         },
     ),
     (
@@ -385,11 +392,10 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
     (
         Version(2, 28),
         {
-            "hop_latency": {"NET": {"NVLSTree": (0.0, 0.0, 20.9)}},
             "channel_max": {
                 "Tree LL128": {"Blackwell": (55.6, 31.67, 20.0)},
                 "Tree": {"Blackwell": (70.0, 42.8, 24.0)},
-                "NVLSTree": {"Blackwell": (0.0, 96.0, 80.0)},
+                "NVLSTree": {"Blackwell": (0.0, 96.0, 43.1)},
             },
             "nvls_efficiency": {"Volta": 0.0, "Ampere": 0.0, "Hopper": 0.85, "Blackwell": 0.74},
             "path_types": (
@@ -398,11 +404,31 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
             ),
         },
     ),
-    (Version(2, 28, 7), {"p2p_rounds": "grouped", "p2p_net_channels": "by_bandwidth"}),
+    (
+        Version(2, 28, 7),
+        {
+            "channel_max": {"Ring LL128": {"Blackwell": (73.4, 34.6, 73.4)}},
+            "p2p_rounds": "grouped",
+        },
+    ),
+    (
+        Version(2, 28, 9),
+        {
+            "hop_latency": {"NET": {"NVLSTree": (0.0, 0.0, 20.9)}},
+            "channel_max": {"NVLSTree": {"Blackwell": (0.0, 96.0, 43.8)}},
+        },
+    ),
     (
         Version(2, 29),
-        {"channel_max": {"Ring LL128": {"Blackwell": (40.0,) * 3}}, "nvls_tree_corrected": True},
+        {
+            "channel_max": {"Ring LL128": {"Blackwell": (34.5, 34.6, 34.5)}},
+            "nvls_tree_corrected": True,
+            "p2p_net_channels": "by_bandwidth",
+            "p2p_ll_by": "channels",
+        },
     ),
+    (Version(2, 29, 7), {"channel_max": {"Ring LL128": {"Blackwell": (40.0,) * 3}}}),
+    (Version(2, 30), {"channel_max": {"NVLSTree": {"Blackwell": (0.0, 96.0, 80.0)}}}),
 )
 
 
@@ -453,6 +479,7 @@ class Facts:
     continuous_split: bool
     p2p_rounds: str  # "alternating", "quadratic" or "grouped"
     p2p_net_channels: str  # "two", "covering" or "by_bandwidth"
+    p2p_ll_by: str  # what LL's threshold counts: a "part", or all "channels" or "most_channels"
     bad_choice: str  # what an impossible NCCL_ALGO does
     function_lists: bool
 

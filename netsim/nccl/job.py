@@ -26,7 +26,7 @@ from netsim.nccl.connect import (
 )
 from netsim.nccl.constants import Mechanism, calibrated, mechanism_of
 from netsim.nccl.constants import plugin_of as message_plugin
-from netsim.nccl.environment import Settings, VariableError, plugin_variables, settings_from
+from netsim.nccl.environment import Settings, plugin_variables, settings_from
 from netsim.nccl.facts import AUTO, FUNCTIONS, NEWEST, PROTOCOLS, Facts, Version
 from netsim.nccl.graph_xml import GraphFile, graphs_of
 from netsim.nccl.node import NodeView, communicator, search_node
@@ -124,20 +124,6 @@ class LinksInside(Mapping[Pair, str]):
         return sum(map(len, self._kind))
 
 
-def check_shared_memory(comm: Communicator, views: Sequence[NodeView]) -> None:
-    """Refuse what NCCL would send over the network inside a node, without its shared memory."""
-    if not comm.settings.shm_disabled:
-        return
-    for view in views:
-        for (one, other), kind in link_kinds(comm, view).items():
-            if kind == "shm":
-                raise VariableError(
-                    "NCCL_SHM_DISABLE",
-                    f"it leaves no way between GPUs {one} and {other} of a node but the network, "
-                    "which is not simulated",
-                )
-
-
 def link_kinds(comm: Communicator, view: NodeView) -> dict[Pair, str]:
     """How NCCL moves data between any two GPUs of a node, by local rank."""
     table = view.table
@@ -152,13 +138,13 @@ def link_kinds(comm: Communicator, view: NodeView) -> dict[Pair, str]:
 
 
 def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> str:
-    found = table.type_of(a, b)
+    found, staged = table.type_of(a, b), "net" if comm.settings.shm_disabled else "shm"
     if comm.facts.rank(found) > level:
-        return "shm"
+        return staged
     if found in ("NVL", "NVB"):
         return "nvlink"
     peers = table.graph.gpu(a).gdr and table.graph.gpu(b).gdr
-    return "pcie" if peers else "shm"
+    return "pcie" if peers else staged
 
 
 # The ways between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).
@@ -586,7 +572,6 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
         for node in kinds.values()
     ]
     ranks = [len(node.ranks) for node in nodes]
-    check_shared_memory(alike[0], [node.view for node in kinds.values()])
     comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
     return Job(comm, nodes, cluster, gpus)
 
@@ -661,8 +646,11 @@ def networked(config: ClusterConfig, settings: Settings) -> ClusterConfig:
         changed["transport"] = "tcp"
     elif transport in VERBS and settings.qps > 1:
         changed["qps"] = settings.qps
-    if not changed:
+    alone = sum(group.nodes for group in config.members) == 1
+    if not changed and not (settings.shm_disabled and alone):
         return config
+    if alone:  # its GPUs may have to meet at its NICs
+        return config.model_copy(update={"fabric": SingleSwitch(kind="single-switch", **changed)})
     fabric = config.fabric or _usual(config)
     return config.model_copy(update={"fabric": fabric.model_copy(update=changed)})
 

@@ -191,16 +191,31 @@ ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence
 
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096
-LL_SLOT = 16384
+LL_STEP = 1 << 16  # bytes of a slot of LL's FIFO
 
 
 @dataclass(frozen=True)
 class P2pChannels:
-    """Channels for sends and receives: in all, for one peer, and the fewest of an operation."""
+    """Channels for sends and receives: in all, for one peer, and the fewest of an operation.
+
+    `ll_by` is what the threshold of LL counts: a part, all channels of an operation, or, before
+    its channels are counted (whose parts are then of LL's slots), the most that it may have.
+    """
 
     total: int
     per_peer: int
     fewest: int
+    ll_by: str = "channels"
+
+    def used(self, nbytes: int, step: int, *, several_nodes: bool) -> int:
+        """How many channels a send of so many bytes gets, in parts of about a step."""
+        least, most = (step // 2, step) if several_nodes else (step // 8, 32 * step)
+        count = max(1, min(self.fewest, ceil(nbytes / least)))
+        part = max(least, ceil(nbytes / count))
+        while part > most and count <= self.per_peer // 2:
+            count *= 2
+            part = ceil(nbytes / count)
+        return count
 
 
 @dataclass(frozen=True)
@@ -222,22 +237,23 @@ def p2p_channels(
 ) -> P2pChannels:
     """Channels for sends and receives, given the executed channels of the collectives."""
     total = min(n_channels, settings.max_p2p_channels or n_channels)
-    total = _power_of_two(max(total, settings.min_p2p_channels or 1))
+    total = max(total, settings.min_p2p_channels or 1)
+    few, total = 2 if 2 * n_ranks <= 4 * total else 1, _power_of_two(total)
     counts = [
         _to_peer(table, gpu, peer) for gpu in table.gpus for peer in table.gpus if gpu != peer
     ]
     networked = n_ranks > len(table.gpus)
     if networked:
-        counts += [_to_network(table, gpu, facts, settings) for gpu in table.gpus]
+        counts += [_to_network(table, gpu, facts, settings, few) for gpu in table.gpus]
     per_peer = _power_of_two(min(counts, default=1))
-    if networked:
+    if networked and facts.p2p_net_channels == "by_bandwidth":
         while per_peer > 1 and per_peer * ceil(n_ranks / BATCH) > total:
             per_peer //= 2
     per_peer = min(total, per_peer)
     fewest = per_peer
     while fewest > 1 and fewest * n_ranks > total:
         fewest //= 2
-    return P2pChannels(total, per_peer, fewest)
+    return P2pChannels(total, per_peer, fewest, facts.p2p_ll_by)
 
 
 def _to_peer(table: PathTable, gpu: int, peer: int) -> int:
@@ -247,14 +263,14 @@ def _to_peer(table: PathTable, gpu: int, peer: int) -> int:
     return 2 * max(1, int(table.paths[gpu, peer].bandwidth / one + 1e-6))
 
 
-def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings) -> int:
+def _to_network(table: PathTable, gpu: int, facts: Facts, settings: Settings, few: int) -> int:
     if settings.net_peer_channels is not None:
         return settings.net_peer_channels
     ports = nearest(table, gpu, table.nets)
     if facts.p2p_net_channels == "two" or not ports:
         return 2
     if facts.p2p_net_channels == "covering":
-        return max(2, _power_of_two(len(ports)))
+        return max(few, len(ports))
     total = sum(net_bandwidth(table.graph.net(net)) for net in ports)
     return max(len(ports), ceil(total / NET_CHANNEL))
 
@@ -281,14 +297,13 @@ def p2p_work(
     settings: Settings = NO_SETTINGS,
 ) -> P2pWork:
     """The parts of one send or receive of `nbytes` whose round starts at channel `base`."""
-    least, most = (chunk // 2, chunk) if n_nodes > 1 else (chunk // 8, 32 * chunk)
-    count = max(1, min(channels.fewest, ceil(nbytes / least)))
-    part = max(least, ceil(nbytes / count))
-    while part > most and count <= channels.per_peer // 2:
-        count *= 2
-        part = ceil(nbytes / count)
-    low_latency = nbytes <= count * settings.p2p_ll_threshold
-    protocol = "LL" if low_latency and (not over_network or settings.p2p_net_ll) else "Simple"
+    able = not over_network or settings.p2p_net_ll
+    count = channels.used(nbytes, chunk, several_nodes=n_nodes > 1)
+    counted = {"part": 1, "channels": count, "most_channels": channels.per_peer}[channels.ll_by]
+    whole = ceil(nbytes / count) if channels.ll_by == "part" else nbytes
+    protocol = "LL" if able and whole <= settings.p2p_ll_threshold * counted else "Simple"
+    if protocol == "LL" and channels.ll_by == "most_channels":
+        count = channels.used(nbytes, LL_STEP, several_nodes=n_nodes > 1)
     if over_network and protocol == "Simple":
         chunk = chunk // 4 if nbytes < chunk else chunk // 2 if nbytes < 8 * chunk else chunk
     size = -(-ceil(nbytes / count) // PART_ALIGNMENT) * PART_ALIGNMENT
@@ -359,6 +374,7 @@ def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
         min(one.total for one in each),
         min(one.per_peer for one in each),
         min(one.fewest for one in each),
+        comm.facts.p2p_ll_by,
     )
     return Sends(least, min(p2p_chunk(table, comm.n_nodes, comm.settings) for table in tables))
 

@@ -258,7 +258,7 @@ def assembled(config: ClusterConfig) -> Cluster:
     )
     fabric = config.network or _usual(plan)
     made = None
-    if total > 1 and len(plan.ports):
+    if (total > 1 or isinstance(config.network, SingleSwitch)) and len(plan.ports):
         key = "fabric" if fabric is config.fabric or config.fabric is None else "fabric.between"
         made = _fabric(fabric, plan, fabric.nodes or total, transport, key)
     policy = _policy(config, fabric, transport, plan, made)

@@ -322,7 +322,7 @@ class Costs:
         return nccl_launch(
             self.launch,
             job.comm.version,
-            begin=job.mechanism.begin.of(chosen.protocol.rpartition("/")[2]),
+            begin=job.mechanism.start(chosen.protocols, chosen.n_channels),
             channels=chosen.n_channels,
             sends_and_receives=operations(collective),
         ).kernel

@@ -111,9 +111,8 @@ def answer(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((PCIE, "all_reduce", "--env", "NCCL_SHM_DISABLE=1"), "--env NCCL_SHM_DISABLE=1: "
-         "nccl.env.NCCL_SHM_DISABLE: it leaves no way between GPUs 0 and 4 of a node but the "
-         "network, which is not simulated"),
+        (("rtx2080ti-x2", "all_reduce", "--env", "NCCL_SHM_DISABLE=1"), "1 x rtx2080ti-x2: "
+         "node0.gpu0 to node0.gpu1: no fabric joins them"),
         ((A100, "all_reduce", *TWO, "--env", "NCCL_IB_HCA=bnxt"), "--env NCCL_IB_HCA=bnxt: "
          "nccl.env.NCCL_IB_HCA: it names none of the NICs mlx5_0, mlx5_1, mlx5_2, "
          "mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7"),

@@ -1,6 +1,7 @@
 """`netsim accuracy` on small indexes: mapping, points, errors, what cannot be mapped."""
 
 import json
+from dataclasses import replace
 from math import log, prod
 from pathlib import Path
 
@@ -125,11 +126,33 @@ def test_variables_that_no_nccl_knows_are_left_out_and_told(tmp_path: Path) -> N
     assert "NCCL_ALGOO" in " ".join(found.notes)
 
 
+def test_bandwidths_stand_for_times_that_a_table_lacks(tmp_path: Path) -> None:
+    rows = "1048576,262144,float,sum,-1,,10.00,,,,5.00\n8,2,float,sum,-1,,0.01,,,,\n"
+    (entry,) = read_index(index(tmp_path, {}, rows=rows))
+    (row,) = entry.rows()
+    assert row.out_of_place == pytest.approx(1048576 / 10e9)
+    assert row.in_place == pytest.approx(1048576 / 5e9)  # on two ranks both bandwidths are equal
+
+
+def test_threads_launch_as_processes_do(tmp_path: Path) -> None:
+    (entry,) = read_index(index(tmp_path, {"launch": "unknown"}))
+    alone = replace(entry, values={**entry.values, "command": "all_reduce_perf -t 2"})
+    assert mapped(alone).data["launch"] == "process_per_gpu"
+    both = replace(entry, values={**entry.values, "command": "all_reduce_perf -t 2 -g 4"})
+    assert mapped(both).data["launch"] == "single_process"
+
+
+def test_a_version_before_the_modelled_ones_is_taken_as_the_oldest_and_told(tmp_path: Path) -> None:
+    found = plan(tmp_path, nccl="2.7.8")
+    assert found.data["nccl"]["version"] == "2.10"
+    assert "NCCL 2.7.8: taken as 2.10" in found.notes
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         ("", "no row has a time"),
-        ("8,2,float,sum,-1,-20,,,,,\n", "expected a time above 0, got -20"),
+        ("8,2,float,sum,-1,-20,,,,,\n", "expected microseconds above 0, got -20"),
         ("8,2,float,sum,-1,abc,,,,,\n", "expected microseconds, got 'abc'"),
         ("8,2,float\n", "expected 11 values, got 3"),
         ("8.5,2,float,sum,-1,20,,,,,\n", "expected a whole number, got '8.5'"),
@@ -267,7 +290,8 @@ def test_a_result_that_cannot_be_written_is_refused_before_anything_runs(
 
 def test_every_run_of_the_corpus_has_a_scenario_that_can_be_prepared() -> None:
     entries = read_index(Path("scenarios/measured/index.yaml"))
-    assert len(entries) == 70
+    assert len(entries) == 148
+    assert all(entry.text("system") for entry in entries)
     for entry in entries:
         rows = entry.rows()
         assert rows, entry.id

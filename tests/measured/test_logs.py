@@ -97,7 +97,7 @@ def test_what_a_log_says_of_itself() -> None:
         "node1:41:99 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..15}",
         ROW,
     )
-    assert (run.collective, run.nccl, run.gpus_per_process) == ("all_reduce", "2.19.3", 8)
+    assert (run.collective, run.nccl, run.gpus_per_thread) == ("all_reduce", "2.19.3", 8)
     assert run.variables["NCCL_ALGO"] == "Ring"
     assert (run.listed_ranks, run.hosts) == (16, {"node1": 1, "node2": 1})
     assert run.choices == {2**20: ("Ring", "LL128")}
@@ -168,7 +168,7 @@ def test_json_of_the_tests() -> None:
         ],
     }  # fmt: skip
     run = one(json.dumps(value))
-    assert (run.collective, run.nccl, run.gpus_per_process) == ("all_reduce", "22703", 8)
+    assert (run.collective, run.nccl, run.gpus_per_thread) == ("all_reduce", "22703", 8)
     assert run.rows[0].out_of_place == pytest.approx(50e-6)
     assert run.rows[0].in_place is None
     assert run.variables == {"NCCL_ALGO": "Ring"}

@@ -15,7 +15,7 @@ def test_text_json_and_acceptance_are_read(capsys, tmp_path: Path) -> None:
     text = netsim(capsys, *QUESTION, "--format", "nccl-tests", "-J", target).out
     (printed,), (written,) = parse_log(text, "run.txt"), read_log(target)
     for run in (printed, written):
-        assert (run.collective, run.gpus_per_process, run.nccl) == ("alltoall", 1, "23007")
+        assert (run.collective, run.gpus_per_thread, run.nccl) == ("alltoall", 1, "23007")
         assert run.problems == ()
         assert [row.size_bytes for row in run.rows] == [4096, 2**20]
         assert run.hosts == {"node0": 8, "node1": 8}

@@ -23,6 +23,7 @@ from netsim.nccl.split import SLOTS, slot_bytes
 from netsim.schedule.schedule import Fold, Symmetry
 
 NET = "net"
+WAYS = {"shm": "staged", NET: NET}  # by what joins two ranks, where no NICs are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class Plan:
 
     def route_of(self, channel: int, src: int, dst: int) -> str:
         """The way of a hop through the topology."""
-        own = "staged" if self.link_of(src, dst) == "shm" else ""
+        own = WAYS.get(self.link_of(src, dst), "")
         return self.routes.get((channel, src, dst), own)
 
 

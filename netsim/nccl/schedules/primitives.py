@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.nccl.constants import PLAIN, MessagePath
-from netsim.nccl.schedules.plan import NET, Lane, Plan, kept_places
+from netsim.nccl.schedules.plan import NET, WAYS, Lane, Plan, kept_places
 from netsim.nccl.split import PAYLOAD
 from netsim.schedule.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
 
@@ -273,8 +273,9 @@ Ints = NDArray[np.int64]
 
 def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:
     """What joins each pair, as a number: the network is 0, what is usual in a node 1."""
-    kind: Ints = (node[src] == node[dst]).astype(np.int64)
+    kind: Ints = (node[src] == node[dst]).astype(np.int64) * (plan.link != NET)
     numbers = {kind: number for number, kind in enumerate(sorted(set(plan.links.values())), 2)}
+    numbers[NET] = 0  # where a node's GPUs have no other way
     if plan.links:
         pairs = np.array(list(plan.links), np.int64) @ np.array([len(node), 1])
         named = np.array([numbers[name] for name in plan.links.values()], np.int64)
@@ -288,7 +289,7 @@ def link_kinds(plan: Plan, node: Ints, src: Ints, dst: Ints) -> Ints:
 def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArray[np.object_]:
     """The way of each pair through the topology."""
     ways: Mapping[tuple[int, int, int], str] = plan.routes
-    if not plan.links and plan.link != "shm":  # inside a node there is but one way
+    if not plan.links and plan.link not in WAYS:  # inside a node there is but one way
         found = np.full(len(src), "", object)
         for hop in np.flatnonzero(kind == 0).tolist():
             found[hop] = ways.get((channel, int(src[hop]), int(dst[hop])), "")
