@@ -102,7 +102,6 @@ class Communicator:
     nvls_channels: int = 16
     n_heads: int = 0  # distinct head GPUs of NVLS or CollNet
     most_local_ranks: int = 0  # 0: the same on every node
-    fewest_local_ranks: int = 0
     nvswitch: bool = False
     rccl: bool = False  # GPUs of AMD
     network_collectives: bool = False  # the fabric and its plugin reduce in switches

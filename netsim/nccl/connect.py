@@ -175,13 +175,6 @@ def _twin(node: int, n_nodes: int, first: tuple[NodePlace, ...]) -> NodePlace:
     return NodePlace(back(place.up), place.child_number, (back(place.down[0]), back(place.down[1])))
 
 
-def channel_tree(
-    orders: Sequence[Sequence[int]], pattern: int, places: Sequence[NodePlace]
-) -> Tree:
-    """The tree of one channel over all ranks; `orders` are each node's ranks in chain order."""
-    return planted(seats_of(orders, map(len, orders)), pattern, children_of(places))
-
-
 def children_of(places: Sequence[NodePlace]) -> Ints:
     """The two children of every node, -1 where there is none."""
     return np.array([place.down for place in places], np.int64).reshape(-1, 2)
@@ -233,11 +226,6 @@ class Layout:
 
     rings: Repeated[tuple[int, ...]]
     trees: Repeated[Tree]
-
-
-def contiguous_nodes(n_nodes: int, local_ranks: int) -> tuple[range, ...]:
-    """The ranks of each node when they are numbered node by node."""
-    return tuple(range(first * local_ranks, (first + 1) * local_ranks) for first in range(n_nodes))
 
 
 def executed_channels(

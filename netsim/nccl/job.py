@@ -27,7 +27,7 @@ from netsim.nccl.connect import (
 from netsim.nccl.constants import Mechanism, calibrated, mechanism_of
 from netsim.nccl.constants import plugin_of as message_plugin
 from netsim.nccl.environment import Settings, plugin_variables, settings_from
-from netsim.nccl.facts import AUTO, FUNCTIONS, NEWEST, PROTOCOLS, Facts, Version
+from netsim.nccl.facts import AUTO, FUNCTIONS, NEWEST, Facts, Version
 from netsim.nccl.graph_xml import GraphFile, graphs_of
 from netsim.nccl.node import NodeView, communicator, search_node
 from netsim.nccl.p2p import Rounds, Sends, rounds_of, sends_of
@@ -78,11 +78,6 @@ class Wishes:
     def _alone(self, variable: str, what: str) -> None:
         if self.variables.get(variable):
             raise InputError(f"{variable} is set, and {what} is forced as well: give one of them")
-
-
-def protocol_names() -> tuple[str, ...]:
-    """What a scenario may give as protocol."""
-    return (AUTO, *PROTOCOLS)
 
 
 Pair = tuple[int, int]
@@ -619,7 +614,6 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
         nvls_channels=min(one.nvls_channels for one in kinds),
         n_heads=min(one.n_heads for one in kinds),
         most_local_ranks=max(ranks),
-        fewest_local_ranks=min(ranks),
         nvswitch=all(one.nvswitch for one in kinds),
         network_collectives=all(one.network_collectives for one in kinds),
     )

@@ -335,7 +335,6 @@ class Planned:
     algorithm: str
     protocol: str
     n_channels: int
-    expected_us: float | None = None
     tuned: bool = False
 
     @property
@@ -384,7 +383,7 @@ def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) ->
     choice = choose(comm, call)
     share = Share(call.function, count, element_bytes, choice.protocol)
     channels = channels_used(comm, call.nbytes, choice, share)
-    return Planned(choice.algorithm, choice.protocol, channels, choice.time_us, choice.tuned)
+    return Planned(choice.algorithm, choice.protocol, channels, choice.tuned)
 
 
 def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: Share) -> int:

@@ -49,17 +49,6 @@ def slot_bytes(protocol: Protocol, settings: Settings) -> int:
     return int(buffer // SLOTS * PAYLOAD[protocol])
 
 
-def slices_of(chunk: int, element_bytes: int, steps: Steps, slot: int) -> tuple[int, ...]:
-    """The slices, in bytes, into which a Simple chunk is cut: halves unless it is small."""
-    per_chunk = steps.chunk // steps.slice
-    elements = chunk // element_bytes
-    even = -(-elements // (16 * per_chunk)) * 16
-    least = slot * steps.slice // element_bytes // 32
-    size = max(even, least)
-    starts = range(0, elements, size) if elements else range(0)
-    return tuple(min(size, elements - start) * element_bytes for start in starts)
-
-
 def chunk_bytes(
     comm: Communicator,
     function: Function,

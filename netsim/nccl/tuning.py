@@ -24,7 +24,6 @@ from netsim.nccl.facts import (
 )
 
 GATHERS = ("AllGather", "ReduceScatter")
-COLLNETS = ("CollNetDirect", "CollNetChain")
 
 
 def ring_steps(function: Function, n_ranks: int) -> int:
@@ -266,7 +265,6 @@ def _others(comm: Communicator, algorithm: Algorithm, intra: float, inter: float
 # rate what is allowed are above.
 
 
-ALL_REDUCE_ONLY = ("Tree", "CollNetChain", "NVLSTree")
 SIMPLE_ONLY = ("CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 
 NVLS_INTEGERS_AND_HALVES = ("int32", "uint32", "int64", "uint64", "half", "bfloat16")

@@ -222,7 +222,6 @@ class Summary:
     worst: tuple[Line, ...]
     failures: tuple[str, ...]
     validated: tuple[str, ...]
-    best_cell: str = ""
     base_cells: tuple[str, ...] = field(default=())
 
 
@@ -244,7 +243,6 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
         worst=tuple(reversed(listed[_LISTED:][-_LISTED:])),
         failures=tuple(dict.fromkeys(failed["error"].astype(str)))[:10],
         validated=tuple(trust(good)),
-        best_cell=str(records[0]["cell"]) if records else "",
         base_cells=tuple(bases),
     )
 

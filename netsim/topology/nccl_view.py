@@ -68,12 +68,6 @@ def _collective(pci: XmlPci) -> XmlPci:
     return replace(pci, nics=tuple(nics), pcis=tuple(_collective(below) for below in pci.pcis))
 
 
-def machine_system(machine: Machine, gpus: Sequence[int], nics: Sequence[int]) -> XmlSystem:
-    """A machine as NCCL sees it, with some of its GPUs and NICs."""
-    cpus = (_cpu_of(machine, gpus, nics, n, 0, 0) for n in range(machine.cpu.domains))
-    return XmlSystem(tuple(cpus))
-
-
 def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> XmlCpu:
     nics = host.rail.tolist()
     return _cpu_of(host.machine, host.gpus, nics, domain, host_number, first_rank)

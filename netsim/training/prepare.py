@@ -53,7 +53,6 @@ from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
 
 Misfit = tuple[tuple[str | int, ...], str]
-REPLICATING = ("ddp", "allreduce", "parameter-server")
 
 
 def check_fits(cell: Cell, work: Training, setting: Setting) -> None:

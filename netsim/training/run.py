@@ -94,12 +94,6 @@ class Breakdown:
     exposed_by_task: Times
 
     @property
-    def exposed_total(self) -> Times:
-        """Exposed communication of every rank."""
-        total: Times = self.exposed.sum(axis=0)
-        return total
-
-    @property
     def overlap(self) -> float:
         """The part of all time with communication under way that computing hides."""
         hidden, exposed = float(self.hidden.sum()), float(self.exposed.sum())

@@ -123,11 +123,6 @@ class Transformer:
         return self.kv_heads * self.head
 
     @property
-    def moe_layers(self) -> int:
-        """Layers with experts."""
-        return self.layers - self.dense_layers if self.experts else 0
-
-    @property
     def parameters(self) -> int:
         """All parameters."""
         return sum(layer.parameters for layer in layers_of(self))

@@ -12,7 +12,6 @@ from netsim.workloads.passes import Part, PassTable
 from netsim.workloads.setting import Extra, Ranks, Setting
 from netsim.workloads.tape import Deps, StageRanks, Tape, emit, stage_ranks
 
-WHEN = ("init", "forward", "backward", "step", "eval")
 AXES_OF = {
     "all": ("tp", "cp", "ep", "dp", "pp"),
     "tp": ("tp",),
@@ -23,7 +22,6 @@ AXES_OF = {
     "model": ("tp", "pp"),
 }
 FP32 = 4
-STATISTICS = 2 * 26_560 * FP32  # mean and variance of all channels of ResNet-50's batch norms
 
 
 def preset(name: str, parameters: int, scale: int) -> Extra | None:
@@ -40,12 +38,6 @@ def preset(name: str, parameters: int, scale: int) -> Extra | None:
         "evaluation-gather": Extra(name, "all_gather", AXES_OF["dp"], FP32 * scale, "eval"),
     }
     return known.get(name)
-
-
-PRESETS = (
-    "parameter-broadcast", "sync-batch-norm", "loss-reduce", "gradient-norm", "input-scatter",
-    "evaluation-gather",
-)  # fmt: skip
 
 
 def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[StageRanks]) -> Deps:

@@ -1,8 +1,10 @@
 """Small plans for tests of NCCL's schedules, at real structure but tiny chunks."""
 
+from collections.abc import Sequence
+
 from netsim.collectives.collective import Collective
 from netsim.collectives.verify import check_races, verify
-from netsim.nccl.connect import channel_tree, double_binary_tree
+from netsim.nccl.connect import NodePlace, Tree, children_of, double_binary_tree, planted, seats_of
 from netsim.nccl.constants import HOST_MEMORY, ByProtocol, LinkCost, Mechanism, NetworkCost
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.table import schedule_of
@@ -44,6 +46,17 @@ def even_work(count: int, chunk: int, channels: int = 2) -> tuple[Work, ...]:
 
 def nodes_of(nodes: int, local: int) -> tuple[int, ...]:
     return tuple(rank // local for rank in range(nodes * local))
+
+
+def channel_tree(
+    orders: Sequence[Sequence[int]], pattern: int, places: Sequence[NodePlace]
+) -> Tree:
+    """The tree of one channel over all ranks; `orders` are each node's ranks in chain order."""
+    return planted(seats_of(orders, map(len, orders)), pattern, children_of(places))
+
+
+def contiguous_nodes(nodes: int, local: int) -> tuple[range, ...]:
+    return tuple(range(first * local, (first + 1) * local) for first in range(nodes))
 
 
 def small_plan(

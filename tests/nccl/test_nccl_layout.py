@@ -3,8 +3,6 @@
 import pytest
 
 from netsim.nccl.connect import (
-    channel_tree,
-    contiguous_nodes,
     double_binary_tree,
     layout,
     mixed_layout,
@@ -12,6 +10,7 @@ from netsim.nccl.connect import (
 )
 from netsim.nccl.facts import facts_of
 from tests.nccl.nccl_nodes import node_of, searched_communicator
+from tests.nccl.nccl_plans import channel_tree, contiguous_nodes
 
 
 def orders(config: str, kind: str, *, networked: bool) -> list[str]:

@@ -15,11 +15,9 @@ from netsim.nccl.split import (
     loops_of_part,
     shared_loops,
     shared_parts,
-    slices_of,
     slot_bytes,
     split_evenly,
     split_over_channels,
-    steps_of,
 )
 from netsim.nccl.tuning import launch
 from tests.nccl.nccl_nodes import searched_communicator
@@ -153,19 +151,12 @@ def test_collnet_uses_all_channels_alike():
     assert split_evenly(16, 3) == ((0, 16), (16, 0), (16, 0))
 
 
-def test_slots_and_slices():
+def test_slots():
     assert [slot_bytes(p, NO_SETTINGS) for p in ("LL", "LL128", "Simple")] == [
         32768,
         576000,
         524288,
     ]
-    ring = steps_of("AllReduce", "Ring", "Simple")
-    slot = slot_bytes("Simple", NO_SETTINGS)
-    assert slices_of(2 * MIB, 4, ring, slot) == (MIB, MIB)
-    assert slices_of(32 * KIB, 4, ring, slot) == (32 * KIB,)
-    assert slices_of(96 * KIB, 4, ring, slot) == (48 * KIB, 48 * KIB)
-    assert slices_of(0, 4, ring, slot) == ()
-    assert slices_of(MIB, 4, steps_of("AllReduce", "Tree", "Simple"), slot) == (MIB,)
 
 
 def test_pat_chunks_shrink_with_the_share():

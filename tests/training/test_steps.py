@@ -86,7 +86,7 @@ def test_groups_that_meet_on_a_link_share_it() -> None:
 def test_the_breakdown_adds_up_to_the_step() -> None:
     found = step("  parallelism: {dp: 2, tp: 2, pp: 2}", batch=16)
     parts = found.breakdown
-    total = parts.computing + parts.exposed_total + parts.idle
+    total = parts.computing + parts.exposed.sum(axis=0) + parts.idle
     assert total == pytest.approx(np.full(8, found.seconds), rel=1e-9)
     assert parts.exposed_by_task.sum() >= parts.exposed.sum() * (1 - 1e-9)
 
