@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import typer
@@ -128,6 +129,31 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(_bug(error)) from None
 
     return run
+
+
+def with_options(kind: Any, *without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a verb of a function whose parameter `given` is a value of a kind: its options are the
+    fields, but those `without`.
+    """
+    fields = {name: of for name, of in kind.__annotations__.items() if name not in without}
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def verb(**values: Any) -> None:
+            function(given=kind(**{name: values.pop(name) for name in fields}), **values)
+
+        parameters: list[Parameter] = []
+        for one in signature(function).parameters.values():
+            shared = (
+                Parameter(name, one.kind, default=getattr(kind, name), annotation=annotation)
+                for name, annotation in fields.items()
+            )
+            parameters += shared if one.name == "given" else [one]
+        verb.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        verb.__annotations__ = {one.name: one.annotation for one in parameters}
+        return verb
+
+    return decorated
 
 
 def _bug(error: Exception) -> int:

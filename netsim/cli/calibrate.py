@@ -11,9 +11,10 @@ import typer
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
+from netsim.cli import with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
 from netsim.cli.progress import tell
-from netsim.cli.questions import ONLY_EXPECT, Given, with_options
+from netsim.cli.questions import ONLY_EXPECT, Given
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
 from netsim.measured.logs import read_log
@@ -60,7 +61,7 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
 Text = str | None
 
 
-@with_options("sizes", "algo", "proto", "dtype", *ONLY_EXPECT)
+@with_options(Given, "sizes", "algo", "proto", "dtype", *ONLY_EXPECT)
 def command(
     logs: Annotated[list[Path], typer.Argument(help="Logs, JSON or CSV.", metavar="LOG…")],
     topology: Annotated[str, typer.Option(help="The machine, or its topology file.", metavar="T")],

@@ -14,8 +14,9 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.base.units import UnitError, parse_ratio
+from netsim.cli import with_options
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
-from netsim.cli.questions import ONLY_EXPECT, Given, with_options
+from netsim.cli.questions import ONLY_EXPECT, Given
 from netsim.measured.compare import (
     ALL,
     Compared,
@@ -260,7 +261,7 @@ SHOWN = 5
 ALTERNATIVES = 3  # causes that look the same, of which more are too many to read
 
 
-@with_options("sizes", "dtype", *ONLY_EXPECT)
+@with_options(Given, "sizes", "dtype", *ONLY_EXPECT)
 def command(
     logs: Annotated[
         list[Path],

@@ -16,8 +16,8 @@ from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row, row_of_size
-from netsim.cli import shown
-from netsim.cli.questions import Given, asked, one_size, with_options
+from netsim.cli import shown, with_options
+from netsim.cli.questions import Given, asked, one_size
 from netsim.cli.shown import MANY_SIZES, SURE, Engine, Format, halves, sure
 from netsim.engines.engine import choose_for_many
 from netsim.nccl import choice, environment
@@ -296,7 +296,7 @@ def _tell_failures(rows: Sequence[Row]) -> None:
 Text = str | None
 
 
-@with_options()
+@with_options(Given)
 def command(
     topology: Annotated[str, typer.Argument(help="A machine, a topology file, or NCCL's XML.")],
     collective: Annotated[str, typer.Argument(help="all_reduce, all_gather, alltoall, …")],

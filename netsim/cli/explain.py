@@ -15,13 +15,13 @@ from netsim.base.files import write_text
 from netsim.base.units import UnitError, format_size, parse_cli_size
 from netsim.cell.explained import explained, explained_title
 from netsim.cell.prepare import Prepared
+from netsim.cli import with_options
 from netsim.cli.questions import (
     ONLY_EXPECT,
     CollectiveArgument,
     Given,
     Subject,
     questioned,
-    with_options,
 )
 from netsim.collectives.state import States, render_text, states
 from netsim.collectives.table import ALGORITHMS, build
@@ -404,7 +404,7 @@ def as_csv(found: Mapping[str, Any]) -> str:
 USUAL_SIZE = "64M"
 
 
-@with_options("sizes", *ONLY_EXPECT)
+@with_options(Given, "sizes", *ONLY_EXPECT)
 def command(
     subject: Subject,
     given: Given,

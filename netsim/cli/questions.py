@@ -4,10 +4,7 @@ Errors about an option name the option; those about a topology file its line.
 """
 
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
-from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,7 +64,7 @@ Texts = list[str] | None
 class Given:
     """The options that change a question, as they were written; None where nothing was.
 
-    Verbs that take them have a parameter `given` (`with_options`); their names are those of flags.
+    Verbs that take them have a parameter `given` (`netsim.cli.with_options`), named as flags are.
     """
 
     nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None
@@ -114,31 +111,6 @@ class Given:
         """What was given of the options that stand for one key of a scenario."""
         values = {name: getattr(self, name) for name in FLAGS}
         return {name: value for name, value in values.items() if value is not None}
-
-
-def with_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a verb of a function whose parameter `given` is all options, but those `without`."""
-    names = [name for name in Given.__annotations__ if name not in without]
-
-    def decorated(function: Callable[..., None]) -> Callable[..., None]:
-        @wraps(function)
-        def command(**values: Any) -> None:
-            given = Given(**{name: values.pop(name) for name in names})
-            function(given=given, **values)
-
-        parameters: list[Parameter] = []
-        for one in signature(function).parameters.values():
-            parameters += _options(one.kind, names) if one.name == "given" else [one]
-        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
-        return command
-
-    return decorated
-
-
-def _options(kind: Any, names: Sequence[str]) -> list[Parameter]:
-    of = Given.__annotations__
-    return [Parameter(one, kind, default=getattr(Given, one), annotation=of[one]) for one in names]
 
 
 def asked(topology: str, collective: str, given: Given) -> Asked:

@@ -13,16 +13,12 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, preset_names, write_text
 from netsim.base.units import format_bandwidth, format_time
+from netsim.cli import with_options
 from netsim.cli.topo_subject import (
     FORMATS,
-    FabricKind,
     GpuModel,
-    GpusPerNode,
     Name,
     Nic,
-    NicsPerNode,
-    Nodes,
-    Settings,
     Sources,
     Subject,
     TopologyOptions,
@@ -60,23 +56,17 @@ from netsim.topology.nccl_view import node_system
 MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
 
+@with_options(TopologyOptions)
 def show(
     name: Name,
-    nodes: Nodes = None,
-    fabric: FabricKind = None,
-    nic: Nic = None,
-    nics_per_node: NicsPerNode = None,
-    gpus_per_node: GpusPerNode = None,
-    gpu: GpuModel = None,
+    given: TopologyOptions,
     routes: Annotated[
         bool, typer.Option("--routes", help="Also count flows and collisions on links.")
     ] = False,
-    settings: Settings = None,
     sources: Sources = False,
 ) -> None:
     """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
-    given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
-    subject = find_subject(name, TopologyOptions(*given))
+    subject = find_subject(name, given)
     for note in subject.notes:
         typer.echo(note, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
@@ -202,22 +192,16 @@ def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
     return lines
 
 
+@with_options(TopologyOptions)
 def lint(
     name: Name,
-    nodes: Nodes = None,
-    fabric: FabricKind = None,
-    nic: Nic = None,
-    nics_per_node: NicsPerNode = None,
-    gpus_per_node: GpusPerNode = None,
-    gpu: GpuModel = None,
-    settings: Settings = None,
+    given: TopologyOptions,
 ) -> None:
     """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
 
     The exit code is 1 if any is found.
     """
-    given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
-    subject = find_subject(name, TopologyOptions(*given))
+    subject = find_subject(name, given)
     for note in subject.notes:
         typer.echo(note, err=True)
     cluster = subject.cluster
@@ -235,8 +219,10 @@ def lint(
 PICTURES = Path("reports") / "topologies"
 
 
+@with_options(TopologyOptions)
 def plot(
     name: Name,
+    given: TopologyOptions,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Folder for the drawing.", metavar="DIR"),
@@ -245,17 +231,9 @@ def plot(
         Path | None,
         typer.Option("--result", help="Results of a run: colours by utilisation.", metavar="DIR"),
     ] = None,
-    nodes: Nodes = None,
-    fabric: FabricKind = None,
-    nic: Nic = None,
-    nics_per_node: NicsPerNode = None,
-    gpus_per_node: GpusPerNode = None,
-    gpu: GpuModel = None,
-    settings: Settings = None,
 ) -> None:
     """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
-    given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
-    subject = find_subject(name, TopologyOptions(*given))
+    subject = find_subject(name, given)
     for note in subject.notes:
         typer.echo(note, err=True)
     for path in _drawn(subject, output or PICTURES, result):
@@ -319,6 +297,7 @@ def _called(path: Path) -> str:
     return path.stem if path.parent == Path(FOLDER) else path.as_posix()
 
 
+@with_options(TopologyOptions)
 def export_file(
     name: Name,
     form: Annotated[
@@ -329,18 +308,11 @@ def export_file(
             "fabric is written out, cable by cable.",
         ),
     ],
+    given: TopologyOptions,
     output: Output = None,
-    nodes: Nodes = None,
-    fabric: FabricKind = None,
-    nic: Nic = None,
-    nics_per_node: NicsPerNode = None,
-    gpus_per_node: GpusPerNode = None,
-    gpu: GpuModel = None,
-    settings: Settings = None,
 ) -> None:
     """Write NAME as a file of another program, to standard output unless -o names one."""
-    given = (nodes, fabric, nic, nics_per_node, gpus_per_node, gpu, tuple(settings or ()))
-    subject = find_subject(name, TopologyOptions(*given))
+    subject = find_subject(name, given)
     for note in subject.notes:
         typer.echo(note, err=True)
     text = _exported(subject, form)

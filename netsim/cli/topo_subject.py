@@ -29,30 +29,11 @@ Name = Annotated[
         metavar="NAME",
     ),
 ]
-Nodes = Annotated[int | None, typer.Option("--nodes", help="Hosts.", metavar="N")]
-FabricKind = Annotated[
-    str | None, typer.Option("--fabric", help="What joins them, as leaf-spine.", metavar="KIND")
-]
 Nic = Annotated[str | None, typer.Option("--nic", help="Line rate of the NICs.", metavar="400Gbps")]
-NicsPerNode = Annotated[
-    int | None, typer.Option("--nics-per-node", help="NICs of a host in use.", metavar="K")
-]
-GpusPerNode = Annotated[
-    int | None, typer.Option("--gpus-per-node", help="GPUs of a host in use.", metavar="G")
-]
 GpuModel = Annotated[
     str | None,
     typer.Option("--gpu", help="GPU model, for files that do not tell, as H100.", metavar="MODEL"),
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Replace one value, as cluster.fabric.oversubscription=2.",
-        metavar="KEY=VALUE",
-    ),
-]
-
 Sources = Annotated[bool, typer.Option("--sources", help="Say where every figure is from.")]
 
 
@@ -60,13 +41,26 @@ Sources = Annotated[bool, typer.Option("--sources", help="Say where every figure
 class TopologyOptions:
     """What was given on the command line; None where nothing was."""
 
-    nodes: int | None = None
-    fabric: str | None = None
-    nic: str | None = None
-    nics_per_node: int | None = None
-    gpus_per_node: int | None = None
-    gpu: str | None = None
-    settings: tuple[str, ...] = ()
+    nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None
+    fabric: Annotated[
+        str | None, typer.Option(help="What joins them, as leaf-spine.", metavar="KIND")
+    ] = None
+    nic: Nic = None
+    nics_per_node: Annotated[
+        int | None, typer.Option(help="NICs of a host in use.", metavar="K")
+    ] = None
+    gpus_per_node: Annotated[
+        int | None, typer.Option(help="GPUs of a host in use.", metavar="G")
+    ] = None
+    gpu: GpuModel = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Replace one value, as cluster.fabric.oversubscription=2.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None
 
     @property
     def of_cluster(self) -> dict[str, tuple[str, object]]:
@@ -269,7 +263,7 @@ def _with_options(source: Source, options: TopologyOptions) -> Source:
         if not isinstance(fabric, dict) or fabric.get("kind") != options.fabric:
             flag = f"--fabric {options.fabric}"
             source = override(source, "cluster.fabric", {"kind": options.fabric}, flag)
-    for text in options.settings:
+    for text in options.settings or ():
         source = _with_setting(source, text)
     return source
 
