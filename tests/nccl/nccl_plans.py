@@ -18,6 +18,7 @@ IDEAL = Mechanism(
     rate=ByProtocol(1e15, 1e15, 1e15),
     step_cost=ByProtocol(0, 0, 0),
     begin=ByProtocol(0, 0, 0),
+    begin_channels=0.0,
     nvlink=NOTHING,
     pcie=NOTHING,
     shm=NOTHING,
