@@ -3,14 +3,16 @@
 Whoever reads meanwhile, kills the process or runs out of room finds the old file as it was.
 """
 
+import csv
 import os
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import StringIO
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
@@ -48,6 +50,35 @@ def write_bytes(path: Path, content: bytes) -> Path:
 def write_text(path: Path, text: str) -> Path:
     """Replace a file as a whole."""
     return write_bytes(path, text.encode())
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|nan)")
+
+
+def csv_cell(value: object) -> str:
+    """A value in a table: floats read back as they were, and a text that a spreadsheet would run as
+    a formula begins with an apostrophe (`csv_value` takes it off).
+    """
+    if value is None:
+        return ""
+    text = repr(value) if isinstance(value, float) else str(value)
+    if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
+        return "'" + text
+    return text
+
+
+def csv_value(text: str) -> str:
+    """What was to be written in a cell."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def csv_of(lines: Iterable[Iterable[object]]) -> str:
+    """Lines of values as CSV."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(map(csv_cell, line) for line in lines)
+    return text.getvalue()
 
 
 def half_written(folder: Path) -> list[Path]:

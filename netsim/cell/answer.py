@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +74,13 @@ def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
     source = with_settings(read_source(path), settings)
     if source.data.get("name") is not None:
         return source
-    return replace(source, data={"name": path.stem, **source.data})
+    return replace(source, data={"name": name_of(path), **source.data})
+
+
+def name_of(path: Path) -> str:
+    """The name of a scenario that has none but that of its file, whatever signs that has."""
+    plain = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", path.stem))
+    return re.sub(r"^[\W_]+", "", plain) or "scenario"
 
 
 def checked(source: Source) -> Expansion:

@@ -1,10 +1,8 @@
 """`netsim compare`: measured logs and traces against the prediction, and what would explain it."""
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from io import StringIO
 from math import expm1, inf, log1p
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import write_text
+from netsim.base.files import csv_of, write_text
 from netsim.base.units import UnitError, parse_ratio
 from netsim.cli import with_options
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
@@ -242,14 +240,8 @@ def as_json(found: TraceCompared) -> dict[str, Any]:
 
 def _write_trace(done: Sequence[TraceCompared], values: list[dict[str, Any]], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("trace", *COLUMNS))
-    for one in done:
-        for row in as_rows(one):
-            cells = [repr(v) if isinstance(v, float) else v for v in row]
-            writer.writerow([Path(one.trace).name, *cells])
-    table = write_text(output / TABLE, text.getvalue())
+    rows = ((Path(one.trace).name, *row) for one in done for row in as_rows(one))
+    table = write_text(output / TABLE, csv_of([("trace", *COLUMNS), *rows]))
     kept = write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
     for file in (table, kept, *plot_calls(table, output)):
         typer.echo(f"wrote {file}", err=True)

@@ -12,7 +12,7 @@ import pandas as pd
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import SUFFIXES, preset_names
+from netsim.base.files import SUFFIXES, csv_value, preset_names
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
@@ -66,6 +66,7 @@ def reason(*parts: str) -> str:
 def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
     """Rows as they would be read from results.csv."""
     table = pd.read_csv(StringIO(csv_text(rows, axes)), dtype=str, keep_default_na=False)
+    table = table.map(csv_value)
     numbers = ["size_bytes", "time_us", "step_time_us"]
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
     return table

@@ -1,14 +1,12 @@
 """What else `netsim expect` answers: why NCCL chooses so, its graph file, a table for its tuner."""
 
-import csv
 import json
-from io import StringIO
 from pathlib import Path
 
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import write_text
+from netsim.base.files import csv_of, write_text
 from netsim.cell.prepare import Prepared
 from netsim.cell.tune import Tuned, Tuner, merged, rules_of
 from netsim.cli.shown import MANY_SIZES, Engine, Format
@@ -63,11 +61,8 @@ def _candidates(rows: list[dict[str, object]], form: Format) -> None:
     if form == "json":
         typer.echo(json.dumps(rows, indent=1))
         return
-    text = StringIO()
-    writer = csv.DictWriter(text, COST_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    typer.echo(text.getvalue(), nl=False)
+    lines = ([row.get(column) for column in COST_COLUMNS] for row in rows)
+    typer.echo(csv_of([COST_COLUMNS, *lines]), nl=False)
 
 
 def write_graph(prepared: Prepared, path: Path) -> None:

@@ -1,17 +1,15 @@
 """`netsim explain`: why something takes as long as it does, or (`--state`) how it works."""
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import write_text
+from netsim.base.files import csv_of, write_text
 from netsim.base.units import UnitError, format_size, parse_cli_size
 from netsim.cell.explained import explained, explained_title
 from netsim.cell.prepare import Prepared
@@ -183,12 +181,11 @@ def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def explain_csv(found: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["section", "name", "quantity", "value"])
-    writer.writerow(["total", "operation", "time_us", repr(found["time_us"])])
+    lines: list[Sequence[object]] = []
+    lines.append(["section", "name", "quantity", "value"])
+    lines.append(["total", "operation", "time_us", found["time_us"]])
     for cause, spent in found["causes_us"].items():
-        writer.writerow(["cause", cause, "us", repr(spent)])
+        lines.append(["cause", cause, "us", spent])
     lists = (
         ("shared_with", ("link", "who"), ("us",)),
         ("links", ("link",), ("full_us", "utilisation")),
@@ -204,11 +201,11 @@ def explain_csv(found: Mapping[str, Any]) -> str:
             name = " ".join(str(one[key]) for key in names)
             for quantity in quantities:
                 if one.get(quantity) not in (None, ""):
-                    writer.writerow([section, name, quantity, one[quantity]])
+                    lines += [[section, name, quantity, one[quantity]]]
     for group, values in found["slack_us"].items():
         for name, spare in values.items():
-            writer.writerow(["slack", name, group, repr(spare)])
-    return text.getvalue()
+            lines.append(["slack", name, group, spare])
+    return csv_of(lines)
 
 
 def time(us: float) -> str:
@@ -377,28 +374,27 @@ def _step_path(found: Mapping[str, Any]) -> Iterator[str]:
 
 def as_csv(found: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["section", "name", "quantity", "value"])
-    writer.writerow(["total", "step", "time_us", repr(found["time_us"])])
+    lines: list[Sequence[object]] = []
+    lines.append(["section", "name", "quantity", "value"])
+    lines.append(["total", "step", "time_us", found["time_us"]])
     for cause, spent in found["causes_us"].items():
-        writer.writerow(["cause", cause, "us", repr(spent)])
+        lines.append(["cause", cause, "us", spent])
     for one in found["gpus_us"]:
         for name, value in one.items():
             if name != "gpus":
-                writer.writerow(["gpus", one["gpus"], f"{name} us", repr(value)])
+                lines.append(["gpus", one["gpus"], f"{name} us", value])
     for one in found["calls"]:
         words = (one["kind"], one["collective"], one["name"], one["phase"], one["size_bytes"])
         for name in ("ranks", "on_path", "path_us", "sharing_us", "exposed_us"):
-            writer.writerow(["call", " ".join(map(str, words)), name, one[name]])
+            lines += [["call", " ".join(map(str, words)), name, one[name]]]
     for one in found["answers"]:
         for name in ("faster_10pct_us", "free_us"):
             if one[name] is not None:
-                writer.writerow(["answer", one["what"], name, repr(one[name])])
+                lines += [["answer", one["what"], name, one[name]]]
     for number, hop in enumerate(found["path"]):
         for name in ("rank", "begin_us", "end_us", "communicating_us"):
-            writer.writerow(["path", f"{number} {hop['what']}", name, hop[name]])
-    return text.getvalue()
+            lines += [["path", f"{number} {hop['what']}", name, hop[name]]]
+    return csv_of(lines)
 
 
 USUAL_SIZE = "64M"

@@ -218,7 +218,7 @@ def cache(wanted: bool) -> Iterator[run.Cache | None]:
     if not wanted:
         yield None
         return
-    opened = run.Cache(run.cache_file())
+    opened = run.Cache(run.cache_file(), tell)
     try:
         yield opened
     finally:

@@ -18,6 +18,7 @@ from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import at_largest, plot_results
 from netsim.plots.sizes import read_all
+from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
@@ -69,7 +70,8 @@ def make_report(
     lost: list[LostError] = []
     extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
     if costs.is_file():
-        extra = Extra(extra.explanations, extra.topology, pd.read_csv(costs))
+        table_of_costs = read_values(costs, ("cell",), "the columns of costs.csv")
+        extra = Extra(extra.explanations, extra.topology, table_of_costs)
     return write_report(folder, manifest, table, extra), lost
 
 

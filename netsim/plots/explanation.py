@@ -26,6 +26,7 @@ from netsim.plots.style import (
     YELLOW,
     drawing,
     new_figure,
+    read_values,
     save,
     time_text,
     time_unit,
@@ -386,7 +387,7 @@ _COLOURS = (tint(GREEN, 0.6), BLUE, SKY, PINK, ORANGE, AMBER, BLACK, "#c8c8c8")
 
 def plot_breakdown(path: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw breakdown.csv; nothing if it is not one of training steps."""
-    table = pd.read_csv(path)
+    table = read_values(path, (), "breakdown.csv")
     if table.empty or "computing_us" not in table or "step_time_us" not in table:
         return []
     with drawing():
@@ -440,7 +441,7 @@ _HALVES = (
 
 def plot_calls(table: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw the collectives of a comparison; nothing if there are none."""
-    rows = pd.read_csv(table)
+    rows = read_values(table, (), "collectives.csv")
     if rows.empty:
         return []
     with drawing():

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from netsim.base.errors import InputError, shown, suggest
-from netsim.base.files import replacing
+from netsim.base.files import csv_value, replacing
 from netsim.base.units import format_size
 
 # Okabe and Ito (2008): told apart by people with any common colour blindness.
@@ -196,7 +196,13 @@ def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> 
     if not isinstance(table.index, pd.RangeIndex) or (table[header[-1]] == "").any():
         return None
     table.index += 2  # lines of the file, after the header
-    return table.astype("category")
+    table = table.astype("category")
+    for column in table.columns:
+        texts = table[column].cat.categories
+        plain = [csv_value(text) for text in texts]
+        if plain != [*texts]:
+            table[column] = table[column].map(csv_value).astype("category")
+    return table
 
 
 def _read(path: Path, what: str) -> tuple[list[str], list[list[str]], list[int]]:
@@ -211,9 +217,19 @@ def _read(path: Path, what: str) -> tuple[list[str], list[list[str]], list[int]]
             if len(row) != len(header):
                 text = f"expected {len(header)} fields as in the header, got {len(row)}"
                 raise InputError(f"{path}:{reader.line_num}: {text}")
-            rows.append(row)
+            rows.append([csv_value(cell) for cell in row])
             lines.append(reader.line_num)
     return header, rows, lines
+
+
+def read_values(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
+    """As `read_table`, with columns of nothing but numbers as such."""
+    table = read_table(path, columns, what).reset_index(drop=True)
+    for column in table.columns:
+        values = pd.to_numeric(table[column].where(table[column] != "", None), errors="coerce")
+        if not (values.isna() & (table[column] != "")).any():
+            table[column] = values
+    return table
 
 
 def numbers(path: Path, table: pd.DataFrame, column: str) -> pd.Series:

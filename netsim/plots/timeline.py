@@ -42,6 +42,7 @@ from netsim.plots.style import (
     new_figure,
     read_long_table,
     read_table,
+    read_values,
     save,
     time_unit,
     tint,
@@ -649,7 +650,8 @@ MOST_STAGES = 8
 
 def plot_memory(path: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw memory_over_time.csv."""
-    table = pd.read_csv(path)
+    needed = ("stage", "rank", "time_us", "bytes", "gpu_bytes")
+    table = read_values(path, needed, "the columns of memory_over_time.csv")
     if table.empty:
         return []
     with drawing():

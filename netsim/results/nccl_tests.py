@@ -4,11 +4,10 @@ The one addition is the first line, which says that the figures are simulated. `
 with nccl-tests' -c 0: a simulation has no data to check.
 """
 
-import csv
 from collections.abc import Sequence
-from io import StringIO
 from typing import Any
 
+from netsim.base.files import csv_of
 from netsim.base.startup import __version__
 from netsim.base.values import dataclass
 from netsim.results.row import Row
@@ -279,15 +278,13 @@ COLUMNS = (
 
 def acceptance_csv(rows: Sequence[Row], part: float, root: int = 0) -> str:
     """A line a size that could be simulated; `part` is what must be reached of its bandwidth."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines: list[Sequence[object]] = [COLUMNS]
     for row in rows:
         if row.status == "ok" and row.size_bytes:
             figures = [*_least(row, OUT_OF_PLACE, part), *_least(row, IN_PLACE, part)]
             fixed = [row.size_bytes, row.count, row.dtype, redop_of(row.collective)]
-            writer.writerow([*fixed, root_of(row.collective, root), *figures])
-    return text.getvalue()
+            lines.append([*fixed, root_of(row.collective, root), *figures])
+    return csv_of(lines)
 
 
 def min_bandwidth(rows: Sequence[Row], part: float) -> float:

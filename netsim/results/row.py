@@ -1,15 +1,13 @@
 """A Row: the answer to one cell at one size, with the columns that people script against."""
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import lru_cache
-from io import StringIO
 from typing import Any
 
 from netsim.base.errors import InputError, shown
-from netsim.base.files import preset_folder
+from netsim.base.files import csv_of, preset_folder
 from netsim.base.values import dataclass
 
 
@@ -62,27 +60,22 @@ AXIS = "axis:"
 def csv_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
     """Rows as CSV, the swept axes in columns of their own behind the fixed ones."""
     names = list(axes)
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, *(AXIS + name for name in names)])
+    lines: list[Iterable[object]] = [[*COLUMNS, *(AXIS + name for name in names)]]
     for row in rows:
-        fixed = [_written(getattr(row, name)) for name in COLUMNS]
-        writer.writerow([*fixed, *(_written(row.axes.get(name)) for name in names)])
-    return text.getvalue()
+        fixed = [getattr(row, name) for name in COLUMNS]
+        lines.append([*fixed, *(row.axes.get(name) for name in names)])
+    return csv_of(lines)
 
 
 def details_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
     """What rows have beside their own columns, as CSV: a line a row, the swept axes last."""
     names, ends = list(dict.fromkeys(name for row in rows for name in row.details)), list(axes)
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["scenario", "cell", *names, *(AXIS + name for name in ends)])
+    lines: list[Iterable[object]] = [["scenario", "cell", *names, *(AXIS + name for name in ends)]]
     for row in rows:
         if row.details:
-            own = [_written(row.details.get(name)) for name in names]
-            places = [_written(row.axes.get(name)) for name in ends]
-            writer.writerow([row.scenario, row.cell, *own, *places])
-    return text.getvalue()
+            own = [row.details.get(name) for name in names]
+            lines.append([row.scenario, row.cell, *own, *(row.axes.get(name) for name in ends)])
+    return csv_of(lines)
 
 
 def row_from(values: Mapping[str, Any]) -> Row:
@@ -109,13 +102,6 @@ def _kinds() -> Iterator[tuple[str, tuple[tuple[type, ...], str]]]:
 
 
 KINDS = dict(_kinds())
-
-
-def _written(value: object) -> str:
-    """Text of a value: floats so that they read back as they were."""
-    if value is None:
-        return ""
-    return repr(value) if isinstance(value, float) else str(value)
 
 
 # How sure a simulated time is: the error of the nearest class that was held against hardware.

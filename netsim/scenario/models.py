@@ -211,7 +211,7 @@ class LaunchCosts(Model, defer_build=False):
 class Scenario(Model):
     """One scenario file."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
+    name: Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$")] | None = None
     cluster: ClusterConfig
     workload: AnyWorkload
     nccl: Nccl = Field(default_factory=Nccl)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -14,12 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from netsim.base.errors import InputError, LostError, NetsimError
+from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent
 from netsim.base.startup import MODEL_VERSION, __version__, late
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, answer, named, prepare_any
 from netsim.engines.engine import choose_for_many
-from netsim.results.folder import Folder
+from netsim.results.folder import Folder, Key, sealed, unsealed
 from netsim.results.row import Row, row_from
 from netsim.scenario.cells import Cell, Invalid, cell_of
 from netsim.scenario.models import cluster_label
@@ -123,45 +122,79 @@ def _sqlite() -> Any:
 
 
 class Cache:
-    """Rows that were computed before; found by cell, size, engine and version of netsim."""
+    """Rows that were computed before; found by cell, size, engine and version of netsim.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with self._told():
+    Damaged rows are told and computed again; a file that cannot be used any more is told once.
+    """
+
+    def __init__(self, path: Path, tell: Tell = silent) -> None:
+        self.path, self.tell, self.found = path, tell, 0
+        self._base: Any = None
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._base = _sqlite().connect(path, timeout=30.0, isolation_level=None)
-            self._base.execute(_TABLE)
-        self.found = 0
-
-    def find(self, key: tuple[str, int], engine: str) -> Row | None:
-        """The row of a cell at a size, or None."""
-        with self._told():
-            entry = self._base.execute(_FIND, (*key, engine, __version__)).fetchone()
-        if entry is None:
-            return None
-        with suppress(ValueError, TypeError, InputError):
-            row = row_from(json.loads(entry[0]))
-            self.found += 1
-            return row
-        return None
-
-    def keep(self, key: tuple[str, int], engine: str, row: Row) -> None:
-        """Keep a row for other sweeps."""
-        with self._told():
-            text = json.dumps(asdict(row))
-            self._base.execute(_KEEP, (*key, engine, __version__, text))
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._base.close()
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
+            self._base.text_factory = bytes
+            with self._told():
+                self._base.execute(_TABLE)
         except (OSError, _sqlite().Error) as error:
             message = f"{self.path}: cannot be used as a cache: {error}"
             raise InputError(message, hint="set NETSIM_CACHE, or run without --cache") from None
+
+    def find(self, key: Key, engine: str) -> Row | None:
+        """The row of a cell at a size, or None."""
+        entry = None
+        if self._base is not None:
+            with self._told():
+                entry = self._base.execute(_FIND, (*key, engine, __version__)).fetchone()
+        if entry is None:
+            return None
+        try:
+            row = _cached(entry[0], key)
+        except (ValueError, TypeError, InputError) as error:
+            self.tell(f"{self.path}: row of {key[0]} at {key[1]} B: damaged: {error}")
+            return None
+        self.found += 1
+        return row
+
+    def keep(self, key: Key, engine: str, row: Row) -> None:
+        """Keep a row for other sweeps."""
+        if self._base is not None:
+            with self._told():
+                text = sealed({"cell": key[0], "size": key[1], "row": asdict(row)})
+                self._base.execute(_KEEP, (*key, engine, __version__, text))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._base is not None:
+            self._base.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What fails is told, and the cache left alone from then on."""
+        try:
+            yield
+        except (OSError, _sqlite().Error) as error:
+            if not _is_database(self.path):  # but something else, which somebody named
+                raise
+            self.tell(f"{self.path}: the cache is left alone from here on: {error}")
+            self.close()
+            self._base = None
+
+
+def _is_database(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(6) == b"SQLite"
+    return False
+
+
+def _cached(text: bytes, key: Key) -> Row:
+    """The row of an entry, which was made for a key; older ones are a row and nothing else."""
+    values = unsealed(text)
+    if "row" not in values:
+        return row_from(values)
+    if (values["cell"], values["size"]) != key:
+        raise ValueError("it is of another cell or size")
+    return row_from(values["row"])
 
 
 # Orders: what a worker, in another process or on another machine, is told to compute.

@@ -1,17 +1,15 @@
 """What a sweep says beyond its rows: base line, bands over seeds, axes without effect, bills."""
 
-import csv
 import hashlib
 import platform
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from netsim.base.files import write_text
+from netsim.base.files import csv_of, write_text
 from netsim.base.startup import MODEL_VERSION, __version__, version_of
 from netsim.base.units import format_bandwidth, format_size
 from netsim.base.values import dataclass
@@ -77,7 +75,7 @@ def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, 
             own, base_time = time_of(row), time_of(other)
             figures = [own, other.cell, base_time, base_time / own]
             lines.append([row.cell, row.size_bytes, *figures, *(row.axes[a] for a in axes)])
-    return _csv(lines)
+    return csv_of(lines)
 
 
 def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
@@ -95,7 +93,7 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
     for key, times in groups.items():
         bands = np.percentile(times, PERCENTILES).tolist()
         lines.append([*key, len(times), min(times), *bands, max(times)])
-    return _csv(lines)
+    return csv_of(lines)
 
 
 def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row | None:
@@ -116,16 +114,6 @@ def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row 
     as_fast = [row for row in middle if time_of(row) <= time_of(best) * CLEARLY]
     at_base = [row for row in as_fast if place_of({**row.axes, **base}) == place_of(row.axes)]
     return min(at_base, key=time_of, default=best)
-
-
-def _csv(lines: Iterable[Sequence[object]]) -> str:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows(
-        [repr(v) if isinstance(v, float) else "" if v is None else str(v) for v in line]
-        for line in lines
-    )
-    return text.getvalue()
 
 
 def write_tables(expansion: Expansion, rows: Sequence[Row], folder: Path) -> list[str]:

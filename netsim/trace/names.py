@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.files import csv_cell
 from netsim.base.values import dataclass
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import (
@@ -239,7 +240,7 @@ def cells(*values: object) -> str:
     """Cells that stand side by side in a line of CSV."""
     line = StringIO()
     # The empty cell at the end is cut off: alone in a line, an empty cell would be quoted.
-    csv.writer(line, lineterminator="\n").writerow([*values, ""])
+    csv.writer(line, lineterminator="\n").writerow([*map(csv_cell, values), ""])
     return line.getvalue()[:-2]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
+from netsim.base.files import csv_value
 from netsim.base.values import dataclass
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
@@ -357,7 +358,7 @@ def _lines(path: Path) -> list[dict[str, str]]:
                 raise InputError(
                     f"{path}: expected the columns {', '.join(COLUMNS)}, no {missing[0]}"
                 )
-            return list(reader)
+            return [{k: csv_value(v or "") for k, v in line.items() if k} for line in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path}: cannot be read: {reason}") from None

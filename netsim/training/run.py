@@ -1,17 +1,15 @@
 """One training cell, from question to row: its tape and time, where the time and memory go."""
 
-import csv
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.files import write_text
+from netsim.base.files import csv_of, write_text
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass
 from netsim.engines.engine import choose, simulate
@@ -571,9 +569,4 @@ def write_memory(path: Path, step: Step) -> Path:
 
 
 def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> Path:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for line in lines:
-        writer.writerow([repr(v) if isinstance(v, float) else v for v in line])
-    return write_text(path, text.getvalue())
+    return write_text(path, csv_of([columns, *lines]))

@@ -1,6 +1,7 @@
 """Files are written whole or not at all, by whatever writes them."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.base.files import half_written, replacing, write_text
+from netsim.base.files import csv_cell, csv_of, csv_value, half_written, replacing, write_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,3 +96,21 @@ def test_a_trace_that_has_no_room_leaves_nothing_half_written(tmp_path: Path) ->
     assert done.stderr == "out/trace.csv: cannot be written: File too large\n"
     assert "trace.csv" not in names(tmp_path / "out")
     assert not half_written(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "'=1", "''@x", "\t=1", "'x", "plain", "-",
+     "=", "a=b", "-5", "+1e-3", "1", "-inf", "nan", "it's", ""],
+)  # fmt: skip
+def test_no_spreadsheet_runs_a_cell_and_it_is_read_back(text: str) -> None:
+    cell = csv_cell(text)
+    assert csv_value(cell) == text
+    number = re.fullmatch(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?|-inf", text)
+    assert number or not re.match(r"[=+\-@\t]", cell)
+    assert not number or cell == text
+
+
+def test_lines_of_csv_read_back() -> None:
+    text = csv_of([("a", "=b"), (0.1, None), ("-x", True), ("q\n=1", -3)])
+    assert text == "a,'=b\n0.1,\n'-x,True\n\"q\n=1\",-3\n"

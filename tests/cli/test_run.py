@@ -346,3 +346,10 @@ def test_explain_state_of_the_ring_of_five(capsys) -> None:
     assert last.count("*") == 25
     assert Path("pictures/state.svg").exists()
     assert netsim(capsys, "explain", "ring-of-five", "--state", "--size", "1Q").code == 2
+
+
+@pytest.mark.parametrize(("file", "name"), [("größe λ", "größe-λ"), ("_☃", "scenario")])
+def test_a_file_may_have_any_name(capsys, file: str, name: str) -> None:
+    Path(f"{file}.yaml").write_text(SWEEP.replace("name: sweep\n", ""))
+    assert netsim(capsys, "run", f"{file}.yaml", "-q").code == 0
+    assert {row["scenario"] for row in rows(f"reports/{name}/results.csv")} == {name}

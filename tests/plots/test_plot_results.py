@@ -9,6 +9,8 @@ from matplotlib.figure import Figure
 
 from netsim.plots.results import plot_results
 from netsim.plots.sizes import lines_of, looks_of, read_results, sizes_figure, telling, thinned
+from netsim.plots.style import RESULTS, read_long_table, read_table
+from netsim.results.row import Row, csv_text
 from tests.plots.result_files import SIZES, row, sweep, write
 
 
@@ -202,3 +204,13 @@ def test_labels_leave_out_what_all_values_of_several_keys_share() -> None:
     assert telling(values) == ["tp: 8, pp: 4", "tp: 4, pp: 8"]
     assert telling(["tp: 8", "tp: 8, pp: 2"]) == ["tp: 8", "tp: 8, pp: 2"]
     assert telling(["a, b", "a, c"]) == ["a, b", "a, c"]
+
+
+def test_axes_that_look_like_formulas_are_read_back(tmp_path: Path) -> None:
+    rows = [Row(scenario="s", cell="c", size_bytes=8, time_us=1.0, axes={"way": "=1+1"})]
+    path = tmp_path / "results.csv"
+    path.write_text(csv_text(rows, ["way"]))
+    assert ",'=1+1\n" in path.read_text()
+    assert list(read_table(path, RESULTS, "results")["axis:way"]) == ["=1+1"]
+    long = read_long_table(path, RESULTS, "results", only={"axis:way"})
+    assert list(long["axis:way"]) == ["=1+1"]

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import sqlite3
 import time
 from pathlib import Path
 
@@ -331,3 +332,35 @@ def test_pictures_of_two_traces_do_not_replace_each_other(capsys) -> None:
     assert Path("drawn/a/timeline.svg").exists()
     assert Path("drawn/b/timeline.svg").exists()
     assert not Path("drawn/timeline.svg").exists()
+
+
+@pytest.mark.parametrize("how", ["flip", "blob", "number", "brackets", "other"])
+def test_a_damaged_row_of_the_cache_is_told_and_computed_again(capsys, tmp_path, how) -> None:
+    Path("x.yaml").write_text(HEAD)
+    netsim(capsys, "run", "x.yaml", "-q", "-o", "a", "--cache")
+    base = sqlite3.connect(tmp_path / "cache.sqlite")
+    (cell, size, text), *others = base.execute("select cell, size, row from rows").fetchall()
+    damaged = {
+        "flip": text.replace('"size_bytes": ', '"size_bytes": 1'), "blob": b"\xff" * 9,
+        "number": 17, "brackets": "[" * 100_000, "other": others[0][2],
+    }[how]  # fmt: skip
+    where = "where cell = ? and size = ?"
+    base.execute(f"update rows set row = ? {where}", (damaged, cell, size))
+    base.commit()
+    done = netsim(capsys, "run", "x.yaml", "-q", "-o", "b", "--cache")
+    assert done.code == 0
+    assert done.err.count("\n") == 1
+    assert f"cache.sqlite: row of {cell} at {size} B: damaged: " in done.err
+    assert Path("a/results.csv").read_bytes() == Path("b/results.csv").read_bytes()
+
+
+def test_a_damaged_cache_is_left_alone(capsys, tmp_path) -> None:
+    Path("x.yaml").write_text(HEAD)
+    netsim(capsys, "run", "x.yaml", "-q", "-o", "a", "--cache")
+    path = tmp_path / "cache.sqlite"
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + b"\x07" * (len(content) - 100))
+    done = netsim(capsys, "run", "x.yaml", "-q", "-o", "b", "--cache")
+    assert done.code == 0
+    assert "cache.sqlite: the cache is left alone from here on: " in done.err
+    assert Path("a/results.csv").read_bytes() == Path("b/results.csv").read_bytes()
