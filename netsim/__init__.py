@@ -14,7 +14,13 @@ from netsim.base.startup import __version__
 TYPE_CHECKING = False  # for type checkers; importing typing takes as long as all else here
 
 if TYPE_CHECKING:
-    from netsim.base.errors import InputError, NetsimError, ScenarioError, StalledError
+    from netsim.base.errors import (
+        InputError,
+        InvariantError,
+        NetsimError,
+        ScenarioError,
+        StalledError,
+    )
     from netsim.cell.answer import run
     from netsim.collectives.collective import Collective, collective_of, volumes
     from netsim.collectives.table import ALGORITHMS, build
@@ -30,7 +36,13 @@ if TYPE_CHECKING:
     from netsim.topology.load import load_machine
 
 _HOMES = {
-    "netsim.base.errors": ("InputError", "NetsimError", "ScenarioError", "StalledError"),
+    "netsim.base.errors": (
+        "InputError",
+        "InvariantError",
+        "NetsimError",
+        "ScenarioError",
+        "StalledError",
+    ),
     "netsim.cell.answer": ("run",),
     "netsim.collectives.collective": ("Collective", "collective_of", "volumes"),
     "netsim.collectives.table": ("ALGORITHMS", "build"),
@@ -52,6 +64,7 @@ __all__ = [
     "Builder",
     "Collective",
     "InputError",
+    "InvariantError",
     "Lag",
     "Launch",
     "NetsimError",

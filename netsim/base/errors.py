@@ -103,6 +103,22 @@ def silent(text: str) -> None:
     """Tell nobody."""
 
 
+class InvariantError(NetsimError):
+    """An answer that breaks what holds of every answer: a mistake of ours, not of the input."""
+
+    exit_code = 3
+
+    def __init__(self, about: str, broken: Sequence[str]) -> None:
+        super().__init__(about, tuple(broken))
+        self.about, self.broken = about, tuple(broken)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.about}: {'; '.join(self.broken)} (an invariant of netsim does not hold: a bug "
+            "in netsim, not in your input; please report it with the command that shows it)"
+        )
+
+
 def suggest(word: str, choices: Iterable[str]) -> str:
     """` (did you mean X?)` for the choice nearest to `word`, or nothing where none is near."""
     near = nearest(word, choices)

@@ -43,6 +43,7 @@ from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing import ladder, max_plus, textbook
 from netsim.timing.bench import Bench, Progress, Timing
+from netsim.timing.invariants import Answer, ask, sound
 from netsim.timing.loops import Looped
 from netsim.timing.textbook import hurried
 
@@ -244,6 +245,21 @@ def simulate_one(
 def _timed(
     prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool = False
 ) -> Timing:
+    """The timing of what is written down, which breaks no invariant."""
+    timing = _as_told(prepared, bench, size, call, in_place=in_place)
+    collective = prepared.collective(size, in_place=in_place)
+    return sound(timing, collective, _about(prepared, size))
+
+
+def _about(prepared: Prepared, size: int) -> str:
+    """A question in words."""
+    scenario = prepared.cell.scenario
+    return f"{cluster_label(scenario.cluster)}: {scenario.collective.collective} of {size} B"
+
+
+def _as_told(
+    prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool
+) -> Timing:
     work, found = prepared.cell.scenario.collective, prepared.relayed(size, in_place=in_place)
     if found is not None:
         return max_plus.time_relayed(bench, found)
@@ -368,13 +384,19 @@ def _outcome(timing: Timing, inplace: Timing | None) -> Outcome:
 def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
     collective = prepared.collective(size)
     algbw = collective.size_bytes / found.seconds / 1e9 if found.seconds > 0 else 0.0
+    told, factor = (algbw, algbw * collective.bus_factor), collective.bus_factor
+    ask(
+        Answer(found.seconds, found.uncertainty, size_bytes=collective.size_bytes,
+               bandwidths=told, bus_factor=factor),
+        _about(prepared, size),
+    )  # fmt: skip
     return question_row(
         prepared,
         size,
         time_us=found.seconds * 1e6,
         inplace_time_us=None if found.inplace is None else found.inplace * 1e6,
-        algbw_GBps=algbw,
-        busbw_GBps=algbw * collective.bus_factor,
+        algbw_GBps=told[0],
+        busbw_GBps=told[1],
         bound_by=found.bound_by,
         approximation=found.approximation,
         approximation_pct=found.uncertainty * 100 if found.approximation else None,

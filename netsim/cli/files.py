@@ -22,6 +22,7 @@ from netsim.cli.topo_text import plural
 from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
 from netsim.scenario.cells import unused_keys
 from netsim.scenario.models import Scenario
+from netsim.timing.invariants import INVARIANTS
 from netsim.topology.load import load_machine
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import Model
@@ -137,10 +138,15 @@ def doctor(
             help="Show the constants of execution, launches and transports, each with its origin.",
         ),
     ] = False,
+    invariants: Annotated[
+        bool,
+        typer.Option("--invariants", help="Show what holds of every answer, and when it is asked."),
+    ] = False,
 ) -> None:
-    """Print what netsim runs on, and what it finds; or the constants that it computes with."""
-    if constants:
-        for line in constant_lines():
+    """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
+    if constants or invariants:
+        asked = (constant_lines, constants), (invariant_lines, invariants)
+        for line in (line for lines, wanted in asked if wanted for line in lines()):
             typer.echo(line)
         return
     typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
@@ -170,6 +176,12 @@ def constant_lines() -> Iterator[str]:
         f"{len(TABLE)} constants: {fitted} fitted, {len(TABLE) - fitted} given, {assumed} of these "
         "assumed or taken over"
     )
+
+
+def invariant_lines() -> Iterator[str]:
+    """Every invariant with what it says and of what it is asked."""
+    for one in INVARIANTS:
+        yield f"{one.name:<12}{one.statement} ({one.asked})"
 
 
 def _cells(one: Constant) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
 from netsim.cli.progress import Jobs, tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
+from netsim.collectives.collective import Collective
 from netsim.plots.explanation import plot_breakdown
 from netsim.plots.results import at_largest, plot_results
 from netsim.plots.sizes import read_all
@@ -25,6 +28,7 @@ from netsim.report.report import PICTURES, Extra, write_report
 from netsim.results.folder import BREAKDOWN, RESULTS, read_manifest
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
+from netsim.timing.invariants import Answer, ask
 from netsim.topology.cluster import build_cluster
 from netsim.trace.tables import write_links
 from netsim.training import run
@@ -33,6 +37,7 @@ from netsim.yamlio.read import parse_source
 MOST_ROWS = 1_000_000  # rows simulated again to confirm sensitivities: a report should be quick
 LARGEST = 200_000  # rows of an operation that is explained
 COSTS = "costs.csv"
+UNEVEN = ("alltoallv", "p2p")  # whose sizes are not those of equal blocks
 
 
 def report(
@@ -66,6 +71,7 @@ def make_report(
     if not (folder / RESULTS).is_file():
         raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
     table = read_all([folder / RESULTS])
+    ask_rows(table, folder / RESULTS)
     costs = folder / COSTS
     lost: list[LostError] = []
     extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
@@ -73,6 +79,24 @@ def make_report(
         table_of_costs = read_values(costs, ("cell",), "the columns of costs.csv")
         extra = Extra(extra.explanations, extra.topology, table_of_costs)
     return write_report(folder, manifest, table, extra), lost
+
+
+def ask_rows(table: pd.DataFrame, file: Path) -> None:
+    """Refuse rows that break an invariant which needs no more than the row."""
+    columns = ("collective", "ranks", "size_bytes", "time_us", "algbw_GBps", "busbw_GBps",
+               "approximation_pct")  # fmt: skip
+    if not set(columns) <= set(table.columns):
+        return
+    told = table[[*columns]].assign(
+        **{name: pd.to_numeric(table[name], errors="coerce") for name in columns[1:]}
+    )
+    told = told.dropna(subset=[*columns[:-1]])
+    for line, name, ranks, size, time, *bandwidths, off in told.itertuples():
+        factor = Collective(name, int(ranks), 0).bus_factor if name not in UNEVEN else None
+        answer = Answer(time * 1e-6, 0.0 if isnan(off) else off / 100, size_bytes=size)
+        if factor is not None:
+            answer = replace(answer, bandwidths=(*bandwidths,), bus_factor=factor)
+        ask(answer, f"{file}:{line + 2}")
 
 
 def _explained(

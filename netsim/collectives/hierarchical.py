@@ -1,26 +1,45 @@
-"""Collectives made of others: all-reduce inside and across groups, broadcast and reduce in halves.
+"""Hierarchical algorithms: inside groups of consecutive ranks first, then across them.
 
-Every rank of a group carries its part of the data across, on a ring with the ranks of the same
-place in the other groups; so each link between groups carries 2(g-1)/g of S/m only.
+All-reduce: reduce-scatter inside each group, all-reduce across, all-gather inside. Every rank of a
+group carries its part of the data across, on a ring with the ranks of the same place in the other
+groups; so each link between groups carries 2(g-1)/g of S/m only.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
+from netsim.collectives.direct import shift_blocks
+from netsim.collectives.reduced import copied
 from netsim.collectives.ring import channel_styles, pass_around
-from netsim.collectives.writing import KEEP, Folding, Ints, Lanes, Part, ceil_log2, edges, groups_of
+from netsim.collectives.writing import (
+    KEEP,
+    Folding,
+    Ints,
+    Lanes,
+    Part,
+    Rows,
+    ceil_log2,
+    edges,
+    groups_of,
+)
 from netsim.schedule.schedule import (
+    ARRIVED,
     COPY,
     IN,
     IN_ORDER,
+    LOCAL_COPY,
     OUT,
     REDUCE,
     REDUCE_INPUT,
     SCRATCH,
+    Lag,
     Schedule,
+    Style,
 )
 
 FIRST, SUM, ADD, HAND_ON = (
@@ -115,3 +134,268 @@ def reduce(collective: Collective) -> Schedule:
         part = Part(lanes.styles(SCRATCH, np.where(v == 1 << s, OUT, SCRATCH)), piece)
         lanes.send((v + root) % n, (v - (1 << s) + root) % n, [part], n - 1 + s)
     return lanes.close()
+
+
+# **** All-to-all ****
+# Blocks first go to the rank of the receiver's place in the own group. From there they cross, so
+# that between two groups there is one message a rank, not one a pair of ranks. What comes from one
+# group lies together in the output.
+
+
+Offsets = NDArray[np.int64]
+STAGE = Style(LOCAL_COPY, 0, IN, SCRATCH)
+MOST_HOPS = 1 << 21  # across that are all sketched; of more, some distances and others to check
+CHECKED = 6  # of these
+BUNDLED = 256  # groups from which blocks for many of them are one row, where it is folded
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Blocks on their way between g groups of m ranks: how many elements, and where they lie.
+
+    Equal blocks (`each` elements) follow from formulas; else `tables` are counts and places, by
+    rank and rank, in the input, in the output and in scratch.
+    """
+
+    g: int
+    m: int
+    each: int
+    tables: tuple[Offsets, Offsets, Offsets, Offsets] | None = None
+
+    def count(self, rank: Ints, to: Ints) -> Offsets:
+        """What a rank has for another."""
+        if self.tables is None:
+            return np.full(np.broadcast(rank, to).shape, self.each)
+        return _at(self.tables[0], rank, to)
+
+    def given(self, rank: Ints, to: Ints) -> Offsets:
+        """Where this lies in its input."""
+        return _long(to * self.each) if self.tables is None else _at(self.tables[1], rank, to)
+
+    def taken(self, rank: Ints, to: Ints) -> Offsets:
+        """Where it must go in the other's output."""
+        return _long(rank * self.each) if self.tables is None else _at(self.tables[2], rank, to)
+
+    def staged(self, rank: Ints, b: Ints, i: Ints | int) -> Offsets:
+        """Where a rank keeps what its group's i-th has for its peer in group b."""
+        if self.tables is None:
+            own = np.where(b > rank // self.m, self.m, 0)
+            return _long((b * self.m + i - own) * self.each)
+        return _at(self.tables[3], rank, b * self.m + i)
+
+    def crossing(self, rank: Ints, b: Ints) -> Offsets:
+        """What a rank's group has for its peer in group b."""
+        if self.tables is None:
+            return np.full(np.broadcast(rank, b).shape, self.m * self.each)
+        group, to = rank // self.m * self.m, b * self.m + rank % self.m
+        return _long(sum(_at(self.tables[0], group + i, to) for i in range(self.m)))
+
+
+def _at(table: Offsets, row: Ints, column: Ints) -> Offsets:
+    return _long(table[row, column])
+
+
+def _long(values: ArrayLike) -> Offsets:
+    return np.asarray(values, np.int64)
+
+
+def _each_for(steps: Ints, some: Ints) -> tuple[Offsets, Offsets]:
+    """All of some ranks for each step: steps and ranks, one after the other."""
+    return _long(np.repeat(steps, len(some))), _long(np.tile(some, len(steps)))
+
+
+def alltoall(
+    collective: Collective, *, node_size: int | None = None, fold: Folding = None
+) -> Schedule:
+    """Groups are `node_size` consecutive ranks (default: up to 8)."""
+    lanes = Lanes(collective, fold=fold)
+    lanes.keep()
+    g, m = groups_of(collective.ranks, node_size).shape
+    if lanes.sketch is not None:
+        _sketch(lanes, g, m)
+        lanes.sketch.step_bytes = float(m * collective.count * collective.element_bytes)
+        return lanes.close()
+    if m == 1:
+        shift_blocks(lanes)
+        return lanes.close()
+    staging = _staging(collective, g, m)
+    some = np.arange(g * m) if lanes.stands is None else lanes.stands.leading.astype(np.int64)
+    bundled = lanes.stands is not None and lanes.stands.bundled
+    edges = bundles(g) if bundled else np.arange(g + 1)
+    copies = _stage_own(lanes, staging, some, edges)
+    _across(lanes, staging, some, copies, _inside(lanes, staging, some, edges), edges)
+    return lanes.close()
+
+
+def alltoallv(collective: Collective, *, node_size: int | None = None) -> Schedule:
+    """The same with blocks of any size, which is never folded."""
+    return alltoall(collective, node_size=node_size)
+
+
+def _sketch(lanes: Lanes, g: int, m: int) -> None:
+    """Hops inside groups, and across for some distances between groups (for all, where there are
+    few); those of others are kept to check what was found without them.
+    """
+    sketch = lanes.sketch
+    assert sketch is not None
+    if m == 1:
+        sketch.refused = "groups have one rank each"
+        return
+    n, rank = g * m, np.arange(g * m)
+    group, place = np.divmod(rank, m)
+    parts = len(bundles(g)) - 1
+    sketch.mark(rank, np.zeros(n, np.int64), rows=g + (1 if parts < g else g - 1))
+    for t in range(m - 1):
+        sketch.hops(rank, group * m + (place + t + 1) % m, rows=parts)
+    found, checked = distances(g, n)
+    sketch.step_count = g - 1
+    for u in range(1, g):
+        if u in found:
+            sketch.hops(rank, (rank + u * m) % n, rows=0, awaited=False)
+        elif u in checked:
+            sketch.hops(rank, (rank + u * m) % n, check=True, awaited=False)
+
+
+def bundles(g: int) -> Offsets:
+    """Where bundles of groups begin, and the last ends: 0, 1, then twice as many from each to the
+    next; every group by itself where there are few.
+
+    Blocks for many groups are sent one after the other to one place, so that those of a bundle can
+    be one row, unless what crosses would have to wait for more than it needs (`hurried`).
+    """
+    if g < BUNDLED:
+        return np.arange(g + 1)
+    return _long([0, *(1 << k for k in range((g - 1).bit_length())), g])
+
+
+def distances(g: int, n: int) -> tuple[set[int], set[int]]:
+    """Distances between groups that are sketched, and those that check what was found so."""
+    if g * n <= MOST_HOPS:
+        return set(range(1, g)), set()
+    found = {1, 2, 3, g // 2, g - 1}
+    others = np.setdiff1d(np.arange(1, g), list(found))
+    some = np.random.default_rng(g).permutation(others)[:CHECKED]
+    return found & set(range(1, g)), set(some.tolist())
+
+
+def _staging(collective: Collective, g: int, m: int) -> Staging:
+    if collective.name == "alltoall":
+        return Staging(g, m, collective.count)
+    blocks, n = collective.blocks(), g * m
+    count = blocks.count.reshape(g, m, g, m).transpose(0, 3, 2, 1).copy()  # group, place, b, i
+    count[np.arange(g), :, np.arange(g), :] = 0
+    flat = count.reshape(n, n)
+    offset = np.cumsum(flat, 1) - flat
+    return Staging(g, m, 0, (blocks.count, blocks.in_offset, blocks.out_offset, offset))
+
+
+def _stage_own(lanes: Lanes, s: Staging, some: Ints, edges: Offsets) -> Rows:
+    """Copy what a rank has for its own peers to where it crosses from: row by (u, rank), or all in
+    one, for equal copies that share a memory end together.
+    """
+    whole = len(edges) <= s.g
+    u, rank = _each_for(np.arange(1 if whole else s.g - 1), some)
+    group, place = np.divmod(rank, s.m)
+    b = (group + u + 1) % s.g
+    final = b * s.m + place
+    piece = lanes.builder.pieces(
+        s.count(rank, final) * (s.g - 1 if whole else 1),
+        s.given(rank, final),
+        s.staged(rank, b, place),
+    )
+    return lanes.builder.rows(_styles(lanes, STAGE, rank), rank, rank, piece)
+
+
+def _inside(lanes: Lanes, s: Staging, some: Ints, edges: Offsets) -> Rows:
+    """Blocks for the peers of every other rank of the group go to that rank; row by (t, bundle of
+    u, rank).
+
+    t - 1 is the distance inside the group, u that between the groups.
+    """
+    g, m, k = s.g, s.m, len(some)
+    shape = (m - 1, len(edges) - 1, k)
+    t, bundle, number = (x.ravel() for x in np.indices(shape))
+    rank, u = some[number], edges[bundle]
+    group, place = np.divmod(rank, m)
+    to, b = group * m + (place + t + 1) % m, (group + u) % g
+    final = b * m + to % m
+    target = np.where(u == 0, s.taken(rank, final), s.staged(to, b, place))
+    count = s.count(rank, final) * np.diff(edges)[bundle]
+    piece = lanes.builder.pieces(count, s.given(rank, final), target)
+    before = len(lanes.builder) + np.arange(-k, len(rank) - k)
+    before[:k] = -1
+    styles = np.array([lanes.style(IN, OUT), lanes.style(IN, SCRATCH)], np.int32)
+    rows = lanes.builder.rows(
+        _styles(lanes, styles[np.minimum(u, 1)], rank),
+        rank,
+        to,
+        piece,
+        step=t,
+        after=[(before, IN_ORDER)],
+    )
+    lanes.passed(some, rows[-k:], m - 2)
+    lanes.wait(_leads(lanes, to[u == 0]), rows[u == 0])
+    return rows.reshape(shape)
+
+
+def _across(
+    lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows, edges: Offsets
+) -> None:
+    """What a group's ranks have for one rank of another group crosses in one message. The first of
+    a bundle waits for it, the others follow the first.
+    """
+    g, m, k = s.g, s.m, len(some)
+    if g == 1:
+        return
+    number = np.full(g * m, -1)
+    number[some] = np.arange(k)
+    u, rank = _each_for(np.arange(1, g), some)
+    group, place = np.divmod(rank, m)
+    b = (group + u) % g
+    to = b * m + place
+    piece = lanes.builder.pieces(s.crossing(rank, b), s.staged(rank, b, 0), s.taken(group * m, to))
+    before = len(lanes.builder) + np.arange(-k, len(rank) - k)
+    before[:k] = lanes.last[some]
+    first = np.isin(u, edges)
+    staged = np.full(len(u), -1, np.int32)
+    staged[: len(copies)] = copies
+    after: list[tuple[Ints, Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
+    bundle = np.searchsorted(edges, u[first])
+    for t in range(m - 1):
+        sender = number[_leads(lanes, group[first] * m + (place[first] - t - 1) % m)]
+        arrived = np.full(len(u), -1, np.int32)
+        arrived[first] = inside[t, bundle, sender]
+        after.append((arrived, ARRIVED))
+    style = np.full(len(rank), lanes.style(SCRATCH, OUT), np.int32)
+    styles = _styles(lanes, style, rank)
+    rows = lanes.builder.rows(styles, rank, to, piece, step=m - 2 + u, after=after)
+    lanes.last[some] = rows[-k:]
+    _arrive(lanes, s, some, rows.reshape(g - 1, k), number)
+
+
+def _arrive(lanes: Lanes, s: Staging, some: Ints, rows: Rows, number: Ints) -> None:
+    """Every rank waits for what crosses to it."""
+    if lanes.stands is None:
+        for u in range(1, s.g):
+            lanes.wait((some + u * s.m) % (s.g * s.m), rows[u - 1], ARRIVED, s.m - 3 + s.g)
+        return
+    steps = np.arange(1, s.g)
+    sender = (some[:, None] - steps[None, :] * s.m) % (s.g * s.m)
+    arrived = rows[steps - 1, number[_leads(lanes, sender)]]
+    ptr = np.arange(len(some) + 1) * (s.g - 1)
+    marks = lanes.builder.marks(some, step=s.m - 3 + s.g, joins=(ptr, arrived.ravel(), ARRIVED))
+    lanes.wait(some, marks, IN_ORDER, s.m - 3 + s.g)
+
+
+def _styles(lanes: Lanes, styles: Style | Rows, rank: Ints) -> Rows | Style:
+    """The styles of rows of some ranks, each of which may stand for others."""
+    if lanes.stands is None:
+        return styles
+    if isinstance(styles, Style):
+        styles = np.full(len(rank), lanes.builder.style(styles), np.int32)
+    return copied(lanes.builder, styles, lanes.stands.count[rank])
+
+
+def _leads(lanes: Lanes, ranks: Ints) -> Ints:
+    """Those that stand for some ranks."""
+    return ranks if lanes.stands is None else lanes.stands.first[ranks]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from inspect import signature
 
 from netsim.base.errors import suggest
-from netsim.collectives import direct, halving, hierarchical, hierarchical_alltoall, ring, tree
+from netsim.collectives import direct, halving, hierarchical, ring, tree
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.writing import Folding
 from netsim.schedule.schedule import Schedule
@@ -58,13 +58,13 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "linear-shift": direct.linear_shift,
         "pairwise": direct.pairwise,
         "bruck": halving.bruck_alltoall,
-        "hierarchical": hierarchical_alltoall.hierarchical,
+        "hierarchical": hierarchical.alltoall,
     },
     "alltoallv": {
         "linear-shift": direct.linear_shift,
         "pairwise": direct.pairwise,
         "bruck": halving.bruck_alltoall,
-        "hierarchical": hierarchical_alltoall.uneven,
+        "hierarchical": hierarchical.alltoallv,
     },
     "sendrecv": {
         "ring": direct.sendrecv,

@@ -140,7 +140,7 @@ def _in_full(call: Call) -> Offer:
 
 
 def _by_hops(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -> Ended | Refusal:
-    """Rows and links are those of the last run."""
+    """Rows are those of the last run; on links, each hop leaves as much as another."""
     timings: dict[int, Timing] = {}
 
     def seconds(hops: int) -> float:
@@ -154,5 +154,6 @@ def _by_hops(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -
     last = timings[found.hops]
     off = found.uncertainty + last.uncertainty * last.seconds / found.seconds
     words = f"rings of {found.whole} hops from what {found.hops} take"
-    timing = replace(last, seconds=found.seconds, approximation=words, uncertainty=off)
+    use = replace(last.use, amount=last.use.amount * (found.whole / found.hops))
+    timing = replace(last, seconds=found.seconds, approximation=words, uncertainty=off, use=use)
     return Ended(timing, found.hops)

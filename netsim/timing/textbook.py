@@ -178,7 +178,7 @@ def crossing(schedule: Schedule) -> NDArray[np.bool_]:
 
 def hurried(program: Program, timeline: Timeline) -> bool:
     """Whether what crosses between groups ever waits for a bundle of blocks, which may come later
-    than the first of them, longer than for what it follows (`hierarchical_alltoall.py`).
+    than the first of them, longer than for what it follows (`collectives/hierarchical.py`).
     """
     schedule = program.schedule
     moves, crosses = schedule.kind == TRANSFER, crossing(schedule)

@@ -38,6 +38,7 @@ from netsim.schedule.schedule import (
 )
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
+from netsim.timing.invariants import sound
 from netsim.timing.ladder import LIMITS, Limits
 from netsim.timing.loops import Looped
 from netsim.timing.rings import runs_of, why_whole
@@ -334,12 +335,13 @@ def _timed(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -> 
     if call.rows_of_rings > limits.folded:
         call = ladder.of_plan(collective, folded_plan(collective, plan, bench.topology, bench.gpus))
     told = ladder.timed(bench, call, limits)
+    timing = sound(told.timing, collective, f"{collective.name} of {collective.size_bytes} B")
     if not told.hops:
-        return Timed(told.timing.seconds, STEADY if told.timing.approximation else "")
+        return Timed(timing.seconds, STEADY if timing.approximation else "")
     words = "long rings from what a few hosts add"
-    if told.timing.uncertainty > NOTABLE:
-        words += f", off by up to {told.timing.uncertainty:.1%}"
-    return Timed(told.timing.seconds, words)
+    if timing.uncertainty > NOTABLE:
+        words += f", off by up to {timing.uncertainty:.1%}"
+    return Timed(timing.seconds, words)
 
 
 def _written(collective: Collective, plan: Plan, limits: Limits) -> tuple[Looped, float]:

@@ -19,6 +19,7 @@ from netsim.results.row import Row
 from netsim.scenario.models import cluster_label, node_count
 from netsim.scenario.training import Training
 from netsim.timing.bench import Progress
+from netsim.timing.invariants import sound_step
 from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
 from netsim.workloads.lower import Lowered, lower
 from netsim.workloads.memory import activation_bytes, full_activation_bytes
@@ -248,6 +249,7 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
     program = place(lowered.schedule, prepared.topology)
     chosen = choose(program, engine)
     timeline = simulate(program, chosen, progress=progress)
+    sound_step(program, timeline, f"{cluster_label(prepared.cell.scenario.cluster)}: a step")
     spans = Spans(tape, lowered, timeline, prepared.setting.grid.size)
     return Step(prepared, program, spans, chosen)
 

@@ -26,7 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few ranks are asked whether they keep step, in few of their steps, and may end far apart."""
     monkeypatch.setattr("netsim.timing.textbook.MANY_STEPS", 0)
     monkeypatch.setattr("netsim.timing.textbook.EARLY", 1e9)
-    monkeypatch.setattr("netsim.collectives.hierarchical_alltoall.MOST_HOPS", 100)
+    monkeypatch.setattr("netsim.collectives.hierarchical.MOST_HOPS", 100)
 
 
 def ready(cluster: str, size: int = MIB, more: str = "") -> Prepared:
@@ -194,7 +194,7 @@ def test_a_link_of_another_latency_changes_when_some_ranks_end(link: str) -> Non
 def test_the_rows_of_a_table_are_the_same(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in bundles."""
     for bundled in (1000, 3):
-        monkeypatch.setattr("netsim.collectives.hierarchical_alltoall.BUNDLED", bundled)
+        monkeypatch.setattr("netsim.collectives.hierarchical.BUNDLED", bundled)
         size = even(ready(cluster))
         here, there = (simulate_size(ready(cluster, size, f), size)[0] for f in ("", "fold: off"))
         assert here.time_us == pytest.approx(there.time_us, rel=1e-12)

@@ -143,7 +143,7 @@ SAMPLED = [
 def test_few_distances_stand_for_all_or_it_is_written_in_full(
     cluster: str, folds: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netsim.collectives.hierarchical_alltoall.MOST_HOPS", 100)
+    monkeypatch.setattr("netsim.collectives.hierarchical.MOST_HOPS", 100)
     one = ready(cluster, "alltoall", "hierarchical", MIB)
     found = one.alikeness(one.collective(even(one)))
     assert found is not None
@@ -169,7 +169,7 @@ def test_bundles_of_blocks_take_the_time_of_single_ones(
     cluster: str, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where what crosses would wait for a bundle, blocks are sent one by one."""
-    monkeypatch.setattr("netsim.collectives.hierarchical_alltoall.BUNDLED", 3)
+    monkeypatch.setattr("netsim.collectives.hierarchical.BUNDLED", 3)
     one = ready(cluster, "alltoall", "hierarchical", MIB)
     size = even(one)
     full = ready(cluster, "alltoall", "hierarchical", size, "off")
