@@ -16,6 +16,7 @@ from netsim.measured.accuracy import (
     classes_of,
     compared,
     journal_of,
+    leave_out,
     page_text,
     read_accuracy,
     results_path,
@@ -58,6 +59,10 @@ def command(
     against: Annotated[
         Path | None, typer.Option(help="An earlier result to compare with.", metavar="EARLIER")
     ] = None,
+    leave: Annotated[
+        bool,
+        typer.Option("--leave-out", help="Simulate each run without what its system told, too."),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
 ) -> None:
@@ -67,10 +72,14 @@ def command(
         if file is not None:
             check_writable(flag, file)
     index = _index(index)
-    entries = chosen(read_index(index), only or ())
+    corpus = read_index(index)
+    entries = chosen(corpus, only or ())
     with journal_of(index, resume=resume, tell=tell) as journal:
         with Counter("runs", quiet) as counter:
             found = run_index(entries, jobs, counter.show, tell=tell, journal=journal)
+        if leave and not found.missing:
+            with Counter("runs left out", quiet) as counter:
+                found = leave_out(found, entries, corpus, jobs, counter.show)
         _write(
             found, entries, json_file, plots, page, None if only else results_path(index), before
         )
@@ -106,7 +115,7 @@ def _write(
         }
         write_text(page, "\n".join(page_text(found, entries, pictures)) + "\n")
         if classes is not None:
-            write_text(classes, classes_of(found.points, entries))
+            write_text(classes, classes_of(found.left_out or found.points, entries))
 
 
 def _index(path: Path) -> Path:
@@ -156,6 +165,14 @@ def report(found: Accuracy) -> Iterator[str]:
                 yield _line(f"{key} {name}", some)
             yield "#"
         yield _line("all " + title, points)
+        left = [point for point in found.left_out if point.healthy is healthy]
+        if left:
+            yield "#"
+            yield f"# {title}, each without what its own system told"
+            for key in ("machine", "system"):
+                for name, some in sorted(grouped(left, attrgetter(key)).items()):
+                    yield _line(f"{key} {name}", some)
+            yield _line("all " + title, left)
         yield "#"
 
 

@@ -12,8 +12,10 @@ from dataclasses import asdict, astuple, field, replace
 from functools import lru_cache
 from math import log2, sqrt
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
 from netsim.base.files import preset_folder
 from netsim.base.memo import digest
@@ -33,6 +35,7 @@ from netsim.measured.compare import (
     error_of,
     grouped,
 )
+from netsim.measured.estimate import Without, figures_without, without_each
 from netsim.measured.index import Entry, nics_gbps
 from netsim.results.folder import append, damaged, few_of, sealed, unsealed
 from netsim.results.row import BANDS, Joined, band_of, joined
@@ -49,10 +52,16 @@ class Accuracy:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     missing: int = 0  # parts that were not simulated: somebody interrupted
     lost: int = 0  # parts that ended their processes
+    left_out: tuple[Point, ...] = ()  # the same, each without what its own system says of constants
+    without: tuple[Without, ...] = ()
 
     def json(self) -> str:
         """The points and the error by band, healthy runs apart from others."""
         values = {"points": [asdict(point) for point in self.points], "bands": bands(self.points)}
+        if self.left_out:
+            values["left_out"] = [asdict(point) for point in self.left_out]
+            values["left_out_bands"] = bands(self.left_out)
+            values["without"] = [asdict(one) for one in self.without]
         return json.dumps(values, indent=1) + "\n"
 
 
@@ -82,15 +91,17 @@ def run_index(
     memory: int = 0,
     tell: Tell = silent,
     journal: "Journal | None" = None,
+    figures: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Accuracy:
     """Simulate all runs, or until Ctrl-C; `done` hears how many parts of how many are finished,
-    `tell` of workers that died; what `journal` has is not simulated again.
+    `tell` of workers that died; what `journal` has is not simulated again. `figures` of a
+    calibration take the place of the usual ones in some runs.
     """
     parts: list[Part] = []
     failed: list[Failed] = []
     for entry in entries:
         try:
-            parts += _parts(entry)
+            parts += _parts(entry, figures.get(entry.id, {}))
         except NetsimError as error:
             failed.append(Failed(entry.id, str(error)))
     known = journal or Journal()
@@ -144,7 +155,8 @@ def _titled(part: Part) -> str:
 def key_of(part: Part) -> str:
     """What an answer depends on, in a few characters: the part, this version, machine files."""
     entry = part.entry
-    asked = (entry.id, str(entry.folder), str(dict(entry.values)), part.rows)
+    own = tuple(part.figures.items())
+    asked = (entry.id, str(entry.folder), str(dict(entry.values)), part.rows, own)
     return digest((asked, __version__, MODEL_VERSION, _machine_files())).hex()
 
 
@@ -232,12 +244,55 @@ def journal_of(index: Path, *, resume: bool, tell: Tell) -> Iterator[Journal]:
         yield journal
 
 
-def _parts(entry: Entry) -> list[Part]:
+def _parts(entry: Entry, figures: Mapping[str, float]) -> list[Part]:
     """A run as parts; that of many ranks in four, so that processes can share it."""
     rows = entry.rows()
     if _ranks(entry) < LARGE:
-        return [Part(entry, rows)]
-    return [Part(entry, rows[first::4]) for first in range(4) if rows[first::4]]
+        return [Part(entry, rows, figures)]
+    return [Part(entry, rows[first::4], figures) for first in range(4) if rows[first::4]]
+
+
+def leave_out(
+    found: Accuracy,
+    entries: Sequence[Entry],
+    corpus: Sequence[Entry],
+    jobs: int | None = None,
+    done: Callable[[int, int], None] | None = None,
+) -> Accuracy:
+    """The same with every run simulated once more without its own system: every constant that was
+    fitted to that is estimated from the other systems of the corpus.
+    """
+    asked = {entry.system for entry in entries}
+    by_id = {entry.id: entry for entry in corpus}
+    constants = [
+        one for one in TABLE.values()
+        if one.fitted and any(id in by_id and by_id[id].system in asked for id in one.fitted.runs)
+    ]  # fmt: skip
+    told = list[Without]()
+    tasks = (((one, corpus), one.id, 0, 1) for one in constants)
+    workers = Processes(jobs or os.cpu_count() or 1, estimated_without)
+    with workers, closing(workers.results(tasks)) as results:
+        for _, some in results:
+            if not isinstance(some, LostError):
+                told += [one for one in some if one.system in asked]
+    changed = {
+        entry.id: figures_without(entry, mine)
+        for entry in entries
+        if (mine := [one for one in told if one.system == entry.system])
+    }
+    runs = [entry for entry in entries if changed.get(entry.id)]
+    again = run_index(runs, jobs, done, figures=changed) if runs else Accuracy(())
+    own = {point.run for point in again.points}
+    others = [point for point in found.points if point.run not in own]
+    place = {entry.id: number for number, entry in enumerate(entries)}
+    points = sorted((*again.points, *others), key=lambda point: place[point.run])
+    order = sorted(told, key=lambda one: (one.system, one.constant))
+    return replace(found, left_out=tuple(points), without=tuple(order))
+
+
+def estimated_without(task: tuple[Constant, Sequence[Entry]]) -> Iterator[list[Without]]:
+    """A constant without each of its systems, as a worker finds it."""
+    yield list(without_each(*task))
 
 
 def _ranks(entry: Entry) -> int:
@@ -293,17 +348,21 @@ def compared(now: Sequence[Point], before: Sequence[Point]) -> list[tuple[str, f
 
 INTRO = """# Validation
 
-Every run of the corpus (`scenarios/measured/`) beside its simulation with default parameters: no
-figure was fitted to the run's own system unless a comment in `topologies/` or
-`netsim doctor --constants` says that it was. This page is written by
+Every run of the corpus (`scenarios/measured/`) beside its simulation with default parameters. This
+page is written by
 
 ```sh
-netsim accuracy scenarios/measured/index.yaml --page docs/validation.md
+netsim accuracy scenarios/measured/index.yaml --leave-out --page docs/validation.md
 ```
 
 The error of a point is simulated ÷ measured − 1. Tables show, by size band, the median of the
 |log ratio| as a percentage, in brackets its 90th percentile, then the signed median (negative: the
-simulation is too fast). Versions and launches that a source does not name are assumed as
+simulation is too fast). Every system (host, operator and build of NCCL) weighs the same, however
+many points it has. *Left out* means: every constant that was fitted to a system is estimated again
+from the runs of the others before that system is simulated, as `netsim doctor --constants` names
+estimators and runs; where no other run shows it, it is taken from the next wider class (the next
+generation of GPUs, another transport), or stays, as told at the end. *In sample*, constants are
+those of the table. Versions and launches that a source does not name are assumed as
 `netsim accuracy` says; runs that their posters or we judge to have a problem are kept apart.
 """
 
@@ -323,7 +382,7 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
         values.append(
             {
                 **asdict(Joined(*machines)), "collective": collective, "band": band,
-                "median": round(error.median, 4), "runs": error.runs,
+                "median": round(error.median, 4), "runs": error.runs, "systems": error.systems,
             }
         )  # fmt: skip
     return json.dumps(values, indent=1) + "\n"
@@ -336,10 +395,13 @@ def page_text(
     yield INTRO
     healthy = [point for point in found.points if point.healthy]
     yield from _headline(found, healthy, [entry for entry in entries if not entry.healthy])
-    yield "\n## By machine\n"
-    yield from _table("machine", _by(healthy, "machine"))
-    yield "\n## By collective\n"
-    yield from _table("collective", _by(healthy, "collective"))
+    left = [point for point in found.left_out if point.healthy]
+    for title, points in (("left out", left), ("in sample", healthy)):
+        if points:
+            yield f"\n## By machine, {title}\n"
+            yield from _table("machine", _by(points, "machine"))
+            yield f"\n## By collective, {title}\n"
+            yield from _table("collective", _by(points, "collective"))
     sources = {entry.id: entry.text("source") for entry in entries}
     for machine, points in sorted(grouped(found.points, lambda p: p.machine).items()):
         yield f"\n## {machine}\n"
@@ -354,6 +416,11 @@ def page_text(
         if links:
             yield "\nSources: " + ", ".join(f"<{link}>" for link in links)
     yield from _assumed(found)
+    taken = [one for one in found.without if one.of]
+    if taken:
+        yield "\n## Taken over where a system was left out\n"
+        for other in taken:
+            yield f"- {other.system}: {other.constant} of {other.of}"
     if found.failed:
         yield "\n## Not simulated\n"
         for one in found.failed:
@@ -369,17 +436,18 @@ def _headline(found: Accuracy, healthy: Sequence[Point], ill: Sequence[Entry]) -
     where += "s" * (machines != 1)
     yield f"Model {MODEL_VERSION}, {where}, {_count(len(healthy), 'point')}.\n"
     problems = [point for point in found.points if not point.healthy]
-    parts = {"all healthy runs": healthy, "runs with a problem": problems}
+    left = [point for point in found.left_out if point.healthy]
+    parts = {
+        "healthy runs, left out": left, "healthy runs, in sample": healthy,
+        "runs with a problem": problems,
+    }  # fmt: skip
     yield from _table("", {name: some for name, some in parts.items() if some})
     yield "\nConditions:\n"
+    yield "- A column `validated` quotes the median of its class, left out, of however few systems."
     yield (
-        "- The constants of execution, launches and transports were fitted to some of these runs "
-        "(`netsim doctor --constants` names them), so this is how well one set of constants for "
-        "each generation describes all of them, not a forecast for machines that are not among "
-        "them."
+        "- What a machine's file and NCCL's rules say was known before; where they were corrected "
+        "after a look at a run, that run's error is better than a forecast's."
     )
-    yield "- Every point counts alike, so runs with many sizes count more than those with few."
-    yield "- A column `validated` quotes the median of its class here, however few its runs are."
     if ill:
         names = ", ".join(f"{entry.id} ({entry.text('healthy')})" for entry in ill)
         yield f"- Kept apart as having a problem: {names}."

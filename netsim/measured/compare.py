@@ -1,7 +1,8 @@
 """One measured run against one prepared cell: points, errors, and both times in results."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, field, replace
 from functools import lru_cache
 from itertools import groupby
 from math import log
@@ -25,6 +26,7 @@ from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
 
 MICRO = 1e6
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Point:
     algorithm: str
     protocol: str
     healthy: bool
+    system: str = ""
 
     @property
     def log_ratio(self) -> float:
@@ -58,10 +61,11 @@ class Failed:
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a run that one process simulates."""
+    """Some rows of a run that one process simulates, perhaps with other figures of calibration."""
 
     entry: Entry
     rows: tuple[Measured, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def answer(part: Part) -> Answer:
     """The points of a part; what fails is told and does not stop the rest."""
     entry = part.entry
     try:
-        plan = mapped(entry)
+        plan = replace(mapped(entry), figures=part.figures)
         points: list[Point] = []
         failed: list[Failed] = []
         for key, rows in groupby(part.rows, key=lambda row: (dtype_of(row.dtype), row.root)):
@@ -136,6 +140,7 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
         plan.algorithm if plan else work.algorithm,
         plan.protocol if plan else "",
         entry.healthy,
+        entry.system,
     )
 
 
@@ -150,10 +155,11 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Error:
-    """How far simulated times are from measured ones."""
+    """How far simulated times are from measured ones, every system weighing the same."""
 
     points: int
     runs: int
+    systems: int
     median: float
     p90: float
     bias: float
@@ -162,14 +168,24 @@ class Error:
 def error_of(points: Sequence[Point]) -> Error:
     """The error of some points, at least one."""
     ratios = np.array([point.log_ratio for point in points])
-    size = np.abs(ratios)
+    systems = [point.system or point.run for point in points]
+    count = Counter(systems)
+    weights = np.array([1 / count[system] for system in systems])
     return Error(
         len(points),
         len({point.run for point in points}),
-        float(np.expm1(np.median(size))),
-        float(np.expm1(np.quantile(size, 0.9))),
-        float(np.expm1(np.median(ratios))),
+        len(count),
+        float(np.expm1(weighted_quantile(np.abs(ratios), weights, 0.5))),
+        float(np.expm1(weighted_quantile(np.abs(ratios), weights, 0.9))),
+        float(np.expm1(weighted_quantile(ratios, weights, 0.5))),
     )
+
+
+def weighted_quantile(values: Floats, weights: Floats, part: float) -> float:
+    """A quantile of values that count differently, each in the middle of its share."""
+    order = np.argsort(values)
+    middle = np.cumsum(weights[order]) - weights[order] / 2
+    return float(np.interp(part * weights.sum(), middle, values[order]))
 
 
 def by_band(points: Sequence[Point]) -> dict[str, Error]:
@@ -190,9 +206,6 @@ def grouped(points: Iterable[Point], key: Callable[[Point], K]) -> dict[K, list[
 def as_values(errors: dict[str, Error]) -> dict[str, dict[str, float]]:
     """Errors as plain values."""
     return {band: asdict(error) for band, error in errors.items()}
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -276,7 +289,7 @@ def simulated_seconds(prepared: Prepared, measured: Measured, collective: str) -
     return simulate_one(prepared, size, in_place=in_place, engine="compiled").seconds
 
 
-def few(rows: Sequence[Measured], most: int) -> tuple[Measured, ...]:
+def few(rows: Sequence[K], most: int) -> tuple[K, ...]:
     """At most so many rows, evenly over the sizes, the largest among them."""
     step = max(1, -(-len(rows) // most))
     return tuple(rows[::-1][::step][::-1])

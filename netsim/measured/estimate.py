@@ -11,18 +11,18 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.constants import ANY_SIZE, Constant
+from netsim.base.constants import ANY_SIZE, TABLE, Constant
 from netsim.base.errors import InputError
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
 from netsim.measured.compare import few, prepared_at, simulated_seconds
-from netsim.measured.index import Entry, Mapped, dtype_of, mapped, nics_gbps
+from netsim.measured.index import Entry, Mapped, dtype_of, mapped, nics_gbps, with_figures
 from netsim.measured.logs import Measured
+from netsim.nccl.constants import GENERATIONS, names_of
 from netsim.nccl.constants import constant as usual_value
-from netsim.nccl.constants import names_of
-from netsim.topology.machine import written
-from netsim.yamlio.models import override
+from netsim.nccl.facts import parse_version
+from netsim.topology.machine import TRANSPORTS
 from netsim.yamlio.read import Source
 
 Floats = NDArray[np.float64]
@@ -157,19 +157,6 @@ def _figures(constant: Constant, prepared: Prepared, value: float) -> Mapping[st
     return {name: max(0.0, now + more) for name, now in usual.items()}
 
 
-def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
-    """The scenario with some figures of all its hosts replaced, those of wires as latencies."""
-    machine: dict[str, dict[str, object]] = {}
-    for name, value in figures.items():
-        part, _, field = name.partition(".")
-        if part == "latencies":
-            machine.setdefault(part, {})[field] = written(name, value)
-        else:
-            machine.setdefault("calibration", {})[name] = {"value": written(name, value)}
-    before = list(source.data["cluster"].get("overrides") or [])
-    return override(source, "cluster.overrides", [*before, {"machine": machine}], "an estimate")
-
-
 def floor_of_launches(constant: Constant, entries: Sequence[Entry]) -> Estimate:
     """What one process takes for each of its GPUs where calls are so small that only that counts:
     the median of all rows.
@@ -259,3 +246,78 @@ ESTIMATORS: dict[str, Callable[[Constant, Sequence[Entry]], Estimate]] = {
         *(usable_part, most_of_a_nic, step_up),
     )
 }
+
+
+FEW_RUNS = 4  # of a system that are looked at when a constant is estimated without another
+# Where no run is left, a constant is taken over from the next wider class.
+WIDER = {
+    "sm_70": "sm_80", "sm_80": "sm_90", "sm_90": "sm_100", "sm_100": "sm_90",
+    "infiniband": "roce", "roce": "infiniband", "efa": "roce", "tcpxo": "efa", "slingshot": "roce",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Without:
+    """A constant without what one system says of it: its value becomes `ratio` times as large, by
+    its estimator on the other runs or, where there are none, `of` a wider class.
+    """
+
+    constant: str
+    system: str
+    ratio: float
+    of: str = ""
+
+
+def without_each(constant: Constant, entries: Sequence[Entry]) -> Iterator[Without]:
+    """The constant without each of the systems that it was fitted to."""
+    assert constant.fitted is not None
+    mine = [entry for entry in entries if entry.id in constant.fitted.runs]
+    systems = list(dict.fromkeys(entry.system for entry in mine))
+    few_runs = [one for name in systems for one in few(_of(mine, name), FEW_RUNS)]
+    every = estimated(constant, few_runs).value if len(systems) > 1 else float("nan")
+    for system in systems:
+        others = [entry for entry in few_runs if entry.system != system]
+        value = estimated(constant, others).value if others else float("nan")
+        ratio = value / every if every else float("nan")
+        if ratio > 0:
+            yield Without(constant.id, system, float(np.clip(ratio, 1 / TIMES, TIMES)))
+        else:
+            yield _wider(constant, system)
+
+
+def _of(entries: Sequence[Entry], system: str) -> list[Entry]:
+    return [entry for entry in entries if entry.system == system]
+
+
+def _wider(constant: Constant, system: str) -> Without:
+    kind, _, rest = constant.id.partition(".")
+    wider = TABLE.get(f"{WIDER.get(kind, '')}.{rest}") or TABLE.get(rest)
+    if wider is None or not constant.value:
+        return Without(constant.id, system, 1.0, "nothing: it stays as it is")
+    return Without(constant.id, system, wider.value / constant.value, wider.id)
+
+
+def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, float]:
+    """The figures of a calibration that say so of a run, from what holds for its machines."""
+    prepared = _prepared(entry, _rows_of(entry, *ANY_SIZE, most=1))
+    changed: dict[str, float] = {}
+    for one in found:
+        constant = TABLE[one.constant]
+        if not _holds(constant.id, prepared, entry.transport):
+            continue
+        value = constant.value * one.ratio
+        for name, figure in _figures(constant, prepared, value).items():
+            usual = _figures(constant, prepared, constant.value)[name]
+            changed[name] = changed.get(name, usual) + figure - usual
+    return {name: max(0.0, figure) for name, figure in changed.items()}
+
+
+def _holds(id: str, prepared: Prepared, transport: str) -> bool:
+    """Whether the machines of a cell have a constant at all."""
+    comm, kind = prepared.jobs[0].comm, id.partition(".")[0]
+    own = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
+    if kind in TRANSPORTS:
+        return kind == transport
+    if id.startswith("launch.each_channel"):
+        return id.endswith("2_12") == (comm.version >= parse_version("2.12"))
+    return kind == own if kind.startswith("sm_") else f"{own}.{id}" not in TABLE

@@ -30,7 +30,8 @@ from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version
 from netsim.scenario.names import DTYPES, collective_name
 from netsim.topology.load import FOLDER, load_machine
-from netsim.topology.machine import TRANSPORTS, Machine
+from netsim.topology.machine import TRANSPORTS, Machine, written
+from netsim.yamlio.models import override
 from netsim.yamlio.read import Source, compose, construct
 
 NEEDED = ("file", "topology", "collective")
@@ -54,6 +55,11 @@ class Entry:
         """Machine, transport and counts."""
         found = self.values.get("topology")
         return found if isinstance(found, Mapping) else {}
+
+    @property
+    def system(self) -> str:
+        """Host, operator and build of NCCL: what is left out together."""
+        return self.text("system") or self.id
 
     @property
     def machine(self) -> str:
@@ -222,13 +228,15 @@ class Mapped:
 
     data: Mapping[str, Any]
     notes: tuple[str, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     def source(self, name: str, sizes: list[int], dtype: str, root: int = 0) -> Source:
         """The scenario at some sizes."""
         work = {**self.data["workload"], "sizes": sizes, "dtype": dtype}
         if root > 0:
             work["root"] = root
-        return Source(name, {**self.data, "workload": work})
+        source = Source(name, {**self.data, "workload": work})
+        return with_figures(source, self.figures) if self.figures else source
 
     def without(self, variables: tuple[str, ...], why: str) -> "Mapped | None":
         """The same without some variables; None where none of them is set."""
@@ -239,7 +247,20 @@ class Mapped:
         kept = {name: value for name, value in env.items() if name not in gone}
         nccl = {**self.data["nccl"], "env": kept}
         note = f"without {', '.join(gone)}: {why}"
-        return Mapped({**self.data, "nccl": nccl}, (*self.notes, note))
+        return Mapped({**self.data, "nccl": nccl}, (*self.notes, note), self.figures)
+
+
+def with_figures(source: Source, figures: Mapping[str, float]) -> Source:
+    """The scenario with some figures of all its hosts replaced, those of wires as latencies."""
+    machine: dict[str, dict[str, object]] = {}
+    for name, value in figures.items():
+        part, _, field = name.partition(".")
+        if part == "latencies":
+            machine.setdefault(part, {})[field] = written(name, value)
+        else:
+            machine.setdefault("calibration", {})[name] = {"value": written(name, value)}
+    before = list(source.data["cluster"].get("overrides") or [])
+    return override(source, "cluster.overrides", [*before, {"machine": machine}], "an estimate")
 
 
 def mapped(entry: Entry) -> Mapped:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from netsim.base.constants import LAUNCH, TRANSPORTS
 from netsim.base.errors import InputError
 from netsim.measured.accuracy import compared, read_accuracy, run_index
 from netsim.measured.compare import Point, answer, error_of, prepared_at
+from netsim.measured.estimate import figures_without, without_each
 from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, read_index
 from netsim.plots.results import MOST_CURVES
 from netsim.results.row import Joined, band_of, joined, stored, validated
@@ -21,7 +23,7 @@ HEADER = (
 )
 KEYS = [
     "run", "machine", "collective", "size_bytes", "measured_us", "simulated_us", "algorithm",
-    "protocol", "healthy",
+    "protocol", "healthy", "system",
 ]  # fmt: skip
 ENTRY = """
 - id: {id}
@@ -356,3 +358,34 @@ def test_what_the_corpus_stores_is_what_its_runs_are() -> None:
     entries = [one for one in read_index(Path("scenarios/measured/index.yaml")) if one.healthy]
     runs = {joined(one.machine, one.transport, nics_gbps(one)) for one in entries}
     assert {where for where, _, _ in stored()} == runs
+
+
+def test_systems_weigh_equally() -> None:
+    points = [
+        *(Point("a", "m", "all_reduce", 8, 1.0, 1.1, "", "", True, "one") for _ in range(9)),
+        Point("b", "m", "all_reduce", 8, 1.0, 1.5, "", "", True, "two"),
+    ]
+    found = error_of(points)
+    assert (found.points, found.runs, found.systems) == (10, 2, 2)
+    assert 0.1 <= found.median < 0.5 == pytest.approx(found.p90)
+    alone = error_of([replace(point, system="") for point in points[:9]])
+    assert alone.median == pytest.approx(0.1)
+
+
+def test_a_constant_without_a_system_is_estimated_from_the_others() -> None:
+    entries = read_index(Path("scenarios/measured/index.yaml"))
+    fitted = next(one for one in LAUNCH if one.id == "launch.host")
+    found = {one.system: one for one in without_each(fitted, entries)}
+    assert set(found) == {"h100_sxm", "a100_superbench"}
+    assert all(one.of == "" and 0.9 < one.ratio < 1.1 for one in found.values())
+    entry = next(one for one in entries if one.id == "h100_sxm_8_all_reduce_1")
+    figures = figures_without(entry, [found["h100_sxm"]])
+    assert figures == {"launch.host": pytest.approx(fitted.value * found["h100_sxm"].ratio)}
+
+
+def test_what_only_one_system_shows_is_taken_from_the_next_wider_class() -> None:
+    entries = read_index(Path("scenarios/measured/index.yaml"))
+    usable = next(one for one in TRANSPORTS if one.id == "efa.usable")
+    (found,) = without_each(usable, entries)
+    assert (found.system, found.of) == ("aws_p4d_a100", "roce.usable")
+    assert found.ratio * usable.value == pytest.approx(0.98)
