@@ -6,20 +6,33 @@ would be too many. Its operation alone, from standstill.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
+import numpy as np
+
+from netsim.base.errors import InputError, NetsimError
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
-from netsim.cell.prepare import Prepared
-from netsim.cell.simulate import launch_of
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import launch_of, row_of_size
 from netsim.collectives.reduced import STEPS
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Advance, Case
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
+from netsim.program.ways import connections_on_links
+from netsim.results.row import Row
+from netsim.scenario.cells import expand
+from netsim.scenario.models import node_count
 from netsim.schedule.schedule import Schedule
 from netsim.timing.fits import least_rows_of_nccl
+from netsim.topology.graph import LINK_KINDS
+from netsim.topology.load import SHARED
+from netsim.topology.network import Fabric, Policy
+from netsim.yamlio.models import override
 
 MOST_SHOWN = 4_000_000  # rows in full; of more, those that stand for others
 
@@ -106,3 +119,128 @@ def explained_title(prepared: Prepared, size: int) -> str:
     how = f"{plan.algorithm} {plan.protocol}" if plan else work.algorithm
     ranks = len(prepared.groups[0])
     return f"{work.collective} of {format_size(size)} on {ranks} GPUs, {how}"
+
+
+# **** Paths ****
+# How the connections of a call spread over the links between switches, how the time answers to the
+# seed of hashes, and what would help: each tried.
+
+
+MOST_KINDS = 8  # of links that are told apart by the names of their switches
+
+
+def explained_paths(
+    prepared: Prepared, size: int, *, seeds: int = 10, engine: str = "auto"
+) -> dict[str, Any]:
+    """The paths of a cell at one size, as plain values in µs."""
+    selection = getattr(prepared.topology.router, "selection", None)
+    if selection is None or not len(selection.usual.core):
+        raise InputError("--paths: no links between switches", hint="it takes a fabric of several")
+    policy: Policy = selection.policy
+    tried = [_tried(prepared, size, "now", {}, seeds, engine)]
+    for what, changes in _changes(prepared, selection.fabric, policy).items():
+        tried.append(_tried(prepared, size, what, changes, seeds, engine))
+    return {
+        "routing": policy.routing,
+        "qps": policy.qps,
+        "spread": list(_spread_of(prepared, size)),
+        "tried": tried,
+    }
+
+
+def _spread_of(prepared: Prepared, size: int) -> Iterator[dict[str, Any]]:
+    """By kind of link between switches, how many connections each carries."""
+    topology, links = prepared.topology, prepared.topology.links
+    flows = connections_on_links(shown_of(prepared, size).schedule, topology, prepared.gpus)
+    between = np.flatnonzero(links.kind == LINK_KINDS.index("fabric"))
+    kind = [str(name).rstrip("0123456789") for name in topology.nodes]
+    kinds: dict[str, list[int]] = {}
+    for link in between.tolist():
+        name = f"{kind[links.tail[link]]} -> {kind[links.head[link]]}"
+        kinds.setdefault(name, []).append(link)
+    if len(kinds) > MOST_KINDS:
+        kinds = {"switch -> switch": between.tolist()}
+    for name, mine in kinds.items():
+        carried = flows[mine]
+        fullest = int(np.argmax(carried))
+        yield {
+            "links": name,
+            "count": len(mine),
+            "used": int((carried > 0).sum()),
+            "connections": float(carried.sum()),
+            "mean": float(carried.mean()),
+            "most": float(carried[fullest]),
+            "fullest": topology.link_name(mine[fullest]),
+        }
+
+
+def _changes(prepared: Prepared, made: Fabric, policy: Policy) -> dict[str, dict[str, Any]]:
+    """What may help, with the settings that try it."""
+    data, fabric = prepared.cell.source.data["cluster"], "cluster.fabric"
+    inner = data.get("fabric") or {}
+    whole: dict[str, Any] = {} if inner else {fabric: {"kind": made.kind}}
+    if inner.get("between"):
+        fabric, inner = f"{fabric}.between", inner["between"]
+    found: dict[str, dict[str, Any]] = {}
+    settings = prepared.jobs[0].comm.settings if prepared.jobs else None
+    queues = f"{fabric}.qps" if settings is None else "nccl.env.NCCL_IB_QPS_PER_CONNECTION"
+    for count in (2, 4, 8) if policy.hashed else ():
+        if count > policy.qps:
+            found[f"{count} queue pairs"] = {queues: count}
+    for routing in ("static", "spray"):
+        if routing != policy.routing:
+            found[f"{routing} routing"] = {f"{fabric}.routing": routing}
+    if made.kind == "leaf-spine" and made.ports > node_count(prepared.cell.scenario.cluster):
+        kept = {key: inner[key] for key in SHARED if key in inner}
+        found["rails"] = {fabric: {"kind": "rail-optimized", "routing": policy.routing, **kept}}
+    if settings is not None:
+        off = settings.pxn_disabled
+        found[f"PXN {'on' if off else 'off'}"] = {"nccl.env.NCCL_PXN_DISABLE": 0 if off else 1}
+    if prepared.cell.scenario.cluster.placement != "random":
+        found["hosts in random order"] = {"cluster.placement": "random"}
+    return {what: {**whole, **changes} for what, changes in found.items()}
+
+
+def _tried(
+    prepared: Prepared, size: int, what: str, changes: dict[str, Any], seeds: int, engine: str
+) -> dict[str, Any]:
+    """The time with some settings, over seeds where it depends on any."""
+    rows: list[Row] = []
+    try:
+        for seed in range(seeds):
+            changed = _changed(prepared, changes, seed if seeds > 1 else None)
+            rows.append(row_of_size(changed, size, engine=engine))
+            if not _draws(changed):
+                break
+    except NetsimError as error:
+        return {"what": what, "settings": changes, "refused": str(error).splitlines()[0]}
+    times = sorted(row.time_us or 0.0 for row in rows)
+    fullest = [row.fullest_over_mean or 0.0 for row in rows]
+    return {
+        "what": what,
+        "settings": changes,
+        "us": times,
+        "median_us": median(times),
+        "fullest_over_mean": median(fullest),
+    }
+
+
+def _draws(prepared: Prepared) -> bool:
+    """Whether its time depends on a seed."""
+    selection = getattr(prepared.topology.router, "selection", None)
+    hashed = selection is not None and selection.policy.hashed
+    return hashed or prepared.cell.scenario.cluster.placement == "random"
+
+
+def _changed(prepared: Prepared, changes: dict[str, Any], seed: int | None) -> Prepared:
+    """The cell with other settings, and with a seed for hashes and placement."""
+    source = prepared.cell.source
+    for key, value in changes.items():
+        source = override(source, key, value, f"--set {key}")
+    fabric = source.data["cluster"].get("fabric")
+    if seed is not None and isinstance(fabric, dict):
+        inner = "cluster.fabric.between" if fabric.get("between") else "cluster.fabric"
+        source = override(source, f"{inner}.seed", seed, "--seeds")
+    if seed is not None:
+        source = override(source, "cluster.seed", seed, "--seeds")
+    return prepare(expand(source)[0])

@@ -22,6 +22,7 @@ from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.collectives.collective import HAS_IN_PLACE
 from netsim.metrics.bound import bound_by
+from netsim.metrics.links import Fullest, fullest_link
 from netsim.nccl import choice
 from netsim.nccl.choice import planned
 from netsim.nccl.constants import NOTHING, calibrated_launch, nccl_launch
@@ -64,6 +65,7 @@ class Outcome:
     uncertainty: float
     rows: int
     engine: str
+    fullest: Fullest | None = None
 
 
 _KNOWN: OrderedDict[bytes, Outcome] = OrderedDict()
@@ -206,7 +208,7 @@ def row_of_size(
     bench = bench_of(prepared, size, engine, progress)
 
     def simulated() -> Outcome:
-        return _outcome(*_timings(prepared, bench, size))
+        return _outcome(prepared, *_timings(prepared, bench, size))
 
     found = recalled(call_of(prepared, bench, size), simulated)
     return _row(prepared, size, found)
@@ -217,7 +219,7 @@ def simulate_size(
 ) -> tuple[Row, Timing]:
     """The row of one cell at one size, and the timing behind it (out of place)."""
     timing, inplace = _timings(prepared, bench_of(prepared, size, engine, progress), size)
-    return _row(prepared, size, _outcome(timing, inplace)), timing
+    return _row(prepared, size, _outcome(prepared, timing, inplace)), timing
 
 
 def _timings(prepared: Prepared, bench: Bench, size: int) -> tuple[Timing, Timing | None]:
@@ -368,7 +370,7 @@ def _validated(prepared: Prepared, size: int) -> str:
     return validated(class_of(prepared), prepared.collective(size).name, size)
 
 
-def _outcome(timing: Timing, inplace: Timing | None) -> Outcome:
+def _outcome(prepared: Prepared, timing: Timing, inplace: Timing | None) -> Outcome:
     worst = max((t for t in (timing, inplace) if t is not None), key=lambda t: t.uncertainty)
     return Outcome(
         timing.seconds,
@@ -378,6 +380,7 @@ def _outcome(timing: Timing, inplace: Timing | None) -> Outcome:
         worst.uncertainty,
         len(timing.program),
         timing.engine,
+        fullest_link(prepared.topology, timing.program, timing.use),
     )
 
 
@@ -402,6 +405,8 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         approximation_pct=found.uncertainty * 100 if found.approximation else None,
         rows=found.rows,
         engine=found.engine,
+        fullest_link=found.fullest.name if found.fullest else "",
+        fullest_over_mean=found.fullest.over_mean if found.fullest else None,
     )
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Literal
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.units import UnitError, format_size, parse_cli_size
-from netsim.cell.explained import explained, explained_title
+from netsim.cell.explained import explained, explained_paths, explained_title
 from netsim.cell.prepare import Prepared
 from netsim.cli import with_options
 from netsim.cli.questions import (
@@ -243,6 +244,60 @@ def write_values(found: Mapping[str, Any], table: str, folder: Path) -> list[Pat
     ]
 
 
+def paths_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
+    """How connections meet, the time over seeds, and what was tried."""
+    now = found["tried"][0]
+    queues = f", {found['qps']} queue pairs" if found["qps"] > 1 else ""
+    yield f"{title}: {time(now['median_us'])}, {found['routing']} routing{queues}"
+    yield ""
+    yield "Connections on links between switches (those of one seed)"
+    yield f"  {'links':<20}{'in use':>14}{'mean':>8}{'most':>8}  fullest"
+    for one in found["spread"]:
+        used = f"{one['used']} of {one['count']}"
+        yield (
+            f"  {one['links']:<20}{used:>14}{one['mean']:>8.3g}{one['most']:>8.3g}"
+            f"  {one['fullest']}"
+        )
+    if len(now["us"]) > 1:
+        yield ""
+        yield f"Time over {len(now['us'])} seeds of the hashes"
+        yield "  " + ", ".join(
+            f"{name} {time(value)}" for name, value in _percentiles(now["us"]).items()
+        )
+    yield ""
+    yield "What would help, each tried (bytes of the fullest link over the mean of all)"
+    yield f"  {'':<24}{'median':>12}{'from':>12}{'to':>12}{'of now':>9}{'fullest':>9}"
+    for one in found["tried"]:
+        if "refused" in one:
+            yield f"  {one['what']:<24}  refused: {one['refused']}"
+            continue
+        times = [time(value) for value in (one["median_us"], one["us"][0], one["us"][-1])]
+        part = one["median_us"] / now["median_us"] if now["median_us"] else 0.0
+        ends = "".join(f"{text:>12}" for text in times)
+        yield f"  {one['what']:<24}{ends}{part:>9.0%}{one['fullest_over_mean']:>9.3g}"
+
+
+def _percentiles(times: Sequence[float]) -> dict[str, float]:
+    """Least, median, 90th percentile and most of sorted times."""
+    tenth = times[min(len(times) - 1, -(-9 * len(times) // 10) - 1)]
+    return {"least": times[0], "median": median(times), "p90": tenth, "most": times[-1]}
+
+
+def paths_csv(found: Mapping[str, Any]) -> str:
+    """A line for each time that was simulated."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["what", "settings", "time_us", "median_us", "fullest_over_mean", "refused"])
+    for one in found["tried"]:
+        settings = " ".join(f"{key}={value}" for key, value in one["settings"].items())
+        if "refused" in one:
+            writer.writerow([one["what"], settings, "", "", "", one["refused"]])
+        for us in one.get("us", ()):
+            end = [repr(one["median_us"]), repr(one["fullest_over_mean"]), ""]
+            writer.writerow([one["what"], settings, repr(us), *end])
+    return text.getvalue()
+
+
 MOST_RANKS = 64
 
 
@@ -408,6 +463,12 @@ def command(
     state: Annotated[
         bool, typer.Option("--state", help="Show what every rank holds after every step.")
     ] = False,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Show how connections meet, and what would help.")
+    ] = False,
+    seeds: Annotated[
+        int, typer.Option(help="Seeds of hashes to try with --paths.", metavar="N", min=1)
+    ] = 10,
     size: Annotated[
         str | None, typer.Option(help="Size of the operation, such as 1M.", metavar="S")
     ] = None,
@@ -428,23 +489,27 @@ def command(
     for note in notes:
         typer.echo(note, err=True)
     if isinstance(prepared, PreparedStep):
-        _refuse_for_steps(size=size, state=state)
+        _refuse_for_steps(size=size, state=state, paths=paths)
         explain_step(prepared, form, output, engine)
         return
     if state:
         show_states(prepared, nbytes, output)
         return
     chosen = nbytes or max(prepared.cell.scenario.collective.size_list())
-    found = explained(prepared, chosen, engine=engine)
     title = explained_title(prepared, chosen)
+    if paths:
+        found = explained_paths(prepared, chosen, seeds=seeds, engine=engine)
+        print_values(found, form, paths_csv(found), paths_lines(found, title))
+        return
+    found = explained(prepared, chosen, engine=engine)
     _print(found, title, form)
     if output is not None:
         for path in _write(found, title, output):
             typer.echo(f"wrote {path}", err=True)
 
 
-def _refuse_for_steps(*, size: str | None, state: bool) -> None:
-    for name, given in (("--size", size is not None), ("--state", state)):
+def _refuse_for_steps(*, size: str | None, state: bool, paths: bool) -> None:
+    for name, given in (("--size", size is not None), ("--state", state), ("--paths", paths)):
         if given:
             raise InputError(f"{name}: goes with a collective, not with a training step")
 

@@ -20,6 +20,7 @@ from netsim.schedule.schedule import (
     Schedule,
     spelled_out,
 )
+from netsim.topology.graph import LINK_KINDS, Topology
 
 IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
 
@@ -62,6 +63,28 @@ def use_of(program: Program, amounts: NDArray[np.float64], seconds: float) -> Li
     link = np.flatnonzero(amounts > 0)
     room = capacity_room(program.links, link, np.array([0.0, seconds]))[:, 0]
     return LinkUse(link, amounts[link], utilisation_of(amounts[link], room))
+
+
+@dataclass(frozen=True, slots=True)
+class Fullest:
+    """The link between switches that carries most, and how often as much as they do in the mean."""
+
+    name: str
+    over_mean: float
+
+
+def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest | None:
+    """Of the links between switches, those of no use included; None where none is used."""
+    between = topology.links.kind == LINK_KINDS.index("fabric")
+    wires = use.link < len(between)
+    mine = np.flatnonzero(wires)[between[use.link[wires]]]
+    if not len(mine):
+        return None
+    link, amount = use.link[mine], use.amount[mine]
+    alike = 1 if program.links.count is None else program.links.count[link]
+    mean = float((amount * alike).sum()) / int(between.sum())
+    first = int(amount.argmax())
+    return Fullest(program.links.name(int(link[first])), float(amount[first]) / mean)
 
 
 def extended_use(long: Program, short: Program, times: float, seconds: float) -> LinkUse:

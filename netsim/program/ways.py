@@ -76,6 +76,30 @@ def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
     return Distinct(path, tuple(classes), *_apart(ways, width))
 
 
+def connections_on_links(
+    schedule: Schedule, topology: Topology, device: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """How many connections every link carries: pairs of ranks that send on a channel, each counted
+    by the part of its bytes that goes there.
+    """
+    found = distinct_ways(schedule, per_channel=topology.router.per_channel)
+    flows, seen = np.zeros(len(topology.links)), set()
+    for number, way in enumerate(found.classes):
+        mine = np.flatnonzero(found.klass == number)
+        if way.kind != TRANSFER or not len(mine):
+            continue
+        ends = [
+            (int(found.src[n]), int(found.dst[n]), way.channel, way.route) for n in mine.tolist()
+        ]
+        fresh = mine[[end not in seen for end in ends]]
+        seen.update(ends)
+        channel = np.full(len(fresh), way.channel, np.int32)
+        src, dst = device[found.src[fresh]], device[found.dst[fresh]]
+        routes = topology.routes(src, dst, channel, way.route)
+        np.add.at(flows, routes.link, routes.fraction)
+    return flows
+
+
 def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]:
     """The class, source and destination of every key: there are few classes and many ways."""
     pair = ways // width

@@ -42,6 +42,8 @@ class Row:
     error_pct: float | None = None
     approximation: str = ""
     approximation_pct: float | None = None
+    fullest_link: str = ""
+    fullest_over_mean: float | None = None
     seed: int | None = None
     rows: int | None = None
     engine: str = ""

@@ -209,7 +209,8 @@ def graph_yaml(topology: Topology, name: str) -> str:
 
 
 # What all fabrics take: these keys stay when one is written out.
-SHARED = ("nic", "link", "latency", "cable_metres", "transport", "qps", "seed", "nodes", "sharp")
+SHARED = ("nic", "link", "latency", "cable_metres", "transport", "delivery", "qps", "seed")
+SHARED += ("nodes", "sharp")
 
 
 def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: str) -> str:

@@ -162,7 +162,9 @@ class Transport:
     `nic_cap` bytes/s a NIC. `latency` is what a message takes end to end beyond NICs, cables and
     switches, `stated_latency` what its plugin tells NCCL of that (seconds; the
     plugins of NCCL 2.18 and later). `groups`: NICs beyond one a GPU
-    appear as one. `routing` is how its switches usually choose between equal paths. Where the
+    appear as one. `routing` is how its switches usually choose between equal paths. `in_order`:
+    packets that overtake others are dropped and sent again, so that a message keeps to one path;
+    else receivers place them as they come, and a message ends with its last part. Where the
     figures are from is in `base/constants.py`.
     """
 
@@ -175,13 +177,20 @@ class Transport:
     gpudirect: bool = True
     groups: bool = False
     routing: str = "static"
+    in_order: bool = False
 
 
 TRANSPORTS = {
     one.name: one
     for one in (
         Transport("infiniband", hop=value("infiniband.hop"), usable=value("infiniband.usable")),
-        Transport("roce", hop=value("roce.hop"), usable=value("roce.usable"), routing="ecmp"),
+        Transport(
+            "roce",
+            hop=value("roce.hop"),
+            usable=value("roce.usable"),
+            routing="ecmp",
+            in_order=True,
+        ),
         Transport(
             "efa",
             hop=value("efa.hop"),
@@ -197,6 +206,7 @@ TRANSPORTS = {
             usable=value("tcpxo.usable"),
             latency=value("tcpxo.latency"),
             routing="ecmp",
+            in_order=True,
         ),
         Transport(
             "slingshot",
@@ -212,6 +222,7 @@ TRANSPORTS = {
             latency=value("tcp.latency"),
             gpudirect=False,
             routing="ecmp",
+            in_order=True,
         ),
         Transport("nvlink", hop=value("nvlink.wire_hop"), usable=value("nvlink.usable")),
     )

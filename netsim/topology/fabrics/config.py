@@ -69,7 +69,8 @@ class _Fabric(Model):
 
     `nic`: line rate of the NICs; `link`: of a cable between switches (default: as a NIC);
     `latency`: one switch hop; `nodes`: hosts that it joins, if more than the job has; `sharp`: its
-    switches add up data on its way (SHARP), as NCCL's CollNet and NVLS between nodes use it.
+    switches add up data on its way (SHARP), as NCCL's CollNet and NVLS between nodes use it;
+    `delivery`: of the packets of a message, where it is not as usual for the transport.
     """
 
     nic: Bandwidth | None = None
@@ -79,6 +80,7 @@ class _Fabric(Model):
     transport: TransportName | None = None
     routing: Literal["static", "ecmp", "spray", "minimal", "valiant", "rail"] | None = None
     qps: Annotated[int, Field(ge=1, le=128)] = 1
+    delivery: Literal["in-order", "out-of-order"] | None = None
     seed: Index = 0
     nodes: Count | None = None
     sharp: bool = False
@@ -267,6 +269,7 @@ def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) ->
     if config.sharp:
         _check_sharp(config.kind, transport)
     made = replace(_joined(config, ports, hosts, transport), reduces=config.sharp)
+    check_delivery(config, transport)
     check_routing(made, policy_of(config, transport).routing)
     return made
 
@@ -323,9 +326,28 @@ def _one(given: float | tuple[float, ...] | None) -> float | None:
 
 def policy_of(config: Any, transport: Transport) -> Policy:
     """How connections choose among equal paths."""
-    usual = {"dual-plane": "spray", "torus": "static", "ring": "static"}
+    usual = {"torus": "static", "ring": "static"}
+    if not _in_order(config, transport):
+        usual["dual-plane"] = "spray"
     routing = config.routing or usual.get(config.kind, transport.routing)
     return Policy("static" if routing == "rail" else routing, config.seed, config.qps)
+
+
+def _in_order(config: Any, transport: Transport) -> bool:
+    """Whether packets of a message may not overtake each other."""
+    if config.delivery is None:
+        return transport.in_order
+    return bool(config.delivery == "in-order")
+
+
+def check_delivery(config: Any, transport: Transport) -> None:
+    """Refuse to part the packets of a message where they have to come in order."""
+    if config.routing == "spray" and _in_order(config, transport):
+        raise TopologyError(
+            f"routing: spray lets packets of a message overtake each other, and {transport.name} "
+            "delivers in order: it would drop and resend them; take ecmp with several qps, or say "
+            "delivery: out-of-order if NICs place packets as they come"
+        )
 
 
 def check_routing(made: Fabric, routing: str) -> None:

@@ -1,0 +1,134 @@
+"""Collisions of hashed paths: by hand on small graphs, over seeds against balls into bins."""
+
+import json
+from math import comb
+
+import numpy as np
+import pytest
+
+from netsim.topology.figures import route_statistics
+from netsim.topology.graph import TopologyError
+from tests.cli.command import netsim
+from tests.topology.test_fabrics import hosts
+from tests.topology.topology_tools import cluster, route
+
+SWITCH = 5
+PAIR = (
+    "{kind: custom, routing: %s, seed: %d, qps: %d, switches: [a, b, s0, s1], links: ["
+    "{from: 'node[01].nic0', to: a}, {from: 'node[23].nic0', to: b}, {from: '[ab]', to: 's*'}]}"
+)
+
+
+def flows(made, shift):
+    """How many flows each link between switches carries when all send to the one so far on."""
+    topology = made.topology
+    gpus = np.arange(len(topology), dtype=np.int32)
+    found = route_statistics(topology, gpus, (gpus + shift) % len(gpus)).flows
+    inner = topology.node_kinds == SWITCH
+    return found[inner[topology.links.tail] & inner[topology.links.head]]
+
+
+def small(routing, seed=0, qps=1):
+    more = "gpus_per_node: 1\nnics_per_node: 1\n"
+    return cluster(hosts(4, PAIR % (routing, seed, qps), "dgx-h100", more))
+
+
+def test_two_flows_on_two_spines_by_hand():
+    """Static and sprayed ones never meet; hashed ones meet going up for one seed in two."""
+    assert flows(small("static"), 2).tolist() == [1] * 8
+    assert flows(small("spray"), 2).tolist() == [1] * 8
+    met = [flows(small("ecmp", seed), 2).reshape(-1, 2)[:, 0].max() for seed in range(200)]
+    assert set(met) == {1, 2}
+    spine = [[route(small("ecmp", s).topology, n, n + 2)[-3] for n in (0, 1)] for s in range(100)]
+    alike = sum(one[0].partition("->")[0] == one[1].partition("->")[0] for one in spine)
+    assert 35 <= alike <= 65  # 50 expected, 3 standard deviations
+
+
+def test_flows_over_seeds_are_balls_into_bins():
+    """32 connections of a leaf hash onto its 32 uplinks: how many of these carry k is binomial."""
+    seeds, uplinks = 60, 32
+    counts = np.zeros(8)
+    fullest = []
+    for seed in range(seeds):
+        made = cluster(hosts(8, f"{{kind: leaf-spine, routing: ecmp, seed: {seed}}}", "dgx-h100"))
+        carried = flows(made, 32).reshape(-1, 2)[:uplinks, 0].astype(int)
+        assert carried.sum() == 32
+        fullest.append(carried.max())
+        counts += np.bincount(carried, minlength=8)[:8]
+    total = seeds * uplinks
+    for k in range(5):
+        part = comb(32, k) * (1 / uplinks) ** k * (1 - 1 / uplinks) ** (32 - k)
+        assert abs(counts[k] - total * part) < 4 * np.sqrt(total * part * (1 - part))
+    # The fullest of 32 bins with 32 balls has 3.5 in the mean (Monnot and others tabulate 3 to 4).
+    assert 3.2 < np.mean(fullest) < 3.9
+
+
+@pytest.mark.parametrize("shift", [1, 7, 8, 13, 32, 40, 63])
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        "leaf-spine",
+        "leaf-spine, nodes_per_leaf: 2, spines: 8",
+        "fat-tree, k: 8",
+        "rail-optimized, nodes_per_unit: 4, units_per_pod: 1",
+    ],
+)
+def test_shifts_on_full_trees_never_meet(fabric, shift):
+    made = cluster(hosts(8 if "k: 8" not in fabric else 16, f"{{kind: {fabric}}}", "dgx-h100"))
+    assert flows(made, shift).max() <= 1
+
+
+def test_permutations_that_meet_meet_where_theory_says():
+    """D-mod-k: of two flows out of a leaf to ports with one slot, both take one uplink, no more."""
+    made = cluster(hosts(8, "{kind: leaf-spine, nodes_per_leaf: 2}", "dgx-h100")).topology
+    src = np.arange(4, dtype=np.int32)
+    dst = np.array([16, 32, 48, 17], np.int32)  # slot 0 of three other leaves, and slot 1 of one
+    found = route_statistics(made, src, dst)
+    names = [made.link_name(int(link)) for link in found.collisions]
+    assert [name.partition("->")[0] for name in names] == ["leaf0"]
+    assert found.flows.max() == 3
+
+
+def test_in_order_delivery_refuses_to_part_messages():
+    fabric = "{kind: leaf-spine, transport: %s, routing: spray%s}"
+    with pytest.raises(TopologyError, match=r"^fabric\.routing: spray lets packets of a message"):
+        cluster(hosts(4, fabric % ("roce", "")))
+    cluster(hosts(4, fabric % ("roce", ", delivery: out-of-order")))
+    cluster(hosts(4, fabric % ("infiniband", "")))
+    planes = cluster(hosts(4, "{kind: dual-plane, transport: roce}"))
+    assert planes.routing == "ecmp"
+
+
+CALL = [
+    "explain",
+    "dgx-h100",
+    "alltoall",
+    "--nodes",
+    "4",
+    "--fabric",
+    "leaf-spine",
+    "--size",
+    "64M",
+]
+
+
+def test_what_would_help_is_tried(capsys):
+    hashed = ["--set", "cluster.fabric.routing=ecmp", "--paths", "--seeds", "3"]
+    told = json.loads(netsim(capsys, *CALL, *hashed, "--format", "json").out)
+    assert [one["links"] for one in told["spread"]] == ["leaf -> spine", "spine -> leaf"]
+    assert all(one["connections"] == 512 for one in told["spread"])  # 16 x 16 pairs each way
+    tried = {one["what"]: one for one in told["tried"]}
+    assert len(tried["now"]["us"]) == 3
+    assert tried["static routing"]["fullest_over_mean"] == pytest.approx(1)
+    assert tried["static routing"]["median_us"] < tried["now"]["median_us"]
+    assert tried["8 queue pairs"]["fullest_over_mean"] < tried["now"]["fullest_over_mean"]
+    table = netsim(capsys, *CALL, *hashed).out
+    assert "Time over 3 seeds of the hashes" in table
+    assert "What would help, each tried" in table
+    assert netsim(capsys, *CALL, *hashed, "--format", "csv").out.startswith("what,settings,time_us")
+
+
+def test_paths_need_links_between_switches(capsys):
+    done = netsim(capsys, "explain", "dgx-h100", "all_reduce", "--nodes", "1", "--paths")
+    assert done.code == 2
+    assert "--paths: no links between switches" in done.err
