@@ -285,17 +285,17 @@ def _percentiles(times: Sequence[float]) -> dict[str, float]:
 
 def paths_csv(found: Mapping[str, Any]) -> str:
     """A line for each time that was simulated."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["what", "settings", "time_us", "median_us", "fullest_over_mean", "refused"])
+    lines: list[list[object]] = [
+        ["what", "settings", "time_us", "median_us", "fullest_over_mean", "refused"]
+    ]
     for one in found["tried"]:
         settings = " ".join(f"{key}={value}" for key, value in one["settings"].items())
         if "refused" in one:
-            writer.writerow([one["what"], settings, "", "", "", one["refused"]])
+            lines.append([one["what"], settings, "", "", "", one["refused"]])
         for us in one.get("us", ()):
             end = [repr(one["median_us"]), repr(one["fullest_over_mean"]), ""]
-            writer.writerow([one["what"], settings, repr(us), *end])
-    return text.getvalue()
+            lines.append([one["what"], settings, repr(us), *end])
+    return csv_of(lines)
 
 
 MOST_RANKS = 64

@@ -209,8 +209,20 @@ def graph_yaml(topology: Topology, name: str) -> str:
 
 
 # What all fabrics take: these keys stay when one is written out.
-SHARED = ("nic", "link", "latency", "cable_metres", "transport", "delivery", "qps", "seed")
-SHARED += ("nodes", "sharp")
+SHARED = tuple(
+    [
+        "nic",
+        "link",
+        "latency",
+        "cable_metres",
+        "transport",
+        "delivery",
+        "qps",
+        "seed",
+        "nodes",
+        "sharp",
+    ]
+)
 
 
 def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: str) -> str:
