@@ -209,7 +209,8 @@ def graph_yaml(topology: Topology, name: str) -> str:
 
 
 # What all fabrics take: these keys stay when one is written out.
-SHARED = tuple(
+SHARED = ("nic", "link", "latency", "cable_metres", "transport", "delivery", "qps", "seed", "nodes",
+          "sharp")
     [
         "nic",
         "link",
