@@ -9,7 +9,8 @@ import typer
 
 from netsim.base.errors import LostError
 from netsim.base.files import preset_folder, write_text
-from netsim.cli.progress import Counter, tell
+from netsim.cli.bars import Counter
+from netsim.cli.progress import tell
 from netsim.measured.accuracy import (
     Accuracy,
     chosen,

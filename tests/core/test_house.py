@@ -55,7 +55,7 @@ LATE = {
     "__main__.py": "the command line, so that Ctrl-C is quiet while it is imported",
     "cell/answer.py": "training steps, of which most cells are none",
     "cli/expect.py": "what few ask of it: why, graph files, tables for a tuner",
-    "cli/progress.py": "processes and clusters, with multiprocessing and asyncio",
+    "cli/progress.py": "bars on a terminal; processes and clusters, with what they import",
     "cli/questions.py": "readers of foreign formats, for files that are none of ours",
     "cli/run.py": "pictures and reports, and matplotlib",
     "engines/engine.py": "an engine, with its libraries and its machine code",

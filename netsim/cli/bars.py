@@ -1,0 +1,122 @@
+"""Bars of long runs, on a terminal: what is done, simulated time, time left."""
+
+import sys
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from netsim.base.units import format_size, format_time
+from netsim.results.row import Row
+from netsim.sweep.run import Task
+from netsim.timing.bench import Progress as Report
+
+
+class Shown:
+    """What shows its progress while it is entered."""
+
+    progress: Progress
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+
+
+class Counter(Shown):
+    """A bar that is told what is done.
+
+    with Counter("runs", quiet=False) as counter: counter.show(3, 70)
+    """
+
+    def __init__(self, noun: str, quiet: bool) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        hidden = quiet or not console.is_terminal
+        self.progress = Progress(*columns, console=console, transient=True, disable=hidden)
+        self.task = self.progress.add_task(noun, total=None)
+
+    def show(self, done: int, total: int) -> None:
+        """So much of so much is done."""
+        self.progress.update(self.task, completed=done, total=total)
+
+
+REFRESH = 0.1  # seconds
+
+
+class Bar(Shown):
+    """A bar over all tasks, and one over the rows of the task at hand.
+
+    with Bar(31, quiet=False) as bar: ...
+    """
+
+    def __init__(self, tasks: int, quiet: bool) -> None:
+        self.console = Console(stderr=True)
+        self.best: Row | None = None
+        self.shown = self.console.is_terminal and not quiet
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.shown,
+        )
+        self.all = self.progress.add_task("sizes", total=tasks)
+        self.one = self.progress.add_task("rows", total=None, visible=False)
+
+    def task(self, task: Task) -> Report | None:
+        """What the engine reports to while it simulates one task."""
+        if not self.shown:
+            return None
+        name = format_size(task.size)
+
+        shown = 0.0
+
+        def report(done: int, rows: int, now: float) -> None:
+            nonlocal shown
+            if monotonic() > shown + REFRESH:
+                shown = monotonic()
+                text = f"{name}: {format_time(now)} simulated"
+                self.progress.update(
+                    self.one, completed=done, total=rows, description=text, visible=rows > 5000
+                )
+
+        return report
+
+    def advance(self, row: Row | None = None) -> None:
+        """One task is done; the best row so far stands beside the bar."""
+        self.progress.advance(self.all)
+        if not self.shown or row is None or row.status != "ok" or not row.time_us:
+            return
+        size, best = row.size_bytes or 0, self.best
+        if best is None or (-size, row.time_us) < (-(best.size_bytes or 0), best.time_us or 0.0):
+            self.best = row
+            where = ", ".join(str(value) for value in row.axes.values())
+            text = f"sizes (best: {where} {format_time(row.time_us / 1e6)})" if where else "sizes"
+            self.progress.update(self.all, description=text)
+
+    def print(self, text: str) -> None:
+        """A line of results, on standard output, above the bar."""
+        if self.shown and sys.stdout.isatty():
+            self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        else:
+            typer.echo(text)
