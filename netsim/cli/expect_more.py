@@ -1,5 +1,7 @@
 """What else `netsim expect` answers: why NCCL chooses so, its graph file, a table for its tuner."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
