@@ -109,6 +109,10 @@ STEP_UP = "netsim.measured.estimate:step_up"
 H100_RING = ("h100_sxm_8_all_reduce_1", "h100_sxm_8_all_gather_1", "h100_sxm_8_reduce_scatter_1")
 H100_SENDS = ("h100_dgx_8_sendrecv_1", "xxrjun_c01_h100_10x8_sendrecv_1")
 B200_SENDS = ("together_b200_use3a_64x8_sendrecv_1",)
+SENDS_BETWEEN = (
+    *(f"xxrjun_c01_h100_10x{gpus}_sendrecv_1" for gpus in (1, 2, 8)),
+    *("together_b200_use3a_2x8_sendrecv_1", "together_b200_use3a_64x8_sendrecv_1"),
+)
 A100_ALONE = ("a100_thanos_8_all_reduce_2",)
 A100_RING = (*A100_ALONE, "a100_superbench_8_all_reduce_1")
 GH200_ALONE = ("gh200_alps_4_all_reduce_1",)
@@ -500,11 +504,28 @@ NETWORK = (
     _ratio("network.post.amd", 2.0, "proxies on CPUs of AMD, Simple").given(
         f"{TUNING}, netOverhead: 2 us on AMD, 1 on Intel (trees of LL on A100 do not show it)"
     ),
-    _seconds("network.pool", 1.3 * MICRO, "proxies, a message of grouped sends").fitted(
-        "alltoall of 32-64 MiB on 10 x 8 H100 would be too slow with more, sendrecv on 2 x 8 B200 "
-        "too fast with less",
-        *("xxrjun_c01_h100_10x8_alltoall_1", "together_b200_use3a_2x8_sendrecv_1"),
+    _seconds("network.pool", 0.4 * MICRO, "proxies, a message of grouped sends").fitted(
+        "alltoall of 32-64 MiB on 10 x 8 H100 and of 2-8 MiB on 2 x 8 A100 would be too slow with "
+        "more",
+        *("xxrjun_c01_h100_10x8_alltoall_1", "sophia_dgxa100_2x8_alltoall_1"),
+        sizes=(2 * MIB, 64 * MIB),
+    ),
+    _seconds("network.pool_turn", 7.5 * MICRO, "a channel of grouped sends between nodes").fitted(
+        "128 KiB every 8.6 us over one channel to a peer (15 GB/s), 10.5 over two, 12 over four, "
+        "whether a block only sends or receives as well",
+        *SENDS_BETWEEN,
         sizes=(32 * MIB, 4096 * MIB),
+    ),
+    _seconds("network.pool_each", 1.25 * MICRO, "a channel of grouped sends between nodes").fitted(
+        "as network.pool_turn: what each channel to the peer adds",
+        *SENDS_BETWEEN,
+        sizes=(32 * MIB, 4096 * MIB),
+    ),
+    _seconds("network.pool_start", 6.0 * MICRO, "grouped sends between nodes").fitted(
+        "sends of 1 KiB-2 MiB on 2 x 8 B200 take 3-12 us more than their messages, alltoall of 256 "
+        "B on 2 x 8 A100 3",
+        *("together_b200_use3a_2x8_sendrecv_1", "sophia_dgxa100_2x8_alltoall_1"),
+        sizes=(256, MIB),
     ),
     _seconds("network.message", 0.05 * MICRO, "NICs").given(
         "assumed: 20 million messages a second; its history names no source, and no run shows it"

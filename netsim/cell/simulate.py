@@ -309,7 +309,7 @@ def launch_of(prepared: Prepared, size: int) -> Launch:
         usual = nccl_launch(
             costs.style,
             job.comm.version,
-            begin=job.mechanism.start(plan.protocols, plan.n_channels),
+            begin=plan.start(job.mechanism, job.comm.n_nodes),
             channels=plan.n_channels,
             sends_and_receives=choice.operations(prepared.collective(size)),
             figures=job.calibration,

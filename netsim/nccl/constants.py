@@ -175,7 +175,9 @@ class NetworkCost:
     the data; `flush`: the read that orders data before flag (before Hopper, Simple only);
     `credit`: from the end of the use of a slot until the other proxy may send the next message;
     `reduction`: what an operation of switches that reduce takes beyond a message; `pool`: what the
-    proxy spends beyond a post on a message of grouped sends, whose buffers all channels share.
+    proxy spends beyond a post on a message of grouped sends, whose buffers all channels share,
+    `pool_turn` the least time between chunks of a channel with `pool_each`
+    for every channel to a peer, and `pool_start` what such an operation begins later.
     `path`: what the network's library makes of a message's size.
     """
 
@@ -187,6 +189,9 @@ class NetworkCost:
     credit: float
     reduction: float
     pool: float = 0.0
+    pool_turn: float = 0.0
+    pool_each: float = 0.0
+    pool_start: float = 0.0
     path: MessagePath = PLAIN
 
 
@@ -226,12 +231,13 @@ class Mechanism:
     nvls_copy_rate: float
     host_memory: HostMemory
 
-    def start(self, protocols: Sequence[str], channels: int) -> float:
+    def start(self, protocols: Sequence[str], channels: int, *, pool: bool = False) -> float:
         """Seconds of a kernel before the first byte of its last block, beyond one of LL on Hopper
-        with one block.
+        with one block; with a `pool` it sends between nodes.
         """
         own = max(self.begin.of(protocol) for protocol in protocols)
-        return own + self.begin_channels * log2(max(1, channels))
+        late = self.network.pool_start if pool else 0.0
+        return own + late + self.begin_channels * log2(max(1, channels))
 
     def link(self, kind: str) -> LinkCost:
         """The cost of a hop inside a node: over nvlink, pcie or (through host memory) shm."""
@@ -289,6 +295,9 @@ NETWORK = NetworkCost(
     credit=value("network.credit"),
     reduction=value("network.reduction.all") - value("network.reduction.message"),
     pool=value("network.pool"),
+    pool_turn=value("network.pool_turn"),
+    pool_each=value("network.pool_each"),
+    pool_start=value("network.pool_start"),
 )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.values import dataclass
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.connect import Seats, seats_of
+from netsim.nccl.constants import Mechanism
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import Facts
 from netsim.nccl.paths import PathTable, nearest
@@ -336,6 +337,11 @@ class Planned:
     protocol: str
     n_channels: int
     tuned: bool = False
+
+    def start(self, mechanism: Mechanism, n_nodes: int) -> float:
+        """Seconds of its kernel before the first byte, beyond the least of any."""
+        pool = self.algorithm == SEND_RECV and n_nodes > 1
+        return mechanism.start(self.protocols, self.n_channels, pool=pool)
 
     @property
     def protocols(self) -> tuple[str, ...]:

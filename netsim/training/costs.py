@@ -323,7 +323,7 @@ class Costs:
         return nccl_launch(
             self.launch,
             job.comm.version,
-            begin=job.mechanism.start(chosen.protocols, chosen.n_channels),
+            begin=chosen.start(job.mechanism, job.comm.n_nodes),
             channels=chosen.n_channels,
             sends_and_receives=operations(collective),
         ).kernel

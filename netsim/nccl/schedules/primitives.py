@@ -65,7 +65,8 @@ class RowKind:
         if self.parts is not NO_PARTS:
             return replace(self.style, latency=self.style.latency + self.parts.of(nbytes))
         if self.least:
-            return replace(self.style, latency=max(0.0, self.least - nbytes / self.style.cap))
+            late = self.least - nbytes / self.style.cap
+            return replace(self.style, latency=max(self.style.latency, late))
         if not self.messages:
             return self.style
         more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self._costs(nbytes))
@@ -170,8 +171,19 @@ class PlannedChannel:
         if proxy:
             return self.message(src, dst, made.dst_buffer, made.op)
         if self.is_net(src, dst):
-            return self.local(replace(made, dst_buffer=SCRATCH, op=COPY, writes=made.writes + 1))
+            kind = self.local(replace(made, dst_buffer=SCRATCH, op=COPY, writes=made.writes + 1))
+            sent = self.plan.transfers is not None and self.simple
+            return replace(kind, least=self._turn_of_pool) if sent else kind
         return self.write(src, dst, made)
+
+    @property
+    def _turn_of_pool(self) -> float:
+        """The least seconds between chunks that a block of grouped sends gives to its proxy, which
+        serves all channels to a peer in turn.
+        """
+        assert self.plan.transfers is not None
+        network = self.plan.mechanism.network
+        return network.pool_turn + self.plan.transfers.sends.channels.per_peer * network.pool_each
 
     def wait(self) -> RowKind:
         """What a block does that finds its data in place."""
@@ -229,7 +241,7 @@ class PlannedChannel:
             route=self.plan.route_of(self.number, src, dst),
             uses=(Use("hbm", "src", 1.0), Use("hbm", "dst", 1.0)),
         )
-        pool = network.pool if self.plan.algorithm == "SendRecv" else 0.0
+        pool = network.pool if self.plan.transfers is not None else 0.0
         post = network.post.of(self.plan.protocol) + pool
         every = (("proxy", "src", post), ("nic_msg", "src", network.message))
         costs = tuple(cost for cost in every if cost[2] > 0)
