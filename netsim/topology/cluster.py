@@ -1,4 +1,4 @@
-"""A Cluster: hosts laid out one after the other, joined by a fabric into one Topology.
+"""A Cluster: hosts laid out one after the other, joined by a fabric into one Topology; from YAML.
 
 GPUs are `node0.gpu3` and so on; host by host, links and nodes are offsets of those of its class.
 """
@@ -238,10 +238,6 @@ def _shares(host: Host) -> bool:
     return host.machine.scale_up is not None and host.machine.scale_up.hosts > 1
 
 
-# **** Assembly ****
-# A cluster from its parts: hosts of machines, their faults, and the fabric between them.
-
-
 def assembled(config: ClusterConfig) -> Cluster:
     """The cluster of a section that names machines."""
     members = config.members
@@ -435,10 +431,6 @@ def _check_nics(nics: tuple[int, ...], count: int, override: int) -> None:
             have = f"NICs 0 to {count - 1}" if count else "no NICs"
             message = f"the host has {have}, got {nic}"
             raise FieldError(message, "overrides", override, "nics", place)
-
-
-# **** Build ****
-# From the `cluster` section of a scenario to a Cluster and its Topology.
 
 
 FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)

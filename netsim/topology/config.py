@@ -1,4 +1,4 @@
-"""The hosts of a `cluster` section: their machines, groups of equal ones, figures of some."""
+"""The `cluster` section of a scenario: hosts and their machines, or a graph written or named."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -130,10 +130,6 @@ def check_gpus(machine: Machine, per_node: int | None, gpus: tuple[int, ...] | N
             raise FieldError(f"the machine has GPUs 0 to {count - 1}, got {gpu}", "gpus", number)
         if gpu in (gpus or ())[:number]:
             raise FieldError(f"GPU {gpu} twice", "gpus", number)
-
-
-# **** Inline ****
-# Graphs that a scenario writes out, node by node and link by link, or names by a generator.
 
 
 MOST_GPUS = 262_144
@@ -344,10 +340,6 @@ GraphConfig = Annotated[
     Discriminator(_shape),
 ]
 """A graph of GPUs: a generator by its kind, or nodes and links."""
-
-
-# **** Config ****
-# The topology of a scenario: the models of its `cluster` section.
 
 
 if TYPE_CHECKING:

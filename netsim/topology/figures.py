@@ -1,4 +1,4 @@
-"""Figures of a cluster: switches, cables, bisection bandwidth, oversubscription, diameter.
+"""Figures of clusters and graphs: switches, cables, bisection, oversubscription, diameter, tiers.
 
 Bisection is the largest flow from the first half of the fabric's hosts to the other half.
 """
@@ -127,10 +127,6 @@ def _diameter(made: Fabric) -> int:
     return longest
 
 
-# **** Graph figures ****
-# Figures of a graph of GPUs: what each can send, the flow between its halves, its diameter.
-
-
 _MOST_STARTS = 64  # GPUs from which the diameter is looked for; regular graphs need only one
 _MOST_CELLS = 400_000  # starts times nodes
 
@@ -221,10 +217,6 @@ def _unit(capacity: NDArray[np.float64], total: float) -> float:
         if unit > finest and np.allclose(counts, np.round(counts), rtol=0, atol=1e-9):
             return unit
     return finest
-
-
-# **** Tiers ****
-# The tiers of a fabric: how many switches, and what each has below, beside and above it.
 
 
 @dataclass(frozen=True, slots=True)

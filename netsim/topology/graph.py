@@ -1,4 +1,4 @@
-"""A topology as arrays: names and kinds of nodes, and the links between them as columns.
+"""A topology as arrays: names and kinds of nodes, and links as columns; as networkx for others.
 
 Generated clusters are laid out as arrays at once; a sketch or a networkx graph is frozen into the
 same form. Knows nothing of routes.
@@ -161,7 +161,6 @@ def _check_edge(name: str, link: str, given: Mapping[str, Any]) -> None:
         raise TopologyError(f"{name}: link {link} is of unknown kind {given['kind']!r}")
 
 
-# **** Graph ****
 # The Topology: a directed graph of GPUs, switches, NICs and the links between them.
 # A graph is the description; for simulating it is frozen to arrays, and no state of a run lives on
 # it. This module knows neither schedules nor scenarios.
@@ -285,10 +284,6 @@ class Topology:
         return self.router.routes(self, src, dst, channel, way)
 
 
-# **** Drawn ****
-# Topologies as networkx graphs, for whoever wants to look at them or write them down.
-
-
 def empty_graph() -> "nx.DiGraph[Any]":
     """networkx is for those who look: importing it takes longer than many a run."""
     graph: nx.DiGraph[Any] = import_module("networkx").DiGraph()
@@ -333,7 +328,6 @@ def thaw(layout: Layout) -> "nx.DiGraph[Any]":
     return graph
 
 
-# **** Ways ****
 # The names of ways through a cluster that a schedule may ask for.
 # ""        the topology's own choice: NVLink or PCIe inside a host, each GPU's own NIC between
 # hosts "staged"  inside a host through its memory, as NCCL's shared-memory transport does "pxn"

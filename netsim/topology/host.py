@@ -1,4 +1,4 @@
-"""The inside of one host as a graph, from its Machine: names are local (`gpu0`, `pcie1`, `nic3`).
+"""The inside of one host: its graph, routes, which NICs a GPU uses, how devices are joined.
 
 Nodes: GPUs, one `nvswitch0` for all NVSwitch chips, PCIe switches, CPUs (NUMA domains), their
 memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
@@ -105,10 +105,6 @@ def cpu_above(machine: Machine, place: str) -> str:
     return node_of(place)
 
 
-# **** Affinity ****
-# Which NICs a GPU uses, by NCCL's rule: the widest path first, then the shortest kind of path.
-
-
 PATH_TYPES = ("NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 
@@ -175,7 +171,6 @@ def _mirrored(value: int, count: int) -> int:
     return sum(1 << (bits - 1 - bit) for bit in range(bits) if value >> bit & 1)
 
 
-# **** Host ****
 # A Host: one class of equal hosts, with the routes inside it worked out once for all of them.
 # Routes are tables of local link numbers, padded with -1. Knows machines, but no cluster.
 
@@ -385,7 +380,6 @@ def joined(first: Table, second: Table) -> Table:
     return np.concatenate([first, second], axis=-1)
 
 
-# **** Relations ****
 # How the devices of a host are joined, as `nvidia-smi topo -m` and NCCL name it.
 # NV# (that many NVLinks), XGMI, PIX (one switch), PXB (several), PHB (over a host bridge of the
 # CPU), NODE (between host bridges of one NUMA domain), SYS (between NUMA domains).

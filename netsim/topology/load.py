@@ -1,4 +1,4 @@
-"""Machines by name or path: what a file says becomes a Machine, and where it came from is told."""
+"""Machines by name or path, adjusted, and written back; where each came from is told."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -58,10 +58,6 @@ def _read(path: Path, stamp: int) -> Machine:
     """The machine of a file as it was at a time; the cache is only for speed."""
     del stamp
     return validate(Machine, read_source(path))
-
-
-# **** Adjust ****
-# Machines adjusted: other NICs, single figures overridden. Values in, values out.
 
 
 M = TypeVar("M", bound=Model)
@@ -147,10 +143,6 @@ def _chosen(machine: Machine, nics: Nics, count: int, gpus: Sequence[int]) -> li
     return sorted(evenly + others[: count - few])
 
 
-# **** Write ****
-# A machine back to the YAML that reads as the same machine.
-
-
 _BANDWIDTHS = ("memory_bandwidth", "link_bandwidth", "bandwidth", "link", "rate", "rate_each")
 _SIZES = ("memory",)
 
@@ -180,10 +172,6 @@ def with_units(value: Any, key: str, parent: str = "") -> Any:
     if key in _BANDWIDTHS and isinstance(value, float):
         return f"{value / 1e9:.15g}GB/s"
     return f"{value}B" if key in _SIZES and isinstance(value, int) else value
-
-
-# **** Write graph ****
-# A graph of GPUs as a scenario file: nodes and links written out, and a collective to time.
 
 
 MOST_LINKS = 20_000  # a file with more is larger than scenarios may be

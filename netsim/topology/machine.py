@@ -1,4 +1,4 @@
-"""Figures of a `calibration` section: a value by dotted name, its unit by the name, its stamp."""
+"""A machine as its file describes it, transports, stamps of figures, and their calibration."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,6 @@ def written(name: str, value: float) -> str:
     return f"{value / 1e9:.5g}GB/s" if kind == "rate" else f"{value:.4g}"
 
 
-# **** Stamps ****
 # Where every figure of a machine is from: `stamps` of its file, one of five words for each.
 # A path names a figure (`gpu.sms`) or a part (`gpu.flops`), for all within it; the longest that
 # holds counts. What no stamp names is assumed. Figures of a `calibration` have a stamp of their
@@ -146,7 +145,6 @@ def _upwards(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-# **** Transports ****
 # Transports as profiles: what a kind of network makes of NICs and switches.
 # Only what is physical is here; what protocols cost on top is the business of `netsim.nccl`.
 
@@ -229,7 +227,6 @@ TRANSPORTS = {
 }
 
 
-# **** Machine ****
 # The Machine: one host as a file describes it, part by part, every figure in SI units.
 # Devices sit `at` a place of the PCIe tree: `cpu0`, `cpu1`, … (NUMA domains; behind a host bridge
 # of their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches).
@@ -500,7 +497,6 @@ def _check_peers(scale_up: ScaleUp, gpus: int) -> None:
         seen.add(frozenset((a, b)))
 
 
-# **** Calibration ****
 # A machine and its transport with what was fitted or measured on that very system.
 # A machine file may have a `calibration` section: figures by dotted name, each with its stamp.
 # Those of the machine itself and of its transport are applied here, those of execution by

@@ -144,10 +144,6 @@ def numbered(name: str, count: int) -> tuple[str, ...]:
     return tuple(f"{name}{number}" for number in range(count))
 
 
-# **** Next links ****
-# From every switch, the links on a shortest path to a target: a set of switches.
-
-
 FAR = np.int16(2**15 - 1)  # as many links as lead nowhere
 _KEPT = 1 << 25  # distances that are kept; beyond, those to the targets asked for are found anew
 _BLOCK = 1 << 11  # targets searched for together
@@ -276,10 +272,6 @@ class NextLinks:
         first = np.r_[True, (who[1:] != who[:-1]) | self.first[slot[1:]]][: len(slot)]
         first[1:] |= self.head[slot[1:]] != self.head[slot[:-1]]
         return Candidates(ptr, self.link[slot], self.head[slot], first), pair.reshape(-1)
-
-
-# **** Network ****
-# The graph of a fabric as paths see it: where ports are, tiers, and the order of destinations.
 
 
 @dataclass(frozen=True)
@@ -466,7 +458,6 @@ def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
     return found
 
 
-# **** Select ****
 # Which of the equal-cost paths a connection takes: static, ecmp, spray, minimal or valiant.
 # A function of ports, channel and seed, so that a connection keeps its path. What a fault cuts off
 # is spread over all that is left; paths over dead links are left out if another one exists.

@@ -225,7 +225,6 @@ def _refuse(topology: Topology, start: NDArray[np.int32], end: NDArray[np.int32]
     raise AssertionError("every pair is connected after all")
 
 
-# **** Generators ****
 # Plain graphs as functions of a few numbers: switch, ring, full mesh, torus.
 # GPUs are `gpu0`, `gpu1`, …; bandwidths are bytes/s in each direction, latencies seconds a hop. In
 # rings, meshes and tori the GPUs are the routers, so they pass on traffic of others.

@@ -382,10 +382,6 @@ def check_routing(made: Fabric, routing: str) -> None:
         raise TopologyError(f"groups: no way from '{a}' to '{b}' inside their group")
 
 
-# **** Names ****
-# What the names and patterns of a custom fabric stand for.
-
-
 @dataclass(frozen=True)
 class _Ends:
     """The NICs and switches of a custom fabric by name."""

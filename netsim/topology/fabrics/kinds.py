@@ -64,10 +64,6 @@ def cables_of(shape: Shape) -> Cables:
     return Cables(low.astype(np.int32), high.astype(np.int32))
 
 
-# **** Shapes ****
-# How many switches a Clos network needs, and which networks cannot be built.
-
-
 FEWEST_SPINES = 4  # as the scalable unit of a DGX SuperPOD has: losing one leaves most
 # Ports of one switch: 64 as InfiniBand NDR, more where switch chips of 51.2 and 102.4 Tb/s are
 # split into slower ports. Where nobody says which, the smallest that reaches all hosts.
@@ -180,10 +176,6 @@ def of_usual_switches(build: Callable[..., Fabric], given: dict[str, Any]) -> Fa
         note = f"assumed: switches of {radix} ports, for those of {SWITCH_PORTS[0]} do not reach "
         return replace(made, note=f"{note}all hosts (cluster.fabric.ports names others)")
     raise refused[0]
-
-
-# **** Tiered ****
-# The tiered fabrics: leaf-spine, fat-tree, rail-optimized, rail-only and dual-plane.
 
 
 def leaf_spine(
@@ -331,20 +323,12 @@ def _ratio(ports: Ports, terms: Terms) -> float:
     return float(ports.rate.max(initial=0.0)) / terms.link
 
 
-# **** Single switch ****
-# One switch that joins all NICs and never blocks.
-
-
 def single_switch(ports: Ports, terms: Terms) -> Fabric:
     """All ports on `switch0`."""
     none = np.zeros(0, np.int32)
     leaf = np.zeros(len(ports), np.int32)
     tiers = (("switch", ("switch0",)),)
     return fabric("single-switch", tiers, ports, terms, leaf, Cables(none, none))
-
-
-# **** Torus ****
-# A router for every host, joined to its neighbours in every dimension.
 
 
 def torus(
@@ -384,7 +368,6 @@ def torus(
     )
 
 
-# **** Dragonfly ****
 # The dragonfly: groups of fully joined routers, and links between every two groups.
 # Kim et al., "Technology-Driven, Highly-Scalable Dragonfly Topology", 2008. Routers of group g are
 # g·a … g·a + a - 1; global links are spread evenly over the other groups.
@@ -440,10 +423,6 @@ def _group_cables(groups: int, routers: int, global_links: int) -> Cables:
         np.concatenate([(group + x).ravel(), gateway(a, b)]).astype(np.int32),
         np.concatenate([(group + y).ravel(), gateway(b, a)]).astype(np.int32),
     )
-
-
-# **** Custom ****
-# A fabric that a scenario writes out: switches, and cables between them and the NICs.
 
 
 Cable = tuple[int, int, float | None, float | None]  # ends, bytes/s, seconds

@@ -1,4 +1,4 @@
-"""ASTRA-sim's analytical network file as a topology: a product of rings, switches and meshes.
+"""Foreign topology files of any format, told from their content; ASTRA-sim and node-link here.
 
 `topology`, `npus_count`, `bandwidth` (GB/s, taken as 1e9) and `latency` (ns) are lists with one
 entry a dimension; the first dimension is that of neighbours.
@@ -100,7 +100,6 @@ def _pairs(shape: Shape, line: list[str], switch: str) -> Iterator[tuple[str, st
             yield line[-1], line[0]
 
 
-# **** Node link ****
 # networkx node-link JSON as a topology, and back: `nodes` with id and kind, `edges` with figures.
 # Bandwidths are bytes/s and latencies seconds, or texts with units.
 
@@ -196,10 +195,6 @@ def write_node_link(topology: Topology) -> str:
         )
         + "\n"
     )
-
-
-# **** Read ****
-# Any foreign topology file: its format is told from its content, or named.
 
 
 LARGEST = 32 * 2**20

@@ -103,7 +103,6 @@ def _extent(endpoint: str, parts: Mapping[Any, int]) -> int:
     return max(0, int(bounds[2]) - int(bounds[1])) if bounds[2] else 1
 
 
-# **** Infragraph ****
 # InfraGraph's infrastructures as topologies.
 # A file names its links, but often gives them no rates: those are then taken from what the name of
 # a link says (NVLink and PCIe by generation) and reported.
@@ -238,7 +237,6 @@ def _connected(topology: Topology) -> bool:
     return walk(topology, first, nodes) is not None and walk(topology, nodes, first) is not None
 
 
-# **** Infragraph write ****
 # Topologies as InfraGraph's infrastructures: a device for every kind of host, links by figures.
 # Lossy: InfraGraph's links have no direction and no duplex, and parallel links are one.
 

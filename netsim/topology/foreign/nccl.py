@@ -1,4 +1,4 @@
-"""The devices of one host in NCCL's XML, each with its place in the PCIe tree and its link."""
+"""NCCL's topology XML as a machine: devices and their places; figures that it lacks, by preset."""
 
 import re
 from collections.abc import Sequence
@@ -132,7 +132,6 @@ def _add(tree: Tree, pci: XmlPci, place: str) -> None:
             _add(tree, below, here)
 
 
-# **** Gpus ****
 # GPUs that no preset has, so that hosts with them can be imported: figures of NVIDIA's datasheets.
 # Peaks are dense and in TFLOPS; SMs as the architecture whitepapers count them.
 
@@ -176,10 +175,6 @@ MODELS = {
     "H20 96GB": Model(90, 78, 96, 4000, _tensor(44, 148, double=1, fp8=296, int8=296)),
 }
 USUAL = {60: "P100 SXM2 16GB"}  # by compute capability, where no preset has it
-
-
-# **** Known ****
-# Figures that foreign files lack, taken from the preset that is most like what they describe.
 
 
 # The preset that stands for a compute capability where nothing tells its like apart.
@@ -342,7 +337,6 @@ def _words(name: str) -> list[str]:
     return [word for word in words if word not in ("nvidia", "geforce", "amd")]
 
 
-# **** Nccl ****
 # NCCL's topology XML as a machine: one host with its PCIe tree, NVLinks and NICs.
 # The file has no memory, no arithmetic and few figures of CPUs: those are taken from the preset
 # that is most like it. Files written by hand for NCCL_TOPO_FILE may lack the GPUs and NICs behind

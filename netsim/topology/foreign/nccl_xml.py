@@ -1,4 +1,4 @@
-"""XML text to a tree of elements with their lines, refusing what can do harm.
+"""NCCL's XML: text to elements with their lines (refusing what can do harm), and what they mean.
 
 No document type, no entities, no external references, and limits on size, depth and number of
 elements. Knows XML only; what the elements mean is read elsewhere.
@@ -137,7 +137,6 @@ class _Tree:
                 raise element.error(f"longer than {LARGEST_ATTRIBUTE} characters", name)
 
 
-# **** Attributes ****
 # Attributes of one XML element as typed values, with an error that names the place for each.
 # `known` refuses names that look like typing mistakes; other unknown names are let through, since
 # newer NCCL releases add attributes that do not matter here.
@@ -222,7 +221,6 @@ def matching(element: Element, name: str, pattern: re.Pattern[str], expected: st
     return written
 
 
-# **** Values ****
 # The elements of NCCL's topology XML as frozen values, attribute by attribute.
 # Units are the file's own: link speeds as text, NIC speeds in Mb/s, latencies in µs, C2C in MB/s.
 
@@ -370,7 +368,6 @@ class XmlSystem:
                 yield from nic.nets
 
 
-# **** Reader ****
 # Elements of NCCL's topology XML to values: checks every attribute, and what must be unique.
 # Reads what dumps contain and what people write by hand for NCCL_TOPO_FILE; `keep` marks, which
 # matter to NCCL only while it detects hardware, are accepted and dropped.
@@ -560,7 +557,6 @@ UNIQUE = {
 }
 
 
-# **** Writer ****
 # A system back to NCCL's topology XML, such that reading it gives an equal system.
 # Attributes that are at their default and that NCCL's own dumps omit are left out.
 

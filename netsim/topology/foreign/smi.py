@@ -1,4 +1,4 @@
-"""The matrix of `nvidia-smi topo -m` as text: devices, how each pair is joined, NUMA domains.
+"""`nvidia-smi topo -m` as a machine: its matrix as text, places from it, speeds from models.
 
 Tabs or blanks, colours, broken lines, NIC legends: whatever a terminal or a chat makes of it. No
 speeds in it.
@@ -165,10 +165,6 @@ def _check_symmetry(
             if there != back:
                 message = f"{one} to {other} is {there}, but {other} to {one} is {back}"
                 raise ScenarioError(message, source=source, line=line)
-
-
-# **** Smi ****
-# `nvidia-smi topo -m` as a machine: places from the matrix, speeds from GPU model and NIC rate.
 
 
 SOCKETS = 16e9  # bytes/s between two domains where the preset has only one
