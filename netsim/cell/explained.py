@@ -187,7 +187,7 @@ def _changes(prepared: Prepared, made: Fabric, policy: Policy) -> dict[str, dict
     for count in (2, 4, 8) if policy.hashed else ():
         if count > policy.qps:
             found[f"{count} queue pairs"] = {queues: count}
-    for routing in ("static", "spray"):
+    for routing in ("static", "adaptive", "spray"):
         if routing != policy.routing:
             found[f"{routing} routing"] = {f"{fabric}.routing": routing}
     if made.kind == "leaf-spine" and made.ports > node_count(prepared.cell.scenario.cluster):

@@ -162,8 +162,9 @@ class Prepared:
 
     @property
     def may_fold(self) -> bool:
-        """Whether what is alike may be written down once."""
-        return self.cell.scenario.fold == "auto" and len(self.groups) == 1
+        """Whether what is alike may be written down once: nothing is where paths go by load."""
+        by_load = getattr(self.topology.router, "by_load", False)
+        return self.cell.scenario.fold == "auto" and len(self.groups) == 1 and not by_load
 
     @property
     def together(self) -> int:

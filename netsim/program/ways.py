@@ -26,7 +26,7 @@ from netsim.schedule.schedule import (
     Use,
     spelled_out,
 )
-from netsim.topology.graph import NODE_KINDS, Topology
+from netsim.topology.graph import NODE_KINDS, Laid, Topology
 from netsim.topology.reduction import ReductionTree, SwitchReduction
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
@@ -83,7 +83,7 @@ def connections_on_links(
     by the part of its bytes that goes there.
     """
     found = distinct_ways(schedule, per_channel=topology.router.per_channel)
-    flows, seen = np.zeros(len(topology.links)), set()
+    flows, seen, laid = np.zeros(len(topology.links)), set(), topology.laid()
     for number, way in enumerate(found.classes):
         mine = np.flatnonzero(found.klass == number)
         if way.kind != TRANSFER or not len(mine):
@@ -95,7 +95,7 @@ def connections_on_links(
         seen.update(ends)
         channel = np.full(len(fresh), way.channel, np.int32)
         src, dst = device[found.src[fresh]], device[found.dst[fresh]]
-        routes = topology.routes(src, dst, channel, way.route)
+        routes = laid.routes(src, dst, channel, way.route)
         np.add.at(flows, routes.link, routes.fraction)
     return flows
 
@@ -513,6 +513,11 @@ class Ways:
     resources: Resources
 
     @cached_property
+    def laid(self) -> Laid:
+        """The routes so far."""
+        return self.topology.laid()
+
+    @cached_property
     def fabric(self) -> FabricTrees:
         """Trees through switches of the fabric that reduce."""
         return FabricTrees(self.topology)
@@ -562,7 +567,7 @@ class Ways:
             none = np.zeros(0, np.int32)
             return none, none, np.zeros(0)
         channel = np.full(len(mine), way.channel, np.int32)
-        routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
+        routes = self.laid.routes(self.device[src], self.device[dst], channel, way.route)
         latency[mine] = routes.latency
         owner = np.repeat(mine, np.diff(routes.ptr))
         return owner, routes.link, routes.fraction
@@ -631,7 +636,7 @@ class Ways:
         """The pair and the link of every hop on the way between some pairs; the latency of each."""
         src, dst = ends
         channel = np.full(len(src), way.channel, np.int32)
-        routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
+        routes = self.laid.routes(self.device[src], self.device[dst], channel, way.route)
         owner = np.repeat(np.arange(len(src), dtype=np.int32), np.diff(routes.ptr))
         return owner, routes.link, routes.latency
 

@@ -83,7 +83,7 @@ def route_statistics(
     topology: Topology, src: Ints, dst: Ints, channel: int = 0, way: str = ""
 ) -> RouteStatistics:
     """The statistics of one flow from every `src[i]` to `dst[i]`."""
-    routes = topology.routes(src, dst, np.full(len(src), channel, np.int32), way)
+    routes = topology.laid().routes(src, dst, np.full(len(src), channel, np.int32), way)
     flows = np.zeros(len(topology.links))
     np.add.at(flows, routes.link, routes.fraction)
     switch = topology.node_kinds == NODE_KINDS.index("switch")

@@ -283,6 +283,38 @@ class Topology:
         """Routes between devices, see Router."""
         return self.router.routes(self, src, dst, channel, way)
 
+    def laid(self) -> "Laid":
+        """What lays routes one after the other, as a schedule has them."""
+        return Laid(self)
+
+
+@dataclass
+class Laid:
+    """Routes that are laid one after the other: where paths are chosen by load, each knows those
+    before it.
+    """
+
+    topology: Topology
+
+    @cached_property
+    def _loads(self) -> NDArray[np.float64] | None:
+        router: Any = self.topology.router
+        return router.no_loads() if getattr(router, "by_load", False) else None
+
+    def routes(
+        self,
+        src: NDArray[np.int32],
+        dst: NDArray[np.int32],
+        channel: NDArray[np.int32],
+        way: str = "",
+    ) -> Routes:
+        """The next routes."""
+        if self._loads is None:
+            return self.topology.routes(src, dst, channel, way)
+        router: Any = self.topology.router
+        routes: Routes = router.routes(self.topology, src, dst, channel, way, self._loads)
+        return routes
+
 
 def empty_graph() -> "nx.DiGraph[Any]":
     """networkx is for those who look: importing it takes longer than many a run."""

@@ -458,11 +458,12 @@ def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
     return found
 
 
-# Which of the equal-cost paths a connection takes: static, ecmp, spray, minimal or valiant.
+# Which of the equal-cost paths a connection takes: static, ecmp, spray, adaptive, minimal, valiant.
 # A function of ports, channel and seed, so that a connection keeps its path. What a fault cuts off
 # is spread over all that is left; paths over dead links are left out if another one exists.
 
 
+MOST_WAYS = 64  # paths of a pair that adaptive routing looks at
 _CELLS = 4_000_000  # cells of paths that are looked at together, to bound temporary memory
 _FIRST, _LAST, _AGAIN = 62, 63, 64  # turns of a hash: at the ends, and around what is dead
 
@@ -470,7 +471,7 @@ _FIRST, _LAST, _AGAIN = 62, 63, 64  # turns of a hash: at the ends, and around w
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How paths are chosen: `static` by destination, `ecmp` by hash, `spray` over all equally,
-    `minimal` and `valiant` by hash among the links between groups.
+    `adaptive` by load, `minimal` and `valiant` by hash among the links between groups.
 
     With hashes a connection has `qps` queue pairs, each with a hash of its own. `dead` marks links
     of the fabric that carry nothing.
@@ -501,10 +502,11 @@ def mix(*values: NDArray[Any] | int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """Turns of static routes: by destination, see `Network.order`."""
+    """Turns of static routes: by destination, see `Network.order`; so many `off` them."""
 
     usual: Network
     dst: Ints
+    off: int = 0
 
     def number(self, rows: Longs, step: int) -> Longs:
         """Where there is no order: at the ends; and where the usual way is cut, so that what was on
@@ -512,16 +514,16 @@ class _Spread:
         """
         order, dst = self.usual.order, self.dst[rows]
         if step in (_FIRST, _LAST):
-            return order[0][dst].astype(np.int64)
+            return order[0][dst].astype(np.int64) + self.off
         near, wide = (max(1, most[1]) for most in self.usual.widths)
-        return (order[1][dst] // near + order[2][dst] * (wide // near)).astype(np.int64)
+        return (order[1][dst] // near + order[2][dst] * (wide // near)).astype(np.int64) + self.off
 
     def place(self, found: Candidates, pair: Longs, node: Ints, rows: Longs, step: int) -> Longs:
         """Up by the number of the tier; down by the same number among parallel cables, so that
         what went up apart comes down apart.
         """
         del step
-        tier, order = self.usual.tier, np.stack(self.usual.order)
+        tier, order = self.usual.tier, np.stack(self.usual.order) + self.off
         here, there = tier[node], tier[found.head[found.ptr[pair]]]
         up, dst = there >= here, self.dst[rows]
         neighbour = order[np.where(up, here, np.maximum(there - 1, 1)), dst]
@@ -568,11 +570,17 @@ class Selection:
         dead = self.policy.dead
         return self.usual if dead is None else Network(self.fabric, dead)
 
-    def paths(self, src: Ints, dst: Ints, channel: Ints) -> Paths:
-        """Links between the switches of each pair of ports and the part of the bytes on each."""
+    def paths(self, src: Ints, dst: Ints, channel: Ints, loads: Floats | None = None) -> Paths:
+        """Links between the switches of each pair of ports and the part of the bytes on each.
+
+        With adaptive routing pairs are laid one after the other, each on the least loaded path;
+        `loads` counts the connections of each link and is added to. Without, nothing is loaded.
+        """
         policy = self.policy
         if policy.routing == "spray":
             return _parted(self, src, dst)
+        if policy.routing == "adaptive" and loads is not None:
+            return _least_loaded(self, src, dst, loads)
         parts = []
         for qp in range(policy.qps if policy.hashed else 1):
             turns: Turns = _Spread(self.usual, dst)
@@ -594,6 +602,35 @@ class Selection:
             hops = find(self, network, src[mine], dst[mine], turns, rows[mine])
             parts.append((rows[mine], (hops, np.ones(hops.shape))))
         return assembled(len(src), parts)[0]
+
+
+def _least_loaded(how: Selection, src: Ints, dst: Ints, loads: Floats) -> Paths:
+    """Every pair in turn on that of its paths whose fullest link is least full: first the static
+    one, then those that turn off it by one, two, … at every switch.
+    """
+    widest = max([2, *how.usual.widths[1]])
+    ways = [
+        how._one(src, dst, _Spread(how.usual, dst, off)) for off in range(min(widest, MOST_WAYS))
+    ]
+    width = max(way.shape[1] for way in ways)
+    every = np.stack(
+        [np.pad(way, [(0, 0), (0, width - way.shape[1])], constant_values=-1) for way in ways],
+        axis=1,
+    )
+    made = how.fabric
+    core = np.append(np.minimum(made.tail, made.head) >= made.ports, False)
+    each = np.append(1 / made.bandwidth.clip(1.0), 0.0)
+    full = np.append(loads, 0.0) * each  # the last one is that of no link
+    found = np.empty((len(src), width), np.int32)
+    for row, paths in enumerate(every):
+        on = full[paths]
+        worst = np.where(core[paths], on, 0.0).max(axis=1)
+        even = worst <= worst.min() * (1 + 1e-9)
+        found[row] = paths[int(np.where(even, on.sum(axis=1), np.inf).argmin())]
+        full[found[row]] += each[found[row]]
+        full[-1] = 0.0
+    np.add.at(loads, found[found >= 0], 1.0)
+    return found, np.ones(found.shape)
 
 
 def _shortest(

@@ -61,20 +61,46 @@ class ClusterRouter:
     def per_channel(self) -> bool:
         """Channels part where hashes choose, or where a GPU has several NICs."""
         return (
-            self.selection is not None and self.selection.policy.hashed
-        ) or self.tables.local.shape[2] > 1
+            self.by_load
+            or (self.selection is not None and self.selection.policy.hashed)
+            or self.tables.local.shape[2] > 1
+        )
 
-    def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
-        """Routes from device to device."""
+    @property
+    def by_load(self) -> bool:
+        """Whether a path depends on those that were laid before it."""
+        return self.selection is not None and self.selection.policy.routing == "adaptive"
+
+    def no_loads(self) -> NDArray[np.float64]:
+        """The loads of the fabric's links before anything is laid."""
+        assert self.selection is not None
+        return np.zeros(len(self.selection.fabric.tail))
+
+    def routes(
+        self,
+        topology: Topology,
+        src: Ints,
+        dst: Ints,
+        channel: Ints,
+        way: str,
+        loads: NDArray[np.float64] | None = None,
+    ) -> Routes:
+        """Routes from device to device; `loads` are those of the fabric's links, see Selection."""
         asked = parse_way(way)
         if self.rail and not way:
             asked = Way(relay=True)
         ends = [slice(first, first + _PORTION) for first in range(0, len(src), _PORTION)]
-        parts = [self._routes(topology, src[s], dst[s], channel[s], asked) for s in ends]
+        parts = [self._routes(topology, src[s], dst[s], channel[s], asked, loads) for s in ends]
         return parts[0] if len(parts) == 1 else joined(parts)
 
     def _routes(
-        self, topology: Topology, src: Ints, dst: Ints, channel: Ints, asked: Way
+        self,
+        topology: Topology,
+        src: Ints,
+        dst: Ints,
+        channel: Ints,
+        asked: Way,
+        loads: NDArray[np.float64] | None,
     ) -> Routes:
         at = self.places
         here, there = at.gpu_host[src], at.gpu_host[dst]
@@ -92,7 +118,9 @@ class ClusterRouter:
                 continue
             ends = (src[rows], dst[rows])
             found = (
-                find(*ends, asked) if find else self._outside(topology, ends, channel[rows], asked)
+                find(*ends, asked)
+                if find
+                else self._outside(topology, ends, channel[rows], asked, loads)
             )
             parts.append((rows, found))
         return _pack(topology, len(src), parts)
@@ -116,7 +144,12 @@ class ClusterRouter:
         return np.where(local >= 0, local + at.first_link[host], -1)
 
     def _outside(
-        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
+        self,
+        topology: Topology,
+        ends: tuple[Ints, Ints],
+        channel: Ints,
+        asked: Way,
+        loads: NDArray[np.float64] | None,
     ) -> Paths:
         """GPU to NIC, through the fabric, NIC to GPU."""
         if self.selection is None:
@@ -134,7 +167,7 @@ class ClusterRouter:
         relay = self._row(self.tables.relay, ends[0], leave)
         direct = _widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
         out = _moved(np.where(relayed[:, None], relay, direct), at.first_link[here])
-        middle, part = self.selection.paths(*ports, channel)
+        middle, part = self.selection.paths(*ports, channel, loads)
         middle = np.where(middle >= 0, middle + self.fabric_links, -1)
         into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[ends[1]]]
         hops = np.concatenate([out, middle, _moved(into, at.first_link[there])], axis=1)

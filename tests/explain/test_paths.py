@@ -89,6 +89,24 @@ def test_permutations_that_meet_meet_where_theory_says():
     assert found.flows.max() == 3
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_adaptive_paths_meet_less_than_any_others(seed):
+    """Of random permutations between two leaves, and with cables that are dead."""
+    there = np.random.default_rng(seed).permutation(32).astype(np.int32) + 32
+    most = {}
+    for routing in ("static", "adaptive", "ecmp"):
+        fabric = f"{{kind: leaf-spine, routing: {routing}, seed: {seed}}}"
+        dead = (
+            "faults: [{link: leaf0-spine0#1, bandwidth: 0%}, {link: leaf1-spine3, bandwidth: 0%}]"
+        )
+        made = cluster(hosts(8, fabric, "dgx-h100", dead)).topology
+        found = route_statistics(made, np.arange(32, dtype=np.int32), there)
+        inner = made.node_kinds == SWITCH
+        most[routing] = found.flows[inner[made.links.tail] & inner[made.links.head]].max()
+    assert most["adaptive"] == 2  # 32 flows on 31 cables up, and on 24 down
+    assert most["adaptive"] <= min(most.values())
+
+
 def test_in_order_delivery_refuses_to_part_messages():
     fabric = "{kind: leaf-spine, transport: %s, routing: spray%s}"
     with pytest.raises(TopologyError, match=r"^fabric\.routing: spray lets packets of a message"):

@@ -17,7 +17,7 @@ from netsim.yamlio.validate import validate
 from tests.topology.test_fabrics import FABRICS, hosts, with_routing
 from tests.topology.topology_tools import cluster, routes
 
-ROUTINGS = ["static", "ecmp", "spray", "rail"]
+ROUTINGS = ["static", "ecmp", "spray", "adaptive", "rail"]
 DRAGONFLY = "{kind: dragonfly, routers: 4, ports_per_router: 4, global_links: 2}"
 CASES = [(kind, routing) for kind in FABRICS for routing in ROUTINGS]
 CASES += [(DRAGONFLY, "minimal"), (DRAGONFLY, "valiant")]

@@ -49,6 +49,9 @@ SECONDS_A_METRE = value("wire.metre")
 NIC_SECONDS = value("wire.nic")  # entering a NIC, as inside a host
 
 
+Routing = Literal["static", "ecmp", "spray", "adaptive", "minimal", "valiant", "rail"]
+
+
 def _down_to_up(value: Any) -> float:
     ratio = parse_ratio(value)
     if ratio < 1:
@@ -78,7 +81,9 @@ class _Fabric(Model):
     latency: Seconds | None = None
     cable_metres: Annotated[float, Field(ge=0, le=100_000)] = 0.0
     transport: TransportName | None = None
-    routing: Literal["static", "ecmp", "spray", "minimal", "valiant", "rail"] | None = None
+    routing: Literal["static", "ecmp", "spray", "adaptive", "minimal", "valiant", "rail"] | None = (
+        None
+    )
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     delivery: Literal["in-order", "out-of-order"] | None = None
     seed: Index = 0
@@ -345,8 +350,8 @@ def check_delivery(config: Any, transport: Transport) -> None:
     if config.routing == "spray" and _in_order(config, transport):
         raise TopologyError(
             f"routing: spray lets packets of a message overtake each other, and {transport.name} "
-            "delivers in order: it would drop and resend them; take ecmp with several qps, or say "
-            "delivery: out-of-order if NICs place packets as they come"
+            "delivers in order: it would drop and resend them; take adaptive, or ecmp with several "
+            "qps, or say delivery: out-of-order if NICs place packets as they come"
         )
 
 
@@ -357,7 +362,7 @@ def check_routing(made: Fabric, routing: str) -> None:
     if made.groups is None:
         raise TopologyError(
             f"routing: {routing} chooses among the links between groups of switches, and a fabric "
-            f"of kind {made.kind} has no groups; take static, ecmp or spray, or declare "
+            f"of kind {made.kind} has no groups; take static, ecmp, spray or adaptive, or declare "
             "the groups of a custom fabric"
         )
     network = Network(made)
