@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.units import format_size, format_time
+from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import launch_of, row_of_size
-from netsim.collectives.reduced import STEPS
+from netsim.cell.simulate import row_of_size
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Advance, Case
@@ -28,13 +27,11 @@ from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.scenario.models import node_count
 from netsim.schedule.schedule import Schedule
-from netsim.timing.fits import least_rows_of_nccl
+from netsim.timing import ladder
 from netsim.topology.graph import LINK_KINDS
 from netsim.topology.load import SHARED
 from netsim.topology.network import Fabric, Policy
 from netsim.yamlio.models import override
-
-MOST_SHOWN = 4_000_000  # rows in full; of more, those that stand for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +44,8 @@ class Shown:
 
 def shown_of(prepared: Prepared, size: int) -> Shown:
     """One operation at a size, out of place."""
-    rows = _rows_in_full(prepared, size)
-    if rows <= MOST_SHOWN:
-        return Shown(prepared.schedule(size))
-    steps = prepared.relayed(size)
-    if steps is not None:
-        note = (
-            f"of about {rows:.2g} rows those of the first {STEPS} steps of every ring are shown, "
-            f"and what follows them; the whole takes {format_time(steps.seconds)}"
-        )
-        return Shown(steps.schedule, (note,))
-    work = prepared.looped(size, folded=True, in_step=False)
-    schedule = work.schedule(work.loops)
-    if schedule.fold is None:
-        return Shown(schedule)
-    note = (
-        f"of about {rows:.2g} rows those of {len(schedule.fold.leaders)} GPUs are shown, which "
-        f"stand for all {schedule.ranks}"
-    )
-    return Shown(schedule, (note,))
-
-
-def _rows_in_full(prepared: Prepared, size: int) -> int:
-    collective = prepared.collective(size)
-    if not prepared.jobs:
-        found = prepared.alikeness(collective)
-        return 0 if found is None else found.full
-    plan = prepared.planned(size)
-    algorithm = plan.algorithm if plan else ""
-    return least_rows_of_nccl(collective.name, collective.ranks, algorithm)
+    schedule, note = ladder.shown(prepared.call(size), prepared.limits)
+    return Shown(schedule, (note,) if note else ())
 
 
 # **** Explained ****
@@ -105,7 +75,7 @@ def explained_run(
     """The same, with the program and the timeline that it is about."""
     shown = shown_of(prepared, size)
     program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
-    launch = launch_of(prepared, size)
+    launch = prepared.launch(size)
     case = Case(program, launch.host + launch.kernel)
     timeline = simulate(program, engine)
     found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows, advance=advance))

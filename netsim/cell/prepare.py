@@ -5,7 +5,6 @@ What does not fit is said here, with its place in the scenario, before anything 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
@@ -20,23 +19,24 @@ from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoine
 from netsim.collectives.collective import Collective, CollectiveError, collective_of
 from netsim.collectives.table import ALGORITHMS, build, parameters_of
 from netsim.nccl import choice, environment
+from netsim.nccl.constants import NOTHING, calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.nccl.job import Job
 from netsim.nccl.p2p import Planned
-from netsim.nccl.schedules import smaller, table
+from netsim.nccl.schedules import table
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import odd_one
 from netsim.scenario.cells import Cell, placed
 from netsim.scenario.models import Workload, node_count
 from netsim.scenario.names import DTYPES
-from netsim.schedule.schedule import Schedule, combine
+from netsim.schedule.repeat import Launch
+from netsim.schedule.schedule import Schedule
 from netsim.timing import ladder
-from netsim.timing.fits import BYTES_A_PATH, BYTES_A_ROW, estimated_size, misfit, misfit_of_nccl
-from netsim.timing.ladder import LIMITS, Call, Limits
-from netsim.timing.loops import Looped, looped_build, looped_nccl
-from netsim.timing.max_plus import Relayed
-from netsim.timing.textbook import Alikeness, Place, alikeness, why_in_full
+from netsim.timing.call import Call
+from netsim.timing.fits import estimated_size, misfit, misfit_of_nccl
+from netsim.timing.ladder import LIMITS, Limits
+from netsim.timing.textbook import why_in_full
 from netsim.topology.graph import Topology
 
 
@@ -78,21 +78,6 @@ class Prepared:
             return {**work.parameters, "node_size": self.gpus_per_node}
         return work.parameters
 
-    def estimated_size(self) -> tuple[int, int]:
-        """Rows and bytes of all communicators at the largest size, without large schedules."""
-        work, ranks = self.cell.scenario.collective, len(self.groups[0])
-        found = self.alikeness(self.collective(max(work.size_list())))
-        if found is not None:
-            return found.rows, found.rows * BYTES_A_ROW + found.ways * BYTES_A_PATH
-        fixed = {"groups", "root"} & set(self.parameters) or work.pairs or work.matrix or work.root
-
-        def schedule_at(count: int) -> Schedule:
-            collective = self.collective(max(work.size_list()), ranks=count)
-            return build(collective, work.algorithm, **self.parameters)
-
-        multiple = ranks if fixed else int(self.parameters.get("node_size", 1))
-        return estimated_size(ranks, schedule_at, multiple, len(self.groups))
-
     @kept
     def collective(
         self, size: int, *, in_place: bool = False, ranks: int | None = None
@@ -110,55 +95,48 @@ class Prepared:
             matrix=work.matrix,
         )
 
-    def schedule(self, size: int, *, in_place: bool = False) -> Schedule:
-        """What all communicators do at a size, side by side, in full."""
-        work = self.looped(size, in_place=in_place)
-        return work.schedule(work.loops)
-
-    def looped(
-        self, size: int, *, in_place: bool = False, folded: bool = False, **how: bool
-    ) -> Looped:
-        """The same as loops over the buffers, of which some can be left out; `folded`: what is
-        alike is written down once, unless the scenario forbids it, in this way (`Alikeness.fold`).
-        """
-        collective = self.collective(size, in_place=in_place)
-        if not self.jobs:
-            algorithm = self.cell.scenario.collective.algorithm
-            found = self.alikeness(collective) if folded else None
-            fold = found.fold(**how) if found else None
-            return looped_build(collective, algorithm, self.parameters, self._joined, fold)
-        kinds = list(dict.fromkeys(self.jobs))
-        places = [kinds.index(job) for job in self.jobs]
-        plans = [self.plan(job, collective) for job in kinds]
-        if folded and self.may_fold:
-            plans = [self.folded(collective)]
-        return looped_nccl(
-            collective, plans, lambda made: self._joined([made[place] for place in places])
+    @kept
+    def call(self, size: int, *, in_place: bool = False) -> Call:
+        """What runs at a size, as a question to the ladder."""
+        collective, kinds = self.collective(size, in_place=in_place), list(dict.fromkeys(self.jobs))
+        scenario = self.cell.scenario
+        return Call(
+            collective,
+            self.topology,
+            self.gpus,
+            self.groups,
+            tuple(self.plan(job, collective) for job in kinds),
+            tuple(kinds.index(job) for job in self.jobs) or (0,),
+            scenario.collective.algorithm,
+            {} if kinds else self.parameters,
+            self.launch(size),
+            scenario.collective.timing == "single",
+            self.may_fold,
+            self.together,
+            self.memory,
         )
 
-    def relayed(self, size: int, *, in_place: bool = False) -> Relayed | None:
-        """Long rings at a size, of which a few steps tell all others; None where they do not."""
-        found = self.alikeness(self.collective(size, in_place=in_place))
-        return found.steps if found else None
-
-    def call(self, size: int, written: Looped, *, in_place: bool = False) -> Call:
-        """What NCCL runs at a size, and how it is `written`, as a question to the ladder."""
-        collective = self.collective(size, in_place=in_place)
-        plan = self.folded(collective) if self.may_fold else None
-        return Call(collective, written, plan)
-
-    def told_by_hops(self, size: int) -> bool:
-        """Whether NCCL runs rings at a size of which a few hops are to tell the rest."""
-        if not (self.jobs and self.may_fold):
-            return False
-        call = self.call(size, self.looped(size, folded=True))
-        return ladder.chosen(call, self.limits) is ladder.fewer_hops
-
-    @kept
-    def folded(self, collective: Collective) -> Plan:
-        """What NCCL's only communicator does, written down once for all that is alike."""
-        plan = self.plan(self.jobs[0], collective)
-        return smaller.folded_plan(collective, plan, self.topology, self.gpus, self.together)
+    def launch(self, size: int) -> Launch:
+        """What it takes to begin an operation in this cell."""
+        costs, usual = self.cell.scenario.launch_costs(), NOTHING
+        plan = self.planned(size)
+        if plan is not None:
+            job = self.jobs[0]
+            usual = nccl_launch(
+                costs.style,
+                job.comm.version,
+                begin=plan.start(job.mechanism, job.comm.n_nodes),
+                channels=plan.n_channels,
+                sends_and_receives=choice.operations(self.collective(size)),
+                figures=job.calibration,
+            )
+            if costs.style != "cuda_graph":
+                usual = calibrated_launch(usual, job.calibration)
+        return Launch(
+            usual.host if costs.host is None else costs.host,
+            usual.kernel if costs.kernel is None else costs.kernel,
+            self.gpus_per_node if costs.style == "single_process" else 1,
+        )
 
     @property
     def may_fold(self) -> bool:
@@ -171,22 +149,6 @@ class Prepared:
         """GPUs that one process starts, one after the other."""
         single = self.cell.scenario.launch_costs().style == "single_process"
         return self.gpus_per_node if single else 1
-
-    @kept
-    def alikeness(self, collective: Collective) -> Alikeness | None:
-        """What of a textbook algorithm is alike here; None where it is written in full."""
-        if self.jobs or not self.may_fold:
-            return None
-        place = Place(self.topology, self.gpus, self.together, self.memory)
-        algorithm = self.cell.scenario.collective.algorithm
-        return alikeness(collective, algorithm, self.parameters, place)
-
-    def _joined(self, schedules: Sequence[Schedule]) -> Schedule:
-        """The schedules of all communicators side by side; one stands for equal ones of all."""
-        if len(self.groups) == 1:
-            return schedules[0]
-        each = schedules if len(schedules) > 1 else [*schedules] * len(self.groups)
-        return combine(each, self.groups, len(self.gpus))
 
     @kept
     def plan(self, job: Job, collective: Collective) -> Plan:
@@ -269,17 +231,40 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     work = prepared.cell.scenario.collective
     asked = work.collective, len(prepared.groups[0]), len(prepared.groups), algorithm
     too_large = misfit_of_nccl(*asked)
-    if not prepared.jobs and prepared.may_fold and equal_sends(*asked[:2]):
-        return  # one rank may stand for all others: only the communicator tells
-    if prepared.told_by_hops(max(work.size_list())):
+    if prepared.jobs:
+        if too_large or prepared.limits.exact:
+            _refuse(prepared)
         return
-    if too_large and prepared.jobs and prepared.may_fold:
-        plan = prepared.folded(prepared.collective(max(work.size_list())))
-        too_large = misfit_of_nccl(*asked, smaller.written_share(plan))
-    if too_large:
+    # Of equal sends one rank may stand for all others: only the communicator tells.
+    told_later = prepared.may_fold and equal_sends(work.collective, len(prepared.groups[0]))
+    if too_large and not told_later:
         odd = odd_one(prepared.topology, prepared.gpus) if prepared.may_fold else "fold is off"
         why = f"; not folded: {odd}" if odd else ""
         raise prepared.cell.source.error(("workload",), too_large + why, key=True)
+
+
+def _refuse(prepared: Prepared) -> None:
+    """Refuse what no rung of the ladder tells, at the largest size."""
+    largest = prepared.call(max(prepared.cell.scenario.collective.size_list()))
+    if too_large := ladder.why_not(largest, prepared.limits) or _too_large(prepared, largest):
+        message = f"{too_large}{why_in_full(largest)}"
+        raise prepared.cell.source.error(("workload",), message, key=True)
+
+
+def _too_large(prepared: Prepared, largest: Call) -> str:
+    """The same of a textbook algorithm that is not sketched, from schedules of fewer ranks."""
+    if largest.plans or ladder.size_of(largest, prepared.limits) is not None:
+        return ""
+    work, ranks = prepared.cell.scenario.collective, len(prepared.groups[0])
+    fixed = {"groups", "root"} & set(prepared.parameters) or work.pairs or work.matrix or work.root
+
+    def schedule_at(count: int) -> Schedule:
+        collective = prepared.collective(max(work.size_list()), ranks=count)
+        return build(collective, work.algorithm, **prepared.parameters)
+
+    multiple = ranks if fixed else int(prepared.parameters.get("node_size", 1))
+    found = estimated_size(ranks, schedule_at, multiple, len(prepared.groups))
+    return misfit(*found, len(prepared.gpus))
 
 
 def _check_algorithm(prepared: Prepared) -> None:
@@ -294,10 +279,6 @@ def _check_algorithm(prepared: Prepared) -> None:
         message = f"only NCCL's algorithms have protocols, {work.algorithm} has none"
         raise source.error(("workload", "protocol"), message)
     try:
-        if too_large := misfit(*prepared.estimated_size(), len(prepared.gpus)):
-            largest = prepared.collective(max(work.size_list()))
-            place = prepared.topology, prepared.gpus
-            why = why_in_full(largest, work.algorithm, *place, allowed=prepared.may_fold)
-            raise source.error(("workload",), f"{too_large}{why}", key=True)
+        _refuse(prepared)
     except CollectiveError as error:
         raise placed(prepared.cell, error) from None

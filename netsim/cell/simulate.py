@@ -14,18 +14,14 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from netsim.base.memo import digest, kept
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
-from netsim.collectives.collective import HAS_IN_PLACE
+from netsim.collectives.collective import HAS_IN_PLACE, Collective
 from netsim.metrics.bound import bound_by
 from netsim.metrics.links import Fullest, fullest_link
-from netsim.nccl import choice
 from netsim.nccl.choice import planned
-from netsim.nccl.constants import NOTHING, calibrated_launch, nccl_launch
 from netsim.nccl.environment import Settings
 from netsim.nccl.job import Job, Wishes, plugin_of
 from netsim.nccl.schedules.plan import Plan
@@ -40,13 +36,11 @@ from netsim.results.row import (
     validated,
 )
 from netsim.scenario.models import cluster_label, node_count
-from netsim.schedule.repeat import Launch
-from netsim.schedule.schedule import Schedule
-from netsim.timing import ladder, max_plus, textbook
-from netsim.timing.bench import Bench, Progress, Timing
+from netsim.timing import ladder
+from netsim.timing.bench import Progress
+from netsim.timing.call import Call
 from netsim.timing.invariants import Answer, ask, sound
-from netsim.timing.loops import Looped
-from netsim.timing.textbook import hurried
+from netsim.timing.ladder import Timing
 
 MOST = 50_000  # outcomes that are kept
 MOST_RANKS = 1024  # of NCCL's communicators, above which it takes long to write out a plan
@@ -90,7 +84,7 @@ def forget() -> None:
     _KNOWN.clear()
 
 
-def call_of(prepared: Prepared, bench: Bench, size: int) -> bytes | None:
+def key_of(prepared: Prepared, size: int, engine: str) -> bytes | None:
     """What tells a call from all that differ in rows or times; None where that takes too long."""
     if prepared.place is None:
         return None
@@ -103,7 +97,8 @@ def call_of(prepared: Prepared, bench: Bench, size: int) -> bytes | None:
         plans = [_told_apart(prepared.plan(job, collective)) for job in kinds]
         runs = plans, [kinds.index(job) for job in prepared.jobs]
     where = (prepared.place, prepared.groups, prepared.gpus)
-    how = (bench.launch, bench.single, bench.engine, prepared.may_fold, prepared.together)
+    single = work.timing == "single"
+    how = (prepared.launch(size), single, engine, prepared.may_fold, prepared.together)
     return digest((collective, runs, where, how, prepared.limits))
 
 
@@ -205,34 +200,33 @@ def row_of_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
     """The row of one cell at one size; where an equal call was simulated before, from that."""
-    bench = bench_of(prepared, size, engine, progress)
 
     def simulated() -> Outcome:
-        return _outcome(prepared, *_timings(prepared, bench, size))
+        return _outcome(prepared, *_timings(prepared, size, engine, progress))
 
-    found = recalled(call_of(prepared, bench, size), simulated)
-    return _row(prepared, size, found)
+    return _row(prepared, size, recalled(key_of(prepared, size, engine), simulated))
 
 
 def simulate_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> tuple[Row, Timing]:
     """The row of one cell at one size, and the timing behind it (out of place)."""
-    timing, inplace = _timings(prepared, bench_of(prepared, size, engine, progress), size)
+    timing, inplace = _timings(prepared, size, engine, progress)
     return _row(prepared, size, _outcome(prepared, timing, inplace)), timing
 
 
-def _timings(prepared: Prepared, bench: Bench, size: int) -> tuple[Timing, Timing | None]:
+def _timings(
+    prepared: Prepared, size: int, engine: str, progress: Progress | None
+) -> tuple[Timing, Timing | None]:
     """The timing of one cell at one size, out of place and in place."""
-    work = prepared.cell.scenario.collective
-    call = prepared.looped(size, folded=True)
-    timing = _timed(prepared, bench, size, call)
+    work, call = prepared.cell.scenario.collective, prepared.call(size)
+    timing = _timed(prepared, call, engine, progress)
     if work.collective not in HAS_IN_PLACE:
         return timing, None
     if not (prepared.jobs and work.collective in ALIKE):
-        other = prepared.looped(size, in_place=True, folded=True)
-        if prepared.told_by_hops(size) or not _alike(call, other):
-            return timing, _timed(prepared, bench, size, other, in_place=True)
+        other = prepared.call(size, in_place=True)
+        if not ladder.alike(call, other, prepared.limits):
+            return timing, _timed(prepared, other, engine, progress)
     return timing, timing
 
 
@@ -240,87 +234,19 @@ def simulate_one(
     prepared: Prepared, size: int, *, in_place: bool = False, engine: str = "auto"
 ) -> Timing:
     """The timing of one cell at one size, only in place or only out of place."""
-    call = prepared.looped(size, in_place=in_place, folded=True)
-    return _timed(prepared, bench_of(prepared, size, engine), size, call, in_place=in_place)
+    return _timed(prepared, prepared.call(size, in_place=in_place), engine)
 
 
-def _timed(
-    prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool = False
-) -> Timing:
-    """The timing of what is written down, which breaks no invariant."""
-    timing = _as_told(prepared, bench, size, call, in_place=in_place)
-    collective = prepared.collective(size, in_place=in_place)
-    return sound(timing, collective, _about(prepared, size))
+def _timed(prepared: Prepared, call: Call, engine: str, progress: Progress | None = None) -> Timing:
+    """The timing of a call, which breaks no invariant."""
+    timing = ladder.timed(call, engine, progress, prepared.limits)
+    return sound(timing, call.collective, _about(prepared, call.collective))
 
 
-def _about(prepared: Prepared, size: int) -> str:
+def _about(prepared: Prepared, collective: Collective) -> str:
     """A question in words."""
-    scenario = prepared.cell.scenario
-    return f"{cluster_label(scenario.cluster)}: {scenario.collective.collective} of {size} B"
-
-
-def _as_told(
-    prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool
-) -> Timing:
-    work, found = prepared.cell.scenario.collective, prepared.relayed(size, in_place=in_place)
-    if found is not None:
-        return max_plus.time_relayed(bench, found)
-    if prepared.jobs:
-        asked = prepared.call(size, call, in_place=in_place)
-        return ladder.timed(bench, asked, prepared.limits).timing
-    timing = _of_rows(prepared, bench, size, call, in_place=in_place)
-    if work.algorithm != "hierarchical" or not hurried(timing.program, timing.timeline):
-        return timing
-    single = prepared.looped(size, in_place=in_place, folded=True, bundled=False)
-    return _of_rows(prepared, bench, size, single, in_place=in_place)
-
-
-def _of_rows(
-    prepared: Prepared, bench: Bench, size: int, call: Looped, *, in_place: bool
-) -> Timing:
-    """The timing of what is written down, for others that keep step with it, too."""
-    found = prepared.alikeness(prepared.collective(size, in_place=in_place))
-    if found is None or found.spread is None:
-        return bench.time_looped(call)
-    return textbook.time_in_step(bench, call, found.spread)
-
-
-def bench_of(
-    prepared: Prepared, size: int, engine: str = "auto", progress: Progress | None = None
-) -> Bench:
-    """Where operations of one cell at one size are timed."""
-    return Bench(
-        prepared.topology,
-        prepared.gpus,
-        launch_of(prepared, size),
-        prepared.cell.scenario.collective.timing == "single",
-        engine,
-        progress,
-    )
-
-
-def launch_of(prepared: Prepared, size: int) -> Launch:
-    """What it takes to begin an operation in this cell."""
-    costs = prepared.cell.scenario.launch_costs()
-    usual = NOTHING
-    plan = prepared.planned(size)
-    if plan is not None:
-        job = prepared.jobs[0]
-        usual = nccl_launch(
-            costs.style,
-            job.comm.version,
-            begin=plan.start(job.mechanism, job.comm.n_nodes),
-            channels=plan.n_channels,
-            sends_and_receives=choice.operations(prepared.collective(size)),
-            figures=job.calibration,
-        )
-        if costs.style != "cuda_graph":
-            usual = calibrated_launch(usual, job.calibration)
-    return Launch(
-        usual.host if costs.host is None else costs.host,
-        usual.kernel if costs.kernel is None else costs.kernel,
-        prepared.gpus_per_node if costs.style == "single_process" else 1,
-    )
+    cluster = cluster_label(prepared.cell.scenario.cluster)
+    return f"{cluster}: {collective.name} of {collective.size_bytes} B"
 
 
 def question_row(prepared: Prepared, size: int, **found: Any) -> Row:
@@ -391,7 +317,7 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
     ask(
         Answer(found.seconds, found.uncertainty, size_bytes=collective.size_bytes,
                bandwidths=told, bus_factor=factor),
-        _about(prepared, size),
+        _about(prepared, collective),
     )  # fmt: skip
     return question_row(
         prepared,
@@ -408,18 +334,3 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         fullest_link=found.fullest.name if found.fullest else "",
         fullest_over_mean=found.fullest.over_mean if found.fullest else None,
     )
-
-
-def _alike(one: Looped, other: Looped) -> bool:
-    """Whether two calls are the same rows; of very many loops, a few tell."""
-    if (one.loops, one.least) != (other.loops, other.least):
-        return False
-    loops = one.least if one.worth_shortening else one.loops
-    return _same(one.schedule(loops), other.schedule(loops))
-
-
-def _same(a: Schedule, b: Schedule) -> bool:
-    """Whether two schedules are the same rows."""
-    tables = a.styles == b.styles and a.lags == b.lags and len(a) == len(b)
-    columns = zip((*a.columns(), a.pieces.amount), (*b.columns(), b.pieces.amount), strict=True)
-    return tables and all(np.array_equal(x, y) for x, y in columns)

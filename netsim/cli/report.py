@@ -181,8 +181,8 @@ def _sizes(good: pd.DataFrame, wanted: Mapping[str, Any]) -> list[int]:
 def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
     """The largest size whose operation is short enough to be explained soon, in all cells."""
     for size in reversed(sizes):
-        calls = [cell.looped(size) for cell in prepared]
-        if max(call.rows(call.loops) for call in calls) <= LARGEST:
+        calls = [cell.call(size).looped for cell in prepared]
+        if max(call.rows() for call in calls) <= LARGEST:
             return size
     raise InputError(
         f"every size has more than {LARGEST:,} rows, the most that a report explains",

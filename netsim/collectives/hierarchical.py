@@ -146,7 +146,6 @@ Offsets = NDArray[np.int64]
 STAGE = Style(LOCAL_COPY, 0, IN, SCRATCH)
 MOST_HOPS = 1 << 21  # across that are all sketched; of more, some distances and others to check
 CHECKED = 6  # of these
-BUNDLED = 256  # groups from which blocks for many of them are one row, where it is folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +219,8 @@ def alltoall(
         return lanes.close()
     staging = _staging(collective, g, m)
     some = np.arange(g * m) if lanes.stands is None else lanes.stands.leading.astype(np.int64)
-    bundled = lanes.stands is not None and lanes.stands.bundled
-    edges = bundles(g) if bundled else np.arange(g + 1)
-    copies = _stage_own(lanes, staging, some, edges)
-    _across(lanes, staging, some, copies, _inside(lanes, staging, some, edges), edges)
+    copies = _stage_own(lanes, staging, some)
+    _across(lanes, staging, some, copies, _inside(lanes, staging, some))
     return lanes.close()
 
 
@@ -243,10 +240,9 @@ def _sketch(lanes: Lanes, g: int, m: int) -> None:
         return
     n, rank = g * m, np.arange(g * m)
     group, place = np.divmod(rank, m)
-    parts = len(bundles(g)) - 1
-    sketch.mark(rank, np.zeros(n, np.int64), rows=g + (1 if parts < g else g - 1))
+    sketch.mark(rank, np.zeros(n, np.int64), rows=2 * g - 1)
     for t in range(m - 1):
-        sketch.hops(rank, group * m + (place + t + 1) % m, rows=parts)
+        sketch.hops(rank, group * m + (place + t + 1) % m, rows=g)
     found, checked = distances(g, n)
     sketch.step_count = g - 1
     for u in range(1, g):
@@ -254,18 +250,6 @@ def _sketch(lanes: Lanes, g: int, m: int) -> None:
             sketch.hops(rank, (rank + u * m) % n, rows=0, awaited=False)
         elif u in checked:
             sketch.hops(rank, (rank + u * m) % n, check=True, awaited=False)
-
-
-def bundles(g: int) -> Offsets:
-    """Where bundles of groups begin, and the last ends: 0, 1, then twice as many from each to the
-    next; every group by itself where there are few.
-
-    Blocks for many groups are sent one after the other to one place, so that those of a bundle can
-    be one row, unless what crosses would have to wait for more than it needs (`hurried`).
-    """
-    if g < BUNDLED:
-        return np.arange(g + 1)
-    return _long([0, *(1 << k for k in range((g - 1).bit_length())), g])
 
 
 def distances(g: int, n: int) -> tuple[set[int], set[int]]:
@@ -289,39 +273,32 @@ def _staging(collective: Collective, g: int, m: int) -> Staging:
     return Staging(g, m, 0, (blocks.count, blocks.in_offset, blocks.out_offset, offset))
 
 
-def _stage_own(lanes: Lanes, s: Staging, some: Ints, edges: Offsets) -> Rows:
-    """Copy what a rank has for its own peers to where it crosses from: row by (u, rank), or all in
-    one, for equal copies that share a memory end together.
-    """
-    whole = len(edges) <= s.g
-    u, rank = _each_for(np.arange(1 if whole else s.g - 1), some)
+def _stage_own(lanes: Lanes, s: Staging, some: Ints) -> Rows:
+    """Copy what a rank has for its own peers to where it crosses from: row by (u, rank)."""
+    u, rank = _each_for(np.arange(s.g - 1), some)
     group, place = np.divmod(rank, s.m)
     b = (group + u + 1) % s.g
     final = b * s.m + place
     piece = lanes.builder.pieces(
-        s.count(rank, final) * (s.g - 1 if whole else 1),
-        s.given(rank, final),
-        s.staged(rank, b, place),
+        s.count(rank, final), s.given(rank, final), s.staged(rank, b, place)
     )
     return lanes.builder.rows(_styles(lanes, STAGE, rank), rank, rank, piece)
 
 
-def _inside(lanes: Lanes, s: Staging, some: Ints, edges: Offsets) -> Rows:
-    """Blocks for the peers of every other rank of the group go to that rank; row by (t, bundle of
-    u, rank).
+def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
+    """Blocks for the peers of every other rank of the group go to that rank; row by (t, u, rank).
 
     t - 1 is the distance inside the group, u that between the groups.
     """
     g, m, k = s.g, s.m, len(some)
-    shape = (m - 1, len(edges) - 1, k)
-    t, bundle, number = (x.ravel() for x in np.indices(shape))
-    rank, u = some[number], edges[bundle]
+    shape = (m - 1, g, k)
+    t, u, number = (x.ravel() for x in np.indices(shape))
+    rank = some[number]
     group, place = np.divmod(rank, m)
     to, b = group * m + (place + t + 1) % m, (group + u) % g
     final = b * m + to % m
     target = np.where(u == 0, s.taken(rank, final), s.staged(to, b, place))
-    count = s.count(rank, final) * np.diff(edges)[bundle]
-    piece = lanes.builder.pieces(count, s.given(rank, final), target)
+    piece = lanes.builder.pieces(s.count(rank, final), s.given(rank, final), target)
     before = len(lanes.builder) + np.arange(-k, len(rank) - k)
     before[:k] = -1
     styles = np.array([lanes.style(IN, OUT), lanes.style(IN, SCRATCH)], np.int32)
@@ -338,12 +315,8 @@ def _inside(lanes: Lanes, s: Staging, some: Ints, edges: Offsets) -> Rows:
     return rows.reshape(shape)
 
 
-def _across(
-    lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows, edges: Offsets
-) -> None:
-    """What a group's ranks have for one rank of another group crosses in one message. The first of
-    a bundle waits for it, the others follow the first.
-    """
+def _across(lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows) -> None:
+    """What a group's ranks have for one rank of another group crosses in one message."""
     g, m, k = s.g, s.m, len(some)
     if g == 1:
         return
@@ -356,16 +329,12 @@ def _across(
     piece = lanes.builder.pieces(s.crossing(rank, b), s.staged(rank, b, 0), s.taken(group * m, to))
     before = len(lanes.builder) + np.arange(-k, len(rank) - k)
     before[:k] = lanes.last[some]
-    first = np.isin(u, edges)
     staged = np.full(len(u), -1, np.int32)
     staged[: len(copies)] = copies
     after: list[tuple[Ints, Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
-    bundle = np.searchsorted(edges, u[first])
     for t in range(m - 1):
-        sender = number[_leads(lanes, group[first] * m + (place[first] - t - 1) % m)]
-        arrived = np.full(len(u), -1, np.int32)
-        arrived[first] = inside[t, bundle, sender]
-        after.append((arrived, ARRIVED))
+        sender = number[_leads(lanes, group * m + (place - t - 1) % m)]
+        after.append((inside[t, u, sender], ARRIVED))
     style = np.full(len(rank), lanes.style(SCRATCH, OUT), np.int32)
     styles = _styles(lanes, style, rank)
     rows = lanes.builder.rows(styles, rank, to, piece, step=m - 2 + u, after=after)

@@ -205,13 +205,11 @@ class Stands:
     """By lane (channel · ranks + rank): the one that stands for it, and how many that one is for.
 
     Rows of the others are not written down; what waits for them waits for those that stand in.
-    `bundled`: rows that follow each other on one way may be one.
     """
 
     fold: Fold
     first: Rows
     count: Rows
-    bundled: bool = True
 
     @property
     def leading(self) -> Rows:

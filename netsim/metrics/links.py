@@ -95,16 +95,6 @@ def extended_use(long: Program, short: Program, times: float, seconds: float) ->
     return use_of(long, amounts + times * (amounts - link_amounts(short)), seconds)
 
 
-def busy_with_more(short: Program, longer: Program) -> float:
-    """Seconds that the busiest link needs for what the longer program moves besides; 0 where links
-    are not comparable, or change.
-    """
-    if short.links.changes or not same_links(short.links, longer.links):
-        return 0.0
-    added, room = link_amounts(longer) - link_amounts(short), short.links.capacity
-    return float((added[room > 0] / room[room > 0]).max(initial=0.0))
-
-
 def same_links(one: LinkTable, other: LinkTable) -> bool:
     """Whether links of two programs have the same numbers."""
     return (

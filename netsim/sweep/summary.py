@@ -245,7 +245,7 @@ def _links(cell: Cell) -> str:
 
 def _program(cell: Cell, size: int) -> Program:
     prepared = prepare(cell)
-    return place(prepared.schedule(size), prepared.topology, prepared.gpus.tolist())
+    return place(prepared.call(size).looped.schedule(), prepared.topology, prepared.gpus.tolist())
 
 
 def _changed_kinds(one: Program, other: Program) -> list[str]:

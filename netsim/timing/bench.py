@@ -1,25 +1,23 @@
-"""Operations back to back: the time from one to the next, from a few of them.
+"""Operations on an engine: one from standstill, and several back to back.
 
-Ranks that end early begin their next operation early, so operations can overlap. Where none does,
-each follows from the one before it alone; else several are simulated in a row.
+Ranks that end early begin their next operation early, so operations can overlap. What follows from
+a few of them for all others, the ladder decides (`timing/ladder.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import field
 from functools import cached_property
-from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.engines.engine import AnySimulator, choose, ends_of_operations, simulator
-from netsim.metrics.bound import Causes
 from netsim.metrics.links import (
     LinkUse,
-    busy_with_more,
     extended_use,
     link_use,
     moves,
@@ -31,134 +29,40 @@ from netsim.program.place import place
 from netsim.program.program import Program, Timeline, operations
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
-from netsim.timing.loops import Looped
-from netsim.timing.steady import (
-    AGREE,
-    LONGEST_PERIOD,
-    Estimate,
-    Plan,
-    Steady,
-    estimate,
-    lanes_of,
-    recurrence,
-    steady,
-)
+from netsim.timing.call import Looped
+from netsim.timing.steady import AGREE, Recurrence, lanes_of, recurrence
 from netsim.topology.graph import Topology
 
 SAME_INSTANT = 1e-12
-# Operations back to back: the fewest that can show a period, and more while they are small.
-# nccl-tests: one operation to warm up, then the mean of twenty.
-REPEATS = (3, 8, 21)
-FEW_ROWS = 100_000  # of operations repeated, beyond which only the fewest are
-MANY_ROWS = 300_000  # of the fewest repeated, beyond which one that ends `TOGETHER` is enough
-MOST_ROWS = 30_000_000  # of operations repeated; larger ones are simulated alone
-TOGETHER = 1e-3  # part of the time between the first rank's end and the last one's
 _PART = 1 << 18  # rows
-MEAN = "mean of operations back to back"
-ALONE = "one operation alone"
 
+R = TypeVar("R")
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """The time from one operation to the next, and how far it may be off."""
-
-    seconds: float
-    approximation: str = ""
-    uncertainty: float = 0.0
+Progress = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
-class BackToBack:
-    """Operations in a row, each like one that begins at once on all ranks."""
+class Bench:
+    """Where operations are run."""
 
-    alone: Alone
-    launch: Launch
+    topology: Topology
+    gpus: NDArray[np.int32]
+    launch: Launch = Launch()
     engine: str = "auto"
+    progress: Progress | None = None
 
-    @property
-    def program(self) -> Program:
-        """One of them."""
-        return self.alone.program
+    def alone(self, schedule: Schedule) -> Alone:
+        """Simulate one operation from standstill."""
+        program = self.placed(schedule)
+        engine = choose(program, self.engine)
+        runs = simulator(program, engine)
+        timeline = runs.timeline(progress=self.progress)
+        ends = ends_of(program, timeline) + self.launch.kernel
+        return Alone(schedule, program, timeline, ends, runs, engine)
 
-    @property
-    def busy(self) -> NDArray[np.int64]:
-        """The ranks that do anything."""
-        return self.alone.busy
-
-    @cached_property
-    def first(self) -> Floats:
-        """When every rank ends the first one."""
-        ends: Floats = self.alone.ends.max(axis=0)
-        return ends
-
-    @property
-    def are_few(self) -> bool:
-        """Whether there are so few rows that more operations than the fewest may be simulated."""
-        return REPEATS[0] * len(self.program) <= FEW_ROWS
-
-    @property
-    def are_apart(self) -> bool:
-        """Whether every operation is over before the next one moves anything."""
-        return self.launch.together and self._is_over(self.first)
-
-    def period(self) -> Period:
-        """The period that a few operations show."""
-        found = of_one(self.first[self.busy])
-        least = MANY_ROWS if found.uncertainty <= TOGETHER else MOST_ROWS
-        if REPEATS[0] * len(self.program) > least:
-            return found
-        apart = self._apart() if self.are_apart else None
-        return self._in_a_row() if apart is None else apart
-
-    def _in_a_row(self) -> Period:
-        """The period of several operations that are simulated together."""
-        many, found = operations(self.program, REPEATS[0], self.launch), Period(0.0)
-        for times in self._repeats:
-            many = replace(many, launched=self.launch.times(times, many.ranks))
-            found = of_many(ends_of_operations(many, self.engine)[:, self.busy])
-            if not found.approximation:
-                break
-        return found
-
-    def _apart(self) -> Period | None:
-        """The period of operations that follow from the one before alone. If one takes equally long
-        on all ranks, all further ones begin as it did. None if they overlap, or the host holds up.
-        """
-        ranks = self.program.schedule.ranks
-        row, found = [self.launch.times(1, ranks)[0] + self.first], Period(0.0)
-        for times in self._repeats:
-            launched = self.launch.times(times, ranks)
-            for begin in launched[len(row) :]:
-                if not self._is_over(row[-1]) or (begin > row[-1])[self.busy].any():
-                    return None
-                row.append(self._next(np.maximum(row[-1], begin)))
-                added = (row[-1] - row[-2])[self.busy]
-                seconds = float(added.mean())
-                if np.ptp(added) <= AGREE * seconds and seconds >= self.launch.period:
-                    return Period(seconds)
-            found = of_many(np.stack(row)[:, self.busy])
-            if not found.approximation:
-                break
-        return found
-
-    def _next(self, launched: Floats) -> Floats:
-        """When every rank ends an operation that is launched on it at a time of its own."""
-        begins = launched + self.launch.kernel
-        timeline = self.alone.simulator.timeline(begins)
-        ended: Floats = ends_of(self.program, timeline).max(axis=0)
-        return np.maximum(begins, ended)  # who does nothing ends, too
-
-    @property
-    def _repeats(self) -> Iterator[int]:
-        """The fewest operations, and more while they are few rows."""
-        few = (times for times in REPEATS[1:] if times * len(self.program) <= FEW_ROWS)
-        return chain(REPEATS[:1], few)
-
-    def _is_over(self, ends: Floats) -> bool:
-        """Whether one is over before kernels start on the ranks that end first."""
-        return bool(np.ptp(ends[self.busy]) <= self.launch.kernel)
+    def placed(self, schedule: Schedule) -> Program:
+        """A schedule on the links of this place."""
+        return place(schedule, self.topology, self.gpus.tolist())
 
 
 @dataclass(frozen=True)
@@ -177,11 +81,16 @@ class Alone:
         """The ranks that do anything at all."""
         return busy_ranks(self.schedule)
 
+    @cached_property
+    def first(self) -> Floats:
+        """When every rank is done."""
+        ends: Floats = self.ends.max(axis=0)
+        return ends
+
     @property
     def by_rank(self) -> Floats:
         """When the ranks that take part are done: others would only dilute a mean."""
-        ends: Floats = self.ends.max(axis=0)[self.busy]
-        return ends
+        return self.first[self.busy]
 
 
 def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
@@ -229,323 +138,164 @@ def _in_parts(rows: int) -> Iterator[NDArray[np.int64]]:
         yield np.arange(start, min(start + _PART, rows))
 
 
-def in_step(ends: Floats) -> bool:
+@dataclass(frozen=True)
+class InARow:
+    """Operations back to back, each like one that was simulated from standstill."""
+
+    alone: Alone
+    launch: Launch
+    engine: str = "auto"
+    _apart: list[Floats] = field(default_factory=list, repr=False, compare=False)
+    _together: list[Floats] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def may_be_apart(self) -> bool:
+        """Whether the first is over before the second one moves anything."""
+        return self.launch.together and _is_over(self.alone, self.alone.first, self.launch)
+
+    def ends(self, times: int) -> tuple[Floats, bool]:
+        """When so many are over (first axis) by busy rank, and whether they are apart: each is then
+        simulated alone, from when its ranks begin it.
+        """
+        apart = self._one_by_one(times) if self.may_be_apart else None
+        if apart is None and len(self._together) < times:
+            many = operations(self.alone.program, times, self.launch)
+            self._together[:] = ends_of_operations(many, self.engine)
+        ends = np.stack(self._together[:times]) if apart is None else apart
+        return ends[:, self.alone.busy], apart is not None
+
+    def _one_by_one(self, times: int) -> Floats | None:
+        """None if they overlap after all, or the host holds up."""
+        launched = self.launch.times(times, self.alone.schedule.ranks)
+        row, busy = self._apart, self.alone.busy
+        if not row:
+            row.append(launched[0] + self.alone.first)
+        for begin in launched[len(row) :]:
+            if not _is_over(self.alone, row[-1], self.launch) or (begin > row[-1])[busy].any():
+                return None
+            if self._goes_on(row):  # all further ones begin as the last one did
+                row.append(2 * row[-1] - row[-2])
+                continue
+            begins = np.maximum(row[-1], begin) + self.launch.kernel
+            ended = ends_of(self.alone.program, self.alone.simulator.timeline(begins)).max(axis=0)
+            row.append(np.maximum(begins, ended))  # who does nothing ends, too
+        return np.stack(row[:times])
+
+    def _goes_on(self, row: list[Floats]) -> bool:
+        """Whether the last one took equally long on all ranks, and longer than the host."""
+        if len(row) < 2:
+            return False
+        added = (row[-1] - row[-2])[self.alone.busy]
+        least = max(float(added.mean()), self.launch.period)
+        return bool(np.ptp(added) <= AGREE * least and added.mean() >= self.launch.period)
+
+
+def _is_over(alone: Alone, ends: Floats, launch: Launch) -> bool:
+    """Whether an operation is over before the next one starts on the ranks that end first."""
+    return bool(np.ptp(ends[alone.busy]) <= launch.kernel)
+
+
+def at_once(ends: Floats) -> bool:
     """Whether all ranks end at one instant: the next operation is then the same, only later."""
     return bool(np.ptp(ends) <= SAME_INSTANT * ends.max(initial=0.0))
 
 
-def of_one(ends: Floats) -> Period:
-    """Of an operation too large to repeat: the next one may begin this much earlier, and ranks that
-    do not start together may disturb each other a little.
-    """
-    spread = 1 - float(ends.min() / ends.max())
-    return Period(float(ends.max()), ALONE, max(spread, TOGETHER))
+# **** Runs ****
+# Runs of one call with some of its loops. Calls of other sizes may have told of them.
 
 
-def of_many(ends: Floats) -> Period:
-    """From the ends of operations (first axis) by rank: the time from one to the next.
-
-    If every rank ends later by the same from one to the next, all that follows is equal. Else the
-    mean of all, and by how much single ranks and operations differ.
-    """
-    times = len(ends)
-    for period in range(1, min(LONGEST_PERIOD, (times - 1) // 2) + 1):
-        found = steady(lambda k: ends[k], times - 1, period, period + 1)
-        if found is not None:
-            return Period(float(found.added.mean()) / period)
-    added = np.diff(ends, axis=0)
-    mean = float(added.mean())
-    if mean <= 0:
-        return Period(mean, MEAN)
-    return Period(mean, MEAN, float(np.ptp(added) + _still_to_come(added.mean(axis=1))) / mean)
-
-
-def _still_to_come(took: Floats) -> float:
-    """By how much the last operation that nccl-tests does may differ from the last of these: where
-    each takes longer than the one before, and that does not die away, they may go on so.
-    """
-    drift = np.diff(took)
-    goes_on = len(drift) > 1 and abs(drift[-1]) >= abs(drift[0]) / 2
-    if not goes_on or not (np.sign(drift) == np.sign(drift[0])).all():
-        return 0.0
-    return float(abs(drift[-1])) * (REPEATS[-1] - 1 - len(took))
-
-
-# **** Timing ****
-# How long an operation takes as nccl-tests prints it: the period of operations back to back.
-# Each rank's kernels are serial on its stream, so ranks that finish early begin the next operation
-# early. The time is the steady period, mean over ranks. A call of very many loops is run with
-# fewer.
-
-
-BUDGET_ROWS = 50_000  # of one operation, from which fewer loops are tried
-ENOUGH = 2  # times the loops of runs that tell how operations overlap, from which they are asked
-SHORT = 1e-1  # part of the first operation that the host's launches may take without a trace
 LAST = "last run"
-Progress = Callable[[int, int, float], None]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The time of one operation in seconds, and how it was found.
-
-    `program` and `timeline` are those of one operation alone, with fewer loops where that is the
-    `approximation`; `uncertainty` is by which part the answer can move. `use` is what passes over
-    the links in all loops, `causes` what the time goes to where the timeline does not tell.
-    """
-
-    seconds: float
-    program: Program
-    timeline: Timeline
-    use: LinkUse
-    engine: str
-    approximation: str = ""
-    uncertainty: float = 0.0
-    causes: Causes | None = None
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where operations are timed: `single` is one from standstill, else many back to back."""
-
-    topology: Topology
-    gpus: NDArray[np.int32]
-    launch: Launch
-    single: bool = False
-    engine: str = "auto"
-    progress: Progress | None = None
-
-    def time(self, schedule: Schedule) -> Timing:
-        """The time of one operation, simulated in full."""
-        alone = self.alone(schedule)
-        return self.timing_of(alone, self.period(alone, self.launch))
-
-    def time_looped(self, work: Looped) -> Timing:
-        """The same of a call that may have too many loops to run them all."""
-        runs = Runs(self, work)
-        if not work.worth_shortening:
-            return self.timing_of(runs[work.loops, 1], runs.period(work.loops, 1))
-        found = estimate(runs.plan, BUDGET_ROWS, MOST_ROWS)
-        alone = runs[found.loops, found.grain]
-        if found.loops == work.loops:
-            return self.timing_of(alone, self._period_in_full(alone, found, runs))
-        whole = replace(alone, ends=found.parts.reshape(alone.ends.shape))
-        off = found.uncertainty + work.rounding
-        if self.told_by_one(alone.by_rank, self.launch):
-            period = replace(self.period(whole, self.launch), uncertainty=off)
-        else:
-            period = self._overlapping(whole, runs, off)
-        use = runs.use_of_all(alone, found)
-        return self.timing_of(alone, replace(period, approximation=found.approximation), use)
-
-    def alone(self, schedule: Schedule) -> Alone:
-        """Simulate one operation from standstill."""
-        program = self.placed(schedule)
-        engine = choose(program, self.engine)
-        runs = simulator(program, engine)
-        timeline = runs.timeline(progress=self.progress)
-        ends = ends_of(program, timeline) + self.launch.kernel
-        return Alone(schedule, program, timeline, ends, runs, engine)
-
-    def placed(self, schedule: Schedule) -> Program:
-        """A schedule on the links of this place."""
-        return place(schedule, self.topology, self.gpus.tolist())
-
-    def timing_of(self, alone: Alone, period: Period, use: LinkUse | None = None) -> Timing:
-        """A period, with the operation from standstill that tells why it is what it is."""
-        return Timing(
-            period.seconds,
-            alone.program,
-            alone.timeline,
-            link_use(alone.program, alone.timeline) if use is None else use,
-            alone.engine,
-            period.approximation,
-            period.uncertainty,
-        )
-
-    def period(self, alone: Alone, launch: Launch) -> Period:
-        """The time from one operation to the next."""
-        told = self.told_by_one(alone.by_rank, launch)
-        return told or BackToBack(alone, launch, self.engine).period()
-
-    def told_by_one(self, ends: Floats, launch: Launch) -> Period | None:
-        """The period where one operation tells it: that is all, or all ranks end it at once."""
-        if self.single:
-            return Period(launch.host + float(ends.max()))
-        if launch.together and in_step(ends):
-            return Period(max(float(ends.max()), launch.period))
-        return None
-
-    def _period_in_full(self, alone: Alone, found: Estimate, runs: Runs) -> Period:
-        """The period of a call of which all loops were simulated."""
-        row = BackToBack(alone, self.launch, self.engine)
-        told = self.told_by_one(alone.by_rank, self.launch)
-        few = told or row.are_few or row.are_apart
-        if few or found.grain > 1 or runs.work.loops < ENOUGH * runs.few[-1]:
-            period = runs.period(found.loops, found.grain)
-        else:
-            period = self._overlapping(alone, runs, 0.0)
-        words = ", ".join(filter(None, (found.approximation, period.approximation)))
-        return replace(
-            period, approximation=words, uncertainty=found.uncertainty + period.uncertainty
-        )
-
-    def _overlapping(self, whole: Alone, runs: Runs, off: float) -> Period:
-        """Operations begin before the last one is over by as much as those of fewer loops do.
-
-        The host does not hold up what is so long, unless it does so all the time.
-        """
-        periods = [runs.period(loops, 1) for loops in runs.few]
-        gains = [
-            float(runs.told(loops, 1).ends.max()) - period.seconds
-            for loops, period in zip(runs.few, periods, strict=True)
-        ]
-        seconds = float(whole.by_rank.max()) - gains[-1]
-        moved = abs(gains[-1] - gains[0]) + max(p.uncertainty * p.seconds for p in periods)
-        words = f"operations overlap like those of {runs.few[-1]} of {runs.work.loops} loops"
-        return Period(max(seconds, self.launch.period), words, off + moved / seconds)
-
-
-def time_operation(
-    schedule: Schedule,
-    topology: Topology,
-    gpus: NDArray[np.int32],
-    launch: Launch,
-    *,
-    single: bool = False,
-    engine: str = "auto",
-    progress: Progress | None = None,
-) -> Timing:
-    """The time of a schedule as one of many back to back, or (`single`) of one from standstill."""
-    return Bench(topology, gpus, launch, single, engine, progress).time(schedule)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a run told: when each channel of each rank is done, and what further loops add (None:
-    the run is not steady, or nobody has asked: `looked` says which).
+    """What a run told: when each channel of each rank is done, and how its loops recur (None: they
+    do not, or nobody has asked: `looked` says which).
     """
 
     ends: Floats
-    further: Steady | None = None
+    recurs: Recurrence | None = None
     looked: bool = False
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of a call with some loops and grain. Calls of other sizes may have told of them: those
-    are simulated again only for their timelines, but for the last one.
+    """Runs of a call with some loops: simulated again only for their timelines, but for the last
+    one.
     """
 
     bench: Bench
     work: Looped
 
-    @property
-    def plan(self) -> Plan:
-        """The call as it is estimated."""
-        work, within = self.work, None if self.work.like is None else self._within
-        return Plan(
-            work.loops,
-            work.rows,
-            self._seconds,
-            work.grains,
-            work.least,
-            work.memory,
-            within,
-            self._pace,
-        )
-
-    @property
-    def few(self) -> tuple[int, int]:
-        """Loops of the runs that tell how operations overlap. Shorter calls have as many."""
-        return self.plan.shortest, 2 * self.plan.shortest
-
-    def __getitem__(self, run: tuple[int, int]) -> Alone:
-        key, told = self._key(*run), self.work.told
+    def __getitem__(self, loops: int) -> Alone:
+        key, told = self._key(loops), self.work.told
         if told.get(LAST, (None,))[0] != key:
             told.pop(LAST, None)  # before the next one needs the memory
-            alone = self.bench.alone(self.work.schedule(*run))
+            alone = self.bench.alone(self.work.schedule(loops))
             told[LAST] = key, alone
-            told[key] = Told(alone.ends.ravel())
-            if run in self._usual:
-                self._look(*run)
+            if key not in told:
+                told[key] = Told(alone.ends.ravel())
+            if self._is_usual(loops):
+                self.recurs(loops)
         found: Alone = told[LAST][1]
         return found
 
-    def told(self, loops: int, grain: int) -> Told:
-        """What a run tells."""
-        key = self._key(loops, grain)
+    def ends(self, loops: int) -> Floats:
+        """When each channel of each rank is done in a run."""
+        return self._told(loops).ends
+
+    def has_lanes(self, loops: int) -> bool:
+        """Whether rows of a run are told apart by loops."""
+        schedule = self.work.schedule(loops)
+        return lanes_of(schedule, self.work.shortest, loops - self.work.least) is not None
+
+    def recurs(self, loops: int) -> Recurrence | None:
+        """The steady state that a run has reached before its last loops begin."""
+        if not self._told(loops).looked:
+            told = self._told(loops)
+            self.work.told[self._key(loops)] = Told(told.ends, self._found(loops), looked=True)
+        return self._told(loops).recurs
+
+    def known(self, loops: int, what: object, found: Callable[[Alone], R]) -> R:
+        """What is found of a run, perhaps by a call of another size."""
+        key = (*self._key(loops), what)
         if key not in self.work.told:
-            self[loops, grain]
+            self.work.told[key] = found(self[loops])
+        answer: R = self.work.told[key]
+        return answer
+
+    def use_of_all(self, loops: int, seconds: float) -> LinkUse:
+        """What passes over the links in all loops: each adds what those of a run do."""
+        alone, short = self[loops], self.bench.placed(self.work.shortest)
+        if not same_links(alone.program.links, short.links):
+            return link_use(alone.program, alone.timeline)
+        times = (self.work.loops - loops) / (loops - self.work.least)
+        whole = alone.timeline.makespan + seconds - float(alone.ends.max())
+        return extended_use(alone.program, short, times, whole)
+
+    def _told(self, loops: int) -> Told:
+        key = self._key(loops)
+        if key not in self.work.told:
+            self[loops]
         found: Told = self.work.told[key]
         return found
 
-    def period(self, loops: int, grain: int) -> Period:
-        """The time from one operation of a run to the next."""
-        launch, ends = self.bench.launch, self.told(loops, grain).ends
-        bench = self.bench
-        short = launch.period < SHORT * float(ends.max())
-        if short and launch.together and not bench.single:
-            launch = replace(launch, host=0.0)  # it does not hold up what is so long
-        key = (*self._key(loops, grain), launch, self.bench.single)
-        if key not in self.work.told:
-            self.work.told[key] = self.bench.period(self[loops, grain], launch)
-        found: Period = self.work.told[key]
-        return found
+    def _is_usual(self, loops: int) -> bool:
+        """Whether calls of other sizes will look into such a run, too."""
+        return self.work.like is not None and loops & (loops - 1) == 0 and loops >= self.work.first
 
-    def use_of_all(self, alone: Alone, found: Estimate) -> LinkUse | None:
-        """What passes over the links in all loops: each adds what those simulated do."""
-        short = self.bench.placed(self.work.shortest)
-        if not same_links(alone.program.links, short.links):
-            return None
-        times = (self.work.loops - found.loops) / (found.loops - self.work.least)
-        seconds = alone.timeline.makespan + found.seconds - float(alone.ends.max())
-        return extended_use(alone.program, short, times, seconds)
-
-    def _seconds(self, loops: int, grain: int) -> Floats:
-        return self.told(loops, grain).ends
-
-    def _within(self, loops: int) -> Steady | None:
-        if not self.told(loops, 1).looked:
-            self._look(loops, 1)
-        return self.told(loops, 1).further
-
-    def _pace(self) -> float:
-        """What a loop takes at least: as long as the busiest link is busy with it."""
-        work = self.work
-        key = ("pace", self._key(work.least, 1), self._key(work.least + 1, 1))
-        if key not in work.told:
-            few, more = (self.bench.placed(work.write(work.least + k, 1)) for k in (0, 1))
-            work.told[key] = busy_with_more(few, more)
-        found: float = work.told[key]
-        return found
-
-    @property
-    def _usual(self) -> list[tuple[int, int]]:
-        """Runs that calls of other sizes will look into, too."""
-        if self.work.like is None:
-            return []
-        times = max(1, self.work.loops // self.plan.shortest).bit_length()
-        return [(self.plan.shortest << k, 1) for k in range(times)]
-
-    def _look(self, loops: int, grain: int) -> None:
-        found = self._further(self[loops, grain], loops)
-        key = self._key(loops, grain)
-        self.work.told[key] = replace(self.work.told[key], further=found, looked=True)
-
-    def _further(self, alone: Alone, loops: int) -> Steady | None:
-        """What further loops add to when channels of ranks are done, from within a run."""
-        work, kernel = self.work, self.bench.launch.kernel
+    def _found(self, loops: int) -> Recurrence | None:
+        alone, work = self[loops], self.work
         lanes = lanes_of(alone.schedule, work.shortest, loops - work.least)
         found = recurrence(alone.program, alone.timeline, lanes) if lanes else None
-        ends = alone.ends.ravel() - kernel
+        ends = alone.ends.ravel() - self.bench.launch.kernel
         if found is None or ((ends > 0) & (ends <= found.until)).any():
             return None
-        return Steady(np.where(ends > 0, found.seconds, 0.0), found.spread, found.loops)
+        return found
 
-    def _key(self, loops: int, grain: int) -> tuple[object, ...]:
+    def _key(self, loops: int) -> tuple[object, ...]:
         like = self.work.like
-        same = (loops, grain) if like is None else like(loops, grain)
+        same = loops if like is None else like(loops)
         bench = self.bench  # on links that may not be the job's own: what if they were faster?
         where = bench.topology.memory.setdefault("where", object())
         return same, where, bench.engine, bench.launch.kernel

@@ -21,7 +21,7 @@ from netsim.engines.engine import simulate
 from netsim.metrics.links import LinkUse, link_amounts, link_use
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
-from netsim.timing.bench import Timing
+from netsim.timing.ladder import Timing
 
 ALWAYS, IN_TESTS = "every answer", "tests"
 EQUAL = 1e-9  # relative: what rounding may do

@@ -1,61 +1,102 @@
-"""How a call is timed: rungs, exact ones first, each of which offers to do it or says why not.
+"""How a call is timed: one list of rungs, each of which offers to do it or says why not.
 
-Cells and training steps ask the same question here. All thresholds are `Limits`.
+Cells, training steps, traces, explanations and the question whether a run fits ask here, and nobody
+else decides. The first rungs time one operation from standstill; the last ones, operations back to
+back, of which one is known by then. All thresholds are `Limits`.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
 
 from netsim.base.errors import InputError
+from netsim.base.units import format_time
 from netsim.base.values import dataclass
-from netsim.collectives.collective import Collective
-from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.ring import WALKS, rows_of_rings
-from netsim.timing.bench import Bench, Timing
-from netsim.timing.fits import BYTES_A_ROW_OF_NCCL, misfit
-from netsim.timing.loops import Looped, looped_nccl
+from netsim.collectives.reduced import STEPS as STEPS_OF_RINGS
+from netsim.collectives.reduced import Stands
+from netsim.engines.engine import choose, simulator
+from netsim.metrics.bound import Causes
+from netsim.metrics.links import LinkUse, link_amounts, link_use, use_of
+from netsim.nccl.schedules.smaller import written_share
+from netsim.program.program import Program, Timeline
+from netsim.schedule.repeat import Launch
+from netsim.schedule.schedule import Schedule
+from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, at_once, busy_ranks
+from netsim.timing.call import Call, Looped, looped_fold
+from netsim.timing.fits import (
+    BYTES_A_PATH,
+    BYTES_A_ROW,
+    BYTES_A_ROW_OF_NCCL,
+    least_rows_of_nccl,
+    misfit,
+    misfit_of_nccl,
+)
+from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.timing.rings import full_ring, runs_of, why_whole
-from netsim.timing.steady import AGREE
+from netsim.timing.steady import AGREE, LONGEST_PERIOD, Extended, extend, onward
+from netsim.timing.textbook import Sketched, ends_of_all, sketched, standing
+
+TIMED = 20  # operations that nccl-tests times, after one to warm up
+FEW = 6  # of these, from which the others may be told
+SHORT = 1e-1  # part of an operation that the host's launches may take without a trace
+AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
+ALONE = "one operation alone: operations in a row are too many rows to be run"
+UNKNOWN = 1.0  # by which part one may be off that was not run
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Where one way to time a call ends and another begins.
 
-    `rows` of rings are run in full at most, where fewer may tell the rest. Runs that are compared
-    differ by at least so many `hops` (as a FIFO has slots); what these add is one steady state if
-    it differs by no more than `agree`, and may still be taken for one up to `tolerated`. Rings of
-    a training step are folded from so many rows on (`folded`), from which on a few hops stand for
-    what they move as well.
+    Ranks of textbook algorithms are asked whether they keep step from so many `steps` of all of
+    them on, if they end within the part `early` of all steps; rings of `long` rows are followed in
+    (max,+) unless `rounds` of telling apart fold them.
+
+    A call is run in full at once if it has no more `rows`; else with fewer loops, if runs of up to
+    the `part` of them show how they go on. Only rings of more than `rings` rows are told by hops,
+    from runs that differ by at least so many `hops` (as a FIFO has slots): what these add may
+    differ by `tolerated`. Rings of fewer than `folded` rows are written out.
+
+    Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
+    rows, the others with up to `repeated`, and with up to `restless` where those not run may move
+    the mean by more than `alike`; by so much what fewer loops tell of how they overlap may differ.
+    Up to `shown`
+    rows are shown in full. `exact`: nothing is left out. `without` are rungs that are not asked.
     """
 
-    rows: int = 5_000_000
+    steps: int = 1 << 27
+    early: float = 1e-3
+    long: int = 200_000
+    rounds: int = 24
+    rows: float = 50_000
+    part: float = 0.25
+    rings: float = 5_000_000
     hops: int = 8
-    agree: float = AGREE
     tolerated: float = 0.02
-    folded: int = 30_000
+    folded: int = 0
+    in_a_row: tuple[int, ...] = (3, 8, TIMED)
+    most: float = 30_000_000
+    repeated: float = 1_000_000
+    restless: float = 8_000_000
+    alike: float = 7.5e-3
+    shown: int = 4_000_000
+    exact: bool = False
+    without: frozenset[str] = frozenset()
+
+    @property
+    def in_full(self) -> Limits:
+        """The same, but that nothing of one operation is left out."""
+        return replace(self, rows=np.inf, rings=np.inf)
 
 
 LIMITS = Limits()
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call, with its `loops` as it is written down, folded where it may be; `plan` is what NCCL's
-    only communicator does in it, None where there are several, or none.
-    """
-
-    collective: Collective
-    loops: Looped
-    plan: Plan | None = None
-
-    @property
-    def rows_of_rings(self) -> int:
-        """Rows of the rings that it runs; 0 where it runs none."""
-        plan = self.plan
-        if plan is None or plan.algorithm != "Ring" or self.collective.name not in WALKS:
-            return 0
-        return rows_of_rings(self.collective, plan)
+LIMITS_OF_STEPS = Limits(folded=30_000)  # what a step asks for is mostly small, and asked for once
+EXACT_ONLY = replace(LIMITS.in_full, most=np.inf, repeated=np.inf, exact=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,95 +106,655 @@ class Refusal:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The time of a call; `hops` is how far chunks went round rings for it, 0: all the way."""
+Follow = Callable[[Launch, int], tuple[Floats, bool]]
 
-    timing: Timing
+
+@dataclass(frozen=True)
+class One:
+    """One operation from standstill, of which `alone` was run.
+
+    `ends` is when the ranks that take part are done, which may be off by the part `off`. `follow`
+    tells when operations in a row are over by rank, and whether each is over before the next (None:
+    that cannot be told); each is `rows`. `fewer` are runs with fewer loops.
+    """
+
+    alone: Alone
+    ends: Floats
+    use: LinkUse
+    words: str = ""
+    off: float = 0.0
+    causes: Causes | None = None
+    rows: int = 0
+    follow: Follow | None = None
+    fewer: Runs | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of one operation in seconds, and how it was found.
+
+    `program` and `timeline` are those of one operation alone, or of what stands for it;
+    `uncertainty` is by which part the answer can move. `use` is what passes over the links in all
+    of it, `causes` what the time goes to where the timeline does not tell; `hops` is how far chunks
+    went round rings for it, 0: all the way.
+    """
+
+    seconds: float
+    program: Program
+    timeline: Timeline
+    use: LinkUse
+    engine: str
+    approximation: str = ""
+    uncertainty: float = 0.0
+    causes: Causes | None = None
     hops: int = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call, within which limits it is to be timed, and one operation of it once that is known."""
+
+    call: Call
+    limits: Limits
+    one: One | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """How a rung times a call, which may end in a refusal, too."""
+    """How a rung times a call, which may end in a refusal, too. An exact rung has it written in
+    some way (`work`), of so many `rows` that take so many `ways`, and says what they are (`note`).
+    """
 
-    time: Callable[[Bench], Ended | Refusal]
-
-
-Rung = Callable[[Call, Limits], Offer | Refusal]
-
-
-def whole(call: Call, limits: Limits) -> Offer | Refusal:
-    """Every row that is written down."""
-    rows = call.rows_of_rings
-    if rows > limits.rows:
-        return Refusal(f"{rows:.2g} rows are more than {limits.rows:.2g}")
-    return _in_full(call)
+    run: Callable[[Bench], One | Timing | Refusal]
+    work: Looped | None = None
+    rows: int = 0
+    ways: int = 0
+    note: str = ""
 
 
-def fewer_hops(call: Call, limits: Limits) -> Offer | Refusal:
-    """Rings in which chunks go a few hosts far: what further ones add is extrapolated."""
-    if call.plan is None:
-        return Refusal("only rings of a single communicator are told from a few hops")
-    if why := why_whole(call.collective, call.plan, limits.hops):
+Rung = Callable[[Asked], Offer | Refusal]
+
+
+# **** One operation, exactly ****
+
+
+def in_step(asked: Asked) -> Offer | Refusal:
+    """One rank for all that keep step."""
+    call, found = asked.call, sketched(asked.call)
+    steps = None if found is None else found.together(asked.limits.steps, asked.limits.early)
+    if found is None or steps is None:
+        return Refusal("ranks do not keep step")
+    stands = standing(steps.symmetry)
+    work = looped_fold(call, stands)
+
+    def run(bench: Bench) -> One:
+        alone = bench.alone(work.schedule())
+        ends = ends_of_all(call, alone, steps.spread)
+        use = use_of(alone.program, link_amounts(alone.program), float(ends.max()))
+        return One(alone, ends + bench.launch.kernel, use)
+
+    return Offer(run, work, found.rows(stands), found.ways(stands))
+
+
+def max_plus(asked: Asked) -> Offer | Refusal:
+    """Long rings whose lanes are never in each other's way, from their first steps."""
+    found = sketched(asked.call)
+    if found is None or not found.is_long(asked.limits.long):
+        return Refusal("there are no long rings")
+    if found.stands(asked.limits.rounds) is not None:
+        return Refusal("what is alike is found in few rounds")
+    work = found.relayed()
+    if isinstance(work, str):
+        return Refusal(work)
+    sizes = len(work.program), len(work.program.paths)
+    written = Looped(1, lambda _: work.schedule)
+    return Offer(lambda bench: _relayed(bench, work), written, *sizes, _first(work))
+
+
+def _first(work: Relayed) -> str:
+    return (
+        f"those of the first {STEPS_OF_RINGS} steps of every ring are shown, and what follows "
+        f"them; the whole takes {format_time(work.seconds)}"
+    )
+
+
+def _relayed(bench: Bench, work: Relayed) -> One:
+    engine, launch = choose(work.program, bench.engine), bench.launch
+    runs = simulator(work.program, engine)
+    timeline = runs.timeline(progress=bench.progress)
+    ends = replayed(work.relay, work.costs, np.zeros(work.relay.ranks)) + launch.kernel
+    alone = Alone(work.schedule, work.program, timeline, ends[None], runs, engine)
+    return One(
+        alone,
+        ends[busy_ranks(work.schedule)],
+        whole_use(work, float(ends.max()) - launch.kernel),
+        causes=causes_of(work),
+        rows=len(work.program),
+        follow=lambda launch, times: (relayed_in_a_row(work, launch, times), False),
+    )
+
+
+def folded(asked: Asked) -> Offer | Refusal:
+    """One row for each class of equal rows: all in a class have the same rate at all times."""
+    call = asked.call
+    if call.plans:
+        if call.rows_of_rings < asked.limits.folded:
+            return Refusal("it has few rows")
+        one = call.folded
+        return Refusal("nothing in it is alike") if one is None else _in_full(one, asked.limits)
+    found = sketched(call)
+    stands = None if found is None else _stands(found, asked.limits)
+    if found is None or stands is None:
+        return Refusal("nothing in it is alike")
+    work = looped_fold(call, stands)
+    sizes = found.rows(stands), found.ways(stands)
+    return Offer(lambda bench: _all_of(bench, work), work, *sizes)
+
+
+def _stands(found: Sketched, limits: Limits) -> Stands | None:
+    early = found.stands(limits.rounds) if found.is_long(limits.long) else None
+    return found.stands() if early is None else early
+
+
+def whole(asked: Asked) -> Offer | Refusal:
+    """Every row."""
+    if _form(asked) is not asked.call:
+        return Refusal("what is alike is written down once")
+    return _in_full(asked.call, asked.limits)
+
+
+def _in_full(call: Call, limits: Limits) -> Offer | Refusal:
+    """All loops of a call, unless these are too many rows."""
+    work, rings = call.looped, call.rows_of_rings
+    if rings > limits.rings:
+        return Refusal(f"{rings:.2g} rows are more than {limits.rings:.2g}")
+    if limits.rows < np.inf:
+        if _may_be_cut(work, limits) and work.rows() > limits.rows:
+            return Refusal(f"{work.rows():.2g} rows are more than {limits.rows:.2g}")
+    elif why := _misfit(call, rings):
         return Refusal(why)
-    plan = call.plan
-    return Offer(lambda bench: _by_hops(bench, call.collective, plan, limits))
+    return Offer(lambda bench: _all_of(bench, work), work)
 
 
-def as_memory_allows(call: Call, limits: Limits) -> Offer | Refusal:
-    """Every row that is written down, however many, as long as there is memory for them."""
-    del limits
-    rows = call.rows_of_rings
-    why = misfit(rows, rows * BYTES_A_ROW_OF_NCCL, call.collective.ranks)
-    return Refusal(why) if why else _in_full(call)
+def _misfit(call: Call, rings: int) -> str:
+    if rings or not _may_be_cut(call.looped, LIMITS):
+        return misfit(rings, rings * BYTES_A_ROW_OF_NCCL, call.collective.ranks)
+    rows = call.looped.rows()
+    return misfit(rows, rows * BYTES_A_ROW, call.collective.ranks)
 
 
-RUNGS: tuple[Rung, ...] = (whole, fewer_hops, as_memory_allows)
+def _all_of(bench: Bench, work: Looped) -> One:
+    runs = Runs(bench, work)
+    alone = runs[work.loops]
+    use, rows = link_use(alone.program, alone.timeline), len(alone.program)
+    fewer = runs if _may_be_cut(work, LIMITS) else None
+    follow = _following(alone, bench.engine)
+    return One(alone, alone.by_rank, use, rows=rows, follow=follow, fewer=fewer)
 
 
-def chosen(call: Call, limits: Limits = LIMITS) -> Rung | None:
-    """The first rung that offers to time a call; nothing is simulated for that."""
-    return next((rung for rung in RUNGS if isinstance(rung(call, limits), Offer)), None)
+def _following(alone: Alone, engine: str) -> Follow:
+    known = cache(lambda launch: InARow(alone, launch, engine))
+    return lambda launch, times: known(launch).ends(times)
 
 
-def timed(bench: Bench, call: Call, limits: Limits = LIMITS) -> Ended:
-    """The time of a call, from the first rung that tells it."""
-    why = []
-    for rung in RUNGS:
-        found: Offer | Refusal | Ended = rung(call, limits)
-        if isinstance(found, Offer):
-            found = found.time(bench)
-        if isinstance(found, Ended):
-            return found
-        why.append(found.words)
-    raise InputError("; ".join(reversed(why)))
+# **** One operation, within what is stated ****
 
 
-def of_plan(collective: Collective, plan: Plan) -> Call:
-    """The call of a plan."""
-    return Call(collective, looped_nccl(collective, [plan], lambda made: made[0]), plan)
+def fewer_loops(asked: Asked) -> Offer | Refusal:
+    """Loops that recur within a run go on."""
+    call, limits = _form(asked), asked.limits
+    work = call.looped
+    if limits.exact or call.rows_of_rings > limits.rings:
+        return Refusal("a loop has too many rows")
+    if not _may_be_cut(work, limits):
+        return Refusal(f"{work.loops} loops are too few to leave some out")
+    return Offer(lambda bench: _by_loops(Runs(bench, work), limits))
 
 
-def _in_full(call: Call) -> Offer:
-    return Offer(lambda bench: Ended(bench.time_looped(call.loops)))
+def _form(asked: Asked) -> Call:
+    """The call as it is written: folded, where that is worth it."""
+    call, limits = asked.call, asked.limits
+    if "folded" in limits.without or call.rows_of_rings < limits.folded:
+        return call
+    return call.folded or call
 
 
-def _by_hops(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -> Ended | Refusal:
+def _may_be_cut(work: Looped, limits: Limits) -> bool:
+    return work.first <= limits.part * work.loops
+
+
+def _by_loops(runs: Runs, limits: Limits) -> One | Refusal:
+    work, size = runs.work, runs.work.first
+    while size <= limits.part * work.loops and work.rows(size) <= limits.most:
+        one = _recurring(runs, size) if runs.has_lanes(size) else _repeating(runs, size)
+        if one is not None:
+            return one
+        size *= 2
+    return Refusal(f"no steady state in {size // 2} of {work.loops} loops")
+
+
+def _recurring(runs: Runs, size: int) -> One | None:
+    """With all loops, from a run with the first of them in which they recur."""
+    work, found = runs.work, runs.recurs(size)
+    last = size if found is None else size - (size - work.loops) % found.loops
+    if last != size:
+        found = runs.recurs(last)  # a verdict at another phase
+    if found is None or (work.loops - last) % found.loops:
+        return None
+    ends, seconds = runs.ends(last), found.seconds / found.loops
+    added = np.where(ends > runs.bench.launch.kernel, (work.loops - last) * seconds, 0.0)
+    return _with_all_loops(runs, last, onward(ends, added, found.spread))
+
+
+def _repeating(runs: Runs, size: int) -> One | None:
+    """The same from several runs, whose rows cannot be told apart by loops."""
+    work, least = runs.work, runs.work.least
+    shortest = float(runs.ends(least).max())
+    each = (float(runs.ends(size).max()) - shortest) / (size - least)
+    if (size - LONGEST_PERIOD - 1) * each < shortest - (least - 1) * each:
+        return (
+            None  # loops that are all under way at once take the same time each, but not for long
+        )
+    for period in range(1, LONGEST_PERIOD + 1):
+        last = size - (size - work.loops) % period
+        pairs = [(last - k - period, last - k) for k in range(period + 1)]
+        found = extend(runs.ends, work.loops, pairs)
+        if found is not None:
+            return _with_all_loops(runs, last, found)
+    return None
+
+
+def _with_all_loops(runs: Runs, last: int, found: Extended | None) -> One | None:
+    if found is None:
+        return None
+    work, alone = runs.work, runs[last]
+    by_rank = found.ends.reshape(alone.ends.shape).max(axis=0)[alone.busy]
+    use = runs.use_of_all(last, found.seconds)
+    words = f"steady state of {last} of {work.loops} loops"
+    return One(alone, by_rank, use, words, found.off + work.rounding, fewer=runs)
+
+
+def fewer_hops(asked: Asked) -> Offer | Refusal:
+    """Rings in which chunks go a few hosts far: what further ones add goes on."""
+    call, limits = _form(asked), asked.limits
+    if not asked.call.may_fold or len(call.plans) != 1:
+        return Refusal("only rings of a single communicator are told from a few hops")
+    if why := why_whole(call.collective, call.plans[0], limits.hops):
+        return Refusal(why)
+    if limits.exact or call.rows_of_rings <= limits.rings:
+        return Refusal("rings have few enough rows")
+    return Offer(lambda bench: _by_hops(bench, call, limits))
+
+
+def _by_hops(bench: Bench, call: Call, limits: Limits) -> Timing | Refusal:
     """Rows are those of the last run; on links, each hop leaves as much as another."""
-    timings: dict[int, Timing] = {}
+    timings, plan = dict[int, Timing](), call.plans[0]
+    shorter = replace(limits, rings=np.inf)
 
     def seconds(hops: int) -> float:
-        timings[hops] = bench.time_looped(of_plan(collective, replace(plan, hops=hops)).loops)
+        timings[hops] = _timed(bench, call.of_hops(hops), shorter)
         return timings[hops].seconds
 
-    runs = runs_of(collective, plan, limits.hops)
-    found = full_ring(len(plan.node) - 1, runs, seconds, limits.agree, limits.tolerated)
+    runs = runs_of(call.collective, plan, limits.hops)
+    found = full_ring(len(plan.node) - 1, runs, seconds, limits.tolerated)
     if found is None:
         return Refusal("what a few hops add differs too much to tell the rest")
     last = timings[found.hops]
-    off = found.uncertainty + last.uncertainty * last.seconds / found.seconds
-    words = f"rings of {found.whole} hops from what {found.hops} take"
     use = replace(last.use, amount=last.use.amount * (found.whole / found.hops))
-    timing = replace(last, seconds=found.seconds, approximation=words, uncertainty=off, use=use)
-    return Ended(timing, found.hops)
+    return replace(
+        last,
+        use=use,
+        seconds=found.seconds,
+        approximation=f"rings of {found.whole} hops from what {found.hops} take",
+        uncertainty=found.uncertainty + last.uncertainty * last.seconds / found.seconds,
+        hops=found.hops,
+    )
+
+
+# **** Operations back to back ****
+
+
+def one_operation(asked: Asked) -> Offer | Refusal:
+    """One operation tells all: it is the only one, or ends on all ranks at one instant."""
+    call, one = asked.call, _known(asked)
+    last = float(one.ends.max())
+    if call.single:
+        return Offer(lambda bench: _timing(bench, one, call.launch.host + last))
+    if call.launch.together and at_once(one.ends):
+        return Offer(lambda bench: _timing(bench, one, max(last, call.launch.period)))
+    return Refusal("ranks end at different times")
+
+
+def fewer_operations(asked: Asked) -> Offer | Refusal:
+    """A few in a row show a period: every rank ends as much later as every other."""
+    one = _known(asked)
+    if one.follow is None and one.fewer is None:
+        return Refusal("operations in a row are not followed")
+    return Offer(lambda bench: _by_operations(bench, asked))
+
+
+def _by_operations(bench: Bench, asked: Asked) -> Timing | Refusal:
+    one, limits, launch = _known(asked), asked.limits, _launch(asked)
+    if one.follow is not None:
+        found = _period(one.follow, launch, one.rows, limits)
+        if found is not None:
+            return _timing(bench, one, found)
+    elif one.fewer is not None:
+        told = lambda follow, rows: _period(follow, launch, rows, limits)  # noqa: E731
+        overlapping = _overlapping(bench, asked, "steady", told)
+        if overlapping is not None:
+            return overlapping
+    return Refusal("operations in a row show no period")
+
+
+def as_timed(asked: Asked) -> Offer | Refusal:
+    """What nccl-tests prints: from the first launch to the last end of its operations."""
+    one, limits = _known(asked), asked.limits
+    if one.follow is None and one.fewer is None and limits.exact:
+        return Refusal("operations in a row are not followed")
+    return Offer(lambda bench: _as_timed(bench, asked))
+
+
+def _as_timed(bench: Bench, asked: Asked) -> Timing:
+    one, launch = _known(asked), _launch(asked)
+    if one.follow is None and one.fewer is not None:
+        told = lambda follow, rows: _mean(follow(launch, TIMED)[0])  # noqa: E731
+        found = _overlapping(bench, asked, "timed", told)
+        return _in_a_row_in_full(bench, asked) if found is None else found
+    limits = asked.limits
+    if one.follow is None or not _numbers(one.rows, limits):
+        return _timing(bench, one, float(one.ends.max()), ALONE, UNKNOWN)
+    times = max(_numbers(one.rows, limits)[-1], FEW if FEW * one.rows <= limits.restless else 0)
+    ends = one.follow(launch, times)[0]
+    while _differs(ends) > limits.alike and 2 * times * one.rows <= limits.restless:
+        times = min(TIMED, 2 * times)
+        ends = one.follow(launch, times)[0]
+    return _timing(bench, one, _mean(ends), AS_TIMED, _differs(ends))
+
+
+def _in_a_row_in_full(bench: Bench, asked: Asked) -> Timing:
+    """With all loops, where fewer do not tell how operations overlap."""
+    runs = _known(asked).fewer
+    assert runs is not None
+    whole = replace(asked, one=_all_of(bench, runs.work))
+    found = _by_operations(bench, whole)
+    return _as_timed(bench, whole) if isinstance(found, Refusal) else found
+
+
+def _mean(ends: Floats) -> float:
+    """From the first launch to the last end of as many operations as are timed: where fewer were
+    run, others take as long as the last did.
+    """
+    last = ends.max(axis=1)
+    more = (TIMED - len(last)) * (last[-1] - last[-2])
+    return float(last[-1] + more) / TIMED
+
+
+def _differs(ends: Floats) -> float:
+    """By which part that may be off: those that were not run may differ as those do that were, of
+    which a few do not show all: so many more as of values that are spread evenly.
+    """
+    took = np.diff(ends.max(axis=1))
+    span = np.ptp(took) * (len(took) + 1) / (len(took) - 1)
+    return float((TIMED - len(ends)) / TIMED * span / took.mean())
+
+
+def _numbers(rows: int, limits: Limits) -> list[int]:
+    """How many operations of so many rows are run in a row: the fewest, and more while they are not
+    too many rows.
+    """
+    fewest, *others = limits.in_a_row
+    if fewest * rows > limits.most:
+        return []
+    more = [min(times, int(limits.repeated // max(1, rows))) for times in others]
+    return [fewest, *(times for times in dict.fromkeys(more) if times > fewest)]
+
+
+def _period(follow: Follow, launch: Launch, rows: int, limits: Limits) -> float | None:
+    """The period that operations in a row show; None if they show none."""
+    for times in _numbers(rows, limits):
+        found = period_of(*follow(launch, times))
+        if found is not None:
+            return found
+    return None
+
+
+def period_of(ends: Floats, apart: bool = False) -> float | None:
+    """The time from one operation to the next, from when some are over (first axis) by rank: if all
+    ranks end as much later as some operations before, twice in a row, the same follows again. Where
+    each is over before the next begins (`apart`), once is enough.
+    """
+    last = len(ends) - 1
+    for period in range(1, last // 2 + 1):
+        seconds = float((ends[last] - ends[last - period]).mean()) / period
+        pairs = [(last - k - period, last - k) for k in range(1 if apart else 2)]
+        if pairs[-1][0] < 0:
+            continue
+        found = extend(lambda k: ends[k], last + period, pairs)
+        if found is not None and np.ptp(found.ends - ends[last]) <= AGREE * period * seconds:
+            return seconds
+    return None
+
+
+Told = Callable[[Follow, int], float | None]
+
+
+def _overlapping(bench: Bench, asked: Asked, what: str, told: Told) -> Timing | None:
+    """Operations begin before the last one is over by as much as those of fewer loops do, and as
+    much more with every loop; None where that does not tell enough, and all can be run.
+    """
+    one, limits = _known(asked), asked.limits
+    runs, gains = one.fewer, dict[int, float]()
+    assert runs is not None
+    work, loops, whole = runs.work, runs.work.first, float(one.ends.max())
+
+    def of(alone: Alone) -> float | None:
+        row = InARow(alone, _launch(asked), bench.engine)
+        return told(lambda _, times: row.ends(times), len(alone.program))
+
+    while 2 * loops <= work.loops and not _tells(gains, work, limits, loops, whole):
+        seconds = runs.known(loops, (what, _launch(asked)), of)
+        if seconds is None:
+            return None
+        gains[loops] = float(runs.ends(loops).max()) - seconds
+        loops *= 2
+    if len(gains) < 2:
+        return None
+    more, off = _more(gains, work.loops)
+    seconds = max(whole - gains[loops // 2] - more, _launch(asked).period)
+    if off > limits.alike * seconds and TIMED * work.rows() <= limits.restless:
+        return None
+    words = f"operations overlap like those of {loops // 2} of {work.loops} loops"
+    if what == "timed":
+        words = f"{AS_TIMED}; {words}"
+    return _timing(bench, one, seconds, words, off / seconds)
+
+
+def _tells(gains: dict[int, float], work: Looped, limits: Limits, loops: int, whole: float) -> bool:
+    """Whether what is known of how operations overlap is enough, or more would be too many rows."""
+    if len(gains) < 2:
+        return False
+    off, rows = _more(gains, work.loops)[1], TIMED * work.rows(loops)
+    return (len(gains) > 2 and off <= limits.alike * whole) or rows > limits.restless
+
+
+def _more(gains: dict[int, float], loops: int) -> tuple[float, float]:
+    """How much more operations overlap with all loops, as between the last runs; and by how much
+    that may be off, as between the last three.
+    """
+    known = sorted(gains)
+    slopes = [(gains[b] - gains[a]) / (b - a) for a, b in pairwise(known)]
+    left = loops - known[-1]
+    return left * slopes[-1], left * max(abs(slope) for slope in slopes[-2:])
+
+
+def _launch(asked: Asked) -> Launch:
+    """How operations begin: the host does not hold up what is much longer."""
+    launch = asked.call.launch
+    short = launch.period < SHORT * float(_known(asked).ends.max())
+    return replace(launch, host=0.0) if short and launch.together else launch
+
+
+def _known(asked: Asked) -> One:
+    assert asked.one is not None
+    return asked.one
+
+
+def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float = 0.0) -> Timing:
+    return Timing(
+        seconds,
+        one.alone.program,
+        one.alone.timeline,
+        one.use,
+        one.alone.engine,
+        ", ".join(filter(None, (one.words, words))),
+        one.off + off,
+        one.causes,
+    )
+
+
+# **** The ladder ****
+
+
+EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
+OPERATIONS: tuple[Rung, ...] = (one_operation, fewer_operations, as_timed)
+RUNGS: tuple[Rung, ...] = (*EXACT, fewer_loops, fewer_hops, *OPERATIONS)
+
+
+def timed(
+    call: Call, engine: str = "auto", progress: Progress | None = None, limits: Limits = LIMITS
+) -> Timing:
+    """The time of a call, from the first rungs that tell it."""
+    bench = Bench(call.topology, call.gpus, call.launch, engine, progress)
+    return _timed(bench, call, limits)
+
+
+def _timed(bench: Bench, call: Call, limits: Limits) -> Timing:
+    one, why = None, list[str]()
+    for some in (limits, limits.in_full):
+        for rung in _asked(RUNGS, limits):
+            if (rung in OPERATIONS) != (one is not None):
+                continue
+            found: Offer | One | Timing | Refusal = rung(Asked(call, some, one))
+            if isinstance(found, Offer):
+                found = found.run(bench)
+            if isinstance(found, Timing):
+                return found
+            if isinstance(found, One):
+                one = found
+            else:
+                why.append(found.words)
+    raise InputError("; ".join(dict.fromkeys(reversed(why))))
+
+
+def _asked(rungs: tuple[Rung, ...], limits: Limits) -> list[Rung]:
+    return [rung for rung in rungs if rung.__name__ not in limits.without]
+
+
+def alike(one: Call, other: Call, limits: Limits = LIMITS) -> bool:
+    """Whether two calls are the same rows; of very many loops, a few tell."""
+    if told_by_hops(one, limits):
+        return False
+    first, second = (written(call, limits) for call in (one, other))
+    if (first.loops, first.least) != (second.loops, second.least):
+        return False
+    loops = first.least if _may_be_cut(first, limits) else first.loops
+    return _same(first.schedule(loops), second.schedule(loops))
+
+
+def _same(a: Schedule, b: Schedule) -> bool:
+    """Whether two schedules are the same rows."""
+    tables = a.styles == b.styles and a.lags == b.lags and len(a) == len(b)
+    columns = zip((*a.columns(), a.pieces.amount), (*b.columns(), b.pieces.amount), strict=True)
+    return tables and all(np.array_equal(x, y) for x, y in columns)
+
+
+def written(call: Call, limits: Limits = LIMITS) -> Looped:
+    """The rows of a call as it is written, with all its loops or fewer."""
+    asked = Asked(call, limits)
+    if call.plans:
+        return _form(asked).looped
+    for rung in (in_step, max_plus, folded):
+        found = rung(asked)
+        if isinstance(found, Offer) and found.work is not None:
+            return found.work
+    return call.looped
+
+
+# **** What fits, and what is shown ****
+
+
+def why_not(call: Call, limits: Limits = LIMITS) -> str:
+    """Why a call would not fit, from the rows that it has at least; "" if it does. Nothing is
+    simulated for that.
+    """
+    if limits.exact:
+        return _why_not_exactly(call, limits)
+    if not call.plans:
+        found = size_of(call, limits)
+        return "" if found is None else misfit(*found, len(call.gpus))
+    c, groups = call.collective, len(call.groups)
+    algorithm = call.plans[0].algorithm
+    if not misfit_of_nccl(c.name, c.ranks, groups, algorithm):
+        return ""
+    if told_by_hops(call, limits):
+        return ""
+    share = 1.0 if call.folded is None else written_share(call.folded.plans[0])
+    return misfit_of_nccl(c.name, c.ranks, groups, algorithm, share)
+
+
+def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:
+    """Whether rings of a call are told from a few hops."""
+    asked = Asked(call, limits)
+    return bool(call.plans) and isinstance(fewer_hops(asked), Offer)
+
+
+def _why_not_exactly(call: Call, limits: Limits) -> str:
+    offers = [rung(Asked(call, limits)) for rung in _asked(EXACT, limits)]
+    why = [found.words for found in offers if isinstance(found, Refusal)]
+    if len(why) < len(offers):
+        return ""
+    return (
+        f"no rung tells it exactly: {'; '.join(why)}; in full it has {rows_in_full(call):.2g} rows"
+    )
+
+
+def size_of(call: Call, limits: Limits = LIMITS) -> tuple[int, int] | None:
+    """Rows and bytes of a textbook algorithm; None where it is not sketched."""
+    for rung in (in_step, max_plus, folded):
+        found = rung(Asked(call, limits))
+        if isinstance(found, Offer):
+            return found.rows, found.rows * BYTES_A_ROW + found.ways * BYTES_A_PATH
+    sketch = sketched(call)
+    if sketch is None:
+        return None
+    return sketch.full, sketch.full * BYTES_A_ROW + sketch.ways(None) * BYTES_A_PATH
+
+
+def rows_in_full(call: Call) -> int:
+    """Rows that a call has at least where nothing is left out; 0 where that is not known."""
+    if call.plans:
+        c = call.collective
+        return least_rows_of_nccl(c.name, c.ranks, call.plans[0].algorithm)
+    sketch = sketched(call)
+    return 0 if sketch is None else sketch.full
+
+
+def shown(call: Call, limits: Limits = LIMITS) -> tuple[Schedule, str]:
+    """The rows of an operation to look at, and what they are: all, if these are few, else those of
+    an exact rung.
+    """
+    rows = rows_in_full(call)
+    if rows <= limits.shown:
+        return call.looped.schedule(), ""
+    for rung in (max_plus, folded, whole):
+        found = rung(Asked(call, limits.in_full))
+        if isinstance(found, Offer) and found.work is not None:
+            schedule, note = found.work.schedule(), found.note
+            break
+    else:
+        raise InputError(f"about {rows:.2g} rows are too many to show")
+    if schedule.fold is not None and not note:
+        few = len(schedule.fold.leaders)
+        note = f"those of {few} GPUs are shown, which stand for all {schedule.ranks}"
+    return schedule, note and f"of about {rows:.2g} rows {note}"

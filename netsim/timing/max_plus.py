@@ -7,7 +7,6 @@ left (of m) of the slowest lane in between, for rows may wait at any of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,14 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Laps, Message, Relay
 from netsim.collectives.table import build
-from netsim.engines.engine import choose, simulate, simulator
+from netsim.engines.engine import simulate
 from netsim.metrics.bound import Causes, narrowest_kind
-from netsim.metrics.links import link_amounts, use_of
+from netsim.metrics.links import LinkUse, link_amounts, use_of
 from netsim.program.place import place
 from netsim.program.program import Program
+from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
-from netsim.timing.bench import REPEATS, Alone, Bench, Period, Timing, busy_ranks, ends_of, of_many
+from netsim.timing.bench import busy_ranks, ends_of
 from netsim.topology.graph import Topology
 
 Floats = NDArray[np.float64]
@@ -268,20 +268,12 @@ def relayed(
     return Relayed(relay, program, costs)
 
 
-def time_relayed(bench: Bench, work: Relayed) -> Timing:
-    """The time of an operation of which a few steps are written."""
-    engine = choose(work.program, bench.engine)
-    runs = simulator(work.program, engine)
-    timeline = runs.timeline(progress=bench.progress)
-    ends = replayed(work.relay, work.costs, np.zeros(work.relay.ranks)) + bench.launch.kernel
-    first = Alone(work.schedule, work.program, timeline, ends[None], runs, engine)
-    amounts = link_amounts(work.program, _times(work))
-    use = use_of(work.program, amounts, float(ends.max()) - bench.launch.kernel)
-    timing = bench.timing_of(first, _period(bench, work, ends), use)
-    return replace(timing, causes=_causes(work))
+def whole_use(work: Relayed, seconds: float) -> LinkUse:
+    """What passes over the links in all steps, in so many seconds."""
+    return use_of(work.program, link_amounts(work.program, _times(work)), seconds)
 
 
-def _causes(work: Relayed) -> Causes:
+def causes_of(work: Relayed) -> Causes:
     """What the time goes to: by how much it grows with every part of it, for it is a sum."""
     begin, costs = np.zeros(work.relay.ranks), work.costs
     whole = work.seconds
@@ -306,21 +298,14 @@ def _causes(work: Relayed) -> Causes:
     return Causes({"latency": latency, "transfer": 1 - latency}, transfers)
 
 
-def _period(bench: Bench, work: Relayed, ends: Floats) -> Period:
-    launch, busy = bench.launch, busy_ranks(work.schedule)
-    told, found = bench.told_by_one(ends[busy], launch), list[Floats]()
-    if told is not None:
-        return told
-    done, period = np.zeros(work.relay.ranks), Period(0.0)
-    for times in REPEATS:
-        for launched in launch.times(times, work.relay.ranks)[len(found) :]:
-            begin = np.maximum(done, launched) + launch.kernel
-            done = replayed(work.relay, work.costs, begin)
-            found.append(done[busy])
-        period = of_many(np.stack(found))
-        if not period.approximation:
-            break
-    return period
+def relayed_in_a_row(work: Relayed, launch: Launch, times: int) -> Floats:
+    """When operations (first axis) are over by busy rank, one after the other on every rank."""
+    done, found, busy = np.zeros(work.relay.ranks), list[Floats](), busy_ranks(work.schedule)
+    for launched in launch.times(times, work.relay.ranks):
+        begin = np.maximum(done, launched) + launch.kernel
+        done = replayed(work.relay, work.costs, begin)
+        found.append(done[busy])
+    return np.stack(found)
 
 
 def _times(work: Relayed) -> Floats:

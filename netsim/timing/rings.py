@@ -13,6 +13,7 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, shorter_chunks
+from netsim.timing.steady import AGREE, extend
 
 PART = 8  # of a ring, that is run before hops that differ are taken for what they are
 WINDOW = 3  # increments that are held against one another
@@ -55,11 +56,7 @@ def runs_of(collective: Collective, plan: Plan, least: int) -> Iterator[int]:
 
 
 def full_ring(
-    whole: int,
-    runs: Iterator[int],
-    seconds: Callable[[int], float],
-    agree: float,
-    tolerated: float,
+    whole: int, runs: Iterator[int], seconds: Callable[[int], float], tolerated: float
 ) -> Hops | None:
     """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
 
@@ -70,18 +67,11 @@ def full_ring(
         times[last] = seconds(last)
         if len(times) <= WINDOW:
             continue
-        added = _added(times)
-        spread = (max(added) - min(added)) / max(added)
-        if spread <= agree or (spread <= tolerated and last > whole // PART):
-            first = sorted(times)[-1 - WINDOW]
-            each = (times[last] - times[first]) / (last - first)
-            told = times[last] + (whole - last) * each
+        pairs = list(pairwise(sorted(times)[-1 - WINDOW :]))[::-1]
+        allowed = tolerated if last > whole // PART else min(AGREE, tolerated)
+        found = extend(lambda hops: times[hops], whole, pairs, allowed)
+        if found is not None:
             # Where the ring closes may be a hop unlike the others, which short ways pass once less.
-            return Hops(told, last, whole, each * ((whole - last) * spread + 1) / told)
+            each = (found.seconds - times[last]) / (whole - last) / found.seconds
+            return Hops(found.seconds, last, whole, found.off + each)
     return None
-
-
-def _added(times: dict[int, float]) -> list[float]:
-    """What a hop adds from each of the last runs to the next."""
-    hops = sorted(times)[-1 - WINDOW :]
-    return [(times[b] - times[a]) / (b - a) for a, b in pairwise(hops)]

@@ -1,267 +1,72 @@
-"""The time of a very long run, from shorter ones of the same period.
+"""Steady states: what goes on as it did, loop after loop, hop after hop, operation after operation.
 
-A huge message goes through its buffers loop after loop, and operations follow each other back to
-back; after some of them every further one adds the same time. What that time is, is found by
-running a few in full: no closed form is assumed, and how far the answer can be off is part of it.
-This module knows neither schedules nor engines; it is given functions of the number of loops.
+What further ones add is found by running a few in full: no closed form is assumed, and how far the
+answer can be off is part of it. Between runs increments are compared (`extend`); within one, all
+that is going on with what was going on loops before (`recurrence`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from netsim.base.errors import InputError
 from netsim.base.values import dataclass
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import MARK, Schedule
 
 AGREE = 1e-6  # increments that differ by less, relatively, are those of the steady state
-TOLERATED = 2e-3  # by which the time may be off if loops take what the busiest link needs
-MARGIN = 1e-4  # of the time: the end of a run depends a little on where in a loop it comes
 LONGEST_PERIOD = 4  # loops after which the pattern may repeat
-_FIRST = 8  # loops that the first attempt runs
-_IN_VAIN = 4  # part of the loops that an attempt may run, where a run in full is possible
-_COARSEST = 1 << 20
 
 Floats = NDArray[np.float64]
-Totals = Callable[[int], Floats]
-
-
-class BudgetError(InputError):
-    """A run that does not fit into the budget of rows in any way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
-    """What a period of loops adds to every part, and how much, relatively, what was seen of it
-    differs.
+class Extended:
+    """When parts end that end on their own (ranks, channels); `off` is by which part of the last
+    end that may be wrong.
     """
 
-    added: Floats
-    spread: float
-    period: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A long run: `rows(loops, grain)` and `seconds(loops, grain)` of it with that many loops and
-    with chunks `grain` times as large as they are. `grains`: whether chunks can be larger at all.
-
-    `seconds` may be several times, of parts that end on their own (ranks, channels): the run ends
-    with the last of them. No run has fewer loops than `least`. `within(loops)`, if there is one,
-    tells what further loops add from within a run with that many (None: it is not steady), and
-    `pace()` how long the busiest link is busy with a loop, which is what it takes at least (0: not
-    known).
-    """
-
-    loops: int
-    rows: Callable[[int, int], int]
-    seconds: Callable[[int, int], ArrayLike]
-    grains: bool = False
-    least: int = 1
-    memory: int = 0
-    within: Callable[[int], Steady | None] | None = None
-    pace: Callable[[], float] = float
-
-    @property
-    def first(self) -> int:
-        """Loops of the first attempt: what it compares has gone once through all memory."""
-        return self.least - 1 + max(_FIRST, self.memory + 1 + LONGEST_PERIOD)
-
-    @property
-    def shortest(self) -> int:
-        """Loops of the shortest run looked into: 2, 4, 8, …, for shorter calls have as many."""
-        return 1 << (self.first - 1).bit_length()
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The time of a long run, and the times of all its parts.
-
-    `approximation` says in words what was done instead of running it all ("" if nothing was), and
-    `uncertainty` by how much, relatively, `seconds` may be off for that. `loops` and `grain` are
-    those of the largest run.
-    """
-
-    parts: Floats
-    loops: int
-    grain: int = 1
-    uncertainty: float = 0.0
-    approximation: str = ""
+    ends: Floats
+    off: float
 
     @property
     def seconds(self) -> float:
-        """The time of the run: of its last part."""
-        return float(self.parts.max())
+        """The end of the last part."""
+        return float(self.ends.max())
 
 
-def steady(totals: Totals, last: int, period: int, times: int) -> Steady | None:
-    """What `period` loops add to runs of up to `last` loops, if they do so `times` times alike."""
-    low = high = first = totals(last) - totals(last - period)
-    for end in range(last - 1, last - times, -1):
-        added = totals(end) - totals(end - period)
-        low, high = np.minimum(low, added), np.maximum(high, added)
-        if not (high - low).max() <= AGREE * first.max():
-            return None
-    if first.max() <= 0 or first.min() < 0:
-        return None
-    return Steady(first, float((high - low).max() / first.max()), period)
-
-
-def estimate(plan: Plan, budget: int, most: int | None = None) -> Estimate:
-    """The time of a plan: in full with at most `budget` rows, else extrapolated from its steady
-    state. Without one it may still take `most` rows (default: the budget), else larger chunks.
+def extend(
+    ends_of: Callable[[int], ArrayLike],
+    n: int,
+    pairs: Sequence[tuple[int, int]],
+    tolerated: float = AGREE,
+) -> Extended | None:
+    """The ends of `n` of anything, if what one more adds is the same in all `pairs` of runs, of
+    which the first ends with the longest. Each pair is a verdict on the others at another phase.
     """
-    most = budget if most is None else most
-    if plan.rows(plan.loops, 1) <= budget:
-        return _in_full(plan)
-    fits = plan.rows(plan.loops, 1) <= most
-    found = _from_within(plan, most) if plan.within else None
-    if found is None and not (fits and plan.within):
-        found = _from_several(plan, most, fits=fits)
-    if found is not None:
-        return found
-    return _in_full(plan) if fits else _coarser(plan, most)
-
-
-def _from_within(plan: Plan, most: int) -> Estimate | None:
-    """The time of a plan from one run that has become steady."""
-    size = plan.shortest
-    while size < plan.loops and plan.rows(size, 1) <= most:
-        found = _seen(plan, size)
-        if found is not None:
-            last = size - (size - plan.loops) % found.period
-            if last != size:
-                found = _seen(plan, last)
-            if found is not None and (plan.loops - last) % found.period == 0:
-                return _extended(plan.loops, last, _parts(plan, last, 1), found)
-        paced = _at_its_pace(plan, size) if found is None else None
-        if paced is not None:
-            return paced
-        size *= 2
-    return None
-
-
-def _at_its_pace(plan: Plan, size: int) -> Estimate | None:
-    """The time of a plan whose loops take hardly longer than the busiest link needs for them.
-
-    Runs of half and of a quarter of the loops tell how they come near to that. From then on every
-    loop takes between what the last ones did and what the link needs; in a steady state it is the
-    latter, for a link that is always busy stays so.
-    """
-    if size < 4 * plan.shortest:
+    ends = {k: np.atleast_1d(np.asarray(ends_of(k), np.float64)) for k in set(chain(*pairs))}
+    length = np.array([b - a for a, b in pairs])
+    added = np.stack([(ends[b] - ends[a]) / (b - a) for a, b in pairs])
+    most, last = float(added.max()), pairs[0][1]
+    if added.min() < 0 or most <= 0:
         return None
-    ends = [_parts(plan, size // k, 1) for k in (4, 2, 1)]
-    quarter, half, last = (float(parts.max()) for parts in ends)
-    before, now = (half - quarter) / (size // 4), (last - half) / (size // 2)
-    pace = plan.pace()
-    if not 0 < pace <= now * (1 + AGREE) or now > before:
+    spread = float(np.ptp(added, axis=0).max()) / most
+    if spread > tolerated:
         return None
-    added = np.where(ends[0] == ends[-1], 0.0, pace)  # not of ranks and channels that do nothing
-    words = f"{size} of {plan.loops} loops, others at the pace of the busiest link"
-    found = _extended(plan.loops, size, ends[-1], Steady(added, abs(now / pace - 1)), words)
-    if found is None or found.uncertainty > TOLERATED:
+    return onward(ends[last], (n - last) * np.average(added, axis=0, weights=length), spread)
+
+
+def onward(ends: Floats, added: Floats, spread: float) -> Extended | None:
+    """Ends that are so much later, of which `spread` is not sure; None if a part overtakes another
+    that was the last: what parts then do to one another has not been seen.
+    """
+    later = ends + added
+    latest = float(later[ends.argmax()])
+    if later.max() > latest * (1 + AGREE):
         return None
-    return replace(found, uncertainty=found.uncertainty + MARGIN)
-
-
-def _seen(plan: Plan, loops: int) -> Steady | None:
-    return plan.within(loops) if plan.within and loops >= plan.least else None
-
-
-def _from_several(plan: Plan, most: int, *, fits: bool) -> Estimate | None:
-    once = cache(lambda loops: _parts(plan, loops, 1))
-    limit = max(plan.first, plan.loops // _IN_VAIN) if fits else plan.loops
-    short = lambda k: k <= limit and plan.rows(k, 1) <= most  # noqa: E731
-    return extrapolate(plan.loops, once, short, plan.least, plan.first)
-
-
-def extrapolate(
-    loops: int,
-    seconds: Callable[[int], ArrayLike],
-    fits: Callable[[int], bool],
-    least: int = 1,
-    first: int = _FIRST,
-) -> Estimate | None:
-    """The time of `loops` loops, from the shortest run that has a steady state and fits."""
-    once = cache(lambda k: np.atleast_1d(np.asarray(seconds(k), np.float64)))
-    size = first
-    while size < loops and fits(size):
-        if _is_full(once, size, least):
-            found = _from_steady(loops, size, once, least)
-            if found is not None:
-                return found
-        size *= 2
-    return None
-
-
-def _is_full(totals: Totals, size: int, least: int) -> bool:
-    """Whether the first loop is over before those begin that are compared. Loops that are all in
-    flight at once take the same time each, too, but not the time that they take in the long run.
-    """
-    shortest = float(totals(least).max())
-    each = (float(totals(size).max()) - shortest) / (size - least)
-    return (size - LONGEST_PERIOD - 1) * each >= shortest - (least - 1) * each
-
-
-def _from_steady(loops: int, size: int, totals: Totals, least: int) -> Estimate | None:
-    """An estimate from runs of up to `size` loops, if what a period adds does not depend on where
-    it begins. The run that is extended differs from the whole by a multiple of the period.
-
-    If the start dies away at least by half from period to period, the error is smaller than if all
-    that is added were off by as much as what was seen to be added differs.
-    """
-    for period in range(1, LONGEST_PERIOD + 1):
-        last = size - (size - loops) % period
-        if last < least - 1 + period + LONGEST_PERIOD:
-            break
-        found = steady(totals, last, period, LONGEST_PERIOD)
-        if found is not None:
-            return _extended(loops, last, totals(last), found)
-    return None
-
-
-def _extended(
-    loops: int, last: int, total: Floats, found: Steady, words: str = ""
-) -> Estimate | None:
-    """A run with further periods; None if a part overtakes another that was the last to end: what
-    parts then do to one another has not been seen.
-    """
-    periods = (loops - last) // found.period
-    parts = total + periods * found.added
-    latest = float(parts[total.argmax()])
-    if parts.max() > latest * (1 + AGREE):
-        return None
-    off = periods * found.spread * float(found.added.max()) / latest
-    return Estimate(parts, last, 1, off, words or f"steady state of {last} of {loops} loops")
-
-
-def _in_full(plan: Plan) -> Estimate:
-    return Estimate(_parts(plan, plan.loops, 1), plan.loops)
-
-
-def _parts(plan: Plan, loops: int, grain: int) -> Floats:
-    return np.atleast_1d(np.asarray(plan.seconds(loops, grain), np.float64))
-
-
-def _coarser(plan: Plan, budget: int) -> Estimate:
-    """The whole run with the smallest larger chunks that fit, and what doubling them changes."""
-    grain = 2
-    while plan.grains and grain <= _COARSEST:
-        if plan.rows(plan.loops, grain) <= budget:
-            fine, coarse = (_parts(plan, plan.loops, g) for g in (grain, 2 * grain))
-            moved = abs(float(coarse.max()) / float(fine.max()) - 1)
-            return Estimate(fine, plan.loops, grain, moved, f"chunks {grain} times as large")
-        grain *= 2
-    raise BudgetError(
-        f"{plan.loops} loops take {plan.rows(plan.loops, 1):,} rows, more than the budget of "
-        f"{budget:,}, and no steady state was found in fewer",
-        hint="a larger budget of rows, fewer ranks or channels, or a smaller message",
-    )
+    return Extended(later, spread * float(added.max()) / latest)
 
 
 # **** Recurring ****

@@ -4,208 +4,147 @@ An algorithm is sketched first, with a hop for each message but no rows; from th
 is sketched follows which lanes are written.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.memo import kept
 from netsim.base.values import dataclass
-from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Sketch, Stands
 from netsim.collectives.table import build, folds
-from netsim.metrics.links import link_amounts, use_of
 from netsim.program import symmetry
-from netsim.program.program import Program, Timeline
 from netsim.program.symmetry import MOST_ROUNDS, Together, alike, odd_one, symmetry_of
 from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER, Schedule, Skeleton, Symmetry
 from netsim.timing import max_plus
-from netsim.timing.bench import Alone, Bench, Timing, of_one
-from netsim.timing.loops import Looped
+from netsim.timing.bench import Alone
+from netsim.timing.call import Call
 from netsim.timing.max_plus import Relayed
-from netsim.topology.graph import Topology
 
 RELAYS = {("all_reduce", "ring"), ("all_gather", "ring"), ("reduce_scatter", "ring"),
           ("all_reduce", "hierarchical")}  # fmt: skip
-LONG_ROWS = 200_000  # from which rings are worth it to be followed without a row a step
-FEW_ROUNDS = 24  # in which regular rings are told apart
 RELAYED, KEPT_STEP = "relayed", "kept step"
-MANY_STEPS = 1 << 26  # messages of all ranks, from which they are asked whether they keep step
-EARLY = 1e-3  # part of the time of all steps by which one may end before another
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an algorithm runs; `together` GPUs of a process start one after the other. `memory`
-    keeps what was found on this topology, also for other sizes.
+class Sketched:
+    """A textbook algorithm as a sketch: what of it is alike, in ways that are asked for one by one.
+
+    What is found is kept in the call's memory, also for other sizes.
     """
 
-    topology: Topology
-    gpus: NDArray[np.int32]
-    together: int
-    memory: dict[object, Any]
+    call: Call
+    sketch: Sketch
+    skeleton: Skeleton
+    what: tuple[object, ...]
 
+    @property
+    def full(self) -> int:
+        """Rows that are written where nothing is alike."""
+        return int(self.sketch.rows.sum()) + self.call.collective.ranks
 
-@dataclass(frozen=True)
-class Alikeness:
-    """What stands for what (None: nothing for anything else), rows and ways so, rows in full; or a
-    few steps of rings, from which the others follow. Where ranks keep step but for when they end,
-    `spread` is by how much latencies differ, and `apart` what stands for what if they did not.
-    """
+    def is_long(self, rows: int) -> bool:
+        """Whether it is rings of so many rows that they are followed without a row a step."""
+        named = self.call.collective.name, self.call.algorithm
+        return named in RELAYS and self.full >= rows
 
-    stands: Stands | None
-    rows: int
-    ways: int
-    full: int
-    steps: "Relayed | None" = None
-    spread: float | None = None
-    apart: Callable[[], Stands | None] | None = None
+    def stands(self, rounds: int = MOST_ROUNDS) -> Stands | None:
+        """Which lanes stand for which others, if that is told in so many rounds."""
+        key, memory = (*self.what, rounds), self.call.memory
+        if key not in memory:
+            memory[key] = self._stands(rounds)
+        found: Stands | None = memory[key]
+        return found
 
-    def fold(self, *, bundled: bool = True, in_step: bool = True) -> Stands | Schedule | None:
-        """How it is written down (None: in full): rows that follow each other as one (`bundled`),
-        and ranks that keep step as one (`in_step`), where they can be.
+    def together(self, least: int, early: float) -> Together | None:
+        """What is alike where all ranks keep step, and end within the part `early` of all steps, of
+        which there are some at `least`; None where not.
         """
-        if self.steps is not None:
-            return self.steps.schedule
-        stands = self.stands if in_step or self.apart is None else self.apart()
-        return stands and replace(stands, bundled=bundled)
+        sketch, memory, key = self.sketch, self.call.memory, (*self.what, KEPT_STEP)
+        if sketch.step_count * self.call.collective.ranks < least:
+            return None
+        if key not in memory:
+            rest, where = sketch.skeleton(_turn(self.call), steps=False), self.call
+            steps = sketch.steps()
+            memory[key] = symmetry.together(rest, steps, where.topology, where.gpus)
+        found: Together | None = memory[key]
+        if found is None:
+            return None
+        longest = early * sketch.step_count * sketch.step_bytes / found.rate
+        return found if found.spread <= longest else None
+
+    def relayed(self) -> Relayed | str:
+        """A few steps of long rings; the last are kept, or why there are none at any size."""
+        call, memory = self.call, self.call.memory
+        kept = memory.get(RELAYED)
+        if kept is not None and kept[0] == (self.what, call.collective):
+            return kept[1]  # type: ignore[no-any-return]
+        if isinstance(memory.get((RELAYED, self.what)), str):
+            return memory[RELAYED, self.what]  # type: ignore[no-any-return]
+        where = call.topology, call.gpus
+        found = max_plus.relayed(call.collective, call.algorithm, call.parameters, *where)
+        memory[RELAYED] = (self.what, call.collective), found
+        memory[RELAYED, self.what] = found if isinstance(found, str) else None
+        return found
+
+    def rows(self, stands: Stands) -> int:
+        """Rows that are written down so."""
+        return int(self.sketch.rows[stands.leading].sum()) + self.call.collective.ranks
+
+    def ways(self, stands: Stands | None) -> int:
+        """Ends between which they go."""
+        sources = np.concatenate([hops.src for hops in self.skeleton.hops])
+        return len(sources if stands is None else stands.written(sources))
+
+    def _stands(self, rounds: int) -> Stands | None:
+        call, checks = self.call, self.sketch.checks(_turn(self.call))
+        found = symmetry_of(self.skeleton, call.topology, call.gpus, checks, rounds)
+        stands = None if found is None else standing(found)
+        return None if stands is None or (stands.count == 1).all() else stands
 
 
-def alikeness(
-    collective: Collective, algorithm: str, parameters: Mapping[str, Any], place: Place
-) -> Alikeness | None:
-    """What of an algorithm is alike; None if it cannot be written down so."""
+@kept
+def sketched(call: Call) -> Sketched | None:
+    """The sketch of an algorithm; None if what is alike in it cannot be written down once."""
+    collective, algorithm = call.collective, call.algorithm
+    if not call.may_fold or call.plans:
+        return None
     if not folds(collective.name, algorithm) or collective.ranks == 1:
         return None
     sketch = Sketch()
-    build(collective, algorithm, fold=sketch, **parameters)
+    build(collective, algorithm, fold=sketch, **call.parameters)
     if sketch.refused:
         return None
-    turn = np.arange(collective.ranks) % place.together
-    skeleton = sketch.skeleton(turn)
-    what = collective.name, algorithm, repr(parameters), _key(skeleton, place.gpus)
-    full = int(sketch.rows.sum()) + collective.ranks
-    long = (collective.name, algorithm) in RELAYS and full >= LONG_ROWS
-
-    def stands_of(rounds: int) -> Stands | None:
-        key = (*what, rounds)
-        if key not in place.memory:
-            place.memory[key] = _stands(skeleton, sketch.checks(turn), place, rounds)
-        found: Stands | None = place.memory[key]
-        return found
-
-    sources = np.concatenate([hops.src for hops in skeleton.hops])
-
-    def standing(stands: Stands) -> Alikeness:
-        rows, ways = sketch.rows[stands.leading].sum(), len(stands.written(sources))
-        return Alikeness(stands, int(rows) + collective.ranks, ways, full)
-
-    if sketch.step_count * collective.ranks >= MANY_STEPS:
-        if (*what, KEPT_STEP) not in place.memory:
-            place.memory[*what, KEPT_STEP] = _together(sketch, turn, place)
-        in_step: Together | None = place.memory[*what, KEPT_STEP]
-        if in_step is not None and _nearly_at_once(in_step, sketch):
-            one = standing(_standing(in_step.symmetry))
-            return replace(one, spread=in_step.spread, apart=lambda: stands_of(MOST_ROUNDS))
-    stands = stands_of(FEW_ROUNDS if long else MOST_ROUNDS)
-    if stands is None and long:
-        found = _relayed(what, collective, parameters, place)
-        if not isinstance(found, str):
-            return Alikeness(None, len(found.program), len(found.program.paths), full, found)
-        stands = stands_of(MOST_ROUNDS)
-    if stands is None:
-        return Alikeness(None, full, len(sources), full)
-    return standing(stands)
+    skeleton = sketch.skeleton(_turn(call))
+    what = collective.name, algorithm, repr(call.parameters), _key(skeleton, call.gpus)
+    return Sketched(call, sketch, skeleton, what)
 
 
-def _together(sketch: Sketch, turn: NDArray[np.int64], place: Place) -> "Together | None":
-    rest = sketch.skeleton(turn, steps=False)
-    return symmetry.together(rest, sketch.steps(), place.topology, place.gpus)
+def _turn(call: Call) -> NDArray[np.int64]:
+    return np.arange(call.collective.ranks) % call.together
 
 
-def _nearly_at_once(found: "Together", sketch: Sketch) -> bool:
-    """Whether all ranks end at nearly one time, so that one operation tells of many."""
-    return found.spread <= EARLY * sketch.step_count * sketch.step_bytes / found.rate
-
-
-def _relayed(
-    what: tuple[object, ...], collective: Collective, parameters: Mapping[str, Any], place: Place
-) -> "Relayed | str":
-    """The last one is kept, for it is asked for again; and whether there is one at other sizes."""
-    kept = place.memory.get(RELAYED)
-    if kept is not None and kept[0] == (what, collective):
-        return kept[1]  # type: ignore[no-any-return]
-    if isinstance(place.memory.get((RELAYED, what)), str):
-        return place.memory[RELAYED, what]  # type: ignore[no-any-return]
-    algorithm = str(what[1])
-    found = max_plus.relayed(collective, algorithm, parameters, place.topology, place.gpus)
-    place.memory[RELAYED] = (what, collective), found
-    place.memory[RELAYED, what] = found if isinstance(found, str) else None
-    return found
-
-
-def why_in_full(
-    collective: Collective,
-    algorithm: str,
-    topology: Topology,
-    gpus: NDArray[np.int32],
-    *,
-    allowed: bool,
-) -> str:
+def why_in_full(call: Call) -> str:
     """Why little of an algorithm is like the rest, for the end of a message; "" if unknown."""
-    why = ""
-    if not allowed:
+    collective, why = call.collective, ""
+    if not call.may_fold:
         why = "fold is off, or there are several communicators"
-    elif odd := odd_one(topology, gpus):
+    elif odd := odd_one(call.topology, call.gpus):
         why = odd
-    elif not folds(collective.name, algorithm):
-        why = f"{algorithm} {collective.name} is always written in full"
+    elif call.plans:
+        return ""
+    elif not folds(collective.name, call.algorithm):
+        why = f"{call.algorithm} {collective.name} is always written in full"
     elif collective.name == "all_reduce" and collective.count % collective.ranks:
         why = f"{collective.count} elements on {collective.ranks} ranks are unequal chunks"
     else:
         why = "ways through the network differ from host to host"
-    return why and f"; not folded: {why}"
+    return f"; not folded: {why}"
 
 
-def crossing(schedule: Schedule) -> NDArray[np.bool_]:
-    """Which rows of a hierarchical all-to-all cross between groups."""
-    found: NDArray[np.bool_] = schedule.style_column("src_buffer") == SCRATCH
-    found &= schedule.kind == TRANSFER
-    return found
-
-
-def hurried(program: Program, timeline: Timeline) -> bool:
-    """Whether what crosses between groups ever waits for a bundle of blocks, which may come later
-    than the first of them, longer than for what it follows (`collectives/hierarchical.py`).
-    """
-    schedule = program.schedule
-    moves, crosses = schedule.kind == TRANSFER, crossing(schedule)
-    inside = schedule.amount[moves & ~crosses]
-    if schedule.fold is None or not crosses.any() or np.ptp(inside) == 0:
-        return False
-    owner = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
-    mine = np.flatnonzero(crosses[owner])
-    owner, earlier, lag = owner[mine], schedule.dep_row[mine], schedule.dep_lag[mine]
-    arrives = program.lag_arrival[lag]
-    follows = crosses[earlier] & ~arrives
-    free = np.full(len(program), np.inf)
-    free[owner[follows]] = timeline.end[earlier[follows]]
-    owner, earlier = owner[arrives], earlier[arrives]
-    arrival = timeline.end[earlier] + program.path_latency[program.path[earlier]]
-    return bool((arrival > free[owner]).any())
-
-
-def _stands(
-    skeleton: Skeleton, checks: Sequence[Skeleton], place: Place, rounds: int
-) -> Stands | None:
-    found = symmetry_of(skeleton, place.topology, place.gpus, checks, rounds)
-    stands = None if found is None else _standing(found)
-    return None if stands is None or (stands.count == 1).all() else stands
-
-
-def _standing(found: Symmetry) -> Stands:
+def standing(found: Symmetry) -> Stands:
+    """Which lanes stand for which, from what is alike."""
     blocks = alike(found.block.astype(np.uint64))
     return Stands(found.fold, blocks.first, blocks.count)
 
@@ -229,32 +168,28 @@ def _key(skeleton: Skeleton, gpus: NDArray[np.int32]) -> bytes:
 Floats = NDArray[np.float64]
 
 
-def time_in_step(bench: Bench, call: Looped, spread: float) -> Timing:
-    """The time of an operation; `spread` is by how much latencies between ranks differ."""
-    alone = bench.alone(call.schedule(call.loops))
-    ends = ends_of_all(bench, alone, spread)
-    use = use_of(alone.program, link_amounts(alone.program), float(ends.max()))
-    ends = ends + bench.launch.kernel
-    return bench.timing_of(alone, bench.told_by_one(ends, bench.launch) or of_one(ends), use)
-
-
-def ends_of_all(bench: Bench, alone: Alone, spread: float) -> Floats:
-    """When every rank is done: whatever ends last, and the last messages that it receives.
+def ends_of_all(call: Call, alone: Alone, spread: float) -> Floats:
+    """When every rank is done: whatever ends last, and the last messages that it receives; by
+    `spread` latencies between ranks differ.
 
     A message that one rank sends to another, all others send as far on.
     """
     schedule, timeline = alone.schedule, alone.timeline
-    ranks, crosses = np.arange(schedule.ranks), crossing(alone.schedule)
+    ranks, crosses = np.arange(schedule.ranks), _crossing(alone.schedule)
     path = alone.program.path_latency[alone.program.path]
     own = np.where(crosses, 0.0, path) + timeline.end
     ends = np.full(len(ranks), own[schedule.kind != MARK].max())
     last = timeline.end[crosses].max() - spread
     for row in np.flatnonzero(crosses & (timeline.end >= last)).tolist():
         sender = (ranks - schedule.dst[row] + schedule.src[row]) % len(ranks)
-        ends = np.maximum(ends, timeline.end[row] + _latency(bench, sender, ranks))
+        src, dst = call.gpus[sender], call.gpus[ranks]
+        routes = call.topology.routes(src, dst, np.zeros(len(src), np.int32))
+        ends = np.maximum(ends, timeline.end[row] + routes.latency)
     return ends
 
 
-def _latency(bench: Bench, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Floats:
-    channel = np.zeros(len(src), np.int32)
-    return bench.topology.routes(bench.gpus[src], bench.gpus[dst], channel).latency
+def _crossing(schedule: Schedule) -> NDArray[np.bool_]:
+    """Which rows of a hierarchical all-to-all cross between groups."""
+    found: NDArray[np.bool_] = schedule.style_column("src_buffer") == SCRATCH
+    found &= schedule.kind == TRANSFER
+    return found

@@ -18,13 +18,10 @@ from netsim.nccl.choice import nccl_plan, operations, planned
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.job import Job, Wishes, job_of
 from netsim.nccl.p2p import Planned
-from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.smaller import folded_plan
 from netsim.nccl.schedules.table import with_blocks
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.names import DTYPES
-from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import (
     COMPUTE,
     LOCAL_COPY,
@@ -37,10 +34,9 @@ from netsim.schedule.schedule import (
     Use,
 )
 from netsim.timing import ladder
-from netsim.timing.bench import Bench
+from netsim.timing.call import Call, Looped
 from netsim.timing.invariants import sound
-from netsim.timing.ladder import LIMITS, Limits
-from netsim.timing.loops import Looped
+from netsim.timing.ladder import LIMITS_OF_STEPS, Limits
 from netsim.timing.rings import runs_of, why_whole
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
@@ -193,6 +189,7 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
     return [("src", way.src), ("dst", way.dst)]
 
 
+# **** Costs ****
 # What NCCL makes of the collectives of a step: each simulated once for groups that are alike.
 # Groups are alike if their ranks sit at the same places of equal hosts, in the same pattern, over
 # ways of the same latency and bandwidth.
@@ -201,6 +198,7 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
 Group = tuple[int, ...]
 Key = tuple[object, ...]
 NOTABLE = 1e-3  # part by which rings may be off that is worth a word
+WORTH = 40  # loops that are left out of what is only to show which ways are taken
 WRITTEN = 3  # whole hosts, at least, that chunks go in rings that stand for longer ones
 STEADY = "large collectives from their steady state"
 
@@ -230,7 +228,7 @@ class Costs:
     registered: bool = False
     holds_sms: bool = True
     topology: Topology | None = None
-    limits: Limits = LIMITS
+    limits: Limits = LIMITS_OF_STEPS
     crossed: dict[Key, frozenset[str]] = field(default_factory=dict)
     known: dict[Key, Coarse] = field(default_factory=dict)
     times: dict[Key, Timed] = field(default_factory=dict)
@@ -294,19 +292,19 @@ class Costs:
         job, collective = self._job(group), _collective(task, len(group))
         topology = with_blocks(self.topology or self.cluster.topology, job.mechanism)
         plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
+        gpus, world = np.array(group, np.int32), (tuple(range(len(group))),)
+        call = Call(collective, topology, gpus, world, (plan,), single=True, may_fold=True)
         key = (self._ways(group), task.collective, task.nbytes, task.dtype)
         if key not in self.times:
-            gpus = np.array(group, np.int32)
-            bench = Bench(topology, gpus, Launch(), single=True, engine="compiled")
-            self.times[key] = _timed(bench, collective, plan, self.limits)
+            self.times[key] = _timed(call, self.limits)
         timed = self.times[key]
-        call, part = _written(collective, plan, self.limits)
-        loops = call.least if call.worth_shortening else call.loops
-        program = place(call.schedule(loops), topology, group)
+        work, part = _written(call, self.limits)
+        loops = work.least if work.loops - work.least >= WORTH else work.loops
+        program = place(work.schedule(loops), topology, group)
         chosen = planned(job, collective, task.dtype)
         made = coarse_of(
             program, timed.seconds, self._launch(job, collective, chosen),
-            self._part_of_sms(chosen), scale=_scale(call, loops) / part,
+            self._part_of_sms(chosen), scale=_scale(work, loops) / part,
         )  # fmt: skip
         made = replace(
             made, algorithm=chosen.algorithm, protocol=chosen.protocol,
@@ -329,31 +327,27 @@ class Costs:
         ).kernel
 
 
-def _timed(bench: Bench, collective: Collective, plan: Plan, limits: Limits) -> Timed:
-    """The time of a collective alone, as the ladder tells it; long rings are folded first."""
-    call = ladder.of_plan(collective, plan)
-    if call.rows_of_rings > limits.folded:
-        call = ladder.of_plan(collective, folded_plan(collective, plan, bench.topology, bench.gpus))
-    told = ladder.timed(bench, call, limits)
-    timing = sound(told.timing, collective, f"{collective.name} of {collective.size_bytes} B")
+def _timed(call: Call, limits: Limits) -> Timed:
+    """The time of a collective alone, as the ladder tells it."""
+    found, c = ladder.timed(call, "compiled", limits=limits), call.collective
+    told = sound(found, c, f"{c.name} of {c.size_bytes} B")
     if not told.hops:
-        return Timed(timing.seconds, STEADY if timing.approximation else "")
+        return Timed(told.seconds, STEADY if told.approximation else "")
     words = "long rings from what a few hosts add"
-    if timing.uncertainty > NOTABLE:
-        words += f", off by up to {timing.uncertainty:.1%}"
-    return Timed(timing.seconds, words)
+    if told.uncertainty > NOTABLE:
+        words += f", off by up to {told.uncertainty:.1%}"
+    return Timed(told.seconds, words)
 
 
-def _written(collective: Collective, plan: Plan, limits: Limits) -> tuple[Looped, float]:
+def _written(call: Call, limits: Limits) -> tuple[Looped, float]:
     """A call that sends the same ways, and which part of the hops: rings of many rows go a few
     hosts far, for each rank sends as much in every hop.
     """
-    call = ladder.of_plan(collective, plan)
-    if call.rows_of_rings <= limits.folded or why_whole(collective, plan, limits.hops):
-        return call.loops, 1.0
-    hops = next(islice(runs_of(collective, plan, limits.hops), WRITTEN - 1, None))
-    cut = ladder.of_plan(collective, replace(plan, hops=hops))
-    return cut.loops, hops / (len(plan.node) - 1)
+    plan = call.plans[0]
+    if call.rows_of_rings <= limits.folded or why_whole(call.collective, plan, limits.hops):
+        return call.looped, 1.0
+    hops = next(islice(runs_of(call.collective, plan, limits.hops), WRITTEN - 1, None))
+    return call.of_hops(hops).looped, hops / (len(plan.node) - 1)
 
 
 def _scale(call: Looped, loops: int) -> float:

@@ -12,7 +12,7 @@ from netsim.base.errors import NetsimError
 from netsim.base.memo import digest, spelled
 from netsim.cell import simulate
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import bench_of, row_of_size, simulate_size
+from netsim.cell.simulate import row_of_size, simulate_size
 from netsim.nccl.schedules.plan import Plan
 from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import expand_all
@@ -169,9 +169,9 @@ def swept(monkeypatch: pytest.MonkeyPatch, *, forgetful: bool) -> tuple[str, int
     runs: list[int] = []
     timings = simulate._timings
 
-    def counted(prepared: Prepared, bench: object, size: int) -> object:
+    def counted(prepared: Prepared, size: int, *how: Any) -> object:
         runs.append(size)
-        return timings(prepared, bench, size)  # type: ignore[arg-type]
+        return timings(prepared, size, *how)
 
     simulate.forget()
     with monkeypatch.context() as patch:
@@ -233,9 +233,9 @@ def test_only_the_last_outcomes_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_very_many_ranks_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = ready(HOSTS)
-    assert simulate.call_of(cell, bench_of(cell, SIZE), SIZE) is not None
+    assert simulate.key_of(cell, SIZE, "auto") is not None
     monkeypatch.setattr(simulate, "MOST_RANKS", 7)
-    assert simulate.call_of(cell, bench_of(cell, SIZE), SIZE) is None
+    assert simulate.key_of(cell, SIZE, "auto") is None
 
 
 VALUES = st.recursive(

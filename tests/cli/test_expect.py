@@ -9,10 +9,11 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.base.files import find_preset
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import _same, question_row
+from netsim.cell.simulate import question_row
 from netsim.cli.expect import kind_of
 from netsim.cli.questions import Given, asked
 from netsim.scenario.cells import expand
+from netsim.timing.ladder import _same
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
@@ -282,5 +283,8 @@ def test_one_process_for_all_gpus_is_bound_by_its_launches(capsys) -> None:
 @pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])
 def test_all_reduce_is_the_same_in_place(algorithm: str) -> None:
     found = prepared(SCENARIO.replace("sizes", f"algorithm: {algorithm}, sizes"))
-    one, other = found.schedule(4096), found.schedule(4096, in_place=True)
+    one, other = (
+        found.call(4096).looped.schedule(),
+        found.call(4096, in_place=True).looped.schedule(),
+    )
     assert _same(one, other)

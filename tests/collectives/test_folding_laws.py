@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from netsim.topology.graph import NODE_KINDS
 from tests.collectives.test_textbook_folding import ALGORITHMS, MIB, even, ready
 from tests.nccl.test_folding import compare
+from tests.timing.cells import stands_of
 
 KINDS = (
     "kind: rail-optimized",
@@ -36,6 +37,5 @@ def test_every_transfer_and_link_as_in_full(
         link = one.topology.link_name(int(outside[slow % len(outside)])).replace("->", "-")
         cluster += f", faults: [{{link: {link}, bandwidth: 50%}}]"
         one = ready(cluster, *algorithm, MIB)
-    found = one.alikeness(one.collective(even(one)))
-    if found is not None and found.stands is not None:
+    if stands_of(one, even(one)) is not None:
         compare(one, even(one))

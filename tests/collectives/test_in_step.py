@@ -9,31 +9,34 @@ from hypothesis import strategies as st
 
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import bench_of, simulate_size
+from netsim.cell.simulate import simulate_size
 from netsim.scenario.cells import expand
-from netsim.timing.textbook import Place, alikeness, ends_of_all
+from netsim.timing.ladder import LIMITS, Limits
+from netsim.timing.textbook import ends_of_all
 from netsim.topology.graph import NODE_KINDS
 from netsim.yamlio.read import parse_source
 from tests.nccl.test_folding import compare
+from tests.timing.cells import bench_of, folded, sketch_of, stands_of
 
 MIB = 1 << 20
 RAILS = "nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, ports: 8}"  # three levels
 LEAVES = "nodes: 15, gpus_per_node: 4, fabric: {kind: leaf-spine, nodes_per_leaf: 3}"
 
 
+SMALL = replace(LIMITS, steps=0, early=1e9)  # few ranks are asked, and may end far apart
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few ranks are asked whether they keep step, in few of their steps, and may end far apart."""
-    monkeypatch.setattr("netsim.timing.textbook.MANY_STEPS", 0)
-    monkeypatch.setattr("netsim.timing.textbook.EARLY", 1e9)
+    """Few of their steps are looked at."""
     monkeypatch.setattr("netsim.collectives.hierarchical.MOST_HOPS", 100)
 
 
-def ready(cluster: str, size: int = MIB, more: str = "") -> Prepared:
+def ready(cluster: str, size: int = MIB, more: str = "", limits: Limits = SMALL) -> Prepared:
     work = f"collective: alltoall, algorithm: hierarchical, sizes: [{size}B], timing: single"
     machine = "" if cluster.startswith("machine") else "machine: dgx-h100, "
     text = f"cluster: {{{machine}{cluster}}}\nworkload: {{{work}}}\n{more}\n"
-    return prepare(expand(parse_source(text, "scene.yaml"))[0])
+    return replace(prepare(expand(parse_source(text, "scene.yaml"))[0]), limits=limits)
 
 
 def even(one: Prepared, blocks: int = 1 << 16) -> int:
@@ -42,17 +45,18 @@ def even(one: Prepared, blocks: int = 1 << 16) -> int:
 
 def spread_of(one: Prepared, size: int) -> float | None:
     """By how much latencies differ, where ranks keep step."""
-    found = one.alikeness(one.collective(size))
+    sketch = sketch_of(one, size)
+    found = sketch and sketch.together(one.limits.steps, one.limits.early)
     return found.spread if found else None
 
 
 def compare_ends(one: Prepared, size: int) -> None:
     """Every rank, with what differs from rank to rank, against the run in full."""
-    bench, call = bench_of(one, size), one.looped(size, folded=True)
+    bench = bench_of(one, size)
     spread = spread_of(one, size)
     assert spread is not None
-    found = ends_of_all(bench, bench.alone(call.schedule(1)), spread)
-    full = bench.alone(one.schedule(size)).ends.max(axis=0)
+    found = ends_of_all(one.call(size), bench.alone(folded(one, size).schedule()), spread)
+    full = bench.alone(one.call(size).looped.schedule()).ends.max(axis=0) - bench.launch.kernel
     assert found == pytest.approx(full, rel=1e-12)
 
 
@@ -71,7 +75,7 @@ IN_STEP = [
 def test_one_rank_tells_of_all(cluster: str) -> None:
     one = ready(cluster)
     size = even(one)
-    fold = one.looped(size, folded=True).schedule(1).fold
+    fold = folded(one, size).schedule().fold
     assert fold is not None
     assert len(fold.leaders) == 1
     assert compare(one, size) > 12
@@ -104,7 +108,7 @@ def test_what_some_distances_tell_holds_at_all(cluster: str) -> None:
     """No wire is asked for more than it has in any step, and those alike carry the same."""
     one = ready(cluster)
     assert spread_of(one, even(one)) is not None
-    fold = one.looped(even(one), folded=True).schedule(1).fold
+    fold = folded(one, even(one)).schedule().fold
     assert fold is not None
     rate, rank = one.topology.links.bandwidth, np.arange(len(one.gpus), dtype=np.int32)
     total = np.zeros(len(rate))
@@ -151,8 +155,7 @@ BROKEN = [
 def test_whatever_could_slow_a_rank_keeps_all_apart(cluster: str) -> None:
     one = ready(cluster)
     assert spread_of(one, even(one)) is None
-    found = one.alikeness(one.collective(even(one)))
-    if found is not None and found.stands is not None:
+    if stands_of(one, even(one)) is not None:
         compare(one, even(one))
 
 
@@ -160,13 +163,8 @@ def test_links_that_change_keep_ranks_apart() -> None:
     one = ready(RAILS)
     names = map(one.topology.link_name, range(len(one.topology.links)))
     topology = replace(one.topology, changes=((1e-6, list(names).index("leaf9->spine11"), 1e9),))
-    asked = one.collective(even(one)), "hierarchical", one.parameters
-    still, moving = (
-        alikeness(*asked, Place(where, one.gpus, 1, {})) for where in (one.topology, topology)
-    )
-    assert still is not None
-    assert still.spread is not None
-    assert moving is None or moving.spread is None
+    assert spread_of(one, even(one)) is not None
+    assert spread_of(replace(one, topology=topology, memory={}), even(one)) is None
 
 
 def test_ranks_that_start_in_turn_do_not_keep_step() -> None:
@@ -191,30 +189,26 @@ def test_a_link_of_another_latency_changes_when_some_ranks_end(link: str) -> Non
 
 
 @pytest.mark.parametrize("cluster", [RAILS, LEAVES])
-def test_the_rows_of_a_table_are_the_same(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in bundles."""
-    for bundled in (1000, 3):
-        monkeypatch.setattr("netsim.collectives.hierarchical.BUNDLED", bundled)
-        size = even(ready(cluster))
-        here, there = (simulate_size(ready(cluster, size, f), size)[0] for f in ("", "fold: off"))
-        assert here.time_us == pytest.approx(there.time_us, rel=1e-12)
-        assert here.bound_by == there.bound_by
-        assert here.rows is not None
-        assert there.rows is not None
-        assert here.rows * 12 < there.rows
+def test_the_rows_of_a_table_are_the_same(cluster: str) -> None:
+    size = even(ready(cluster))
+    here, there = (simulate_size(ready(cluster, size, f), size)[0] for f in ("", "fold: off"))
+    assert here.time_us == pytest.approx(there.time_us, rel=1e-12)
+    assert here.bound_by == there.bound_by
+    assert here.rows is not None
+    assert there.rows is not None
+    assert here.rows * 12 < there.rows
 
 
-def test_short_messages_are_told_apart_by_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_messages_are_told_apart_by_latency() -> None:
     """Where ranks end far apart, one operation does not tell of many."""
-    monkeypatch.setattr("netsim.timing.textbook.EARLY", 1e-3)
-    one = ready(RAILS)
+    one = ready(RAILS, limits=replace(SMALL, early=1e-3))
     assert spread_of(one, even(one, 1)) is None
     assert spread_of(one, even(one, 1 << 24)) is not None
 
 
-def test_what_is_shown_tells_latencies_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netsim.cell.explained.MOST_SHOWN", 10)
-    fold = shown_of(ready(RAILS), even(ready(RAILS))).schedule.fold
+def test_what_is_shown_tells_latencies_apart() -> None:
+    one = ready(RAILS, limits=replace(SMALL, shown=10))
+    fold = shown_of(one, even(one)).schedule.fold
     assert fold is not None
     assert len(fold.leaders) > 1
 

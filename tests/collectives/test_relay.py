@@ -1,5 +1,7 @@
 """Long rings followed without a row a step take the times of those in full."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,13 +10,16 @@ from hypothesis import strategies as st
 from netsim.base.units import format_time
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import bench_of, simulate_size
+from netsim.cell.simulate import simulate_size
 from netsim.results.row import Row
 from netsim.scenario.cells import expand
 from netsim.timing import max_plus
+from netsim.timing.ladder import LIMITS, Asked, Refusal
+from netsim.timing.ladder import max_plus as max_plus_rung
 from netsim.timing.max_plus import Relayed, relayed
 from netsim.timing.textbook import RELAYS
 from netsim.yamlio.read import parse_source
+from tests.timing.cells import bench_of
 
 MIB = 1 << 20
 FABRICS = {
@@ -36,13 +41,8 @@ FABRICS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small rings are followed, and nothing is folded; operations in full are repeated as often."""
-    monkeypatch.setattr("netsim.timing.bench.FEW_ROWS", 10**9)
-    monkeypatch.setattr("netsim.timing.bench.MANY_ROWS", 10**9)
-    monkeypatch.setattr("netsim.timing.textbook.LONG_ROWS", 0)
-    monkeypatch.setattr("netsim.timing.textbook._stands", lambda *_: None)
+# Small rings are followed, and nothing is folded; operations in full are repeated as often.
+SHORT = replace(LIMITS, long=0, rounds=0, most=1e9, repeated=1e9, without=frozenset({"folded"}))
 
 
 def ready(
@@ -50,7 +50,7 @@ def ready(
 ) -> Prepared:
     work = f"collective: {collective}, algorithm: {algorithm}, sizes: [{size}B]{more}"
     text = f"cluster: {{{cluster}}}\nworkload: {{{work}}}\nfold: {fold}\n"
-    return prepare(expand(parse_source(text, "scene.yaml"))[0])
+    return replace(prepare(expand(parse_source(text, "scene.yaml"))[0]), limits=SHORT)
 
 
 def even(one: Prepared, times: int) -> int:
@@ -118,7 +118,7 @@ CROWDED = [
 def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str, more: str) -> None:
     one = ready(cluster, "all_reduce", algorithm, MIB, more)
     size = even(one, 3)
-    assert one.relayed(size) is None
+    assert isinstance(max_plus_rung(Asked(one.call(size), SHORT)), Refusal)
     why = found_in(cluster, "all_reduce", algorithm, more)
     if "channels" not in more:
         assert isinstance(why, str)
@@ -129,10 +129,7 @@ def test_what_is_in_each_others_way_is_run_in_full(cluster: str, algorithm: str,
 
 def test_unequal_chunks_are_run_in_full() -> None:
     one = ready(FABRICS["rails"], "all_reduce", "ring", MIB)
-    found = one.alikeness(one.collective(even(one, 1) + 4))
-    assert found is not None
-    assert found.steps is None
-    assert found.rows == found.full
+    assert isinstance(max_plus_rung(Asked(one.call(even(one, 1) + 4), SHORT)), Refusal)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +149,7 @@ def test_operations_follow_each_other_as_in_full(launch: str, timing: str) -> No
             f"cluster: {{{FABRICS['rails']}}}\nworkload: {{collective: all_reduce, algorithm: "
             f"ring, sizes: [{4 * 56 * 64}B], timing: {timing}}}\nlaunch: {launch}\nfold: {fold}\n"
         )
-        one = prepare(expand(parse_source(text, "scene.yaml"))[0])
+        one = replace(prepare(expand(parse_source(text, "scene.yaml"))[0]), limits=SHORT)
         rows.append(simulate_size(one, 4 * 56 * 64)[0])
     assert rows[0].rows != rows[1].rows
     assert rows[0].time_us == pytest.approx(rows[1].time_us, rel=1e-9)
@@ -176,15 +173,16 @@ def test_laps_in_closed_form_are_those_one_by_one(
     assert long == pytest.approx(max_plus.one_by_one(begin, took, way, steps), rel=1e-12, abs=1e-12)
 
 
-def test_what_is_shown_of_long_rings_says_how_long_they_take(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("netsim.cell.explained.MOST_SHOWN", 10)
+def test_what_is_shown_of_long_rings_says_how_long_they_take() -> None:
     one = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72)
-    shown = shown_of(one, 4 * 72 * 72)
+    shown = shown_of(replace(one, limits=replace(SHORT, shown=10)), 4 * 72 * 72)
     assert len(shown.schedule) == 4 * 72
     full = ready(FABRICS["fat-tree"], "all_reduce", "ring", 4 * 72 * 72, fold="off")
-    whole = bench_of(full, 4 * 72 * 72).alone(full.schedule(4 * 72 * 72)).timeline.makespan
+    whole = (
+        bench_of(full, 4 * 72 * 72)
+        .alone(full.call(4 * 72 * 72).looped.schedule())
+        .timeline.makespan
+    )
     assert shown.notes == (
         "of about 1e+04 rows those of the first 3 steps of every ring are shown, and what follows "
         f"them; the whole takes {format_time(whole)}",

@@ -1,5 +1,6 @@
 """Textbook algorithms written once for all that is alike take the times of those in full."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,12 +8,13 @@ import pytest
 from netsim.base.errors import ScenarioError
 from netsim.cell.explained import explained, shown_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import bench_of, simulate_size
+from netsim.cell.simulate import simulate_size
 from netsim.cli.traces import write_traces
 from netsim.scenario.cells import expand
-from netsim.timing.textbook import hurried
+from netsim.timing.ladder import Limits
 from netsim.yamlio.read import parse_source
 from tests.nccl.test_folding import compare
+from tests.timing.cells import sketch_of, stands_of
 
 MIB = 1 << 20
 
@@ -66,12 +68,9 @@ def even(one: Prepared) -> int:
 def test_every_transfer_and_link_as_in_full(fabric: str, collective: str, algorithm: str) -> None:
     one = ready(FABRICS[fabric], collective, algorithm, MIB)
     for size in (even(one), even(one) + 4 * 7):
-        found = one.alikeness(one.collective(size))
-        assert found is not None
-        if found.stands is not None:
+        assert sketch_of(one, size) is not None
+        if stands_of(one, size) is not None:
             assert compare(one, size) > 1
-        else:
-            assert found.rows == found.full
 
 
 def test_engines_agree() -> None:
@@ -96,10 +95,11 @@ def test_what_is_asked_for_is_the_same_in_a_table() -> None:
 def test_a_large_ring_fits_where_it_folds() -> None:
     cluster = "graph: {kind: switch, gpus: 65536, bandwidth: 50GB/s, latency: 1us}"
     one = ready(cluster, "all_reduce", "ring", 1 << 30)
-    found = one.alikeness(one.collective(1 << 30))
+    found, stands = sketch_of(one, 1 << 30), stands_of(one, 1 << 30)
     assert found is not None
+    assert stands is not None
     assert found.full == 2 * 65535 * 65536 + 65536
-    assert found.rows == 2 * 65535 + 65536
+    assert found.rows(stands) == 2 * 65535 + 65536
 
 
 ODD = [
@@ -145,46 +145,10 @@ def test_few_distances_stand_for_all_or_it_is_written_in_full(
 ) -> None:
     monkeypatch.setattr("netsim.collectives.hierarchical.MOST_HOPS", 100)
     one = ready(cluster, "alltoall", "hierarchical", MIB)
-    found = one.alikeness(one.collective(even(one)))
-    assert found is not None
-    if folds or found.stands is not None:
+    stands = stands_of(one, even(one))
+    if folds or stands is not None:
         assert compare(one, even(one)) > 1
-    assert folds is None or found.stands is not None
-
-
-BUNDLES = [
-    ("machine: dgx-h100, nodes: 11, fabric: {kind: single-switch}", False),
-    ("machine: dgx-h100, nodes: 8, gpus_per_node: 4, fabric: {kind: rail-optimized, "
-     "nodes_per_unit: 2}", False),
-    ("machine: dgx-a100, nodes: 13, fabric: {kind: leaf-spine, nodes_per_leaf: 1, routing: spray, "
-     "oversubscription: 2}", False),
-    ("machine: dgx-h100, nodes: 12, gpus_per_node: 2, fabric: {kind: single-switch}, faults: ["
-     + ", ".join(f"{{link: node{k}.gpu1->node{k}.nvswitch0, bandwidth: 1%}}" for k in range(12))
-     + "]", True),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("cluster", "late"), BUNDLES)
-def test_bundles_of_blocks_take_the_time_of_single_ones(
-    cluster: str, late: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where what crosses would wait for a bundle, blocks are sent one by one."""
-    monkeypatch.setattr("netsim.collectives.hierarchical.BUNDLED", 3)
-    one = ready(cluster, "alltoall", "hierarchical", MIB)
-    size = even(one)
-    full = ready(cluster, "alltoall", "hierarchical", size, "off")
-    one = ready(cluster, "alltoall", "hierarchical", size)
-    here, there = (simulate_size(case, size)[0] for case in (one, full))
-    assert here.time_us == pytest.approx(there.time_us, rel=1e-9)
-    assert here.bound_by == there.bound_by
-    first = bench_of(one, size).time_looped(one.looped(size, folded=True))
-    assert hurried(first.program, first.timeline) == late
-    found = one.alikeness(one.collective(size))
-    assert found is not None
-    assert (here.rows == found.rows) == (not late)
-    assert here.rows is not None
-    assert there.rows is not None
-    assert here.rows < there.rows
+    assert folds is None or stands is not None
 
 
 def test_what_is_too_large_to_show_is_shown_folded(
@@ -192,9 +156,10 @@ def test_what_is_too_large_to_show_is_shown_folded(
 ) -> None:
     one = ready(FABRICS["one switch"], "all_reduce", "hierarchical", 48 * MIB)
     assert not shown_of(one, 48 * MIB).notes
-    monkeypatch.setattr("netsim.cell.explained.MOST_SHOWN", 10)
-    assert "stand for all 32" in shown_of(one, 48 * MIB).notes[0]
-    assert "stand for all 32" in explained(one, 48 * MIB)["title"]
+    few = replace(one, limits=Limits(shown=10))
+    assert "stand for all 32" in shown_of(few, 48 * MIB).notes[0]
+    assert "stand for all 32" in explained(few, 48 * MIB)["title"]
+    monkeypatch.setattr("netsim.timing.ladder.rows_in_full", lambda call: 10**9)
     files = write_traces([one.cell], tmp_path, "compiled")
     assert "stand for all 32" in files[0]
     assert all(Path(file.split(" (")[0]).exists() for file in files)

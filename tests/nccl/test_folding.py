@@ -14,6 +14,7 @@ from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import expand
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Fold, Schedule
+from tests.timing.cells import folded
 
 NANOSECOND = 1e-9
 
@@ -42,8 +43,7 @@ def ends(program: Program, timeline: Timeline, fold: Fold, leader: int) -> NDArr
 
 def compare(ready: Prepared, size: int, engine: str = "compiled") -> float:
     """Hold every transfer and every link against the run in full; by how much rows are fewer."""
-    full, less = (ready.looped(size, folded=folded) for folded in (False, True))
-    whole, part = full.schedule(full.loops), less.schedule(less.loops)
+    whole, part = ready.call(size).looped.schedule(), folded(ready, size).schedule()
     fold = part.fold
     assert fold is not None
     big, small = run(ready, whole, engine), run(ready, part, engine)

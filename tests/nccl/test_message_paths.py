@@ -72,7 +72,7 @@ def seconds(collective: str, size: int, *variables: str, nodes: int = 2, **nccl:
     flags = {"nodes": nodes, "nccl": "2.21", **nccl}
     given = Given(**flags, sizes=str(size), transport="slingshot", env=list(variables))
     ready = prepare(expand(asked("a100-x4", collective, given).source)[0])
-    made = place(ready.schedule(size), ready.topology, ready.gpus.tolist())
+    made = place(ready.call(size).looped.schedule(), ready.topology, ready.gpus.tolist())
     return simulate(made).makespan
 
 

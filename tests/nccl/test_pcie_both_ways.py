@@ -17,7 +17,7 @@ def busbw(machine: str, collective: str, size: int, **flags: object) -> float:
     """GB/s of the bus, as nccl-tests counts it for two or four GPUs."""
     given = Given(**flags, sizes=str(size))
     ready = prepare(expand(asked(machine, collective, given).source)[0])
-    made = place(ready.schedule(size), ready.topology, ready.gpus.tolist())
+    made = place(ready.call(size).looped.schedule(), ready.topology, ready.gpus.tolist())
     ranks = len(ready.gpus)
     factor = {"all_reduce": 2 * (ranks - 1) / ranks, "broadcast": 1.0}[collective]
     return size / simulate(made).makespan / 1e9 * factor

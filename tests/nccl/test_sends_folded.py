@@ -15,6 +15,7 @@ from netsim.nccl.p2p import rounds_of
 from netsim.nccl.schedules import smaller
 from netsim.nccl.schedules.plan import Transfers
 from tests.nccl.test_folding import compare, prepared
+from tests.timing.cells import folded
 
 SIZES = (1 << 14, 3 << 20, 1 << 26)
 HALVES = "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 2, oversubscription: 2}"
@@ -28,7 +29,8 @@ def _nothing_found_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leaders(ready: Prepared, size: int = 1 << 20) -> int:
-    symmetry = ready.folded(ready.collective(size)).symmetry
+    found = ready.call(size).folded
+    symmetry = None if found is None else found.plans[0].symmetry
     return 0 if symmetry is None else len(symmetry.fold.leaders)
 
 
@@ -84,7 +86,7 @@ def test_nobody_stands_for_others_where_anything_is_odd(broken: str) -> None:
     """Everyone is at another distance from what is odd, and so in another round."""
     ready = prepared("dgx-h100", "alltoall", 4, "", broken)
     assert not leaders(ready)
-    assert ready.looped(1 << 20, folded=True).schedule(1).fold is None
+    assert folded(ready, 1 << 20).schedule().fold is None
 
 
 def test_a_slow_link_is_not_folded_away() -> None:
@@ -177,9 +179,9 @@ def test_ranks_meet_others_in_the_same_round(sizes: tuple[int, ...]) -> None:
 def test_parts_of_representatives_are_parts_of_all() -> None:
     """What a rank receives is stood for by sends of the same round."""
     ready = prepared("dgx-h100", "alltoall", 4, "", HALVES)
-    fold = ready.folded(ready.collective(1 << 20)).stands
+    fold = ready.call(1 << 20).folded.plans[0].stands
     assert fold is not None
-    schedule = ready.looped(1 << 20, folded=True).schedule(1)
+    schedule = folded(ready, 1 << 20).schedule()
     sends = schedule.src != schedule.dst
     assert set(schedule.src[sends].tolist()) == set(fold.leaders.tolist())
     assert len(np.unique(schedule.dst[sends])) == 32

@@ -20,7 +20,7 @@ def run(machine: str, collective: str, size: int, **flags: object) -> tuple[floa
     ready = prepare(expand(asked(machine, collective, given).source)[0])
     plan = ready.planned(size)
     assert plan is not None
-    made = place(ready.schedule(size), ready.topology, ready.gpus.tolist())
+    made = place(ready.call(size).looped.schedule(), ready.topology, ready.gpus.tolist())
     return size / simulate(made).makespan / 1e9, plan.n_channels
 
 

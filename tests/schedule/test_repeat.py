@@ -8,7 +8,8 @@ from netsim.collectives.table import build
 from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.schedule.repeat import Launch, repeat
-from netsim.timing.bench import time_operation
+from netsim.timing.call import Call
+from netsim.timing.ladder import timed
 from netsim.topology.routing import switch
 
 ALPHA, BANDWIDTH = 1e-6, 50e9
@@ -38,13 +39,14 @@ def test_a_root_that_is_done_begins_the_next_broadcast() -> None:
 
 
 def test_the_kernel_overhead_adds_and_the_host_limits() -> None:
-    schedule = build(Collective("all_reduce", 4, 4096), "ring")
+    collective, groups = Collective("all_reduce", 4, 4096), ((0, 1, 2, 3),)
     gpus = np.arange(4, dtype=np.int32)
     topology = switch(4, BANDWIDTH, ALPHA)
-    bare = time_operation(schedule, topology, gpus, Launch()).seconds
-    slower = time_operation(schedule, topology, gpus, Launch(kernel=3e-6)).seconds
+    bare, slower, bound = (
+        timed(Call(collective, topology, gpus, groups, algorithm="ring", launch=launch)).seconds
+        for launch in (Launch(), Launch(kernel=3e-6), Launch(host=10e-6, gpus_per_process=4))
+    )
     assert slower == pytest.approx(bare + 3e-6, rel=1e-9)
-    bound = time_operation(schedule, topology, gpus, Launch(host=10e-6, gpus_per_process=4)).seconds
     assert bound == pytest.approx(40e-6, rel=1e-6)
 
 

@@ -9,13 +9,12 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import bench_of, simulate_size
-from netsim.nccl.schedules.ring import round_again, rows_of_rings
+from netsim.cell.simulate import simulate_size
+from netsim.nccl.schedules.ring import round_again
 from netsim.nccl.schedules.table import schedule_of
 from netsim.scenario.cells import expand
 from netsim.timing import ladder
-from netsim.timing.bench import Bench
-from netsim.timing.ladder import Call, Limits
+from netsim.timing.ladder import Asked, Limits, Offer, Refusal
 from netsim.timing.rings import full_ring
 from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse
@@ -23,10 +22,10 @@ from netsim.workloads.tape import Task
 from netsim.yamlio.read import parse_source
 
 MIB = 1 << 20
-FULL = Limits(rows=1 << 60, folded=1 << 60)
-FOLDED = Limits(rows=1 << 60, folded=0)
-HOPS = Limits(rows=0, folded=0)
-NEVER = Limits(rows=0, folded=0, agree=-1.0, tolerated=-1.0)  # no hops are alike enough
+FULL = Limits(rows=1e18, rings=1e18, folded=1 << 60)
+FOLDED = Limits(rows=1e18, rings=1e18)
+HOPS = Limits(rings=0)
+NEVER = Limits(rings=0, tolerated=-1.0)  # no hops are alike enough
 CELL = """\
 cluster: {{machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: {fabric}{faults}}}
 workload:
@@ -161,56 +160,53 @@ def test_a_slow_link_hidden_in_the_ring_changes_the_answer() -> None:
 
 
 def test_hops_that_differ_too_much_tell_nothing() -> None:
-    assert full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: hops**2.0, 1e-6, 0.02) is None
-    even = full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: 2.0 * hops + 1, 1e-6, 0.02)
+    assert full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: hops**2.0, 0.02) is None
+    even = full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: 2.0 * hops + 1, 0.02)
     assert even is not None
     assert (even.seconds, even.hops, even.whole) == (271.0, 31, 135)
     assert even.uncertainty == pytest.approx(2 / 271)
 
 
-def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused() -> None:
-    class Huge(Call):
-        rows_of_rings = 10**13
-
+def test_rings_that_hops_do_not_tell_are_run_in_full_or_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     case = Case(9, MIB, name="all_gather")
     assert in_cell(case, NEVER) == in_cell(case, FULL)
-    ready = case.ready
-    call = ready.call(case.size, ready.looped(case.size, folded=True))
-    with pytest.raises(
-        InputError, match=r"rows would take .* GB of .*; what a few hops add differs"
-    ):
-        ladder.timed(_bench(ready), Huge(call.collective, call.loops, call.plan), NEVER)
+    call = case.ready.call(case.size)
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
+    with pytest.raises(InputError, match=r"rows would take .* GB .*; what a few hops add differs"):
+        ladder.timed(call, limits=NEVER)
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"plan": None}, "single communicator"),
+        ({"may_fold": False}, "single communicator"),
         ({"algorithm": "Tree"}, "only rings"),
         ({"node": (0, *(rank // 8 for rank in range(135)))}, "different numbers of ranks"),
         ({"node": tuple(rank // 8 for rank in range(32))}, "31 hops is too short"),
     ],
 )
 def test_hops_refuse_with_words(change: dict[str, object], why: str) -> None:
-    ready = Case(17, MIB, name="all_gather").ready
-    call = ready.call(MIB, ready.looped(MIB, folded=True))
-    other = replace(call, **change) if "plan" in change else replace(
-        call, plan=replace(call.plan, **change)  # type: ignore[arg-type,type-var]
+    call = Case(17, MIB, name="all_gather").ready.call(MIB)
+    other = replace(call, **change) if "may_fold" in change else replace(
+        call, plans=(replace(call.plans[0], **change),)  # type: ignore[arg-type]
     )  # fmt: skip
-    found = ladder.fewer_hops(other, HOPS)
-    assert isinstance(found, ladder.Refusal)
+    found = ladder.fewer_hops(Asked(other, replace(HOPS, without=frozenset({"folded"}))))
+    assert isinstance(found, Refusal)
     assert why in found.words
 
 
 def test_rows_decide_and_are_counted_before_they_are_written() -> None:
-    ready = Case(17, MIB, name="all_gather").ready
-    call = ready.call(MIB, ready.looped(MIB, folded=True))
-    rows = len(call.loops.schedule(call.loops.loops))
-    assert call.plan is not None
-    counted = rows_of_rings(call.collective, call.plan)
-    assert 0.5 * rows < counted < rows
-    assert ladder.chosen(call, Limits(rows=counted)) is ladder.whole
-    assert ladder.chosen(call, Limits(rows=counted - 1)) is ladder.fewer_hops
+    call = Case(17, MIB, name="all_gather").ready.call(MIB).folded
+    assert call is not None
+    counted = call.rows_of_rings
+    assert 0.5 * len(call.looped.schedule()) < counted < len(call.looped.schedule())
+    assert isinstance(ladder.whole(Asked(call, Limits(rings=counted))), Offer)
+    assert isinstance(ladder.whole(Asked(call, Limits(rings=counted - 1))), Refusal)
+    told = replace(call, may_fold=True)
+    offers = [ladder.fewer_hops(Asked(told, Limits(rings=counted - k))) for k in (0, 1)]
+    assert [isinstance(offer, Offer) for offer in offers] == [False, True]
 
 
 def test_shorter_chunks_come_round_again() -> None:
@@ -223,8 +219,7 @@ def test_shorter_chunks_come_round_again() -> None:
 
 def test_a_ring_cut_after_some_hops_moves_that_part_of_its_bytes() -> None:
     ready = Case(12, 96 * MIB).ready
-    collective = ready.collective(96 * MIB)
-    plan = ready.plan(ready.jobs[0], collective)
+    collective, plan = ready.collective(96 * MIB), ready.call(96 * MIB).plans[0]
     whole, part = (_sent(schedule_of(collective, replace(plan, hops=hops))) for hops in (0, 23))
     np.testing.assert_allclose(part, whole * 23 / 95, rtol=2e-3)
 
@@ -234,10 +229,6 @@ def test_rings_of_steps_send_as_much_written_with_few_hops_as_in_full() -> None:
     full, few = (made_in_step(case, limits) for limits in (FULL, HOPS))
     assert (few.src.tolist(), few.dst.tolist()) == (full.src.tolist(), full.dst.tolist())
     np.testing.assert_allclose(few.amount, full.amount, rtol=2e-3)
-
-
-def _bench(ready: Prepared) -> Bench:
-    return bench_of(ready, MIB)
 
 
 def _sent(schedule) -> np.ndarray:

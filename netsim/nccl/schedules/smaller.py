@@ -1,4 +1,4 @@
-"""A plan with less to write down: fewer loops, larger chunks, one for all that is alike.
+"""A plan with less to write down: fewer loops, one for all that is alike.
 
 Every channel (of sends: every part) loses the same number of whole loops, so that what is left
 over for its last loop stays as it is. It knows no times.
@@ -56,18 +56,6 @@ def shorter(collective: Collective, plan: Plan, loops: int) -> tuple[Collective,
     return less, replace(plan, work=work, transfers=transfers)
 
 
-def coarser(plan: Plan, grain: int) -> Plan:
-    """The same call with chunks, and the slots that hold them, `grain` times as large."""
-    if grain == 1:
-        return plan
-    return replace(
-        plan,
-        work=tuple(replace(one, chunk=one.chunk * grain) for one in plan.work),
-        transfers=_changed(plan, partial(_wider, grain)),
-        slot_bytes=plan.slot * grain,
-    )
-
-
 def _loops(collective: Collective, plan: Plan) -> Iterator[int]:
     chunks = _chunks_a_loop(collective, plan)
     for one in plan.work:
@@ -96,15 +84,6 @@ def _changed(plan: Plan, change: Change) -> Transfers | None:
 def _fewer(loops: int, work: P2pWork) -> P2pWork:
     parts = tuple(part - loops * work.chunk if part else 0 for part in work.parts)
     return replace(work, parts=parts)
-
-
-def _wider(grain: int, work: P2pWork) -> P2pWork:
-    return replace(work, chunk=work.chunk * grain)
-
-
-# Skeletons of NCCL's schedules: the blocks of all channels, and the hops between them.
-# What rows a block writes follows from its kind and its hops, so blocks that cannot be told apart
-# by these do the same at the same times.
 
 
 SWITCHED = ("NVLS", "NVLSTree")  # blocks of heads are of their own kind

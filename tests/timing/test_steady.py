@@ -1,4 +1,4 @@
-"""Steady states within a run: pipelines whose FIFOs fill up, in full and cut short."""
+"""Steady states between runs and within one: pipelines whose FIFOs fill up, and cut short."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import ARRIVED, IN_ORDER, Schedule, Style
-from netsim.timing.steady import Lane, Recurrence, recurrence
+from netsim.timing.steady import AGREE, Lane, Recurrence, extend, recurrence
 from netsim.topology.routing import switch
 
 RATE = 3.0
@@ -88,3 +88,29 @@ def test_a_row_that_took_another_time_is_noticed() -> None:
         end = timeline.end.copy()
         end[row] -= 0.01
         assert recurrence(program, Timeline(timeline.start, end), lanes) is None
+
+
+def test_what_is_added_alike_at_two_phases_goes_on() -> None:
+    ends = {k: np.array([5.0 + 2 * k, 3.0 + 2 * k]) for k in range(12)}
+    found = extend(ends.get, 1000, [(8, 11), (7, 10)])
+    assert found is not None
+    assert found.ends == pytest.approx([2005.0, 2003.0])
+    assert found.off == 0.0
+    assert extend(lambda k: k**1.01, 1000, [(8, 11), (7, 10)]) is None
+
+
+def test_what_differs_a_little_says_how_far_that_may_lead() -> None:
+    ends = {2: 2.0, 4: 4.0, 6: 6.02}
+    assert extend(ends.get, 106, [(4, 6), (2, 4)]) is None
+    found = extend(ends.get, 106, [(4, 6), (2, 4)], tolerated=0.02)
+    assert found is not None
+    assert found.seconds == pytest.approx(6.02 + 100 * 1.005)
+    assert found.off == pytest.approx(100 * 1.005 * (0.01 / 1.01) / found.seconds)
+
+
+def test_a_part_that_would_overtake_the_last_is_not_followed() -> None:
+    ends = {k: np.array([50.0 + k, 2.0 * k]) for k in range(9)}
+    pairs = [(5, 8), (4, 7)]
+    assert extend(ends.get, 40, pairs) is not None
+    assert extend(ends.get, 60, pairs) is None
+    assert AGREE < 1e-5

@@ -1,0 +1,210 @@
+"""A call that is to be timed, as a question; and how it is written, with all its loops or fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.values import dataclass
+from netsim.collectives.collective import Collective
+from netsim.collectives.reduced import Stands
+from netsim.collectives.table import build, parameters_of
+from netsim.collectives.writing import piece_count
+from netsim.nccl.schedules import table
+from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.ring import WALKS, rows_of_rings
+from netsim.nccl.schedules.smaller import folded_plan, loops_of, shorter, works_alike
+from netsim.schedule.repeat import AT_ONCE, Launch
+from netsim.schedule.schedule import Schedule, combine
+from netsim.timing.steady import LONGEST_PERIOD
+from netsim.topology.graph import Topology
+
+_FIRST = 8  # loops that the first run has, at least
+LEAST = 2  # loops that every channel keeps: the last one may be partial
+
+
+# **** Calls ****
+
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation of a collective, or many back to back: what runs it, where, how it begins.
+
+    `groups` are the ranks of every communicator. NCCL's have `plans`, by kind, and of each the
+    place of its plan in `kinds`; else there is a textbook `algorithm` with its `parameters`. What
+    is alike `may_fold`; of the GPUs of a process, so many start `together`, one after the other.
+    `memory` keeps what was found of an algorithm on this topology, also for other sizes.
+    """
+
+    collective: Collective
+    topology: Topology
+    gpus: NDArray[np.int32]
+    groups: Groups
+    plans: tuple[Plan, ...] = ()
+    kinds: tuple[int, ...] = (0,)
+    algorithm: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    launch: Launch = AT_ONCE
+    single: bool = False
+    may_fold: bool = False
+    together: int = 1
+    memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def looped(self) -> Looped:
+        """It with every row."""
+        if self.plans:
+            return looped_nccl(self.collective, self.plans, self._joined, self.together)
+        return looped_build(self.collective, self.algorithm, self.parameters, self._joined)
+
+    @cached_property
+    def folded(self) -> Call | None:
+        """NCCL's with what is alike written down once; None where nothing is."""
+        if not (self.may_fold and self.plans and len(self.groups) == 1):
+            return None
+        where = self.topology, self.gpus, self.together
+        plan = folded_plan(self.collective, self.plans[0], *where)
+        return None if plan.symmetry is None else replace(self, plans=(plan,), may_fold=False)
+
+    def of_hops(self, hops: int) -> Call:
+        """NCCL's ring in which chunks go only so many ranks far."""
+        return replace(self, plans=(replace(self.plans[0], hops=hops),))
+
+    @property
+    def rows_of_rings(self) -> int:
+        """Rows of the rings that NCCL's only communicator runs; 0 where it runs none."""
+        plan = self.plans[0] if len(self.plans) == 1 and len(self.groups) == 1 else None
+        if plan is None or plan.algorithm != "Ring" or self.collective.name not in WALKS:
+            return 0
+        return rows_of_rings(self.collective, plan)
+
+    def _joined(self, schedules: Sequence[Schedule]) -> Schedule:
+        """The schedules of all communicators side by side; one stands for equal ones of all."""
+        if len(self.groups) == 1:
+            return schedules[0]
+        made = [schedules[kind] for kind in self.kinds]
+        each = made if len(made) > 1 else made * len(self.groups)
+        return combine(each, self.groups, len(self.gpus))
+
+
+# **** Loops ****
+
+
+@dataclass(frozen=True)
+class Looped:
+    """A call of `loops` loops over its buffers, not fewer than `least`.
+
+    `write(loops)` writes it down with that many loops. With fewer loops all data is smaller by
+    whole loops: what is left over for a last, partial one is the same. `rounding` is by which part
+    its loops differ at most, `memory` the loops that its FIFOs hold. `like(loops)` is equal for
+    what is the same in calls of other sizes, of which `told` keeps what was found.
+    """
+
+    loops: int
+    write: Callable[[int], Schedule]
+    least: int = 1
+    rounding: float = 0.0
+    memory: int = 0
+    like: Callable[[int], object] | None = None
+    told: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    _last: dict[int, Schedule] = field(default_factory=dict, repr=False, compare=False)
+
+    def schedule(self, loops: int = 0) -> Schedule:
+        """The schedule with so many loops (0: all); the last is kept, for it is asked for again."""
+        loops = loops or self.loops
+        if loops not in self._last:
+            self._last.clear()
+            self._last[loops] = self.write(loops)
+        return self._last[loops]
+
+    def rows(self, loops: int = 0) -> int:
+        """About how many rows it has, from the shortest."""
+        return len(self.shortest) * -(-(loops or self.loops) // self.least)
+
+    @cached_property
+    def shortest(self) -> Schedule:
+        """The schedule with the fewest loops."""
+        return self.write(self.least)
+
+    @property
+    def first(self) -> int:
+        """Loops of the shortest run that is looked into: what it compares has gone once through all
+        memory. It is 2, 4, 8, …, for shorter calls have as many.
+        """
+        least = self.least - 1 + max(_FIRST, self.memory + 1 + LONGEST_PERIOD)
+        return 1 << (least - 1).bit_length()
+
+
+Join = Callable[[Sequence[Schedule]], Schedule]
+
+
+def looped_nccl(
+    collective: Collective, plans: Sequence[Plan], join: Join, together: int = 1
+) -> Looped:
+    """What NCCL runs for one collective on several communicators, joined."""
+    ends = [loops_of(collective, plan) for plan in plans]
+    loops, fewest = max(most for most, _ in ends), min(fewest for _, fewest in ends)
+
+    def write(kept: int) -> Schedule:
+        return join([table.schedule_of(*shorter(collective, p, loops - kept)) for p in plans])
+
+    def like(kept: int) -> object:
+        """All that a schedule without places depends on."""
+        one, plan = shorter(collective, plans[0], loops - kept)
+        work = tuple((w.channel, w.count, w.chunk) for w in plan.work)
+        call = (one.name, one.root, one.in_place, one.element_bytes, plan.algorithm, plan.protocol)
+        folds = plan.symmetry and (together, works_alike(collective, plans[0]))
+        return call, plan.direct, plan.registered, plan.slot, plan.hops, folds, work
+
+    least, memory = min(loops, loops - fewest + LEAST), max(plan.slots for plan in plans)
+    whole = Looped(loops, write, least, memory=memory)
+    if len(plans) > 1 or plans[0].places or plans[0].transfers is not None:
+        return whole
+    told = plans[0].memory.setdefault("ends of loops", {})
+    return replace(whole, like=like, told=told)
+
+
+def looped_build(
+    collective: Collective, algorithm: str, parameters: Mapping[str, Any], join: Join
+) -> Looped:
+    """A textbook algorithm; its loops are the pieces of its pipeline, where it has one."""
+    pieces = _pieces(collective, algorithm, parameters)
+    others = {k: v for k, v in parameters.items() if k not in ("chunks", "chunk_bytes")}
+    even, left = divmod(collective.count, max(1, pieces))
+
+    def write(kept: int) -> Schedule:
+        if kept == pieces or not even:
+            return join([build(collective, algorithm, **parameters)])
+        less = replace(collective, count=even * kept)
+        return join([build(less, algorithm, **others, chunks=kept)])
+
+    if pieces <= 1 or not even:
+        return Looped(1, write)
+    return Looped(pieces, write, rounding=1 / even if left else 0.0)
+
+
+def looped_fold(call: Call, fold: Stands | Schedule) -> Looped:
+    """A textbook algorithm as lanes that stand for others, or as it is written already."""
+    if isinstance(fold, Schedule):
+        return Looped(1, lambda _: fold)
+    made = lambda _: build(call.collective, call.algorithm, fold=fold, **call.parameters)  # noqa: E731
+    return Looped(1, made)
+
+
+def _pieces(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
+    """How often a pipeline begins; 1 for an algorithm that is none."""
+    if "chunks" not in parameters_of(collective.name, algorithm):
+        return 1
+    count = collective.count
+    if algorithm == "double-binary-tree":  # each tree has half of the data
+        count = (count + 1) // 2
+    wanted = parameters.get("chunks"), parameters.get("chunk_bytes")
+    return piece_count(count, collective.element_bytes, *wanted)

@@ -1,0 +1,294 @@
+"""Calls of very many loops: with most of them left out they take as long as in full."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from netsim.base.errors import ScenarioError
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import simulate_size
+from netsim.cli.questions import Given, asked
+from netsim.collectives.collective import Collective
+from netsim.nccl.schedules.plan import Plan, Work
+from netsim.nccl.schedules.smaller import loops_of, shorter
+from netsim.schedule.repeat import Launch
+from netsim.timing import ladder
+from netsim.timing.bench import Bench
+from netsim.timing.call import Call
+from netsim.timing.ladder import LIMITS, Asked, Limits, Refusal, Timing
+from netsim.timing.steady import lanes_of, recurrence
+from netsim.topology.routing import switch
+from tests.nccl.test_folding import prepared as asked_for
+from tests.timing.cells import IN_FULL, bench_of, folded
+
+# Small buffers make many loops of little data.
+BUFFER = ("NCCL_BUFFSIZE=32768", "NCCL_MAX_NCHANNELS=2")
+NCCL = [
+    # machine, collective, nodes, algorithm, gpus, size
+    ("dgx-h100", "all_reduce", 1, "Ring", 2, "6M"),
+    ("dgx-h100", "all_reduce", 1, "Ring", 4, "8000004"),
+    ("dgx-a100", "all_gather", 1, "Ring", 4, "24M"),
+    ("dgx-h100", "reduce_scatter", 2, "Ring", 1, "12000000"),
+    ("dgx-h100", "broadcast", 1, "Ring", 4, "10000000"),
+    ("dgx-h100", "reduce", 1, "Ring", 2, "9M"),
+    ("dgx-h100", "all_reduce", 4, "Tree", 2, "7000004"),
+    ("dgx-h100", "all_reduce", 2, "Tree", 8, "4M"),
+    ("dgx-h100", "all_reduce", 1, "NVLS", 8, "32M"),
+    ("dgx-h100", "all_reduce", 1, "NVLS", 4, "20000000"),
+    ("dgx-h100", "all_reduce", 2, "NVLSTree", 4, "20000000"),
+    ("dgx-h100", "all_gather", 4, "PAT", 1, "10000000"),
+    ("dgx-h100", "reduce_scatter", 5, "PAT", 1, "10000000"),
+    ("dgx-h100", "alltoall", 2, "auto", 4, "100M"),
+    ("dgx-h100", "alltoall", 1, "auto", 8, "500000000"),
+    ("dgx-h100", "sendrecv", 2, "auto", 2, "300000000"),
+]
+
+
+def prepared_of(machine, collective, nodes, algorithm, gpus, size, variables=BUFFER):
+    flags = {"nodes": nodes, "gpus_per_node": gpus}
+    if algorithm != "auto":
+        flags |= {"algo": algorithm, "proto": "Simple"}
+    source = asked(machine, collective, Given(**flags, sizes=size, env=variables)).source
+    prepared = prepare(checked_cells(source)[0])
+    return prepared, prepared.cell.scenario.collective.size_list()[0]
+
+
+FEWER = replace(LIMITS, rows=0, part=0.5)  # loops are left out of short calls, too
+
+
+def both(call: Call, engine: str = "compiled") -> tuple[Timing, Timing]:
+    """The time in full, and with fewer loops."""
+    return tuple(ladder.timed(call, engine, limits=some) for some in (IN_FULL, FEWER))  # type: ignore[return-value]
+
+
+def assert_alike(full: Timing, short: Timing) -> None:
+    most = short.uncertainty + full.uncertainty + 1e-9
+    assert short.seconds == pytest.approx(full.seconds, rel=most)
+    assert short.use.link.tolist() == full.use.link.tolist()
+    assert short.use.amount == pytest.approx(full.use.amount, rel=most + 1e-4)
+    assert short.use.utilisation == pytest.approx(full.use.utilisation, rel=most + 1e-4)
+
+
+@pytest.mark.parametrize("case", NCCL, ids=lambda case: "-".join(map(str, case[:4])))
+@pytest.mark.parametrize("single", [False, True])
+def test_nccl_with_fewer_loops_takes_as_long_as_in_full(case, single: bool) -> None:
+    prepared, size = prepared_of(*case)
+    full, short = both(replace(prepared.call(size), single=single))
+    assert_alike(full, short)
+    assert short.uncertainty < 1e-2
+    if single or short.approximation:  # else loops did not tell how operations overlap
+        assert "steady state of " in short.approximation
+        assert len(short.program) < len(full.program) / 1.5
+
+
+@pytest.mark.parametrize("engine", ["simpy", "compiled"])
+def test_both_engines_leave_out_the_same(engine: str) -> None:
+    prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
+    full, short = both(prepared.call(size), engine)
+    assert_alike(full, short)
+    assert (short.engine, short.approximation) == (engine, "steady state of 16 of 48 loops")
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "parameters", "count"),
+    [
+        ("broadcast", "ring", {"chunks": 200}, 200 * 4096),
+        ("broadcast", "ring", {"chunk_bytes": 16384}, 4096 * 164 + 1000),
+        ("reduce", "ring", {"chunk_bytes": 16384}, 4096 * 177),
+        ("all_reduce", "double-binary-tree", {"chunks": 800}, 1600 * 512),
+        ("all_reduce", "double-binary-tree", {"chunks": 800}, 1600 * 512 + 77),
+    ],
+)
+@pytest.mark.parametrize("single", [False, True])
+def test_pipelines_with_fewer_pieces_take_as_long_as_in_full(
+    collective: str, algorithm: str, parameters, count: int, single: bool
+) -> None:
+    gpus, groups = np.arange(6, dtype=np.int32), (tuple(range(6)),)
+    call = Call(
+        Collective(collective, 6, count), switch(6, 50e9, 1e-8), gpus, groups,
+        algorithm=algorithm, parameters=parameters, launch=Launch(kernel=1e-6), single=single,
+    )  # fmt: skip
+    full, short = both(call)
+    assert_alike(full, short)
+    assert "steady state" in short.approximation
+    pieces = call.looped.loops * (2 if algorithm == "double-binary-tree" else 1)
+    # Pieces that differ by an element count as equal: by so much the answer may be off.
+    assert (short.uncertainty > 1e-6) == (count % pieces != 0)
+
+
+@pytest.mark.parametrize("case", [NCCL[1], NCCL[4], NCCL[9], NCCL[11], NCCL[14]])
+def test_what_is_left_is_what_it_was(case) -> None:
+    """Loops go one by one; the last, partial one keeps its size, and rows grow evenly."""
+    prepared, size = prepared_of(*case)
+    work = prepared.call(size).looped
+    rows = [len(work.schedule(work.least + k)) for k in range(4)]
+    assert len({b - a for a, b in pairwise(rows)}) == 1
+    last = [work.schedule(work.least + k).amount for k in (0, 3)]
+    smallest = [amount[amount > 0].min() for amount in last]
+    assert smallest[0] == smallest[1]
+
+
+def test_a_channel_keeps_its_remainder_and_the_collective_its_sum() -> None:
+    collective = Collective("all_gather", 4, 100_000)
+    work = (Work(0, 0, 60_000, 4096), Work(1, 60_000, 40_000, 4096))
+    plan = Plan("Ring", "Simple", (0, 0, 0, 0), work)
+    assert loops_of(collective, plan) == (59, 40)
+    less, short = shorter(collective, plan, 30)
+    assert loops_of(less, short) == (29, 10)
+    assert [one.count for one in short.work] == [60_000 - 30 * 1024, 40_000 - 30 * 1024]
+    assert less.count == 100_000 - 60 * 1024
+    assert shorter(collective, plan, 0) == (collective, plan)
+
+
+def test_small_runs_are_exact() -> None:
+    prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
+    row, _ = simulate_size(prepared, size, engine="compiled")
+    assert (row.approximation, row.approximation_pct) == ("", None)
+
+
+def test_the_row_says_what_was_left_out() -> None:
+    prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
+    row, found = simulate_size(replace(prepared, limits=FEWER), size, engine="compiled")
+    assert row.approximation == "steady state of 16 of 48 loops"
+    assert 0 <= row.approximation_pct < 1e-3
+    assert row.rows == len(found.program)
+
+
+def test_few_loops_are_not_cut_and_few_rows_not_either() -> None:
+    prepared, size = prepared_of("dgx-h100", "all_reduce", 1, "Ring", 2, "3M")
+    call = prepared.call(size)
+    assert call.folded is not None
+    call = call.folded
+    assert isinstance(ladder.fewer_loops(Asked(call, Limits(part=0.3))), Refusal)
+    assert isinstance(ladder.whole(Asked(call, Limits(part=0.3, rows=0))), ladder.Offer)
+    assert isinstance(ladder.whole(Asked(call, FEWER)), Refusal)
+    assert isinstance(ladder.whole(Asked(call, replace(FEWER, rows=10**6))), ladder.Offer)
+
+
+def test_sends_that_are_too_many_to_fold_are_refused_before_they_are_planned(monkeypatch) -> None:
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 24 * 10**9)
+    message = (
+        r"about 8\.6e\+09 rows would take 4295 GB of memory, but 24 GB are free .* about 4\d+ ranks"
+    )
+    with pytest.raises(ScenarioError, match=message):
+        prepared_of("dgx-h100", "alltoall", 8192, "auto", 8, "1G", ())
+
+
+# **** Over several nodes ****
+
+
+SMALL = ("NCCL_BUFFSIZE=65536", "NCCL_MAX_NCHANNELS=2", "NCCL_NVLSTREE_MAX_CHUNKSIZE=16384")
+CASES = [
+    # machine, fabric, nodes, algorithm, protocol, size
+    ("dgx-h100", "rail-optimized", 2, "NVLSTree", "Simple", "64M"),
+    ("dgx-h100", "rail-optimized", 3, "NVLSTree", "Simple", "64M"),
+    ("dgx-h100", "rail-optimized", 6, "NVLSTree", "Simple", "50000000"),
+    ("dgx-h100", "leaf-spine", 8, "NVLSTree", "Simple", "96M"),
+    ("dgx-b200", "rail-optimized", 5, "NVLSTree", "Simple", "64M"),
+    ("dgx-h100", "rail-optimized", 4, "Tree", "Simple", "8M"),
+    ("dgx-a100", "rail-optimized", 7, "Tree", "Simple", "7000004"),
+    ("dgx-a100", "single-switch", 3, "Tree", "LL128", "8M"),
+    ("dgx-h100", "rail-optimized", 3, "Ring", "Simple", "48M"),
+    ("dgx-a100", "single-switch", 2, "Ring", "LL", "20000000"),
+]
+RESTLESS = CASES[2:5]  # whose loops never take the same time
+
+
+def over(case: tuple[object, ...], variables: tuple[str, ...] = SMALL) -> tuple[Prepared, int]:
+    machine, fabric, nodes, algorithm, protocol, size = case
+    flags = {"nodes": nodes, "fabric": fabric, "algo": algorithm, "proto": protocol}
+    source = asked(machine, "all_reduce", Given(**flags, sizes=size, env=variables)).source
+    prepared = prepare(checked_cells(source)[0])
+    return prepared, prepared.cell.scenario.collective.size_list()[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
+@pytest.mark.parametrize("single", [True, False])
+def test_fewer_loops_take_as_long_as_all(case, single: bool) -> None:
+    prepared, size = over(case)
+    full, short = both(replace(prepared.call(size), single=single))
+    most = short.uncertainty + full.uncertainty + 1e-9
+    assert short.seconds == pytest.approx(full.seconds, rel=most)
+    assert short.uncertainty < 3e-2
+    if single and short.approximation:  # what was seen to go on, goes on
+        assert short.seconds == pytest.approx(full.seconds, rel=1e-6)
+    assert short.use.amount == pytest.approx(full.use.amount, rel=1e-6)
+    assert short.use.utilisation == pytest.approx(
+        full.use.utilisation, rel=short.uncertainty + 0.02
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
+def test_what_recurs_within_a_run_is_what_further_loops_add(case) -> None:
+    """From the first run that is steady on, whatever its length."""
+    prepared, size = over(case)
+    work, bench = folded(prepared, size), bench_of(prepared, size, "compiled")
+    full, found = bench.alone(work.schedule(work.loops)).ends, 0
+    for loops in range(work.least + 8, work.loops - 4, max(1, work.loops // 16)):
+        run = bench.alone(work.schedule(loops))
+        lanes = lanes_of(run.schedule, work.shortest, loops - work.least)
+        assert lanes
+        seen = recurrence(run.program, run.timeline, lanes)
+        periods = (work.loops - loops) / seen.loops if seen else 0.5
+        if seen and periods.is_integer():
+            found += 1
+            busy = run.ends > bench.launch.kernel
+            added = (full - run.ends)[busy]
+            assert added == pytest.approx(periods * seen.seconds, rel=1e-5)
+    assert (found > 0) == (case not in RESTLESS)
+
+
+def test_lanes_are_told_from_two_schedules_of_a_call() -> None:
+    prepared, size = over(CASES[1])
+    work = folded(prepared, size)
+    schedule = work.schedule(12)
+    lanes = lanes_of(schedule, work.shortest, 12 - work.least)
+    assert lanes
+    assert sum(lane.size * lane.loops for lane in lanes) + schedule.ranks == len(schedule)
+    for lane in lanes:
+        assert np.ptp(lane.by_loop(schedule.dst), axis=0).max() == 0
+    assert lanes_of(schedule, schedule, 3) is None
+    other = folded(*over(CASES[5]))
+    assert lanes_of(schedule, other.shortest, 5) is None
+
+
+# **** Sizes that share runs ****
+
+
+GIB = 1 << 30
+
+
+def chosen(protocol: str = "Simple") -> Prepared:
+    flags = {"fabric": "rail-optimized", "proto": protocol}
+    one = asked_for("dgx-h100", "all_reduce", 3, "NVLSTree", **flags)
+    return replace(one, limits=replace(LIMITS, rows=1000))  # so that few loops are tried
+
+
+def test_a_size_is_answered_the_same_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, runs = Bench.alone, list[int]()
+
+    def counted(bench: Bench, schedule: object) -> object:
+        runs.append(len(schedule))  # type: ignore[arg-type]
+        return alone(bench, schedule)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bench, "alone", counted)
+    fresh = simulate_size(chosen(), 4 * GIB)[0]
+    first = len(runs)
+    both = chosen()
+    simulate_size(both, 2 * GIB)
+    runs.clear()
+    assert simulate_size(both, 4 * GIB)[0] == fresh
+    assert len(runs) < first
+
+
+def test_what_moves_other_data_is_another_run() -> None:
+    one = chosen()
+    calls = [folded(one, size) for size in (GIB, 2 * GIB)]
+    assert calls[0].like is not None
+    assert calls[0].like(8) == calls[1].like(8)
+    assert calls[0].like(8) != calls[1].like(9)
+    assert calls[0].like(8) != one.call(GIB).looped.like(8)
+    assert folded(one, GIB + 4096 * 3).like(8) != calls[0].like(8)

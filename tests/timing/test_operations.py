@@ -1,0 +1,170 @@
+"""Operations back to back: the period that a few show, and what nccl-tests prints where none is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from netsim.cell.answer import checked_cells
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import simulate_size
+from netsim.cli.questions import Given, asked
+from netsim.collectives.collective import Collective
+from netsim.engines.engine import ends_of_operations
+from netsim.program.program import Operations, operations
+from netsim.schedule.repeat import Launch
+from netsim.timing import bench, ladder
+from netsim.timing.bench import Bench, InARow
+from netsim.timing.call import Call
+from netsim.timing.ladder import AS_TIMED, LIMITS, TIMED, period_of
+from netsim.topology.routing import switch
+from tests.timing.cells import bench_of, folded, timed
+
+MIB = 1 << 20
+
+
+def row_of(one: Prepared, size: int, **launch: float) -> InARow:
+    """Operations of a cell, one after the other."""
+    here = bench_of(one, size, "compiled")
+    here = replace(here, launch=replace(here.launch, **{"host": 0.0, **launch}))
+    return InARow(here.alone(folded(one, size).schedule()), here.launch, "compiled")
+
+
+def in_a_row(row: InARow, times: int = 12) -> np.ndarray:
+    """When operations end, by busy rank, all of them simulated together."""
+    many = operations(row.alone.program, times, row.launch)
+    return ends_of_operations(many, row.engine)[:, row.alone.busy]
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many operations in a row were simulated, run by run; -1: one by itself."""
+    runs: list[int] = []
+
+    def noted(many: Operations, engine: str = "auto") -> np.ndarray:
+        runs.append(len(many.launched))
+        return ends_of_operations(many, engine)
+
+    goes_on = InARow._goes_on
+
+    def asked_for(row: InARow, ends: list[np.ndarray]) -> bool:
+        found = goes_on(row, ends)
+        runs.extend([-1] * (not found))
+        return found
+
+    monkeypatch.setattr(InARow, "_goes_on", asked_for)
+    monkeypatch.setattr(bench, "ends_of_operations", noted)
+    return runs
+
+
+def cell(nodes: int, size: str, collective: str = "all_reduce", **flags: object) -> Prepared:
+    given = Given(nodes, fabric="rail-optimized", sizes=size, **flags)
+    return prepare(checked_cells(asked("dgx-h100", collective, given).source)[0])
+
+
+def size_of(one: Prepared) -> int:
+    return one.cell.scenario.collective.size_list()[0]
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(64, "256K"), (64, "2M"), (128, "64K"), (128, "1M")])
+def test_trees_need_but_a_second_operation(simulated: list[int], nodes: int, size: str) -> None:
+    one = cell(nodes, size, algo="Tree")
+    found = timed(one, size_of(one))
+    assert simulated == [-1]
+    added = np.diff(in_a_row(row_of(one, size_of(one))), axis=0)
+    assert added[1:] == pytest.approx(found.seconds, rel=1e-9)
+    assert (found.approximation, found.uncertainty) == ("", 0.0)
+
+
+@pytest.mark.parametrize("nodes", [3, 6])
+def test_operations_that_overlap_are_simulated_in_a_row(simulated: list[int], nodes: int) -> None:
+    one = cell(nodes, "64M", algo="NVLSTree")
+    found = timed(one, size_of(one))
+    assert simulated[0] == 3
+    ends = in_a_row(row_of(one, size_of(one)), TIMED)
+    if found.approximation:
+        assert found.approximation == AS_TIMED
+        assert found.seconds == pytest.approx(ends[-1].max() / TIMED, rel=1e-9)
+    else:
+        assert np.diff(ends, axis=0)[-1] == pytest.approx(found.seconds, rel=1e-6)
+
+
+def test_each_that_does_not_overlap_is_simulated_alone() -> None:
+    """Even if it takes longer on some ranks: what they show is the same as together."""
+    one = cell(7, "256K", algo="Tree")
+    row = row_of(one, size_of(one), kernel=20e-6)
+    ends, apart = row.ends(8)
+    assert apart
+    assert ends == pytest.approx(in_a_row(row, 8), rel=1e-9)
+
+
+def one_after_the_other(launch: Launch) -> Call:
+    collective = Collective("broadcast", 6, 250_000, 4)
+    where = switch(6, 50e9, 1e-6), np.arange(6, dtype=np.int32), (tuple(range(6)),)
+    return Call(collective, *where, algorithm="binomial", launch=launch)
+
+
+@pytest.mark.parametrize("kernel", [0.0, 10e-6, 39e-6, 41e-6, 90e-6])
+def test_a_second_operation_tells_only_if_it_begins_after_the_first(
+    simulated: list[int], kernel: float
+) -> None:
+    """The first rank of a broadcast is over 41 µs before the last one."""
+    call = one_after_the_other(Launch(kernel=kernel))
+    alone = Bench(call.topology, call.gpus, call.launch).alone(call.looped.schedule())
+    spread = float(np.ptp(alone.first))
+    found = ladder.timed(call)
+    assert (simulated[0] == -1) == (kernel >= spread)
+    ends = in_a_row(InARow(alone, call.launch), 40)
+    assert found.seconds == pytest.approx(np.diff(ends, axis=0)[-8:].mean(), rel=1e-6)
+
+
+def test_the_host_holds_back_what_is_shorter() -> None:
+    call = one_after_the_other(Launch(host=500e-6, kernel=90e-6))
+    assert ladder.timed(call).seconds == pytest.approx(500e-6)
+    call = one_after_the_other(Launch(host=90e-6, kernel=90e-6, gpus_per_process=6))
+    assert ladder.timed(call).seconds == pytest.approx(540e-6)
+
+
+def test_a_period_of_several_operations_is_one() -> None:
+    """As broadcasts over 16 nodes that in turn find the chain full and empty."""
+    took = np.tile([373e-6, 125e-6], 10)
+    ends = np.cumsum(took)[:, None] + np.array([0.0, 90e-6])
+    assert period_of(ends) == pytest.approx(249e-6)
+    assert period_of(ends[:4]) is None
+    assert period_of(ends * np.array([1.0, 1.001])) is None  # one rank falls behind
+
+
+def test_sends_take_what_the_nic_needs_where_ranks_run_ahead_of_it() -> None:
+    """Those that stay in a host are done first, up to as many operations as there are between."""
+    one = cell(2, "512M", "sendrecv")
+    row = simulate_size(one, size_of(one))[0]
+    assert row.busbw_GBps < 49.1
+    assert row.busbw_GBps > 41
+    assert (row.approximation, row.approximation_pct) == ("", None)
+
+
+RESTLESS = [("broadcast", 2, "256M"), ("all_reduce", 4, "256M")]
+
+
+@pytest.mark.parametrize(("collective", "nodes", "size"), RESTLESS)
+def test_where_there_is_no_period_it_is_what_nccl_tests_prints(
+    collective: str, nodes: int, size: str
+) -> None:
+    one = cell(nodes, size, collective)
+    found = timed(one, size_of(one))
+    row = row_of(one, size_of(one))
+    ends = in_a_row(row, TIMED)
+    assert period_of(ends) is None
+    assert found.approximation == AS_TIMED
+    assert found.seconds == pytest.approx(ends[-1].max() / TIMED, rel=1e-9)
+    assert found.uncertainty < 1e-9
+    fewer = timed(one, size_of(one), replace(LIMITS, repeated=1, restless=6 * len(found.program)))
+    assert fewer.uncertainty > 0
+    assert fewer.seconds == pytest.approx(found.seconds, rel=fewer.uncertainty)
+
+
+def test_one_alone_is_no_bound_of_many() -> None:
+    one = cell(2, "256M", "broadcast")
+    found = timed(one, size_of(one), replace(LIMITS, most=1))
+    assert found.approximation == ladder.ALONE
+    assert found.uncertainty == 1.0
