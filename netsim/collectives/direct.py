@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
+from netsim.collectives.reduced import Part
 from netsim.collectives.writing import (
     Ints,
     Lanes,
-    Part,
     Rows,
     ceil_log2,
     edges,

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Blocks, Collective
+from netsim.collectives.reduced import Part
 from netsim.collectives.writing import (
     Folding,
     Ints,
     Lanes,
-    Part,
     around,
     ceil_log2,
     edges,

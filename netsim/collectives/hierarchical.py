@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.direct import shift_blocks
-from netsim.collectives.reduced import copied
+from netsim.collectives.reduced import Part, Sketch
 from netsim.collectives.ring import channel_styles, pass_around
 from netsim.collectives.writing import (
     KEEP,
     Folding,
     Ints,
     Lanes,
-    Part,
     Rows,
     ceil_log2,
     edges,
@@ -210,15 +209,14 @@ def alltoall(
     lanes = Lanes(collective, fold=fold)
     lanes.keep()
     g, m = groups_of(collective.ranks, node_size).shape
-    if lanes.sketch is not None:
-        _sketch(lanes, g, m)
-        lanes.sketch.step_bytes = float(m * collective.count * collective.element_bytes)
+    if lanes.writer.told(lambda sketch: _sketch(sketch, collective, g, m)):
         return lanes.close()
     if m == 1:
         shift_blocks(lanes)
         return lanes.close()
     staging = _staging(collective, g, m)
-    some = np.arange(g * m) if lanes.stands is None else lanes.stands.leading.astype(np.int64)
+    everyone = np.arange(g * m)
+    some = everyone[lanes.writer.written(everyone)]
     copies = _stage_own(lanes, staging, some)
     _across(lanes, staging, some, copies, _inside(lanes, staging, some))
     return lanes.close()
@@ -229,12 +227,10 @@ def alltoallv(collective: Collective, *, node_size: int | None = None) -> Schedu
     return alltoall(collective, node_size=node_size)
 
 
-def _sketch(lanes: Lanes, g: int, m: int) -> None:
+def _sketch(sketch: Sketch, collective: Collective, g: int, m: int) -> None:
     """Hops inside groups, and across for some distances between groups (for all, where there are
     few); those of others are kept to check what was found without them.
     """
-    sketch = lanes.sketch
-    assert sketch is not None
     if m == 1:
         sketch.refused = "groups have one rank each"
         return
@@ -245,6 +241,7 @@ def _sketch(lanes: Lanes, g: int, m: int) -> None:
         sketch.hops(rank, group * m + (place + t + 1) % m, rows=g)
     found, checked = distances(g, n)
     sketch.step_count = g - 1
+    sketch.step_bytes = float(m * collective.count * collective.element_bytes)
     for u in range(1, g):
         if u in found:
             sketch.hops(rank, (rank + u * m) % n, rows=0, awaited=False)
@@ -282,7 +279,7 @@ def _stage_own(lanes: Lanes, s: Staging, some: Ints) -> Rows:
     piece = lanes.builder.pieces(
         s.count(rank, final), s.given(rank, final), s.staged(rank, b, place)
     )
-    return lanes.builder.rows(_styles(lanes, STAGE, rank), rank, rank, piece)
+    return lanes.builder.rows(lanes.writer.styles(lanes.builder, STAGE, rank), rank, rank, piece)
 
 
 def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
@@ -303,7 +300,7 @@ def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
     before[:k] = -1
     styles = np.array([lanes.style(IN, OUT), lanes.style(IN, SCRATCH)], np.int32)
     rows = lanes.builder.rows(
-        _styles(lanes, styles[np.minimum(u, 1)], rank),
+        lanes.writer.styles(lanes.builder, styles[np.minimum(u, 1)], rank),
         rank,
         to,
         piece,
@@ -311,7 +308,7 @@ def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
         after=[(before, IN_ORDER)],
     )
     lanes.passed(some, rows[-k:], m - 2)
-    lanes.wait(_leads(lanes, to[u == 0]), rows[u == 0])
+    lanes.wait(lanes.writer.lead(to[u == 0]), rows[u == 0])
     return rows.reshape(shape)
 
 
@@ -333,10 +330,10 @@ def _across(lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows) ->
     staged[: len(copies)] = copies
     after: list[tuple[Ints, Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
     for t in range(m - 1):
-        sender = number[_leads(lanes, group * m + (place - t - 1) % m)]
+        sender = number[lanes.writer.lead(group * m + (place - t - 1) % m)]
         after.append((inside[t, u, sender], ARRIVED))
     style = np.full(len(rank), lanes.style(SCRATCH, OUT), np.int32)
-    styles = _styles(lanes, style, rank)
+    styles = lanes.writer.styles(lanes.builder, style, rank)
     rows = lanes.builder.rows(styles, rank, to, piece, step=m - 2 + u, after=after)
     lanes.last[some] = rows[-k:]
     _arrive(lanes, s, some, rows.reshape(g - 1, k), number)
@@ -344,27 +341,13 @@ def _across(lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows) ->
 
 def _arrive(lanes: Lanes, s: Staging, some: Ints, rows: Rows, number: Ints) -> None:
     """Every rank waits for what crosses to it."""
-    if lanes.stands is None:
+    if len(some) == s.g * s.m:
         for u in range(1, s.g):
             lanes.wait((some + u * s.m) % (s.g * s.m), rows[u - 1], ARRIVED, s.m - 3 + s.g)
         return
     steps = np.arange(1, s.g)
     sender = (some[:, None] - steps[None, :] * s.m) % (s.g * s.m)
-    arrived = rows[steps - 1, number[_leads(lanes, sender)]]
+    arrived = rows[steps - 1, number[lanes.writer.lead(sender)]]
     ptr = np.arange(len(some) + 1) * (s.g - 1)
     marks = lanes.builder.marks(some, step=s.m - 3 + s.g, joins=(ptr, arrived.ravel(), ARRIVED))
     lanes.wait(some, marks, IN_ORDER, s.m - 3 + s.g)
-
-
-def _styles(lanes: Lanes, styles: Style | Rows, rank: Ints) -> Rows | Style:
-    """The styles of rows of some ranks, each of which may stand for others."""
-    if lanes.stands is None:
-        return styles
-    if isinstance(styles, Style):
-        styles = np.full(len(rank), lanes.builder.style(styles), np.int32)
-    return copied(lanes.builder, styles, lanes.stands.count[rank])
-
-
-def _leads(lanes: Lanes, ranks: Ints) -> Ints:
-    """Those that stand for some ranks."""
-    return ranks if lanes.stands is None else lanes.stands.first[ranks]

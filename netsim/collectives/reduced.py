@@ -1,8 +1,10 @@
-"""Algorithms with few of their rows: a sketch, lanes that stand for others, long rings cut short.
+"""Who writes an algorithm down: all rows, none (a sketch), those that stand for others, few steps.
 
-Lanes that hold a Sketch write nothing down; they tell it their messages and rings. Where these look
-the same from two lanes, the lanes do the same at the same times.
+Algorithms tell their Writer what they do, and write what it leaves of it; they never ask which it
+is. Where what a Sketch was told looks the same from two lanes, these do the same at the same times.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
@@ -13,25 +15,97 @@ from numpy.typing import NDArray
 from netsim.base.memo import different
 from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder
-from netsim.schedule.schedule import Fold, Hops, Pieces, Schedule, Skeleton, Style
+from netsim.schedule.schedule import Fold, Hops, Schedule, Skeleton, Style
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
 Some = NDArray[np.int64] | NDArray[np.int32]
 Sent = tuple[Rows, Rows, Some | slice]  # styles, pieces, and of which messages they are parts
+EVERY = slice(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One contiguous part of a message of some of its senders (`which`; None: of all)."""
+
+    style: Style | Rows
+    piece: Rows
+    which: Some | None = None
+
+
+class Writer:
+    """Writes down every row of lanes (channel · ranks + rank). Other writers leave some out; what
+    they have to know of those they are told here.
+    """
+
+    def begin(self, builder: Builder, channels: int) -> None:
+        """Listen to an algorithm from its start."""
+
+    def written(self, lanes: Some) -> Some | slice:
+        """Which of some lanes are written down."""
+        return EVERY
+
+    def lead(self, lanes: Some) -> Some:
+        """Those that stand for some lanes."""
+        return lanes
+
+    def marked(self, ranks: int) -> Some:
+        """The ranks that are marked as done in the end."""
+        return np.arange(ranks)
+
+    def styles(self, builder: Builder, styles: Style | Rows, lanes: Some) -> Style | Rows:
+        """The styles of rows of some lanes, which may stand for others."""
+        return styles
+
+    def copies(self, builder: Builder, style: Style, ranks: Some) -> Style | Rows:
+        """The same of what ranks keep for themselves."""
+        return style
+
+    def part(self, builder: Builder, part: Part, sender: Some) -> Part:
+        """What is written of a part of the messages of some lanes."""
+        return part
+
+    def mark(self, lanes: Some, values: Some, rows: int = 0) -> None:
+        """Something else that lanes do or wait for, with a value that tells them apart."""
+
+    def message(self, builder: Builder, src: Some, dst: Some, parts: Sequence[Part]) -> None:
+        """A message from each of some lanes to each of others."""
+
+    def told(self, tell: Callable[[Sketch], None]) -> bool:
+        """Whether an algorithm tells in short what it does, and that is all."""
+        return False
+
+    def rings(self, src: Some, dst: Some, styles: Rows, first: Rows, length: int) -> None:
+        """Rings of a length in which everyone passes on what it has, in `len(styles)` steps."""
+
+    def shortened(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:
+        """The steps that are written of rings of `size` lanes together."""
+        return styles, first
+
+    def keep(self, ranks: Some, rows: Rows) -> None:
+        """Copies that ranks made for themselves, beside all else."""
+
+    def sent(self, sender: Some, receiver: Some, rows: Rows, *, ready: bool, plain: bool) -> None:
+        """Rows from lanes to others; `plain`: of one part, which waits for no arrival."""
+
+    def laps(self, ring: NDArray[np.int64], rows: Rows, steps: int, written: int) -> None:
+        """The steps of rings after their first: the rows of the last that is written."""
+
+    def end(self, schedule: Schedule) -> None:
+        """All that is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
     """Hops that are made together; `columns` is what tells them apart, besides this call."""
 
-    src: Ints
-    dst: Ints
+    src: Some
+    dst: Some
     columns: tuple[Ints, ...]
 
 
 @dataclass
-class Sketch:
+class Sketch(Writer):
     """What lanes (channel · ranks + rank) send, and how many rows each would write."""
 
     lanes: int = 0
@@ -41,30 +115,44 @@ class Sketch:
     step_count: int = 0  # messages that every lane sends for whose arrival only the end waits
     step_bytes: float = 0.0  # of each
     _bare: list[tuple[Ints, Ints, bool, bool]] = field(default_factory=list)
-    _messages: list[tuple[Ints, Ints, Sequence[Sent]]] = field(default_factory=list)
-    _rings: list[tuple[Ints, Ints, Rows, Rows, int]] = field(default_factory=list)
+    _messages: list[tuple[Some, Some, Sequence[Sent]]] = field(default_factory=list)
+    _rings: list[tuple[Some, Some, Rows, Rows, int]] = field(default_factory=list)
     _order: list[tuple[str, int]] = field(default_factory=list)
     _marks: list[tuple[Ints, Ints]] = field(default_factory=list)
     _styles: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _count: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def begin(self, ranks: int, channels: int) -> None:
+    def begin(self, builder: Builder, channels: int) -> None:
         """Listen to an algorithm from its start."""
-        self.ranks, self.lanes = ranks, ranks * channels
+        self.ranks, self.lanes = builder.ranks, builder.ranks * channels
         self.rows = np.zeros(self.lanes, np.int64)
 
-    def mark(self, lanes: Some, values: Ints, rows: int = 0) -> None:
+    def written(self, lanes: Some) -> Some:
+        """None."""
+        return np.zeros(0, np.int64)
+
+    def marked(self, ranks: int) -> Some:
+        """None."""
+        return np.zeros(0, np.int64)
+
+    def told(self, tell: Callable[[Sketch], None]) -> bool:
+        """What an algorithm tells in short."""
+        tell(self)
+        return True
+
+    def mark(self, lanes: Some, values: Some, rows: int = 0) -> None:
         """Something else that lanes do or wait for, with a value that tells them apart."""
         self._order.append(("mark", len(self._marks)))
         self._marks.append((np.asarray(lanes, np.int64), np.asarray(values, np.int64)))
         np.add.at(self.rows, lanes, rows)
 
-    def message(self, sender: Ints, receiver: Ints, parts: Sequence[Sent]) -> None:
+    def message(self, builder: Builder, src: Some, dst: Some, parts: Sequence[Part]) -> None:
         """A message from each of some lanes to each of others."""
+        told = [_told(builder, part) for part in parts]
         self._order.append(("message", len(self._messages)))
-        self._messages.append((sender, receiver, parts))
-        for _, _, which in parts:
-            np.add.at(self.rows, sender[which], 1)
+        self._messages.append((src, dst, told))
+        for _, _, which in told:
+            np.add.at(self.rows, src[which], 1)
 
     def hops(
         self,
@@ -83,18 +171,18 @@ class Sketch:
         if not check:
             np.add.at(self.rows, sender, rows)
 
-    def rings(self, src: Ints, dst: Ints, styles: Rows, first: Rows, length: int) -> None:
+    def rings(self, src: Some, dst: Some, styles: Rows, first: Rows, length: int) -> None:
         """Rings of a length in which everyone passes on what it has, in `len(styles)` steps."""
         self._order.append(("ring", len(self._rings)))
         self._rings.append((src, dst, styles, different(first), length))
         np.add.at(self.rows, src, len(styles))
 
-    def end(self, styles: Sequence[Style], pieces: Pieces) -> None:
+    def end(self, schedule: Schedule) -> None:
         """Note the tables that styles and pieces are numbers of."""
         known: dict[Style, int] = {}
-        plain = (replace(style, channel=0) for style in styles)
+        plain = (replace(style, channel=0) for style in schedule.styles)
         self._styles = np.array([known.setdefault(style, len(known)) for style in plain], np.int64)
-        self._count = pieces.count
+        self._count = schedule.pieces.count
 
     def checks(self, turn: Ints) -> list[Skeleton]:
         """Further hops in which what is alike must be so, too."""
@@ -127,7 +215,7 @@ class Sketch:
             hops.append((call.src, call.dst, labels))
         return self._skeleton(kind, hops, turn)
 
-    def _skeleton(self, kind: Ints, hops: list[tuple[Ints, Ints, Ints]], turn: Ints) -> Skeleton:
+    def _skeleton(self, kind: Ints, hops: list[tuple[Some, Some, Ints]], turn: Ints) -> Skeleton:
         lane = np.arange(self.lanes, dtype=np.int32)
         channel = lane // np.int32(self.ranks)
         return Skeleton(
@@ -135,7 +223,7 @@ class Sketch:
             tuple(self._hops(hops)), turn,
         )  # fmt: skip
 
-    def _hops(self, calls: list[tuple[Ints, Ints, Ints]]) -> list[Hops]:
+    def _hops(self, calls: list[tuple[Some, Some, Ints]]) -> list[Hops]:
         src, dst, label = (
             np.concatenate([np.zeros(0, np.int64), *column])
             for column in zip(*calls, (np.zeros(0, np.int64),) * 3, strict=True)
@@ -186,6 +274,14 @@ CALLS: dict[str, Callable[[Sketch, int], _Call]] = {
 }
 
 
+def _told(builder: Builder, part: Part) -> Sent:
+    """A part by the numbers of its styles."""
+    style = part.style
+    if isinstance(style, Style):
+        style = np.full(len(part.piece), builder.style(style), np.int32)
+    return style, part.piece, EVERY if part.which is None else part.which
+
+
 def _numbered(columns: Sequence[Ints]) -> Ints:
     """One number for each different combination, from 0 up; fewer than there are."""
     differ = [column for column in columns if len(column) and (column != column[0]).any()]
@@ -201,7 +297,7 @@ WholeNumbers = NDArray[np.int64] | NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Stands:
+class Stands(Writer):
     """By lane (channel · ranks + rank): the one that stands for it, and how many that one is for.
 
     Rows of the others are not written down; what waits for them waits for those that stand in.
@@ -211,24 +307,49 @@ class Stands:
     first: Rows
     count: Rows
 
+    def begin(self, builder: Builder, channels: int) -> None:
+        """Listen to an algorithm from its start."""
+        builder.fold = self.fold
+
     @property
     def leading(self) -> Rows:
         """The lanes that stand for others or themselves."""
         return np.flatnonzero(self.first == np.arange(len(self.first))).astype(np.int32)
 
-    def written(self, lanes: WholeNumbers) -> NDArray[np.int64]:
+    def written(self, lanes: Some) -> NDArray[np.int64]:
         """Which of some lanes are written down."""
         return np.flatnonzero(self.first[lanes] == lanes)
 
-    def styles(self, builder: Builder, styles: Style | Rows, lanes: WholeNumbers) -> Rows:
+    def lead(self, lanes: Some) -> Some:
+        """Those that stand for some lanes."""
+        return self.first[lanes]
+
+    def styles(self, builder: Builder, styles: Style | Rows, lanes: Some) -> Rows:
         """The styles of rows of some lanes: each stands for as many as its lane does."""
-        if isinstance(styles, Style):
-            styles = np.full(len(lanes), builder.style(styles), np.int32)
         return copied(builder, styles, self.count[lanes])
 
+    def copies(self, builder: Builder, style: Style, ranks: Some) -> Rows:
+        """The same of what ranks keep for themselves."""
+        return copied(builder, style, self.fold.ranks.count[ranks])
 
-def copied(builder: Builder, styles: Rows, copies: Rows) -> Rows:
+    def part(self, builder: Builder, part: Part, sender: Some) -> Part:
+        """What is written of a part of the messages of some lanes."""
+        style, which = part.style, EVERY if part.which is None else part.which
+        mine = self.written(sender[which])
+        style = style if isinstance(style, Style) else style[mine]
+        if part.which is None:
+            return Part(self.styles(builder, style, sender[mine]), part.piece[mine])
+        place = np.full(len(sender), -1)
+        written = self.written(sender)
+        place[written] = np.arange(len(written))
+        lanes = part.which[mine]
+        return Part(self.styles(builder, style, sender[lanes]), part.piece[mine], place[lanes])
+
+
+def copied(builder: Builder, styles: Style | Rows, copies: Rows) -> Rows:
     """The numbers of the same styles for rows that stand for so many."""
+    if isinstance(styles, Style):
+        styles = np.full(len(copies), builder.style(styles), np.int32)
     known = builder.styles
     width = int(copies.max(initial=1)) + 1
     code, place = np.unique(styles.astype(np.int64) * width + copies, return_inverse=True)
@@ -269,7 +390,7 @@ class Laps:
 
 
 @dataclass
-class Relay:
+class Relay(Writer):
     """What lanes do, call by call, where they hold one of these; rings have `STEPS` steps.
 
     `refused` says why steps cannot be left out.
@@ -286,29 +407,27 @@ class Relay:
         """Rows of all messages and rings, one for each that a lane does the same at once."""
         return np.concatenate([call.rows.ravel() for call in self.calls])
 
-    def begin(self, ranks: int) -> None:
+    def begin(self, builder: Builder, channels: int) -> None:
         """Listen to an algorithm from its start."""
-        self.ranks = ranks
+        self.ranks = builder.ranks
 
-    def keep(self, ranks: WholeNumbers, rows: Rows) -> None:
-        """Copies that ranks make for themselves, beside all else."""
+    def keep(self, ranks: Some, rows: Rows) -> None:
+        """Copies that ranks made for themselves, beside all else."""
         self.kept.append((ranks, rows))
 
-    def message(
-        self, sender: WholeNumbers, receiver: WholeNumbers, rows: Rows, *, ready: bool, plain: bool
-    ) -> None:
-        """Messages from lanes to others; `plain`: of one part, which waits for no arrival."""
+    def sent(self, sender: Some, receiver: Some, rows: Rows, *, ready: bool, plain: bool) -> None:
+        """Rows from lanes to others; `plain`: of one part, which waits for no arrival."""
         if not plain:
             self.refused = "messages of several parts, or that wait for the last to arrive"
         self.calls.append(Message(sender, receiver, rows, ready))
 
     def shortened(self, styles: Rows, first: Rows, size: int) -> tuple[Rows, Rows]:
-        """The first steps of rings of `size` lanes together."""
+        """The first steps of rings."""
         self._rings.append((set(different(styles).tolist()), different(first), size))
         return styles[:STEPS], first[:STEPS]
 
     def laps(self, ring: NDArray[np.int64], rows: Rows, steps: int, written: int) -> None:
-        """The steps of rings after their first."""
+        """The steps of rings after their first: the rows of the last that is written."""
         self.calls.append(Laps(ring, rows.reshape(ring.shape), steps, written))
 
     def end(self, schedule: Schedule) -> None:

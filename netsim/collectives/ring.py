@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
+from netsim.collectives.reduced import Part
 from netsim.collectives.writing import (
     Folding,
     Ints,
     Lanes,
-    Part,
     Rows,
     channel_count,
     edges,
@@ -118,21 +118,19 @@ def pass_around(
     lane = channel * lanes.ranks + ring.ravel()
     after = np.roll(lane.reshape(ring.shape), -1, 1).ravel()
     first = np.asarray(first_piece, np.int32)
-    if lanes.sketch is not None:
-        lanes.sketch.rings(lane, after, styles, first, length)
+    lanes.writer.rings(lane, after, styles, first, length)
+    styles, first = lanes.writer.shortened(styles, first, ring.size)
+    some = np.arange(rings * length)[lanes.writer.written(lane)]
+    if not len(some):
         return step + steps
-    if lanes.relay is not None:
-        styles, first = lanes.relay.shortened(styles, first, ring.size)
-    some = np.arange(rings * length) if lanes.stands is None else lanes.stands.written(lane)
     each = styles[:, some if styles.shape[1] == rings * length else some // length]
     pieces = _ring_pieces(first, some, length, start)
     places = _Places(lanes, lane, after, some)
     part = Part(each[0], pieces[0])
     head = lanes.send(places.src, places.dst, [part], step, channel=channel[some], ready=ready)
     tail = _ring_rows(lanes, places, each[1:], pieces[1:], head, step + 1)
-    if lanes.relay is not None and steps > 1:
-        lanes.relay.laps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
     if steps > 1:
+        lanes.writer.laps(lane.reshape(ring.shape), tail, steps - 1, len(styles) - 1)
         lanes.passed(places.own, tail, step + steps - 1)
         lanes.wait(places.next, tail)
     return step + steps
@@ -142,12 +140,12 @@ class _Places:
     """The places of rings that are written down: their lanes, those after and the one before."""
 
     def __init__(self, lanes: Lanes, lane: Ints, after: Ints, some: Ints) -> None:
-        stands, n = lanes.stands, lanes.ranks
+        writer, n = lanes.writer, lanes.ranks
         self.own: Ints = lane[some]
-        self.next = after[some] if stands is None else stands.first[after[some]]
+        self.next = writer.lead(after[some])
         before = np.full(lanes.channels * n, -1)
         before[after] = lane
-        earlier = before[self.own] if stands is None else stands.first[before[self.own]]
+        earlier = writer.lead(before[self.own])
         number = np.full(lanes.channels * n, -1, np.int32)
         number[self.own] = np.arange(len(some), dtype=np.int32)
         self.before = number[earlier]
@@ -173,11 +171,8 @@ def _ring_rows(
     steps, width = styles.shape
     place = np.arange(width, dtype=np.int32)
     base = np.int32(head[0]) + np.arange(steps, dtype=np.int32) * np.int32(width)
-    if lanes.stands is not None:
-        owner = np.tile(places.own, (steps, 1)).astype(np.int64)
-        styles = lanes.stands.styles(lanes.builder, styles, owner)
     rows = lanes.builder.rows(
-        styles.ravel(),
+        np.asarray(lanes.writer.styles(lanes.builder, styles, places.own)).ravel(),
         np.tile(places.src, steps),
         np.tile(places.dst, steps),
         pieces.ravel(),

@@ -9,11 +9,11 @@ import numpy as np
 
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
+from netsim.collectives.reduced import Part
 from netsim.collectives.writing import (
     Folding,
     Ints,
     Lanes,
-    Part,
     Rows,
     ceil_log2,
     edges,

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.memo import different
 from netsim.base.units import UnitError, parse_size
-from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, CollectiveError
-from netsim.collectives.reduced import Relay, Sent, Sketch, Stands, copied
+from netsim.collectives.reduced import Part, Writer
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import (
     ARRIVED,
@@ -29,24 +28,14 @@ from netsim.schedule.schedule import (
 
 Rows = NDArray[np.int32]
 Ints = NDArray[np.int64] | NDArray[np.int32]
-Folding = Sketch | Stands | Relay | None
+Folding = Writer | None
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One contiguous part of a message of some of its senders (`which`; None: of all)."""
-
-    style: Style | Rows
-    piece: Rows
-    which: Ints | None = None
 
 
 class Lanes:
     """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals.
 
-    With a Sketch no rows are written, with Stands only those of lanes that stand for others, with a
-    Relay a few steps of rings.
+    Its writer says which rows are written: all, or those that `fold` leaves.
     """
 
     def __init__(self, collective: Collective, channels: int = 1, fold: Folding = None) -> None:
@@ -59,15 +48,8 @@ class Lanes:
         self._open: list[tuple[Rows, Lag]] = []
         self._final: list[tuple[Rows, Lag]] = []
         self._step = 0
-        self.sketch = fold if isinstance(fold, Sketch) else None
-        self.stands = fold if isinstance(fold, Stands) else None
-        self.relay = fold if isinstance(fold, Relay) else None
-        if self.sketch is not None:
-            self.sketch.begin(n, channels)
-        if self.relay is not None:
-            self.relay.begin(n)
-        if self.stands is not None:
-            self.builder.fold = self.stands.fold
+        self.writer = fold or Writer()
+        self.writer.begin(self.builder, channels)
 
     def keep(self) -> Rows:
         """Copy the data that stays on its rank to the output, unless it is there already.
@@ -79,19 +61,15 @@ class Lanes:
         if self.collective.in_place or not len(kept.rank):
             return copies
         piece, rank = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset), kept.rank
-        if self.sketch is not None:
-            self.sketch.mark(rank, kept.count, rows=1)
+        self.writer.mark(rank, kept.count, rows=1)
+        mine = self.writer.written(rank)
+        rank, piece = rank[mine], piece[mine]
+        if not len(rank):
             return copies
-        style: Style | Rows = KEEP
-        if self.stands is not None:
-            mine, ranks = self.stands.written(rank), self.stands.fold.ranks
-            rank, piece = rank[mine], piece[mine]
-            number = np.full(len(mine), self.builder.style(KEEP), np.int32)
-            style = copied(self.builder, number, ranks.count[rank])
+        style = self.writer.copies(self.builder, KEEP, rank)
         copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
         self._final += self._columns(rank, rows, IN_ORDER)
-        if self.relay is not None:
-            self.relay.keep(rank, rows)
+        self.writer.keep(rank, rows)
         return copies
 
     def style(self, src_buffer: int, dst_buffer: int, op: int = COPY, channel: int = 0) -> int:
@@ -110,8 +88,7 @@ class Lanes:
     def settle(self, rows: Rows, ranks: Ints | None = None) -> None:
         """Let what comes next on some ranks (default: all) wait for their rows, -1 for none."""
         some: Ints = np.arange(self.ranks) if ranks is None else ranks
-        if self.sketch is not None:
-            self.sketch.mark(some, np.zeros(len(some), np.int64))
+        self.writer.mark(some, np.zeros(len(some), np.int64))
         some = some[rows[some] >= 0]
         self.wait(some, rows[some], IN_ORDER)
 
@@ -134,14 +111,12 @@ class Lanes:
         base = np.asarray(channel) * self.ranks
         sender, receiver = base + src, base + dst
         ends = np.full(len(src), -1, np.int32)
-        if self.sketch is not None:
-            self.sketch.message(sender, receiver, [self._told(part) for part in parts])
+        self.writer.message(self.builder, sender, receiver, parts)
+        written = self.writer.written(sender)
+        parts = [self.writer.part(self.builder, part, sender) for part in parts]
+        sender, receiver = sender[written], self.writer.lead(receiver[written])
+        if not len(sender):
             return ends
-        written: Ints | slice = slice(None)
-        if self.stands is not None:
-            written = self.stands.written(sender)
-            sender, receiver = sender[written], self.stands.first[receiver[written]]
-            parts = [self._of_leaders(part, written, sender, len(src)) for part in parts]
         after = [(column[sender], lag) for column, lag in self._open]
         after.append((self.last[sender], ARRIVED if blocking else IN_ORDER))
         if ready:
@@ -149,35 +124,13 @@ class Lanes:
         last = np.full(len(sender), -1, np.int32)
         for part in parts:
             self._append(src[written], dst[written], part, step, after, last)
-        if self.relay is not None:
-            some = len(parts) > 1 or parts[0].which is not None
-            self.relay.message(sender, receiver, last, ready=ready, plain=not (some or blocking))
+        some = len(parts) > 1 or parts[0].which is not None
+        self.writer.sent(sender, receiver, last, ready=ready, plain=not (some or blocking))
         sent = np.flatnonzero(last >= 0)
         self.passed(sender[sent], last[sent], step)
         self.wait(receiver[sent], last[sent])
         ends[written] = last
         return ends
-
-    def _told(self, part: Part) -> Sent:
-        """A part as a Sketch wants it."""
-        which: Ints | slice = slice(None) if part.which is None else part.which
-        style = part.style
-        if isinstance(style, Style):
-            style = np.full(len(part.piece), self.builder.style(style), np.int32)
-        return style, part.piece, which
-
-    def _of_leaders(self, part: Part, written: Ints, sender: Ints, size: int) -> Part:
-        """The same part of the messages that are written down."""
-        assert self.stands is not None
-        if part.which is None:
-            style = part.style if isinstance(part.style, Style) else part.style[written]
-            return Part(self.stands.styles(self.builder, style, sender), part.piece[written])
-        place = np.full(size, -1)
-        place[written] = np.arange(len(written))
-        mine = np.flatnonzero(place[part.which] >= 0)
-        which = place[part.which[mine]]
-        style = part.style if isinstance(part.style, Style) else part.style[mine]
-        return Part(self.stands.styles(self.builder, style, sender[which]), part.piece[mine], which)
 
     def _append(
         self,
@@ -214,19 +167,15 @@ class Lanes:
     def close(self) -> Schedule:
         """The finished Schedule; its last rows are one mark a rank, in order: the rank is done."""
         n = self.ranks
-        if self.sketch is not None:
-            schedule = self.builder.finish()
-            self.sketch.end(schedule.styles, schedule.pieces)
-            return schedule
         columns = [*self._open, (self.last, IN_ORDER), *self._final]
-        if self.stands is not None:
-            columns = [(column[self.stands.first], lag) for column, lag in columns]
-        by_rank = [(part, lag) for column, lag in columns for part in column.reshape(-1, n)]
+        lead = self.writer.lead(np.arange(len(self.last)))
+        by_rank = [(part, lag) for column, lag in columns for part in column[lead].reshape(-1, n)]
         after = [(rows, lag) for rows, lag in by_rank if rows.max() >= 0]
-        self.builder.marks(np.arange(n), step=self._step, after=after)
+        done = self.writer.marked(n)
+        if len(done):
+            self.builder.marks(done, step=self._step, after=after)
         finished = self.builder.finish()
-        if self.relay is not None:
-            self.relay.end(finished)
+        self.writer.end(finished)
         return finished
 
     def _columns(self, lanes: Ints, rows: Rows, lag: Lag) -> list[tuple[Rows, Lag]]:
