@@ -26,7 +26,7 @@ from netsim.schedule.schedule import (
     Use,
     spelled_out,
 )
-from netsim.topology.graph import NODE_KINDS, Laid, Topology
+from netsim.topology.graph import NODE_KINDS, Routes, Topology
 from netsim.topology.reduction import ReductionTree, SwitchReduction
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
@@ -83,21 +83,67 @@ def connections_on_links(
     by the part of its bytes that goes there.
     """
     found = distinct_ways(schedule, per_channel=topology.router.per_channel)
-    flows, seen, laid = np.zeros(len(topology.links)), set(), topology.laid()
-    for number, way in enumerate(found.classes):
-        mine = np.flatnonzero(found.klass == number)
-        if way.kind != TRANSFER or not len(mine):
-            continue
-        ends = [
-            (int(found.src[n]), int(found.dst[n]), way.channel, way.route) for n in mine.tolist()
-        ]
-        fresh = mine[[end not in seen for end in ends]]
-        seen.update(ends)
-        channel = np.full(len(fresh), way.channel, np.int32)
-        src, dst = device[found.src[fresh]], device[found.dst[fresh]]
-        routes = laid.routes(src, dst, channel, way.route)
-        np.add.at(flows, routes.link, routes.fraction)
+    routes = Connections(schedule, topology, device, found).routes
+    flows = np.zeros(len(topology.links))
+    np.add.at(flows, routes.link, routes.fraction)
     return flows
+
+
+@dataclass
+class Connections:
+    """The pairs of ranks that send on a channel by a route, and the routes of all: where paths go
+    by load, a connection keeps to one, whatever the rows that it carries.
+    """
+
+    schedule: Schedule
+    topology: Topology
+    device: NDArray[np.int32]
+    found: Distinct
+
+    @cached_property
+    def _kinds(self) -> dict[tuple[str, int], int]:
+        kinds: dict[tuple[str, int], int] = {}
+        for way in self.found.classes:
+            if way.kind == TRANSFER:
+                kinds.setdefault((way.route, way.channel), len(kinds))
+        return kinds
+
+    @cached_property
+    def _keys(self) -> NDArray[np.int64]:
+        """The kind, source and destination of every way; -1 for those that send nothing."""
+        found, ranks = self.found, self.schedule.ranks
+        of_class = [
+            self._kinds[way.route, way.channel] if way.kind == TRANSFER else -1
+            for way in found.classes
+        ]
+        kind = np.array(of_class, np.int64)[found.klass]
+        return np.where(kind < 0, -1, (kind * ranks + found.src) * ranks + found.dst)
+
+    @cached_property
+    def of_way(self) -> NDArray[np.int64]:
+        """The connection of every way."""
+        return np.searchsorted(self._distinct, self._keys)
+
+    @cached_property
+    def _distinct(self) -> NDArray[np.int64]:
+        return different(self._keys[self._keys >= 0])
+
+    @cached_property
+    def routes(self) -> Routes:
+        """The route of every connection."""
+        found, keys, ranks = self.found, self._distinct, self.schedule.ranks
+        placed = np.flatnonzero(found.path >= 0)
+        placed = placed[self._keys[found.path[placed]] >= 0]
+        into = self.of_way[found.path[placed]]
+        amount = np.zeros(len(keys))
+        np.add.at(amount, into, self.schedule.amount[placed])
+        parts = []
+        for (route, channel), kind in self._kinds.items():
+            mine = np.flatnonzero(keys // ranks**2 == kind)
+            ends = (self.device[keys[mine] // ranks % ranks], self.device[keys[mine] % ranks])
+            channels = np.full(len(mine), channel, np.int32)
+            parts.append((*ends, channels, route, amount[mine]))
+        return self.topology.laid(parts)
 
 
 def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]:
@@ -511,11 +557,7 @@ class Ways:
     device: NDArray[np.int32]
     process: NDArray[np.int32]
     resources: Resources
-
-    @cached_property
-    def laid(self) -> Laid:
-        """The routes so far."""
-        return self.topology.laid()
+    connections: Connections | None = None  # where paths go by load
 
     @cached_property
     def fabric(self) -> FabricTrees:
@@ -528,6 +570,8 @@ class Ways:
         """Pointers, links, weights and latencies of all ways, in CSR form."""
         latency = np.zeros(len(found.klass))
         entries: list[Entries] = []
+        if getattr(self.topology.router, "by_load", False):
+            self.connections = Connections(self.schedule, self.topology, self.device, found)
         for number, way in enumerate(found.classes):
             mine = np.flatnonzero(found.klass == number).astype(np.int32)
             if len(mine) > _PORTION:  # by destination, for the sake of routers that search
@@ -567,7 +611,11 @@ class Ways:
             none = np.zeros(0, np.int32)
             return none, none, np.zeros(0)
         channel = np.full(len(mine), way.channel, np.int32)
-        routes = self.laid.routes(self.device[src], self.device[dst], channel, way.route)
+        if self.connections is None:
+            ends = self.device[src], self.device[dst]
+            routes = self.topology.routes(*ends, channel, way.route)
+        else:
+            routes = self.connections.routes.of(self.connections.of_way[mine])
         latency[mine] = routes.latency
         owner = np.repeat(mine, np.diff(routes.ptr))
         return owner, routes.link, routes.fraction
@@ -636,7 +684,7 @@ class Ways:
         """The pair and the link of every hop on the way between some pairs; the latency of each."""
         src, dst = ends
         channel = np.full(len(src), way.channel, np.int32)
-        routes = self.laid.routes(self.device[src], self.device[dst], channel, way.route)
+        routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
         owner = np.repeat(np.arange(len(src), dtype=np.int32), np.diff(routes.ptr))
         return owner, routes.link, routes.latency
 

@@ -83,7 +83,8 @@ def route_statistics(
     topology: Topology, src: Ints, dst: Ints, channel: int = 0, way: str = ""
 ) -> RouteStatistics:
     """The statistics of one flow from every `src[i]` to `dst[i]`."""
-    routes = topology.laid().routes(src, dst, np.full(len(src), channel, np.int32), way)
+    channels, each = np.full(len(src), channel, np.int32), np.ones(len(src))
+    routes = topology.laid([(src, dst, channels, way, each)])
     flows = np.zeros(len(topology.links))
     np.add.at(flows, routes.link, routes.fraction)
     switch = topology.node_kinds == NODE_KINDS.index("switch")

@@ -4,7 +4,7 @@ Generated clusters are laid out as arrays at once; a sketch or a networkx graph 
 same form. Knows nothing of routes.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from importlib import import_module
@@ -177,6 +177,17 @@ class Routes:
     fraction: NDArray[np.float64]
     latency: NDArray[np.float64]
 
+    def of(self, pairs: NDArray[np.int64]) -> "Routes":
+        """Those of some pairs."""
+        size = np.diff(self.ptr)[pairs]
+        ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
+        at = np.arange(int(ptr[-1])) + np.repeat(self.ptr[:-1][pairs] - ptr[:-1], size)
+        return Routes(ptr, self.link[at], self.fraction[at], self.latency[pairs])
+
+
+# Sources, destinations and channels of connections that go one way, and the bytes of each.
+Asked = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], str, NDArray[np.float64]]
+
 
 class Router(Protocol):
     """Finds the links between GPUs; a pure function of the topology and its own parameters."""
@@ -283,37 +294,30 @@ class Topology:
         """Routes between devices, see Router."""
         return self.router.routes(self, src, dst, channel, way)
 
-    def laid(self) -> "Laid":
-        """What lays routes one after the other, as a schedule has them."""
-        return Laid(self)
+    def laid(self, asked: Sequence[Asked]) -> Routes:
+        """The routes of all that a schedule sends. Where paths go by load, connections leave their
+        static paths one after the other where others carry less.
+        """
+        router: Any = self.router
+        if not getattr(router, "by_load", False):
+            return joined([self.routes(*one[:4]) for one in asked])
+        loads = np.zeros(len(self.links))
+        for src, dst, channel, way, amount in asked:
+            routes = self.routes(src, dst, channel, way)
+            np.add.at(loads, routes.link, np.repeat(amount, np.diff(routes.ptr)) * routes.fraction)
+        return joined([router.routes(self, *one[:4], (loads, one[4])) for one in asked])
 
 
-@dataclass
-class Laid:
-    """Routes that are laid one after the other: where paths are chosen by load, each knows those
-    before it.
-    """
-
-    topology: Topology
-
-    @cached_property
-    def _loads(self) -> NDArray[np.float64] | None:
-        router: Any = self.topology.router
-        return router.no_loads() if getattr(router, "by_load", False) else None
-
-    def routes(
-        self,
-        src: NDArray[np.int32],
-        dst: NDArray[np.int32],
-        channel: NDArray[np.int32],
-        way: str = "",
-    ) -> Routes:
-        """The next routes."""
-        if self._loads is None:
-            return self.topology.routes(src, dst, channel, way)
-        router: Any = self.topology.router
-        routes: Routes = router.routes(self.topology, src, dst, channel, way, self._loads)
-        return routes
+def joined(parts: Sequence[Routes]) -> Routes:
+    """Routes of some pairs after those of others."""
+    first = np.cumsum([0] + [len(part.link) for part in parts])
+    ptr = [part.ptr[:-1] + start for part, start in zip(parts, first, strict=False)]
+    return Routes(
+        np.concatenate([*ptr, first[-1:]]),
+        np.concatenate([np.zeros(0, np.int32), *(part.link for part in parts)]),
+        np.concatenate([np.zeros(0), *(part.fraction for part in parts)]),
+        np.concatenate([np.zeros(0), *(part.latency for part in parts)]),
+    )
 
 
 def empty_graph() -> "nx.DiGraph[Any]":

@@ -570,17 +570,19 @@ class Selection:
         dead = self.policy.dead
         return self.usual if dead is None else Network(self.fabric, dead)
 
-    def paths(self, src: Ints, dst: Ints, channel: Ints, loads: Floats | None = None) -> Paths:
+    def paths(
+        self, src: Ints, dst: Ints, channel: Ints, load: tuple[Floats, Floats] | None = None
+    ) -> Paths:
         """Links between the switches of each pair of ports and the part of the bytes on each.
 
-        With adaptive routing pairs are laid one after the other, each on the least loaded path;
-        `loads` counts the connections of each link and is added to. Without, nothing is loaded.
+        With adaptive routing, `load` is the bytes on every link of the fabric, those of these pairs
+        on their static paths included, and those of each pair; what leaves its path changes it.
         """
         policy = self.policy
         if policy.routing == "spray":
             return _parted(self, src, dst)
-        if policy.routing == "adaptive" and loads is not None:
-            return _least_loaded(self, src, dst, loads)
+        if policy.routing == "adaptive" and load is not None:
+            return _least_loaded(self, src, dst, load)
         parts = []
         for qp in range(policy.qps if policy.hashed else 1):
             turns: Turns = _Spread(self.usual, dst)
@@ -604,9 +606,9 @@ class Selection:
         return assembled(len(src), parts)[0]
 
 
-def _least_loaded(how: Selection, src: Ints, dst: Ints, loads: Floats) -> Paths:
-    """Every pair in turn on that of its paths whose fullest link is least full: first the static
-    one, then those that turn off it by one, two, … at every switch.
+def _least_loaded(how: Selection, src: Ints, dst: Ints, load: tuple[Floats, Floats]) -> Paths:
+    """Every pair in turn leaves its static path if the fullest link of another, with it, is less
+    full: paths that turn off the static one by one, two, … at every switch.
     """
     widest = max([2, *how.usual.widths[1]])
     ways = [
@@ -618,18 +620,19 @@ def _least_loaded(how: Selection, src: Ints, dst: Ints, loads: Floats) -> Paths:
         axis=1,
     )
     made = how.fabric
+    each = np.append(1 / made.bandwidth.clip(1.0), 0.0)  # the last one is that of no link
     core = np.append(np.minimum(made.tail, made.head) >= made.ports, False)
-    each = np.append(1 / made.bandwidth.clip(1.0), 0.0)
-    full = np.append(loads, 0.0) * each  # the last one is that of no link
-    found = np.empty((len(src), width), np.int32)
-    for row, paths in enumerate(every):
-        on = full[paths]
-        worst = np.where(core[paths], on, 0.0).max(axis=1)
-        even = worst <= worst.min() * (1 + 1e-9)
-        found[row] = paths[int(np.where(even, on.sum(axis=1), np.inf).argmin())]
-        full[found[row]] += each[found[row]]
-        full[-1] = 0.0
-    np.add.at(loads, found[found >= 0], 1.0)
+    each = np.where(core, each, 0.0)
+    full = np.append(load[0], 0.0) * each
+    found = every[:, 0].copy()
+    for row, (paths, amount) in enumerate(zip(every, load[1].tolist(), strict=True)):
+        usual = paths[0]
+        full[usual] -= amount * each[usual]
+        worst = (full[paths] + amount * each[paths]).max(axis=1)
+        if worst[0] > worst.min() * (1 + 1e-9):
+            found[row] = paths[int(worst.argmin())]
+        full[found[row]] += amount * each[found[row]]
+    load[0][core[:-1]] = full[core] / each[core]
     return found, np.ones(found.shape)
 
 

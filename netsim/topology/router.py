@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import Routes, Topology, TopologyError, Way, parse_way
+from netsim.topology.graph import Routes, Topology, TopologyError, Way, joined, parse_way
 from netsim.topology.host import Host
-from netsim.topology.network import Ints, Paths, Selection, assembled
+from netsim.topology.network import Floats, Ints, Paths, Selection, assembled
 
 _PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
 
@@ -71,11 +71,6 @@ class ClusterRouter:
         """Whether a path depends on those that were laid before it."""
         return self.selection is not None and self.selection.policy.routing == "adaptive"
 
-    def no_loads(self) -> NDArray[np.float64]:
-        """The loads of the fabric's links before anything is laid."""
-        assert self.selection is not None
-        return np.zeros(len(self.selection.fabric.tail))
-
     def routes(
         self,
         topology: Topology,
@@ -83,14 +78,21 @@ class ClusterRouter:
         dst: Ints,
         channel: Ints,
         way: str,
-        loads: NDArray[np.float64] | None = None,
+        load: tuple[Floats, Floats] | None = None,
     ) -> Routes:
-        """Routes from device to device; `loads` are those of the fabric's links, see Selection."""
+        """Routes from device to device. Where paths go by load, `load` is the bytes on every link,
+        which change, and those of each route.
+        """
         asked = parse_way(way)
         if self.rail and not way:
             asked = Way(relay=True)
         ends = [slice(first, first + _PORTION) for first in range(0, len(src), _PORTION)]
-        parts = [self._routes(topology, src[s], dst[s], channel[s], asked, loads) for s in ends]
+        parts = [
+            self._routes(
+                topology, src[s], dst[s], channel[s], asked, load and (load[0], load[1][s])
+            )
+            for s in ends
+        ]
         return parts[0] if len(parts) == 1 else joined(parts)
 
     def _routes(
@@ -100,7 +102,7 @@ class ClusterRouter:
         dst: Ints,
         channel: Ints,
         asked: Way,
-        loads: NDArray[np.float64] | None,
+        load: tuple[Floats, Floats] | None,
     ) -> Routes:
         at = self.places
         here, there = at.gpu_host[src], at.gpu_host[dst]
@@ -120,7 +122,9 @@ class ClusterRouter:
             found = (
                 find(*ends, asked)
                 if find
-                else self._outside(topology, ends, channel[rows], asked, loads)
+                else self._outside(
+                    topology, ends, channel[rows], asked, load and (load[0], load[1][rows])
+                )
             )
             parts.append((rows, found))
         return _pack(topology, len(src), parts)
@@ -149,7 +153,7 @@ class ClusterRouter:
         ends: tuple[Ints, Ints],
         channel: Ints,
         asked: Way,
-        loads: NDArray[np.float64] | None,
+        load: tuple[Floats, Floats] | None,
     ) -> Paths:
         """GPU to NIC, through the fabric, NIC to GPU."""
         if self.selection is None:
@@ -167,7 +171,8 @@ class ClusterRouter:
         relay = self._row(self.tables.relay, ends[0], leave)
         direct = _widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
         out = _moved(np.where(relayed[:, None], relay, direct), at.first_link[here])
-        middle, part = self.selection.paths(*ports, channel, loads)
+        moved = load and (load[0][self.fabric_links :], load[1])
+        middle, part = self.selection.paths(*ports, channel, moved)
         middle = np.where(middle >= 0, middle + self.fabric_links, -1)
         into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[ends[1]]]
         hops = np.concatenate([out, middle, _moved(into, at.first_link[there])], axis=1)
@@ -267,15 +272,3 @@ def _pack(topology: Topology, count: int, parts: list[tuple[NDArray[np.int64], P
     np.cumsum(used.sum(axis=1), out=ptr[1:])
     latency = (np.where(used, topology.links.latency[links], 0.0) * fractions).sum(axis=1)
     return Routes(ptr, links[used], fractions[used], latency)
-
-
-def joined(parts: list[Routes]) -> Routes:
-    """Routes of some pairs after those of others."""
-    first = np.cumsum([0] + [len(part.link) for part in parts])
-    ptr = [part.ptr[:-1] + start for part, start in zip(parts, first, strict=False)]
-    return Routes(
-        np.concatenate([*ptr, first[-1:]]),
-        np.concatenate([np.zeros(0, np.int32), *(part.link for part in parts)]),
-        np.concatenate([np.zeros(0), *(part.fraction for part in parts)]),
-        np.concatenate([np.zeros(0), *(part.latency for part in parts)]),
-    )
