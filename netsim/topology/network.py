@@ -765,7 +765,7 @@ def _parted(how: Selection, src: Ints, dst: Ints) -> Paths:
     return assembled(len(src), parts)
 
 
-Entries = tuple[Longs, Longs, Ints, Floats]  # pair, hop, link, part of the bytes
+Entries = tuple[Longs, Ints, Floats]  # pair, link, part of the bytes
 
 
 def _evenly(network: Network, src: Ints, dst: Ints) -> Paths:
@@ -780,7 +780,7 @@ def _evenly(network: Network, src: Ints, dst: Ints) -> Paths:
     start = made.head[first[inner]].astype(np.int64) - made.ports
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
     ends = (key // made.ports).astype(np.int32), (key % made.ports).astype(np.int32)
-    (pair, hop, link, part), (last, switch, rest) = _fanned(network, *ends)
+    (pair, link, part), (last, switch, rest) = _fanned(network, *ends)
     size = np.bincount(pair, minlength=len(key))[place.reshape(-1)]
     if size.sum() > _CELLS and len(src) > 1:
         sides = np.array_split(np.arange(len(src)), 2)
@@ -790,16 +790,15 @@ def _evenly(network: Network, src: Ints, dst: Ints) -> Paths:
     mine, entry = expanded(pair, len(key), place.reshape(-1))
     mine = inner[mine]
     whole: list[Entries] = [
-        (row, 0 * row, first, share),
-        (row[mine], hop[entry], link[entry], share[mine] * part[entry]),
+        (row, first, share),
+        (row[mine], link[entry], share[mine] * part[entry]),
     ]
     mine, entry = expanded(last, len(key), place.reshape(-1))
     mine = inner[mine]
     slot, fits = network.arrivals(switch[entry], dst[row[mine]])
     at, lane = np.nonzero(fits)
     portion = (share[mine] * rest[entry] / np.maximum(fits.sum(axis=1), 1))[at]
-    end = np.full(len(at), hop.max(initial=0) + 1)
-    whole.append((row[mine[at]], end, slot[at, lane], portion))
+    whole.append((row[mine[at]], slot[at, lane], portion))
     return _merged(len(src), whole)
 
 
@@ -810,27 +809,27 @@ def _fanned(
     at which switch.
     """
     none = np.zeros(0, np.int64)
-    pair, part, hop = np.arange(len(node)), np.ones(len(node)), 0
-    out: list[Entries] = [(none, none, none.astype(np.int32), np.zeros(0))]
+    pair, part = np.arange(len(node)), np.ones(len(node))
+    out: list[Entries] = [(none, none.astype(np.int32), np.zeros(0))]
     ends = [(none, none.astype(np.int32), np.zeros(0))]
     while len(pair):
         there = network.next.distance(node, target[pair]) == 0
         ends.append((pair[there], node[there], part[there]))
-        pair, node, part, hop = pair[~there], node[~there], part[~there], hop + 1
+        pair, node, part = pair[~there], node[~there], part[~there]
         found, which = network.next.candidates(node, target[pair])
         who, slot = expanded_ptr(found.ptr, which)
         flow = (part / np.maximum(found.count[which], 1))[who]
-        out.append((pair[who], np.full(len(who), hop), found.link[slot], flow))
+        out.append((pair[who], found.link[slot], flow))
         key = pair[who] * network.next.switches + found.head[slot]
         key, place = np.unique(key, return_inverse=True)
         part = np.zeros(len(key))
         np.add.at(part, place.reshape(-1), flow)
         pair, node = key // network.next.switches, (key % network.next.switches).astype(np.int32)
-    pairs, hops, links, flows = (np.concatenate(column) for column in zip(*out, strict=True))
+    pairs, links, flows = (np.concatenate(column) for column in zip(*out, strict=True))
     turn = np.argsort(pairs, kind="stable")
     last, switch, rest = (np.concatenate(column) for column in zip(*ends, strict=True))
     end = np.argsort(last, kind="stable")
-    return (pairs[turn], hops[turn], links[turn], flows[turn]), (last[end], switch[end], rest[end])
+    return (pairs[turn], links[turn], flows[turn]), (last[end], switch[end], rest[end])
 
 
 def expanded(owner: Longs, owners: int, asked: Longs) -> tuple[Longs, Longs]:
@@ -848,12 +847,12 @@ def expanded_ptr(ptr: Longs, asked: Longs) -> tuple[Longs, Longs]:
 
 
 def _merged(count: int, entries: list[Entries]) -> Paths:
-    """Entries by row: each link once, hop after hop, with all that goes over it."""
-    row, hop, link, part = (np.concatenate(column) for column in zip(*entries, strict=True))
-    links, steps = int(link.max(initial=0)) + 1, int(hop.max(initial=0)) + 1
-    key, place = np.unique((row * steps + hop) * links + link, return_inverse=True)
+    """Entries by row: each link once, in their order, with all that goes over it."""
+    row, link, part = (np.concatenate(column) for column in zip(*entries, strict=True))
+    links = int(link.max(initial=0)) + 1
+    key, place = np.unique(row * links + link, return_inverse=True)
     total = np.bincount(place.reshape(-1), part, len(key))
-    owner = key // (links * steps)
+    owner = key // links
     ptr = np.searchsorted(owner, np.arange(count + 1))
     hops = np.full((count, int(np.diff(ptr).max(initial=0))), -1, np.int32)
     share = np.zeros(hops.shape)
