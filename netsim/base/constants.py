@@ -673,7 +673,13 @@ TRANSPORTS = (
     _ratio("tcpxo.usable", 0.9, "FasTrak").given(
         "assumed: between EFA (0.876) and Slingshot; no run"
     ),
-    _seconds("tcpxo.latency", 10e-6, "FasTrak").given("assumed: no run; half of EFA's"),
+    _seconds("tcpxo.latency", 24e-6, "FasTrak").fitted(
+        "a tree of Simple on 2 x 8 H100 takes 122.7 us for 8 bytes, of which NVLink and InfiniBand "
+        "would take 74 with two messages",
+        "gcp_a3mega_h100_2x8_all_reduce_1",
+        sizes=(0, 4 * KIB),
+        enters=("transport.latency",),
+    ),
     _seconds("slingshot.hop", 350e-9, "Slingshot").given(
         "De Sensi et al., An In-Depth Analysis of the Slingshot Interconnect, SC20: the mean"
     ),

@@ -187,7 +187,7 @@ def version_of(text: str, remarks: str = "", date: str = "") -> tuple[Version, s
     hinted = IN_PROSE.search(remarks)
     if hinted:
         return _nearest(hinted.group(1), f"NCCL {text or 'unknown'} ({hinted.group()})")
-    dated = DATE.search(date)
+    dated = next(reversed(list(DATE.finditer(date))), None)  # of a span, its end
     if dated:
         year, month = int(dated.group(1)), int(dated.group(2) or 6)
         return _nearest(_usual(year, month), f"NCCL {text or 'unknown'}, run in {dated.group()}")
