@@ -282,8 +282,11 @@ BLOCKS = (
     _rate("sm_90.rate.ll", 141e9 / 24, "a channel of Hopper").given(
         f"{TUNING}, llMaxBws of one node: 141 GB/s over 24 channels"
     ),
-    _rate("sm_100.rate.ll", 282e9 / 32, "a channel of Blackwell").given(
-        f"{TUNING}, llMaxBws of one node: 282 GB/s over 32 channels"
+    _rate("sm_100.rate.ll", 8e9, "a channel of Blackwell").fitted(
+        f"rings of LL of 1-8 MiB: 7.2-8.1 GB/s a channel ({TUNING}, llMaxBws of one node, has 282 "
+        "over 32 channels)",
+        *(*AIC_B200, *AIC_GB200),
+        sizes=(MIB, 8 * MIB),
     ),
     _rate("sm_70.rate.ll128", 20e9 / 2, "a channel of Volta").given(
         f"{TUNING}, perChMaxRingLL128Bws: 20 GB/s for a channel of the search, two blocks"
@@ -377,6 +380,12 @@ INSIDE = (
     ),
     _seconds("nvlink.sync.simple", 0.5 * MICRO, "NVLink").given(
         f"{TUNING}, hwLat, Ring: 3.4 us, less 2.5 of a slice and 0.4 of the wire"
+    ),
+    _seconds("sm_100.nvlink.sync.simple", 1.7 * MICRO, "NVLink of Blackwell").fitted(
+        "rings of Simple on 4 GPUs take 3-4 us a hop more at 8-16 MiB than with 0.5 us, alltoall 1 "
+        "less",
+        *(*AIC_B200, *AIC_GB200),
+        sizes=(4 * MIB, 32 * MIB),
     ),
     _seconds("nvlink.credit", 0.6 * MICRO, "NVLink").given(
         f"{TUNING}, hwLat of LL: a credit is a flag that travels back and is polled as a line is"

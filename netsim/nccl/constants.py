@@ -304,8 +304,12 @@ NETWORK = NetworkCost(
 def _nvlink(sm: int) -> LinkCost:
     if sm < 100:
         return NVLINK
-    hop = value("sm_100.nvlink.hop.ll")
-    return replace(NVLINK, sync=replace(NVLINK.sync, ll=hop - NVLINK_WIRE))
+    sync = replace(
+        NVLINK.sync,
+        ll=value("sm_100.nvlink.hop.ll") - NVLINK_WIRE,
+        simple=value("sm_100.nvlink.sync.simple"),
+    )
+    return replace(NVLINK, sync=sync)
 
 
 def _generation(sm: int) -> Mechanism:

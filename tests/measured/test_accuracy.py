@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.base.constants import LAUNCH, TRANSPORTS
+from netsim.base.constants import LAUNCH, TRANSPORTS, value
 from netsim.base.errors import InputError
 from netsim.measured.accuracy import compared, read_accuracy, run_index
 from netsim.measured.compare import Point, answer, error_of, prepared_at
@@ -388,4 +388,4 @@ def test_what_only_one_system_shows_is_taken_from_the_next_wider_class() -> None
     usable = next(one for one in TRANSPORTS if one.id == "efa.usable")
     (found,) = without_each(usable, entries)
     assert (found.system, found.of) == ("aws_p4d_a100", "roce.usable")
-    assert found.ratio * usable.value == pytest.approx(0.98)
+    assert found.ratio * usable.value == pytest.approx(value("roce.usable"))

@@ -271,12 +271,7 @@ class PlannedChannel:
     def _by_block(self, style: Style, made: Pass) -> RowKind:
         step, protocol = self.plan.mechanism.step_cost, self.plan.protocol
         fixed = {"Simple": step.simple, "LL128": step.ll128 / self.pieces, "LL": 0.0}[protocol]
-        made_so = replace(
-            style,
-            **self._tags,
-            latency=fixed,
-            cap=self.rate * made.threads,
-        )
+        made_so = replace(style, **self._tags, latency=fixed, cap=self.rate * made.threads)
         return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
 
 
