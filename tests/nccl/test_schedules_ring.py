@@ -161,7 +161,8 @@ def test_pieces_have_converged(nbytes):
 def test_threads_of_ll_pass_on_together_what_they_hold():
     """A chunk of one line or of 512 threads' lines takes the same; one of two waves longer."""
     c, plan = call("all_reduce", 8 * 16, "LL")
-    mechanism = replace(MECHANISMS[80], rate=ByProtocol(4096 / 0.8e-6, 1e9, 1e9))
+    wave = 0.9 * MECHANISMS[80].step_cost.ll  # seconds of its lines, which the step covers
+    mechanism = replace(MECHANISMS[80], rate=ByProtocol(4096 / wave, 1e9, 1e9))
     few, wave, two = (
         seconds(
             replace(c, count=n // 4),
@@ -206,3 +207,20 @@ def test_rows_are_few_and_wait_little():
     made = schedule_of(c, plan)
     assert len(made) < 1000
     assert IN_ORDER in made.lags
+
+
+@pytest.mark.parametrize(("nodes", "local"), [(1, 8), (4, 4)])
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "all_reduce"])
+def test_steps_of_one_piece_cost_no_more_than_those_of_several(name, nodes, local):
+    """LL128's cost of a step does not depend on the pieces in which it passes on its data."""
+    times = []
+    for warps in (1, 2, 3, 4, 6, 8, 12, 16, 32):
+        count = warps * 480  # of four bytes: what a warp holds
+        share = count * nodes * local if name == "all_reduce" else count
+        plan = small_plan("Ring", "LL128", nodes, local, share, channels=1, chunk=4 * count,
+                          slot_bytes=4 * count, mechanism=MECHANISMS[80])  # fmt: skip
+        c = collective(name, nodes * local, share)
+        times.append(seconds(c, plan, 25e9, 1e-6))
+    assert times == sorted(times)
+    steps = nodes * local * (1 + (name == "all_reduce")) - (2 if name == "all_reduce" else 1)
+    assert times[0] >= steps * MECHANISMS[80].step_cost.ll128

@@ -12,13 +12,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.nccl.constants import PLAIN, MessagePath
 from netsim.nccl.schedules.plan import NET, WAYS, Lane, Plan, kept_places
 from netsim.nccl.split import PAYLOAD
-from netsim.schedule.schedule import COPY, LOCAL_COPY, MARK, SCRATCH, TRANSFER, Lag, Style, Use
+from netsim.schedule.schedule import (
+    COPY,
+    IN_ORDER,
+    LOCAL_COPY,
+    MARK,
+    SCRATCH,
+    TRANSFER,
+    Lag,
+    Style,
+    Use,
+)
 
 PAYLOAD_WIRE = {protocol: float(1 / part) for protocol, part in PAYLOAD.items()}
+BEFORE = value("share.of_a_step")  # of LL128's cost of a step of a ring, before it passes data on
 FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 
@@ -255,6 +267,23 @@ class PlannedChannel:
         if self.simple:
             return replace(kind, follows=True)
         return replace(kind, messages=(), path=PLAIN)
+
+    def in_turn(self, kind: RowKind) -> tuple[RowKind, RowKind]:
+        """What a block does in a step of a ring: its first piece, and a further one. Steps of LL128
+        begin and end with a barrier of all warps, in however many pieces they pass data on.
+        """
+        if self.plan.protocol != "LL128" or kind.style.kind == MARK:
+            return kind, kind
+        begin = BEFORE * self.plan.mechanism.step_cost.ll128
+        first, later = (replace(kind.style, latency=late) for late in (begin, 0.0))
+        return replace(kind, style=first), replace(kind, style=later)
+
+    @property
+    def next_step(self) -> Lag:
+        """From the end of a block's step of a ring until it begins the next one."""
+        if self.plan.protocol != "LL128":
+            return IN_ORDER
+        return Lag((1 - BEFORE) * self.plan.mechanism.step_cost.ll128, arrival=False)
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
         """A further source of a pass that has several: its time is in that pass."""

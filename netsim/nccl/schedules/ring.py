@@ -272,7 +272,7 @@ def _sends(
     data = _Data(c, walk, order, step, place)
     source, target = data.source(by_proxy), data.target(own_fifo)
     woven.rows(
-        kinds[step, place, by_proxy * np.where(sub > 0, 3, 1 + (step > 0))],
+        kinds[step, place, np.where(by_proxy, np.where(sub > 0, 4, 2 + (step > 0)), sub > 0)],
         order[place],
         np.where(own_fifo, order[place], following[place]),
         data.segment(sub, numbers.subs),
@@ -292,7 +292,8 @@ def _last_passes(
     if walk.last is None:
         kind, segment = woven.kind(channel.wait()), np.full(len(sub), -1)
     else:
-        kind, segment = woven.kind(channel.local(walk.last)), data.segment(sub, numbers.subs)
+        two = [woven.kind(one) for one in channel.in_turn(channel.local(walk.last))]
+        kind, segment = np.array(two)[(sub > 0).astype(int)], data.segment(sub, numbers.subs)
     base = np.zeros(1, np.int64) if c.name == "reduce_scatter" else data.base
     source = Place(0, RECEIVED, walk.steps - 1)
     rank = order[place]
@@ -348,8 +349,8 @@ class _Data:
 def _kinds(
     woven: Weave, channel: PlannedChannel, walk: Walk, hops: Sequence[tuple[int, int]]
 ) -> Ints:
-    """The kind of row by step and place: of the block, and of the proxy's first one of all, its
-    first one of a step and its further ones.
+    """The kind of row by step and place: of the block, first and further ones of a step, and of the
+    proxy's first one of all, its first one of a step and its further ones.
     """
     known: dict[tuple[object, ...], list[int]] = {}
 
@@ -365,9 +366,10 @@ def _kinds(
 
 def _kinds_of_hop(channel: PlannedChannel, hop: tuple[int, int], made: Pass) -> Iterator[RowKind]:
     block = channel.hop(*hop, made, proxy=False)
-    yield block
+    first, further = channel.in_turn(block)
+    yield from (first, further)
     if not channel.is_net(*hop):
-        yield from (block,) * 3  # no row is one of a proxy's
+        yield from (first,) * 3  # no row is one of a proxy's
         return
     message = channel.hop(*hop, made, proxy=True)
     later = replace(message, follows=True)
@@ -379,12 +381,11 @@ def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
     subs, turns = numbers.subs, (numbers.steps + 1) * numbers.subs
     turn, place = np.indices((turns, numbers.n))
     before = (turn - 1) % turns
-    woven.after(
-        numbers.block(turn // subs, turn % subs, place),
-        numbers.block(before // subs, before % subs, place),
-        IN_ORDER,
-        turn == 0,
-    )
+    here = numbers.block(turn // subs, turn % subs, place)
+    earlier = numbers.block(before // subs, before % subs, place)
+    first = turn % subs == 0
+    for some, lag in ((first, channel.next_step), (~first, IN_ORDER)):
+        woven.after(here[some], earlier[some], lag, (turn == 0)[some])
     turns = numbers.steps * subs
     turn, which = np.indices((turns, len(numbers.net)))
     place, before = numbers.net[which], (turn - 1) % turns
