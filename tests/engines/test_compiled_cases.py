@@ -193,3 +193,14 @@ def test_flows_of_one_group_end_in_the_order_of_their_amounts() -> None:
     alike = program(builder, [1.0], [(0,)], [0] * 200)
     got, expected = compiled.run(alike), simpy.run(alike)
     np.testing.assert_allclose(got.end, expected.end, rtol=1e-12)
+
+
+@pytest.mark.parametrize("run", [simpy.run, compiled.run], ids=["simpy", "compiled"])
+@pytest.mark.parametrize(("apart", "joined"), [(0.9e-14, True), (1.2e-14, False)])
+def test_what_is_nearer_than_the_14th_digit_is_one_instant(run, apart: float, joined: bool) -> None:
+    """A row that may start just after another starts with it, at its time."""
+    builder, later = Builder(2), 1.0 + apart
+    rows = builder.rows(PLAIN, 0, 1, builder.work([2.0, 2.0]))
+    builder.release(rows, np.array([1.0, later]))
+    found = run(program(builder, [2.0], [(0,)], [0, 0]))
+    assert found.start.tolist() == [1.0, 1.0 if joined else later]

@@ -6,7 +6,7 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.nccl.facts import Version, function_of
-from netsim.nccl.tuning import Call, choose, cost_entry, time_us, timed_costs
+from netsim.nccl.tuning import Call, choose, cost_entry, latency_us, time_us, timed_costs
 from tests.nccl.nccl_nodes import searched_communicator
 
 MIB = 2**20
@@ -61,6 +61,23 @@ def test_fp8_reductions_keep_off_long_rings():
     assert choose(comm, usual).algorithm == "Ring"
     assert choose(comm, fp8).algorithm == "Tree"
     assert choose(comm, Call("AllGather", 2**33, "f8e4m3")).algorithm == "Ring"
+
+
+@pytest.mark.parametrize(("ranks", "slower"), [(7, 1), (8, 1), (9, 1024), (16, 1024)])
+def test_fp8_slows_rings_of_more_than_eight_ranks(ranks, slower):
+    comm = replace(searched_communicator("h100_8nic", 1), n_ranks=ranks)
+    times = [timed(comm, Call("AllReduce", 2**26, kind), "Ring", "Simple")
+             for kind in ("float", "f8e4m3")]  # fmt: skip
+    assert times[1] == pytest.approx(slower * times[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_latency_of_collnet_direct(nodes):
+    """Two passes inside, one rank after the other, and the network's 31 us once."""
+    comm = replace(searched_communicator("h100_8nic", 2), n_nodes=nodes, n_ranks=8 * nodes)
+    comm = replace(comm, collnet_direct=comm.ring)
+    found = latency_us(comm, "AllReduce", "CollNetDirect", "Simple")
+    assert found == pytest.approx(2 * (3.7 + 7 * 0.4) + 31.0)
 
 
 def test_the_table_of_a_call_holds_every_algorithm_and_protocol():

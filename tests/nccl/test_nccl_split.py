@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from netsim.nccl.environment import NO_SETTINGS
 from netsim.nccl.facts import Version
+from netsim.nccl.schedules.writing import segments
 from netsim.nccl.split import (
     Loops,
     Share,
@@ -18,9 +20,11 @@ from netsim.nccl.split import (
     slot_bytes,
     split_evenly,
     split_over_channels,
+    steps_of,
 )
 from netsim.nccl.tuning import launch
 from tests.nccl.nccl_nodes import searched_communicator
+from tests.nccl.nccl_plans import small_plan
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -184,6 +188,37 @@ def test_chunks_of_nvls_trees_and_collnet():
         for size in (16 * GIB, 64 * MIB, MIB)
     ]
     assert found == [512 * KIB, 32 * KIB, 32 * KIB]
+
+
+def test_chunks_of_nvls_trees_change_at_the_edges_of_the_rules():
+    two = searched_communicator("h100_8nic", 2)  # 8 heads, chunks of up to 128 KiB
+    assert two.n_heads == 8
+    edges = {4 * MIB: (64 * KIB, 128 * KIB), 512 * KIB: (32 * KIB, 64 * KIB)}
+    for edge, (below, above) in edges.items():
+        found = [chunk_bytes(two, "AllReduce", "NVLSTree", "Simple", edge - k) for k in (1, 0)]
+        assert found == [below, above]
+
+
+def test_pat_keeps_the_chunk_with_which_all_blocks_just_fit():
+    comm = searched_communicator("h100_1nic", 2)
+    for function, blocks in (("AllGather", 32), ("ReduceScatter", 16)):
+        for chunk in (512 * KIB, 256 * KIB, 128 * KIB):
+            size = blocks * chunk
+            assert chunk_bytes(comm, function, "PAT", "Simple", size) == chunk
+            assert chunk_bytes(comm, function, "PAT", "Simple", size - 1) == chunk // 2
+
+
+@pytest.mark.parametrize("element", [1, 4])
+@pytest.mark.parametrize(("size", "slices"), [
+    (2 * MIB, [MIB, MIB]), (100 * KIB, [50 * KIB, 50 * KIB]), (63 * KIB, [32 * KIB, 31 * KIB]),
+    (48 * KIB, [32 * KIB, 16 * KIB]), (32 * KIB, [32 * KIB]),
+])  # fmt: skip
+def test_slices_are_halves_but_no_less_than_a_32nd_of_two_slots(element, size, slices):
+    count, steps = size // element, steps_of("AllReduce", "Ring", "Simple")
+    plan = small_plan("Ring", "Simple", 1, 2, count, slot_bytes=512 * KIB)
+    chunks = np.zeros((1, 1), np.int64), np.full((1, 1), count)
+    cut = segments(plan, element, chunks, steps=steps)
+    assert (cut.count[0, : cut.subs] * element).tolist() == slices
 
 
 def test_trees_shrank_their_chunks_with_depth_before_2_22():

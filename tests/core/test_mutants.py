@@ -1,0 +1,80 @@
+"""Mutants are made where they should be, tried in a copy, and told apart from survivors."""
+
+import ast
+import random
+from pathlib import Path
+
+from tests import mutants
+from tests.mutants import Covered, Mutant, every_mutant, mutants_of, tried
+
+TEXT = """\
+LIMIT = 32
+
+
+def least(a: int = 3, *rest: int) -> float:
+    if a < 2 and not rest:
+        return max(a, 0.5) // 2
+    return a is None
+"""
+TEST = """\
+from netsim.made import least
+
+
+def test_some():
+    assert least(1) == 0
+
+
+def test_more():
+    assert least(5) is False
+"""
+
+
+def test_every_kind_of_place_is_found() -> None:
+    found = [(one.line, one.function, one.old, one.new) for one in mutants_of("a.py", TEXT)]
+    assert found == [
+        (1, "", "32", "16"), (4, "least", "3", "4"), (5, "least", "<", "<="),
+        (5, "least", "2", "3"), (5, "least", "and", "or"), (5, "least", "not rest", "( rest)"),
+        (6, "least", "max", "min"), (6, "least", "0.5", "0.7"), (6, "least", "//", "*"),
+        (6, "least", "2", "3"), (7, "least", "is", "is not"),
+    ]  # fmt: skip
+
+
+def test_mutants_of_the_package_differ_from_it_and_can_be_read() -> None:
+    every = every_mutant(["nccl", "timing"])
+    assert {one.path.split("/")[0] for one in every} == {"nccl", "timing"}
+    for one in random.Random(1).sample(every, 150):
+        text = (mutants.ROOT / "netsim" / one.path).read_text(encoding="utf-8")
+        changed = one.applied(text)
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)), one
+    assert not any(one.path.startswith(mutants.LEFT_OUT) for one in every_mutant([]))
+
+
+def test_tests_of_a_line_come_the_quickest_first_and_only_as_many_as_there_is_time_for() -> None:
+    one = Mutant("a.py", 5, 0, 0, "", "")
+    known = Covered({"a.py": {"5": ["x", "y", "z"], "6": ["w"]}},
+                    {"x": 50.0, "y": 1.0, "z": 20.0, "w": 2.0})  # fmt: skip
+    assert known.chosen(one) == ["y", "z"]
+    assert known.chosen(one, 100.0) == ["y", "z", "x"]
+    assert known.chosen(Mutant("a.py", 9, 0, 0, "", "")) == ["y", "w", "z"]  # run when imported
+    assert known.chosen(Mutant("b.py", 5, 0, 0, "", "")) == []
+
+
+def test_a_mutant_is_killed_by_a_test_that_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "netsim").mkdir()
+    (tmp_path / "netsim" / "__init__.py").touch()
+    file, test = tmp_path / "netsim" / "made.py", tmp_path / "test_made.py"
+    file.write_text(TEXT)
+    test.write_text(TEST)
+    by_line = {(one.line, one.old): one for one in mutants_of("made.py", TEXT)}
+    names = ["test_made.py::test_some", "test_made.py::test_more"]
+    assert tried(by_line[7, "is"], names, 60.0, tmp_path).killed_by == names[1]
+    assert tried(by_line[1, "32"], names, 60.0, tmp_path).killed_by == ""
+    assert tried(by_line[5, "<"], [], 60.0, tmp_path).killed_by == ""
+    assert file.read_text() == TEXT
+
+
+def test_known_survivors_are_there_and_say_why() -> None:
+    every = {one.name for one in every_mutant([])}
+    for name, why in mutants.known_survivors().items():
+        assert name in every, name
+        assert len(why) > 30

@@ -1,0 +1,364 @@
+"""Mutants: one small change in the code each, and whether the tests notice.
+
+    python -m tests.mutants                                # 200 of them; two hours on two cores
+    python -m tests.mutants --count 20 --seed 7 --packages nccl,timing --jobs 2
+    python -m tests.mutants --only nccl/split.py:81        # all mutants of a line
+
+Mutants are drawn with a seed from all places of the package where a comparison, an operator, a
+number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another. Each is tried in a copy of
+the repository by the tests that run its line, the quickest first, until one fails. Which these are
+is found once, by running all tests (or `--tests`) under coverage, and kept in `.mutants/` until
+it is deleted; compiled code has the tests of its package. `tests/data/mutants.yaml` names the
+survivors that are known, each with the argument why it changes nothing that anybody can see.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+from queue import Queue
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from tests.quick import function_of
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / ".mutants"
+KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
+LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
+COMPILED = ("engines/compiled/", "tests/engines")
+MOST_SECONDS = 60.0  # of tests for a mutant
+SLOWER = 4  # times as long as usual, from which a test is taken for one that hangs,
+LEAST, COMPILING = 60.0, 600.0  # but for so many seconds at least; compiled code is compiled first
+COPIED = ("netsim", "tests", "topologies", "scenarios", "docs", "pyproject.toml", "README.md",
+          "CHANGELOG.md", "LICENSE")  # fmt: skip
+OPERATORS: Mapping[type, tuple[str, str]] = {
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
+    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
+    ast.FloorDiv: ("//", "*"), ast.Mod: ("%", "//"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
+}  # fmt: skip
+CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum",
+         "maximum": "minimum"}  # fmt: skip
+
+
+@dataclass(frozen=True, order=True)
+class Mutant:
+    """A change: the text from one place of a file (characters) to another becomes another one."""
+
+    path: str
+    line: int
+    begin: int
+    end: int
+    old: str
+    new: str
+    function: str = ""
+
+    @property
+    def name(self) -> str:
+        """What stays the same where lines move."""
+        return f"{self.path} {self.function}: {self.old} -> {self.new}"
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.function}: {self.old} -> {self.new}"
+
+    def applied(self, text: str) -> str:
+        """The file with the change."""
+        assert text[self.begin : self.end] == self.old
+        return text[: self.begin] + self.new + text[self.end :]
+
+
+# **** Places ****
+
+
+def mutants_of(path: str, text: str) -> list[Mutant]:
+    """All mutants of a file."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    lines = [line.encode() for line in text.splitlines()]
+
+    def at(line: int, column: int) -> int:
+        return starts[line - 1] + len(lines[line - 1][:column].decode())
+
+    def span(node: ast.expr) -> tuple[int, int]:
+        return at(node.lineno, node.col_offset), at(node.end_lineno or 0, node.end_col_offset or 0)
+
+    found: list[Mutant] = []
+
+    def between(left: ast.expr, right: ast.expr, kind: type, inside: str) -> None:
+        old, new = OPERATORS.get(kind, ("", ""))
+        begin, end = span(left)[1], span(right)[0]
+        where = text.find(old, begin, end) if old else -1
+        if where >= 0:
+            line = text.count("\n", 0, where) + 1
+            found.append(Mutant(path, line, where, where + len(old), old, new, inside))
+
+    for node, inside in _nodes(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            for (left, right), op in zip(
+                pairwise([node.left, *node.comparators]), node.ops, strict=True
+            ):
+                between(left, right, type(op), inside)
+        elif isinstance(node, ast.BinOp):
+            between(node.left, node.right, type(node.op), inside)
+        elif isinstance(node, ast.BoolOp):
+            for left, right in pairwise(node.values):
+                between(left, right, type(node.op), inside)
+        elif changed := _changed(node):
+            begin, end = span(node)
+            old = text[begin:end]
+            found.append(Mutant(path, node.lineno, begin, end, old, changed(old), inside))
+    return sorted(found)
+
+
+def _changed(node: ast.AST):  # type: ignore[no-untyped-def]  # a function of the text, or None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return lambda old: f"({old.removeprefix('not')})"
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in CALLS:
+        return lambda old: CALLS[old]
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return lambda _: repr(node.value + 1 if node.value < 16 else node.value // 2)
+    if isinstance(node, ast.Constant) and type(node.value) is float:
+        return lambda _: repr(node.value * 1.4 or 0.01)
+    return None
+
+
+def _nodes(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
+    """Expressions with the names of what they stand in; no annotations."""
+
+    def walk(node: ast.AST, inside: str) -> Iterator[tuple[ast.expr, str]]:
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list"):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if not isinstance(child, ast.AST):
+                    continue
+                if isinstance(child, ast.expr):
+                    yield child, inside
+                named = isinstance(child, ast.FunctionDef | ast.ClassDef)
+                yield from walk(child, f"{inside}.{child.name}".strip(".") if named else inside)
+
+    return walk(tree, "")
+
+
+def every_mutant(packages: Sequence[str]) -> list[Mutant]:
+    """All mutants of some packages; of none: of all but texts and pictures."""
+    base = ROOT / "netsim"
+    found = []
+    for file in sorted(base.rglob("*.py")):
+        path = file.relative_to(base).as_posix()
+        if path.startswith(tuple(f"{one}/" for one in packages) if packages else LEFT_OUT) == bool(
+            packages
+        ):
+            found += mutants_of(path, file.read_text(encoding="utf-8"))
+    return found
+
+
+# **** Tests ****
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The tests that run each line (by file), and the seconds that each takes."""
+
+    tests: Mapping[str, Mapping[str, Sequence[str]]]
+    seconds: Mapping[str, float]
+
+    def chosen(self, mutant: Mutant, most: float = MOST_SECONDS) -> list[str]:
+        """The tests of a line, the quickest first, as many as there is time for."""
+        of_file = self.tests.get(mutant.path, {})
+        # Lines of modules, and of what is kept from test to test, run once.
+        names = set(of_file.get(str(mutant.line), ())) or set(chain(*of_file.values()))
+        if mutant.path.startswith(COMPILED[0]):
+            names |= {name for name in self.seconds if name.startswith(COMPILED[1])}
+        found, spent = [], 0.0
+        for name in sorted(names & set(self.seconds), key=lambda name: (self.seconds[name], name)):
+            spent += self.seconds[name]
+            if spent > most and found:
+                break
+            found.append(name)
+        return found
+
+
+RC = """\
+[run]
+source = netsim
+data_file = {data}
+"""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note which test runs the lines from now on (this file is a plugin where that is measured)."""
+    from coverage import Coverage
+
+    running = Coverage.current()
+    if running is not None:
+        running.switch_context(function_of(item.nodeid))
+
+
+def measure(tests: Sequence[str]) -> None:
+    """Run tests under coverage, and keep which lines each of them runs."""
+    KEPT.mkdir(exist_ok=True)
+    rc = KEPT / "coveragerc"
+    rc.write_text(RC.format(data=KEPT / "coverage"), encoding="utf-8")
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={rc}", "-m", "pytest", "-q",
+               *_quiet(), "-p", "tests.mutants", f"--junit-xml={KEPT / 'junit.xml'}",
+               "-o", "junit_family=xunit1", *(tests or ["tests"])]  # fmt: skip
+    subprocess.run(command, cwd=ROOT, env=_environment(ROOT), check=False)
+    from coverage import CoverageData  # only where it is measured
+
+    data = CoverageData(basename=str(KEPT / "coverage"))
+    data.read()
+    lines: dict[str, dict[str, list[str]]] = {}
+    for file in data.measured_files():
+        path = Path(file).relative_to(ROOT / "netsim").as_posix()
+        told = data.contexts_by_lineno(file)
+        lines[path] = {str(line): sorted(filter(None, names)) for line, names in told.items()}
+    kept = {"tests": lines, "seconds": _seconds(KEPT / "junit.xml")}
+    (KEPT / "covered.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+def _seconds(junit: Path) -> dict[str, float]:
+    """What each test took, but for those that failed as it is."""
+    found, failed = Counter[str](), set[str]()
+    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+        name = function_of(f"{case.get('file')}::{case.get('name')}")
+        found[name] += float(case.get("time") or 0.0)
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.add(name)
+    return {name: seconds for name, seconds in found.items() if name not in failed}
+
+
+def covered() -> Covered:
+    """What was measured."""
+    kept = json.loads((KEPT / "covered.json").read_text(encoding="utf-8"))
+    return Covered(kept["tests"], kept["seconds"])
+
+
+def _quiet() -> list[str]:
+    return ["-p", "no:cacheprovider", "-o", "addopts=", "-p", "no:xdist"]
+
+
+def _environment(root: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg"}
+
+
+# **** Trials ****
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a mutant: the test that failed; nothing where it survived."""
+
+    mutant: Mutant
+    tests: int
+    killed_by: str = ""
+
+
+def copy_of(root: Path, to: Path) -> Path:
+    """A copy of the repository in which mutants are made."""
+    for name in COPIED:
+        source = root / name
+        if source.is_dir():
+            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.is_file():
+            shutil.copy(source, to / name)
+    return to
+
+
+def tried(mutant: Mutant, tests: Sequence[str], seconds: float, root: Path) -> Trial:
+    """Try a mutant in a copy of the repository, which is as before in the end."""
+    if not tests:
+        return Trial(mutant, 0)
+    file = root / "netsim" / mutant.path
+    text = file.read_text(encoding="utf-8")
+    file.write_text(mutant.applied(text), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", *_quiet(), *tests]
+    try:
+        done = subprocess.run(command, cwd=root, env=_environment(root), capture_output=True,
+                              text=True, timeout=seconds, check=False)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Trial(mutant, len(tests), "time")
+    finally:
+        file.write_text(text, encoding="utf-8")
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    by = failed[0].split()[1] if failed else f"exit code {done.returncode}"
+    return Trial(mutant, len(tests), by if done.returncode else "")
+
+
+def trials(mutants: Iterable[Mutant], known: Covered, jobs: int) -> Iterator[Trial]:
+    """Try mutants, some at a time, each in a copy of its own."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        copies: Queue[Path] = Queue()
+        for number in range(jobs):
+            copies.put(copy_of(ROOT, Path(folder) / str(number)))
+
+        def one(mutant: Mutant) -> Trial:
+            tests, copy = known.chosen(mutant), copies.get()
+            try:
+                usual = sum(known.seconds[name] for name in tests)
+                least = COMPILING if mutant.path.startswith(COMPILED[0]) else LEAST
+                return tried(mutant, tests, least + SLOWER * usual, copy)
+            finally:
+                copies.put(copy)
+
+        yield from pool.map(one, mutants)
+
+
+def known_survivors(path: Path = KNOWN) -> dict[str, str]:
+    """Survivors by name, with the argument why they change nothing."""
+    entries = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+    return {entry["mutant"]: entry["why"] for entry in entries}
+
+
+def main() -> int:
+    """Try what was asked for; 1 where fewer than nine of ten were killed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--packages", default="")
+    parser.add_argument("--only", default="", help="PATH:LINE")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--tests", nargs="*", default=(), help="measure these only")
+    given = parser.parse_args()
+    if given.tests or not (KEPT / "covered.json").is_file():
+        measure(given.tests)
+    known, every = covered(), every_mutant(list(filter(None, given.packages.split(","))))
+    if given.only:
+        path, _, line = given.only.partition(":")
+        drawn = [one for one in every if one.path == path and str(one.line) == line]
+    else:
+        reached = [one for one in every if not given.tests or known.chosen(one)]
+        drawn = random.Random(given.seed).sample(reached, min(given.count, len(reached)))
+    survivors, killed = known_survivors(), 0
+    for number, trial in enumerate(trials(drawn, known, given.jobs), 1):
+        killed += bool(trial.killed_by)
+        told = (
+            f"killed by {trial.killed_by}" if trial.killed_by else f"survived {trial.tests} tests"
+        )
+        why = survivors.get(trial.mutant.name, "") if not trial.killed_by else ""
+        print(
+            f"{number}/{len(drawn)} {trial.mutant}: {told}{why and f' (known: {why})'}", flush=True
+        )
+    share = killed / max(1, len(drawn))
+    print(f"{killed} of {len(drawn)} killed, {share:.0%}")
+    return int(share < 0.9)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
