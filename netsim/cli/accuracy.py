@@ -16,9 +16,12 @@ from netsim.measured.accuracy import (
     chosen,
     classes_of,
     compared,
+    forecast_text,
+    from_forecast,
     journal_of,
     leave_out,
     page_text,
+    questions,
     read_accuracy,
     results_path,
     run_index,
@@ -60,6 +63,14 @@ def command(
     against: Annotated[
         Path | None, typer.Option(help="An earlier result to compare with.", metavar="EARLIER")
     ] = None,
+    predict: Annotated[
+        Path | None,
+        typer.Option(help="Write times from the questions alone, no figure read.", metavar="FILE"),
+    ] = None,
+    predicted: Annotated[
+        Path | None,
+        typer.Option(help="Compare with such a file instead of simulating.", metavar="FILE"),
+    ] = None,
     leave: Annotated[
         bool,
         typer.Option("--leave-out", help="Simulate each run without what its system told, too."),
@@ -69,21 +80,31 @@ def command(
 ) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
     before = read_accuracy(against) if against else ()
-    for flag, file in (("--json", json_file), ("--page", page)):
+    for flag, file in (("--json", json_file), ("--page", page), ("--predict", predict)):
         if file is not None:
             check_writable(flag, file)
     index = _index(index)
     corpus = read_index(index)
     entries = chosen(corpus, only or ())
+    if predicted is not None:
+        found = from_forecast(predicted, entries)
+        _write(found, entries, json_file, plots, None, None, before)
+        for line in _asides(found, quiet):
+            tell(line)
+        return
+    if predict is not None:
+        entries = questions(entries)
     with journal_of(index, resume=resume, tell=tell) as journal:
         with Counter("runs", quiet) as counter:
             found = run_index(entries, jobs, counter.show, tell=tell, journal=journal)
         if leave and not found.missing:
             with Counter("runs left out", quiet) as counter:
                 found = leave_out(found, entries, corpus, jobs, counter.show)
-        _write(
-            found, entries, json_file, plots, page, None if only else results_path(index), before
-        )
+        if predict is not None:
+            write_text(predict, forecast_text(found, entries))
+        else:
+            classes = None if only else results_path(index)
+            _write(found, entries, json_file, plots, page, classes, before)
         if not (found.missing or found.lost):
             journal.finish()
     for line in _asides(found, quiet):

@@ -3,6 +3,7 @@
 The same index gives the same points, however many processes share the work.
 """
 
+import csv
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, field, replace
 from functools import lru_cache
+from io import StringIO
 from math import log2, sqrt
 from pathlib import Path
 from types import MappingProxyType
@@ -323,6 +325,58 @@ def _joined(answers: Sequence[Answer], failed: list[Failed]) -> Accuracy:
     place = {run: n for n, run in enumerate(dict.fromkeys(point.run for point in points))}
     points.sort(key=lambda point: (place[point.run], point.size_bytes))
     return Accuracy(tuple(points), (*failed, *whole.values()), notes)
+
+
+FORECAST = ("run", "system", "machine", "collective", "size_bytes", "dtype", "root", "time_us",
+            "algorithm", "protocol", "model_version")  # fmt: skip
+
+
+def questions(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries with what they ask and no figure: sizes, data types and roots of their rows."""
+    return [replace(entry, asked=True) for entry in entries]
+
+
+def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
+    """What was simulated of questions, as CSV."""
+    rows = {
+        (entry.id, row.size_bytes): (row.dtype, row.root)
+        for entry in entries
+        for row in entry.rows()
+    }
+    file = StringIO()
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(FORECAST)
+    for p in found.points:
+        what = p.run, p.system, p.machine, p.collective, p.size_bytes, *rows[p.run, p.size_bytes]
+        lines.writerow([*what, f"{p.simulated_us:.6g}", p.algorithm, p.protocol, MODEL_VERSION])
+    return file.getvalue()
+
+
+def from_forecast(path: Path, entries: Sequence[Entry]) -> Accuracy:
+    """The points of an index whose simulated times are those of a forecast that was written down
+    before; what it does not have is told.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            told = {(one["run"], int(one["size_bytes"])): one for one in csv.DictReader(file)}
+            times = {key: float(one["time_us"]) for key, one in told.items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: not a forecast of netsim accuracy --predict: {error}") from None
+    points, failed = list[Point](), list[Failed]()
+    for entry in entries:
+        for row in entry.rows():
+            key, seconds = (entry.id, row.size_bytes), row.seconds(entry.collective)
+            if key not in times:
+                failed.append(Failed(entry.id, "the forecast does not have it", row.size_bytes))
+            elif seconds:
+                one = told[key]
+                points.append(
+                    Point(
+                        entry.id, entry.machine, one["collective"], row.size_bytes, seconds * 1e6,
+                        times[key], one["algorithm"], one["protocol"], entry.healthy, entry.system,
+                    )
+                )  # fmt: skip
+    return Accuracy(tuple(points), tuple(failed))
 
 
 def read_accuracy(path: Path) -> tuple[Point, ...]:

@@ -22,6 +22,7 @@ from netsim.measured.logs import (
     WHOLE,
     LogRun,
     Measured,
+    question,
     read_csv,
     read_log,
     true_ranks,
@@ -49,6 +50,7 @@ class Entry:
     source: Source = field(repr=False, compare=False)
     number: int = 0
     problem: InputError | None = field(default=None, repr=False, compare=False)
+    asked: bool = False  # its rows are only questions: their times are not read
 
     @property
     def topology(self) -> Mapping[str, Any]:
@@ -107,13 +109,13 @@ class Entry:
             raise self.problem
         path = self.folder / self.text("file")
         if path.suffix in CSV:
-            return read_csv(path, self._bus_factor())
+            return read_csv(path, self._bus_factor(), asked=self.asked)
         first, *others = read_log(path, self.collective)
         if others:
             raise self.error(f"{path} has {len(others) + 1} runs, expected one", "file")
         if not first.rows:
             raise InputError(f"{path}: {first.problems[0] if first.problems else 'no rows'}")
-        return first.rows
+        return tuple(map(question, first.rows)) if self.asked else first.rows
 
 
 def read_index(path: Path) -> tuple[Entry, ...]:

@@ -389,3 +389,25 @@ def test_what_only_one_system_shows_is_taken_from_the_next_wider_class() -> None
     (found,) = without_each(usable, entries)
     assert (found.system, found.of) == ("aws_p4d_a100", "roce.usable")
     assert found.ratio * usable.value == pytest.approx(value("roce.usable"))
+
+
+def test_a_forecast_is_made_without_figures_and_compared_with_them_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "8,2,float,sum,-1,20,,,19,,\n1048576,262144,float,sum,-1,300,,,310,,\n"
+    path, told = index(tmp_path, {}, rows=rows), tmp_path / "told.csv"
+    table = tmp_path / "csv" / "run.csv"
+    usual = run_index(read_index(path), 1).points
+    table.write_text(table.read_text().replace("20,,,19", "x,,,y"))  # nobody may look there
+    assert netsim(capsys, "accuracy", path, "--predict", told, "--jobs", 1).code == 0
+    table.write_text(HEADER + rows)
+    out = tmp_path / "out.json"
+    done = netsim(capsys, "accuracy", path, "--predicted", told, "--json", out)
+    assert done.code == 0, done.err
+    points = json.loads(out.read_text())["points"]
+    assert [point["measured_us"] for point in points] == pytest.approx([19, 300])
+    assert [one["simulated_us"] for one in points] == pytest.approx(
+        [one.simulated_us for one in usual], rel=1e-5
+    )
+    other = netsim(capsys, "accuracy", path, "--predicted", table)
+    assert (other.code, "not a forecast" in other.err) == (2, True)
