@@ -87,6 +87,10 @@ class ScenarioErrors(ScenarioError):
         return "\n".join([*lines, f"... and {left_out} more errors"] if left_out else lines)
 
 
+class NoRoomError(ScenarioError):
+    """A cell of a scenario that needs more memory than there is."""
+
+
 class StalledError(NetsimError):
     """A simulation that cannot finish; the message names the ranks, rows and links that wait."""
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from netsim.base.errors import LostError, Tell, silent
 from netsim.base.files import Held, deaf, held
+from netsim.base.startup import limit_memory, resident
 
 LEAVE = 5.0  # seconds for a worker to end that was told to
 LISTEN = 0.1  # seconds between two looks at whether somebody interrupts
@@ -26,7 +27,6 @@ QUIET = f"{__package__}.quiet"  # not to be imported here: it silences its proce
 IDLE = 600_000_000  # bytes from which a worker without a job is replaced rather than kept
 VANISHED = 255  # what is known of the end of a worker if what it was forked from ended as well
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class Job(NamedTuple):
@@ -44,8 +44,12 @@ Asked = tuple[Any, str, int, int]  # a Job, from those who do not import this fi
 Results = Generator[tuple[Any, Any], None, None]
 
 
-def _work(pipe: connection.Connection, call: Callable[..., Any], begun: Sequence[Any]) -> None:
+def _work(
+    pipe: connection.Connection, call: Callable[..., Any], begun: Sequence[Any], memory: int
+) -> None:
     """Answer jobs until the parent ends, or wants no more."""
+    if memory:
+        limit_memory(memory)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
@@ -83,10 +87,12 @@ def _portable(error: Exception) -> Exception:
 class _Worker:
     """A process, what it is at, and how many answers to that have come."""
 
-    def __init__(self, call: Callable[..., Any], begun: Sequence[Any]) -> None:
+    def __init__(self, call: Callable[..., Any], begun: Sequence[Any], memory: int) -> None:
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, call, begun), daemon=True)
+        self.process = context.Process(
+            target=_work, args=(theirs, call, begun, memory), daemon=True
+        )
         self.process.start()
         theirs.close()
         self.job: Job | None = None
@@ -111,15 +117,6 @@ class _Worker:
         if self.process.exitcode in (None, VANISHED) and self.process.pid:
             with suppress(ProcessLookupError):  # nobody tells us whether it has ended
                 os.kill(self.process.pid, signal.SIGKILL)
-
-
-def resident(pid: int | None) -> int:
-    """The bytes of memory that a process has; 0 where nobody tells."""
-    try:
-        with open(f"/proc/{pid or 'self'}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * PAGE
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def killed_for_memory() -> int:
@@ -237,7 +234,7 @@ class Processes:
         busy = self.busy
         if not self.limit or not busy:
             return True
-        taken = resident(None)
+        taken = resident()
         for worker in self.workers:
             expected = worker.job.memory if worker.job is not None else 0
             taken += max(expected, worker.memory())
@@ -258,7 +255,7 @@ class Processes:
             for _ in range(2):
                 try:
                     forkserver.ensure_running()
-                    worker = _Worker(self.call, self.begun)
+                    worker = _Worker(self.call, self.begun, self.limit)
                     break
                 except (EOFError, ConnectionError):  # what they are forked from was killed
                     continue

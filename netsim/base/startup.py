@@ -1,5 +1,7 @@
-"""Versions: of this package and others, and of the model: another whenever answers may change."""
+"""What a process is: versions of the package, the model and others, and the memory that it has."""
 
+import os
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -24,3 +26,30 @@ def version_of(package: str) -> str:
     words = (line.partition(": ") for line in told.splitlines())
     found = (value for key, _, value in words if key == "Version")
     return next(found, None) or str(metadata.version(package))
+
+
+def resident(pid: int | None = None) -> int:
+    """The bytes of memory that a process has (this one, or another); 0 where nobody tells."""
+    try:
+        with open(f"/proc/{pid or 'self'}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def memory_limit() -> int:
+    """The bytes that this process may have at most; 0: as many as there are."""
+    limits = import_module("resource")  # which not every system has
+    soft, _ = limits.getrlimit(limits.RLIMIT_DATA)
+    return 0 if soft == limits.RLIM_INFINITY else int(soft)
+
+
+def limit_memory(most: int) -> None:
+    """Let this process have so many bytes: what needs more hears so, before the system is out of
+    memory and ends whatever it likes.
+    """
+    limits = import_module("resource")
+    _, hard = limits.getrlimit(limits.RLIMIT_DATA)
+    most = most if hard == limits.RLIM_INFINITY else min(most, hard)
+    with suppress(OSError, ValueError):
+        limits.setrlimit(limits.RLIMIT_DATA, (most, hard))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from netsim.base.errors import ScenarioError
+from netsim.base.errors import NetsimError, NoRoomError, ScenarioError
 from netsim.base.files import Preset, find_preset, is_path, preset_folder
 from netsim.base.startup import late
 from netsim.cell.prepare import Prepared, prepare
@@ -42,6 +42,14 @@ def answer(
         return row_of_size(prepared, size, engine=engine, progress=progress)
     row: Row = late("netsim.training.run.row_of_step")(prepared, engine=engine, progress=progress)
     return row
+
+
+def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
+    """About how many bytes a process needs for a cell at most; 0 where it cannot be built."""
+    try:
+        return prepare_any(cell).memory_needed(max(sizes))
+    except NetsimError:
+        return 0
 
 
 def named(cell: Cell, row: Row) -> Row:
@@ -83,21 +91,25 @@ def name_of(path: Path) -> str:
     return re.sub(r"^[\W_]+", "", plain) or "scenario"
 
 
-def checked(source: Source) -> Expansion:
-    """All points of a scenario; those that do not fit together as such, with the reason."""
+def checked(source: Source, *, alone: bool = True) -> Expansion:
+    """All points of a scenario; those that do not fit together as such, with the reason. Where not
+    each is to stand `alone`, one of several that needs too much memory is left to its run.
+    """
     expansion = expand_all(source)
     points = list(expansion.points)
     # Cells of one cluster after each other, so that each cluster is built once.
     cells = [(number, point) for number, point in enumerate(points) if isinstance(point, Cell)]
     for number, cell in sorted(cells, key=lambda pair: pair[1].cluster):
-        points[number] = _fitting(cell)
+        points[number] = _fitting(cell, alone=alone or len(cells) == 1)
     return replace(expansion, points=tuple(points))
 
 
-def _fitting(cell: Cell) -> Cell | Invalid:
+def _fitting(cell: Cell, *, alone: bool) -> Cell | Invalid:
     try:
         prepare_any(cell)
     except ScenarioError as error:
+        if isinstance(error, NoRoomError) and not alone:
+            return cell  # it says so in its turn, and the others go on
         return Invalid(cell.id, cell.axes, error)
     return cell
 

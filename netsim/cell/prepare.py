@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.errors import InputError, ScenarioError, nearest
+from netsim.base.errors import InputError, NoRoomError, ScenarioError, nearest
 from netsim.base.memo import kept
 from netsim.base.values import dataclass
 from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
@@ -34,7 +34,7 @@ from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing import ladder
 from netsim.timing.call import Call
-from netsim.timing.fits import estimated_size, misfit, misfit_of_nccl
+from netsim.timing.fits import estimated_size, misfit, misfit_of_nccl, needed
 from netsim.timing.ladder import LIMITS, Limits
 from netsim.timing.textbook import why_in_full
 from netsim.topology.graph import Topology
@@ -115,6 +115,14 @@ class Prepared:
             self.together,
             self.memory,
         )
+
+    def memory_needed(self, size: int) -> int:
+        """About how many bytes a process needs for a size at most."""
+        call = self.call(size)
+        if call.plans:
+            return needed(len(self.topology), 0, ladder.bytes_expected(call, self.limits))
+        found = ladder.size_of(call, self.limits) or _size_from_fewer(self)
+        return needed(len(self.topology), *found)
 
     def launch(self, size: int) -> Launch:
         """What it takes to begin an operation in this cell."""
@@ -240,7 +248,8 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     if too_large and not told_later:
         odd = odd_one(prepared.topology, prepared.gpus) if prepared.may_fold else "fold is off"
         why = f"; not folded: {odd}" if odd else ""
-        raise prepared.cell.source.error(("workload",), too_large + why, key=True)
+        message = too_large + why
+        raise prepared.cell.source.error(("workload",), message, key=True, kind=NoRoomError)
 
 
 def _refuse(prepared: Prepared) -> None:
@@ -248,13 +257,18 @@ def _refuse(prepared: Prepared) -> None:
     largest = prepared.call(max(prepared.cell.scenario.collective.size_list()))
     if too_large := ladder.why_not(largest, prepared.limits) or _too_large(prepared, largest):
         message = f"{too_large}{why_in_full(largest)}"
-        raise prepared.cell.source.error(("workload",), message, key=True)
+        raise prepared.cell.source.error(("workload",), message, key=True, kind=NoRoomError)
 
 
 def _too_large(prepared: Prepared, largest: Call) -> str:
     """The same of a textbook algorithm that is not sketched, from schedules of fewer ranks."""
     if largest.plans or ladder.size_of(largest, prepared.limits) is not None:
         return ""
+    return misfit(*_size_from_fewer(prepared), len(prepared.gpus))
+
+
+def _size_from_fewer(prepared: Prepared) -> tuple[int, int]:
+    """Rows and bytes of a textbook algorithm, from how they grow with the number of ranks."""
     work, ranks = prepared.cell.scenario.collective, len(prepared.groups[0])
     fixed = {"groups", "root"} & set(prepared.parameters) or work.pairs or work.matrix or work.root
 
@@ -263,8 +277,7 @@ def _too_large(prepared: Prepared, largest: Call) -> str:
         return build(collective, work.algorithm, **prepared.parameters)
 
     multiple = ranks if fixed else int(prepared.parameters.get("node_size", 1))
-    found = estimated_size(ranks, schedule_at, multiple, len(prepared.groups))
-    return misfit(*found, len(prepared.gpus))
+    return estimated_size(ranks, schedule_at, multiple, len(prepared.groups))
 
 
 def _check_algorithm(prepared: Prepared) -> None:

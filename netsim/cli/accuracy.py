@@ -10,7 +10,7 @@ import typer
 from netsim.base.errors import LostError
 from netsim.base.files import preset_folder, write_text
 from netsim.cli.bars import Counter
-from netsim.cli.progress import tell
+from netsim.cli.progress import Memory, memory_of, tell
 from netsim.measured.accuracy import (
     Accuracy,
     chosen,
@@ -57,6 +57,7 @@ def command(
     jobs: Annotated[
         int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
     ] = None,
+    memory: Memory = None,
     only: Annotated[
         list[str] | None, typer.Option(help="A run, or how its name begins.", metavar="RUN")
     ] = None,
@@ -96,7 +97,9 @@ def command(
         entries = questions(entries)
     with journal_of(index, resume=resume, tell=tell) as journal:
         with Counter("runs", quiet) as counter:
-            found = run_index(entries, jobs, counter.show, tell=tell, journal=journal)
+            found = run_index(
+                entries, jobs, counter.show, memory=memory_of(memory), tell=tell, journal=journal
+            )
         if leave and not found.missing:
             with Counter("runs left out", quiet) as counter:
                 found = leave_out(found, entries, corpus, jobs, counter.show)

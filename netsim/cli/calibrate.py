@@ -13,7 +13,7 @@ from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
-from netsim.cli.progress import tell
+from netsim.cli.progress import Memory, memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
@@ -71,6 +71,7 @@ def command(
         typer.Option("-o", "--output", help="Write a topology file.", metavar="FILE"),
     ] = None,
     collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
+    memory: Memory = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
     ] = None,
@@ -86,7 +87,7 @@ def command(
         source, notes = question_of(Question(topology, None, given), run)
         prepared_with_notes(source, notes, run)
         pairs.append((source, run))
-    found = calibrate(pairs, jobs, tell=tell)
+    found = calibrate(pairs, jobs, memory=memory_of(memory), tell=tell)
     for line in report(found):
         typer.echo(line)
     if output is not None:

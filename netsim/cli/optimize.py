@@ -11,7 +11,7 @@ from netsim.base.files import write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
 from netsim.cli.expect_more import write_tuner
-from netsim.cli.progress import Dask, Jobs, SkipInvalid, bar_over, helpers_of, tell
+from netsim.cli.progress import Dask, Jobs, Memory, SkipInvalid, bar_over, helpers_of, tell
 from netsim.cli.questions import ScenarioName, Settings
 from netsim.cli.run import named, refuse_invalid
 from netsim.results.folder import check_writable, open_folder
@@ -60,6 +60,7 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
     jobs: Jobs = None,
+    memory: Memory = None,
     dask: Dask = None,
     skip_invalid: SkipInvalid = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
@@ -88,7 +89,7 @@ def command(
     seed = cells[0].scenario.seed
     with (
         open_folder(folder, name, resume=resume, about=manifest, tell=tell) as results,
-        helpers_of(jobs, dask) as helpers,
+        helpers_of(jobs, dask, memory, cells) as helpers,
         bar_over(count, quiet) as bar,
     ):
         tried = trials(

@@ -10,12 +10,14 @@ from typing import Annotated, Any, Self
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.startup import late
+from netsim.base.startup import late, limit_memory, resident
+from netsim.base.units import UnitError, parse_size
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell
 from netsim.sweep import run
 from netsim.sweep.run import Task, Workers
 from netsim.timing.bench import Progress as Report
+from netsim.timing.fits import PROCESS, available_memory
 
 
 def tell(text: str) -> None:
@@ -63,6 +65,10 @@ MOST_JOBS = 4096
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", help="Processes of this machine.", metavar="N")
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", help="What all processes may have together.", metavar="8GB"),
+]
 Dask = Annotated[
     str | None,
     typer.Option("--dask", help="A Dask scheduler (tcp://…), or slurm.", metavar="ADDRESS"),
@@ -78,25 +84,49 @@ SkipInvalid = Annotated[
 ]
 
 
+def memory_of(text: str | None) -> int:
+    """What `--memory` says, or what the system has for this process and its workers."""
+    if text is None:
+        return available_memory() + resident()
+    try:
+        found = parse_size(text)
+    except UnitError as error:
+        raise InputError(f"--memory {text}: {error}") from None
+    if found < PROCESS:
+        least = f"{PROCESS / 1e6:.0f}MB"
+        raise InputError(f"--memory {text}: one process alone needs up to {least}", hint="as 8GB")
+    return found
+
+
 @contextmanager
-def workers(jobs: int | None, call: Callable[..., Any], **how: Any) -> Iterator[Any]:
+def workers(
+    jobs: int | None, call: Callable[..., Any], memory: str | None = None, **how: Any
+) -> Iterator[Any]:
     """So many processes that `call` (`base/processes.py`), or None where it is one: this."""
+    limit = memory_of(memory)
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs: expected 1 to {MOST_JOBS}, got {jobs}")
     if jobs is None or jobs == 1:
+        if memory is not None:
+            limit_memory(limit)
         yield None
         return
-    with late("netsim.base.processes.Processes")(jobs, call, tell=tell, **how) as processes:
+    made = late("netsim.base.processes.Processes")(jobs, call, memory=limit, tell=tell, **how)
+    with made as processes:
         yield processes
 
 
 @contextmanager
-def helpers_of(jobs: int | None, dask: str | None) -> Iterator[Workers | None]:
+def helpers_of(
+    jobs: int | None, dask: str | None, memory: str | None, cells: Sequence[Cell]
+) -> Iterator[Workers | None]:
     """Whoever was asked for to simulate a sweep; None is this process."""
     if dask is None:
-        with workers(jobs, run.fulfil, rest=run.left_of) as processes:
-            yield None if processes is None else run.Local(processes)
+        with workers(jobs, run.fulfil, memory, rest=run.left_of) as processes:
+            yield None if processes is None else run.Local(processes, cells)
         return
+    if memory is not None:
+        raise InputError("--memory: a Dask cluster knows what its workers have")
     found = late("netsim.sweep.cluster.DaskWorkers")(dask, jobs, tell)
     try:
         yield found

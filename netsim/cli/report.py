@@ -15,7 +15,7 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
-from netsim.cli.progress import Jobs, tell, workers
+from netsim.cli.progress import Jobs, Memory, tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.collective import Collective
 from netsim.plots.explanation import plot_breakdown
@@ -46,9 +46,10 @@ def report(
         bool, typer.Option(help="Simulate the base line and the best cell again, to explain them.")
     ] = True,
     jobs: Jobs = None,
+    memory: Memory = None,
 ) -> None:
     """Write DIR/report.html: the answer, plots, explanations and all cells."""
-    with workers(jobs, explained) as helpers:
+    with workers(jobs, explained, memory) as helpers:
         path, lost = make_report(folder, explain=explain, helpers=helpers)
     tell(f"wrote {path}")
     if lost:
@@ -116,7 +117,10 @@ def _explained(
         both = {label: prepare_any(cell) for label, cell in cells.items()}
         known = {label: cell for label, cell in both.items() if isinstance(cell, Prepared)}
         size = _explained_size([*known.values()], _sizes(good, wanted)) if known else 0
-        asked = [Wanted(label, manifest, cells[label].id, size, folder) for label in known]
+        asked = [
+            (Wanted(label, manifest, cells[label].id, size, folder), one.memory_needed(size))
+            for label, one in known.items()
+        ]
         for label, one in _answers(asked, helpers):
             if isinstance(one, LostError):
                 lost.append(one)
@@ -146,12 +150,12 @@ def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
     yield _one(prepared, wanted.size, wanted.folder, wanted.label)
 
 
-def _answers(asked: Sequence[Wanted], helpers: Any) -> Iterator[tuple[str, Any]]:
+def _answers(asked: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
     """By label, what came of each; in this process where there are no others."""
     if helpers is None:
-        yield from ((one.label, found) for one in asked for found in explained(one))
+        yield from ((one.label, found) for one, _ in asked for found in explained(one))
         return
-    jobs = ((one, f"the {one.label}", 0, 1) for one in asked)
+    jobs = ((one, f"the {one.label}", memory, 1) for one, memory in asked)
     with closing(helpers.results(jobs)) as results:
         yield from ((one.label, found) for one, found in results)
 

@@ -19,6 +19,7 @@ from netsim.cli import shown
 from netsim.cli.progress import (
     Dask,
     Jobs,
+    Memory,
     Shard,
     SkipInvalid,
     UseCache,
@@ -363,6 +364,7 @@ class _Run:
     form: Format
     manifest: dict[str, object]
     jobs: int | None
+    memory: str | None
     dask: str | None
     cached: bool
     resume: bool
@@ -380,6 +382,7 @@ def command(
     ] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
     jobs: Jobs = None,
+    memory: Memory = None,
     dask: Dask = None,
     shard: Shard = None,
     use_cache: UseCache = False,
@@ -398,7 +401,7 @@ def command(
     oom = ["workload.allow_oom=true"] if allow_oom else []
     changes = [*(settings or []), *oom, *([] if seed is None else [f"seed={seed}"])]
     part = shard_of(shard)
-    expansion = checked(load_source(found.path, changes))
+    expansion = checked(load_source(found.path, changes), alone=False)
     refuse_invalid(expansion, skip=skip_invalid)
     cells, tell = expansion.cells, silent if quiet else say
     for note in dict.fromkeys([found.note, *notes_of(cells)]):
@@ -414,8 +417,8 @@ def command(
     folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
     one = engine_for(tasks_of(cells), engine)
     manifest = about(expansion, found.path, changes, one, part)
-    job = _Run(expansion, part_of(cells, part), folder, name, one, form, manifest, jobs, dask,
-               use_cache, resume, quiet)  # fmt: skip
+    job = _Run(expansion, part_of(cells, part), folder, name, one, form, manifest, jobs, memory,
+               dask, use_cache, resume, quiet)  # fmt: skip
     rows, folder, failure = _simulate(job)
     if failure is None or len(cells) > 1:
         written = [str(folder / "results.csv")]
@@ -446,7 +449,7 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
         open_folder(
             job.folder, job.name, resume=job.resume, about=job.manifest, tell=say
         ) as results,
-        helpers_of(job.jobs, job.dask) as helpers,
+        helpers_of(job.jobs, job.dask, job.memory, job.cells) as helpers,
         cache(job.cached) as known,
         bar_over(len(tasks), job.quiet) as bar,
     ):

@@ -36,9 +36,10 @@ from netsim.measured.compare import (
     by_band,
     error_of,
     grouped,
+    prepared_at,
 )
 from netsim.measured.estimate import Without, figures_without, without_each
-from netsim.measured.index import Entry, nics_gbps
+from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps
 from netsim.results.folder import append, damaged, few_of, sealed, unsealed
 from netsim.results.row import BANDS, Joined, band_of, joined
 
@@ -137,7 +138,7 @@ def _answers(
             except MemoryError:
                 yield number, LostError("out of memory")
         return
-    jobs = ((parts[n], _titled(parts[n]), 0, 1) for n in order)
+    jobs = ((parts[n], _titled(parts[n]), _memory_needed(parts[n]), 1) for n in order)
     numbers = {id(part): number for number, part in enumerate(parts)}
     with closing(workers.results(jobs)) as results:
         for part, found in results:
@@ -147,6 +148,17 @@ def _answers(
 def answered(part: Part) -> Iterator[Answer]:
     """The answer of a part, as a worker gives it."""
     yield answer(part)
+
+
+def _memory_needed(part: Part) -> int:
+    """About how many bytes a process needs for a part at most; 0 where it cannot be simulated."""
+    with suppress(NetsimError):
+        largest = max(part.rows, key=lambda row: row.size_bytes)
+        sizes = [largest.size_bytes]
+        plan, dtype = mapped(part.entry), dtype_of(largest.dtype)
+        _, prepared = prepared_at(plan, sizes, dtype, largest.root)
+        return prepared.memory_needed(largest.size_bytes)
+    return 0
 
 
 def _titled(part: Part) -> str:

@@ -215,6 +215,7 @@ class Ratios:
     def __enter__(self) -> "Ratios":
         self.cells = MeasuredCells(self.parameters, self.sets)
         cells = self.cells.at(np.zeros(len(self.parameters)))
+        self.usual = cells
         self._look(cells)
         jobs = self.jobs or min(os.cpu_count() or 1, len(self.points))
         if jobs > 1 and max(len(cell.gpus) for cell in cells) >= self.large:
@@ -270,10 +271,14 @@ class Ratios:
             yield from ((key, self.cells.ratio(*asked)) for key, asked in missing.items())
             return
         keys = {id(asked): key for key, asked in missing.items()}
-        jobs = ((one, self._name(one), 0, 1) for one in missing.values())
+        jobs = ((one, self._name(one), self._memory(one), 1) for one in missing.values())
         with closing(self.pool.results(jobs)) as found:
             for asked, ratio in found:
                 yield keys[id(asked)], ratio
+
+    def _memory(self, asked: Asked) -> int:
+        _, place, row = asked
+        return self.usual[place].memory_needed(row.size_bytes)
 
     def _name(self, asked: Asked) -> str:
         _, place, row = asked

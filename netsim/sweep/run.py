@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent
-from netsim.base.startup import MODEL_VERSION, __version__, late
+from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, Tell, silent
+from netsim.base.startup import MODEL_VERSION, __version__, late, memory_limit
 from netsim.base.values import dataclass
-from netsim.cell.answer import AnyPrepared, answer, named, prepare_any
+from netsim.cell.answer import AnyPrepared, answer, memory_needed, named, prepare_any
 from netsim.engines.engine import choose_for_many
 from netsim.results.folder import Folder, Key, sealed, unsealed
 from netsim.results.row import Row, row_from
@@ -256,8 +256,9 @@ def fulfilled(order: Order) -> list[Answer]:
 
 
 def misfit(size: int, error: NetsimError) -> Answer:
-    """The answer for a cell whose parts do not fit."""
-    return Answer(size, None, {}, str(error), error.exit_code)
+    """The answer for a cell whose parts do not fit, or that memory has no room for."""
+    code = LostError.exit_code if isinstance(error, NoRoomError) else error.exit_code
+    return Answer(size, None, {}, str(error), code)
 
 
 def answers(
@@ -275,13 +276,23 @@ def answers(
         except NetsimError as caught:
             row, error, code = None, str(caught), caught.exit_code
         except MemoryError:
-            row, error, code = None, "out of memory; fewer ranks, sizes or chunks need less", 2
+            row, error, code = None, no_room(prepared, size), LostError.exit_code
         timing = {
             "wall_s": time.perf_counter() - began,
             "host": socket.gethostname(),
             "worker": os.getpid(),
         }
         yield Answer(size, None if row is None else asdict(row), timing, error, code)
+
+
+def no_room(prepared: AnyPrepared, size: int) -> str:
+    """How a cell is told that ended for want of memory."""
+    most, limit = prepared.memory_needed(size), memory_limit()
+    there = f" of {limit / 1e9:.2g} GB" if limit else ""
+    return (
+        f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB); fewer "
+        "ranks, sizes or chunks need less"
+    )
 
 
 @dataclass(frozen=True)
@@ -342,15 +353,17 @@ class Workers(Protocol):
 class Local:
     """The workers of this machine (`base/processes.py`)."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: Processes, cells: Sequence[Cell]) -> None:
         self.processes = processes
+        self.cells = {cell.id: cell for cell in cells}
 
     def fulfil(self, orders: Sequence[Order]) -> Fulfilled:
         """Every order with its answers; what ended its worker twice has errors for answers."""
         jobs = (
-            (order, titled(order), 0, len(order.sizes))
+            (order, titled(order), memory_needed(self.cells[order.cell], order.sizes),
+             len(order.sizes))
             for order in _shared_out(orders, self.processes.count)
-        )
+        )  # fmt: skip
         with closing(self.processes.results(jobs)) as found:
             for order, answer in found:
                 yield order, lost(order, answer) if isinstance(answer, LostError) else [answer]

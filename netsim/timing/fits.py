@@ -1,9 +1,11 @@
 """Whether a run would fit: rows and memory of a schedule, estimated before it is built."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from math import log2
+from pathlib import Path
 
 import numpy as np
 
@@ -76,8 +78,29 @@ def misfit(rows: int, memory: int, ranks: int) -> str:
     )
 
 
+# What a process needs at most, from closed forms: measured on collectives of 8 to 2,048 GPUs and
+# steps of up to 4 million rows (`python -m tests.bench.memory`). Operations that end on all ranks
+# at once are run once, others again and again, which nobody knows before.
+PROCESS = 200_000_000  # the libraries, and the engine when it is compiled
+BYTES_A_GPU = 16_000  # of the cluster, which is a graph
+BYTES_A_ROW_IN_STEP = 600
+BYTES_A_ROW_APART = 2_100
+BYTES_A_TASK = 200  # of a training step, on each GPU
+TOGETHER = 16  # ranks up to which all end at about the same time
+AT_MOST = 12  # times as much as is needed is expected at most
+
+
+def needed(gpus: int, rows: int, memory: float = 0) -> int:
+    """The bytes of a process that runs so many rows on a cluster, or that need so much."""
+    return int(PROCESS + gpus * BYTES_A_GPU + max(rows * BYTES_A_ROW_IN_STEP, memory))
+
+
 def available_memory() -> int:
-    """Bytes that a process may still take."""
+    """Bytes that a process may still take: of the system, or of the group that it belongs to."""
+    return min([_of_system(), *_of_groups()])
+
+
+def _of_system() -> int:
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             found = dict(line.split(":", 1) for line in file)
@@ -85,3 +108,29 @@ def available_memory() -> int:
     except (OSError, KeyError, ValueError):
         pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**22
         return pages * 4096
+
+
+# Of both versions of Linux's control groups: where they are, the files that say how much there may
+# be and is, and what of that the system can take back.
+GROUPS = (
+    ("", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def _of_groups(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> Iterator[int]:
+    """What each control group of this process leaves it."""
+    with suppress(OSError, ValueError):
+        lines = [line.split(":", 2) for line in own.read_text(encoding="ascii").splitlines()]
+        for name, most, now, back in GROUPS:
+            below = [path for _, kinds, path in lines if name in kinds.split(",")]
+            for place in {path.strip("/") for path in below} | {""}:
+                folder = root / name / place
+                with suppress(OSError, ValueError, KeyError):
+                    limit = int((folder / most).read_text(encoding="ascii"))
+                    taken = int((folder / now).read_text(encoding="ascii"))
+                    stat = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
+                    cached = int(dict(line.split() for line in stat)[back])
+                    yield max(0, limit - taken + cached)

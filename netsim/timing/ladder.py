@@ -31,7 +31,10 @@ from netsim.timing.call import Call, Looped, looped_fold
 from netsim.timing.fits import (
     BYTES_A_PATH,
     BYTES_A_ROW,
+    BYTES_A_ROW_APART,
+    BYTES_A_ROW_IN_STEP,
     BYTES_A_ROW_OF_NCCL,
+    TOGETHER,
     least_rows_of_nccl,
     misfit,
     misfit_of_nccl,
@@ -729,6 +732,30 @@ def size_of(call: Call, limits: Limits = LIMITS) -> tuple[int, int] | None:
     if sketch is None:
         return None
     return sketch.full, sketch.full * BYTES_A_ROW + sketch.ways(None) * BYTES_A_PATH
+
+
+LOOPS = 128  # of a call, of which a run has at most so many, but for very few
+UP_AND_DOWN = 4  # steps of a tree's ranks, of which few are alike
+A_STEP = 3.1  # rows: of a rank and channel in a loop, of a message in one of all-to-all
+
+
+def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
+    """About how many bytes the rows of the largest run of one of NCCL's calls take at most."""
+    written = call if call.folded is None else call.folded
+    plan, ranks = written.plans[0], call.collective.ranks
+    apart = plan.symmetry is None or plan.transfers is not None
+    a_row = BYTES_A_ROW_APART if apart and ranks > TOGETHER else BYTES_A_ROW_IN_STEP
+    if rings := written.rows_of_rings:
+        return a_row * int(min(rings, limits.rings))
+    moved = ranks * max(1, len(plan.work))
+    if plan.transfers is not None:
+        moved = ranks * (ranks if call.collective.name in ("alltoall", "alltoallv") else 1)
+    elif plan.algorithm == "Tree":
+        moved *= UP_AND_DOWN
+    elif plan.algorithm == "PAT":
+        moved *= max(1, ranks.bit_length())
+    loops = min(written.looped.loops, LOOPS)
+    return int(a_row * len(call.groups) * A_STEP * moved * loops * written_share(plan))
 
 
 def rows_in_full(call: Call) -> int:

@@ -16,6 +16,7 @@ from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Parallelism, Recorded, Training, TransformerConfig
+from netsim.timing.fits import BYTES_A_TASK, needed
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.graph import Topology, TopologyError
 from netsim.training.costs import Costs
@@ -567,6 +568,12 @@ class PreparedStep:
         work = self.cell.scenario.workload
         assert isinstance(work, Training | Recorded)
         return work
+
+    def memory_needed(self, size: int) -> int:
+        """About how many bytes a process needs for the step at most; a step has no sizes."""
+        del size
+        gpus = len(self.topology)
+        return needed(gpus, 0, len(self.tape().tasks) * gpus * BYTES_A_TASK)
 
     def tape(self) -> Tape:
         """The tasks of the step."""

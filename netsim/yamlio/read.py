@@ -327,11 +327,12 @@ class Source:
         return self._place(key_node if key else node)
 
     def error(
-        self, path: KeyPath, message: str, *, key: bool = False, hint: str = ""
-    ) -> ScenarioError:
+        self, path: KeyPath, message: str, *, key: bool = False, hint: str = "",
+        kind: type[ScenarioError] = ScenarioError,
+    ) -> ScenarioError:  # fmt: skip
         """An error about the value at `path`, or about its key."""
         place = self.locate(path, key=key)
-        return ScenarioError(
+        return kind(
             message,
             source=place.name,
             line=place.line,

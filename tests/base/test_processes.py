@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InputError, LostError
-from netsim.base.processes import Processes, cause_of, resident
+from netsim.base.processes import Processes, cause_of
+from netsim.base.startup import resident
 
 
 def call(asked: tuple[str, ...], folder: Path) -> Iterator[str]:
@@ -113,5 +114,5 @@ def test_causes_are_told_apart() -> None:
     assert cause_of(-6, 0, False) == "crashed (SIGABRT)"
     assert cause_of(3, 0, False) == "ended by itself (exit code 3)"
     assert cause_of(255, 0, False) == "vanished (was killed)"
-    assert resident(None) > 10**7
+    assert resident() > 10**7
     assert resident(2**30) == 0
