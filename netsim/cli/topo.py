@@ -40,7 +40,7 @@ from netsim.cli.topo_text import (
     source_lines,
     source_summary,
 )
-from netsim.plots.topology.draw import plot_topology
+from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import graph_figures
 from netsim.topology.foreign.formats import write_node_link
@@ -69,8 +69,8 @@ def show(
     subject = find_subject(name, given)
     for note in subject.notes:
         typer.echo(note, err=True)
-    if routes and (subject.cluster is None or subject.cluster.fabric is None):
-        raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
+    if routes:
+        _check_routes(subject)
     for line in source_lines(subject) if sources else _lines(subject):
         typer.echo(line)
     if routes and subject.cluster is not None:
@@ -231,21 +231,37 @@ def plot(
         Path | None,
         typer.Option("--result", help="Results of a run: colours by utilisation.", metavar="DIR"),
     ] = None,
+    routes: Annotated[
+        bool, typer.Option("--routes", help="Also draw the loads of links by routing.")
+    ] = False,
 ) -> None:
     """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
     subject = find_subject(name, given)
     for note in subject.notes:
         typer.echo(note, err=True)
-    for path in _drawn(subject, output or PICTURES, result):
+    if routes:
+        _check_routes(subject)
+    for path in _drawn(subject, output or PICTURES, result, routes=routes):
         typer.echo(f"wrote {path.as_posix()}", err=True)
 
 
-def _drawn(subject: Subject, folder: Path, result: Path | None) -> list[Path]:
+def _check_routes(subject: Subject) -> None:
+    if subject.cluster is None or subject.cluster.fabric is None:
+        raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
+
+
+def _drawn(
+    subject: Subject, folder: Path, result: Path | None, *, routes: bool = False
+) -> list[Path]:
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
     what = subject.cluster or subject.topology
     try:
-        return plot_topology(subject.name, what, folder / subject.name, result=result)
+        drawn = plot_topology(subject.name, what, folder / subject.name, result=result)
+        if routes and subject.cluster is not None:
+            stem = folder / f"{subject.name}-loads"
+            drawn += plot_loads(subject.name, subject.cluster, stem)
+        return drawn
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
 

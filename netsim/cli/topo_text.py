@@ -15,6 +15,7 @@ from netsim.topology.figures import (
     Side,
     fabric_figures,
     gpu_bandwidth,
+    loads_by_routing,
     route_statistics,
     tiers_of,
 )
@@ -22,6 +23,7 @@ from netsim.topology.graph import NODE_KINDS
 from netsim.topology.host import PATH_TYPES, Host, cpu_above, path_types, relations
 from netsim.topology.load import figure_text
 from netsim.topology.machine import WORDS, Machine, ScaleUp
+from netsim.topology.network import Ints
 
 
 def columns(rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()) -> list[str]:
@@ -311,6 +313,17 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
         for link in worst[:MOST_LINKS].tolist()
     ]
     yield from labelled(rows)
+    yield "\nThe same by routing:"
+    head = ("routing", "links in use", "mean", "most", "with more than one flow")
+    yield from columns([head, *_by_routing(cluster, gpus, other)], right=(1, 2, 3, 4))
+
+
+def _by_routing(cluster: Cluster, src: Ints, dst: Ints) -> Iterator[tuple[str, ...]]:
+    """Flows of links between switches for every routing."""
+    for routing, (flows, _) in loads_by_routing(cluster, src, dst).items():
+        used = flows[flows > 0]
+        figures = f"{used.mean():.3g}", f"{used.max():.3g}"
+        yield routing, f"{len(used)}", *figures, f"{int((flows > 1 + 1e-9).sum())}"
 
 
 def source_summary(machine: Machine) -> str:

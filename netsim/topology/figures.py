@@ -3,6 +3,7 @@
 Bisection is the largest flow from the first half of the fabric's hosts to the other half.
 """
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import GPU_LINKS, NODE_KINDS, Topology
-from netsim.topology.network import Fabric, Ints, Network, Ports
+from netsim.topology.network import Fabric, Ints, Network, Ports, Selection
+from netsim.topology.router import ClusterRouter
 
 _UNITS = 2**30  # resolution of the flow, which is found in whole numbers
 
@@ -90,6 +92,30 @@ def route_statistics(
     switch = topology.node_kinds == NODE_KINDS.index("switch")
     between = switch[topology.links.tail] & switch[topology.links.head]
     return RouteStatistics(flows, np.flatnonzero(between & (flows > 1 + 1e-9)))
+
+
+def loads_by_routing(
+    cluster: Cluster, src: Ints, dst: Ints
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """By routing that the fabric allows, flows on the links between switches if every `src[i]`
+    sends to `dst[i]`, and the links; the cluster's own routing comes first.
+    """
+    router = cluster.topology.router
+    assert isinstance(router, ClusterRouter)
+    assert router.selection is not None
+    now = router.selection
+    grouped = () if now.fabric.groups is None else ("minimal", "valiant")
+    switch = cluster.topology.node_kinds == NODE_KINDS.index("switch")
+    links = cluster.topology.links
+    between = np.flatnonzero(switch[links.tail] & switch[links.head])
+    found = {}
+    names = ("static", "ecmp", "spray", "adaptive", *grouped)
+    for routing in dict.fromkeys((now.policy.routing, *names)):
+        policy = replace(now.policy, routing=routing)
+        changed = replace(router, selection=Selection(now.fabric, policy))
+        topology = replace(cluster.topology, router=changed)
+        found[routing] = route_statistics(topology, src, dst).flows[between], between
+    return found
 
 
 def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:

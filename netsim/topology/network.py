@@ -360,25 +360,31 @@ class Network:
         return tiers_of_switches(self.fabric)
 
     @cached_property
+    def rank(self) -> Ints:
+        """The rank of the switches of every port among all with ports."""
+        place, (ptr, switch) = self.places
+        first = np.append(switch, 0)[np.minimum(ptr[:-1], len(switch))]
+        rank = np.argsort(np.argsort(first, kind="stable"), kind="stable")
+        return rank.astype(np.int32)[place]
+
+    @cached_property
     def order(self) -> tuple[Ints, ...]:
         """By tier of the switch that chooses (0: the NIC), the number of every port: in its host's
-        turn, then its slot on its switches, then their rank, in whole turns of the tiers below.
+        turn; its slot on its switches; then what tells apart those that come up to one switch,
+        parallel cables first and then the rank of their switches.
 
         Taken modulo the ways up, that is what D-mod-k and subnet managers do: every port of a leaf
         has an uplink of its own, every leaf of a pod a core.
         """
-        place, (ptr, switch) = self.places
-        turn = np.argsort(place, kind="stable")
+        place, turn = self.places[0], np.argsort(self.places[0], kind="stable")
         slot = np.empty(len(place), np.int32)
         slot[turn] = np.arange(len(place)) - np.searchsorted(place[turn], place[turn])
-        first = np.append(switch, 0)[np.minimum(ptr[:-1], len(switch))]
-        rank = np.argsort(np.argsort(first, kind="stable"), kind="stable").astype(np.int32)[place]
-        found = [np.arange(len(place), dtype=np.int32), slot]
-        below = 1
-        for tier in range(2, int(self.tier.max(initial=1)) + 1):
-            found.append((rank // below).astype(np.int32))
-            below *= max(1, self.widths[1][tier])
-        return (*found, rank) if len(found) < 3 else tuple(found)
+        found, high = [np.arange(len(place), dtype=np.int32), slot], self.rank
+        for tier in range(1, int(self.tier.max(initial=1))):
+            near, wide = (max(1, most[tier]) for most in self.widths)
+            lane, high = found[-1] % wide // near, high if tier == 1 else high // wide
+            found.append((lane + wide // near * high).astype(np.int32))
+        return tuple(found)
 
     @cached_property
     def widths(self) -> tuple[list[int], list[int]]:
@@ -516,7 +522,8 @@ class _Spread:
         if step in (_FIRST, _LAST):
             return order[0][dst].astype(np.int64) + self.off
         near, wide = (max(1, most[1]) for most in self.usual.widths)
-        return (order[1][dst] // near + order[2][dst] * (wide // near)).astype(np.int64) + self.off
+        spread = order[1][dst] // near + self.usual.rank[dst] * (wide // near)
+        return spread.astype(np.int64) + self.off
 
     def place(self, found: Candidates, pair: Longs, node: Ints, rows: Longs, step: int) -> Longs:
         """Up by the number of the tier; down by the same number among parallel cables, so that

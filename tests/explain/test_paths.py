@@ -71,6 +71,10 @@ def test_flows_over_seeds_are_balls_into_bins():
         "leaf-spine, nodes_per_leaf: 2, spines: 8",
         "fat-tree, k: 8",
         "rail-optimized, nodes_per_unit: 4, units_per_pod: 1",
+        "custom, switches: [a, b, c, d, w, x, y, z, s, t], links: [{from: 'node[01].*', to: a}, "
+        "{from: 'node[23].*', to: b}, {from: 'node[45].*', to: c}, {from: 'node[67].*', to: d}, "
+        "{from: '[ab]', to: '[wx]', count: 8}, {from: '[cd]', to: '[yz]', count: 8}, "
+        "{from: '[wxyz]', to: '[st]', count: 8}]",
     ],
 )
 def test_shifts_on_full_trees_never_meet(fabric, shift):

@@ -8,7 +8,7 @@ import pytest
 
 from netsim.base.files import preset_names
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject
-from netsim.plots.topology.draw import figure_of, plot_topology, read_use
+from netsim.plots.topology.draw import figure_of, plot_loads, plot_topology, read_use
 from netsim.plots.topology.graphs import graph_picture
 from netsim.plots.topology.layout import cluster_picture
 from netsim.plots.topology.shapes import Picture
@@ -215,3 +215,28 @@ def test_mistakes(capsys, tmp_path: Path, monkeypatch, arguments, message) -> No
     Path("file").write_text("")
     outcome = netsim(capsys, "topo", "plot", *arguments)
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message)
+
+
+def test_a_fabric_written_out_is_drawn_whole(tmp_path: Path) -> None:
+    """Its tiers are found, all of its switches are there, and all links between them."""
+    leaves = ", ".join(f"leaf{n}" for n in range(20))
+    cables = ", ".join(f"{{from: 'node{n}.nic*', to: leaf{n}}}" for n in range(20))
+    fabric = (
+        f"{{kind: custom, switches: [{leaves}, s0, s1], links: [{cables}, "
+        "{from: 'leaf*', to: 's[01]'}]}"
+    )
+    text = f"cluster: {{machine: dgx-h100, nodes: 20, fabric: {fabric}}}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    made = find_subject(str(tmp_path / "mine.yaml"), TopologyOptions())
+    drawn = cluster_picture("mine", made.cluster, None)
+    labels = [box.label for box in drawn.boxes if box.kind == "switch"]
+    assert sorted(labels) == sorted([*(f"leaf{n}" for n in range(20)), "s0", "s1"])
+    at = {box.label: n for n, box in enumerate(drawn.boxes)}
+    between = {(line.tail, line.head) for line in drawn.lines}
+    assert all((at[f"leaf{n}"], at["s1"]) in between for n in range(20))
+    heights = {drawn.boxes[at[name]].y for name in labels if name.startswith("leaf")}
+    assert len(heights) == 1
+    assert drawn.boxes[at["s0"]].y > heights.pop()
+    files = plot_loads("mine", made.cluster, tmp_path / "loads", formats=("svg",))
+    text = files[0].read_text()
+    assert all(routing in text for routing in ("static", "ecmp", "spray", "adaptive"))

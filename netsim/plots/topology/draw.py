@@ -32,6 +32,7 @@ from netsim.plots.style import (
     SKY,
     drawing,
     filled,
+    new_figure,
     read_table,
     save,
     tint,
@@ -40,6 +41,7 @@ from netsim.plots.topology.graphs import graph_picture
 from netsim.plots.topology.layout import cluster_picture
 from netsim.plots.topology.shapes import Box, Picture, Stroke
 from netsim.topology.cluster import Cluster
+from netsim.topology.figures import loads_by_routing
 from netsim.topology.graph import Topology, lanes
 
 Point = tuple[float, float]
@@ -436,3 +438,27 @@ def plot_topology(
     stem.parent.mkdir(parents=True, exist_ok=True)
     with drawing():
         return save(figure_of(picture), stem, formats)
+
+
+def plot_loads(
+    name: str, cluster: Cluster, stem: Path, *, formats: Sequence[str] = FORMATS
+) -> list[Path]:
+    """Draw, side by side for every routing, how many links between switches carry how many flows
+    when every GPU sends to the one half way round.
+    """
+    gpus = np.arange(len(cluster.topology), dtype=np.int32)
+    found = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
+    most = max(1.0, *(float(flows.max(initial=0.0)) for flows, _ in found.values()))
+    with drawing():
+        figure = new_figure(2.6 * len(found), 3.2)
+        axes = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
+        for one, (routing, (flows, _)) in zip(axes, found.items(), strict=True):
+            order = np.sort(flows)[::-1]
+            one.bar(np.arange(len(order)), order, width=1.0, color=BLUE)
+            one.axhline(flows.mean(), color="black", linewidth=0.8, linestyle=":")
+            one.set(title=routing, ylim=(0, most * 1.08), xlabel="links, fullest first")
+            one.text(0.98, 0.95, f"most {flows.max(initial=0.0):.3g}\nmean {flows.mean():.3g}",
+                     transform=one.transAxes, ha="right", va="top")  # fmt: skip
+        axes[0].set_ylabel("flows on a link between switches")
+        figure.suptitle(f"{name}: every GPU sends to the one half way round")
+        return save(figure, stem, formats)

@@ -203,7 +203,7 @@ def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
                 return
 
 
-MOST_SWITCHES = 16
+MOST_SWITCHES, MOST_WRITTEN = 16, 32  # of a tier; those that somebody wrote out are all drawn
 _PITCH = 1.25
 
 
@@ -243,7 +243,8 @@ def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
     for number, name in enumerate(fabric.tiers):
         units = _units(fabric, name, np.flatnonzero(fabric.level == number).tolist())
         near = [unit for unit in units if wanted & set(unit.switches)]
-        shown = ends_of(near, MOST_SWITCHES)
+        whole = fabric.kind == "custom" and len(units) <= MOST_WRITTEN
+        shown = units if whole else ends_of(near, MOST_SWITCHES)
         if shown:
             rows.append(Row(name, tuple(shown), len(units)))
         wanted = _neighbours(fabric, {switch for unit in shown for switch in unit.switches})
