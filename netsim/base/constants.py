@@ -156,11 +156,20 @@ LAUNCH = (
         enters=("launch.each_channel",),
     ),
     _seconds(
-        "launch.each_send", 0.45 * MICRO, "a launch by the host of grouped sends and receives"
+        "launch.each_send", 0.45 * MICRO, "a launch by the host of grouped sends, before NCCL 2.28"
     ).fitted(
         "alltoall of one process on 8 A100 takes 87 us: 10.9 a GPU, for 16 sends and receives",
         "a100_superbench_8_alltoall_1",
         sizes=(0, 128 * KIB),
+    ),
+    _seconds(
+        "launch.each_send.2_28", 0.2 * MICRO, "a launch by the host, NCCL 2.28 and later"
+    ).fitted(
+        "alltoall is one call of its own: on 8 H100 (2.29) it takes 7.4 us of 512 B, no more than "
+        "its kernel",
+        "aic_h100_sxm_2292_8_alltoall",
+        sizes=(0, 8 * KIB),
+        enters=("launch.each_send",),
     ),
     _seconds("launch.gap", 2.5 * MICRO, "a launch on the GPU").given(
         "assumed: from kernel to kernel in a stream 2-3 us, the middle; common experience"
@@ -215,6 +224,14 @@ LAUNCH = (
         "blocks do not begin at once, and the last one counts: for each doubling of the channels",
         *(*AIC_B200, *AIC_GB200),
         sizes=(8 * KIB, 512 * KIB),
+    ),
+    _seconds("begin.sends", 0.8 * MICRO, "the start of a kernel of grouped sends").fitted(
+        "alltoall of 512 B takes 0.5-1.5 us longer than rings of LL begin with, on 2 and 4 A100, "
+        "H100, B200 and GB200: blocks share out their warps first",
+        *(one for one in (*AIC_A100, *AIC_B200, *AIC_GB200) if one.endswith("alltoall")),
+        *(f"aic_h100_sxm_2292_{gpus}_alltoall" for gpus in (2, 4)),
+        sizes=(0, 8 * KIB),
+        enters=BEGINS,
     ),
     _seconds("begin.simple", 1.8 * MICRO, "the start of a kernel").given(
         f"{TUNING}, baseLat: 8.4 us of Simple less 6.6 of LL (Ring)"
@@ -337,6 +354,13 @@ BLOCKS = (
         "assumed: a block's step begins and ends with a barrier (NCCL, src/device/prims_ll128.h); "
         "with 0.6 to 0.8 of its cost before data is passed on, 2 x 8 A100 take as long as measured "
         "for an all_gather of 256 KiB to 1 MiB (sophia_dgxa100_2x8_all_gather_1)"
+    ),
+    _ratio("share.of_a_send", 1.5, "sends and receives that share a block, LL").fitted(
+        "parts of 16-32 KiB with LL move 2.9, 4 and 6.8 GB/s on A100, H100 and B200 where half of "
+        "a block would move 2.2, 2.9 and 4: who receives waits for lines most of the time",
+        *(f"{name}_2_alltoall" for name in ("aic_a100_sxm_2273", "aic_b200_sxm_2275")),
+        "aic_h100_sxm_2292_2_alltoall",
+        sizes=(16 * KIB, 2 * MIB),
     ),
     _ratio("share.of_a_task", 0.25, "blocks of CollNetDirect").given(
         "assumed: its four groups of threads (NCCL, src/device/all_reduce.h) are equal; no run"

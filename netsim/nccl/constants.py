@@ -231,13 +231,12 @@ class Mechanism:
     nvls_copy_rate: float
     host_memory: HostMemory
 
-    def start(self, protocols: Sequence[str], channels: int, *, pool: bool = False) -> float:
+    def start(self, protocols: Sequence[str], channels: int) -> float:
         """Seconds of a kernel before the first byte of its last block, beyond one of LL on Hopper
-        with one block; with a `pool` it sends between nodes.
+        with one block.
         """
         own = max(self.begin.of(protocol) for protocol in protocols)
-        late = self.network.pool_start if pool else 0.0
-        return own + late + self.begin_channels * log2(max(1, channels))
+        return own + self.begin_channels * log2(max(1, channels))
 
     def link(self, kind: str) -> LinkCost:
         """The cost of a hop inside a node: over nvlink, pcie or (through host memory) shm."""
@@ -426,7 +425,10 @@ HOST_EACH_CHANNEL = {
     Version(2, 12): value("launch.each_channel.2_12"),
     Version(0, 0): value("launch.each_channel.2_10"),
 }
-HOST_EACH_SEND = value("launch.each_send")
+HOST_EACH_SEND = {
+    Version(2, 28): value("launch.each_send.2_28"),  # alltoall, gather and scatter are calls
+    Version(0, 0): value("launch.each_send"),
+}
 KERNEL = value("launch.gap") + value("launch.block_start")
 GRAPH_HOST = value("launch.graph_host")
 GRAPH_KERNEL = value("launch.graph_gap") + value("launch.block_start")
@@ -460,9 +462,12 @@ def nccl_launch(
     def calibrated(name: str, usual: float) -> float:
         return machine.value_of(name, figures[name]) if name in figures else usual
 
-    usual = next(cost for since, cost in HOST_EACH_CHANNEL.items() if version >= since)
-    each_channel = calibrated("launch.each_channel", usual)
-    more = calibrated("launch.each_send", HOST_EACH_SEND) * max(0, sends_and_receives - 1)
+    def by_version(costs: Mapping[Version, float]) -> float:
+        return next(cost for since, cost in costs.items() if version >= since)
+
+    each_channel = calibrated("launch.each_channel", by_version(HOST_EACH_CHANNEL))
+    each_send = calibrated("launch.each_send", by_version(HOST_EACH_SEND))
+    more = each_send * max(0, sends_and_receives - 1)
     if not sends_and_receives:
         more = each_channel * (channels - 1)
     return LaunchTimes(HOST + more, KERNEL + begin)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.connect import Seats, seats_of
@@ -192,6 +193,7 @@ ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence
 
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096
+BEGIN_SENDS = value("begin.sends")
 LL_STEP = 1 << 16  # bytes of a slot of LL's FIFO
 
 
@@ -340,8 +342,10 @@ class Planned:
 
     def start(self, mechanism: Mechanism, n_nodes: int) -> float:
         """Seconds of its kernel before the first byte, beyond the least of any."""
-        pool = self.algorithm == SEND_RECV and n_nodes > 1
-        return mechanism.start(self.protocols, self.n_channels, pool=pool)
+        if self.algorithm != SEND_RECV:
+            return mechanism.start(self.protocols, self.n_channels)
+        late = BEGIN_SENDS + (mechanism.network.pool_start if n_nodes > 1 else 0.0)
+        return late + mechanism.start(("LL",), self.n_channels)  # one kernel for all protocols
 
     @property
     def protocols(self) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ NEUTRAL = (0, 1)  # no cost, all of it
 OTHERS = {
     "GENERATIONS": "names of GPU generations",
     "HOST_EACH_CHANNEL": "versions of NCCL",
+    "HOST_EACH_SEND": "versions of NCCL",
     "ANY": "more bytes than any message has",
     "FREE": "next to nothing: the engine wants a part of something",
     "GRAIN": "bytes to which NCCL rounds chunks: a rule, which takes no time",

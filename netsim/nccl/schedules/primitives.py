@@ -31,6 +31,7 @@ from netsim.schedule.schedule import (
 
 PAYLOAD_WIRE = {protocol: float(1 / part) for protocol, part in PAYLOAD.items()}
 BEFORE = value("share.of_a_step")  # of LL128's cost of a step of a ring, before it passes data on
+SHARE_OF_A_SEND = value("share.of_a_send")
 FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 
@@ -229,6 +230,13 @@ class PlannedChannel:
         style = Style(LOCAL_COPY, made.op, made.src_buffer, made.dst_buffer, uses=self._uses(made))
         return self._by_block(style, made)
 
+    def store(self, made: Pass) -> RowKind:
+        """A pass out of a FIFO of grouped sends: who receives has nothing else to do, and waits
+        ready for what comes.
+        """
+        kind = self.local(made)
+        return replace(kind, style=replace(kind.style, latency=0.0)) if self.simple else kind
+
     def staging(self, src_buffer: int, dst_buffer: int, *, least_part: int = 0) -> RowKind:
         """A pass between a rank's own buffer and the one that its switch reads and writes.
 
@@ -300,7 +308,10 @@ class PlannedChannel:
     def _by_block(self, style: Style, made: Pass) -> RowKind:
         step, protocol = self.plan.mechanism.step_cost, self.plan.protocol
         fixed = {"Simple": step.simple, "LL128": step.ll128 / self.pieces, "LL": 0.0}[protocol]
-        made_so = replace(style, **self._tags, latency=fixed, cap=self.rate * made.threads)
+        threads = made.threads
+        if protocol == "LL" and self.plan.transfers is not None:
+            threads = min(1.0, SHARE_OF_A_SEND * threads)
+        made_so = replace(style, **self._tags, latency=fixed, cap=self.rate * threads)
         return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
 
 

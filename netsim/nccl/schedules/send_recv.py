@@ -314,7 +314,7 @@ class Exchange:
         if self.plan.direct:
             kinds = self._kinds(1, lambda channel, *_: channel.wait())
             return self._rows(kinds, dst, dst, Place(), Place(), np.full_like(pieces, -1))
-        kinds = self._kinds(1, lambda channel, _, share: channel.local(_copy(SCRATCH, OUT, share)))
+        kinds = self._kinds(1, lambda channel, _, share: channel.store(_copy(SCRATCH, OUT, share)))
         return self._rows(kinds, dst, dst, Place(0, 2 * number), Place(self.ends.target))
 
     @property
