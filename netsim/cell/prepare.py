@@ -35,7 +35,7 @@ from netsim.schedule.schedule import Schedule
 from netsim.timing import ladder
 from netsim.timing.call import Call
 from netsim.timing.fits import estimated_size, misfit, misfit_of_nccl, needed
-from netsim.timing.ladder import LIMITS, Limits
+from netsim.timing.ladder import LIMITS, Limits, limits_of
 from netsim.timing.textbook import why_in_full
 from netsim.topology.graph import Topology
 
@@ -190,7 +190,12 @@ def prepare(cell: Cell) -> Prepared:
             raise source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
     found = built(cell)
     prepared = Prepared(
-        cell, found.topology, groups_of(cell, found), place=found.number, memory=found.alike
+        cell,
+        found.topology,
+        groups_of(cell, found),
+        place=found.number,
+        limits=limits_of(exact=cell.scenario.exact),
+        memory=found.alike,
     )
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)

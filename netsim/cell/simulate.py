@@ -319,7 +319,7 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
                bandwidths=told, bus_factor=factor),
         _about(prepared, collective),
     )  # fmt: skip
-    return question_row(
+    row = question_row(
         prepared,
         size,
         time_us=found.seconds * 1e6,
@@ -334,3 +334,4 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         fullest_link=found.fullest.name if found.fullest else "",
         fullest_over_mean=found.fullest.over_mean if found.fullest else None,
     )
+    return replace(row, validated=not_validated("approximated")) if row.doubtful else row

@@ -43,6 +43,7 @@ FLAGS = {
     "nccl": "nccl.version",
     "tuner": "nccl.tuner",
     "graph": "nccl.graph",
+    "exact": "exact",
 }
 ONLY_EXPECT = ("tuner", "graph", "nccl_env")
 FOREIGN = (".xml", ".json", ".txt")
@@ -96,6 +97,10 @@ class Given:
     ] = None
     graph: Annotated[
         Text, typer.Option(help="NCCL's graph XML: the channels to run.", metavar="FILE")
+    ] = None
+    exact: Annotated[
+        bool | None,
+        typer.Option("--exact", help="Leave nothing out; refuse what is too large for that."),
     ] = None
     env: Annotated[Texts, typer.Option(help="An NCCL variable.", metavar="NAME=VALUE")] = None
     nccl_env: Annotated[

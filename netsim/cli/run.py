@@ -393,12 +393,15 @@ def command(
         bool,
         typer.Option("--allow-oom", help="Run steps that need more memory than there is."),
     ] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Leave nothing out; refuse what is too large for that.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False,
 ) -> None:
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
     found = find_scenario(scenario)
-    oom = ["workload.allow_oom=true"] if allow_oom else []
+    oom = ["workload.allow_oom=true"] * allow_oom + ["exact=true"] * exact
     changes = [*(settings or []), *oom, *([] if seed is None else [f"seed={seed}"])]
     part = shard_of(shard)
     expansion = checked(load_source(found.path, changes), alone=False)

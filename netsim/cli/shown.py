@@ -73,7 +73,8 @@ def _half(row: Row, which: str) -> str:
     if getattr(row, which) is None or row.algbw_GBps is None:
         return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}"
     time, algbw, busbw = half(row, which)
-    return f"  {microseconds(time):>7}  {algbw:>6.2f}  {busbw:>6.2f}"
+    told = f"~{microseconds(time)}" if row.doubtful else microseconds(time)
+    return f" {told:>8}  {algbw:>6.2f}  {busbw:>6.2f}"
 
 
 def _short(axis: str) -> str:

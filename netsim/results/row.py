@@ -53,7 +53,13 @@ class Row:
     axes: Mapping[str, Any] = field(default_factory=dict)
     details: Mapping[str, float] = field(default_factory=dict)  # the line of breakdown.csv
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether its time may be off by so much that it is neither the best nor validated."""
+        return (self.approximation_pct or 0.0) > DOUBTFUL
 
+
+DOUBTFUL = 5.0  # percent by which a time may be off
 BESIDE = ("axes", "details")
 COLUMNS = tuple(column.name for column in fields(Row) if column.name not in BESIDE)
 AXIS = "axis:"

@@ -226,6 +226,7 @@ class Scenario(Model):
     seed: Index = 0
     prices: str | None = None
     fold: Literal["auto", "off"] = "auto"  # whether what is alike is simulated once
+    exact: bool = False  # whether calls are refused that only a part of them would tell
 
     @model_validator(mode="before")
     @classmethod

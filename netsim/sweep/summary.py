@@ -99,9 +99,9 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
 def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row | None:
     """The fastest row of the largest size; of cells without a size, the shortest step. Of cells
     that differ in their seed only, the one in the middle stands for all. What is not clearly faster
-    than the base line does not beat it.
+    than the base line does not beat it, and what may be off by much is not the best.
     """
-    good = [row for row in rows if row.status == "ok" and time_of(row)]
+    good = [row for row in rows if row.status == "ok" and time_of(row) and not row.doubtful]
     largest = max((row.size_bytes or 0 for row in good), default=0)
     groups: dict[Place, list[Row]] = {}
     for row in good:

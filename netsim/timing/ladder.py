@@ -98,8 +98,15 @@ class Limits:
 
 
 LIMITS = Limits()
-LIMITS_OF_STEPS = Limits(folded=30_000)  # what a step asks for is mostly small, and asked for once
-EXACT_ONLY = replace(LIMITS.in_full, most=np.inf, repeated=np.inf, exact=True)
+FOLDED_IN_STEPS = 30_000  # rows of rings; what a step asks for is mostly small
+
+
+def limits_of(*, exact: bool, step: bool = False) -> Limits:
+    """Those of a cell or a training step; `exact`: nothing is left out."""
+    found = replace(LIMITS, folded=FOLDED_IN_STEPS) if step else LIMITS
+    if not exact:
+        return found
+    return replace(found.in_full, most=np.inf, repeated=np.inf, restless=np.inf, exact=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,9 @@ class Refusal:
 
 
 Follow = Callable[[Launch, int], tuple[Floats, bool]]
+
+
+ONCE = Refusal("what is alike is written down once")
 
 
 @dataclass(frozen=True)
@@ -262,7 +272,7 @@ def _stands(found: Sketched, limits: Limits) -> Stands | None:
 def whole(asked: Asked) -> Offer | Refusal:
     """Every row."""
     if _form(asked) is not asked.call:
-        return Refusal("what is alike is written down once")
+        return ONCE
     return _in_full(asked.call, asked.limits)
 
 
@@ -714,12 +724,12 @@ def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:
 
 def _why_not_exactly(call: Call, limits: Limits) -> str:
     offers = [rung(Asked(call, limits)) for rung in _asked(EXACT, limits)]
-    why = [found.words for found in offers if isinstance(found, Refusal)]
-    if len(why) < len(offers):
+    if any(isinstance(found, Offer) for found in offers):
         return ""
-    return (
-        f"no rung tells it exactly: {'; '.join(why)}; in full it has {rows_in_full(call):.2g} rows"
-    )
+    mine = offers[EXACT.index(folded) :] if call.plans else offers
+    why = "; ".join(found.words for found in mine if isinstance(found, Refusal) and found != ONCE)
+    rows = max(call.rows_of_rings, rows_in_full(call))
+    return f"no exact rung tells it, for {why}; in full it has about {rows:.2g} rows"
 
 
 def size_of(call: Call, limits: Limits = LIMITS) -> tuple[int, int] | None:

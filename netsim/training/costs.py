@@ -36,7 +36,7 @@ from netsim.schedule.schedule import (
 from netsim.timing import ladder
 from netsim.timing.call import Call, Looped
 from netsim.timing.invariants import sound
-from netsim.timing.ladder import LIMITS_OF_STEPS, Limits
+from netsim.timing.ladder import Limits, limits_of
 from netsim.timing.rings import runs_of, why_whole
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
@@ -228,7 +228,7 @@ class Costs:
     registered: bool = False
     holds_sms: bool = True
     topology: Topology | None = None
-    limits: Limits = LIMITS_OF_STEPS
+    limits: Limits = limits_of(exact=False, step=True)
     crossed: dict[Key, frozenset[str]] = field(default_factory=dict)
     known: dict[Key, Coarse] = field(default_factory=dict)
     times: dict[Key, Timed] = field(default_factory=dict)

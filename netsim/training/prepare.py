@@ -17,6 +17,7 @@ from netsim.nccl.job import Wishes
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Parallelism, Recorded, Training, TransformerConfig
 from netsim.timing.fits import BYTES_A_TASK, needed
+from netsim.timing.ladder import limits_of
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.graph import Topology, TopologyError
 from netsim.training.costs import Costs
@@ -607,6 +608,7 @@ class PreparedStep:
             style,
             registered=nccl.registration != "none",
             holds_sms=self.recorded is None,
+            limits=limits_of(exact=scenario.exact, step=True),
         )
 
 

@@ -280,6 +280,19 @@ def test_one_process_for_all_gpus_is_bound_by_its_launches(capsys) -> None:
     assert found["alltoall"] == pytest.approx(87, rel=0.03)
 
 
+def test_exactly_or_not_at_all(capsys, monkeypatch) -> None:
+    call = ("expect", "dgx-h100", "all_reduce", "--algo", "Ring", "--sizes", "64M", "--nodes", "4",
+            "--exact")  # fmt: skip
+    found = netsim(capsys, *call)
+    assert found.code == 0
+    assert "approximated" not in found.err
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 10**6)
+    found = netsim(capsys, *call)
+    assert found.code == 2
+    assert "workload: no exact rung tells it" in found.err
+    assert "in full it has about" in found.err
+
+
 @pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])
 def test_all_reduce_is_the_same_in_place(algorithm: str) -> None:
     found = prepared(SCENARIO.replace("sizes", f"algorithm: {algorithm}, sizes"))

@@ -1,0 +1,141 @@
+"""The law of the ladder: each rung differs from the run in full by no more than it states."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from netsim.base.errors import InputError
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import simulate_size
+from netsim.cli import shown
+from netsim.results.nccl_tests import microseconds
+from netsim.scenario.cells import expand
+from netsim.sweep.summary import best_row
+from netsim.timing import ladder
+from netsim.timing.ladder import LIMITS, Asked, Limits, Offer, Timing
+from netsim.yamlio.read import parse_source
+from tests.timing.cells import IN_FULL, timed
+
+MIB = 1 << 20
+WRITTEN_OUT = replace(IN_FULL, without=frozenset({"in_step", "max_plus", "folded"}), most=1e12,
+                      repeated=1e12)  # fmt: skip
+FORCED = {
+    "folded": IN_FULL,
+    "max_plus": replace(IN_FULL, long=0, rounds=0, without=frozenset({"folded"})),
+    "in_step": replace(IN_FULL, steps=0, early=1e9),
+    "fewer_loops": replace(LIMITS, rows=0, part=0.5, repeated=1e5),
+    "as_timed": replace(LIMITS, repeated=1, restless=2e4),
+}
+SIMPLE = "{collective: %s, algorithm: %s, protocol: Simple, sizes: [%dB], timing: %s}"
+FABRICS = ("{kind: rail-optimized}", "{kind: leaf-spine}", "{kind: single-switch}")
+
+
+def drawn(seed: int) -> Prepared:
+    """Some call of NCCL's over buffers so small that it takes many loops, the last not full."""
+    some = random.Random(seed)
+    nodes, gpus = some.choice((1, 2, 3, 4)), some.choice((1, 2, 4, 8))
+    nodes += nodes * gpus == 1
+    name, algorithm = some.choice([
+        ("all_reduce", "Ring"), ("all_gather", "Ring"), ("reduce_scatter", "Ring"),
+        ("broadcast", "Ring"), ("reduce", "Ring"), ("all_reduce", "Tree" if nodes > 1 else "Ring"),
+    ])  # fmt: skip
+    size = some.randint(MIB, 4 * MIB) // 4 * 4
+    work = SIMPLE % (name, algorithm, size, some.choice(("single", "throughput")))
+    variables = "{NCCL_BUFFSIZE: '65536', NCCL_MAX_NCHANNELS: '2'}"
+    return cell(f"machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: "
+                f"{some.choice(FABRICS)}", work, f"nccl: {{env: {variables}}}")  # fmt: skip
+
+
+def textbook(seed: int) -> Prepared:
+    """Some textbook algorithm that folds, keeps step or is followed in (max,+)."""
+    some = random.Random(seed)
+    nodes, gpus = some.randint(3, 8), some.choice((2, 4))
+    name, algorithm = some.choice(
+        [("all_reduce", "ring"), ("all_gather", "ring"), ("alltoall", "hierarchical")]
+    )
+    size = 4 * (nodes * gpus) ** 2 * some.choice((64, 4096))
+    work = SIMPLE.replace(", protocol: Simple", "") % (name, algorithm, size, "single")
+    return cell(f"machine: dgx-h100, nodes: {nodes}, gpus_per_node: {gpus}, fabric: "
+                f"{some.choice(FABRICS)}", work)  # fmt: skip
+
+
+def cell(cluster: str, work: str, more: str = "") -> Prepared:
+    text = f"cluster: {{{cluster}}}\nworkload: {work}\n{more}\n"
+    return prepare(expand(parse_source(text, "x.yaml"))[0])
+
+
+def size_of(one: Prepared) -> int:
+    return one.cell.scenario.collective.size_list()[0]
+
+
+def assert_within(told: Timing, full: Timing) -> None:
+    off = told.uncertainty + full.uncertainty + 1e-9
+    assert told.seconds == pytest.approx(full.seconds, rel=off)
+
+
+@pytest.mark.parametrize("rung", ["folded", "fewer_loops", "as_timed"])
+@pytest.mark.parametrize("seed", range(8))
+def test_rungs_of_nccl_are_off_by_no_more_than_they_state(rung: str, seed: int) -> None:
+    one = drawn(seed)
+    assert_within(timed(one, size_of(one), FORCED[rung]), timed(one, size_of(one), WRITTEN_OUT))
+
+
+@pytest.mark.parametrize("rung", ["folded", "max_plus", "in_step"])
+@pytest.mark.parametrize("seed", range(6))
+def test_rungs_of_textbooks_are_exact(rung: str, seed: int) -> None:
+    one, limits = textbook(seed), FORCED[rung]
+    told, full = timed(one, size_of(one), limits), timed(one, size_of(one), WRITTEN_OUT)
+    assert (told.approximation, told.uncertainty) == ("", 0.0)
+    assert told.seconds == pytest.approx(full.seconds, rel=1e-9)
+
+
+def test_every_exact_rung_is_asked_for_somewhere() -> None:
+    seen = set()
+    for limits in (*FORCED.values(), WRITTEN_OUT):
+        for one in (*map(textbook, range(6)), drawn(0)):
+            asked = Asked(one.call(size_of(one)), limits)
+            rungs = [rung for rung in ladder.EXACT if rung.__name__ not in limits.without]
+            seen.add(next(rung.__name__ for rung in rungs if isinstance(rung(asked), Offer)))
+    assert seen == {rung.__name__ for rung in ladder.EXACT}
+
+
+# **** Exactly ****
+
+
+def test_exactly_is_in_full_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    some, exact = FORCED["fewer_loops"], ladder.limits_of(exact=True)
+    calls = ((one, size_of(one)) for one in map(drawn, range(8)))
+    one, size = next(call for call in calls if "steady" in timed(*call, some).approximation)
+    told = timed(one, size, exact)
+    assert "steady state of" not in told.approximation
+    assert_within(timed(one, size, some), told)
+    call = one.call(size)
+    monkeypatch.setattr("netsim.timing.fits.available_memory", lambda: 1000)
+    with pytest.raises(InputError, match="rows would take"):
+        ladder.timed(call, limits=exact)
+    why = ladder.why_not(call, exact)
+    assert why.startswith("no exact rung tells it, for about")
+    assert "in full it has about" in why
+
+
+def test_operations_that_cannot_be_followed_are_not_told_exactly() -> None:
+    size = 4 * 24 * 24 * 4096
+    work = SIMPLE.replace(", protocol: Simple", "") % (
+        "alltoall",
+        "hierarchical",
+        size,
+        "throughput",
+    )
+    one = cell("machine: dgx-h100, nodes: 12, gpus_per_node: 2, fabric: {kind: rail-optimized, "
+               "ports: 8}", work)  # fmt: skip
+    steps = Limits(steps=0, early=1e9)
+    found = timed(one, size, steps)
+    assert (found.approximation, found.uncertainty) == (ladder.ALONE, 1.0)
+    row = simulate_size(replace(one, limits=steps), size)[0]
+    assert row.doubtful
+    assert row.validated == "not validated (approximated)"
+    assert f"~{microseconds(row.time_us)}" in shown.line(row)
+    assert best_row([row, replace(row, time_us=2 * row.time_us, approximation_pct=1.0)]) is not row
+    with pytest.raises(InputError, match="operations in a row are not followed"):
+        timed(one, size, replace(steps, exact=True))
