@@ -212,6 +212,9 @@ def _read(path: Path, what: str) -> tuple[list[str], list[list[str]], list[int]]
         header = next(reader, None)
         if header is None:
             raise InputError(f"{path}: empty, expected {what}")
+        for number, name in enumerate(header):
+            if name in header[:number]:
+                raise InputError(f"{path}:1: column {name} is there twice")
         rows, lines = [], []
         for row in reader:
             if len(row) != len(header):

@@ -6,6 +6,7 @@ speeds in it.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from netsim.base.errors import ScenarioError
 from netsim.base.values import dataclass
@@ -121,7 +122,7 @@ def _rows(devices: tuple[str, ...], words: list[_Word], source: str) -> dict[str
     """The words of every row: from the name of a device to the next one."""
     starts = [n for n, word in enumerate(words) if word.text in devices]
     rows: dict[str, _Row] = {}
-    for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
+    for start, end in pairwise([*starts, len(words)]):
         name, line = words[start].text, words[start].line
         if name in rows:
             raise ScenarioError(f"a second row for {name}", source=source, line=line)
