@@ -1,9 +1,10 @@
-"""The constants of NCCL's execution, launches and transports, each with its unit and its origin.
+"""The constants of NCCL's execution, launches, transports and kernels, with units and origins.
 
 One table, which everything else reads: what a step of a block, a hop, a message, a launch, a wire
-or a kind of network costs. A constant is `given` by a source or `fitted` to runs, which are named,
-by a function that estimates it from them. It does not hold the tables by which NCCL itself chooses
-(`netsim.nccl.facts`), figures of machines (`topologies/`), or what kernels of a model cost.
+or a kind of network costs, and what kernels of a model reach of a GPU's peaks. A constant is
+`given` by a source or `fitted` to runs, which are named, by a function that estimates it from
+them. It does not hold the tables by which NCCL itself chooses (`netsim.nccl.facts`), or figures of
+machines (`topologies/`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -745,6 +746,93 @@ TRANSPORTS = (
     _ratio("nvlink.usable", 1.0, "NVLink between hosts").given("link_bandwidth is what is usable"),
 )
 
+# Published steps (scenarios/measured/training.yaml) that show what kernels reach.
+STEPS = "netsim.measured.estimate:by_steps"
+MOSAIC_A100 = tuple(f"mosaic_{number:03}" for number in range(77, 137, 6))
+MOSAIC_H100 = tuple(f"mosaic_{number:03}" for number in range(20, 70, 6))
+LONG_A100 = ("mosaic_090", "mosaic_097", "mosaic_105", "mosaic_113", "mosaic_121", "mosaic_129")
+LONG_H100 = ("mosaic_034", "mosaic_040", "mosaic_050", "mosaic_035", "mosaic_041", "mosaic_061")
+TITAN = ("titan_t1_0", "titan_t1_1", "titan_a70_van_bfloat16at16")
+ROWS = tuple(f"titan_a{size}_{kind}_float8_rowise" for size in (8, 70) for kind in ("van", "async"))
+LLAMA_H100 = ("nemo_255", "nemo_126", "titan_t1_2", "titan_a70_van_float8_tewise")
+LLAMA_GB200 = ("nemo_123", "nemo_249", "nemo_261", "nemo_267")
+LLAMA_GB300 = ("nemo_168", "nemo_204", "nemo_234", "nemo_081", "nemo_129")
+FP4_GB200 = ("nemo_078", "nemo_165", "nemo_201")
+FP4_GB300 = ("nemo_075", "nemo_120", "nemo_171", "nemo_207")
+
+# What kernels of a model reach. Products: of the dense peak, at the power that the generation's
+# servers give a GPU; attention: of the peak of 16 bits, forward and backward.
+KERNELS = (
+    _seconds("kernel.gap", 2.5 * MICRO, "kernels").given(
+        "assumed: from kernel to kernel on a stream, with traces of steps"
+    ),
+    _ratio("memory.usable", 0.88, "kernels").given(
+        "assumed: what long kernels that stream reach of HBM, 0.85-0.93"
+    ),
+    _ratio("gemm.other", 0.70, "products").given("assumed: as on older GPUs and Hopper"),
+    _ratio("sm_70.gemm", 0.80, "products of Volta").given("assumed: cuBLAS, 100 of 125 TFLOPS"),
+    _ratio("sm_80.gemm", 0.745, "products of Ampere").fitted(
+        "steps of dense models with short sequences", *MOSAIC_A100, estimator=STEPS
+    ),
+    _ratio("sm_90.gemm", 0.606, "products of Hopper").fitted(
+        "steps of dense models with short sequences", *MOSAIC_H100, *TITAN, estimator=STEPS
+    ),
+    _ratio("sm_90.gemm.fp8", 0.600, "products of Hopper").fitted(
+        "steps of Llama in FP8 whose scales are of tensors", *LLAMA_H100, estimator=STEPS
+    ),
+    _ratio("sm_90.gemm.fp8.row", 0.297, "products of Hopper").fitted(
+        "steps of Llama in FP8 whose scales are of rows", *ROWS, estimator=STEPS
+    ),
+    _ratio("sm_100.gemm", 0.60, "products of Blackwell").given("assumed: as on Hopper"),
+    _ratio("sm_100.gemm.fp8", 0.53, "products of Blackwell").fitted(
+        "steps of Llama in FP8 and MXFP8", *LLAMA_GB200, estimator=STEPS
+    ),
+    _ratio("sm_100.gemm.fp4", 0.36, "products of Blackwell").fitted(
+        "steps of Llama in NVFP4", *FP4_GB200, estimator=STEPS
+    ),
+    _ratio("sm_103.gemm", 0.60, "products of Blackwell Ultra").given("assumed: as on Hopper"),
+    _ratio("sm_103.gemm.fp8", 0.61, "products of Blackwell Ultra").fitted(
+        "steps of Llama in FP8 and MXFP8", *LLAMA_GB300, estimator=STEPS
+    ),
+    _ratio("sm_103.gemm.fp4", 0.42, "products of Blackwell Ultra").fitted(
+        "steps of Llama in NVFP4", *FP4_GB300, estimator=STEPS
+    ),
+    _ratio("attention.other", 0.50, "attention").given("assumed: as on Ampere"),
+    _ratio("attention.other.backward", 0.35, "attention").given("assumed: as on Ampere"),
+    _ratio("sm_80.attention", 0.56, "attention on Ampere").fitted(
+        "steps with long sequences", *LONG_A100, estimator=STEPS
+    ),
+    _ratio("sm_80.attention.backward", 0.253, "attention on Ampere").fitted(
+        "steps with long sequences", *LONG_A100, estimator=STEPS
+    ),
+    _ratio("sm_90.attention", 0.60, "attention on Hopper").given("Shah et al. 2024, 3 of cuDNN"),
+    _ratio("sm_90.attention.backward", 0.48, "attention on Hopper").given(
+        "Shah et al. 2024, figure 6: 470-560 of 989 TFLOPS"
+    ),
+    _ratio("sm_90.flash2", 0.259, "FlashAttention-2 on Hopper").fitted(
+        "steps with long sequences", *LONG_H100, estimator=STEPS
+    ),
+    _ratio("sm_90.flash2.backward", 0.1455, "FlashAttention-2 on Hopper").fitted(
+        "steps with long sequences", *LONG_H100, estimator=STEPS
+    ),
+    _ratio("sm_100.attention", 0.55, "attention on Blackwell").given("assumed: as on Hopper"),
+    _ratio("sm_100.attention.backward", 0.36, "attention on Blackwell").given(
+        "assumed: below Hopper's, for exponents and shared memory have not grown with products"
+    ),
+    _ratio("sm_103.attention", 0.70, "attention on Blackwell Ultra").given(
+        "assumed: twice the exponents of Blackwell"
+    ),
+    _ratio("sm_103.attention.backward", 0.50, "attention on Blackwell Ultra").given(
+        "assumed: twice the exponents of Blackwell"
+    ),
+    _ratio("power.exponent", 0.50, "clocks").fitted(
+        "the same kernels on an H100 of 500 W; 1/3 where voltage follows the clock",
+        *TITAN,
+        estimator=STEPS,
+    ),
+    _ratio("power.sm_90", 700.0, "clocks").given("H100 SXM data sheet, W"),
+)
+
 
 def _table(parts: Iterable[Iterable[Constant]]) -> Mapping[str, Constant]:
     """The constants by id; one that is there twice is refused."""
@@ -756,7 +844,7 @@ def _table(parts: Iterable[Iterable[Constant]]) -> Mapping[str, Constant]:
     return found
 
 
-TABLE = _table((LAUNCH, BLOCKS, INSIDE, NVLS, NETWORK, SLINGSHOT, TRANSPORTS))
+TABLE = _table((LAUNCH, BLOCKS, INSIDE, NVLS, NETWORK, SLINGSHOT, TRANSPORTS, KERNELS))
 
 
 def value(id: str) -> float:

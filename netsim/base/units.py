@@ -112,7 +112,14 @@ FLOPS = Kind(
     usual="TFLOPS",
     largest=10**24,
 )
-KINDS = (TIME, SIZE, BANDWIDTH, FLOPS)
+POWER = Kind(
+    "a power",
+    "700W or 1.2kW",
+    {"W": Fraction(1), "kW": Fraction(10**3)},
+    usual="W",
+    largest=10**6,
+)
+KINDS = (TIME, SIZE, BANDWIDTH, FLOPS, POWER)
 
 
 def parse_bandwidth(
@@ -132,6 +139,11 @@ def parse_time(value: object, *, allow_zero: bool = True) -> float:
 def parse_flops(value: object) -> float:
     """A rate of arithmetic such as `989TFLOPS`, in FLOP/s."""
     return float(_quantity(value, FLOPS, allow_zero=False))
+
+
+def parse_power(value: object) -> float:
+    """A power such as `700W`, in watts."""
+    return float(_quantity(value, POWER, allow_zero=False))
 
 
 def parse_size(value: object, *, allow_zero: bool = False) -> int:

@@ -28,6 +28,7 @@ from netsim.measured.accuracy import (
 )
 from netsim.measured.compare import ALL, Error, Point, by_band, grouped
 from netsim.measured.index import Entry, read_index
+from netsim.measured.training import Steps, by_note, is_published, page_of, run_steps, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.folder import check_writable
 from netsim.results.row import BANDS, band_of
@@ -35,6 +36,7 @@ from netsim.results.row import BANDS, band_of
 T = TypeVar("T")
 
 MOST_CHANGES = 12
+TRAINING = ("measured/training.yaml", "scenarios/measured/training.yaml")
 INTERRUPTED = 130
 NAME = 36
 
@@ -85,6 +87,9 @@ def command(
         if file is not None:
             check_writable(flag, file)
     index = _index(index)
+    if is_published(index):
+        _steps(index, only or (), jobs, json_file, page, quiet=quiet)
+        return
     corpus = read_index(index)
     entries = chosen(corpus, only or ())
     if predicted is not None:
@@ -93,8 +98,7 @@ def command(
         for line in _asides(found, quiet):
             tell(line)
         return
-    if predict is not None:
-        entries = questions(entries)
+    entries = questions(entries) if predict is not None else entries
     with journal_of(index, resume=resume, tell=tell) as journal:
         with Counter("runs", quiet) as counter:
             found = run_index(
@@ -145,9 +149,55 @@ def _write(
 
 def _index(path: Path) -> Path:
     """The file itself, or the corpus that comes with netsim where it is asked for by its place."""
-    kept = preset_folder("scenarios") / "measured" / "index.yaml"
+    folder = preset_folder("scenarios") / "measured"
+    if path.is_file():
+        return path
+    if path.name == "training.yaml" and path.as_posix() in (*TRAINING, path.name):
+        return folder / path.name
     asked = path.as_posix() in ("measured", "scenarios/measured", "scenarios/measured/index.yaml")
-    return kept if asked and not path.is_file() else path
+    return folder / "index.yaml" if asked else path
+
+
+def _steps(
+    index: Path, only: Sequence[str], jobs: int | None, json_file: Path | None,
+    page: Path | None, *, quiet: bool,
+) -> None:  # fmt: skip
+    """The same for an index of training steps."""
+    entries = chosen(read_index(index, ()), only)
+    with Counter("steps", quiet) as counter:
+        found = run_steps(entries, jobs, counter.show)
+    if json_file is not None:
+        write_text(json_file, found.json())
+    for line in _steps_report(found):
+        typer.echo(line)
+    if page is not None and found.compared and not found.missing:
+        sources = {entry.id: entry.text("source") for entry in entries}
+        write_text(page, "\n".join(page_of(found, sources)) + "\n")
+    if not quiet:
+        for note, ids in by_note(found.compared).items():
+            typer.echo(f"assumed: {note}: {len(ids)} steps", err=True)
+    for id_, reason in found.failed.items():
+        typer.echo(f"not simulated: {id_}: {reason.removeprefix(f'{id_}: ')}", err=True)
+    if found.missing:
+        typer.echo(f"interrupted: {found.missing} entries are missing", err=True)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _steps_report(found: Steps) -> Iterator[str]:
+    """A line a step, then its tables."""
+    if not found.compared:
+        return
+    yield f"# {'step':<{NAME}}{'GPUs':>7}{'published, s':>14}{'simulated, s':>14}{'error':>9}"
+    for one in found.compared:
+        told = one.published
+        error = one.simulated / told.seconds - 1
+        name = f"{told.id[:NAME]:<{NAME}}"
+        yield f"  {name}{told.gpus:>7}{told.seconds:>14.4g}{one.simulated:>14.4g}{error:>9.1%}"
+    for title, table in tables(found):
+        yield f"#\n# {title:<{NAME}}{'steps':>7}{'median':>10}{'p90':>8}{'bias':>9}"
+        for name, error_ in table.items():
+            figures = f"{error_.median:>10.1%}{error_.p90:>8.0%}{error_.bias:>+9.1%}"
+            yield f"  {name:<{NAME}}{error_.steps:>7}{figures}"
 
 
 def _pictures(found: Accuracy, folder: Path) -> dict[str, list[Path]]:

@@ -5,8 +5,10 @@ out and the constant estimated again. What the table has is not changed here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import log
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +21,21 @@ from netsim.cell.prepare import Prepared, prepare
 from netsim.measured.compare import few, prepared_at, simulated_seconds
 from netsim.measured.index import Entry, Mapped, dtype_of, mapped, nics_gbps, with_figures
 from netsim.measured.logs import Measured
+from netsim.measured.training import published
 from netsim.nccl.constants import GENERATIONS, names_of
 from netsim.nccl.constants import constant as usual_value
 from netsim.nccl.facts import parse_version
+from netsim.scenario.cells import expand
 from netsim.topology.machine import TRANSPORTS
+from netsim.training.prepare import PreparedStep, prepare_step, usual_power
+from netsim.training.run import folded_step
 from netsim.yamlio.read import Source
 
 Floats = NDArray[np.float64]
 
 MOST = 6  # sizes of one run that are simulated
 SHOWS = 0.02  # change of a log time over all values that are tried, from which a point shows one
+STEPS_TRIED = 7  # values that steps are simulated with
 TRIED = 9  # values that are simulated; between them, log times are taken as straight
 FINE = 400  # values between these that are looked at
 TIMES, RATES = 4.0, 2.0  # factors up and down that are tried: of times, and of rates and parts
@@ -76,6 +83,41 @@ def by_simulation(constant: Constant, entries: Sequence[Entry]) -> Estimate:
     if not len(shown):
         return Estimate(constant, float("nan"), 0)
     return best_of(constant, values, shown)
+
+
+def by_steps(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+    """The value with which simulated and published steps agree best."""
+    values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
+    values[np.argmin(np.abs(values - constant.value))] = constant.value
+    ratios = []
+    for entry in entries:
+        step = published(entry)
+        prepared = prepare_step(expand(Source(step.id, step.data))[0])
+        ratios.append([log(_step_with(constant, prepared, one) / step.seconds) for one in values])
+    return best_of(constant, values, np.array(ratios))
+
+
+def _step_with(constant: Constant, prepared: PreparedStep, value: float) -> float:
+    """Seconds of a step whose GPU has another value of a constant of kernels."""
+    gpu, old = prepared.cluster.machine_of(0).gpu, prepared.setting.roofline
+    factor = value / constant.value
+    if constant.id == "power.exponent":
+        usual = usual_power(gpu)
+        factor = usual ** (value - constant.value)
+        changed: dict[str, Any] = {
+            "gemm": old.gemm * factor,
+            "narrow": {name: part * factor for name, part in old.narrow.items()},
+        }
+    elif constant.id.endswith(".gemm"):
+        changed = {"gemm": old.gemm * factor}
+    elif ".gemm." in constant.id:
+        changed = {"narrow": {name: part * factor for name, part in old.narrow.items()}}
+    else:
+        ahead, back = old.attention
+        late = constant.id.endswith(".backward")
+        changed = {"attention": (ahead, back * factor) if late else (ahead * factor, back)}
+    setting = replace(prepared.setting, roofline=replace(old, **changed))
+    return folded_step(replace(prepared, setting=setting)).seconds
 
 
 def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
@@ -243,7 +285,7 @@ ESTIMATORS: dict[str, Callable[[Constant, Sequence[Entry]], Estimate]] = {
     one.__name__: one
     for one in (
         *(by_simulation, floor_of_launches, slope_by_channels),
-        *(usable_part, most_of_a_nic, step_up),
+        *(usable_part, most_of_a_nic, step_up, by_steps),
     )
 }
 

@@ -4,7 +4,7 @@ Prose of an entry is for people; what it means for a simulation is decided by `m
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from pathlib import Path
@@ -118,8 +118,8 @@ class Entry:
         return tuple(map(question, first.rows)) if self.asked else first.rows
 
 
-def read_index(path: Path) -> tuple[Entry, ...]:
-    """All entries of an index file."""
+def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[Entry, ...]:
+    """All entries of an index file, of which each needs some keys besides its id."""
     name = path.as_posix()
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -138,7 +138,7 @@ def read_index(path: Path) -> tuple[Entry, ...]:
     source = Source(name, {}, root)
     if not isinstance(data, list):
         raise source.error((), f"expected a list of runs, each with id and file, got {shown(data)}")
-    entries = [_entry(n, values, source, path.parent) for n, values in enumerate(data)]
+    entries = [_entry(n, one, source, path.parent, needed) for n, one in enumerate(data)]
     problems = [entry.problem for entry in entries if entry.problem]
     if problems and len(problems) == len(entries):
         raise problems[0]
@@ -150,18 +150,19 @@ def read_index(path: Path) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _entry(number: int, values: Any, source: Source, folder: Path) -> Entry:
+def _entry(number: int, values: Any, source: Source, folder: Path, needed: Sequence[str]) -> Entry:
     """A run; what it lacks is told where somebody wants its rows, and does not stop the others."""
     if not isinstance(values, dict):
         raise source.error((number,), f"expected a run with id and file, got {shown(values)}")
     if not values.get("id"):
         raise source.error((number,), "a run needs id")
     problem = None
-    for key in NEEDED:
+    for key in needed:
         if problem is None and not values.get(key):
             problem = source.error((number,), f"a run needs {key}")
     topology = values.get("topology")
-    if problem is None and not (isinstance(topology, dict) and topology.get("machine")):
+    wanted = needed is NEEDED
+    if wanted and problem is None and not (isinstance(topology, dict) and topology.get("machine")):
         problem = source.error((number, "topology"), "expected machine, nodes and gpus_per_node")
     return Entry(str(values["id"]), folder, values, source, number, problem)
 

@@ -108,8 +108,11 @@ class Parallelism(Model):
     order: str = "-".join(AXES)
     data: DataKind | None = None
     sequence_parallel: bool | None = None
+    tensor_overlap: Literal["none", "bulk", "pipelined"] = "bulk"
     context: Literal["p2p", "all_gather", "a2a"] = "p2p"
     expert_tensor: bool = True
+    expert_overlap: bool = False
+    dispatcher: Literal["alltoall", "deduplicated"] = "alltoall"
 
     @model_validator(mode="after")
     def _axes(self) -> "Parallelism":
@@ -129,7 +132,7 @@ class Pipeline(Model):
 
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "naive"] | None = None
     chunks: Count = 1
-    stages: ListOf[Count] = ()
+    stages: ListOf[Index] = ()
     blocking_sends: bool | None = None
 
     @model_validator(mode="after")
@@ -162,6 +165,7 @@ class Replicas(Model):
     shard: Count | None = None
     delayed: bool = False
     gradient_dtype: Literal["float", "half", "bfloat16"] | None = None
+    gather: Literal["weights", "fp8"] = "weights"
 
 
 class CompressionConfig(Model):
@@ -229,6 +233,12 @@ class Straggler(Model):
     slowdown: Annotated[float, Field(ge=1, strict=False)]
 
 
+Recompute = Literal["none", "selective", "full", "non-reentrant", "ops"]
+Module = Literal[
+    "core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe", "shared_experts"
+]  # fmt: skip
+
+
 class Training(Model):
     """A training step: a model, its batch, how both are divided among the GPUs."""
 
@@ -236,16 +246,18 @@ class Training(Model):
     batch: Count
     micro_batch: Count = 1
     sequence: Count | None = None
-    dtype: Literal["bfloat16", "half", "float", "tf32", "fp8"] = "bfloat16"
+    dtype: Literal["bfloat16", "half", "float", "tf32", "fp8", "mxfp8", "nvfp4"] = "bfloat16"
+    scaling: Literal["delayed", "tensor", "row", "block"] | None = None
     parallelism: Parallelism = Field(default_factory=Parallelism)
     pipeline: Pipeline = Field(default_factory=Pipeline)
     replicas: Replicas = Field(default_factory=Replicas)
     compression: CompressionConfig = Field(default_factory=CompressionConfig)
-    recompute: Literal["none", "selective", "full"] = "none"
-    attention: Literal["fused", "unfused"] = "fused"
+    recompute: Recompute | ListOf[Module] = "none"
+    attention: Literal["fused", "flash2", "unpadded", "unfused"] = "fused"
     elementwise: Literal["fused", "eager"] = "fused"
+    loss: Literal["fused", "eager", "kernel"] | None = None
     imbalance: Annotated[float, Field(ge=1, strict=False)] = 1.0
-    optimizer: Literal["adam", "sgd", "sgd-momentum"] = "adam"
+    optimizer: Literal["adam", "adam-eager", "sgd", "sgd-momentum"] = "adam"
     extras: ListOf[ExtraConfig] = ()
     compute: ComputeConfig = Field(default_factory=ComputeConfig)
     stragglers: ListOf[Straggler] = ()

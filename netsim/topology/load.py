@@ -169,6 +169,8 @@ def with_units(value: Any, key: str, parent: str = "") -> Any:
         return f"{value * 1e9:.12g}ns"
     if parent == "flops":
         return f"{value / 1e12:.15g}TFLOPS"
+    if key == "power" and value is not None:
+        return f"{value:.15g}W"
     if key in _BANDWIDTHS and isinstance(value, float):
         return f"{value / 1e9:.15g}GB/s"
     return f"{value}B" if key in _SIZES and isinstance(value, int) else value

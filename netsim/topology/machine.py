@@ -22,6 +22,7 @@ from netsim.yamlio.models import (
     ListOf,
     Model,
     Seconds,
+    Watts,
 )
 
 Stamp = Literal["measured", "calibrated", "vendor", "transferred", "assumed"]
@@ -291,6 +292,7 @@ class Gpu(Model):
     memory: Bytes
     memory_bandwidth: Bandwidth
     flops: dict[Dtype, Flops]
+    power: Watts | None = None
     at: ListOf[str]
     pcie: PcieLink | ListOf[PcieLink] | None = None
 

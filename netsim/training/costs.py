@@ -189,7 +189,6 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
     return [("src", way.src), ("dst", way.dst)]
 
 
-# **** Costs ****
 # What NCCL makes of the collectives of a step: each simulated once for groups that are alike.
 # Groups are alike if their ranks sit at the same places of equal hosts, in the same pattern, over
 # ways of the same latency and bandwidth.
@@ -309,6 +308,7 @@ class Costs:
         made = replace(
             made, algorithm=chosen.algorithm, protocol=chosen.protocol,
             channels=chosen.n_channels, approximation=timed.approximation,
+            loads=_loads(program, timed.seconds, _scale(work, loops) / part),
         )  # fmt: skip
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
@@ -325,6 +325,21 @@ class Costs:
             channels=chosen.n_channels,
             sends_and_receives=operations(collective),
         ).kernel
+
+
+def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, float], ...]:
+    """By kind of link, how far the busiest one is loaded, from 0 to 1."""
+    schedule, paths = program.schedule, program.paths
+    amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
+    wire = amount * schedule.style_column("wire").astype(np.float64) * (scale / seconds)
+    sent = program.path >= 0
+    by_path = np.bincount(program.path[sent], wire[sent], minlength=len(paths.ptr) - 1)
+    rates = np.bincount(
+        paths.link, np.repeat(by_path, np.diff(paths.ptr)), minlength=len(program.links)
+    )
+    kinds, parts = link_kinds(program), rates / program.links.capacity
+    names = [name for name in LINK_KINDS if (kinds == name).any()]
+    return tuple((name, min(1.0, float(parts[kinds == name].max()))) for name in names)
 
 
 def _timed(call: Call, limits: Limits) -> Timed:

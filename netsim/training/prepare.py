@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
 from netsim.base.files import csv_value
 from netsim.base.values import dataclass
@@ -20,11 +21,11 @@ from netsim.timing.fits import BYTES_A_TASK, needed
 from netsim.timing.ladder import limits_of
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.graph import Topology, TopologyError
+from netsim.topology.machine import Gpu
 from netsim.training.costs import Costs
 from netsim.training.recorded.chakra import tape_of_rank
-from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of
+from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
 from netsim.training.recorded.layers import layer_times
-from netsim.training.recorded.replay import tape_of
 from netsim.workloads.memory import Memory, memory_of
 from netsim.workloads.model import (
     Layer,
@@ -37,14 +38,10 @@ from netsim.workloads.model import (
     model_named,
 )
 from netsim.workloads.setting import (
-    ATTENTION_FRACTION,
-    ATTENTION_OTHER,
     AXES,
+    CAST,
     ELEMENT,
-    GEMM_FRACTION,
-    GEMM_OTHER,
-    KERNEL,
-    MEMORY_FRACTION,
+    NARROW,
     ONE_TILE_A_BLOCK,
     STORED,
     Extra,
@@ -301,7 +298,7 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
         return 2.0 * (active + (model.vocabulary * model.hidden if model.tied else 0))
     latent = model.latent
     head = latent.nope + latent.rope + latent.value if latent else 2 * model.head
-    attention = 2.0 * sequence * head * model.heads / (2 if model.causal else 1)
+    attention = 2.0 * model.keys(sequence) * head * model.heads
     return 2.0 * active + attention
 
 
@@ -390,6 +387,8 @@ def _named(
 
 SHARDED = ("zero3", "fsdp", "fsdp2")
 MEGATRON = ("distributed-optimizer",)
+USUAL_SCALING = {"mxfp8": "block", "nvfp4": "block"}
+BACKWARD = 0.8  # of what attention reaches forward, where only that is given
 
 
 def setting_of(cell: Cell, cluster: Cluster) -> Setting:
@@ -425,10 +424,14 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
         sequence=sequence,
         dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or _gradient_dtype(work, data),
+        gather_dtype=CAST[work.dtype] if replicas.gather == "fp8" and work.dtype in CAST else "",
+        scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"),
         data=data,
         sequence_parallel=sequential and grid.degrees["tp"] > 1,
+        tensor_overlap=parallel.tensor_overlap,
         context=parallel.context,
-        recompute=work.recompute,
+        recompute=_recomputed(work),
+        loss=work.loss or ("eager" if work.elementwise == "eager" else "fused"),
         attention=work.attention,
         elementwise=work.elementwise,
         schedule=schedule,
@@ -437,6 +440,8 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
         blocking_sends=schedule != "interleaved" if blocking is None else blocking,
         imbalance=work.imbalance,
         expert_tensor=parallel.expert_tensor,
+        expert_overlap=parallel.expert_overlap,
+        deduplicated=parallel.dispatcher == "deduplicated",
         optimizer=work.optimizer,
         bucket=replicas.bucket,
         first_bucket=min(replicas.first_bucket, replicas.bucket),
@@ -453,6 +458,11 @@ def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Clus
         extras=extras_of(work, model, grid),
         layer_seconds=read_times(cell, work, model),
     )
+
+
+def _recomputed(work: Training) -> tuple[str, ...]:
+    given = work.recompute
+    return tuple(given) if isinstance(given, tuple) else (given,) * (given != "none")
 
 
 def recorded_setting(ranks: int, cluster: Cluster) -> Setting:
@@ -474,17 +484,59 @@ def _gradient_dtype(work: Training, data: str) -> str:
 
 def _roofline(work: Training, cluster: Cluster) -> Roofline:
     gpu, own = cluster.machine_of(0).gpu, work.compute
+    flops = {str(name): rate for name, rate in gpu.flops.items()}
+    if "fp4" in flops:  # units that scale by blocks came with FP4
+        flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
+    clock, gemm, attention = _clock(gpu), own.gemm_efficiency, own.attention_efficiency
+    narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in NARROW}
+    back = BACKWARD * attention if attention else 0.0
+    kernels = _kernels(gpu.arch, work)
     return Roofline(
-        flops={str(name): rate for name, rate in gpu.flops.items()},
+        flops=flops,
         bandwidth=gpu.memory_bandwidth,
         sms=gpu.sms,
-        gemm=own.gemm_efficiency or GEMM_FRACTION.get(gpu.arch, GEMM_OTHER),
-        attention=own.attention_efficiency or ATTENTION_FRACTION.get(gpu.arch, ATTENTION_OTHER),
-        memory=own.memory_efficiency or MEMORY_FRACTION,
-        kernel=KERNEL if own.kernel is None else own.kernel,
+        gemm=gemm or clock * _part(f"{gpu.arch}.gemm", "gemm.other"),
+        narrow=narrow,
+        attention=(
+            attention or _part(f"{gpu.arch}.{kernels}", "attention.other"),
+            back or _part(f"{gpu.arch}.{kernels}.backward", "attention.other.backward"),
+        ),
+        memory=own.memory_efficiency or value("memory.usable"),
+        kernel=value("kernel.gap") if own.kernel is None else own.kernel,
         element=ELEMENT[STORED.get(work.dtype, work.dtype)],
         stores_beside=gpu.arch not in ONE_TILE_A_BLOCK,
     )
+
+
+def _part(name: str, other: str) -> float:
+    """A constant of a generation, or that of all that have none."""
+    return TABLE.get(name, TABLE[other]).value
+
+
+def _kernels(arch: str, work: Training) -> str:
+    """Whose kernels attention has: FlashAttention-2's, or the best of the GPU."""
+    older = work.attention in ("flash2", "unpadded") and f"{arch}.flash2" in TABLE
+    return "flash2" if older else "attention"
+
+
+def _narrow(arch: str, work: Training, name: str) -> float:
+    """What products of a narrow type reach of its peak."""
+    if name == "nvfp4":
+        return _part(f"{arch}.gemm.fp4", "gemm.other")
+    if work.scaling == "row" and f"{arch}.gemm.fp8.row" in TABLE:
+        return value(f"{arch}.gemm.fp8.row")
+    return _part(f"{arch}.gemm.fp8", "gemm.other")
+
+
+def usual_power(gpu: Gpu) -> float:
+    """What a GPU may draw, over what those of its generation's servers may."""
+    known = gpu.power is not None and f"power.{gpu.arch}" in TABLE
+    return (gpu.power or 1.0) / value(f"power.{gpu.arch}") if known else 1.0
+
+
+def _clock(gpu: Gpu) -> float:
+    """What the clock under products is of that at the power of the generation's servers."""
+    return float(usual_power(gpu) ** value("power.exponent"))
 
 
 def model_of(work: Training) -> Model:

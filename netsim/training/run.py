@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
+from heapq import heappop, heappush
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,13 @@ from netsim.scenario.models import cluster_label, node_count
 from netsim.scenario.training import Training
 from netsim.timing.bench import Progress
 from netsim.timing.invariants import sound_step
+from netsim.training.costs import Costs
 from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
 from netsim.workloads.lower import Lowered, lower
-from netsim.workloads.memory import activation_bytes, full_activation_bytes
+from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.setting import Setting
-from netsim.workloads.tape import COMPUTE, Tape, Task
+from netsim.workloads.step import Pass, training_step
+from netsim.workloads.tape import COMPUTE, Deps, Tape, Task, emit
 
 Times = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -401,7 +404,7 @@ def _bytes_of_layers(setting: Setting) -> Layers:
     found = {}
     for layer in layers:
         kept = activation_bytes(setting, layer)
-        again = full_activation_bytes(setting, layer) if setting.recompute == "full" else kept
+        again = full_activation_bytes(setting, layer) if FULL & {*setting.recompute} else kept
         found[layer.name] = (kept, max(0.0, again - kept))
     return found
 
@@ -572,3 +575,217 @@ def write_memory(path: Path, step: Step) -> Path:
 
 def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> Path:
     return write_text(path, csv_of([columns, *lines]))
+
+
+# A step told by one rank of each pipeline stage, where all ranks of a stage do the same: a column
+# for each stage, in which kernels and collectives take their time alone. Kernels lose the SMs that
+# collectives beside them hold; collectives that load a kind of links more than fully share it.
+# Passes beside which nothing happens are run once and stand as one task.
+
+
+LEAST = 0.02  # of a kernel's rate, however many SMs collectives hold
+LARGE = 8 << 20  # bytes of collectives, from which on their time is a line between powers of two
+MOST_SHARED = 8  # clusters whose collectives are kept for other steps
+SHARED_COSTS: dict[tuple[str, str, str], Costs] = {}
+Cost = tuple[float, float, tuple[tuple[str, float], ...]]
+
+
+@dataclass(frozen=True)
+class FoldedStep:
+    """The time of a step, and what follows from it."""
+
+    prepared: PreparedStep
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of the whole job; samples, where there are no sequences."""
+        setting = self.prepared.setting
+        return setting.batch * setting.sequence / self.seconds
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs a second, as a part of the peak of all GPUs."""
+        setting = self.prepared.setting
+        peak = setting.roofline.peak(setting.dtype) * setting.grid.size
+        return model_flops(setting.model, setting.batch, setting.sequence) / self.seconds / peak
+
+
+def folded_step(prepared: PreparedStep) -> FoldedStep:
+    """The step of a prepared cell; all ranks of a stage are taken to be alike."""
+    fold = _Fold(prepared)
+    return FoldedStep(prepared, fold.run(training_step(prepared.setting, fold.pass_seconds)))
+
+
+@dataclass
+class _Fold:
+    """What tasks of a step cost in their columns, and the passes that are known."""
+
+    prepared: PreparedStep
+    known: dict[object, float] = field(default_factory=dict)
+    loads: dict[object, Cost] = field(default_factory=dict)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What NCCL makes of collectives here; steps on equal clusters share it."""
+        scenario, own = self.prepared.cell.scenario, self.prepared.costs
+        asked = (scenario.cluster.model_dump_json(), scenario.nccl.model_dump_json(), own.launch)
+        if asked not in SHARED_COSTS:
+            if len(SHARED_COSTS) >= MOST_SHARED:
+                SHARED_COSTS.pop(next(iter(SHARED_COSTS)))
+            SHARED_COSTS[asked] = own
+        return SHARED_COSTS[asked]
+
+    @cached_property
+    def stages(self) -> list[int]:
+        """The stage of every rank."""
+        grid = self.prepared.setting.grid
+        found = [0] * grid.size
+        for number in range(grid.degrees["pp"]):
+            for rank in grid.stage(number).tolist():
+                found[rank] = number
+        return found
+
+    def pass_seconds(self, one: Pass) -> float:
+        """How long a pass takes by itself, its collectives of tp, cp and ep included."""
+        key = (one.kind, tuple(map(id, one.parts)))
+        if key not in self.known:
+            after: Deps = ()
+            tape = Tape()
+            for parts in one.parts:
+                done = emit(tape, one.at, parts, after, self.prepared.setting.stored)
+                after = done.ends
+            self.known[key] = self.run(tape)
+        return self.known[key]
+
+    def run(self, tape: Tape) -> float:
+        """The end of the last task."""
+        return _Run(self, tape.tasks).finished()
+
+    def cost(self, task: Task) -> Cost:
+        """Seconds alone, the part of the SMs that it holds, what it loads of kinds of links."""
+        if not task.collective:
+            return task.seconds, 0.0, ()
+        key = (id(task.groups), task.collective, task.nbytes, task.dtype)
+        if key not in self.loads:
+            self.loads[key] = self._between(task)
+        return self.loads[key]
+
+    def _between(self, task: Task) -> Cost:
+        """The cost of a collective; of a large one between those of two powers of two."""
+        if task.nbytes <= LARGE:
+            return self._asked(task)
+        low = 1 << (task.nbytes.bit_length() - 1)
+        lower, upper = (self._asked(replace(task, nbytes=size)) for size in (low, 2 * low))
+        part = task.nbytes / low - 1
+        return (lower[0] + part * (upper[0] - lower[0]), *lower[1:])
+
+    def _asked(self, task: Task) -> Cost:
+        coarse = self.costs(task, tuple(task.groups[0].tolist()))
+        sms = coarse.channels / self.prepared.setting.roofline.sms
+        return coarse.seconds, sms, coarse.loads
+
+    def columns(self, task: Task) -> tuple[int, ...]:
+        """The stages that a task runs in."""
+        stages = {self.stages[rank] for rank in task.groups[0].tolist()}
+        return tuple(sorted(stages))
+
+
+class _Run:
+    """One run of tasks in columns, from event to event."""
+
+    def __init__(self, fold: _Fold, tasks: Sequence[Task]) -> None:
+        self.now, self.queue = 0.0, list[tuple[float, int, int]]()
+        count = len(tasks)
+        self.columns, self.left, self.sms, self.loads = [], [], [], []
+        self.waits, self.then = [0] * count, [list[int]() for _ in tasks]
+        self.rate, self.since, self.version = [1.0] * count, [0.0] * count, [0] * count
+        self.active: dict[int, list[int]] = {}
+        last: dict[tuple[int, str], int] = {}
+        where: dict[int, tuple[int, ...]] = {}
+        for number, task in enumerate(tasks):
+            if id(task.groups) not in where:
+                where[id(task.groups)] = fold.columns(task)
+            columns = where[id(task.groups)]
+            seconds, sms, loads = fold.cost(task)
+            self.columns.append(columns)
+            self.left.append(seconds)
+            self.sms.append(sms)
+            self.loads.append(loads)
+            before = set(task.after)
+            for column in columns:
+                if (column, task.stream) in last:
+                    before.add(last[column, task.stream])
+                last[column, task.stream] = number
+            for one in before:
+                self.then[one].append(number)
+            self.waits[number] = len(before)
+        self.kernel = [task.kind == COMPUTE for task in tasks]
+
+    def finished(self) -> float:
+        """Run all tasks; the end of the last."""
+        self._start([n for n, waits in enumerate(self.waits) if not waits])
+        while self.queue:
+            when, number, version = heappop(self.queue)
+            if version != self.version[number]:
+                continue
+            self.now = when
+            self._finish(number)
+        return self.now
+
+    def _start(self, numbers: Sequence[int]) -> None:
+        touched = set[int]()
+        for number in numbers:
+            self.since[number] = self.now
+            for column in self.columns[number]:
+                self.active.setdefault(column, []).append(number)
+                touched.add(column)
+        self._shared(touched, numbers)
+
+    def _finish(self, number: int) -> None:
+        ready = []
+        for one in self.then[number]:
+            self.waits[one] -= 1
+            if not self.waits[one]:
+                ready.append(one)
+        touched = set(self.columns[number])
+        for column in touched:
+            self.active[column].remove(number)
+        self.version[number] = -1
+        for one in ready:
+            self.since[one] = self.now
+            for column in self.columns[one]:
+                self.active.setdefault(column, []).append(one)
+                touched.add(column)
+        self._shared(touched, ready)
+
+    def _shared(self, columns: set[int], fresh: Sequence[int]) -> None:
+        """The rates of all that runs in some columns, after something has come or gone there."""
+        concerned = {number for column in columns for number in self.active.get(column, ())}
+        new = set(fresh)
+        for number in concerned:
+            rate = self._rate(number)
+            if number not in new:
+                if rate == self.rate[number]:
+                    continue
+                self.left[number] -= (self.now - self.since[number]) * self.rate[number]
+                self.since[number] = self.now
+            self.rate[number] = rate
+            self.version[number] += 1
+            end = self.now + max(0.0, self.left[number]) / rate
+            heappush(self.queue, (end, number, self.version[number]))
+
+    def _rate(self, number: int) -> float:
+        if self.kernel[number]:
+            (column,) = self.columns[number]
+            return max(LEAST, 1.0 - sum(self.sms[one] for one in self.active[column]))
+        rate = 1.0
+        for column in self.columns[number]:
+            for kind, load in self.loads[number]:
+                total = sum(
+                    more for one in self.active[column] for name, more in self.loads[one]
+                    if name == kind
+                )  # fmt: skip
+                if load and total > 1.0:
+                    rate = min(rate, 1.0 / total)
+        return rate

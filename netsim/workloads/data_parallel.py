@@ -5,17 +5,18 @@ is shared by all ranks of a stage that differ in data or in their part of the se
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
 
 from netsim.base.values import dataclass
 from netsim.workloads.model import Layer
-from netsim.workloads.setting import Ranks, Setting
+from netsim.workloads.setting import SIZES, Ranks, Setting
 from netsim.workloads.tape import Deps, Emitted, StageRanks, Tape
 
 KIND = "dp"
+WHOLE = 1 << 62  # bytes that no bucket has
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,13 @@ class Alone:
 
     replica: Replica
 
+    def quiet(self, kind: str, micro_batch: int, *, last: bool) -> bool:
+        """Whether a pass (F or B) has nothing of data parallelism beside it."""
+        s = self.replica.setting
+        if kind == "F":
+            return micro_batch > 0 or not (s.delayed or s.forward_prefetch)
+        return not last and s.no_sync
+
     def before_forward(self, layer: int) -> Deps:
         """What the forward pass of a layer has to wait for."""
         del layer
@@ -153,14 +161,20 @@ class Zero(Alone):
     @cached_property
     def buckets(self) -> list[Bucket]:
         """The buckets of this stage; those of experts apart."""
-        s = self.replica.setting
-        elements = DEEPSPEED
-        if s.data == "distributed-optimizer":
-            elements = max(MEGATRON, 1_000_000 * self.replica.groups[False].shape[1])
-            if not s.overlap or self.replica.stage.number > 0:
-                elements = 1 << 60  # later stages have time enough while the pipeline drains
-        size = elements * s.gradient_element
-        return buckets_of(s, self.replica.layers, size, size, s.gradient_element)
+        s, stage = self.replica.setting, self.replica.stage.number
+        if s.data != "distributed-optimizer":
+            size = DEEPSPEED * s.gradient_element
+            return buckets_of(s, self.replica.layers, size, size, s.gradient_element)
+        elements = max(MEGATRON, 1_000_000 * self.replica.groups[False].shape[1])
+        found: list[Bucket] = []
+        before = len(self.replica.layers)
+        for number, chunk in reversed([*enumerate(s.stages()[stage])]):
+            before -= len(chunk)
+            # Only the first chunk of the model is cut: later ones have time while others compute.
+            size = WHOLE if stage + number or not s.overlap else elements * s.gradient_element
+            for one in buckets_of(s, chunk, size, size, s.gradient_element):
+                found.append(replace(one, number=len(found), layer=one.layer + before))
+        return found
 
     def before_forward(self, layer: int) -> Deps:
         """Weights that the step before has updated arrive bucket by bucket."""
@@ -210,8 +224,8 @@ class Zero(Alone):
         s = self.replica.setting
         with self.replica.tape.naming(""):  # whichever layer is about to run
             made = self.replica.exchange(
-                f"weights {bucket.number}", "all_gather", bucket.count * s.element, after,
-                expert=bucket.expert, dtype=s.stored,
+                f"weights {bucket.number}", "all_gather", bucket.count * SIZES[s.gathered], after,
+                expert=bucket.expert, dtype=s.gathered,
             )  # fmt: skip
         self.gathered[bucket.number] = -1 if made is None else made
 
@@ -239,6 +253,12 @@ class Fsdp(Alone):
     freed: list[int] = field(default_factory=list)
     given_up: dict[int, int] = field(default_factory=dict)
     scattered: list[int] = field(default_factory=list)
+    copied: dict[int, int] = field(default_factory=dict)
+
+    def quiet(self, kind: str, micro_batch: int, *, last: bool) -> bool:
+        """Weights that are kept are there after the first micro-batch."""
+        s = self.replica.setting
+        return not s.reshard and s.no_sync and micro_batch > 0 and not last
 
     @cached_property
     def root(self) -> tuple[int, ...]:
@@ -252,7 +272,7 @@ class Fsdp(Alone):
             self._gather(self.root[0])
         unit = self._unit(layer)
         self._gather(unit)
-        return self.gathered[unit]
+        return self._ready(unit)
 
     def after_forward(self, layer: int, done: Emitted) -> None:
         """Give the unit up."""
@@ -265,7 +285,7 @@ class Fsdp(Alone):
         self._gather(unit)
         if self.replica.setting.backward_prefetch == "pre":
             self._prefetch(layer)
-        return self.gathered[unit]
+        return self._ready(unit)
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
         """Give the unit up and scatter its gradients, once all of its layers have theirs."""
@@ -290,7 +310,23 @@ class Fsdp(Alone):
     def _unit(self, layer: int) -> int:
         return self.root[0] if layer in self.root else layer
 
+    def _ready(self, unit: int) -> Deps:
+        """FSDP2 copies what it has gathered into the weights, on the stream of kernels."""
+        if self.replica.setting.data != "fsdp2" or not self.gathered[unit]:
+            return self.gathered[unit]
+        if unit not in self.copied:
+            moved = 2 * self.replica.setting.element
+            self.copied[unit] = self._copy("copy out", unit, moved, self.gathered[unit])
+        return (self.copied[unit],)
+
+    def _copy(self, name: str, unit: int, bytes_: int, after: Deps) -> int:
+        seconds = self.replica.setting.roofline.stream_seconds(
+            float(bytes_) * sum(self._padded(unit).values())
+        )
+        return self.replica.tape.compute(name, self.replica.stage.ranks, seconds, after)
+
     def _give_up(self, unit: int, kernel: int) -> None:
+        self.copied.pop(unit, None)
         if self.gathered.pop(unit, None) is not None and unit not in self.root:
             self.freed.append(kernel)
             self.given_up[unit] = kernel
@@ -314,15 +350,19 @@ class Fsdp(Alone):
         with self.replica.tape.naming(self._name(unit)):
             for expert, count in self._padded(unit).items():
                 found = self.replica.exchange(
-                    "weights", "all_gather", count * s.element, after,
-                    expert=expert, groups=self._inner(expert), dtype=s.stored,
+                    "weights", "all_gather", count * SIZES[s.gathered], after,
+                    expert=expert, groups=self._inner(expert), dtype=s.gathered,
                 )  # fmt: skip
                 made += [] if found is None else [found]
         self.gathered[unit] = tuple(made)
 
     def _scatter(self, unit: int, after: Deps) -> None:
+        """Gradients of a unit are joined, and cast if they are reduced in another type."""
         s = self.replica.setting
         with self.replica.tape.naming(self._name(unit)):
+            if any(self._inner(expert).shape[1] > 1 for expert in self._padded(unit)):
+                joined = self._copy("copy in", unit, s.element + s.gradient_element, after)
+                after = (joined,)
             for expert, count in self._padded(unit).items():
                 inner = self._inner(expert)
                 found = self.replica.exchange(
@@ -487,9 +527,6 @@ def compression_of(setting: Setting) -> Compression:
 # Replicated data parallelism: one all-reduce after backward, or PyTorch DDP's buckets within it.
 # DDP fills buckets from the last parameter to the first and reduces each, in order, as soon as its
 # last gradient is there, on a stream of its own beside the rest of backward.
-
-
-WHOLE = 1 << 62
 
 
 @dataclass

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from netsim.base.values import dataclass
 from netsim.workloads.model import Transformer
-from netsim.workloads.setting import Roofline, Setting
+from netsim.workloads.setting import BLOCK, NARROW, Roofline, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,15 @@ def input_gradients(roofline: Roofline, dtype: str, layers: Iterable[Linear]) ->
     )
 
 
-def weight_gradients(roofline: Roofline, dtype: str, layers: Iterable[Linear]) -> float:
-    """Seconds of the products that make gradients of weights."""
+def weight_gradients(
+    roofline: Roofline, dtype: str, layers: Iterable[Linear], result: float | None = None
+) -> float:
+    """Seconds of the products that make gradients of weights; `result` is what an element of them
+    moves in memory, where it is not written in 16 bits but added up.
+    """
     return sum(
-        roofline.gemm_seconds(one.inputs, one.outputs, one.rows, dtype, one.batch) for one in layers
+        roofline.gemm_seconds(one.inputs, one.outputs, one.rows, dtype, one.batch, result)
+        for one in layers
     )
 
 
@@ -80,6 +85,23 @@ def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
     return EAGER if setting.elementwise == "eager" and gated else FUSED
 
 
+# Inputs of narrow products are cast from 16 bits, once for the product and once turned for the
+# gradient of weights. A norm writes its output so (`fused`); others take a kernel that reads 2
+# bytes and writes 2, and scales that follow from the tensor one that looks for its largest element.
+
+
+CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (4.0, 6.0), "tensor": (2.0, 6.0)}
+CAST_FP4 = (4.0, 8.0)  # Hadamard transform and largest element of the tensor first
+
+
+def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
+    """Casting so many elements of the inputs of products; nothing where they are not narrow."""
+    if not setting.narrow:
+        return 0.0
+    bytes_ = CAST_FP4 if setting.dtype == "nvfp4" else CASTS[setting.scaling]
+    return setting.roofline.stream_seconds(elements * bytes_[not fused], bytes_[not fused] > 0)
+
+
 @dataclass(frozen=True)
 class Shapes:
     """What one rank sees of a transformer in one micro-batch."""
@@ -111,6 +133,13 @@ class Shapes:
     def message(self) -> int:
         """Bytes M of all activations between blocks, undivided by sequence parallelism."""
         return self.tokens * self.model.hidden * self.setting.element
+
+    @property
+    def cast_message(self) -> int:
+        """Bytes of the same as inputs of products, which narrow recipes gather after the cast."""
+        if self.setting.cast == self.setting.stored:
+            return self.message
+        return int(self.tokens * self.model.hidden * NARROW[self.setting.dtype])
 
     @property
     def handed_on(self) -> int:
@@ -157,8 +186,8 @@ class Shapes:
         """FLOPs of scores and their use on this rank, forward."""
         m, latent = self.model, self.model.latent
         each = latent.nope + latent.rope + latent.value if latent else 2 * m.head
-        pairs = float(self.tokens) * self.setting.sequence / (2 if m.causal else 1)
-        return 2.0 * pairs * each * m.heads / self.tp
+        keys = m.keys(self.setting.sequence, BLOCK)
+        return 2.0 * self.tokens * keys * each * m.heads / self.tp
 
     @property
     def scores(self) -> tuple[Linear, Linear]:
@@ -186,8 +215,14 @@ class Shapes:
     @property
     def dispatched(self) -> int:
         """Bytes of one dispatch of the busiest rank."""
-        nbytes = self.routed * self.model.hidden * self.setting.element
+        nbytes = self.routed * self.model.hidden * self.setting.element * self._copies
         return int(nbytes * self.setting.imbalance)
+
+    @property
+    def _copies(self) -> float:
+        """Ranks that a token goes to, over experts that it has: one copy is for all of a rank."""
+        ep, top_k = self.setting.degree("ep"), self.model.top_k
+        return ep * (1 - (1 - 1 / ep) ** top_k) / top_k if self.setting.deduplicated else 1.0
 
     @property
     def expert_split(self) -> int:
@@ -210,12 +245,15 @@ class Shapes:
     def logits(self) -> tuple[Linear, ...]:
         """The product with the vocabulary, or that of the pooler."""
         vocabulary = -(-self.model.vocabulary // self.tp)
-        return (Linear(self.tokens, self.model.hidden, vocabulary),)
+        return (Linear(self.tokens * self.model.predicted, self.model.hidden, vocabulary),)
 
 
 FP32 = 4
 # fp32 numbers a parameter that are read and written: master copy, momentum, variance.
-STATES = {"adam": 3, "sgd-momentum": 2, "sgd": 1}
+STATES = {"adam": 3, "adam-eager": 3, "sgd-momentum": 2, "sgd": 1}
+# Bytes a parameter of Adam op by op in fp32, with the gradient's norm and its cast: decay 8, both
+# moments 20 and 24, the root and what is added to it 16, the quotient 16, clipping 12, cast 8.
+EAGER_ADAM = 104
 
 
 def state_bytes(optimizer: str) -> int:
@@ -226,4 +264,6 @@ def state_bytes(optimizer: str) -> int:
 def optimizer_seconds(setting: Setting, parameters: int) -> float:
     """Updating so many parameters: states read and written, gradients read, weights written."""
     each = 2 * state_bytes(setting.optimizer) + setting.gradient_element + setting.element
+    if setting.optimizer == "adam-eager":
+        each = EAGER_ADAM
     return setting.roofline.stream_seconds(float(each) * parameters)

@@ -27,7 +27,8 @@ class Coarse:
 
     `ends` of row i are (source, target): places, or for a multicast's target and a reduction's
     source a number in `groups`. `seconds` is the time of the collective alone, from the launch of
-    its kernels on. `algorithm`, `protocol`, `channels`: what NCCL chose.
+    its kernels on. `algorithm`, `protocol`, `channels`: what NCCL chose. `loads`: how far it loads
+    the busiest link of each kind.
     """
 
     seconds: float
@@ -40,6 +41,7 @@ class Coarse:
     protocol: str = ""
     channels: int = 0
     approximation: str = ""
+    loads: tuple[tuple[str, float], ...] = ()
 
 
 Realise = Callable[[Task, tuple[int, ...]], Coarse]

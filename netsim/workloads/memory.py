@@ -13,6 +13,7 @@ from netsim.workloads.step import SCHEDULES, in_flight
 
 SHARDED = ("zero3", "fsdp", "fsdp2")
 DIVIDED = ("zero1", "zero2", "distributed-optimizer")
+FULL = {"full", "non-reentrant"}  # checkpoints of whole layers
 CONTEXT = (
     600e6  # CUDA's context and NCCL's code and channels, seen with nvidia-smi on A100 and H100
 )
@@ -104,14 +105,14 @@ def _activations(s: Setting, stage: int) -> float:
     layers = [layer for chunk in s.stages()[stage] for layer in chunk]
     kept = sum(activation_bytes(s, layer) for layer in layers) / s.chunks
     again = 0.0
-    if s.recompute == "full":
+    if FULL & {*s.recompute}:
         again = max(full_activation_bytes(s, layer) for layer in layers)
     return passes * kept + again
 
 
 def activation_bytes(s: Setting, layer: Layer) -> float:
     """What one layer keeps of one micro-batch on one GPU."""
-    if s.recompute == "full" and layer.kind == "block" and isinstance(s.model, Transformer):
+    if FULL & {*s.recompute} and layer.kind == "block" and isinstance(s.model, Transformer):
         return _inputs(s, s.model)
     return full_activation_bytes(s, layer)
 
@@ -148,7 +149,7 @@ def _unfused(s: Setting, m: Transformer) -> float:
     if s.attention == "fused":
         return 0.0
     masks = 2 * _inputs(s, m) / s.element
-    if s.recompute == "selective":
+    if {"selective", "core_attn"} & {*s.recompute}:
         return masks
     return masks + (2 * s.element + 1) * s.tokens * s.sequence * m.heads / s.degree("tp")
 

@@ -3,7 +3,7 @@
 Counts are of whole, unsharded layers; how they are divided is the business of the parallelisms.
 """
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 from netsim.base.errors import InputError, suggest
@@ -84,7 +84,8 @@ class Transformer:
     """A decoder (or encoder) described by its numbers; `sequence` is the usual training length.
 
     `gated`: three matrices in the MLP; `expert_ffn` and `shared_ffn` are those of one expert and of
-    what all tokens pass; the first `dense_layers` have no experts.
+    what all tokens pass; the first `dense_layers` have no experts. In a part of the layers
+    (`windowed`) a token sees only a `window` of those before it; each predicts `predicted` tokens.
     """
 
     name: str
@@ -111,6 +112,14 @@ class Transformer:
     shared_ffn: int = 0
     dense_layers: int = 0
     latent: Latent | None = None
+    window: int = 0
+    windowed: float = 0.0
+    predicted: int = 1
+
+    def keys(self, sequence: int, edge: int = 0) -> float:
+        """Keys that a query meets on average, over its layers; `edge` of them are masked."""
+        whole = (sequence + edge) / 2 if self.causal else float(sequence)
+        return whole + self.windowed * (min(whole, self.window + edge) - whole)
 
     @property
     def head(self) -> int:
@@ -321,6 +330,16 @@ _TRANSFORMERS = (
         vocabulary=151936, sequence=4096, head_size=128, qk_norm=True, experts=128, top_k=8,
         expert_ffn=768,
     ),
+    Transformer(  # Qwen3 technical report, 2025, table 2
+        name="qwen3-235b-a22b", layers=94, hidden=4096, heads=64, kv_heads=4, ffn=12288,
+        vocabulary=151936, sequence=4096, head_size=128, qk_norm=True, experts=128, top_k=8,
+        expert_ffn=1536,
+    ),
+    Transformer(  # gpt-oss-120b's configuration: every other layer sees 128 tokens
+        name="gpt-oss-120b", layers=36, hidden=2880, heads=64, kv_heads=8, ffn=2880,
+        vocabulary=201088, sequence=4096, head_size=64, biases=True, experts=128, top_k=4,
+        expert_ffn=2880, window=128, windowed=0.5,
+    ),
     Transformer(  # Devlin et al. 2019, §3
         name="bert-base", layers=12, hidden=768, heads=12, kv_heads=12, ffn=3072,
         vocabulary=30522, sequence=512, gated=False, biases=True, norm_biases=True, tied=True,
@@ -328,7 +347,10 @@ _TRANSFORMERS = (
     ),
 )  # fmt: skip
 
-MODELS: dict[str, Model] = {model.name: model for model in _TRANSFORMERS}
+_DEEPSEEK = next(one for one in _TRANSFORMERS if one.name == "deepseek-v3")
+# One more block predicts the token after the next, over the same vocabulary (its §2.2).
+_WITH_MTP = replace(_DEEPSEEK, name="deepseek-v3-mtp", layers=62, predicted=2)
+MODELS: dict[str, Model] = {model.name: model for model in (*_TRANSFORMERS, _WITH_MTP)}
 MODELS["resnet-50"] = resnet50()
 
 

@@ -8,6 +8,7 @@ from netsim.workloads.kernels import (
     RESIDUAL,
     Elementwise,
     Shapes,
+    cast_seconds,
     elementwise_of,
     forward,
     input_gradients,
@@ -64,7 +65,7 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
         ):
             found.append(part)
         elif part.seconds:
-            name = f"{last.name}+{part.name}" if last.seconds else part.name
+            name = "+".join(filter(None, (last.name * (last.seconds > 0), part.name)))
             found[-1] = replace(last, name=name, seconds=last.seconds + part.seconds)
     return tuple(part for part in found if part.collective or part.seconds or part.needs)
 
@@ -73,53 +74,80 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 # Without sequence parallelism the output of a row-parallel product is all-reduced forward, and the
 # input gradient of a column-parallel one backward. With it, the same bytes are gathered before the
 # column-parallel product and scattered after the row-parallel one, and gathered once more backward.
+# `bulk` hides what backward exchanges behind a product beside it, `pipelined` also cuts exchanges
+# into a part for each rank, of which products wait for the first and leave the last (user buffers
+# of Transformer Engine, async TP of PyTorch); with `none` all of them stand in the stream.
 
 
 TENSOR = "tp"
+FP32 = 4
 
 
-def forward_half(
-    before: Part, inside: Sequence[Part], nbytes: int, *, sequence: bool, what: str
-) -> list[Part]:
+def forward_half(shapes: Shapes, before: Part, inside: Sequence[Part], what: str) -> list[Part]:
     """A column-parallel product to a row-parallel one, with what comes before on whole tokens."""
-    if not sequence:
+    if not shapes.setting.sequence_parallel:
+        nbytes = shapes.message
         return [before, *inside, exchange(f"{what} output", "all_reduce", TENSOR, nbytes)]
+    return [before, *_scattered(shapes, f"{what} output", _fed(shapes, f"{what} input", inside))]
+
+
+def _fed(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
+    """Kernels, of which the first needs an input that is gathered, after its cast if narrow; all
+    ranks cast by the same scale, which follows from the largest element of all where it is new.
+    """
+    nbytes, dtype = shapes.cast_message, shapes.setting.cast
+    by_tensor = shapes.setting.narrow and shapes.setting.scaling == "tensor"
+    largest = [exchange(f"{name} largest", "all_reduce", TENSOR, FP32, dtype="float")] * by_tensor
+    if shapes.setting.tensor_overlap != "pipelined":
+        return [*largest, exchange(name, "all_gather", TENSOR, nbytes, dtype=dtype), *inside]
+    first, rest = nbytes // shapes.tp, f"{name} rest"
     return [
-        before,
-        exchange(f"{what} input", "all_gather", TENSOR, nbytes),
-        *inside,
-        exchange(f"{what} output", "reduce_scatter", TENSOR, nbytes),
+        *largest,
+        exchange(name, "all_gather", TENSOR, first, dtype=dtype),
+        exchange(rest, "all_gather", TENSOR, nbytes - first, blocks=False, dtype=dtype),
+        inside[0],
+        kernel("", 0.0, rest),
+        *inside[1:],
+    ]
+
+
+def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
+    """Kernels, of which the last makes what is reduced and scattered."""
+    nbytes, tp = shapes.message, shapes.tp
+    if shapes.setting.tensor_overlap != "pipelined":
+        return [*inside, exchange(name, "reduce_scatter", TENSOR, nbytes)]
+    last, final = inside[-1], nbytes // tp
+    return [
+        *inside[:-1],
+        replace(last, seconds=last.seconds * (tp - 1) / tp),
+        exchange(f"{name} rest", "reduce_scatter", TENSOR, nbytes - final, blocks=False),
+        replace(last, seconds=last.seconds / tp, needs=()),
+        exchange(name, "reduce_scatter", TENSOR, final),
     ]
 
 
 def backward_half(
-    inside: Sequence[Part],
-    column_weight: float,
-    before: float,
-    nbytes: int,
-    *,
-    sequence: bool,
-    what: str,
+    shapes: Shapes, inside: Sequence[Part], column_weight: float, before: float, what: str
 ) -> list[Part]:
     """The same backward; the weight gradient of the column-parallel product hides an exchange.
 
     Its input is gathered again beside the product before, the last of `inside`.
     """
+    s = shapes.setting
     back, again = f"{what} input gradient", f"{what} input again"
-    weight = kernel(f"{what} in wgrad", column_weight, *([again] if sequence else []), weight=True)
+    aside = s.tensor_overlap == "none"  # nothing hides an exchange
+    wanted = [again] if s.sequence_parallel else []
+    weight = kernel(f"{what} in wgrad", column_weight, *wanted, weight=True)
     norm = kernel(f"{what} norm backward", before, back)
-    if not sequence:
-        reduce = exchange(back, "all_reduce", TENSOR, nbytes, blocks=False)
+    if not s.sequence_parallel:
+        reduce = exchange(back, "all_reduce", TENSOR, shapes.message, blocks=aside)
         return [*inside, reduce, weight, norm]
-    return [
-        exchange(f"{what} output gradient", "all_gather", TENSOR, nbytes),
-        *inside[:-1],
-        exchange(again, "all_gather", TENSOR, nbytes, blocks=False),
-        inside[-1],
-        exchange(back, "reduce_scatter", TENSOR, nbytes, blocks=False),
-        weight,
-        norm,
-    ]
+    gather = exchange(
+        again, "all_gather", TENSOR, shapes.cast_message, blocks=aside, dtype=s.cast
+    )  # fmt: skip
+    reduce = exchange(back, "reduce_scatter", TENSOR, shapes.message, blocks=aside)
+    fed = _fed(shapes, f"{what} output gradient", inside[:-1])
+    return [*fed, gather, inside[-1], reduce, weight, norm]
 
 
 # Context parallelism: attention over a sequence that several ranks share.
@@ -196,21 +224,22 @@ def _heads(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
 
 EXPERT = "ep"
 COUNT_BYTES = 8  # of the number of tokens that one rank has for one expert
+ROUTER_KERNELS = 12  # softmax, choice of the best, masks, sums a rank and an expert, sort, losses
 
 
 def forward_experts(shapes: Shapes) -> list[Part]:
     """Router, dispatch, the experts' products, combine."""
     m, s = shapes.model, shapes.setting
     first, second = shapes.experts
-    router = s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
-    permute = s.roofline.stream_seconds(shapes.width(2, m.hidden, shapes.routed))
     work = forward(s.roofline, s.dtype, (*first, *second)) + _activation(shapes, 1)
+    permute = _permute(shapes)
+    counts = m.experts * COUNT_BYTES * s.degree(EXPERT)
     return [
-        kernel("router", router + permute),
-        exchange("token counts", "all_gather", EXPERT, m.experts * COUNT_BYTES * s.degree(EXPERT)),
-        exchange("dispatch", "alltoall", EXPERT, shapes.dispatched),
+        kernel("router", _router(shapes) + permute),
+        exchange("token counts", "all_gather", EXPERT, counts, blocks=not s.expert_overlap),
+        _moved_tokens(shapes, "dispatch"),
         *_around(shapes, [kernel("experts", work)], ""),
-        exchange("combine", "alltoall", EXPERT, shapes.dispatched),
+        _moved_tokens(shapes, "combine"),
         kernel("unpermute", permute),
     ]
 
@@ -220,20 +249,40 @@ def backward_experts(shapes: Shapes) -> list[Part]:
 
     One operator makes both gradients of the experts, so that tokens go back after both.
     """
-    m, s = shapes.model, shapes.setting
+    s = shapes.setting
     first, second = shapes.experts
-    permute = s.roofline.stream_seconds(shapes.width(2, m.hidden, shapes.routed))
-    router = 2 * s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
+    permute = _permute(shapes)
     inputs = input_gradients(s.roofline, s.dtype, (*first, *second)) + _activation(shapes, 2)
-    weights = weight_gradients(s.roofline, s.dtype, (*first, *second))
+    weights = weight_gradients(s.roofline, s.dtype, (*first, *second), s.added)
+    waits = () if s.expert_overlap else ("dispatch gradient",)
     return [
         kernel("unpermute backward", permute),
-        exchange("combine gradient", "alltoall", EXPERT, shapes.dispatched),
+        _moved_tokens(shapes, "combine gradient"),
         *_around(shapes, [kernel("experts dgrad", inputs)], " gradient"),
         kernel("experts wgrad", weights, weight=True),
-        exchange("dispatch gradient", "alltoall", EXPERT, shapes.dispatched, blocks=False),
-        kernel("router backward", router + permute, "dispatch gradient"),
+        replace(_moved_tokens(shapes, "dispatch gradient"), blocks=False),
+        kernel("router backward", 2 * _router(shapes) + permute, *waits),
     ]
+
+
+def _moved_tokens(shapes: Shapes, name: str) -> Part:
+    """Tokens to experts or back; beside other micro-batches nothing waits for them."""
+    blocks = not shapes.setting.expert_overlap
+    return exchange(name, "alltoall", EXPERT, shapes.dispatched, blocks=blocks)
+
+
+def _router(shapes: Shapes) -> float:
+    """Scores of all experts, and the small kernels that choose the best and sort tokens."""
+    m, s = shapes.model, shapes.setting
+    scores = s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
+    return scores + s.roofline.stream_seconds(shapes.local * m.experts * FP32, ROUTER_KERNELS)
+
+
+def _permute(shapes: Shapes) -> float:
+    """Tokens sorted by expert: read and written once."""
+    return shapes.setting.roofline.stream_seconds(
+        shapes.width(2, shapes.model.hidden, shapes.routed)
+    )
 
 
 def _around(shapes: Shapes, inside: list[Part], suffix: str) -> list[Part]:
@@ -249,15 +298,19 @@ def _around(shapes: Shapes, inside: list[Part], suffix: str) -> list[Part]:
 
 
 def _activation(shapes: Shapes, times: int) -> float:
-    """The function between the two products: reads both halves, writes one."""
-    (one,), _ = shapes.experts
-    return times * shapes.setting.roofline.stream_seconds(
-        shapes.width(1.5, one.outputs, one.rows * one.batch)
-    )
+    """The function between the two products, which reads both halves and writes one, and casts of
+    what both products read.
+    """
+    (one,), (other,) = shapes.experts
+    rows, s = one.rows * one.batch, shapes.setting
+    cast = cast_seconds(s, rows * one.inputs) + cast_seconds(s, rows * other.inputs)
+    return cast + times * s.roofline.stream_seconds(shapes.width(1.5, one.outputs, rows))
 
 
-FP32 = 4
-LOSS_PASSES = 6  # over fp32 logits: read, maximum, exponents, sum, gradient written
+# Bytes a logit of the loss, forward and backward: of fused kernels in fp32 (read, maximum,
+# exponents; gradient written); op by op to fp32 6, its log-softmax 12, gradient of the loss 4, of
+# the softmax 12, and back to 16 bits 6; a kernel of its own reads 16 bits and writes over them.
+LOSS = {"fused": (12, 12), "eager": (18, 22), "kernel": (2, 4)}
 # What vocabulary-parallel cross entropy all-reduces: one fp32 number a token each.
 LOSS_SUMS = ("maximum", "target logit", "sum of exponents")
 
@@ -282,7 +335,7 @@ def forward_head(shapes: Shapes) -> list[Part]:
     """Logits and loss."""
     s = shapes.setting
     (logits,) = shapes.logits
-    loss = _moved_at_ends(shapes, LOSS_PASSES / 2, logits.outputs * FP32)
+    loss = _moved_at_ends(shapes, LOSS[s.loss][0], logits.outputs)
     parts = [kernel("logits", forward(s.roofline, s.beside, shapes.logits) + loss)]
     if s.sequence_parallel:
         parts.insert(0, exchange("logits input", "all_gather", "tp", shapes.message))
@@ -297,7 +350,7 @@ def backward_head(shapes: Shapes) -> list[Part]:
     """Gradients of logits, of the head's input, of its weights."""
     s = shapes.setting
     (logits,) = shapes.logits
-    loss = _moved_at_ends(shapes, LOSS_PASSES / 2, logits.outputs * FP32)
+    loss = _moved_at_ends(shapes, LOSS[s.loss][1], logits.outputs)
     op = "reduce_scatter" if s.sequence_parallel else "all_reduce"
     back = "logits input gradient"
     weights = weight_gradients(s.roofline, s.beside, shapes.logits)
@@ -329,10 +382,9 @@ def forward_block(shapes: Shapes, layer: Layer) -> list[Part]:
 
 def backward_block(shapes: Shapes, layer: Layer) -> list[Part]:
     """A block backward: the MLP, then attention."""
-    again = []
-    if shapes.setting.recompute == "selective":
-        again = [kernel("attention again", _core_seconds(shapes))]
-    return [*_mlp_backward(shapes, layer), *_attention_backward(shapes, again)]
+    again = _again_modules(shapes, layer)
+    core = [kernel("attention again", _core_seconds(shapes))] * ("core_attn" in _modules(shapes))
+    return [*again, *_mlp_backward(shapes, layer), *_attention_backward(shapes, core)]
 
 
 def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
@@ -340,7 +392,11 @@ def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
     if s.attention == "unfused":
         return _unfused_seconds(shapes, backward=backward)
     flops = shapes.attention_flops * (ATTENTION_BACKWARD_FLOPS if backward else 1)
-    return s.roofline.attention_seconds(flops, s.beside, backward=backward)
+    seconds = s.roofline.attention_seconds(flops, s.beside, backward=backward)
+    if s.attention == "unpadded":  # rows of all sequences are gathered and put back around it
+        moved = shapes.width(5 * shapes.query_width + 4 * shapes.kv_width, 1, shapes.tokens)
+        seconds += s.roofline.stream_seconds(moved, 4)
+    return seconds
 
 
 def _unfused_seconds(shapes: Shapes, *, backward: bool) -> float:
@@ -365,15 +421,14 @@ def _attention_forward(shapes: Shapes) -> list[Part]:
     rotary = _moved_in_block(
         shapes, passes.rotary, shapes.query_width + shapes.kv_width, shapes.tokens
     )
+    cast = cast_seconds(s, shapes.tokens * shapes.query_width)
+    before += cast_seconds(s, shapes.local * m.hidden, fused=True)
     inside = [
         kernel("qkv", forward(s.roofline, s.dtype, shapes.attention_in) + rotary),
         *forward_core(shapes, _core_seconds(shapes)),
-        kernel("proj", forward(s.roofline, s.dtype, shapes.attention_out)),
+        kernel("proj", cast + forward(s.roofline, s.dtype, shapes.attention_out)),
     ]
-    return forward_half(
-        kernel("norm", before), inside, shapes.message,
-        sequence=s.sequence_parallel, what="attention",
-    )  # fmt: skip
+    return forward_half(shapes, kernel("norm", before), inside, "attention")
 
 
 def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
@@ -383,21 +438,19 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
         shapes, passes.rotary, shapes.query_width + shapes.kv_width, shapes.tokens
     )
     out = shapes.attention_out
+    cast = cast_seconds(s, shapes.local * m.hidden)
+    rotary += cast_seconds(s, shapes.tokens * shapes.attention_in[0].outputs)
     inside = [
-        kernel("proj dgrad", input_gradients(s.roofline, s.dtype, out)),
-        kernel("proj wgrad", weight_gradients(s.roofline, s.dtype, out), weight=True),
+        kernel("proj dgrad", cast + input_gradients(s.roofline, s.dtype, out)),
+        kernel("proj wgrad", weight_gradients(s.roofline, s.dtype, out, s.added), weight=True),
         *again,
         *backward_core(shapes, _core_seconds(shapes, backward=True)),
-        kernel("qkv dgrad", input_gradients(s.roofline, s.dtype, shapes.attention_in) + rotary),
+        kernel("", rotary),
+        kernel("qkv dgrad", input_gradients(s.roofline, s.dtype, shapes.attention_in)),
     ]
-    return backward_half(
-        inside,
-        weight_gradients(s.roofline, s.dtype, shapes.attention_in),
-        _moved_in_block(shapes, passes.norm_backward + RESIDUAL, m.hidden, shapes.local),
-        shapes.message,
-        sequence=s.sequence_parallel,
-        what="attention",
-    )
+    norm = _moved_in_block(shapes, passes.norm_backward + RESIDUAL, m.hidden, shapes.local)
+    weights = weight_gradients(s.roofline, s.dtype, shapes.attention_in, s.added)
+    return backward_half(shapes, inside, weights, norm, "attention")
 
 
 def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
@@ -405,7 +458,8 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
     # The sum of both branches is written, and read again by the norm.
     before = kernel(
         "norm",
-        _moved_in_block(shapes, RESIDUAL + _elementwise(shapes).norm, m.hidden, shapes.local),
+        _moved_in_block(shapes, RESIDUAL + _elementwise(shapes).norm, m.hidden, shapes.local)
+        + cast_seconds(shapes.setting, shapes.local * m.hidden, fused=True),
     )
     after = kernel("residual", _moved_in_block(shapes, RESIDUAL, m.hidden, shapes.local))
     if not layer.moe:
@@ -417,11 +471,10 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
 
 def _dense_forward(shapes: Shapes, ffn: int, before: Part, what: str) -> list[Part]:
     s = shapes.setting
-    products = (*shapes.mlp_in(ffn), *shapes.mlp_out(ffn))
-    work = forward(s.roofline, s.dtype, products) + _function(shapes, ffn)
-    return forward_half(
-        before, [kernel(what, work)], shapes.message, sequence=s.sequence_parallel, what=what
-    )
+    first = forward(s.roofline, s.dtype, shapes.mlp_in(ffn)) + _function(shapes, ffn)
+    first += cast_seconds(s, shapes.tokens * ffn / shapes.tp)
+    second = forward(s.roofline, s.dtype, shapes.mlp_out(ffn))
+    return forward_half(shapes, before, [kernel(what, first), kernel(f"{what} out", second)], what)
 
 
 def _mlp_backward(shapes: Shapes, layer: Layer) -> list[Part]:
@@ -438,18 +491,18 @@ def _mlp_backward(shapes: Shapes, layer: Layer) -> list[Part]:
 def _dense_backward(shapes: Shapes, ffn: int, norm: float, what: str) -> list[Part]:
     s = shapes.setting
     first, second = shapes.mlp_in(ffn), shapes.mlp_out(ffn)
+    cast = cast_seconds(s, shapes.local * shapes.model.hidden)
+    inner = cast_seconds(s, shapes.tokens * first[0].outputs)
     inside = [
-        kernel(f"{what} out dgrad", input_gradients(s.roofline, s.dtype, second)),
-        kernel(f"{what} out wgrad", weight_gradients(s.roofline, s.dtype, second), weight=True),
+        kernel(f"{what} out dgrad", cast + input_gradients(s.roofline, s.dtype, second)),
         kernel(
-            f"{what} in dgrad",
-            input_gradients(s.roofline, s.dtype, first) + _function(shapes, ffn, backward=True),
+            f"{what} out wgrad", weight_gradients(s.roofline, s.dtype, second, s.added), weight=True
         ),
+        kernel("", inner + _function(shapes, ffn, backward=True)),
+        kernel(f"{what} in dgrad", input_gradients(s.roofline, s.dtype, first)),
     ]
-    return backward_half(
-        inside, weight_gradients(s.roofline, s.dtype, first), norm, shapes.message,
-        sequence=s.sequence_parallel, what=what,
-    )  # fmt: skip
+    weights = weight_gradients(s.roofline, s.dtype, first, s.added)
+    return backward_half(shapes, inside, weights, norm, what)
 
 
 def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
@@ -502,8 +555,7 @@ def _passes(setting: Setting, layer: Layer) -> Passes:
     measured = setting.layer_seconds.get(layer.name)
     if measured:
         ahead, back = _lasting(ahead, measured[0]), _lasting(back, measured[1])
-    if setting.recompute == "full" and layer.kind != "embedding":
-        back = [*_again(ahead), *back]
+    back = [*_repeated(setting, ahead, layer), *back]
     weights = [replace(part, weight=False, needs=()) for part in back if part.weight]
     inputs = [part for part in back if not part.weight]
     whole = [replace(part, weight=False) for part in back]
@@ -552,3 +604,62 @@ def _again(parts: list[Part]) -> list[Part]:
         )
         for part in parts
     ]
+
+
+# What of the forward pass is done again within backward. `full`: all of a block (Megatron, and
+# PyTorch's reentrant checkpoints). `non-reentrant`: PyTorch stops once it has what backward needs,
+# so a block's last product is not repeated. `ops`: TorchTitan's selective checkpoints save
+# attention, what is scattered and every other product of a block. Otherwise modules of Megatron's.
+
+
+MODULES = ("core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe", "shared_experts")
+SELECTIVE = ("core_attn",)
+
+
+def _modules(shapes: Shapes) -> tuple[str, ...]:
+    given = shapes.setting.recompute
+    return SELECTIVE if given == ("selective",) else given
+
+
+def _repeated(setting: Setting, ahead: list[Part], layer: Layer) -> list[Part]:
+    """What backward of a layer begins with under a checkpoint of the whole layer."""
+    if layer.kind == "embedding" or "full" in setting.recompute:
+        return [] if layer.kind == "embedding" else _again(ahead)
+    if layer.kind != "block" or "non-reentrant" not in setting.recompute:
+        return []
+    kept = [
+        part for part in ahead if part.name not in ("mlp output", "mlp output rest", "residual")
+    ]
+    last = max((n for n, part in enumerate(kept) if part.name == "mlp out"), default=len(kept))
+    return _again([part for n, part in enumerate(kept) if n < last])
+
+
+def _again_modules(shapes: Shapes, layer: Layer) -> list[Part]:
+    """What backward of a block begins with where only some modules of it are checkpointed."""
+    s, m, given = shapes.setting, shapes.model, _modules(shapes)
+    seconds = 0.0
+    norms = 2 * _moved_in_block(shapes, _elementwise(shapes).norm, m.hidden, shapes.local)
+    if "layernorm" in given or "ops" in given:
+        seconds += norms
+    if "mla_up_proj" in given and m.latent:
+        seconds += forward(s.roofline, s.dtype, shapes.attention_in[1:])
+    if "ops" in given:
+        seconds += _function(shapes, m.ffn) + _every_other(shapes)
+    if layer.moe and "moe_act" in given:
+        seconds += _activation(shapes, 1)
+    if layer.moe and ("shared_experts" in given or "moe" in given) and m.shared_ffn:
+        seconds += forward(s.roofline, s.dtype, (*shapes.mlp_in(m.shared_ffn),))
+    parts = [kernel("again", seconds)] * (seconds > 0)
+    if layer.moe and "moe" in given:
+        return [*parts, *_again(forward_experts(shapes))]
+    if not layer.moe and "mlp" in given:
+        parts += _again(_dense_forward(shapes, m.ffn, kernel("", 0.0), "mlp"))
+    return parts
+
+
+def _every_other(shapes: Shapes) -> float:
+    """The second, fourth and sixth product of a block: keys, output of attention, second of MLP."""
+    s, (width,) = shapes.setting, shapes.mlp_in(shapes.model.ffn)
+    keys = replace(width, outputs=shapes.kv_width)
+    gate = replace(width, outputs=width.outputs // 2)
+    return forward(s.roofline, s.dtype, (keys, *shapes.attention_out, gate))

@@ -9,6 +9,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.workloads.model import Layer, Model, Transformer, layers_of
 
@@ -70,36 +71,29 @@ class Grid:
 # Rows and columns of a thread block's tile, and what it reaches of the best tile's rate: a
 # tile of a x b reads (a + b) / (a b) elements for each product, so small ones starve.
 TILES = ((256, 128, 1.0), (128, 128, 0.92), (128, 64, 0.75), (64, 64, 0.55))
-# The part of the dense peak that long matrix products reach. A100: 250-280 of 312 TFLOPS with
-# cuBLAS. H100 and newer are held back by their power limit: 600-750 of 989.
-GEMM_FRACTION = {"sm_70": 0.80, "sm_80": 0.85, "sm_90": 0.70, "sm_100": 0.72, "sm_103": 0.72}
-GEMM_OTHER = 0.70
 ONE_TILE_A_BLOCK = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89")  # before Hopper's TMA stores
-# FlashAttention-2 reaches 0.73 of the peak of A100, version 3 0.65-0.75 of that of H100 forward;
-# backward is about 0.8 of that (their papers' tables for head size 128).
-ATTENTION_FRACTION = {"sm_80": 0.65, "sm_90": 0.60}
-ATTENTION_OTHER = 0.50
-ATTENTION_BACKWARD = 0.8
-MEMORY_FRACTION = 0.85  # of HBM's rate, that long streaming kernels reach
-FP8 = 1  # bytes of an element that a product in FP8 reads; its result is wider
-KERNEL = 2.5e-6  # from kernel to kernel on a stream
+# Bytes of an element that a product reads, its scale factor included; its result is wider.
+NARROW = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
+BLOCK = 128  # rows and keys of a tile of fused attention: what lies on the diagonal is masked
 
 
 @dataclass(frozen=True)
 class Roofline:
     """One GPU: dense peaks by dtype (FLOP/s), memory bandwidth (bytes/s), SMs, what is reached.
 
-    All figures can be replaced by the user's own. `stores_beside`: a block writes one tile of
-    a product while it computes the next, as persistent kernels do; else it computes nothing then.
+    All figures can be replaced by the user's own. `narrow`: of the peaks of narrow types;
+    `attention`: of the peak, forward and backward. `stores_beside`: a block writes one tile of a
+    product while it computes the next, as persistent kernels do; else it computes nothing then.
     """
 
     flops: Mapping[str, float]
     bandwidth: float
     sms: int
-    gemm: float = GEMM_OTHER
-    attention: float = ATTENTION_OTHER
-    memory: float = MEMORY_FRACTION
-    kernel: float = KERNEL
+    gemm: float = value("gemm.other")
+    narrow: Mapping[str, float] = field(default_factory=dict)
+    attention: tuple[float, float] = (value("attention.other"), value("attention.other.backward"))
+    memory: float = value("memory.usable")
+    kernel: float = value("kernel.gap")
     element: int = field(default=2)
     stores_beside: bool = True
 
@@ -110,18 +104,29 @@ class Roofline:
                 return self.flops[name]
         return max(self.flops.values())
 
+    def rate(self, dtype: str) -> float:
+        """What long products reach of a data type's peak, FLOP/s."""
+        part = self.narrow.get(dtype, self.gemm) if dtype in self.flops else self.gemm
+        return self.peak(dtype) * part
+
     def gemm_seconds(
-        self, m: int, n: int, k: int, dtype: str = "bfloat16", batch: int = 1
-    ) -> float:
-        """A product of m x k by k x n, or `batch` of them at once."""
+        self, m: int, n: int, k: int, dtype: str = "bfloat16", batch: int = 1,
+        result: float | None = None,
+    ) -> float:  # fmt: skip
+        """A product of m x k by k x n, or `batch` of them at once; `result`: bytes that an element
+        of it moves where it is added to what is there.
+        """
         if min(m, n, k, batch) <= 0:
             return 0.0
         area = min(self._area(m, n, batch, *tile) for tile in TILES)
-        work = 2.0 * area * k / (self.peak(dtype) * self.gemm)
+        work = 2.0 * area * k / self.rate(dtype)
         reached = self.bandwidth * self.memory
-        narrow = dtype == "fp8" and dtype in self.flops
-        read = batch * (m * k + k * n) * (FP8 if narrow else self.element)
+        element = NARROW.get(dtype, self.element) if dtype in self.flops else self.element
+        read = batch * (m * k + k * n) * element
         written = batch * m * n * self.element
+        if result is not None:  # nothing hides what is read first
+            written = 0
+            work += batch * m * n * result / reached
         if not self.stores_beside:
             work += written / reached
         return max(work, (read + written) / reached) + self.kernel
@@ -144,13 +149,11 @@ class Roofline:
         """A fused attention kernel of so many FLOPs."""
         if flops <= 0:
             return 0.0
-        part = self.attention * (ATTENTION_BACKWARD if backward else 1.0)
-        return flops / (self.peak(dtype) * part) + self.kernel
+        return flops / (self.peak(dtype) * self.attention[backward]) + self.kernel
 
     def plain_seconds(self, flops: float, moved: float, dtype: str = "bfloat16") -> float:
         """A layer of which only FLOPs and bytes are known."""
-        rate = self.peak(dtype) * self.gemm
-        return max(flops / rate, moved / (self.bandwidth * self.memory)) + self.kernel
+        return max(flops / self.rate(dtype), moved / (self.bandwidth * self.memory)) + self.kernel
 
 
 # A Setting: one training step as asked, with every choice made: degrees, sizes, options.
@@ -158,8 +161,11 @@ class Roofline:
 
 
 ELEMENT = {"float": 4, "half": 2, "bfloat16": 2}
-# TF32 and FP8 are what products are computed in: what lies in memory and is sent is wider.
-STORED = {"tf32": "float", "fp8": "bfloat16"}
+# TF32 and what is narrower than 16 bits are what products are computed in: what lies in memory and
+# is sent is wider, but for the inputs of products and gathered weights that are cast before.
+STORED = {"tf32": "float", **dict.fromkeys(NARROW, "bfloat16")}
+CAST = {"fp8": "f8e4m3", "mxfp8": "f8e4m3", "nvfp4": "f8e4m3"}
+SIZES = {**ELEMENT, "f8e4m3": 1}
 
 
 @dataclass(frozen=True)
@@ -190,10 +196,14 @@ class Setting:
     sequence: int
     dtype: str = "bfloat16"
     gradient_dtype: str = "bfloat16"
+    gather_dtype: str = ""
+    scaling: str = "delayed"
     data: str = "ddp"
     sequence_parallel: bool = False
+    tensor_overlap: str = "bulk"
     context: str = "p2p"
-    recompute: str = "none"
+    recompute: tuple[str, ...] = ()
+    loss: str = "fused"
     attention: str = "fused"
     elementwise: str = "fused"
     schedule: str = "1f1b"
@@ -202,6 +212,8 @@ class Setting:
     blocking_sends: bool = True
     imbalance: float = 1.0
     expert_tensor: bool = True
+    expert_overlap: bool = False
+    deduplicated: bool = False
     optimizer: str = "adam"
     bucket: int = 25 * 2**20
     first_bucket: int = 2**20
@@ -244,8 +256,30 @@ class Setting:
 
     @property
     def beside(self) -> str:
-        """The type of products that FP8 recipes leave alone: of attention, routers and logits."""
-        return self.stored if self.dtype == "fp8" else self.dtype
+        """The type of products that narrow recipes leave alone: of attention, routers, logits."""
+        return self.stored if self.dtype in NARROW else self.dtype
+
+    @property
+    def narrow(self) -> bool:
+        """Whether products are of a narrow type, and inputs of theirs are cast."""
+        return self.dtype in NARROW and self.dtype in self.roofline.flops
+
+    @property
+    def cast(self) -> str:
+        """The type in which inputs of column-parallel products are gathered over tp."""
+        return CAST[self.dtype] if self.narrow and self.scaling != "row" else self.stored
+
+    @property
+    def gathered(self) -> str:
+        """The type in which weights are gathered from replicas."""
+        return self.gather_dtype or self.stored
+
+    @property
+    def added(self) -> float | None:
+        """Bytes that products move to add up gradients of a weight; None where they only write it.
+        Megatron's do, into the buffer that replicas reduce.
+        """
+        return 2.0 * self.gradient_element if self.data == "distributed-optimizer" else None
 
     @property
     def gradient_element(self) -> int:

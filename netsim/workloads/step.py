@@ -8,7 +8,7 @@ from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import Alone, Ddp, Fsdp, Replica, Server, Zero
 from netsim.workloads.kernels import Shapes, optimizer_seconds
 from netsim.workloads.model import Layer, Transformer
-from netsim.workloads.passes import Part, PassTable
+from netsim.workloads.passes import Part, Passes, PassTable
 from netsim.workloads.setting import Extra, Ranks, Setting
 from netsim.workloads.tape import Deps, StageRanks, Tape, emit, stage_ranks
 
@@ -22,6 +22,7 @@ AXES_OF = {
     "model": ("tp", "pp"),
 }
 FP32 = 4
+PRODUCTS = 4  # of a block: into and out of attention and MLP
 
 
 def preset(name: str, parameters: int, scale: int) -> Extra | None:
@@ -176,16 +177,25 @@ class _Stage:
     sends: list[int] = field(default_factory=list)
 
 
-def training_step(setting: Setting) -> Tape:
-    """The tape of one step."""
-    return _Step(setting).write()
+@dataclass(frozen=True)
+class Pass:
+    """One pass through a chunk of layers beside which nothing else happens: its parts by layer."""
+
+    kind: str
+    at: StageRanks
+    parts: tuple[tuple[Part, ...], ...]
+
+
+def training_step(setting: Setting, told: Callable[[Pass], float] | None = None) -> Tape:
+    """The tape of one step; quiet passes are kernels with `told`, which says how long they take."""
+    return _Step(setting, told).write()
 
 
 class _Step:
     """A step being written: its tape, its stages, and what has been sent between them."""
 
-    def __init__(self, setting: Setting) -> None:
-        self.setting, self.tape = setting, Tape()
+    def __init__(self, setting: Setting, told: Callable[[Pass], float] | None) -> None:
+        self.setting, self.tape, self.told = setting, Tape(), told
         self.passes = PassTable(setting)
         order = SCHEDULES[setting.schedule]
         stages, micro_batches = setting.degree("pp"), setting.micro_batches
@@ -256,6 +266,31 @@ class _Step:
         after = self._waits(stage, ("F", action.micro_batch, place - 1))
         if action.micro_batch == 0:
             after = (*after, *self.before)
+        if self.told is not None and stage.data.quiet("F", action.micro_batch, last=False):
+            after = (self._whole(self.told, stage, action, after),)
+        else:
+            after = self._layers_forward(stage, action, after)
+        if place < self._last_place:
+            self._send(stage, action, place, 1, after)
+        else:
+            self.losses[action.micro_batch] = after
+
+    def _whole(
+        self, told: Callable[[Pass], float], stage: _Stage, action: Action, after: Deps
+    ) -> int:
+        """A quiet pass as one kernel."""
+        passes = [self.passes.of(layer) for layer in stage.chunks[action.chunk]]
+        if action.kind == "F":
+            parts = tuple(one.forward for one in passes)
+        else:
+            parts = tuple(self._backward_parts(one) for one in reversed(passes))
+        seconds = told(Pass(action.kind, stage.at, parts))
+        return self.tape.compute("pass", stage.at.ranks, seconds, after)
+
+    def _backward_parts(self, passes: Passes) -> tuple[Part, ...]:
+        return passes.inputs if self.setting.schedule == "zb-h1" else passes.backward
+
+    def _layers_forward(self, stage: _Stage, action: Action, after: Deps) -> Deps:
         for number, layer in self._numbered(stage, action):
             self.tape.layer = layer.name
             more = stage.data.before_forward(number)
@@ -263,10 +298,7 @@ class _Step:
             done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.stored)
             stage.data.after_forward(number, done)
             after = done.ends
-        if place < self._last_place:
-            self._send(stage, action, place, 1, after)
-        else:
-            self.losses[action.micro_batch] = after
+        return after
 
     def _backward(self, stage: _Stage, action: Action) -> None:
         split = self.setting.schedule == "zb-h1"
@@ -274,19 +306,27 @@ class _Step:
         after = self._waits(stage, ("B", action.micro_batch, place + 1))
         if place == self._last_place:
             after = (*after, *self.losses.pop(action.micro_batch))
+        last = self._last(stage, action)
+        if self.told is not None and (
+            split or stage.data.quiet("B", action.micro_batch, last=last)
+        ):
+            after = (self._whole(self.told, stage, action, after),)
+        else:
+            after = self._layers_backward(stage, action, after, last=last)
+        if place > 0:
+            self._send(stage, action, place, -1, after)
+
+    def _layers_backward(self, stage: _Stage, action: Action, after: Deps, *, last: bool) -> Deps:
         for number, layer in reversed(self._numbered(stage, action)):
             self.tape.layer = layer.name
             passes = self.passes.of(layer)
             more = stage.data.before_backward(number)
-            parts = passes.inputs if split else passes.backward
+            parts = self._backward_parts(passes)
             done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.stored)
             after = done.ends
-            if not split:
-                stage.data.after_backward(
-                    number, self._ends(done.last, after), last=self._last(stage, action)
-                )
-        if place > 0:
-            self._send(stage, action, place, -1, after)
+            if self.setting.schedule != "zb-h1":
+                stage.data.after_backward(number, self._ends(done.last, after), last=last)
+        return after
 
     @staticmethod
     def _ends(last: int, after: Deps) -> Deps:
@@ -352,7 +392,7 @@ class _Step:
         tape.catch_up()
         extra = self._extras("step")
         for stage, end in zip(self.stages, ends, strict=True):
-            sums = self._norms(stage)
+            sums = (*self._norms(stage), *self._largest(stage))
             held = sum(stage.data.replica.elements.values())
             seconds = optimizer_seconds(setting, -(-held // stage.data.shard()))
             after = (*end, *tied, *sums, *extra)
@@ -374,6 +414,22 @@ class _Step:
         made = self.tape.collective(
             "embedding gradients", "pp", "all_reduce", pairs, count * self.setting.gradient_element,
             after, stream="pp embedding", dtype=self.setting.gradient_dtype,
+        )  # fmt: skip
+        return () if made is None else (made,)
+
+    def _largest(self, stage: _Stage) -> Deps:
+        """Delayed scaling: the largest elements of the step, of which the next one's scales follow.
+
+        Three tensors of every product, inputs, weights and gradients.
+        """
+        setting = self.setting
+        if not setting.narrow or setting.scaling != "delayed":
+            return ()
+        layers = sum(layer.kind == "block" for layer in stage.data.replica.layers)
+        groups = setting.grid.groups(("tp", "cp", "ep", "dp"), stage.at.number)
+        made = self.tape.collective(
+            "largest elements", "extra", "all_reduce", groups, layers * PRODUCTS * 3 * FP32,
+            self.tape.last_of(stage.at.ranks), dtype="float",
         )  # fmt: skip
         return () if made is None else (made,)
 

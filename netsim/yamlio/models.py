@@ -19,7 +19,14 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from netsim.base.errors import InputError, shown
-from netsim.base.units import parse_bandwidth, parse_flops, parse_ratio, parse_size, parse_time
+from netsim.base.units import (
+    parse_bandwidth,
+    parse_flops,
+    parse_power,
+    parse_ratio,
+    parse_size,
+    parse_time,
+)
 from netsim.yamlio.read import KeyPath, Source, parse_value, text_of
 
 T = TypeVar("T")
@@ -131,6 +138,13 @@ Flops = Annotated[
     WithJsonSchema({"type": "string", "examples": ["989TFLOPS", "1.5PFLOP/s"]}),
 ]
 """Floating-point operations per second."""
+
+Watts = Annotated[
+    float,
+    BeforeValidator(parse_power),
+    WithJsonSchema({"type": "string", "examples": ["700W", "1.2kW"]}),
+]
+"""Power."""
 
 Count = Annotated[int, Field(ge=1)]
 """A number of things, at least one."""

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import InputError
-from netsim.training.recorded.kineto import Call, Job, read_profile, step_of
-from netsim.training.recorded.replay import groups_of, tape_of
+from netsim.training.recorded.kineto import Call, Job, groups_of, read_profile, step_of, tape_of
 from tests.training.profiler import AUTOGRAD, NAME, Recording, said, steps_of_data_parallelism
 
 JOB = Job(2, 8, {"7": (2, 6)})

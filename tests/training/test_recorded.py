@@ -11,8 +11,7 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.scenario.cells import expand
 from netsim.training.prepare import prepare_step
-from netsim.training.recorded.kineto import read_profile
-from netsim.training.recorded.replay import tape_of, tiled
+from netsim.training.recorded.kineto import read_profile, tape_of, tiled
 from netsim.training.run import axis_of, simulate_step
 from netsim.training.timeline import write_step_trace
 from netsim.yamlio.read import parse_source

@@ -125,7 +125,7 @@ def test_sequence_parallelism_gathers_again_beside_the_column_product() -> None:
     ahead = [t.name for t in block if t.phase == "forward"]
     assert ahead == [
         "norm", "attention input", "qkv+attention+proj", "attention output",
-        "norm", "mlp input", "mlp", "mlp output", "residual",
+        "norm", "mlp input", "mlp+mlp out", "mlp output", "residual",
     ]  # fmt: skip
     back = [t.name for t in block if t.phase == "backward"]
     assert back == [

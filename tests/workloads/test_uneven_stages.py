@@ -64,5 +64,5 @@ def test_stages_that_do_not_fit_are_told(rest: str, message: str) -> None:
 
 
 def test_the_place_of_a_wrong_stage_is_told() -> None:
-    with pytest.raises(InputError, match=r"pipeline\.stages\.1: expected at least 1"):
-        cell("  parallelism: {pp: 2}\n  pipeline: {stages: [12, 0]}")
+    with pytest.raises(InputError, match=r"pipeline\.stages\.1: expected at least 0"):
+        cell("  parallelism: {pp: 2}\n  pipeline: {stages: [13, -1]}")

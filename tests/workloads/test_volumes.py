@@ -83,7 +83,7 @@ def test_sequence_parallelism_gathers_and_scatters_the_same_bytes(t: int) -> Non
 
 
 def test_full_recomputation_repeats_the_collectives_of_forward() -> None:
-    plain, again = (setting(tp=4, batch=1, recompute=kind) for kind in ("none", "full"))
+    plain, again = (setting(tp=4, batch=1, recompute=kind) for kind in ((), ("full",)))
     more = len(tasks_of(again, "tp")) - len(tasks_of(plain, "tp"))
     assert more == 2 * SMALL.layers + 3  # blocks, and the head's loss
 
@@ -172,7 +172,7 @@ def test_activations_are_those_of_korthikanti(t: int, b: int, s: int, stored: bo
     for divided in (False, True):
         one = setting(
             tp=t, model=gpt, micro=b, batch=b, sequence=s, attention="unfused",
-            sequence_parallel=divided, recompute="none" if stored else "selective",
+            sequence_parallel=divided, recompute=() if stored else ("selective",),
         )  # fmt: skip
         closed = (34 + scores) / t if divided else 10 + (24 + scores) / t
         assert activation_bytes(one, block) == pytest.approx(sbh * closed)

@@ -16,7 +16,7 @@ import numpy as np
 from netsim.base.errors import InputError
 from netsim.base.files import write_bytes, write_text
 from netsim.base.values import dataclass
-from netsim.training.recorded.replay import tiled
+from netsim.training.recorded.kineto import tiled
 from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape, Task
 

@@ -1,0 +1,95 @@
+"""Entries of published training steps become scenarios by rules, or say why not."""
+
+from pathlib import Path
+
+import pytest
+
+from netsim.base.errors import NetsimError
+from netsim.measured.index import read_index
+from netsim.measured.training import (
+    ComparedStep,
+    Published,
+    Unstated,
+    by,
+    error,
+    is_published,
+    page_of,
+    published,
+    run_steps,
+)
+from tests.cli.command import netsim as command
+
+INDEX = Path("scenarios/measured/training.yaml")
+ENTRIES = {entry.id: entry for entry in read_index(INDEX, ())}
+FEW = ("titan_t1_1", "mosaic_110", "nemo_255")
+
+
+def test_an_index_of_steps_is_known_by_its_entries() -> None:
+    assert is_published(INDEX)
+    assert not is_published(Path("scenarios/measured/index.yaml"))
+
+
+def test_rules_of_frameworks() -> None:
+    mosaic = published(ENTRIES["mosaic_077"])
+    assert (mosaic.framework, mosaic.generation, mosaic.gpus) == ("MosaicML", "Ampere", 64)
+    work = mosaic.data["workload"]
+    assert work["recompute"] == "non-reentrant"
+    assert work["parallelism"]["data"] == "fsdp"
+    titan = published(ENTRIES["titan_a70_async_float8_rowise"]).data
+    assert titan["workload"]["scaling"] == "row"
+    assert titan["workload"]["parallelism"]["tensor_overlap"] == "pipelined"
+    assert titan["cluster"]["overrides"][0]["machine"]["gpu"]["power"] == "500W"
+    nemo = published(ENTRIES["nemo_036"])
+    assert nemo.precision == "mxfp8"
+    assert sum(nemo.data["workload"]["pipeline"]["stages"]) == 126
+    assert nemo.notes
+
+
+@pytest.mark.parametrize(
+    ("id_", "reason"),
+    [
+        ("mlperf_v30_Intel_HabanaLabs_HLS_Gaudi2_N32_PT_gpt3", "no GPU that kernels are known of"),
+        ("mlperf_v41_NVIDIA_eos_dfw_n1452_ngc24_04_nemo_gpt3", "again: same logs"),
+        ("nemo_003", "not among those that are simulated"),
+    ],
+)
+def test_what_no_scenario_can_be_made_of_says_why(id_: str, reason: str) -> None:
+    with pytest.raises(Unstated, match=reason):
+        published(ENTRIES[id_])
+
+
+def test_most_entries_are_scenarios() -> None:
+    made = 0
+    for entry in ENTRIES.values():
+        try:
+            made += published(entry).seconds > 0
+        except NetsimError:
+            continue
+    assert made >= 330
+
+
+def step(framework: str, ratio: float) -> ComparedStep:
+    one = Published("x", framework, "dgx-h100", "Hopper", "Llama", "bfloat16", 8, 1.0, {}, ())
+    return ComparedStep(one, ratio, 0.5)
+
+
+def test_groups_weigh_equally() -> None:
+    many, few = [step("a", 1.5)] * 30, [step("b", 1.1)] * 2
+    found = error([*many, *few, step("c", 0.9)])
+    assert found.median == pytest.approx(1 / 0.9 - 1)
+    assert found.bias == pytest.approx(0.1)
+    assert [len(some) for some in by([*many, *few], "group").values()] == [30, 2]
+
+
+def test_steps_are_near_what_was_published() -> None:
+    found = run_steps([ENTRIES[one] for one in FEW], 1)
+    assert not found.failed
+    assert error(found.compared).median < 0.1
+    page = "\n".join(page_of(found, dict.fromkeys(FEW, "https://example.org")))
+    assert all(f"| {one} |" in page for one in FEW)
+
+
+def test_accuracy_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    out = command(capsys, "accuracy", "training.yaml", "--only", "titan_t1_1", "--jobs", "1").out
+    assert "TorchTitan, Hopper" in out
+    assert "titan_t1_1" in out

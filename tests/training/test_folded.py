@@ -1,0 +1,46 @@
+"""A step told by one rank of each stage takes as long as the step in full."""
+
+import pytest
+
+from netsim.training.prepare import prepare_step
+from netsim.training.run import folded_step, simulate_step
+from tests.training.steps import cell
+
+DENSE = "{layers: 8, hidden: 4096, heads: 32, ffn: 16384, vocabulary: 50000}"
+EXPERTS = (
+    "{layers: 8, hidden: 2048, heads: 16, ffn: 8192, vocabulary: 50000, experts: 32, top_k: 4, "
+    "expert_ffn: 1024}"
+)
+WITHIN, BESIDE = 0.005, 0.03  # beside: where exchanges of several axes share links
+
+
+@pytest.mark.parametrize(
+    ("model", "rest"),
+    [
+        (DENSE, "parallelism: {data: ddp}"),
+        (DENSE, "parallelism: {data: fsdp2}"),
+        (DENSE, "parallelism: {data: distributed-optimizer}\n  replicas: {overlap_gather: true}"),
+        (DENSE, "parallelism: {tp: 4, sequence_parallel: true, data: distributed-optimizer}"),
+        (DENSE, "parallelism: {tp: 4, sequence_parallel: true, tensor_overlap: pipelined}"),
+        (DENSE, "parallelism: {pp: 4, tp: 2}\n  pipeline: {chunks: 2}"),
+        (DENSE, "parallelism: {pp: 4, tp: 2}\n  pipeline: {schedule: zb-h1}"),
+        (DENSE, "dtype: fp8\n  parallelism: {tp: 2, cp: 2, data: fsdp}"),
+        (EXPERTS, "parallelism: {ep: 8, pp: 2}"),
+    ],
+)
+def test_folded_and_in_full(model: str, rest: str) -> None:
+    prepared = prepare_step(cell(f"  {rest}", model=model, batch=64, nodes=2))
+    whole = simulate_step(prepared).seconds
+    within = BESIDE if "cp: 2, data" in rest else WITHIN
+    assert folded_step(prepared).seconds == pytest.approx(whole, rel=within)
+
+
+def test_what_collectives_hold_of_the_sms_kernels_lose() -> None:
+    rest = "parallelism: {data: ddp}\n  replicas: {bucket: %s}"
+    hidden, after = (
+        folded_step(prepare_step(cell(f"  {rest % size}", model=DENSE, nodes=2, batch=16)))
+        for size in ("25MiB", "100GB")
+    )
+    assert hidden.seconds < after.seconds
+    assert 0 < after.mfu < hidden.mfu < 1
+    assert hidden.tokens_per_second == pytest.approx(16 * 2048 / hidden.seconds)
