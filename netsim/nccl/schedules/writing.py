@@ -369,8 +369,12 @@ def _sizes(
     if plan.protocol == "LL":  # a line a thread; warps of LL128 pass on theirs one by one
         grain *= threads
     pieces = int(-(-largest // grain))
-    subs = max(1, min(mechanism.most_pieces, pieces))
     line = max(1, ALIGNMENT // element_bytes)
+    if plan.protocol == "LL":  # whole waves, of which the last may have fewer lines
+        waves = -(-pieces // mechanism.most_pieces)
+        size = max(line, int(waves * grain) // element_bytes // line * line)
+        return np.full_like(count, size), max(1, -(-pieces // waves) if pieces else 1)
+    subs = max(1, min(mechanism.most_pieces, pieces))
     return np.maximum(-(-count // (subs * line)) * line, 1), subs
 
 
