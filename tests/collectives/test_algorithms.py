@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netsim.collectives.collective import HAS_IN_PLACE, Collective, volumes
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import check_races, verify
-from netsim.schedule.schedule import MARK, Schedule
+from netsim.schedule.schedule import MARK, TRANSFER, Schedule
 from tests.collectives.collective_cases import SIZES, TABLE, cases, make
 from tests.collectives.numeric_run import Numbers
 
@@ -152,6 +152,16 @@ OPTIMAL = [
     ("alltoall", "linear-shift", 1, (3, 4, 7)),
     ("alltoall", "pairwise", 1, (3, 4, 7)),
 ]
+
+
+@pytest.mark.parametrize(("algorithm", "ranks", "steps"), [
+    ("halving-doubling", 8, 6), ("halving-doubling", 6, 6), ("halving-doubling", 2, 2),
+])  # fmt: skip
+def test_steps_are_numbered_from_the_first_one(algorithm: str, ranks: int, steps: int) -> None:
+    """2·log2 of the core; with ranks beyond it one before and one after."""
+    schedule = build(make("all_reduce", ranks, 24), algorithm)
+    moving = schedule.step[schedule.kind == TRANSFER]
+    assert sorted(set(moving.tolist())) == list(range(steps))
 
 
 @pytest.mark.parametrize(("name", "algorithm", "times", "sizes"), OPTIMAL)

@@ -97,6 +97,7 @@ def test_long_sums_are_shortened() -> None:
         "rank 1        a1+a3+a5+a7",
     ]
     assert "a[1,3,5,7]" in render_text(value, most_terms=3)
+    assert "a1+a3+a5+a7" in render_text(value, most_terms=4)
 
 
 def test_letters_go_on_after_z() -> None:

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from netsim.base.constants import value
 from netsim.base.errors import InputError
-from netsim.nccl.facts import Version, function_of
+from netsim.nccl.constants import nccl_launch
+from netsim.nccl.facts import NEWEST, Version, function_of
 from netsim.nccl.tuning import Call, choose, cost_entry, latency_us, time_us, timed_costs
 from tests.nccl.nccl_nodes import searched_communicator
 
@@ -78,6 +80,25 @@ def test_latency_of_collnet_direct(nodes):
     comm = replace(comm, collnet_direct=comm.ring)
     found = latency_us(comm, "AllReduce", "CollNetDirect", "Simple")
     assert found == pytest.approx(2 * (3.7 + 7 * 0.4) + 31.0)
+
+
+def test_rings_that_are_fallen_back_to_take_what_their_cost_says():
+    old = replace(searched_communicator("dgxa100", 1), version=Version(2, 19))
+    comm = replace(old, settings=replace(old.settings, algorithms={"AllReduce": ("NVLS",)}))
+    found = choose(comm, Call("AllReduce", MIB))
+    cost = cost_entry(comm, "AllReduce", "Ring", found.protocol)
+    assert found.algorithm == "Ring"
+    assert found.time_us == pytest.approx(cost.latency_us + MIB / (1000 * cost.bandwidth))
+
+
+def test_the_host_pays_for_every_channel_but_the_first_or_for_every_send_but_the_first():
+    one = nccl_launch("process_per_gpu", NEWEST)
+    channels = [nccl_launch("process_per_gpu", NEWEST, channels=n).host for n in (1, 2, 5)]
+    sends = [nccl_launch("process_per_gpu", NEWEST, channels=9, sends_and_receives=n).host
+             for n in (1, 2, 5)]  # fmt: skip
+    for found, name in ((channels, "launch.each_channel.2_12"), (sends, "launch.each_send")):
+        each = value(name)
+        assert found == pytest.approx([one.host, one.host + each, one.host + 4 * each])
 
 
 def test_the_table_of_a_call_holds_every_algorithm_and_protocol():
