@@ -371,9 +371,9 @@ def _sizes(
     pieces = int(-(-largest // grain))
     line = max(1, ALIGNMENT // element_bytes)
     if plan.protocol == "LL":  # whole waves, of which the last may have fewer lines
-        waves = -(-pieces // mechanism.most_pieces)
-        size = max(line, int(waves * grain) // element_bytes // line * line)
-        return np.full_like(count, size), max(1, -(-pieces // waves) if pieces else 1)
+        waves = max(1, -(-pieces // mechanism.most_pieces))
+        held = max(line, int(waves * grain) // element_bytes // line * line)
+        return np.full_like(count, held), max(1, -(-largest // (held * element_bytes)))
     subs = max(1, min(mechanism.most_pieces, pieces))
     return np.maximum(-(-count // (subs * line)) * line, 1), subs
 
