@@ -160,6 +160,8 @@ def _at_all_sizes(prepared: Prepared) -> str:
         return "figures of the machine are overridden"
     if scenario.nccl.graph is not None:
         return "channels are given"
+    if len(prepared.groups) > 1:
+        return "several communicators at once"
     job = prepared.jobs[0]
     if replace(job.comm.settings, **CHOICE) != replace(_of_nobody(job), **CHOICE):
         return "NCCL variables change more than its choice"
@@ -334,4 +336,6 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         fullest_link=found.fullest.name if found.fullest else "",
         fullest_over_mean=found.fullest.over_mean if found.fullest else None,
     )
+    if found.bound_by.startswith("fabric"):
+        return replace(row, validated=not_validated("fabric"))  # no fabric of the corpus is known
     return replace(row, validated=not_validated("approximated")) if row.doubtful else row

@@ -110,7 +110,12 @@ def run_index(
     known = journal or Journal()
     answers = {n: known.found[key] for n, part in enumerate(parts)
                if (key := key_of(part)) in known.found}  # fmt: skip
-    order = sorted(set(range(len(parts))) - set(answers), key=lambda n: (-_work(parts[n]), n))
+    alike = _alike(parts)
+    for first, others in alike.items():
+        if first in answers:
+            answers |= {n: _told_of(answers[first], parts[n]) for n in others}
+    firsts = {n for n in alike if n not in answers}
+    order = sorted(firsts, key=lambda n: (-_work(parts[n]), n))
     workers = Processes(jobs or os.cpu_count() or 1, answered, memory=memory, tell=tell)
     lost = 0
     with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
@@ -120,8 +125,9 @@ def run_index(
                 name = parts[number].entry.id
                 answers[number] = Answer(name, failed=(Failed(name, str(found)),))
             else:
-                answers[number] = found
-                known.keep(key_of(parts[number]), found)
+                for other in alike[number]:
+                    answers[other] = _told_of(found, parts[other])
+                    known.keep(key_of(parts[other]), answers[other])
             if done:
                 done(len(answers), len(parts))
     finished = _joined([answers[number] for number in sorted(answers)], failed)
@@ -143,6 +149,41 @@ def _answers(
     with closing(workers.results(jobs)) as results:
         for part, found in results:
             yield numbers[id(part)], found
+
+
+def _alike(parts: Sequence[Part]) -> dict[int, list[int]]:
+    """The parts that ask the same, by the first of them: some runs differ in nothing but what was
+    measured.
+    """
+    firsts: dict[bytes, int] = {}
+    found: dict[int, list[int]] = {}
+    for number, part in enumerate(parts):
+        try:
+            data = {key: it for key, it in mapped(part.entry).data.items() if key != "name"}
+        except NetsimError:
+            data = {"run": part.entry.id}  # is told when it is simulated
+        name = part.entry.collective
+        rows = [(r.size_bytes, dtype_of(r.dtype), r.root, r.is_in_place(name)) for r in part.rows]
+        key = digest(repr((data, rows, sorted(part.figures.items()))))
+        found.setdefault(firsts.setdefault(key, number), []).append(number)
+    return found
+
+
+def _told_of(found: Answer, part: Part) -> Answer:
+    """The answer of a part that asks the same as one that was simulated."""
+    entry, points = part.entry, {point.size_bytes: point for point in found.points}
+    if entry.id == found.run:
+        return found
+    own = [
+        replace(
+            points[row.size_bytes], run=entry.id, measured_us=seconds * 1e6,
+            machine=entry.machine, healthy=entry.healthy, system=entry.system,
+        )
+        for row in part.rows
+        if row.size_bytes in points and (seconds := row.seconds(entry.collective))
+    ]  # fmt: skip
+    failed = tuple(replace(one, run=entry.id) for one in found.failed)
+    return Answer(entry.id, tuple(own), failed, found.notes)
 
 
 def answered(part: Part) -> Iterator[Answer]:

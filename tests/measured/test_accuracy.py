@@ -257,10 +257,27 @@ def test_an_earlier_result_must_be_one(tmp_path: Path) -> None:
         read_accuracy(tmp_path / "x.json")
 
 
+def test_runs_that_ask_the_same_are_simulated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = index(tmp_path, {"id": "first"}, {"id": "second", "healthy": "'no'"})
+    asked = []
+
+    def counted(part):
+        asked.append(part.entry.id)
+        return answer(part)
+
+    monkeypatch.setattr("netsim.measured.accuracy.answer", counted)
+    found = run_index(read_index(path), 1)
+    assert asked == ["first"]
+    assert [(one.run, one.healthy) for one in found.points] == [("first", True), ("second", False)]
+    assert len({one.simulated_us for one in found.points}) == 1
+
+
 def test_an_interrupted_accuracy_prints_what_is_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = index(tmp_path, {"id": "first"}, {"id": "second"})
+    path = index(tmp_path, {"id": "first"}, {"id": "second", "nccl": "2.21.5"})
 
     def interrupted(part):
         if part.entry.id == "second":
