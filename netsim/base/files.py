@@ -126,11 +126,11 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
     if is_path(name):
         return Preset(Path(name).stem, Path(name))
     preset = preset_folder(kind) / f"{name}.yaml"
-    local = next((f for s in SUFFIXES if (f := Path(kind) / f"{name}{s}").is_file()), None)
+    local = next((f for s in SUFFIXES if os.path.isfile(f := Path(kind) / f"{name}{s}")), None)
     if local is not None:
-        apart = preset.is_file() and preset.read_bytes() != local.read_bytes()
+        apart = os.path.isfile(preset) and preset.read_bytes() != local.read_bytes()
         return Preset(name, local, shadows=apart)
-    if preset.is_file():
+    if os.path.isfile(preset):  # False where no file can have such a name
         return Preset(name, preset)
     choices = sorted({*preset_names(kind), *(f.stem for f in Path(kind).glob("*.yaml"))})
     what = noun or kind.removesuffix("s")

@@ -1,9 +1,19 @@
-"""What a process is: versions of the package, the model and others, and the memory that it has."""
+"""What a process is: the versions of its packages, the memory that it has, and how far it is.
+
+Verbs say what they are at (`at`); while a command takes longer than a moment, a thread shows it on
+standard error: on a terminal in one line that comes and goes, elsewhere now and then.
+"""
 
 import os
-from contextlib import suppress
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
+
+from netsim.base.values import dataclass
 
 __version__ = "0.1.0"
 MODEL_VERSION = "2"
@@ -53,3 +63,113 @@ def limit_memory(most: int) -> None:
     most = most if hard == limits.RLIM_INFINITY else min(most, hard)
     with suppress(OSError, ValueError):
         limits.setrlimit(limits.RLIMIT_DATA, (most, hard))
+
+
+SLOW = 2.0  # seconds after which a command says how far it is
+REFRESH = 0.5  # seconds between two looks of a terminal
+SPARSE = 30.0  # seconds after which a line is written elsewhere, then after twice as many, …
+CLEAR = "\r\x1b[K"
+
+
+@dataclass
+class Stage:
+    """What a command is at: `done` of `total` parts (0: nobody knows), and who works for it."""
+
+    what: str = ""
+    done: int = 0
+    total: int = 0
+    began: float = 0.0
+    hidden: bool = False  # a bar shows it
+    others: Callable[[], int] = int  # the bytes that workers have
+
+
+STAGE = Stage()
+
+
+def at(what: str, done: int = 0, total: int = 0) -> None:
+    """A command is at this, and has so many of all parts behind it."""
+    STAGE.what, STAGE.done, STAGE.total = what, done, total
+
+
+def line(verb: str, now: float) -> str:
+    """How far a command is, in a line."""
+    seconds = now - STAGE.began
+    parts = [f"{verb}: {STAGE.what}" if STAGE.what else verb]
+    if STAGE.total:
+        parts[0] += f" ({STAGE.done} of {STAGE.total} done)"
+    parts.append(f"{seconds:.0f} s")
+    if 0 < STAGE.done < STAGE.total:
+        parts.append(f"about {seconds / STAGE.done * (STAGE.total - STAGE.done):.0f} s left")
+    return ", ".join([*parts, memory()])
+
+
+def memory() -> str:
+    """What this process and its workers have."""
+    return f"{(resident() + STAGE.others()) / 1e9:.1f} GB"
+
+
+@contextmanager
+def watched(verb: str, *, quiet: bool) -> Iterator[None]:
+    """Tell how far a verb is for as long as it runs."""
+    STAGE.what, STAGE.done, STAGE.total, STAGE.hidden = "", 0, 0, False
+    STAGE.began, STAGE.others = time.monotonic(), int
+    if quiet:
+        yield
+        return
+    ended, out = threading.Event(), sys.stdout
+    shown = _Line(out, sys.stderr) if sys.stderr.isatty() else None
+    if shown is not None and out.isatty():
+        sys.stdout = shown
+    watch = threading.Thread(target=_watch, args=(verb, ended, shown), daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watch.join()
+        sys.stdout = out
+
+
+def _watch(verb: str, ended: threading.Event, shown: "_Line | None") -> None:
+    pause = SLOW if shown is not None else SPARSE
+    while not ended.wait(pause):
+        if shown is None:
+            pause *= 2
+            sys.stderr.write(line(verb, time.monotonic()) + "\n")
+            sys.stderr.flush()
+        elif not STAGE.hidden:
+            pause = REFRESH
+            shown.show(line(verb, time.monotonic()))
+    if shown is not None:
+        shown.clear()
+
+
+class _Line:
+    """Standard output that takes away the line below it before it is written to."""
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self.out, self.err = out, err
+        self.there = False
+        self.lock = threading.RLock()
+
+    def show(self, text: str) -> None:
+        with self.lock:
+            self.err.write(CLEAR + text[:100])
+            self.err.flush()
+            self.there = True
+
+    def clear(self) -> None:
+        with self.lock:
+            if self.there:
+                self.err.write(CLEAR)
+                self.err.flush()
+                self.there = False
+
+    def write(self, text: str) -> int:
+        """Write a result."""
+        with self.lock:
+            self.clear()
+            return self.out.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.out, name)

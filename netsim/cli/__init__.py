@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from netsim.base.errors import NetsimError, nearest
-from netsim.base.startup import __version__
+from netsim.base.startup import __version__, watched
 
 # Verb: its function, or those of its own verbs; what it does.
 VERBS = {
@@ -106,7 +106,8 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            with watched(function.__module__.rpartition(".")[2], quiet=bool(kwargs.get("quiet"))):
+                return function(*args, **kwargs)
         except NetsimError as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(error.exit_code) from None

@@ -11,15 +11,30 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
+from netsim.base.startup import STAGE, memory
 from netsim.base.units import format_size, format_time
 from netsim.results.row import Row
 from netsim.sweep.run import Task
 from netsim.timing.bench import Progress as Report
+
+
+class Whole(ProgressColumn):
+    """What is being worked at, and the memory that all have."""
+
+    def render(self, task: object) -> Text:
+        """As it is now."""
+        del task
+        return Text(", ".join(filter(None, (STAGE.what[:WIDTH], memory()))))
+
+
+WIDTH = 28  # characters of what is being worked at
 
 
 class Shown:
@@ -28,6 +43,7 @@ class Shown:
     progress: Progress
 
     def __enter__(self) -> Self:
+        STAGE.hidden = not self.progress.disable
         self.progress.start()
         return self
 
@@ -38,6 +54,7 @@ class Shown:
         trace: TracebackType | None,
     ) -> None:
         self.progress.stop()
+        STAGE.hidden = False
 
 
 class Counter(Shown):
@@ -48,7 +65,10 @@ class Counter(Shown):
 
     def __init__(self, noun: str, quiet: bool) -> None:
         console = Console(stderr=True)
-        columns = (TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TimeRemainingColumn(), Whole(),
+        )  # fmt: skip
         hidden = quiet or not console.is_terminal
         self.progress = Progress(*columns, console=console, transient=True, disable=hidden)
         self.task = self.progress.add_task(noun, total=None)
@@ -76,6 +96,7 @@ class Bar(Shown):
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
+            Whole(),
             console=self.console,
             transient=True,
             disable=not self.shown,

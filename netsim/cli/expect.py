@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.startup import late
-from netsim.base.units import UnitError, format_bandwidth, parse_ratio
+from netsim.base.startup import at, late
+from netsim.base.units import UnitError, format_bandwidth, format_size, parse_ratio
 from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
@@ -175,7 +175,8 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
     """The row of every size, as it is done; what went wrong is added to `failures`."""
     sizes = prepared.cell.scenario.collective.size_list()
     chosen = choose_for_many(engine) if len(sizes) >= MANY_SIZES else engine
-    for size in sizes:
+    for number, size in enumerate(sizes):
+        at(format_size(size), number, len(sizes))
         try:
             yield row_of_size(prepared, size, engine=chosen)
         except NetsimError as error:

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, field, replace
 from functools import lru_cache
 from io import StringIO
-from math import log2, sqrt
+from math import inf, log2, sqrt
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent,
 from netsim.base.files import preset_folder
 from netsim.base.memo import digest
 from netsim.base.processes import Processes
-from netsim.base.startup import MODEL_VERSION, __version__
+from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at
 from netsim.base.values import dataclass
 from netsim.measured.compare import (
     ALL,
@@ -119,7 +119,9 @@ def run_index(
     workers = Processes(jobs or os.cpu_count() or 1, answered, memory=memory, tell=tell)
     lost = 0
     with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
+        STAGE.others = workers.memory
         for number, found in _answers(parts, order, workers):
+            at(", ".join(workers.names()), len(answers), len(parts))
             if isinstance(found, LostError):
                 lost += 1
                 name = parts[number].entry.id
@@ -262,7 +264,7 @@ class Journal:
 
 
 def _answer_from(values: Mapping[str, Any]) -> Answer:
-    points = tuple(Point(**point) for point in values["points"])
+    points = tuple(map(_point_from, values["points"]))
     failed = tuple(Failed(**one) for one in values["failed"])
     return Answer(str(values["run"]), points, failed, tuple(map(str, values["notes"])))
 
@@ -432,14 +434,28 @@ def from_forecast(path: Path, entries: Sequence[Entry]) -> Accuracy:
     return Accuracy(tuple(points), tuple(failed))
 
 
+def _point_from(values: Mapping[str, Any]) -> Point:
+    """A point from JSON; a ValueError says what of it is none."""
+    point = Point(**values)
+    for name, value in asdict(point).items():
+        kind = type(getattr(POINT, name))
+        number = kind in (int, float) and type(value) in (int, float) and 0 < value < inf
+        if not (number or (kind in (str, bool) and type(value) is kind)):
+            raise ValueError(f"{name}: {value!r}")
+    return point
+
+
+POINT = Point("", "", "", 1, 1.0, 1.0, "", "", True)
+
+
 def read_accuracy(path: Path) -> tuple[Point, ...]:
     """The points of an earlier result."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(Point(**point) for point in values["points"])
+        return tuple(_point_from(point) for point in values["points"])
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: not a result of netsim accuracy --json: {error}") from None
 
 

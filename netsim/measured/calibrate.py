@@ -14,6 +14,7 @@ from scipy.optimize import lsq_linear
 
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent
 from netsim.base.processes import Processes
+from netsim.base.startup import STAGE, at
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.measured.compare import (
@@ -209,7 +210,6 @@ class Ratios:
     lost: dict[int, str] = field(default_factory=dict)
     memory: int = 0
     tell: Tell = silent
-    done: Callable[[int, int], None] = lambda done, of: None
     pool: Processes | None = None
 
     def __enter__(self) -> "Ratios":
@@ -221,6 +221,7 @@ class Ratios:
         if jobs > 1 and max(len(cell.gpus) for cell in cells) >= self.large:
             begun = (MeasuredCells(self.parameters, self.sets),)
             self.pool = Processes(jobs, _ratio, begun=begun, memory=self.memory, tell=self.tell)
+            STAGE.others = self.pool.memory
         return self
 
     def __exit__(
@@ -255,7 +256,7 @@ class Ratios:
                 if key not in self.known:
                     missing.setdefault(key, (x, *self.points[number]))
         for n, (key, ratio) in enumerate(self._simulated(missing), 1):
-            self.done(n, len(missing))
+            at(self._name(missing[key]), n, len(missing))
             if isinstance(ratio, LostError):
                 self.lost.setdefault(key[0], str(ratio))
             else:
@@ -626,11 +627,9 @@ class Calibrated:
 
 def calibrate(
     pairs: Sequence[tuple[Source, LogRun]], jobs: int | None = None, *, memory: int = 0,
-    tell: Tell = silent, done: Callable[[int, int], None] = lambda done, of: None,
+    tell: Tell = silent,
 ) -> Calibrated:  # fmt: skip
-    """Fit the parameters of one system to some runs of it; `tell` hears of workers that died,
-    `done` how many simulations of how many are finished, in each of several rounds.
-    """
+    """Fit the parameters of one system to some runs of it; `tell` hears of workers that died."""
     sets = [Set(source, run, _used(run.rows)) for source, run in pairs]
     count = sum(len(one.rows) for one in sets)
     if count < FEWEST:
@@ -643,7 +642,7 @@ def calibrate(
         raise InputError("only NCCL's own algorithms can be calibrated; leave algorithm at auto")
     held = [replace(one, rows=_held_back(one)) for one in sets]
     both = [*sets, *(one for one in held if one.rows)]
-    with Ratios(parameters_of(first), both, jobs, memory=memory, tell=tell, done=done) as ratios:
+    with Ratios(parameters_of(first), both, jobs, memory=memory, tell=tell) as ratios:
         while True:
             fitted = [number for number in range(count) if number not in ratios.lost]
             if len(fitted) < FEWEST:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, NetsimError
+from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
@@ -267,7 +268,11 @@ def prepared_for(source: Source, run: LogRun) -> Prepared:
 
 def compare(prepared: Prepared, run: LogRun) -> Compared:
     """Every row of a run beside its simulation."""
-    return Compared(run, tuple(_row(prepared, row, run.collective) for row in run.rows))
+    rows = []
+    for done, row in enumerate(run.rows):
+        at(f"{run.file} at {row.size_bytes} B", done, len(run.rows))
+        rows.append(_row(prepared, row, run.collective))
+    return Compared(run, tuple(rows))
 
 
 def _row(prepared: Prepared, measured: Measured, collective: str) -> Row:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, Tell, silent
-from netsim.base.startup import MODEL_VERSION, __version__, late, memory_limit
+from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, answer, memory_needed, named, prepare_any
 from netsim.engines.engine import choose_for_many
@@ -365,7 +365,9 @@ class Local:
             for order in _shared_out(orders, self.processes.count)
         )  # fmt: skip
         with closing(self.processes.results(jobs)) as found:
-            for order, answer in found:
+            STAGE.others, whole = self.processes.memory, sum(len(one.sizes) for one in orders)
+            for done, (order, answer) in enumerate(found, 1):
+                at(", ".join(self.processes.names()), done, whole)
                 yield order, lost(order, answer) if isinstance(answer, LostError) else [answer]
 
 
@@ -376,8 +378,17 @@ def left_of(order: Order, answered: int) -> Order:
 
 def titled(order: Order) -> str:
     """An order as people know its cell: by the values of its axes, else by its scenario."""
-    axes = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in order.axes.items())
-    return f"cell {axes}" if axes else str(order.data.get("name") or f"cell {order.cell}")
+    return _titled(order.axes) or str(order.data.get("name") or f"cell {order.cell}")
+
+
+def titled_cell(cell: Cell) -> str:
+    """The same of a cell."""
+    return _titled(cell.axes) or cell.scenario.name or f"cell {cell.id}"
+
+
+def _titled(axes: Mapping[str, Any]) -> str:
+    named = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in axes.items())
+    return f"cell {named}" if named else ""
 
 
 def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
@@ -453,6 +464,7 @@ def _cells(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Found:
+    done = 0
     for group in _cells(tasks):
         by_size = {task.size: task for task in group}
         try:
@@ -465,6 +477,8 @@ def _here(tasks: Sequence[Task], engine: str, progress: Shown) -> Found:
         def shown(size: int, known: Mapping[int, Task] = by_size) -> Progress | None:
             return progress(known[size])
 
+        at(f"{titled_cell(group[0].cell)}", done, len(tasks))
+        done += len(group)
         for one in answers(prepared, list(by_size), engine, shown):
             yield by_size[one.size], one
 

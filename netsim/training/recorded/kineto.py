@@ -74,6 +74,8 @@ def read_json(path: Path) -> dict[str, Any]:
             "ends in the middle (was the profiler stopped?)" if cut else f"is no JSON: {error.msg}"
         )
         raise InputError(f"{path}:{error.lineno}:{error.colno}: {what}") from None
+    except (ValueError, RecursionError) as error:  # digits or brackets without end
+        raise InputError(f"{path}: is no trace: {error}") from None
     if isinstance(found, list):
         found = {"traceEvents": found}
     if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):

@@ -1,0 +1,70 @@
+"""A command says how far it is: on a terminal soon, elsewhere seldom, never where it is quiet."""
+
+import sys
+import time
+from io import StringIO
+
+import pytest
+
+from netsim.base import startup as progress
+from netsim.base.startup import CLEAR, STAGE, at, line, watched
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """What a terminal shows, output and diagnostics alike."""
+    both = Terminal()
+    monkeypatch.setattr(progress, "SLOW", 0.02)
+    monkeypatch.setattr(progress, "REFRESH", 0.02)
+    monkeypatch.setattr(sys, "stderr", both)
+    monkeypatch.setattr(sys, "stdout", both)
+    return both
+
+
+def wait_for(text: str, shown: StringIO) -> None:
+    deadline = time.monotonic() + 20
+    while text not in shown.getvalue():
+        assert time.monotonic() < deadline, shown.getvalue()
+        time.sleep(0.01)
+
+
+def test_a_terminal_shows_what_is_done_and_results_take_its_place(monkeypatch) -> None:
+    shown = terminal(monkeypatch)
+    with watched("expect", quiet=False):
+        at("1 MiB", 1, 4)
+        wait_for("expect: 1 MiB (1 of 4 done), 0 s, about 0 s left, ", shown)
+        print("a row")
+    assert f" GB{CLEAR}a row\n" in shown.getvalue()
+    assert sys.stdout is shown
+    with watched("expect", quiet=False):
+        STAGE.hidden = True  # a bar is there
+        before = shown.getvalue()
+        time.sleep(0.1)
+        assert shown.getvalue() == before
+
+
+@pytest.mark.parametrize(("quiet", "said"), [(False, True), (True, False)])
+def test_elsewhere_there_are_lines_now_and_then(monkeypatch, quiet: bool, said: bool) -> None:
+    err = StringIO()
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(progress, "SPARSE", 0.02)
+    with watched("run", quiet=quiet):
+        at("cell 2")
+        if said:
+            wait_for("run: cell 2, 0 s, ", err)
+        else:
+            time.sleep(0.1)
+    assert bool(err.getvalue()) is said
+    assert CLEAR not in err.getvalue()
+
+
+def test_how_long_it_takes_yet_follows_from_what_is_done() -> None:
+    with watched("run", quiet=True):
+        at("cell", 1, 4)
+        STAGE.others = lambda: 10**12
+        text = line("run", STAGE.began + 10)
+    assert text.startswith("run: cell (1 of 4 done), 10 s, about 30 s left, 1000.")
