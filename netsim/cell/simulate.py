@@ -165,6 +165,10 @@ def _at_all_sizes(prepared: Prepared) -> str:
     job = prepared.jobs[0]
     if replace(job.comm.settings, **CHOICE) != replace(_of_nobody(job), **CHOICE):
         return "NCCL variables change more than its choice"
+    cluster = job.cluster
+    usual = cluster.transport.routing if cluster.transport else ""
+    if cluster.routing not in ("", "static", "rail", usual):
+        return f"paths are {cluster.routing} where {usual} ones were timed"
     return ""
 
 
