@@ -21,6 +21,7 @@ is anything else. Each table is computed in a process of its own.
 """
 
 import argparse
+import csv
 import json
 import multiprocessing
 import resource
@@ -52,6 +53,7 @@ SIZES = "8:8G:2"
 FALL, DIP, MORE, APPROXIMATE = 0.03, 0.2, 0.03, 1.0
 SECONDS, BYTES = 30.0, 2e9
 KNOWN = Path(__file__).parent / "data" / "scan.yaml"
+MEASURED = Path(__file__).parents[1] / "scenarios" / "measured" / "index.yaml"
 TABLE_SECONDS = 900  # after which the rest of a table is left out, and said to be
 
 
@@ -217,9 +219,10 @@ def _falls(small: Point, large: Point) -> Iterator[Finding]:
     change = large.time_us / small.time_us - 1
     if large.size == 2 * small.size and change < -FALL:
         kind = "fall" if small.choice == large.choice else "switch"
-        evidence = evidence_of(small, large) if kind == "switch" else ""
-        words = f"{small} -> {large}: {change:.0%}"
-        yield Finding(kind, small.table, small.size, words, evidence, numbers={"change": change})
+        evidence, meant = evidence_of(small, large) if kind == "switch" else ("", False)
+        words, known = f"{small} -> {large}: {change:.0%}", f"NCCL's: {evidence}" if meant else ""
+        numbers = {"change": change}
+        yield Finding(kind, small.table, small.size, words, evidence, known, numbers)
 
 
 def _dips(before: Point, row: Point, after: Point) -> Iterator[Finding]:
@@ -244,25 +247,49 @@ def _finding(kind: str, row: Point, words: str, **numbers: float) -> Finding:
     return Finding(kind, row.table, row.size, words, numbers=numbers)
 
 
-def evidence_of(small: Point, large: Point) -> str:
-    """What NCCL's model says of both choices at both sizes, and what the new one takes before."""
+def evidence_of(small: Point, large: Point) -> tuple[str, bool]:
+    """What NCCL's model says of both choices at both sizes, and what the new one takes before; and
+    whether that model, which is held against NCCL's own code, leaves the one for the other here.
+    """
     ready = small.table.prepared(f"{small.size}")
     if not ready.jobs:
-        return ""
-    words = []
-    for size in (small.size, large.size):
-        costs = cost_table(ready.jobs[0], ready.collective(size), "float")
-        told = [f"{one.cost.algorithm} {one.cost.protocol} {one.time_us:.4g}" for one in costs
-                if (one.cost.algorithm, one.cost.protocol) in (small.choice, large.choice)
-                and one.time_us is not None]  # fmt: skip
-        words.append(f"NCCL's model at {format_size(size)}: {', '.join(told)} us")
+        return "", False
+    words, meant = [], True
+    for size, best in ((small.size, small.choice), (large.size, large.choice)):
+        costs = {(one.cost.algorithm, one.cost.protocol): one.time_us
+                 for one in cost_table(ready.jobs[0], ready.collective(size), "float")
+                 if one.time_us is not None}  # fmt: skip
+        both = {name: costs[name] for name in (small.choice, large.choice) if name in costs}
+        told = ", ".join(f"{' '.join(name)} {time:.4g}" for name, time in both.items())
+        words.append(f"its model at {format_size(size)}: {told} us")
+        meant = meant and best in both and both[best] <= min(both.values())
     try:
         forced = small.table.prepared(f"{small.size}", algo=large.algorithm, proto=large.protocol)
         earlier = row_of_size(forced, small.size).time_us
         words.append(f"{' '.join(large.choice)} at {format_size(small.size)}: {earlier:.4g} us")
     except NetsimError as error:
         words.append(str(error))
-    return "; ".join(words)
+    return "; ".join(words), meant
+
+
+def falls_in(curve: Mapping[int, float]) -> tuple[int, list[float]]:
+    """Doublings of a curve of times by size, and the falls among them by more than `FALL`."""
+    changes = [curve[2 * size] / curve[size] - 1 for size in curve if 2 * size in curve]
+    return len(changes), [change for change in changes if change < -FALL]
+
+
+def measured_falls(index: Path = MEASURED) -> tuple[int, list[float]]:
+    """The same of all healthy runs that are published."""
+    doublings, falls = 0, []
+    for run in yaml.safe_load(index.read_text(encoding="utf-8")):
+        file = index.parent / run["file"]
+        if not str(run.get("healthy", "")).startswith("yes") or file.suffix != ".csv":
+            continue
+        with file.open(encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if float(row.get("oop_time_us") or 0) > 0]
+        found = falls_in({int(row["size_bytes"]): float(row["oop_time_us"]) for row in rows})
+        doublings, falls = doublings + found[0], falls + found[1]
+    return doublings, falls
 
 
 # **** Known ****
@@ -272,7 +299,8 @@ def with_known(found: Iterable[Finding], known: Sequence[Mapping[str, str]]) -> 
     """Findings with the evidence that is in the repository."""
     return [
         Finding(**{**{name: getattr(one, name) for name in one.__dataclass_fields__},
-                   "known": next((entry["why"] for entry in known if _meant(entry, one)), "")})
+                   "known": next((entry["why"] for entry in known if _meant(entry, one)),
+                                    one.known)})
         for one in found
     ]  # fmt: skip
 
@@ -311,7 +339,9 @@ def scanned(every: Sequence[Table], sizes: str, jobs: int) -> Iterator[list[Poin
         yield from pool.map(lambda table: apart(table, sizes), every)
 
 
-def report(found: Sequence[Finding], rows: int) -> None:
+def report(
+    found: Sequence[Finding], rows: int, simulated: tuple[int, list[float]] = (0, [])
+) -> None:
     """Findings by kind, unknown ones first."""
     for one in sorted(found, key=lambda one: (bool(one.known), one.kind, one.table, one.size)):
         print(f"{'known  ' if one.known else ''}{one}")
@@ -321,6 +351,9 @@ def report(found: Sequence[Finding], rows: int) -> None:
     counts = (f"{sum(one.kind == kind for one in found)} {kind}" for kind in kinds)
     new = sum(not one.known for one in found)
     print(f"{rows} rows; {', '.join(counts) or 'nothing'}; {new} without evidence in {KNOWN.name}")
+    for name, (doublings, falls) in (("these tables", simulated), ("measured", measured_falls())):
+        deepest = f", down to {min(falls):.0%}" if falls else ""
+        print(f"{name}: {len(falls)} of {doublings} doublings fall by over {FALL:.0%}{deepest}")
 
 
 def main() -> int:
@@ -343,7 +376,12 @@ def main() -> int:
         if given.json:
             given.json.write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
     found = with_known(findings(rows), known_entries())
-    report(found, len(rows))
+    curves: dict[Table, dict[int, float]] = {}
+    for row in rows:
+        if row.told:
+            curves.setdefault(row.table, {})[row.size] = row.time_us
+    each = [falls_in(curve) for curve in curves.values()]
+    report(found, len(rows), (sum(n for n, _ in each), [one for _, some in each for one in some]))
     return int(any(not one.known for one in found))
 
 

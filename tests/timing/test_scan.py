@@ -43,8 +43,21 @@ def test_a_switch_comes_with_what_nccl_says(monkeypatch: pytest.MonkeyPatch) -> 
     small, large = row(table, 1 << 20, 100.0), row(table, 2 << 20, 20.0, "Ring LL128")
     (found,) = scan.findings([small, large])
     assert found.kind == "switch"
-    assert "NCCL's model at 1 MiB: Ring LL " in found.evidence
+    assert "its model at 1 MiB: Ring LL " in found.evidence
     assert "; Ring LL128 at 1 MiB: " in found.evidence
+    assert not found.known  # it leaves LL later: at 8 MiB
+    small, large = row(table, 4 << 20, 100.0), row(table, 8 << 20, 20.0, "Ring LL128")
+    (found,) = scan.findings([small, large])
+    assert found.known == f"NCCL's: {found.evidence}"
+
+
+def test_falls_are_counted_here_and_in_what_is_published() -> None:
+    assert scan.falls_in({8: 10.0, 16: 9.8, 32: 9.0, 64: 20.0, 256: 1.0}) == (
+        3, [pytest.approx(9.0 / 9.8 - 1)],
+    )  # fmt: skip
+    doublings, falls = scan.measured_falls()
+    assert doublings > 2000
+    assert 0.02 < len(falls) / doublings < 0.06
 
 
 def test_known_findings_are_named_by_all_that_they_say() -> None:
