@@ -19,10 +19,10 @@ from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoine
 from netsim.collectives.collective import Collective, CollectiveError, collective_of
 from netsim.collectives.table import ALGORITHMS, build, parameters_of
 from netsim.nccl import choice, environment
+from netsim.nccl.choice import Planned
 from netsim.nccl.constants import NOTHING, calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.nccl.job import Job
-from netsim.nccl.p2p import Planned
 from netsim.nccl.schedules import table
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.smaller import equal_sends

@@ -21,7 +21,7 @@ from netsim.cell.prepare import Prepared
 from netsim.collectives.collective import HAS_IN_PLACE, Collective
 from netsim.metrics.bound import bound_by
 from netsim.metrics.links import Fullest, fullest_link
-from netsim.nccl.choice import planned
+from netsim.nccl.choice import Planned, planned
 from netsim.nccl.environment import Settings
 from netsim.nccl.job import Job, Wishes, plugin_of
 from netsim.nccl.schedules.plan import Plan
@@ -143,12 +143,15 @@ def class_of(prepared: Prepared) -> Joined:
     return joined(cluster_label(config), transport, sum(rates) * 8 / 1e9)
 
 
-def departure(prepared: Prepared, size: int) -> str:
+def departure(prepared: Prepared, collective: Collective, plan: Planned) -> str:
     """Why a case with NCCL's jobs is like none that was measured; empty where it may be."""
     if always := _at_all_sizes(prepared):
         return always
     left = _left_alone(prepared)
-    return "the choice is forced" if left is not None and _forced(prepared, size, left) else ""
+    if left is None:
+        return ""
+    dtype = prepared.cell.scenario.collective.dtype
+    return "" if planned(left, collective, dtype).runs_as(plan) else "the choice is forced"
 
 
 @kept
@@ -185,14 +188,6 @@ def _left_alone(prepared: Prepared) -> Job | None:
     if job.comm.settings == free and not job.comm.tuner:
         return None
     return replace(job, comm=replace(job.comm, settings=free, tuner=()))
-
-
-def _forced(prepared: Prepared, size: int, left: Job) -> bool:
-    """Whether what runs is not what NCCL would have chosen at that size."""
-    dtype = prepared.cell.scenario.collective.dtype
-    chosen = (prepared.planned(size), planned(left, prepared.collective(size), dtype))
-    names = [(one.algorithm, one.protocol, one.n_channels) for one in chosen if one]
-    return len(set(names)) > 1
 
 
 # **** Simulate ****
@@ -268,7 +263,7 @@ def question_row(prepared: Prepared, size: int, **found: Any) -> Row:
         channels=plan.n_channels if plan else None,
         size_bytes=collective.size_bytes,
         count=collective.count,
-        validated=_validated(prepared, size) if plan else NOT_VALIDATED,
+        validated=_validated(prepared, collective, size, plan) if plan else NOT_VALIDATED,
         **found,
     )
 
@@ -295,11 +290,11 @@ def _of_cell(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _validated(prepared: Prepared, size: int) -> str:
+def _validated(prepared: Prepared, collective: Collective, size: int, plan: Planned) -> str:
     """How far this machine was off where such a case was measured."""
-    if departed := departure(prepared, size):
+    if departed := departure(prepared, collective, plan):
         return not_validated(departed)
-    return validated(class_of(prepared), prepared.collective(size).name, size)
+    return validated(class_of(prepared), collective.name, size)
 
 
 def _outcome(prepared: Prepared, timing: Timing, inplace: Timing | None) -> Outcome:

@@ -16,13 +16,12 @@ from netsim.cell.prepare import Prepared
 from netsim.cell.simulate import row_of_size
 from netsim.cli.shown import MANY_SIZES, Engine, Format
 from netsim.engines.engine import choose_for_many
-from netsim.nccl.choice import cost_table
+from netsim.nccl.choice import Planned, cost_table
 from netsim.nccl.communicator import ChannelGraph, TunerRule
 from netsim.nccl.connect import Tree
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS, Algorithm, Protocol
 from netsim.nccl.graph_xml import write_graphs
 from netsim.nccl.job import Job
-from netsim.nccl.p2p import Planned
 from netsim.nccl.tuning import TimedCost, parse_tuner, tuner_text
 from netsim.results.row import Row
 

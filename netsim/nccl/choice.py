@@ -1,16 +1,21 @@
 """What NCCL runs for a collective of nccl-tests on a job, and the whole table it chose from."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.constants import value
 from netsim.base.errors import InputError
+from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.communicator import Communicator
+from netsim.nccl.constants import Mechanism
 from netsim.nccl.facts import AUTO, COLLECTIVES, Algorithm
 from netsim.nccl.job import Hop, Job, Wishes
-from netsim.nccl.p2p import SEND_RECV, Planned, plan_call, plan_sends
+from netsim.nccl.p2p import Rounds, Sends, distinct_rows
 from netsim.nccl.schedules.plan import Plan, Transfers, Work
 from netsim.nccl.split import (
     Share,
@@ -27,6 +32,40 @@ from netsim.nccl.tuning import Call, Choice, TimedCost, choose, fallback_reason,
 Ints = NDArray[np.int64]
 
 
+BEGIN_SENDS = value("begin.sends")
+SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One call: NCCL's words for how it runs, its channels, and the time in µs NCCL expects.
+
+    `tuned`: a tuner chose, not NCCL.
+    """
+
+    algorithm: str
+    protocol: str
+    n_channels: int
+    tuned: bool = False
+
+    def start(self, mechanism: Mechanism, n_nodes: int) -> float:
+        """Seconds of its kernel before the first byte, beyond the least of any."""
+        if self.algorithm != SEND_RECV:
+            return mechanism.start(self.protocols, self.n_channels)
+        late = BEGIN_SENDS + (mechanism.network.pool_start if n_nodes > 1 else 0.0)
+        return late + mechanism.start(("LL",), self.n_channels)  # one kernel for all protocols
+
+    def runs_as(self, other: Planned) -> bool:
+        """Whether another call runs in the same way, whoever chose it."""
+        mine = self.algorithm, self.protocol, self.n_channels
+        return mine == (other.algorithm, other.protocol, other.n_channels)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Those in use: grouped sends may have one inside a node and another between nodes."""
+        return tuple(self.protocol.split("/"))
+
+
 def planned(job: Job, collective: Collective, dtype: str) -> Planned:
     """The algorithm, protocol and channels of a collective."""
     if collective.name in COLLECTIVES:
@@ -34,6 +73,39 @@ def planned(job: Job, collective: Collective, dtype: str) -> Planned:
             job.comm, call_of(collective, dtype), collective.count, collective.element_bytes
         )
     return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
+
+
+def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Planned:
+    """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
+    choice = choose(comm, call)
+    share = Share(call.function, count, element_bytes, choice.protocol)
+    channels = channels_used(comm, call.nbytes, choice, share)
+    return Planned(choice.algorithm, choice.protocol, channels, choice.tuned)
+
+
+def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: Share) -> int:
+    """How many channels get work: since 2.22 only as many as there is enough traffic for."""
+    algorithm = choice.algorithm
+    most = launch(comm, nbytes, algorithm, choice.protocol, choice.n_channels).n_channels
+    if not comm.facts.continuous_split or evenly_split(comm, algorithm):
+        return most
+    parts = split_over_channels([share], most, comm.n_ranks)
+    return max(1, len({part.channel for part in parts}))
+
+
+def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Planned:
+    """How NCCL runs the sends of one rank, of some bytes to each peer, grouped in one call."""
+    total = sends.channels.total
+    first = rounds.channels(rounds.numbers(rank, peers), total)
+    kinds, _ = distinct_rows([nbytes, first, rounds.crosses(rank, peers), peers == rank])
+    works = [
+        (sends.work(size, base, rounds, over_network=bool(crosses)), bool(own))
+        for size, base, crosses, own in kinds
+    ]
+    others = [work for work, own in works if not own] or [work for work, _ in works]
+    protocols = sorted({work.protocol for work in others})
+    channels = {channel for work, _ in works for channel in work.channels}
+    return Planned(SEND_RECV, "/".join(protocols), max(1, len(channels)))
 
 
 def call_of(collective: Collective, dtype: str) -> Call:
@@ -58,8 +130,8 @@ def fallback(job: Job, collective: Collective, dtype: str) -> str:
 def check_wishes(collective: str, wishes: Wishes) -> None:
     """Refuse to force what has no choice, or twice."""
     wishes.settings()
-    for what, value in (("algorithm", wishes.algorithm), ("protocol", wishes.protocol)):
-        if value != AUTO and collective not in COLLECTIVES:
+    for what, given in (("algorithm", wishes.algorithm), ("protocol", wishes.protocol)):
+        if given != AUTO and collective not in COLLECTIVES:
             raise InputError(
                 f"NCCL runs {collective} as sends and receives, without a choice of {what}",
                 hint=f"leave {what} at auto",

@@ -12,17 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from netsim.base.constants import value
 from netsim.base.values import dataclass
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.connect import Seats, seats_of
-from netsim.nccl.constants import Mechanism
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import Facts
 from netsim.nccl.paths import PathTable, nearest
-from netsim.nccl.split import Share, evenly_split, split_over_channels
 from netsim.nccl.system import net_bandwidth, nvlink_bandwidth
-from netsim.nccl.tuning import Call, Choice, choose, launch
 
 Ints = NDArray[np.int64]
 BATCH = 8  # operations that share a channel's block at a time
@@ -193,7 +189,6 @@ ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence
 
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096
-BEGIN_SENDS = value("begin.sends")
 LL_STEP = 1 << 16  # bytes of a slot of LL's FIFO
 
 
@@ -320,39 +315,6 @@ def _power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-# What one call becomes: algorithm, protocol and how many channels work on it, as NCCL decides.
-# Sends and receives have no algorithms; their protocol and channels follow from their sizes. What
-# the channels then do is the business of the schedules.
-
-
-SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One call: NCCL's words for how it runs, its channels, and the time in µs NCCL expects.
-
-    `tuned`: a tuner chose, not NCCL.
-    """
-
-    algorithm: str
-    protocol: str
-    n_channels: int
-    tuned: bool = False
-
-    def start(self, mechanism: Mechanism, n_nodes: int) -> float:
-        """Seconds of its kernel before the first byte, beyond the least of any."""
-        if self.algorithm != SEND_RECV:
-            return mechanism.start(self.protocols, self.n_channels)
-        late = BEGIN_SENDS + (mechanism.network.pool_start if n_nodes > 1 else 0.0)
-        return late + mechanism.start(("LL",), self.n_channels)  # one kernel for all protocols
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """Those in use: grouped sends may have one inside a node and another between nodes."""
-        return tuple(self.protocol.split("/"))
-
-
 @dataclass(frozen=True)
 class Sends:
     """What all sends and receives of a communicator share: channels, and bytes of a chunk."""
@@ -386,36 +348,3 @@ def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
         comm.facts.p2p_ll_by,
     )
     return Sends(least, min(p2p_chunk(table, comm.n_nodes, comm.settings) for table in tables))
-
-
-def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Planned:
-    """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
-    choice = choose(comm, call)
-    share = Share(call.function, count, element_bytes, choice.protocol)
-    channels = channels_used(comm, call.nbytes, choice, share)
-    return Planned(choice.algorithm, choice.protocol, channels, choice.tuned)
-
-
-def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: Share) -> int:
-    """How many channels get work: since 2.22 only as many as there is enough traffic for."""
-    algorithm = choice.algorithm
-    most = launch(comm, nbytes, algorithm, choice.protocol, choice.n_channels).n_channels
-    if not comm.facts.continuous_split or evenly_split(comm, algorithm):
-        return most
-    parts = split_over_channels([share], most, comm.n_ranks)
-    return max(1, len({part.channel for part in parts}))
-
-
-def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Planned:
-    """How NCCL runs the sends of one rank, of some bytes to each peer, grouped in one call."""
-    total = sends.channels.total
-    first = rounds.channels(rounds.numbers(rank, peers), total)
-    kinds, _ = distinct_rows([nbytes, first, rounds.crosses(rank, peers), peers == rank])
-    works = [
-        (sends.work(size, base, rounds, over_network=bool(crosses)), bool(own))
-        for size, base, crosses, own in kinds
-    ]
-    others = [work for work, own in works if not own] or [work for work, _ in works]
-    protocols = sorted({work.protocol for work in others})
-    channels = {channel for work, _ in works for channel in work.channels}
-    return Planned(SEND_RECV, "/".join(protocols), max(1, len(channels)))

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from netsim.nccl.choice import SEND_RECV, Planned, plan_call, plan_sends
 from netsim.nccl.environment import settings_from
 from netsim.nccl.facts import Version
 from netsim.nccl.node import communicator
-from netsim.nccl.p2p import SEND_RECV, Planned, plan_call, plan_sends, rounds_of, sends_of
+from netsim.nccl.p2p import rounds_of, sends_of
 from netsim.nccl.tuning import Call
 from tests.nccl.nccl_nodes import node_of, searched_communicator
 

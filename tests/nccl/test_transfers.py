@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from netsim.collectives.collective import Collective
+from netsim.nccl.choice import plan_sends
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import Version, facts_of
-from netsim.nccl.p2p import P2pChannels, Sends, plan_sends, rounds_of
+from netsim.nccl.p2p import P2pChannels, Sends, rounds_of
 from netsim.nccl.schedules.plan import Plan, Transfers
 from netsim.nccl.schedules.smaller import loops_of, shorter
 from tests.nccl.plain_transfers import plain_transfers
