@@ -121,7 +121,7 @@ class _Rules:
         )
 
     def number(self, *path: str) -> float | None:
-        match = re.match(r"[\d.]+", self.text(*path).replace(",", ""))
+        match = re.match(r"\d+(\.\d+)?", self.text(*path).replace(",", ""))
         return float(match.group()) if match else None
 
     def count(self, *path: str, usual: int | None = None) -> int:
@@ -359,9 +359,37 @@ def _nemo(r: _Rules) -> Values:
         work["parallelism"]["data"] = "fsdp2"
         work["replicas"] = {"gradient_dtype": "bfloat16", "no_sync": True}
         del work["parallelism"]["expert_tensor"], work["parallelism"]["dispatcher"]
+    _recipe(r, work)
     if re.search("lora", r.entry.text("phase"), re.IGNORECASE):
         raise Unstated("LoRA trains adapters, which are not simulated")
     return work
+
+
+# Modules that Megatron-Bridge's recipes recompute (scripts/performance/configs), by model and
+# machine; of experts in MXFP8 and NVFP4 before 26.06 only.
+RECOMPUTED = (
+    (r"deepseek", r".*", ["mla_up_proj"]),
+    (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200", ["layernorm", "moe_act"]),
+)
+BESIDE_OTHERS = 26.06  # release since which recipes exchange tokens beside another micro-batch
+
+
+def _recipe(r: _Rules, work: Values) -> None:
+    """What Megatron-Bridge's recipe of a model and machine adds, by release."""
+    release, model = r.number("release") or 0.0, r.entry.text("model").casefold()
+    newer = release >= BESIDE_OTHERS and work["dtype"] in ("mxfp8", "nvfp4")
+    across = (
+        "deepseek" in model and r.machine[0] == "dgx-b200" and r.degree("ep") > r.count("per_node")
+    )
+    if r.degree("ep") > 1 and (newer or across):
+        work["parallelism"]["expert_overlap"] = True
+        r.assume("tokens travel beside another micro-batch")
+    if newer:
+        return
+    for pattern, machines, modules in RECOMPUTED:
+        if re.search(pattern, model) and re.search(machines, r.machine[0]):
+            work["recompute"] = modules
+            r.assume(f"recompute {', '.join(modules)}")
 
 
 RULES: dict[str, Callable[[_Rules], Values]] = {

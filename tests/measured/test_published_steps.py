@@ -46,6 +46,20 @@ def test_rules_of_frameworks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("id_", "beside", "again"),
+    [
+        ("nemo_018", True, None),
+        ("nemo_087", False, ["mla_up_proj"]),
+        ("nemo_090", True, ["mla_up_proj"]),
+    ],
+)
+def test_recipes_by_release(id_: str, beside: bool, again: list[str] | None) -> None:
+    work = published(ENTRIES[id_]).data["workload"]
+    assert work["parallelism"].get("expert_overlap", False) is beside
+    assert work.get("recompute") == again
+
+
+@pytest.mark.parametrize(
     ("id_", "reason"),
     [
         ("mlperf_v30_Intel_HabanaLabs_HLS_Gaudi2_N32_PT_gpt3", "no GPU that kernels are known of"),
