@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from netsim.metrics.bound import bound_by, critical_path, link_label
+from netsim.metrics.bound import bound_by, critical_path, link_label, narrowest
 from netsim.metrics.links import gpu_time, link_amounts, link_use, load_over_time
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -201,3 +201,13 @@ def _many_rows(rows: int) -> Run:
     program = place(b.finish(), switch(8, 50e9))
     start = np.linspace(0, 1, rows)
     return program, Timeline(start, start + 8 * 1000 / 50e9), None  # type: ignore[return-value]
+
+
+def test_a_link_as_fast_as_the_rows_own_rate_slows_it() -> None:
+    """One that is faster does not, and of two, the slower one does."""
+    topology = switch(2, 1e9)
+    for cap, slowed in ((0.99e9, 0), (1e9, 2), (2e9, 2)):
+        builder = Builder(2)
+        builder.rows(Style(cap=cap), 0, 1, builder.work([1e6]))
+        program = place(builder.finish(), topology)
+        assert len(narrowest(program, 0)) == slowed
