@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from netsim.base.errors import LostError, Tell, silent
 from netsim.base.files import Held, deaf, held
-from netsim.base.startup import limit_memory, resident
+from netsim.base.startup import STAGE, limit_memory, resident
 
 LEAVE = 5.0  # seconds for a worker to end that was told to
 LISTEN = 0.1  # seconds between two looks at whether somebody interrupts
@@ -246,6 +246,7 @@ class Processes:
         idle = [worker for worker in idle if worker in self.workers]
         worker = idle[0] if idle else self._start()
         worker.begin(job)
+        STAGE.what = ", ".join(self.names())
 
     def _start(self) -> _Worker:
         context = multiprocessing.get_context("forkserver")

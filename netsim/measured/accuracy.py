@@ -119,7 +119,7 @@ def run_index(
     workers = Processes(jobs or os.cpu_count() or 1, answered, memory=memory, tell=tell)
     lost = 0
     with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
-        STAGE.others = workers.memory
+        STAGE.others, STAGE.done, STAGE.total = workers.memory, len(answers), len(parts)
         for number, found in _answers(parts, order, workers):
             at(", ".join(workers.names()), len(answers), len(parts))
             if isinstance(found, LostError):
