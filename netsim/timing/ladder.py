@@ -72,7 +72,7 @@ class Limits:
     rows are shown in full. `exact`: nothing is left out. `without` are rungs that are not asked.
     """
 
-    steps: int = 1 << 27
+    steps: int = 1 << 26
     early: float = 1e-3
     long: int = 200_000
     rounds: int = 24
@@ -194,7 +194,9 @@ Rung = Callable[[Asked], Offer | Refusal]
 def in_step(asked: Asked) -> Offer | Refusal:
     """One rank for all that keep step."""
     call, found = asked.call, sketched(asked.call)
-    steps = None if found is None else found.together(asked.limits.steps, asked.limits.early)
+    # Operations back to back fall out of step: they are followed where that is not too large.
+    least = asked.limits.steps * (1 if call.single else 4)
+    steps = None if found is None else found.together(least, asked.limits.early)
     if found is None or steps is None:
         return Refusal("ranks do not keep step")
     stands = standing(steps.symmetry)
