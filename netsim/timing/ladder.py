@@ -521,7 +521,7 @@ def _numbers(rows: int, limits: Limits) -> list[int]:
     fewest, *others = limits.in_a_row
     if fewest * rows > limits.most:
         return []
-    more = [min(times, int(limits.repeated // max(1, rows))) for times in others]
+    more = [int(min(times, limits.repeated / max(1, rows))) for times in others]
     return [fewest, *(times for times in dict.fromkeys(more) if times > fewest)]
 
 

@@ -139,3 +139,11 @@ def test_operations_that_cannot_be_followed_are_not_told_exactly() -> None:
     assert best_row([row, replace(row, time_us=2 * row.time_us, approximation_pct=1.0)]) is not row
     with pytest.raises(InputError, match="operations in a row are not followed"):
         timed(one, size, replace(steps, exact=True))
+
+
+def test_operations_back_to_back_are_told_exactly_too() -> None:
+    work = SIMPLE % ("broadcast", "Ring", MIB, "throughput")
+    one = cell("machine: dgx-h100, nodes: 2, fabric: {kind: rail-optimized}", work)
+    exact, usual = (timed(one, MIB, limits) for limits in (ladder.limits_of(exact=True), LIMITS))
+    assert exact.seconds == pytest.approx(usual.seconds, rel=1e-6)
+    assert exact.uncertainty == usual.uncertainty == 0.0
