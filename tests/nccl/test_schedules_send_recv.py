@@ -110,9 +110,9 @@ def test_a_send_has_half_of_its_block():
 
 
 def test_one_channel_over_the_network_moves_about_15_gigabytes_a_second():
-    """§3.7: what one channel moves to one peer, a chunk of 128 KiB at a time (measured 13-15)."""
+    """§3.7: what one channel moves to one peer, a chunk of 128 KiB at a time (15; two 25)."""
     c = Collective("sendrecv", 4, 16 * MIB // 4, 4)
-    for channels, expected in ((1, 15e9), (2, 30e9)):
+    for channels, expected in ((1, 15e9), (2, 26e9)):
         several = P2pChannels(channels, channels, channels)
         plan = plan_of(c, 4, several, 131072, mechanism=MECHANISMS[90], places=False)
         assert c.size_bytes / seconds(c, plan, 100e9, 3e-6) == pytest.approx(expected, rel=0.1)
