@@ -251,7 +251,7 @@ BLOCKS = (
     ),
     _seconds("sm_80.step_cost.ll", 0.68 * MICRO, "blocks of Ampere").fitted(
         "a ring of LL takes as long for any wave of lines, however full",
-        *A100_ALONE,
+        *(*A100_ALONE, *AIC_A100),
         sizes=(0, MIB),
     ),
     _seconds("sm_80.step_cost.ll128", 2.6 * MICRO, "blocks of Ampere").fitted(
@@ -356,7 +356,7 @@ BLOCKS = (
         "with 0.6 to 0.8 of its cost before data is passed on, 2 x 8 A100 take as long as measured "
         "for an all_gather of 256 KiB to 1 MiB (sophia_dgxa100_2x8_all_gather_1)"
     ),
-    _ratio("share.of_a_send", 1.5, "sends and receives that share a block, LL").fitted(
+    _ratio("send_share", 1.5, "sends and receives that share a block, LL").fitted(
         "parts of 16-32 KiB with LL move 2.9, 4 and 6.8 GB/s on A100, H100 and B200 where half of "
         "a block would move 2.2, 2.9 and 4: who receives waits for lines most of the time",
         *(f"{name}_2_alltoall" for name in ("aic_a100_sxm_2273", "aic_b200_sxm_2275")),

@@ -22,7 +22,7 @@ from netsim.measured.compare import few, prepared_at, simulated_seconds
 from netsim.measured.index import Entry, Mapped, dtype_of, mapped, nics_gbps, with_figures
 from netsim.measured.logs import Measured
 from netsim.measured.training import published
-from netsim.nccl.constants import GENERATIONS, names_of
+from netsim.nccl.constants import ELSEWHERE, GENERATIONS, names_of
 from netsim.nccl.constants import constant as usual_value
 from netsim.nccl.facts import parse_version
 from netsim.scenario.cells import expand
@@ -311,7 +311,7 @@ class Without:
 
 
 def without_each(constant: Constant, entries: Sequence[Entry]) -> Iterator[Without]:
-    """The constant without each of the systems that it was fitted to."""
+    """The constant without each of the systems that it was fitted to; no calibration has some."""
     assert constant.fitted is not None
     mine = [entry for entry in entries if entry.id in constant.fitted.runs]
     systems = list(dict.fromkeys(entry.system for entry in mine))
@@ -345,7 +345,8 @@ def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, floa
     changed: dict[str, float] = {}
     for one in found:
         constant = TABLE[one.constant]
-        if not _holds(constant.id, prepared, entry.transport):
+        known = {*ELSEWHERE, *names_of(prepared.jobs[0].mechanism)}
+        if not (known.issuperset(constant.figures) and _holds(constant.id, prepared, entry)):
             continue
         value = constant.value * one.ratio
         for name, figure in _figures(constant, prepared, value).items():
@@ -354,12 +355,12 @@ def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, floa
     return {name: max(0.0, figure) for name, figure in changed.items()}
 
 
-def _holds(id: str, prepared: Prepared, transport: str) -> bool:
+def _holds(id: str, prepared: Prepared, entry: Entry) -> bool:
     """Whether the machines of a cell have a constant at all."""
     comm, kind = prepared.jobs[0].comm, id.partition(".")[0]
     own = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
     if kind in TRANSPORTS:
-        return kind == transport
+        return kind == entry.transport
     if id.startswith("launch.each_channel"):
         return id.endswith("2_12") == (comm.version >= parse_version("2.12"))
     return kind == own if kind.startswith("sm_") else f"{own}.{id}" not in TABLE

@@ -201,7 +201,8 @@ class Mechanism:
 
     `rate` is what one channel's block moves (bytes of data a second), `step_cost` what it spends
     on a step (of Simple: on a slice) beyond moving it: waiting, the first loads, barriers, posting.
-    Lines of LL overlap that: there it is the least time of a piece. `begin` is what a kernel takes
+    Lines of LL overlap that: there it is the least time of a piece, and sends and receives have
+    `send_share` of their part of a block. `begin` is what a kernel takes
     before its first byte beyond one of LL on Hopper, and `begin_channels` for each doubling of its
     blocks, which do not begin at once. `grain` is the bytes that are passed on together (what
     512 threads of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a
@@ -216,6 +217,7 @@ class Mechanism:
 
     rate: ByProtocol
     step_cost: ByProtocol
+    send_share: float
     begin: ByProtocol
     begin_channels: float
     nvlink: LinkCost
@@ -317,6 +319,7 @@ def _generation(sm: int) -> Mechanism:
         rate=_by_protocol(f"sm_{sm}.rate"),
         step_cost=_by_protocol(f"sm_{sm}.step_cost"),
         begin=ByProtocol(*(one + value(f"sm_{sm}.begin") for one in BEGIN)),
+        send_share=value("send_share"),
         begin_channels=value(f"sm_{sm}.begin_channels"),
         nvlink=_nvlink(sm),
         pcie=PCIE,

@@ -31,7 +31,6 @@ from netsim.schedule.schedule import (
 
 PAYLOAD_WIRE = {protocol: float(1 / part) for protocol, part in PAYLOAD.items()}
 BEFORE = value("share.of_a_step")  # of LL128's cost of a step of a ring, before it passes data on
-SHARE_OF_A_SEND = value("share.of_a_send")
 FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 
@@ -310,7 +309,7 @@ class PlannedChannel:
         fixed = {"Simple": step.simple, "LL128": step.ll128 / self.pieces, "LL": 0.0}[protocol]
         threads = made.threads
         if protocol == "LL" and self.plan.transfers is not None:
-            threads = min(1.0, SHARE_OF_A_SEND * threads)
+            threads = min(1.0, self.plan.mechanism.send_share * threads)
         made_so = replace(style, **self._tags, latency=fixed, cap=self.rate * threads)
         return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
 
