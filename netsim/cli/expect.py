@@ -163,12 +163,10 @@ def print_table(
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
     elif form == "nccl-tests":
         run = shown.run_of(prepared)
-        rows = _printed(found, opening(run), lambda row: line(row, run.root))
-        typer.echo(closing(run, rows))
-    else:
-        rows = _printed(found, header(), line_of)
-        typer.echo(shown.footer(rows))
-    return rows
+        return _printed(
+            found, opening(run), lambda row: line(row, run.root), lambda rows: closing(run, rows)
+        )
+    return _printed(found, header(), line_of, shown.footer)
 
 
 def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
@@ -184,12 +182,23 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
             yield replace(question_row(prepared, size), status="error", error=str(error))
 
 
-def _printed(found: Iterator[Row], title: str, text: Callable[[Row], str]) -> list[Row]:
-    typer.echo(title)
-    rows = []
+def _printed(
+    found: Iterator[Row],
+    title: str,
+    text: Callable[[Row], str],
+    footer: Callable[[Sequence[Row]], str],
+) -> list[Row]:
+    """Every row as it is there; of a table without a time, nothing."""
+    rows: list[Row] = []
+    held = [title]
     for row in found:
         rows.append(row)
-        typer.echo(text(row))
+        held.append(text(row))
+        if any(one.status == "ok" for one in rows):
+            typer.echo("\n".join(held))
+            held = []
+    if not held:
+        typer.echo(footer(rows))
     return rows
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from netsim.base.errors import InputError
 from netsim.sweep.cluster import DaskWorkers
-from netsim.sweep.run import VERSION, Order, fulfil
+from netsim.sweep.run import VERSION, Order, fulfilled
 from tests.bench.cluster import Cluster
 from tests.bench.kills import rounds
 from tests.cli.command import netsim
@@ -55,15 +55,15 @@ def test_a_scheduler_that_goes_away_leaves_what_was_finished(capsys, cluster) ->
 def test_a_worker_refuses_other_versions_and_other_files() -> None:
     order = Order("0" * 16, "x.yaml", {"cluster": {}, "workload": {}}, {}, (8,), "simpy", "0 (old)")
     with pytest.raises(InputError, match=r"runs netsim .*, the sweep 0 \(old\)"):
-        fulfil(order)
+        fulfilled(order)
     data = {
         "cluster": {"graph": {"kind": "switch", "gpus": 2, "bandwidth": "1GB/s"}},
         "workload": {"collective": "all_reduce", "algorithm": "ring", "sizes": [8]},
     }
     with pytest.raises(InputError, match="finds other machine or topology files"):
-        fulfil(Order("0" * 16, "x.yaml", data, {}, (8,), "simpy"))
+        fulfilled(Order("0" * 16, "x.yaml", data, {}, (8,), "simpy"))
     with pytest.raises(InputError, match="cluster"):
-        fulfil(
+        fulfilled(
             Order("0" * 16, "x.yaml", {"cluster": {"machine": "__import__('os')"}}, {}, (8,), "a")
         )
 

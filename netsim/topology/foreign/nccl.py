@@ -334,7 +334,7 @@ def _holds(model: str, wanted: str) -> bool:
 
 def _words(name: str) -> list[str]:
     words = re.findall(r"[a-z0-9]+", name.casefold())
-    return [word for word in words if word not in ("nvidia", "geforce", "amd")]
+    return [word for word in words if word not in ("nvidia", "geforce", "amd", "server", "edition")]
 
 
 # NCCL's topology XML as a machine: one host with its PCIe tree, NVLinks and NICs.
