@@ -566,7 +566,8 @@ def _headline(found: Accuracy, healthy: Sequence[Point], ill: Sequence[Entry]) -
     }  # fmt: skip
     yield from _table("", {name: some for name, some in parts.items() if some})
     yield "\nConditions:\n"
-    yield "- A column `validated` quotes the median of its class, left out, of however few systems."
+    how = "left out" if found.left_out else "in sample (this page was written without --leave-out)"
+    yield f"- A column `validated` quotes the median of its class, {how}, of however few systems."
     yield (
         "- What a machine's file and NCCL's rules say was known before; where they were corrected "
         "after a look at a run, that run's error is better than a forecast's."
