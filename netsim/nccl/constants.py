@@ -1,7 +1,7 @@
 """What execution costs on a machine: protocols, messages, launches; calibrated where it was.
 
 InfiniBand's verbs have one way for all sizes, and `Mechanism` has their costs. libfabric's CXI
-provider, by which NCCL uses Slingshot, has several; `base/constants.py` says how long each takes,
+provider, by which NCCL uses Slingshot, has several; `base/constants.csv` says how long each takes,
 with the runs that show it.
 """
 
@@ -126,7 +126,7 @@ def plugin_of(transport: str, settings: Settings) -> Plugin:
 
 
 # What executing a schedule costs beyond bytes on wires: the constants of blocks and proxies.
-# A value for each GPU generation, made of the table in `base/constants.py`, which says where each
+# A value for each GPU generation, made of the table in `base/constants.csv`, which says where each
 # figure is from. Wires, switches and NICs have their latencies in the topology; where a constant
 # contains them, as those of NCCL's own latency tables do, they are subtracted here.
 
@@ -418,7 +418,7 @@ def _replaced(value: Any, path: list[str], new: float) -> Any:
 
 
 # What it costs to launch an operation: by the host, and on the GPU before its first byte moves.
-# The figures, with where each is from, are in `base/constants.py`; a topology file may have its
+# The figures, with where each is from, are in `base/constants.csv`; a topology file may have its
 # own.
 
 

@@ -164,7 +164,7 @@ class Transport:
     appear as one. `routing` is how its switches usually choose between equal paths. `in_order`:
     packets that overtake others are dropped and sent again, so that a message keeps to one path;
     else receivers place them as they come, and a message ends with its last part. Where the
-    figures are from is in `base/constants.py`.
+    figures are from is in `base/constants.csv`.
     """
 
     name: str

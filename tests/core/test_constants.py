@@ -103,7 +103,7 @@ def bare(tree: ast.Module) -> list[tuple[str, float]]:
 @pytest.mark.parametrize("module", HOLDERS)
 def test_modules_take_their_figures_from_the_table(module: str) -> None:
     assert not bare(tree_of(module)), (
-        "give it an entry in netsim/base/constants.py, with its origin"
+        "give it an entry in netsim/base/constants.csv, with its origin"
     )
 
 
@@ -111,7 +111,7 @@ def test_modules_take_their_figures_from_the_table(module: str) -> None:
 def test_others_define_none_at_their_top(module: str) -> None:
     tree = tree_of(module)
     tree.body = [node for node in tree.body if isinstance(node, ast.Assign)]
-    assert not bare(tree), "give it an entry in netsim/base/constants.py, with its origin"
+    assert not bare(tree), "give it an entry in netsim/base/constants.csv, with its origin"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_evidence_stands_in_the_table_alone() -> None:
     for module in [*HOLDERS, *BESIDE]:
         text = (ROOT / module).read_text()
         named = [run for run in RUNS if run in text]
-        assert not named, f"{module} names {named}: say it in netsim/base/constants.py"
+        assert not named, f"{module} names {named}: say it in netsim/base/constants.csv"
 
 
 def test_nobody_says_otherwise() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from netsim.base.constants import LAUNCH, TRANSPORTS, value
+from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
 from netsim.measured.accuracy import compared, read_accuracy, run_index
 from netsim.measured.compare import Point, answer, error_of, prepared_at
@@ -391,7 +391,7 @@ def test_systems_weigh_equally() -> None:
 
 def test_a_constant_without_a_system_is_estimated_from_the_others() -> None:
     entries = read_index(Path("scenarios/measured/index.yaml"))
-    fitted = next(one for one in LAUNCH if one.id == "launch.host")
+    fitted = TABLE["launch.host"]
     found = {one.system: one for one in without_each(fitted, entries)}
     assert set(found) == {"h100_sxm", "a100_superbench"}
     assert all(one.of == "" and 0.9 < one.ratio < 1.1 for one in found.values())
@@ -402,7 +402,7 @@ def test_a_constant_without_a_system_is_estimated_from_the_others() -> None:
 
 def test_what_only_one_system_shows_is_taken_from_the_next_wider_class() -> None:
     entries = read_index(Path("scenarios/measured/index.yaml"))
-    usable = next(one for one in TRANSPORTS if one.id == "efa.usable")
+    usable = TABLE["efa.usable"]
     (found,) = without_each(usable, entries)
     assert (found.system, found.of) == ("aws_p4d_a100", "roce.usable")
     assert found.ratio * usable.value == pytest.approx(value("roce.usable"))
