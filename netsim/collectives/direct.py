@@ -39,8 +39,7 @@ TO_SLOT = Style(src_buffer=IN, dst_buffer=SCRATCH)
 
 def all_gather(collective: Collective) -> Schedule:
     """Everyone sends its block to all others."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n, block = collective.ranks, collective.count
     piece = lanes.builder.pieces(np.full(n, block), 0, np.arange(n) * block)
     send_to_all(lanes, Style(src_buffer=IN), np.tile(piece, n - 1), 0)
@@ -49,8 +48,7 @@ def all_gather(collective: Collective) -> Schedule:
 
 def all_reduce(collective: Collective) -> Schedule:
     """Everyone sends its whole input to all others, and adds up what it gets."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n, count = collective.ranks, collective.count
     zero = np.zeros(n, np.int64)
     exchange_and_add(lanes, zero, zero, np.full(n, count), overwrites=collective.in_place)
@@ -59,8 +57,7 @@ def all_reduce(collective: Collective) -> Schedule:
 
 def reduce_scatter(collective: Collective) -> Schedule:
     """Everyone sends each block to its owner, who adds up what it gets."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n, block = collective.ranks, collective.count
     exchange_and_add(lanes, np.arange(n) * block, np.zeros(n, np.int64), np.full(n, block))
     return lanes.close()
@@ -126,8 +123,7 @@ DIRECT = Style(src_buffer=IN, dst_buffer=OUT)
 
 def linear_shift(collective: Collective) -> Schedule:
     """In step s everyone sends to the rank s after it, one message after the other."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     shift_blocks(lanes)
     return lanes.close()
 
@@ -144,8 +140,7 @@ def pairwise(collective: Collective) -> Schedule:
 
     Nobody begins a step before it has received the message of the step before.
     """
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n = collective.ranks
     shift, src = _steps(n)
     dst = src ^ shift if n & (n - 1) == 0 else (src + shift) % np.int32(n)
@@ -186,8 +181,7 @@ def _exchange(lanes: Lanes, src: Rows, dst: Rows, shift: Rows, *, paired: bool) 
 
 def sendrecv(collective: Collective) -> Schedule:
     """Everyone sends its data to the next rank at once, as nccl-tests does."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n = collective.ranks
     if n > 1:
         piece = lanes.builder.pieces(np.full(n, collective.count))
@@ -198,8 +192,7 @@ def sendrecv(collective: Collective) -> Schedule:
 
 def pairs(collective: Collective) -> Schedule:
     """All pairs at once."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     ends = np.array(collective.pairs, np.int64).reshape(-1, 2)
     away = ends[:, 0] != ends[:, 1]
     source, target = (offsets[away] for offsets in collective.pair_offsets())
@@ -233,8 +226,7 @@ def barrier(collective: Collective) -> Schedule:
 
 def linear_gather(collective: Collective) -> Schedule:
     """Everyone sends its block to the root at once."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     others = np.delete(np.arange(collective.ranks), collective.root)
     block = collective.count
     piece = lanes.builder.pieces(np.full(len(others), block), 0, others * block)
@@ -245,8 +237,7 @@ def linear_gather(collective: Collective) -> Schedule:
 
 def linear_scatter(collective: Collective) -> Schedule:
     """The root sends everyone its block, one after the other."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n, root, block = collective.ranks, collective.root, collective.count
     others = (root + np.arange(1, n)) % n
     pieces = lanes.builder.pieces(np.full(n - 1, block), others * block, 0)
@@ -264,8 +255,7 @@ def linear_scatter(collective: Collective) -> Schedule:
 
 def binomial_gather(collective: Collective) -> Schedule:
     """Blocks move up the tree, 1, 2, 4 … at a time."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n, root, block = collective.ranks, collective.root, collective.count
     for step in range(ceil_log2(n)):
         distance = 1 << step
@@ -280,8 +270,7 @@ def binomial_gather(collective: Collective) -> Schedule:
 
 def binomial_scatter(collective: Collective) -> Schedule:
     """Blocks move down the tree, half of what is left at a time."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n, root, block = collective.ranks, collective.root, collective.count
     for step, s in enumerate(reversed(range(ceil_log2(n)))):
         distance = 1 << s
@@ -308,8 +297,7 @@ def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[Part]:
 
 def server_all_reduce(collective: Collective, *, root: int = 0, sharded: bool = False) -> Schedule:
     """Push to the server `root`, or with `sharded` to all ranks as servers; then pull."""
-    lanes, root = Lanes(collective), rank_of("root", root, collective.ranks)
-    lanes.keep()
+    lanes, root = Lanes(collective).keep(), rank_of("root", root, collective.ranks)
     if flag("sharded", sharded):
         _sharded(lanes)
     elif collective.ranks > 1:

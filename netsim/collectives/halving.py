@@ -48,8 +48,7 @@ def core_of(n: int) -> Core:
 
 def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold), core_of(collective.ranks)
-    lanes.keep()
+    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     size, odd = len(core.members), len(core.extras)
     bounds = edges(collective.count, size)
     whole = np.repeat(lanes.builder.pieces(collective.count), odd)
@@ -75,15 +74,14 @@ def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
 
 def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Partners exchange all they have (recursive doubling): log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold), core_of(collective.ranks)
-    copies = lanes.keep()
+    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     n, block, odd = collective.ranks, collective.count, len(core.extras)
     bounds = np.arange(n + 1) * block
     own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
     outer = Part(lanes.styles(np.full(odd, IN), OUT), own_block[core.extras])
     lanes.send(core.extras, core.members[:odd], [outer], 0)
     step = 1 if odd else 0
-    lanes.settle(copies, core.members[:odd])
+    lanes.settle(lanes.copies, core.members[:odd])
     size = len(core.members)
     if size > 1:
         own, partner, _ = _partners(size, 1)
@@ -91,7 +89,7 @@ def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
         piece = np.where(core.folded, both, own_block[core.members])
         parts = [Part(lanes.styles(np.where(core.folded, OUT, IN), OUT), piece)]
         lanes.send(core.members[own], core.members[partner], parts, step)
-    lanes.settle(copies)
+    lanes.settle(lanes.copies)
     step = _double(
         lanes, core, bounds[core.first], [2 << k for k in range(size.bit_length() - 2)], step + 1
     )
@@ -104,8 +102,7 @@ def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
 
 def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold), core_of(collective.ranks)
-    lanes.keep()
+    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     n, odd, size = collective.ranks, len(core.extras), len(core.members)
     everything = (np.zeros(odd, np.int64), np.full(odd, n))
     inputs = np.full(odd, IN)
@@ -176,8 +173,7 @@ def _summands(
 
 def bruck_all_gather(collective: Collective) -> Schedule:
     """The number of blocks that everyone has doubles every step."""
-    lanes = Lanes(collective)
-    copies = lanes.keep()
+    lanes = Lanes(collective).keep()
     n, block = collective.ranks, collective.count
     ranks, bounds = np.arange(n), np.arange(n + 1) * block
     for s in range(ceil_log2(n)):
@@ -189,14 +185,13 @@ def bruck_all_gather(collective: Collective) -> Schedule:
             parts = range_parts(lanes, ranges, bounds, lanes.styles(np.full(n, OUT), OUT))
         lanes.send(ranks, (ranks - (1 << s)) % n, parts, s)
         if s == 0:
-            lanes.settle(copies)
+            lanes.settle(lanes.copies)
     return lanes.close()
 
 
 def bruck_alltoall(collective: Collective) -> Schedule:
     """Few messages, but each block is sent up to log2(n) times: for small blocks."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     n = collective.ranks
     ranks, blocks = np.arange(n), collective.blocks()
     for s in range(ceil_log2(n)):

@@ -16,16 +16,7 @@ from netsim.collectives.collective import Collective
 from netsim.collectives.direct import shift_blocks
 from netsim.collectives.reduced import Part, Sketch
 from netsim.collectives.ring import channel_styles, pass_around
-from netsim.collectives.writing import (
-    KEEP,
-    Folding,
-    Ints,
-    Lanes,
-    Rows,
-    ceil_log2,
-    edges,
-    groups_of,
-)
+from netsim.collectives.writing import KEEP, Folding, Ints, Lanes, Rows, ceil_log2, edges, groups_of
 from netsim.schedule.schedule import (
     ARRIVED,
     COPY,
@@ -57,8 +48,7 @@ def all_reduce(
     fold: Folding = None,
 ) -> Schedule:
     """Rings inside groups of `node_size` consecutive ranks (or given `groups`) and across them."""
-    lanes = Lanes(collective, fold=fold)
-    lanes.keep()
+    lanes = Lanes(collective, fold=fold).keep()
     inside = groups_of(collective.ranks, node_size, groups)
     g, m = inside.shape
     bounds = edges(collective.count, m * g)
@@ -115,8 +105,7 @@ def broadcast(collective: Collective) -> Schedule:
 
 def reduce(collective: Collective) -> Schedule:
     """Reduce-scatter around a ring, then gather along a binomial tree."""
-    lanes, root, n = Lanes(collective), collective.root, collective.ranks
-    lanes.keep()
+    lanes, root, n = Lanes(collective).keep(), collective.root, collective.ranks
     bounds = edges(collective.count, n)
     chunks = lanes.builder.pieces(np.diff(bounds), bounds[:-1])
     buffers = np.full((n, n), SCRATCH)
@@ -206,8 +195,7 @@ def alltoall(
     collective: Collective, *, node_size: int | None = None, fold: Folding = None
 ) -> Schedule:
     """Groups are `node_size` consecutive ranks (default: up to 8)."""
-    lanes = Lanes(collective, fold=fold)
-    lanes.keep()
+    lanes = Lanes(collective, fold=fold).keep()
     g, m = groups_of(collective.ranks, node_size).shape
     if lanes.writer.told(lambda sketch: _sketch(sketch, collective, g, m)):
         return lanes.close()

@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Part
-from netsim.collectives.writing import (
-    Folding,
-    Ints,
-    Lanes,
-    Rows,
-    channel_count,
-    edges,
-    piece_count,
-)
+from netsim.collectives.writing import Folding, Ints, Lanes, Rows, channel_count, edges, piece_count
 from netsim.schedule.schedule import (
     ARRIVED,
     COPY,
@@ -36,8 +28,7 @@ from netsim.schedule.schedule import (
 def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
     """Chunk c goes around once to be summed up and once more to be handed out: 2(n-1) steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold)
-    lanes.keep()
+    lanes = Lanes(collective, k, fold).keep()
     bounds = edges(collective.count, k * n)
     first = lanes.builder.pieces(np.diff(bounds), bounds[:-1])[0]
     phases = [(IN, OUT, REDUCE_INPUT), *[(OUT, OUT, REDUCE_INPUT)] * (n - 2)]
@@ -50,8 +41,7 @@ def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = Non
 def all_gather(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
     """Everyone's block goes around once: n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold)
-    lanes.keep()
+    lanes = Lanes(collective, k, fold).keep()
     part, whole, count = _block_offsets(collective, k)
     first = lanes.builder.pieces(count, part, whole)[0]
     later = lanes.builder.pieces(count, whole)[0]
@@ -64,8 +54,7 @@ def all_gather(collective: Collective, *, channels: int = 1, fold: Folding = Non
 def reduce_scatter(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
     """Block c starts after its owner, is summed up on its way and ends there: n-1 steps."""
     n, k = collective.ranks, channel_count(channels)
-    lanes = Lanes(collective, k, fold)
-    lanes.keep()
+    lanes = Lanes(collective, k, fold).keep()
     part, whole, count = _block_offsets(collective, k)
     inner = lanes.builder.pieces(count, whole)[0]
     final = lanes.builder.pieces(count, whole, part, whole)[0]
@@ -220,8 +209,7 @@ def _chain(
     chunk_bytes: int | str | None,
 ) -> Schedule:
     """Row j·(n-1) + h takes piece j over hop h, once it is there and piece j-1 has left."""
-    lanes = Lanes(collective)
-    lanes.keep()
+    lanes = Lanes(collective).keep()
     builder, hops = lanes.builder, collective.ranks - 1
     k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
     if hops == 0:

@@ -56,10 +56,7 @@ class States:
 
 
 def states(
-    schedule: Schedule,
-    collective: Collective,
-    which: int = 0,
-    members: Sequence[int] | None = None,
+    schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> States:
     """What every rank holds before the schedule and after each step (tag `step`) of it."""
     memory = Memory(schedule, collective, members)

@@ -46,14 +46,8 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "binomial": tree.reduce,
         "reduce-scatter-gather": hierarchical.reduce,
     },
-    "gather": {
-        "linear": direct.linear_gather,
-        "binomial": direct.binomial_gather,
-    },
-    "scatter": {
-        "linear": direct.linear_scatter,
-        "binomial": direct.binomial_scatter,
-    },
+    "gather": {"linear": direct.linear_gather, "binomial": direct.binomial_gather},
+    "scatter": {"linear": direct.linear_scatter, "binomial": direct.binomial_scatter},
     "alltoall": {
         "linear-shift": direct.linear_shift,
         "pairwise": direct.pairwise,
@@ -66,15 +60,9 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "bruck": halving.bruck_alltoall,
         "hierarchical": hierarchical.alltoallv,
     },
-    "sendrecv": {
-        "ring": direct.sendrecv,
-    },
-    "p2p": {
-        "direct": direct.pairs,
-    },
-    "barrier": {
-        "dissemination": direct.barrier,
-    },
+    "sendrecv": {"ring": direct.sendrecv},
+    "p2p": {"direct": direct.pairs},
+    "barrier": {"dissemination": direct.barrier},
 }
 
 

@@ -37,24 +37,21 @@ from netsim.schedule.schedule import (
 
 def broadcast(collective: Collective, *, fold: Folding = None) -> Schedule:
     """The ranks that have the data double every round."""
-    lanes = Lanes(collective, fold=fold)
-    lanes.keep()
+    lanes = Lanes(collective, fold=fold).keep()
     _spread(lanes, collective.root, IN, 0)
     return lanes.close()
 
 
 def reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
     """The ranks that have partial sums halve every round."""
-    lanes = Lanes(collective, fold=fold)
-    lanes.keep()
+    lanes = Lanes(collective, fold=fold).keep()
     _collect(lanes, collective.root, SCRATCH)
     return lanes.close()
 
 
 def binomial_all_reduce(collective: Collective, *, root: int = 0, fold: Folding = None) -> Schedule:
     """A reduce to one root, then a broadcast from there."""
-    lanes, root = Lanes(collective, fold=fold), rank_of("root", root, collective.ranks)
-    lanes.keep()
+    lanes, root = Lanes(collective, fold=fold).keep(), rank_of("root", root, collective.ranks)
     _spread(lanes, root, OUT, _collect(lanes, root, OUT))
     return lanes.close()
 
@@ -164,8 +161,7 @@ def double_tree_all_reduce(
     collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
 ) -> Schedule:
     """Sums go up and results come down, in `chunks` pieces a tree or in `chunk_bytes` each."""
-    lanes = Lanes(collective, channels=2)
-    lanes.keep()
+    lanes = Lanes(collective, channels=2).keep()
     half, trees = (collective.count + 1) // 2, trees_of(collective.ranks)
     k = piece_count(half, collective.element_bytes, chunks, chunk_bytes)
     writer = _Writer(lanes, trees, k)

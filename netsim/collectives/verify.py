@@ -222,10 +222,7 @@ SHOWN = 8
 
 
 def verify(
-    schedule: Schedule,
-    collective: Collective,
-    which: int = 0,
-    members: Sequence[int] | None = None,
+    schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
     """Raise a VerificationError unless collective `which` of a schedule is the given one.
 
@@ -342,10 +339,7 @@ class Access(NamedTuple):
 
 
 def check_races(
-    schedule: Schedule,
-    collective: Collective,
-    which: int = 0,
-    members: Sequence[int] | None = None,
+    schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
     """Raise a RaceError unless all conflicting accesses to one location are ordered.
 

@@ -5,6 +5,7 @@ and after everything that has arrived at it since, and it is finished after all 
 """
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,29 +49,25 @@ class Lanes:
         self._open: list[tuple[Rows, Lag]] = []
         self._final: list[tuple[Rows, Lag]] = []
         self._step = 0
+        self.copies = np.full(n, -1, np.int32)  # by rank the row of its last copy to itself
         self.writer = fold or Writer()
         self.writer.begin(self.builder, channels)
 
-    def keep(self) -> Rows:
-        """Copy the data that stays on its rank to the output, unless it is there already.
-
-        Returns for every rank the row of its (last) copy, or -1.
-        """
-        copies = np.full(self.ranks, -1, np.int32)
+    def keep(self) -> Self:
+        """Copy the data that stays on its rank to the output, unless it is there already."""
         kept = self.collective.kept()
         if self.collective.in_place or not len(kept.rank):
-            return copies
+            return self
         piece, rank = self.builder.pieces(kept.count, kept.in_offset, kept.out_offset), kept.rank
         self.writer.mark(rank, kept.count, rows=1)
         mine = self.writer.written(rank)
         rank, piece = rank[mine], piece[mine]
-        if not len(rank):
-            return copies
-        style = self.writer.copies(self.builder, KEEP, rank)
-        copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
-        self._final += self._columns(rank, rows, IN_ORDER)
-        self.writer.keep(rank, rows)
-        return copies
+        if len(rank):
+            style = self.writer.copies(self.builder, KEEP, rank)
+            self.copies[rank] = rows = self.builder.rows(style, rank, rank, piece)
+            self._final += self._columns(rank, rows, IN_ORDER)
+            self.writer.keep(rank, rows)
+        return self
 
     def style(self, src_buffer: int, dst_buffer: int, op: int = COPY, channel: int = 0) -> int:
         """The number of the style of a plain transfer."""
@@ -133,13 +130,7 @@ class Lanes:
         return ends
 
     def _append(
-        self,
-        src: Ints,
-        dst: Ints,
-        part: Part,
-        step: int,
-        after: list[tuple[Rows, Lag]],
-        ends: Rows,
+        self, src: Ints, dst: Ints, part: Part, step: int, after: list[tuple[Rows, Lag]], ends: Rows
     ) -> None:
         some = slice(None) if part.which is None else part.which
         before = ends[some]
