@@ -22,14 +22,17 @@ from netsim.topology.fabrics.config import (
     build_fabric,
     policy_of,
 )
-from netsim.topology.faults import (
-    dead_inside,
-    missing_nics,
-    told_of,
-    with_faults,
-    with_overrides,
+from netsim.topology.faults import dead_inside, missing_nics, told_of, with_faults, with_overrides
+from netsim.topology.graph import (
+    LINK_KINDS,
+    NODE_KINDS,
+    Floats,
+    Ints,
+    Layout,
+    Links,
+    Topology,
+    TopologyError,
 )
-from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Layout, Links, Topology, TopologyError
 from netsim.topology.host import Host, make_host
 from netsim.topology.load import with_figures, with_nics
 from netsim.topology.machine import (
@@ -40,7 +43,7 @@ from netsim.topology.machine import (
     calibrated_machine,
     calibrated_transport,
 )
-from netsim.topology.network import Fabric, Ints, Policy, Ports, Selection
+from netsim.topology.network import Fabric, Policy, Ports, Selection
 from netsim.topology.router import ClusterRouter, Places, stack
 from netsim.yamlio.models import FieldError
 from netsim.yamlio.read import KeyPath, Source
@@ -52,9 +55,9 @@ class Cluster:
 
     topology: Topology
     hosts: tuple[Host, ...]
-    host_class: NDArray[np.int32]
-    domain: NDArray[np.int32]
-    gpu_host: NDArray[np.int32]
+    host_class: Ints
+    domain: Ints
+    gpu_host: Ints
     ports: Ports
     fabric: Fabric | None = None
     transport: Transport | None = None
@@ -81,12 +84,12 @@ class Plan:
 
     name: str
     hosts: tuple[Host, ...]
-    host_class: NDArray[np.int32]
-    domain: NDArray[np.int32]
+    host_class: Ints
+    domain: Ints
     names: tuple[str, ...]
-    position: NDArray[np.int32]
+    position: Ints
 
-    def per_host(self, counts: Sequence[int]) -> NDArray[np.int32]:
+    def per_host(self, counts: Sequence[int]) -> Ints:
         """A figure of every host, from that of its class."""
         return np.array(counts, np.int32)[self.host_class]
 
@@ -101,7 +104,7 @@ class Plan:
         return Ports(self.position[host], rail, rate, host)
 
 
-def _buses(hosts: Sequence[Host]) -> NDArray[np.float64]:
+def _buses(hosts: Sequence[Host]) -> Floats:
     """What every GPU's PCIe link carries both ways together, by class of host and slot."""
     found = np.full((len(hosts), max(len(host.gpus) for host in hosts)), np.inf)
     for number, host in enumerate(hosts):
@@ -131,7 +134,7 @@ def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = Fals
     )
 
 
-def _starts(counts: NDArray[np.int32]) -> NDArray[np.int32]:
+def _starts(counts: Ints) -> Ints:
     """Where each host's part begins."""
     return (np.cumsum(counts) - counts).astype(np.int32)
 
@@ -182,7 +185,7 @@ def _tiled(plan: Plan, parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([parts[kind] for kind in plan.host_class.tolist()])
 
 
-def _host_links(plan: Plan, first_node: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
+def _host_links(plan: Plan, first_node: Ints) -> dict[str, NDArray[Any]]:
     links = [host.layout.links for host in plan.hosts]
     counts = plan.per_host([len(one) for one in links])
     first_link = np.repeat(_starts(counts), counts)
@@ -197,7 +200,7 @@ def _host_links(plan: Plan, first_node: NDArray[np.int32]) -> dict[str, NDArray[
 
 
 def _with_fabric(
-    columns: dict[str, NDArray[Any]], fabric: Fabric, ends: NDArray[np.int32]
+    columns: dict[str, NDArray[Any]], fabric: Fabric, ends: Ints
 ) -> dict[str, NDArray[Any]]:
     count, before = len(fabric.tail), len(columns["tail"])
     kind = np.full(count, LINK_KINDS.index("fabric"), np.int8)
@@ -214,7 +217,7 @@ def _with_fabric(
     return {name: np.concatenate([columns[name], added[name]]) for name in columns}
 
 
-def _with_shared_switches(plan: Plan, layout: Layout, first_node: NDArray[np.int32]) -> Layout:
+def _with_shared_switches(plan: Plan, layout: Layout, first_node: Ints) -> Layout:
     """One NVSwitch node, `nvlink0.nvswitch0`, for all hosts of an NVLink domain."""
     local = [h.layout.nodes.index("nvswitch0") if _shares(h) else -1 for h in plan.hosts]
     if max(local) < 0:

@@ -314,12 +314,7 @@ class InlineGraph(Model):
         return Topology("graph", graph, gpus, StaticRouter())
 
 
-GRAPHS = {
-    "switch": SwitchGraph,
-    "ring": RingGraph,
-    "full-mesh": MeshGraph,
-    "torus": TorusGraph,
-}
+GRAPHS = {"switch": SwitchGraph, "ring": RingGraph, "full-mesh": MeshGraph, "torus": TorusGraph}
 
 
 def _shape(value: Any) -> str | None:

@@ -8,12 +8,11 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.topology.cluster import Cluster
-from netsim.topology.graph import GPU_LINKS, NODE_KINDS, Topology
-from netsim.topology.network import Fabric, Ints, Network, Ports, Selection
+from netsim.topology.graph import GPU_LINKS, NODE_KINDS, Floats, Ints, Longs, Topology
+from netsim.topology.network import Fabric, Network, Ports, Selection
 from netsim.topology.router import ClusterRouter
 
 _UNITS = 2**30  # resolution of the flow, which is found in whole numbers
@@ -59,7 +58,7 @@ def fabric_figures(cluster: Cluster) -> Figures | None:
     )
 
 
-def gpu_bandwidth(cluster: Cluster) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:
     """What each GPU can send: over NVLink or xGMI, and over its part of the host's NICs."""
     links, topology = cluster.topology.links, cluster.topology
     up = np.zeros(len(topology.nodes))
@@ -77,8 +76,8 @@ class RouteStatistics:
     carry more than one.
     """
 
-    flows: NDArray[np.float64]
-    collisions: NDArray[np.int64]
+    flows: Floats
+    collisions: Longs
 
 
 def route_statistics(
@@ -94,9 +93,7 @@ def route_statistics(
     return RouteStatistics(flows, np.flatnonzero(between & (flows > 1 + 1e-9)))
 
 
-def loads_by_routing(
-    cluster: Cluster, src: Ints, dst: Ints
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[Floats, Longs]]:
     """By routing that the fabric allows, flows on the links between switches if every `src[i]`
     sends to `dst[i]`, and the links; the cluster's own routing comes first.
     """
@@ -164,7 +161,7 @@ class GraphFigures:
     on a shortest route (-1: some GPU is not reached), and the latency of such a route in seconds.
     """
 
-    out: NDArray[np.float64]
+    out: Floats
     bisection: float
     diameter: int
     latency: float
@@ -178,9 +175,7 @@ def graph_figures(topology: Topology) -> GraphFigures:
     return GraphFigures(out, _graph_bisection(topology, out), hops, latency)
 
 
-def _summed(
-    node: NDArray[np.int32], bandwidth: NDArray[np.float64], nodes: int
-) -> NDArray[np.float64]:
+def _summed(node: Ints, bandwidth: Floats, nodes: int) -> Floats:
     """What the links of every node carry together."""
     total = np.zeros(nodes)
     np.add.at(total, node, bandwidth)
@@ -209,7 +204,7 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
     return len(route) - 1, float(sum(float(seconds[tail, head]) for tail, head in pairs))
 
 
-def _graph_bisection(topology: Topology, out: NDArray[np.float64]) -> float:
+def _graph_bisection(topology: Topology, out: Floats) -> float:
     """The largest flow from the first half of the GPUs to the others."""
     links, gpus, nodes = topology.links, topology.gpu_nodes, len(topology.nodes)
     half = len(gpus) // 2
@@ -234,7 +229,7 @@ def _graph_bisection(topology: Topology, out: NDArray[np.float64]) -> float:
     )
 
 
-def _unit(capacity: NDArray[np.float64], total: float) -> float:
+def _unit(capacity: Floats, total: float) -> float:
     """The bytes/s that flow is counted in: a common divisor of all capacities if one is found."""
     finest = max(total, 1.0) / _UNITS
     some = capacity[capacity > 0]
@@ -294,12 +289,12 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
     return tuple(found)
 
 
-def _side(counts: NDArray[np.int64], carried: NDArray[np.float64]) -> Side:
+def _side(counts: Longs, carried: Floats) -> Side:
     fullest = int(counts.argmax())
     return Side(int(counts[fullest]), float(carried[fullest]))
 
 
-def _ratio(down: NDArray[np.float64], up: NDArray[np.float64]) -> float:
+def _ratio(down: Floats, up: Floats) -> float:
     """0 where nothing is above."""
     some = up > 0
     return float((down[some] / up[some]).max()) if some.any() else 0.0

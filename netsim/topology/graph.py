@@ -20,6 +20,10 @@ from netsim.base.values import dataclass
 if TYPE_CHECKING:
     import networkx as nx
 
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
 NODE_KINDS = ("gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory")
 LINK_KINDS = ("nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric")
 GPU_LINKS = (LINK_KINDS.index("nvlink"), LINK_KINDS.index("xgmi"))  # from GPU to GPU or NVSwitch
@@ -35,12 +39,12 @@ class Links:
     pair, which draw on one capacity.
     """
 
-    tail: NDArray[np.int32]
-    head: NDArray[np.int32]
-    bandwidth: NDArray[np.float64]
-    latency: NDArray[np.float64]
+    tail: Ints
+    head: Ints
+    bandwidth: Floats
+    latency: Floats
     kind: NDArray[np.int8]
-    resource: NDArray[np.int32]
+    resource: Ints
 
     def __post_init__(self) -> None:
         for name in Links.__slots__:
@@ -106,7 +110,7 @@ def freeze_graph(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Layout:
     )
 
 
-def lanes(links: Links) -> NDArray[np.int32]:
+def lanes(links: Links) -> Ints:
     """The number of each link among those with the same ends: 0 but for parallel links."""
     order = np.lexsort((np.arange(len(links)), links.head, links.tail))
     tail, head = links.tail[order], links.head[order]
@@ -118,9 +122,7 @@ def lanes(links: Links) -> NDArray[np.int32]:
     return result
 
 
-def pair_resources(
-    tail: NDArray[np.int32], head: NDArray[np.int32], half: NDArray[np.bool_]
-) -> NDArray[np.int32]:
+def pair_resources(tail: Ints, head: Ints, half: NDArray[np.bool_]) -> Ints:
     """A number for the capacity that each link draws on: its own, or the pair's if half duplex."""
     resource = np.arange(len(tail), dtype=np.int32)
     first: dict[tuple[int, int], int] = {}
@@ -172,12 +174,12 @@ class Routes:
     (1 unless sprayed over several paths), and the latency of one traversal in seconds.
     """
 
-    ptr: NDArray[np.int64]
-    link: NDArray[np.int32]
-    fraction: NDArray[np.float64]
-    latency: NDArray[np.float64]
+    ptr: Longs
+    link: Ints
+    fraction: Floats
+    latency: Floats
 
-    def of(self, pairs: NDArray[np.int64]) -> "Routes":
+    def of(self, pairs: Longs) -> "Routes":
         """Those of some pairs."""
         size = np.diff(self.ptr)[pairs]
         ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
@@ -186,7 +188,7 @@ class Routes:
 
 
 # Sources, destinations and channels of connections that go one way, and the bytes of each.
-Asked = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], str, NDArray[np.float64]]
+Asked = tuple[Ints, Ints, Ints, str, Floats]
 
 
 class Router(Protocol):
@@ -197,14 +199,7 @@ class Router(Protocol):
         """Whether different channels between the same GPUs may go different ways."""
         ...
 
-    def routes(
-        self,
-        topology: "Topology",
-        src: NDArray[np.int32],
-        dst: NDArray[np.int32],
-        channel: NDArray[np.int32],
-        way: str,
-    ) -> Routes:
+    def routes(self, topology: "Topology", src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device `src[i]` to device `dst[i]` for rows of a channel."""
         ...
 
@@ -221,7 +216,7 @@ class Topology:
     description: "nx.DiGraph[Any] | Sketch | Layout"
     gpus: tuple[Hashable, ...]
     router: Router
-    capacities: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    capacities: Mapping[str, Floats] = field(default_factory=dict)
     changes: tuple[tuple[float, int, float], ...] = ()
 
     def __post_init__(self) -> None:
@@ -269,7 +264,7 @@ class Topology:
         return {name: number for number, name in enumerate(self.nodes)}
 
     @cached_property
-    def gpu_nodes(self) -> NDArray[np.int32]:
+    def gpu_nodes(self) -> Ints:
         """The node number of every device."""
         return np.array([self.node_number[gpu] for gpu in self.gpus], np.int32)
 
@@ -280,17 +275,11 @@ class Topology:
         return f"{self.nodes[tail]}->{self.nodes[head]}" + (f"#{lane}" if lane else "")
 
     @cached_property
-    def lanes(self) -> NDArray[np.int32]:
+    def lanes(self) -> Ints:
         """The number of each link among those with the same ends."""
         return lanes(self.links)
 
-    def routes(
-        self,
-        src: NDArray[np.int32],
-        dst: NDArray[np.int32],
-        channel: NDArray[np.int32],
-        way: str = "",
-    ) -> Routes:
+    def routes(self, src: Ints, dst: Ints, channel: Ints, way: str = "") -> Routes:
         """Routes between devices, see Router."""
         return self.router.routes(self, src, dst, channel, way)
 

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import value
 from netsim.base.values import dataclass
-from netsim.topology.graph import GPU_LINKS, LINK_KINDS, NODE_KINDS, Layout, Sketch, Topology
+from netsim.topology.graph import (
+    GPU_LINKS,
+    LINK_KINDS,
+    NODE_KINDS,
+    Floats,
+    Ints,
+    Layout,
+    Sketch,
+    Topology,
+)
 from netsim.topology.machine import LinkKind, Machine, ScaleUp, node_of
 from netsim.topology.routing import StaticRouter, walk
 
@@ -108,7 +117,7 @@ def cpu_above(machine: Machine, place: str) -> str:
 PATH_TYPES = ("NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 
-def path_types(layout: Layout, hops: NDArray[np.int32]) -> NDArray[np.int8]:
+def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
     """The kind of each path, as an index of PATH_TYPES (NCCL's order of preference)."""
     used, links = hops >= 0, layout.links
     kind = np.where(used, links.kind[hops], -1)
@@ -133,9 +142,7 @@ def path_types(layout: Layout, hops: NDArray[np.int32]) -> NDArray[np.int8]:
     return result
 
 
-def nics_of_gpus(
-    layout: Layout, out: NDArray[np.int32], devices: tuple[int, ...]
-) -> NDArray[np.int32]:
+def nics_of_gpus(layout: Layout, out: Ints, devices: tuple[int, ...]) -> Ints:
     """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc).
 
     Of k nearest NICs, the first of which is nearest to m GPUs, a GPU takes ceil(k/m), from number
@@ -158,7 +165,7 @@ def nics_of_gpus(
     return np.array([[row[i % len(row)] for i in range(longest)] for row in rows], np.int32)
 
 
-def _best(width: NDArray[np.float64], kind: NDArray[np.int8]) -> tuple[int, ...]:
+def _best(width: Floats, kind: NDArray[np.int8]) -> tuple[int, ...]:
     widest = width == width.max()
     return tuple(np.flatnonzero(widest & (kind == kind[widest].min())).tolist())
 
@@ -261,11 +268,7 @@ class _Search:
     """Cheapest paths in the graph of one host."""
 
     def __init__(
-        self,
-        machine: Machine,
-        graph: Sketch,
-        gpus: tuple[int, ...],
-        rails: tuple[int, ...],
+        self, machine: Machine, graph: Sketch, gpus: tuple[int, ...], rails: tuple[int, ...]
     ) -> None:
         self.machine = machine
         names = tuple(f"gpu{number}" for number in gpus)
@@ -367,10 +370,11 @@ class _Search:
 def padded(*tables: Table) -> list[Table]:
     """The tables with as many columns as the widest of them."""
     width = max(table.shape[-1] for table in tables)
-    return [_widened(table, width) for table in tables]
+    return [widened(table, width) for table in tables]
 
 
-def _widened(table: Table, width: int) -> Table:
+def widened(table: Table, width: int) -> Table:
+    """The table with more columns, of -1."""
     missing = [(0, 0)] * (table.ndim - 1) + [(0, width - table.shape[-1])]
     return np.pad(table, missing, constant_values=-1)
 

@@ -15,11 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import TopologyError
+from netsim.topology.graph import Floats, Ints, Longs, TopologyError
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Paths = tuple[Ints, Floats]  # links padded with -1, and the part of the bytes on each
 
 

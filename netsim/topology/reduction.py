@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import NODE_KINDS, Topology, TopologyError
+from netsim.topology.graph import NODE_KINDS, Floats, Topology, TopologyError
 
 Ints = NDArray[np.int32]
 
@@ -82,7 +82,7 @@ class SwitchReduction:
 
     def _access(
         self, gpus: Ints, way: str, channel: int
-    ) -> tuple[Ints, Ints, Ints, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    ) -> tuple[Ints, Ints, Ints, tuple[Floats, Floats]]:
         """Links between the GPUs and their first switches, those switches, and the latencies."""
         topology, links = self.topology, self.topology.links
         channels = np.full(len(gpus), channel, np.int32)

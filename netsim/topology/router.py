@@ -10,9 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import Routes, Topology, TopologyError, Way, joined, parse_way
-from netsim.topology.host import Host
-from netsim.topology.network import Floats, Ints, Paths, Selection, assembled
+from netsim.topology.graph import (
+    Floats,
+    Ints,
+    Longs,
+    Routes,
+    Topology,
+    TopologyError,
+    Way,
+    joined,
+    parse_way,
+)
+from netsim.topology.host import Host, widened
+from netsim.topology.network import Paths, Selection, assembled
+from netsim.topology.routing import pack_routes
 
 _PORTION = 1 << 15  # pairs treated at a time, to bound temporary memory
 
@@ -109,7 +120,7 @@ class ClusterRouter:
         inside = (here == there) & (not asked.network)
         shared = ~inside & (at.domain[here] == at.domain[there]) & (not asked.network)
         shared &= (self._link(self.tables.egress, src) >= 0) & (here != there)
-        parts: list[tuple[NDArray[np.int64], Paths]] = []
+        parts: list[tuple[Longs, Paths]] = []
         for mask, find in (
             (inside, self._inside),
             (shared, self._shared),
@@ -127,7 +138,7 @@ class ClusterRouter:
                 )
             )
             parts.append((rows, found))
-        return _pack(topology, len(src), parts)
+        return pack_routes(topology, *assembled(len(src), parts))
 
     def _inside(self, src: Ints, dst: Ints, asked: Way) -> Paths:
         at, tables = self.places, self.tables
@@ -169,7 +180,7 @@ class ClusterRouter:
             pair = _between(topology, (ends[0][unjoined], ends[1][unjoined]))
             raise TopologyError(f"{topology.name}: {pair}: the fabric does not join their NICs")
         relay = self._row(self.tables.relay, ends[0], leave)
-        direct = _widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
+        direct = widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
         out = _moved(np.where(relayed[:, None], relay, direct), at.first_link[here])
         moved = load and (load[0][self.fabric_links :], load[1])
         middle, part = self.selection.paths(*ports, channel, moved)
@@ -256,19 +267,5 @@ def _moved(hops: Ints, first: Ints) -> Ints:
     return np.where(hops >= 0, hops + first[:, None], -1)
 
 
-def _widened(hops: Ints, width: int) -> Ints:
-    return np.pad(hops, [(0, 0), (0, width - hops.shape[1])], constant_values=-1)
-
-
 def _between(topology: Topology, ends: tuple[Ints, Ints]) -> str:
     return " to ".join(str(topology.gpus[int(end[0])]) for end in ends)
-
-
-def _pack(topology: Topology, count: int, parts: list[tuple[NDArray[np.int64], Paths]]) -> Routes:
-    """All parts as one set of routes, in the order of the pairs."""
-    links, fractions = assembled(count, parts)
-    used = links >= 0
-    ptr = np.zeros(count + 1, np.int64)
-    np.cumsum(used.sum(axis=1), out=ptr[1:])
-    latency = (np.where(used, topology.links.latency[links], 0.0) * fractions).sum(axis=1)
-    return Routes(ptr, links[used], fractions[used], latency)

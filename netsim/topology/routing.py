@@ -10,10 +10,18 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import LINK_KINDS, Routes, Sketch, Topology, TopologyError
+from netsim.topology.graph import (
+    LINK_KINDS,
+    Floats,
+    Ints,
+    Longs,
+    Routes,
+    Sketch,
+    Topology,
+    TopologyError,
+)
 
 # Preference: NVLink before anything else, then PCIe, as NCCL's path types rank them.
 HOP_COST = {
@@ -39,26 +47,17 @@ class StaticRouter:
 
     per_channel: bool = False
 
-    def routes(
-        self,
-        topology: Topology,
-        src: NDArray[np.int32],
-        dst: NDArray[np.int32],
-        channel: NDArray[np.int32],
-        way: str,
-    ) -> Routes:
+    def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
         """Routes from device to device; neither channel nor way changes them."""
         del channel, way
         start, end = topology.gpu_nodes[src], topology.gpu_nodes[dst]
         hops = walk(topology, start, end)
         if hops is None:
             return _refuse(topology, start, end)
-        return pack_routes(topology, hops)
+        return pack_routes(topology, hops, np.ones(hops.shape))
 
 
-def walk(
-    topology: Topology, start: NDArray[np.int32], end: NDArray[np.int32]
-) -> NDArray[np.int32] | None:
+def walk(topology: Topology, start: Ints, end: Ints) -> Ints | None:
     """Links of the cheapest path of every pair, padded with -1; None if a pair is not connected."""
     targets, column = np.unique(end, return_inverse=True)
     arcs = _arcs(topology)
@@ -87,14 +86,14 @@ class _Arcs:
     all links ordered by tail; `cost` and `head` go by link.
     """
 
-    nodes: NDArray[np.int64]
-    place: NDArray[np.int64]
-    core: NDArray[np.int64]
-    out: NDArray[np.int64]
-    out_ptr: NDArray[np.int64]
-    cost: NDArray[np.int32]
-    tail: NDArray[np.int32]
-    head: NDArray[np.int32]
+    nodes: Longs
+    place: Longs
+    core: Longs
+    out: Longs
+    out_ptr: Longs
+    cost: Ints
+    tail: Ints
+    head: Ints
 
 
 def _arcs(topology: Topology) -> _Arcs:
@@ -113,7 +112,7 @@ def _arcs(topology: Topology) -> _Arcs:
 class _Tables:
     """For some targets (columns): how far every passing node (row) is, and its link there."""
 
-    def __init__(self, arcs: _Arcs, targets: NDArray[np.int32]) -> None:
+    def __init__(self, arcs: _Arcs, targets: Ints) -> None:
         self.arcs, self.targets = arcs, targets
         self.column = np.full(len(arcs.place), -1, np.int32)  # of every node that is a target
         self.column[targets] = np.arange(len(targets))
@@ -141,14 +140,14 @@ class _Tables:
                 return
             self.distance[tails[first]] = np.minimum(best, self.distance[tails[first]])
 
-    def _onward(self) -> NDArray[np.int32]:
+    def _onward(self) -> Ints:
         """The way to every target over every link between passing nodes."""
         arcs = self.arcs
-        onward: NDArray[np.int32] = self.distance[arcs.place[arcs.head[arcs.core]]]
+        onward: Ints = self.distance[arcs.place[arcs.head[arcs.core]]]
         onward += arcs.cost[arcs.core][:, None]
         return onward
 
-    def _links(self) -> NDArray[np.int32]:
+    def _links(self) -> Ints:
         """The lowest link that is on a cheapest way, -1 if there is none."""
         arcs, none = self.arcs, len(self.arcs.head)
         link = np.full(self.distance.shape, none, np.int32)
@@ -164,7 +163,7 @@ class _Tables:
         link[link == none] = -1
         return link
 
-    def next_links(self, here: NDArray[np.int32], column: NDArray[np.int32]) -> NDArray[np.int32]:
+    def next_links(self, here: Ints, column: Ints) -> Ints:
         """The link to take at a node towards a target, -1 if there is none."""
         place = self.arcs.place[here]
         step = self.link[place, column] if len(self.link) else np.full(len(here), -1, np.int32)
@@ -173,7 +172,7 @@ class _Tables:
             step[ends] = self._first_links(here[ends], column[ends])
         return step
 
-    def _first_links(self, here: NDArray[np.int32], column: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _first_links(self, here: Ints, column: Ints) -> Ints:
         """The same for nodes that pass on nothing, which are not in the table."""
         arcs = self.arcs
         best, chosen = np.full(len(here), _FAR), np.full(len(here), -1, np.int32)
@@ -192,18 +191,16 @@ class _Tables:
         return chosen.astype(np.int32)
 
 
-def pack_routes(topology: Topology, hops: NDArray[np.int32]) -> Routes:
-    """Routes from links padded with -1."""
+def pack_routes(topology: Topology, hops: Ints, fraction: Floats) -> Routes:
+    """Routes from links padded with -1, and the part of the bytes on each."""
     used = hops >= 0
     ptr = np.zeros(len(hops) + 1, np.int64)
     np.cumsum(used.sum(axis=1), out=ptr[1:])
-    latency = np.where(used, topology.links.latency[hops], 0.0).sum(axis=1)
-    return Routes(ptr, hops[used], np.ones(int(ptr[-1])), latency)
+    latency = (np.where(used, topology.links.latency[hops], 0.0) * fraction).sum(axis=1)
+    return Routes(ptr, hops[used], fraction[used], latency)
 
 
-def _follow(
-    tables: _Tables, start: NDArray[np.int32], column: NDArray[np.int32]
-) -> NDArray[np.int32] | None:
+def _follow(tables: _Tables, start: Ints, column: Ints) -> Ints | None:
     """Walk all pairs at once along the tables of next links."""
     end = tables.targets[column]
     here, hops = start.copy(), []
@@ -217,7 +214,7 @@ def _follow(
     return np.stack(hops, axis=1) if hops else np.zeros((len(start), 0), np.int32)
 
 
-def _refuse(topology: Topology, start: NDArray[np.int32], end: NDArray[np.int32]) -> Routes:
+def _refuse(topology: Topology, start: Ints, end: Ints) -> Routes:
     for a, b in zip(start, end, strict=True):
         if walk(topology, np.array([a]), np.array([b])) is None:
             names = topology.nodes
@@ -272,7 +269,7 @@ def torus(
 
 def grid_cables(
     dims: Sequence[int], *, twist: bool = False, cube: int = 0, optical: float = 0.0
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
+) -> tuple[Ints, Ints, Ints, Floats]:
     """The cables of a torus, dimension after dimension: their ends, dimensions, and the seconds
     that they take more between cubes, whose faces optical switches join. Two places have one cable
     between them, not two.

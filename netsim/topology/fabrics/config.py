@@ -28,9 +28,9 @@ from netsim.topology.fabrics.kinds import (
     torus,
 )
 from netsim.topology.fabrics.kinds import Cable as CableEnds
-from netsim.topology.graph import TopologyError
+from netsim.topology.graph import Ints, TopologyError
 from netsim.topology.machine import Transport, TransportName
-from netsim.topology.network import FAR, Fabric, Ints, Network, Policy, Ports, Terms
+from netsim.topology.network import FAR, Fabric, Network, Policy, Ports, Terms
 from netsim.yamlio.models import (
     Bandwidth,
     Bandwidths,

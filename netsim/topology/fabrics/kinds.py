@@ -12,17 +12,8 @@ from typing import Any
 import numpy as np
 
 from netsim.base.values import dataclass
-from netsim.topology.graph import TopologyError
-from netsim.topology.network import (
-    Cables,
-    Fabric,
-    Ints,
-    Ports,
-    Terms,
-    fabric,
-    found_tiers,
-    numbered,
-)
+from netsim.topology.graph import Ints, TopologyError
+from netsim.topology.network import Cables, Fabric, Ports, Terms, fabric, found_tiers, numbered
 from netsim.topology.routing import grid_cables
 
 

@@ -6,7 +6,7 @@ elements. Knows XML only; what the elements mean is read elsewhere.
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import field, replace
 from importlib import import_module
 from io import BytesIO
@@ -48,12 +48,7 @@ class Element:
         """An error at this element, or at one of its attributes."""
         place = f"{self.name}.{attribute}" if attribute else self.name
         return ScenarioError(
-            message,
-            source=self.source,
-            line=self.line,
-            column=self.column,
-            field=place,
-            hint=hint,
+            message, source=self.source, line=self.line, column=self.column, field=place, hint=hint
         )
 
 
@@ -380,15 +375,14 @@ TARGET = re.compile(
 SPEED = re.compile(r"(?:\d{1,3}(?:\.\d{1,2})? GT/s(?: PCIe)?|Unknown(?: speed)?)?", re.ASCII)
 ARCHITECTURES = ("x86_64", "arm64", "ppc64")
 
-CPU = {"numaid", "host_hash", "affinity", "arch", "vendor", "familyid", "modelid", "keep"}
-PCI = {
-    *("busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device"),
-    *("link_speed", "link_width", "keep"),
-}
-NET = {
+# Attributes that are fields of the same name, in the order in which they are written.
+CPU = ("host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid")
+PCI_IDS = ("vendor", "device", "subsystem_vendor", "subsystem_device")
+GPU = ("dev", "sm", "rank", "gdr", "mlopart")
+NET = (
     *("name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll", "net"),
-    *("gin", "rma", "rail", "plane", "keep"),
-}
+    *("gin", "rma", "rail", "plane"),
+)
 
 
 def read_system(path: Path) -> XmlSystem:
@@ -421,7 +415,7 @@ def _named(element: Element, name: str) -> list[Element]:
 
 
 def _read_cpu(element: Element) -> XmlCpu:
-    known(element, CPU, {"pci", "nic"})
+    known(element, {*CPU, "keep"}, {"pci", "nic"})
     arch = text(element, "arch", "x86_64")
     if arch not in ARCHITECTURES:
         raise element.error(
@@ -441,7 +435,8 @@ def _read_cpu(element: Element) -> XmlCpu:
 
 
 def _read_pci(element: Element) -> XmlPci:
-    known(element, PCI, {"pci", "gpu", "nic", "pcilink"})
+    own = {"busid", "class", *PCI_IDS, "link_speed", "link_width", "keep"}
+    known(element, own, {"pci", "gpu", "nic", "pcilink"})
     gpus = _named(element, "gpu")
     if len(gpus) > 1:
         raise gpus[1].error("a pci element holds at most one gpu")
@@ -452,10 +447,7 @@ def _read_pci(element: Element) -> XmlPci:
     return XmlPci(
         busid=matching(element, "busid", BUS_ID, "a bus id such as 0000:07:00.0"),
         class_code=hexadecimal(element, "class", ""),
-        vendor=hexadecimal(element, "vendor", ""),
-        device=hexadecimal(element, "device", ""),
-        subsystem_vendor=hexadecimal(element, "subsystem_vendor", ""),
-        subsystem_device=hexadecimal(element, "subsystem_device", ""),
+        **{name: hexadecimal(element, name, "") for name in PCI_IDS},
         link_speed=speed,
         link_width=integer(element, "link_width", 0, most=64),
         gpu=_read_gpu(gpus[0]) if gpus else None,
@@ -466,8 +458,7 @@ def _read_pci(element: Element) -> XmlPci:
 
 
 def _read_gpu(element: Element) -> XmlGpu:
-    attributes = {"dev", "sm", "rank", "gdr", "mlopart", "gcn", "keep"}
-    known(element, attributes, {"nvlink", "xgmi", "c2c"})
+    known(element, {*GPU, "gcn", "keep"}, {"nvlink", "xgmi", "c2c"})
     rank = integer(element, "rank", -1, least=-1)
     return XmlGpu(
         dev=integer(element, "dev"),
@@ -513,7 +504,7 @@ def _read_nic(element: Element) -> XmlNic:
 
 
 def _read_net(element: Element) -> XmlNet:
-    known(element, NET, set())
+    known(element, {*NET, "keep"}, set())
     return XmlNet(
         name=text(element, "name", ""),
         dev=integer(element, "dev"),
@@ -588,29 +579,21 @@ def _text(value: object) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
+def _values(of: object, names: Sequence[str]) -> dict[str, object]:
+    return {name: getattr(of, name) for name in names}
+
+
 def _written_cpu(cpu: XmlCpu) -> Iterator[str]:
-    attributes: dict[str, object] = {
-        "host_hash": cpu.host_hash,
-        "numaid": cpu.numaid,
-        "affinity": cpu.affinity,
-        "arch": cpu.arch,
-        "vendor": cpu.vendor,
-        "familyid": cpu.familyid,
-        "modelid": cpu.modelid,
-    }
     children = [line for pci in cpu.pcis for line in _written_pci(pci)]
     children += (line for nic in cpu.nics for line in _written_nic(nic))
-    return _element("cpu", attributes, children)
+    return _element("cpu", _values(cpu, CPU), children)
 
 
 def _written_pci(pci: XmlPci) -> Iterator[str]:
     attributes: dict[str, object] = {
         "busid": pci.busid,
         "class": pci.class_code or None,
-        "vendor": pci.vendor or None,
-        "device": pci.device or None,
-        "subsystem_vendor": pci.subsystem_vendor or None,
-        "subsystem_device": pci.subsystem_device or None,
+        **{name: getattr(pci, name) or None for name in PCI_IDS},
         "link_speed": pci.link_speed,
         "link_width": pci.link_width,
     }
@@ -623,21 +606,13 @@ def _written_pci(pci: XmlPci) -> Iterator[str]:
 
 
 def _written_gpu(gpu: XmlGpu) -> Iterator[str]:
-    attributes: dict[str, object] = {
-        "dev": gpu.dev,
-        "sm": gpu.sm,
-        "rank": gpu.rank,
-        "gdr": gpu.gdr,
-        "mlopart": gpu.mlopart,
-        "gcn": gpu.gcn or None,
-    }
     children: list[str] = []
     for link in gpu.nvlinks:
         to: dict[str, object] = {"target": link.target, "count": link.count, "tclass": link.tclass}
         children += _element("xgmi" if link.xgmi else "nvlink", to, [])
     for c2c in gpu.c2c:
         children += _element("c2c", {"bw": c2c.bandwidth, "count": c2c.count}, [])
-    return _element("gpu", attributes, children)
+    return _element("gpu", {**_values(gpu, GPU), "gcn": gpu.gcn or None}, children)
 
 
 def _written_nic(nic: XmlNic) -> Iterator[str]:
@@ -645,20 +620,4 @@ def _written_nic(nic: XmlNic) -> Iterator[str]:
 
 
 def _written_net(net: XmlNet) -> Iterator[str]:
-    attributes: dict[str, object] = {
-        "name": net.name,
-        "dev": net.dev,
-        "latency": net.latency,
-        "speed": net.speed,
-        "port": net.port,
-        "guid": net.guid,
-        "maxconn": net.maxconn,
-        "gdr": net.gdr,
-        "coll": net.coll,
-        "net": net.net,
-        "gin": net.gin,
-        "rma": net.rma,
-        "rail": net.rail,
-        "plane": net.plane,
-    }
-    return _element("net", attributes, [])
+    return _element("net", _values(net, NET), [])

@@ -203,10 +203,7 @@ def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machin
     switched = links > most_links(usual.gpu.sm)
     joined = ("switch", min(pairs.values())) if switched else ("peers", links)
     shape = BoxShape(
-        len(matrix.gpus),
-        joined if pairs else ("nothing", 0),
-        nics=len(matrix.nics),
-        rate=nic_rate,
+        len(matrix.gpus), joined if pairs else ("nothing", 0), nics=len(matrix.nics), rate=nic_rate
     )
     return machine_like(gpu, shape)
 
