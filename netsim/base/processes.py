@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from multiprocessing import connection, forkserver, resource_tracker
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from netsim.base.errors import LostError, Tell, silent
@@ -175,12 +174,7 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end(self.workers)
 
     @property

@@ -12,12 +12,15 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
-from netsim.base.errors import NetsimError, nearest
+from netsim.base.errors import InputError, NetsimError, nearest
 from netsim.base.startup import __version__, watched
+from netsim.base.units import UnitError
+
+T = TypeVar("T")
 
 # Verb: its function, or those of its own verbs; what it does.
 VERBS = {
@@ -155,6 +158,14 @@ def with_options(kind: Any, *without: str) -> Callable[[Callable[..., None]], Ca
         return verb
 
     return decorated
+
+
+def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:
+    """What the text of an option means; an error names the option."""
+    try:
+        return parse(text)
+    except UnitError as error:
+        raise InputError(f"{flag} {text}: {error}") from None
 
 
 def _bug(error: Exception) -> int:

@@ -2,7 +2,6 @@
 
 import sys
 from time import monotonic
-from types import TracebackType
 from typing import Self
 
 import typer
@@ -47,12 +46,7 @@ class Shown:
         self.progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.progress.stop()
         STAGE.hidden = False
 

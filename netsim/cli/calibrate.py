@@ -14,7 +14,7 @@ from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
 from netsim.cli.progress import Memory, memory_of, tell
-from netsim.cli.questions import ONLY_EXPECT, Given
+from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured.calibrate import Calibrated, calibrate
 from netsim.measured.compare import ALL, Error
 from netsim.measured.logs import read_log
@@ -58,17 +58,13 @@ def written_file(path: Path, text: str, figures: Mapping[str, Figure], logs: str
     return write_text(path, whole)
 
 
-Text = str | None
-
-
 @with_options(Given, "sizes", "algo", "proto", "dtype", *ONLY_EXPECT)
 def command(
     logs: Annotated[list[Path], typer.Argument(help="Logs, JSON or CSV.", metavar="LOG…")],
     topology: Annotated[str, typer.Option(help="The machine, or its topology file.", metavar="T")],
     given: Given,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Write a topology file.", metavar="FILE"),
+        Path | None, typer.Option("-o", "--output", help="Write a topology file.", metavar="FILE")
     ] = None,
     collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
     memory: Memory = None,

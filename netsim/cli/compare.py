@@ -11,10 +11,10 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
-from netsim.base.units import UnitError, parse_ratio
-from netsim.cli import with_options
+from netsim.base.units import parse_ratio
+from netsim.cli import parsed, with_options
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
-from netsim.cli.questions import ONLY_EXPECT, Given
+from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured.compare import (
     ALL,
     Compared,
@@ -247,7 +247,6 @@ def _write_trace(done: Sequence[TraceCompared], values: list[dict[str, Any]], ou
         typer.echo(f"wrote {file}", err=True)
 
 
-Text = str | None
 FAR = 0.25  # log ratio from which a run that is slower than simulated is explained
 SHOWN = 5
 ALTERNATIVES = 3  # causes that look the same, of which more are too many to read
@@ -280,7 +279,7 @@ def command(
     ] = False,
 ) -> None:
     """Print measured times of LOG… (or traces) beside simulated ones, and the error by size."""
-    most = tolerance_of(tolerance)
+    most = parsed(parse_ratio, "--tolerance", tolerance)
     if topology is not None and scenario is not None:
         raise InputError("give --topology or --scenario, not both")
     asked = Question(topology, scenario, given)
@@ -310,14 +309,6 @@ def _refuse_for_traces(
     for name, given in (("--collective", collective is not None), ("--explain", explain)):
         if given:
             raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
-
-
-def tolerance_of(text: str) -> float:
-    """A tolerance such as 15%."""
-    try:
-        return parse_ratio(text)
-    except UnitError as error:
-        raise InputError(f"--tolerance {text}: {error}") from None
 
 
 def _compared(asked: Question, run: LogRun, explain: bool) -> Compared:

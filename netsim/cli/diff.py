@@ -18,7 +18,7 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
 from netsim.cell.prepare import prepare
 from netsim.cli.expect import simulated
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import Given, Text, asked
 from netsim.measured.logs import read_log
 from netsim.plots.sizes import AXIS, read_results, spoken
 from netsim.results.nccl_tests import microseconds
@@ -217,7 +217,6 @@ def _topology(name: str, collective: str, given: Given) -> Side:
     return Side(name, collective, times, why)
 
 
-Text = str | None
 EQUAL = 0.005  # by which two times may differ and be called equal
 
 

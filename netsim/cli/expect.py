@@ -10,14 +10,14 @@ import typer
 
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.startup import at, late
-from netsim.base.units import UnitError, format_bandwidth, format_size, parse_ratio
+from netsim.base.units import format_bandwidth, format_size, parse_cli_size, parse_ratio
 from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row, row_of_size
-from netsim.cli import shown, with_options
-from netsim.cli.questions import Given, asked, one_size
+from netsim.cli import parsed, shown, with_options
+from netsim.cli.questions import Given, Text, asked
 from netsim.cli.shown import MANY_SIZES, SURE, Engine, Format, halves, sure
 from netsim.engines.engine import choose_for_many
 from netsim.nccl import choice, environment
@@ -129,16 +129,7 @@ _CHOICE = f"  {'algorithm':<13}  {'protocol':<9}  {'chan':>4}"
 
 def header() -> str:
     """The lines above the rows."""
-    half = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}"
-    units = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}"
-    return "\n".join(
-        [
-            f"#{'out-of-place':>61}{'in-place':>25}",
-            f"# {'size':>10}  {'count':>12}  {'type':>8}{half}{half}{_CHOICE}"
-            f"  {'validated':<{SURE}}  bound by",
-            f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}{units}{units}",
-        ]
-    )
+    return shown.titles(f"{_CHOICE}  {'validated':<{SURE}}")
 
 
 def line_of(row: Row) -> str:
@@ -273,10 +264,7 @@ def _known(prepared: Prepared, machine: Machine) -> bool:
 
 def part_of(text: str) -> float:
     """The part that must be reached, from `90%` or `0.9`."""
-    try:
-        part = parse_ratio(text)
-    except UnitError as error:
-        raise InputError(f"--acceptance {text}: {error}") from None
+    part = parsed(parse_ratio, "--acceptance", text)
     if part > 1:
         near = f"did you mean {text}%?" if part <= 100 and "%" not in text else ""
         raise InputError(f"--acceptance {text}: expected at most 100%", hint=near)
@@ -303,9 +291,6 @@ def _tell_failures(rows: Sequence[Row]) -> None:
             typer.echo(f"left out: {row.size_bytes} B: {row.error}", err=True)
 
 
-Text = str | None
-
-
 @with_options(Given)
 def command(
     topology: Annotated[str, typer.Argument(help="A machine, a topology file, or NCCL's XML.")],
@@ -326,8 +311,7 @@ def command(
         typer.Option(help="Write a tuner table of what is fastest simulated.", metavar="FILE"),
     ] = None,
     graph_out: Annotated[
-        Path | None,
-        typer.Option(help="Write the channels as NCCL's graph XML.", metavar="FILE"),
+        Path | None, typer.Option(help="Write the channels as NCCL's graph XML.", metavar="FILE")
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
@@ -348,7 +332,7 @@ def command(
         late("netsim.cli.expect_more.write_graph")(prepared, graph_out)
         return
     if why is not None:
-        late("netsim.cli.expect_more.explain")(prepared, one_size(why, "--why"), form)
+        late("netsim.cli.expect_more.explain")(prepared, parsed(parse_cli_size, "--why", why), form)
         return
     for note in roundings(prepared, prepared.cell.scenario.collective.size_list()):
         typer.echo(note, err=True)

@@ -11,17 +11,12 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
-from netsim.base.units import UnitError, format_size, parse_cli_size
+from netsim.base.units import format_size, parse_cli_size
 from netsim.cell.explained import explained, explained_paths, explained_title
 from netsim.cell.prepare import Prepared
-from netsim.cli import with_options
-from netsim.cli.questions import (
-    ONLY_EXPECT,
-    CollectiveArgument,
-    Given,
-    Subject,
-    questioned,
-)
+from netsim.cli import parsed, with_options
+from netsim.cli.questions import ONLY_EXPECT, CollectiveArgument, Given, Subject, questioned
+from netsim.cli.shown import Engine
 from netsim.collectives.state import States, render_text, states
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.plots.explanation import plot_explained_step, plot_explanation
@@ -119,7 +114,7 @@ def _near(one: float, other: float) -> bool:
 
 
 def _answer(one: Mapping[str, Any], slope: float, mark: str) -> str:
-    now = "" if one["value"] is None else f"{one['value']:.4g} {_unit(one['unit'])}"
+    now = "" if one["value"] is None else f"{one['value']:.4g} {one['unit']}"
     shown = [
         "" if value is None else time(value)
         for value in (one["worse_10pct_us"], one["better_10pct_us"], one["infinitely_fast_us"])
@@ -182,8 +177,7 @@ def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def explain_csv(found: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
-    lines: list[Sequence[object]] = []
-    lines.append(["section", "name", "quantity", "value"])
+    lines: list[Sequence[object]] = [["section", "name", "quantity", "value"]]
     lines.append(["total", "operation", "time_us", found["time_us"]])
     for cause, spent in found["causes_us"].items():
         lines.append(["cause", cause, "us", spent])
@@ -215,10 +209,6 @@ def time(us: float) -> str:
         if us >= factor:
             return f"{us / factor:.4g} {unit}"
     return f"{us * 1e3:.4g} ns" if us > 1e-9 else "0"
-
-
-def _unit(text: str) -> str:
-    return {"us": "us", "GB/s": "GB/s"}.get(text, text)
 
 
 def print_values(found: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:
@@ -329,7 +319,6 @@ def _states(prepared: Prepared, size: int | None) -> States:
     return states(build(collective, work.algorithm, **prepared.parameters), collective)
 
 
-BAR = 30
 LEAST = 1e-3  # of the step: less is not worth a line
 CALLS, HOPS = 10, 16
 
@@ -338,15 +327,11 @@ def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine:
     """Explain the step of a cell; print it, and write it where a folder is given."""
     step = simulate_step(prepared, engine=engine)
     found = explained_step(step, engine=engine)
-    print_values(found, form, as_csv(found), as_lines(found))
+    table = as_csv(found)
+    print_values(found, form, table, as_lines(found))
     if output is not None:
-        for path in _write_step(found, output):
+        for path in (*write_values(found, table, output), *plot_explained_step(found, output)):
             typer.echo(f"wrote {path}", err=True)
-
-
-def _write_step(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    files = write_values(found, as_csv(found), folder)
-    return [*files, *plot_explained_step(found, folder)]
 
 
 def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -363,7 +348,7 @@ def _step_causes(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"Where the time goes, along the critical path of {len(found['path'])} passes and calls"
     for name, spent in found["causes_us"].items():
         if spent > LEAST * whole:
-            bar = "#" * max(1, round(BAR * spent / whole))
+            bar = "#" * max(1, round(_BAR * spent / whole))
             yield f"  {name:<36}{time(spent):>12}{spent / whole:>8.1%}  {bar}"
 
 
@@ -429,8 +414,7 @@ def _step_path(found: Mapping[str, Any]) -> Iterator[str]:
 
 def as_csv(found: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
-    lines: list[Sequence[object]] = []
-    lines.append(["section", "name", "quantity", "value"])
+    lines: list[Sequence[object]] = [["section", "name", "quantity", "value"]]
     lines.append(["total", "step", "time_us", found["time_us"]])
     for cause, spent in found["causes_us"].items():
         lines.append(["cause", cause, "us", spent])
@@ -480,11 +464,11 @@ def command(
         Literal["table", "csv", "json"], typer.Option("--format", help="What to print.")
     ] = "table",
     engine: Annotated[
-        Literal["auto", "simpy", "compiled"], typer.Option(help="Engine; the answer is the same.")
+        Engine, typer.Option(help="Engine; the answer is the same.")
     ] = "auto",
 ) -> None:  # fmt: skip
     """Explain the time of SCENARIO (a training step as well), or of a collective on a topology."""
-    nbytes = None if size is None else _size(size)
+    nbytes = None if size is None else parsed(parse_cli_size, "--size", size)
     prepared, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
     for note in notes:
         typer.echo(note, err=True)
@@ -502,9 +486,11 @@ def command(
         print_values(found, form, paths_csv(found), paths_lines(found, title))
         return
     found = explained(prepared, chosen, engine=engine)
-    _print(found, title, form)
+    table = explain_csv(found)
+    print_values(found, form, table, explain_lines(found, title))
     if output is not None:
-        for path in _write(found, title, output):
+        files = write_values(found, table, output)
+        for path in (*files, *plot_explanation(found, output, title=title)):
             typer.echo(f"wrote {path}", err=True)
 
 
@@ -512,19 +498,3 @@ def _refuse_for_steps(*, size: str | None, state: bool, paths: bool) -> None:
     for name, given in (("--size", size is not None), ("--state", state), ("--paths", paths)):
         if given:
             raise InputError(f"{name}: goes with a collective, not with a training step")
-
-
-def _print(found: dict[str, Any], title: str, form: str) -> None:
-    print_values(found, form, explain_csv(found), explain_lines(found, title))
-
-
-def _write(found: dict[str, Any], title: str, folder: Path) -> list[Path]:
-    files = write_values(found, explain_csv(found), folder)
-    return [*files, *plot_explanation(found, folder, title=title)]
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_cli_size(text)
-    except UnitError as error:
-        raise InputError(f"--size {text}: {error}") from None

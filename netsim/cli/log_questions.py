@@ -127,10 +127,7 @@ def _counts_of_logs(
     return {"nodes": ranks // each, "gpus_per_node": each}
 
 
-NOT_FOR_TRACES = {
-    "algo": "--env NCCL_ALGO=…",
-    "proto": "--env NCCL_PROTO=…",
-}
+NOT_FOR_TRACES = {"algo": "--env NCCL_ALGO=…", "proto": "--env NCCL_PROTO=…"}
 
 
 def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cell, tuple[str, ...]]:

@@ -4,14 +4,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Annotated, Any, Self
 
 import typer
 
 from netsim.base.errors import InputError
 from netsim.base.startup import late, limit_memory, resident
-from netsim.base.units import UnitError, parse_size
+from netsim.base.units import parse_size
+from netsim.cli import parsed
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell
 from netsim.sweep import run
@@ -31,12 +31,7 @@ class NoBar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing is left to tidy up."""
 
     def task(self, task: Task) -> Report | None:
@@ -88,10 +83,7 @@ def memory_of(text: str | None) -> int:
     """What `--memory` says, or what the system has for this process and its workers."""
     if text is None:
         return available_memory() + resident()
-    try:
-        found = parse_size(text)
-    except UnitError as error:
-        raise InputError(f"--memory {text}: {error}") from None
+    found = parsed(parse_size, "--memory", text)
     if found < PROCESS:
         least = f"{PROCESS / 1e6:.0f}MB"
         raise InputError(f"--memory {text}: one process alone needs up to {least}", hint="as 8GB")

@@ -13,16 +13,11 @@ import typer
 from netsim.base.errors import InputError, NetsimError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
 from netsim.base.startup import late
-from netsim.base.units import UnitError, parse_cli_size, parse_cli_sizes
+from netsim.base.units import parse_cli_sizes
 from netsim.base.values import dataclass
-from netsim.cell.answer import (
-    AnyPrepared,
-    find_scenario,
-    load_source,
-    notes_of,
-    prepare_any,
-)
+from netsim.cell.answer import AnyPrepared, find_scenario, load_source, notes_of, prepare_any
 from netsim.cell.prepare import prepare
+from netsim.cli import parsed
 from netsim.nccl import environment
 from netsim.scenario.cells import Cell, expand
 from netsim.topology.config import loaded
@@ -107,8 +102,7 @@ class Given:
         bool, typer.Option("--nccl-env", help="Take NCCL's variables of this process.")
     ] = False
     settings: Annotated[
-        Texts,
-        typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE"),
+        Texts, typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE")
     ] = None
 
     @property
@@ -122,7 +116,7 @@ def asked(topology: str, collective: str, given: Given) -> Asked:
     """The scenario of a topology, a collective and options."""
     source, notes = _cluster(topology, given)
     origins = dict(source.origins)
-    work = {"collective": collective, "sizes": _sizes(given.sizes)}
+    work = {"collective": collective, "sizes": parsed(parse_cli_sizes, "--sizes", given.sizes)}
     origins[("workload",)] = f"{topology} {collective}"
     origins[("workload", "sizes")] = f"--sizes {given.sizes}"
     data: dict[str, Any] = {**source.data, "workload": work}
@@ -142,21 +136,6 @@ def asked(topology: str, collective: str, given: Given) -> Asked:
 def flag_of(name: str) -> str:
     """How an option is written."""
     return f"--{name.replace('_', '-')}"
-
-
-def one_size(text: str, flag: str) -> int:
-    """A size given to a flag."""
-    try:
-        return parse_cli_size(text)
-    except UnitError as error:
-        raise InputError(f"{flag} {text}: {error}") from None
-
-
-def _sizes(text: str) -> list[int]:
-    try:
-        return parse_cli_sizes(text)
-    except UnitError as error:
-        raise InputError(f"--sizes {text}: {error}") from None
 
 
 def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
@@ -272,10 +251,8 @@ def _where(cell: Cell) -> str:
 
 
 ScenarioName = Annotated[
-    str,
-    typer.Argument(help="A scenario file, or the name of a preset.", metavar="SCENARIO"),
+    str, typer.Argument(help="A scenario file, or the name of a preset.", metavar="SCENARIO")
 ]
 Settings = Annotated[
-    Texts,
-    typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE"),
+    Texts, typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE")
 ]

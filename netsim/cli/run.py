@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing as contextlib_closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -31,6 +31,7 @@ from netsim.cli.progress import (
 )
 from netsim.cli.progress import tell as say
 from netsim.cli.questions import ScenarioName, Settings
+from netsim.cli.shown import Engine, Format, last_part
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder
 from netsim.results.nccl_tests import TestRun, closing, line, opening
@@ -39,15 +40,7 @@ from netsim.scenario.cells import Cell, Expansion, unused_keys
 from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.scenario.sweep import SEED
 from netsim.sweep import summary
-from netsim.sweep.run import (
-    CellError,
-    Task,
-    engine_for,
-    finished_row,
-    invalid_row,
-    run_tasks,
-    tasks_of,
-)
+from netsim.sweep.run import CellError, engine_for, finished_row, invalid_row, run_tasks, tasks_of
 from netsim.sweep.summary import (
     CLEARLY,
     about,
@@ -84,7 +77,7 @@ class StepTable:
         if not self.begun:
             yield from (self._title(), self._header())
         self.begun = True
-        axes = ", ".join(f"{_short(axis)} {_plain(row.axes.get(axis))}" for axis in self.axes)
+        axes = ", ".join(f"{last_part(axis)} {_plain(row.axes.get(axis))}" for axis in self.axes)
         if row.status != "ok":
             yield f"# {axes}: {row.error}"
             return
@@ -112,13 +105,8 @@ class StepTable:
 
     def _header(self) -> str:
         names = "".join(f"{name:>{width}}" for name, _, _, width, _ in _COLUMNS)
-        axes = ", ".join(map(_short, self.axes))
+        axes = ", ".join(map(last_part, self.axes))
         return f"#{names[1:]}  {'bound by':<24}  {axes}".rstrip()
-
-
-def _short(axis: str) -> str:
-    """The last part of a dotted key."""
-    return axis.rpartition(".")[2]
 
 
 def _plain(value: object) -> str:
@@ -324,7 +312,7 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
 
 def named(axes: Mapping[str, Any]) -> str:
     """Values of axes in words: `nodes 4, nic 400Gbps`."""
-    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in axes.items())
+    return ", ".join(f"{last_part(key)} {value}" for key, value in axes.items())
 
 
 # What a run leaves behind besides rows: a table from the outputs of a scenario to modules.
@@ -347,9 +335,6 @@ def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]
         if output in wanted:
             written += late(home)(cells, folder, engine)
     return written
-
-
-Format = Literal["table", "nccl-tests", "csv", "json"]
 
 
 @dataclass(frozen=True)
@@ -377,9 +362,7 @@ def command(
         Path | None, typer.Option("-o", "--output", help="Folder for results.", metavar="DIR")
     ] = None,
     settings: Settings = None,
-    engine: Annotated[
-        Literal["auto", "simpy", "compiled"], typer.Option(help="Engine; the answer is the same.")
-    ] = "auto",
+    engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
     jobs: Jobs = None,
     memory: Memory = None,
@@ -390,8 +373,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None,
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
     allow_oom: Annotated[
-        bool,
-        typer.Option("--allow-oom", help="Run steps that need more memory than there is."),
+        bool, typer.Option("--allow-oom", help="Run steps that need more memory than there is.")
     ] = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="Leave nothing out; refuse what is too large for that.")
@@ -456,7 +438,7 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
         cache(job.cached) as known,
         bar_over(len(tasks), job.quiet) as bar,
     ):
-        progress = bar.task if helpers is None else _unseen
+        progress = bar.task if helpers is None else lambda task: None
         if results.discarded:
             say(f"{results.discarded} rows of a run that did not end are dropped "
                   "(--resume keeps them)")  # fmt: skip
@@ -499,8 +481,3 @@ def _in_order(job: _Run, results: Folder) -> list[Row]:
             tasks = tasks_of([point])
             ordered += [finished_row(results, one) for one in tasks if one.key in results.finished]
     return ordered
-
-
-def _unseen(task: Task) -> None:
-    """No progress within a task that runs elsewhere."""
-    del task

@@ -31,13 +31,18 @@ SURE = 14  # characters of how a case is validated; the whole text is in the CSV
 def header(axes: Sequence[str] = (), *, validated: bool = False) -> str:
     """The lines above the rows."""
     sure = f"  {'validated':<{SURE}}" if validated else ""
-    names = "".join(f"  {_short(axis):<{_WIDTH}}" for axis in axes)
+    names = "".join(f"  {last_part(axis):<{_WIDTH}}" for axis in axes)
+    return titles(names + sure)
+
+
+def titles(more: str) -> str:
+    """The lines above rows that have more columns than those of nccl-tests."""
     part = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}"
     units = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}"
     return "\n".join(
         [
             f"#{'out-of-place':>61}{'in-place':>25}",
-            f"# {'size':>10}  {'count':>12}  {'type':>8}{part}{part}{names}{sure}  bound by",
+            f"# {'size':>10}  {'count':>12}  {'type':>8}{part}{part}{more}  bound by",
             f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}{units}{units}",
         ]
     )
@@ -77,7 +82,7 @@ def _half(row: Row, which: str) -> str:
     return f" {told:>8}  {algbw:>6.2f}  {busbw:>6.2f}"
 
 
-def _short(axis: str) -> str:
+def last_part(axis: str) -> str:
     """The last part of a dotted key, by which the title of a column is read."""
     return axis.rpartition(".")[2]
 

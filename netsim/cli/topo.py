@@ -66,16 +66,21 @@ def show(
     sources: Sources = False,
 ) -> None:
     """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
-    subject = find_subject(name, given)
-    for note in subject.notes:
-        typer.echo(note, err=True)
-    if routes:
-        _check_routes(subject)
+    subject = _found(name, given, routes=routes)
     for line in source_lines(subject) if sources else _lines(subject):
         typer.echo(line)
     if routes and subject.cluster is not None:
         for line in route_lines(subject.cluster):
             typer.echo(line)
+
+
+def _found(name: str, given: TopologyOptions, *, routes: bool = False) -> Subject:
+    subject = find_subject(name, given)
+    for note in subject.notes:
+        typer.echo(note, err=True)
+    if routes and (subject.cluster is None or subject.cluster.fabric is None):
+        raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
+    return subject
 
 
 def _lines(subject: Subject) -> Iterator[str]:
@@ -193,17 +198,12 @@ def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
 
 
 @with_options(TopologyOptions)
-def lint(
-    name: Name,
-    given: TopologyOptions,
-) -> None:
+def lint(name: Name, given: TopologyOptions) -> None:
     """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
 
     The exit code is 1 if any is found.
     """
-    subject = find_subject(name, given)
-    for note in subject.notes:
-        typer.echo(note, err=True)
+    subject = _found(name, given)
     cluster = subject.cluster
     found = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
     for line in columns([(one.place, one.rule, one.message) for one in found]) if found else []:
@@ -224,8 +224,7 @@ def plot(
     name: Name,
     given: TopologyOptions,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Folder for the drawing.", metavar="DIR"),
+        Path | None, typer.Option("-o", "--output", help="Folder for the drawing.", metavar="DIR")
     ] = None,
     result: Annotated[
         Path | None,
@@ -236,18 +235,9 @@ def plot(
     ] = False,
 ) -> None:
     """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
-    subject = find_subject(name, given)
-    for note in subject.notes:
-        typer.echo(note, err=True)
-    if routes:
-        _check_routes(subject)
+    subject = _found(name, given, routes=routes)
     for path in _drawn(subject, output or PICTURES, result, routes=routes):
         typer.echo(f"wrote {path.as_posix()}", err=True)
-
-
-def _check_routes(subject: Subject) -> None:
-    if subject.cluster is None or subject.cluster.fabric is None:
-        raise InputError(f"--routes: {subject.name} has no fabric", hint="add --nodes 2 or more")
 
 
 def _drawn(
@@ -328,9 +318,7 @@ def export_file(
     output: Output = None,
 ) -> None:
     """Write NAME as a file of another program, to standard output unless -o names one."""
-    subject = find_subject(name, given)
-    for note in subject.notes:
-        typer.echo(note, err=True)
+    subject = _found(name, given)
     text = _exported(subject, form)
     if output is None:
         sys.stdout.write(text)
@@ -368,10 +356,6 @@ def _write(path: Path, text: str) -> None:
         write_text(path, text)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-# `netsim topo`: machines and topologies listed, shown, drawn, checked, imported and exported.
-# What NAME means to all of them is in `cli/topo_subject.py`.
 
 
 VERBS = {

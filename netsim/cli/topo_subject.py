@@ -10,6 +10,7 @@ from netsim.base.errors import InputError, ScenarioError, nearest, suggest
 from netsim.base.files import Preset, find_preset, is_path, preset_names
 from netsim.base.units import format_bandwidth, parse_bandwidth
 from netsim.base.values import dataclass
+from netsim.cli import parsed
 from netsim.topology.cluster import Cluster, build_cluster
 from netsim.topology.config import ClusterConfig
 from netsim.topology.foreign import infragraph
@@ -104,7 +105,7 @@ def foreign(path: Path, *, gpu: str | None = None, nic: str | None = None) -> Fo
     if form == "nvidia-smi" and not gpu:
         message = "a matrix of nvidia-smi has no speeds: name the GPU model, as --gpu H100"
         raise ScenarioError(message, source=path.as_posix())
-    rate = _rate(nic)
+    rate = None if nic is None else parsed(parse_bandwidth, "--nic", nic)
     content = read_foreign(path, gpu=gpu or "", nic_rate=rate)
     notes = _assumed(content, form, gpu, rate)
     if form == "infragraph":
@@ -116,15 +117,6 @@ def _unrated(path: Path) -> list[str]:
     """What an infrastructure leaves open."""
     links = infragraph.unrated_links(path.read_text("utf-8-sig"), path.as_posix())
     return [f"assumed: rates of links without a bandwidth ({', '.join(links)})"] if links else []
-
-
-def _rate(nic: str | None) -> float | None:
-    if nic is None:
-        return None
-    try:
-        return parse_bandwidth(nic)
-    except ValueError as error:
-        raise InputError(f"--nic {nic}: {error}") from None
 
 
 def _form(path: Path) -> str:

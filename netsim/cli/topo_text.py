@@ -19,11 +19,10 @@ from netsim.topology.figures import (
     route_statistics,
     tiers_of,
 )
-from netsim.topology.graph import NODE_KINDS
+from netsim.topology.graph import NODE_KINDS, Ints
 from netsim.topology.host import PATH_TYPES, Host, cpu_above, path_types, relations
 from netsim.topology.load import figure_text
 from netsim.topology.machine import WORDS, Machine, ScaleUp
-from netsim.topology.network import Ints
 
 
 def columns(rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()) -> list[str]:

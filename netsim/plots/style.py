@@ -124,11 +124,7 @@ def time_unit(microseconds: float) -> tuple[str, float]:
 def tint(colour: str, strength: float) -> tuple[float, float, float]:
     """A colour mixed with white: 1 leaves it as it is, 0 is white."""
     red, green, blue = mpl.colors.to_rgb(colour)
-    return (
-        1 - (1 - red) * strength,
-        1 - (1 - green) * strength,
-        1 - (1 - blue) * strength,
-    )
+    return (1 - (1 - red) * strength, 1 - (1 - green) * strength, 1 - (1 - blue) * strength)
 
 
 # Reading the CSV files that pictures are drawn from, refusing what is something else.

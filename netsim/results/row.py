@@ -155,11 +155,10 @@ def stored() -> dict[tuple[Joined, str, str], tuple[float, int]]:
     if not path.is_file():
         return {}
     return {
-        (
-            Joined(one["machine"], one["transport"], one["gbps"]),
-            one["collective"],
-            one["band"],
-        ): (one["median"], one["runs"])
+        (Joined(one["machine"], one["transport"], one["gbps"]), one["collective"], one["band"]): (
+            one["median"],
+            one["runs"],
+        )
         for one in json.loads(path.read_text(encoding="utf-8"))
     }
 

@@ -13,15 +13,7 @@ from typing import Any
 
 from netsim.base.errors import InputError, LostError, NetsimError
 from netsim.base.files import handlers_kept, held
-from netsim.sweep.run import (
-    VERSION,
-    Answer,
-    Fulfilled,
-    Order,
-    fulfilled,
-    lost,
-    titled,
-)
+from netsim.sweep.run import VERSION, Answer, Fulfilled, Order, fulfilled, lost, titled
 
 PATIENCE = 15.0  # seconds for a scheduler to answer
 LISTEN = 0.005  # between two looks at whether an order is done, or somebody interrupts
@@ -38,10 +30,7 @@ class DaskWorkers:
     """The workers of a Dask scheduler, or `jobs` that Slurm is asked for."""
 
     def __init__(
-        self,
-        address: str,
-        jobs: int | None = None,
-        tell: Callable[[str], None] = lambda text: None,
+        self, address: str, jobs: int | None = None, tell: Callable[[str], None] = lambda text: None
     ) -> None:
         self.tell = tell
         self.distributed = _imported("distributed")

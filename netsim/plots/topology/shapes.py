@@ -215,12 +215,7 @@ def host_groups(cluster: Cluster) -> list[Group]:
         if (
             last
             and not single
-            and (kind, where, one.switches)
-            == (
-                last.kind,
-                last.domain,
-                last.switches,
-            )
+            and (kind, where, one.switches) == (last.kind, last.domain, last.switches)
         ):
             groups[-1] = Group(last.first, host, kind, where, one.switches)
         else:
