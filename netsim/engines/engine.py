@@ -57,8 +57,6 @@ def _compiling_pays(rows: int) -> bool:
 
 
 class _Work:
-    """What SimPy has simulated in this process."""
-
     rows = 0
 
 

@@ -128,8 +128,6 @@ def run(
 
 @dataclass(slots=True)
 class _Flow:
-    """A row whose bytes are moving: `left` of them at time `since`, at a rate."""
-
     demand: Demand
     left: float
     since: float
@@ -205,7 +203,6 @@ class Simulation:
                 self.progress(self.done, len(self.program), self.now)
 
     def _gpu(self, rank: int) -> Process:
-        """Start the rows of one GPU as they become ready, and send off their bytes."""
         while True:
             for row, what, _, _ in self._letters("gpu", rank):
                 latency = self.latency[self.style[row]]
@@ -220,7 +217,6 @@ class Simulation:
             yield self._sleep("gpu", rank)
 
     def _link(self, link: int) -> Process:
-        """Apply the capacity changes of one link and integrate what passes over it."""
         load, since = 0.0, 0.0
         self.carried[link] = 0.0
         while True:
@@ -306,7 +302,6 @@ class Simulation:
             self.loners.add(row)
 
     def _draws(self, row: int) -> tuple[tuple[int, float], ...]:
-        """What can limit a row: resources with their weights."""
         path, paths = int(self.program.path[row]), self.program.paths
         if path not in self.draws:
             span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))

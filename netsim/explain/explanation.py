@@ -104,7 +104,6 @@ def explain(
 
 
 def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
-    """The links that were full for longest, then those that were used most."""
     use = link_use(program, timeline)
     top = use.top(TOP_LINKS * 4)
     load = load_over_time(program, timeline, use.link[top], BINS)

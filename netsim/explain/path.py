@@ -50,7 +50,6 @@ def full_rates(program: Program, rows: NDArray[np.int64]) -> NDArray[np.float64]
 
 
 def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Links of a path, and the rate of a row that is alone on each."""
     paths = program.paths
     span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
     link = paths.link[span]
@@ -110,7 +109,6 @@ class Loads:
         return np.minimum(self.timeline.start[rows] + latency, end), end
 
     def _passed(self, link: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Breakpoints of the amount over time."""
         rows, drawn = self.users(link)
         begin, end = self.flow(rows)
         lasting = end > begin
@@ -262,7 +260,6 @@ def split_path(
 def _lead(
     program: Program, timeline: Timeline, row: int, before: int
 ) -> tuple[int, dict[str, float]]:
-    """What passes between the end of the row before and the start of a row, by cause."""
     start = float(timeline.start[row])
     if before < 0:
         return -1, ({"waiting": start} if start > 0 else {})
@@ -368,7 +365,6 @@ def sharers(program: Program, split: Split, loads: Loads) -> list[Sharer]:
 def _labels(
     program: Program, row: int, others: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> list[str]:
-    """In words, what each of the other rows is to a row."""
     ends = hop_label(program, row)
     labels, known = [], dict[tuple[int, int, int], str]()
     schedule = program.schedule

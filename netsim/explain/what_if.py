@@ -184,12 +184,10 @@ def _own_rate(program: Program) -> Parameter | None:
 
 
 def _both(one: Parameter, other: Parameter) -> Parameter:
-    """Two parameters that are one figure of the hardware."""
     return replace(one, scaled=lambda case, factor: other.scaled(one.scaled(case, factor), factor))
 
 
 def _of_styles(case: Case) -> list[Parameter | None]:
-    """Start-up latencies and launches."""
     styles = case.program.schedule.styles
     begun = any(s.latency > 0 and s.kind != MARK for s in styles)
     launched = case.launch > 0 or any(s.latency > 0 and s.kind == MARK for s in styles)

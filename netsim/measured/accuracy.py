@@ -359,7 +359,6 @@ def _ranks(entry: Entry) -> int:
 
 
 def _work(part: Part) -> float:
-    """About how long a part takes, relative to others: the longest begin first."""
     sizes = sum(log2(row.size_bytes + 2) for row in part.rows)
     return sizes * sqrt(_ranks(part.entry)) ** 3
 
@@ -435,7 +434,6 @@ def from_forecast(path: Path, entries: Sequence[Entry]) -> Accuracy:
 
 
 def _point_from(values: Mapping[str, Any]) -> Point:
-    """A point from JSON; a ValueError says what of it is none."""
     point = Point(**values)
     for name, value in asdict(point).items():
         kind = type(getattr(POINT, name))
@@ -552,7 +550,6 @@ def page_text(
 
 
 def _headline(found: Accuracy, healthy: Sequence[Point], ill: Sequence[Entry]) -> Iterator[str]:
-    """The figures of all healthy runs, and under which conditions they hold."""
     runs = len({point.run for point in healthy})
     machines = len({point.machine for point in healthy})
     where = f"{_count(runs, 'healthy run')} on {_count(machines, 'kind')} of machine"
@@ -584,7 +581,6 @@ def _count(number: int, noun: str) -> str:
 
 
 def _assumed(found: Accuracy) -> Iterator[str]:
-    """What entries of the index left open."""
     if found.notes:
         yield "\n## Assumed\n"
         for run, notes in sorted(found.notes.items()):

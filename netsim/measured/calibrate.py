@@ -116,7 +116,6 @@ def concerns(parameter: Parameter, algorithm: str, protocol: str) -> bool:
 
 
 def _link_kind(machine: Machine) -> str:
-    """What joins its GPUs: nvlink, pcie, or shared memory of the host."""
     if machine.scale_up is not None and machine.scale_up.fitted:
         return "nvlink"
     return "pcie" if machine.p2p else "shm"
@@ -539,8 +538,6 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
 
 @dataclass(frozen=True)
 class _Place:
-    """Somewhere that was simulated, and what was known there."""
-
     cost: float
     x: Floats
     kept: NDArray[np.bool_]
@@ -584,7 +581,6 @@ def _score(errors: Floats) -> float:
 
 
 def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
-    """How the residuals change with every parameter."""
     steps = np.where(x + STEP <= high, STEP, -STEP)
     here, *moved = residuals([x, *(x + np.diag(steps))])
     columns = [(there - here) / step for there, step in zip(moved, steps, strict=True)]
@@ -668,7 +664,6 @@ def _used(rows: Sequence[Measured]) -> tuple[Measured, ...]:
 
 
 def _held_back(one: Set) -> tuple[Measured, ...]:
-    """Some of the rows that are not used, evenly over the sizes."""
     return few(
         [row for row in one.run.rows if row not in one.rows and row.size_bytes <= HUGE], MOST_HELD
     )

@@ -340,14 +340,12 @@ def check(cell: Cell) -> None:
 
 
 def _path(cell: Cell, name: str) -> Path:
-    """The file beside the scenario, or as it is named from where one is."""
     beside = Path(cell.source.name).parent / name
     return beside if beside.is_file() else Path(name)
 
 
 @lru_cache(maxsize=32)
 def _times(path: str, collective: str) -> dict[int, float]:
-    """The times in µs by size of the runs of a collective."""
     found: dict[int, float] = {}
     for run in read_log(Path(path), presumed=collective):
         if run.collective == collective:

@@ -98,7 +98,6 @@ def by_steps(constant: Constant, entries: Sequence[Entry]) -> Estimate:
 
 
 def _step_with(constant: Constant, prepared: PreparedStep, value: float) -> float:
-    """Seconds of a step whose GPU has another value of a constant of kernels."""
     gpu, old = prepared.cluster.machine_of(0).gpu, prepared.setting.roofline
     factor = value / constant.value
     if constant.id == "power.exponent":
@@ -168,7 +167,6 @@ def _source(plan: Mapped, kind: tuple[list[int], str, int]) -> Source:
 def _rows_of(
     entry: Entry, smallest: int, largest: int, *, most: int = MOST
 ) -> tuple[Measured, ...]:
-    """Some rows of a run between two sizes, of one data type and root, that have a time."""
     rows = [
         row
         for row in entry.rows()
@@ -179,7 +177,6 @@ def _rows_of(
 
 
 def _kind(rows: Sequence[Measured]) -> tuple[list[int], str, int]:
-    """Sizes, data type and root of rows that share them."""
     first = rows[0]
     return sorted({row.size_bytes for row in rows}), dtype_of(first.dtype), max(first.root, 0)
 
@@ -267,7 +264,6 @@ def step_up(constant: Constant, entries: Sequence[Entry]) -> Estimate:
 
 
 def _bandwidths(entry: Entry) -> Iterator[float]:
-    """Bus bandwidths of a run, bytes/s."""
     rows = _rows_of(entry, *ANY_SIZE, most=len(entry.rows()))
     prepared = _prepared(entry, rows)
     for row in rows:
@@ -356,7 +352,6 @@ def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, floa
 
 
 def _holds(id: str, prepared: Prepared, entry: Entry) -> bool:
-    """Whether the machines of a cell have a constant at all."""
     comm, kind = prepared.jobs[0].comm, id.partition(".")[0]
     own = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
     if kind in TRANSPORTS:

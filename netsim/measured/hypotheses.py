@@ -112,7 +112,6 @@ def ranked(found: Tried, collective: str) -> list[Explained]:
 
 
 def _error(simulated: Floats, measured: Floats) -> float:
-    """The mean error as a part."""
     return exp(float(np.abs(np.log(simulated / measured)).mean())) - 1
 
 
@@ -223,7 +222,6 @@ def _set(source: Source, **variables: str) -> tuple[tuple[str, Any], ...]:
 
 
 def _add(source: Source, one: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """One more override of the cluster."""
     before = source.data.get("cluster", {}).get("overrides") or []
     return (("cluster.overrides", [*before, one]),)
 

@@ -296,7 +296,6 @@ def dtype_of(text: str) -> str:
 
 
 def _machine(entry: Entry) -> tuple[str, Machine]:
-    """The machine by its name, or by a part of it that only one has."""
     name = entry.machine
     known = preset_names(FOLDER)
     alike = [one for one in known if name.casefold() in one]
@@ -309,7 +308,6 @@ def _machine(entry: Entry) -> tuple[str, Machine]:
 
 
 def _count(entry: Entry, key: str) -> int | None:
-    """A count of the topology; None where it is not known."""
     text = entry.text("topology", key)
     if text.casefold() in ("", "unknown", "none", "~", "0"):
         return None
@@ -372,7 +370,6 @@ def _figures(
 def _network(
     entry: Entry, machine: Machine, nics: int | None, notes: list[str]
 ) -> Iterator[tuple[str, Any]]:
-    """NICs and transport, as far as they are given."""
     if nics is not None:
         yield "nics_per_node", nics
     rate = _rate(entry)
@@ -402,7 +399,6 @@ def nics_gbps(entry: Entry) -> float:
 
 
 def _rate(entry: Entry) -> float | None:
-    """Gb/s of a NIC; None where it is not known."""
     text = entry.text("topology", "nic_gbps")
     if text.casefold() in ("", "unknown", "none", "0"):
         return None

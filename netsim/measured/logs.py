@@ -168,12 +168,7 @@ ALGORITHMS = {
 PROTOCOLS = {"LL": "LL", "LL128": "LL128", "SIMPLE": "Simple", "0": "LL", "1": "LL128",
              "2": "Simple"}  # fmt: skip
 TWO_HALVES = ("time", "algbw", "busbw", "#wrong") * 2
-BY_COUNT = {
-    8: TWO_HALVES,
-    6: ("time", "algbw", "busbw") * 2,
-    4: TWO_HALVES[:4],
-    3: TWO_HALVES[:3],
-}
+BY_COUNT = {8: TWO_HALVES, 6: ("time", "algbw", "busbw") * 2, 4: TWO_HALVES[:4], 3: TWO_HALVES[:3]}
 
 
 @dataclass(frozen=True)
@@ -273,7 +268,6 @@ def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
 
 
 def _halves(columns: Sequence[str], tokens: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Time, algbw and busbw of every half that is whole; the last token of a cut row is not."""
     starts = [number for number, name in enumerate(columns) if name == "time"]
     whole = len(tokens) if len(tokens) == len(columns) else len(tokens) - 1
     found = []
@@ -315,8 +309,6 @@ HEADER_START = re.compile(r"(?:\A\ufffd*\w{0,4}|size)\s+\Z")
 
 @dataclass
 class _Table:
-    """A run while it is read."""
-
     line: int
     header: tuple[str, ...] = ()
     collective: str = ""
@@ -332,8 +324,6 @@ class _Table:
 
 @dataclass
 class _Around:
-    """What a file says outside its tables; it holds for the tables that follow."""
-
     command: str = ""
     nccl: str = ""
     variables: dict[str, str] = field(default_factory=dict)
@@ -369,7 +359,6 @@ def _refuse_without_tables(content: bytes, name: str) -> None:
 
 
 def _places(content: bytes, word: bytes) -> Iterator[int]:
-    """Where a word begins."""
     place = content.find(word)
     while place >= 0:
         yield place
@@ -421,8 +410,6 @@ def _joined(lines: list[str]) -> Iterator[str]:
 
 @dataclass
 class _Reader:
-    """The state between lines: the open table, and what was said around it."""
-
     name: str
     runs: list[LogRun] = field(default_factory=list)
     around: _Around = field(default_factory=_Around)
@@ -484,7 +471,6 @@ class _Reader:
             self.table.gpus_per_thread = before.gpus_per_thread
 
     def _begin(self, number: int) -> _Table:
-        """The table that statements in front of rows belong to."""
         done = self.table is not None and bool(self.table.rows or self.table.header)
         self._open(number, fresh=done)
         assert self.table is not None
@@ -543,7 +529,6 @@ class _Reader:
 
 
 def _measured(cells: Cells, line: int) -> tuple[Measured, list[tuple[float, float]]]:
-    """The row of some cells, and algbw with busbw of its halves."""
     times: list[float | None] = []
     ratios = []
     for time, algbw, busbw in cells.halves:
@@ -710,7 +695,6 @@ def _device(one: Mapping[str, Any]) -> Device:
 
 
 def _variables(given: Any) -> dict[str, str]:
-    """NCCL's variables, from a mapping or from NAME=VALUE texts."""
     pairs = (
         given.items()
         if isinstance(given, Mapping)

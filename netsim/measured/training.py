@@ -106,8 +106,6 @@ class Published:
 
 @dataclass
 class _Rules:
-    """An entry being read; `notes` collects what is assumed."""
-
     entry: Entry
     notes: list[str] = field(default_factory=list)
 
@@ -545,7 +543,6 @@ def compared(one: Published) -> ComparedStep:
 
 
 def _answer(entry: Entry) -> ComparedStep | str:
-    """A step simulated, or why it is not."""
     try:
         return compared(published(entry))
     except NetsimError as problem:
@@ -584,7 +581,6 @@ def run_steps(
 
 
 def _given(entry: Entry) -> Iterator[ComparedStep | str]:
-    """The answer of an entry, as a worker gives it."""
     yield _answer(entry)
 
 

@@ -289,7 +289,6 @@ def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...
 
 
 def _works(parts: Sequence[int], chunk: int, element_bytes: int) -> tuple[Work, ...]:
-    """Work of so many bytes for each channel, one behind the other."""
     made, start = [], 0
     for channel, nbytes in enumerate(parts):
         if nbytes:
@@ -299,7 +298,6 @@ def _works(parts: Sequence[int], chunk: int, element_bytes: int) -> tuple[Work, 
 
 
 def _chunks_of_a_loop(job: Job, collective: Collective, algorithm: Algorithm) -> int:
-    """Chunks of a channel in one loop: one for each rank of a ring, or for each head."""
     if collective.name != "all_reduce":
         return 1
     heads = {"Ring": job.comm.n_ranks, "NVLS": job.comm.n_heads, "NVLSTree": job.comm.n_heads}

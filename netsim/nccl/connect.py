@@ -287,10 +287,7 @@ def layout(ring: ChannelGraph, tree: ChannelGraph, nodes: Nodes, n_channels: int
 
 
 def mixed_layout(
-    rings: Sequence[ChannelGraph],
-    trees: Sequence[ChannelGraph],
-    nodes: Nodes,
-    n_channels: int,
+    rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], nodes: Nodes, n_channels: int
 ) -> Layout:
     """Rings and trees over the ranks of `nodes`, each node with its own graphs."""
     seats = seats_of(nodes, zip(map(id, rings), map(id, trees), strict=True))
@@ -318,7 +315,6 @@ def laid_out(
 def _ring(
     graphs: Sequence[ChannelGraph], seats: Seats, searched: int, channel: int
 ) -> tuple[int, ...]:
-    """One ring over all nodes; with crossed rails every second node runs the pair's other half."""
     crossed = max(graph.cross_nic for graph in graphs) == 2 and searched % 2 == 0
     turns = [channel, channel ^ 1] if crossed else [channel]
     orders = [graph.channels[own].gpus for graph in graphs for own in turns]

@@ -279,9 +279,7 @@ PCIE = LinkCost(
 SHM = replace(
     PCIE,
     sync=replace(
-        PCIE.sync,
-        ll=PCIE.sync.ll + value("shm.poll"),
-        ll128=PCIE.sync.ll128 + value("shm.poll"),
+        PCIE.sync, ll=PCIE.sync.ll + value("shm.poll"), ll128=PCIE.sync.ll128 + value("shm.poll")
     ),
 )
 

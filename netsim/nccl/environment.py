@@ -422,9 +422,7 @@ def is_known(name: str) -> bool:
     return name in KNOWN_VARIABLES or name.startswith(VENDOR_PREFIXES)
 
 
-def known_and_unknown(
-    variables: Mapping[str, str],
-) -> tuple[dict[str, str], tuple[str, ...]]:
+def known_and_unknown(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """NCCL's variables of a process environment, and a warning for each name none knows."""
     ours = {n: text for n, text in variables.items() if n.startswith("NCCL_") or is_known(n)}
     warnings = tuple(
@@ -498,7 +496,6 @@ def _microseconds(text: str, facts: Facts) -> float:
 
 
 def _level(text: str, facts: Facts) -> str:
-    """A path type by name, or by the numbers of old releases."""
     reachable = facts.path_types[: facts.path_types.index("SYS") + 1]
     if text.isdecimal() and int(text) < len(OLD_LEVELS):
         return OLD_LEVELS[int(text)]
@@ -553,7 +550,6 @@ def _names(text: str, facts: Facts) -> NicNames:
 
 
 def _checked(reader: Reader) -> tuple[str, Reader]:
-    """A variable whose value is checked, and which changes nothing."""
     return "", reader
 
 

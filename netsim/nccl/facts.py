@@ -300,10 +300,7 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
     ),
     (
         Version(2, 20),
-        {
-            "gather_algorithms": ("Ring", "NVLS", "CollNetDirect"),
-            "p2p_net_channels": "covering",
-        },
+        {"gather_algorithms": ("Ring", "NVLS", "CollNetDirect"), "p2p_net_channels": "covering"},
     ),
     (
         Version(2, 21),
@@ -343,10 +340,7 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
             "p2p_narrow": True,
         },
     ),
-    (
-        Version(2, 24),
-        {"pat_factor": 0.75, "bad_choice": "refuse", "function_lists": True},
-    ),
+    (Version(2, 24), {"pat_factor": 0.75, "bad_choice": "refuse", "function_lists": True}),
     (
         Version(2, 25),
         {
@@ -406,10 +400,7 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
     ),
     (
         Version(2, 28, 7),
-        {
-            "channel_max": {"Ring LL128": {"Blackwell": (73.4, 34.6, 73.4)}},
-            "p2p_rounds": "grouped",
-        },
+        {"channel_max": {"Ring LL128": {"Blackwell": (73.4, 34.6, 73.4)}}, "p2p_rounds": "grouped"},
     ),
     (
         Version(2, 28, 9),

@@ -188,7 +188,6 @@ def _path_type(element: Element, name: str, facts: Facts) -> PathType:
 
 
 def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
-    """A channel: NICs first and last where there are several nodes, GPUs between."""
     known(element, set(), {"gpu", "net"})
     nets = [child for child in element.children if child.name == "net"]
     inner = element.children

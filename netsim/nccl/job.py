@@ -309,7 +309,6 @@ def _searched(
 
 
 def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
-    """The system in which the GPUs at these places have ranks 0, 1, …, and the others none."""
     number = {place: rank for rank, place in enumerate(places)}
     if number == {gpu.rank: gpu.rank for gpu in system.gpus()}:
         return system
@@ -439,7 +438,6 @@ class Wiring:
 def _heads(
     nodes: Sequence[NodeLayout], seats: Seats, graphs: Sequence[ChannelGraph | None]
 ) -> Heads:
-    """The heads of one search, in the order of its channels: as many as every node has."""
     found = []
     for number, graph in zip(seats.first, graphs, strict=True):
         firsts: dict[int, str] = {}
@@ -473,7 +471,6 @@ def _chains(nodes: Sequence[NodeLayout], seats: Seats, n_channels: int) -> Chain
 def _of_nodes(
     nodes: Sequence[NodeLayout], seats: Seats, places: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:
-    """The ranks at some places of every node, given by its kind."""
     kinds = seats.kind.tolist()
     pairs = zip(nodes, kinds, strict=True)
     return tuple(tuple(node.ranks[place] for place in places[kind]) for node, kind in pairs)
@@ -572,7 +569,6 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
 
 
 def _reduces(node: NodeLayout) -> bool:
-    """Whether the network of a node reduces in its switches."""
     graph = node.view.table.graph
     return any(graph.net(net).coll for net in node.view.table.nets)
 

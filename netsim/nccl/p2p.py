@@ -94,7 +94,6 @@ class Rounds:
 
     @cached_property
     def _places(self) -> tuple[Ints, Ints]:
-        """The group of every rank, and its place there."""
         found = np.empty((2, self.n_ranks), np.int64)
         found[:, self.groups] = np.indices(self.groups.shape)
         return found[0], found[1]
@@ -169,7 +168,6 @@ def distinct_rows(columns: Sequence[NDArray[Any]]) -> tuple[list[list[int]], Int
 
 
 def _turns(order: Ints) -> Ints:
-    """When each number comes in an order."""
     turns = np.empty(len(order), np.int64)
     turns[order] = np.arange(len(order))
     return turns
@@ -227,11 +225,7 @@ class P2pWork:
 
 
 def p2p_channels(
-    table: PathTable,
-    n_channels: int,
-    n_ranks: int,
-    facts: Facts,
-    settings: Settings = NO_SETTINGS,
+    table: PathTable, n_channels: int, n_ranks: int, facts: Facts, settings: Settings = NO_SETTINGS
 ) -> P2pChannels:
     """Channels for sends and receives, given the executed channels of the collectives."""
     total = min(n_channels, settings.max_p2p_channels or n_channels)

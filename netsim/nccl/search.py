@@ -515,7 +515,6 @@ class Walker:
         return {RING: self.n_gpus - 1, SPLIT_TREE: 1}.get(self.attempt.pattern, 0)
 
     def _channel(self, budget: Budget) -> Walk:
-        """All ways to add one more channel."""
         number = len(self.orders)
         starts = self._starts(number)
         self.orders.append([])
@@ -569,7 +568,6 @@ class Walker:
         return [first, *(Start(-1, gpu, FREE) for gpu in everyone)]
 
     def _starts_at(self, number: int, net: int, last: int) -> list[Start]:
-        """The GPUs at which a channel may start that enters by this port."""
         attempt, arena, local = self.attempt, self.arena, self.arena.gpu_of_net[net]
         if arena.port_left[net] < self.whole or (attempt.collnet and not arena.collective[net]):
             return []
@@ -627,7 +625,6 @@ class Walker:
         return self.onwards[key]
 
     def _close(self, gpu: int, budget: Budget) -> Walk:
-        """The last GPU of a ring inside one node sends to the first."""
         hop = self._hop(self.arena.gpus[gpu], self.orders[-1][0], self.intra)
         if hop is None or not self.arena.take(hop.needs):
             return
@@ -956,7 +953,6 @@ class _Ladder:
 
 
 def _type_limits(arena: Arena) -> tuple[int, int, int, int]:
-    """Best and worst path type among GPUs, then between GPUs and ports."""
     rank = arena.facts.rank
     inside = [arena.type_of(one, two) for one in arena.gpus for two in arena.gpus if one != two]
     outside = [arena.type_of(gpu, net) for gpu in arena.gpus for net in arena.nets]

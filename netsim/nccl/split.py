@@ -212,8 +212,6 @@ def split_evenly(nbytes: int, n_channels: int) -> tuple[tuple[int, int], ...]:
 
 
 class _Cells:
-    """One collective in cells, the unit in which channels get work."""
-
     def __init__(self, share: Share, n_ranks: int) -> None:
         self.share = share
         self.factor = traffic_per_byte(share.function, n_ranks, share.protocol)

@@ -313,5 +313,4 @@ def _kept(pci: XmlPci, names: NicNames, sockets: bool) -> XmlPci:
 
 
 def _shown(net: XmlNet, sockets: bool) -> str:
-    """What a port is called: as the file has it, or as an interface in order of devices."""
     return f"eth{net.dev}" if sockets else net.name

@@ -245,7 +245,6 @@ def _ring(comm: Communicator, graph: ChannelGraph, function: Function, protocol:
 
 
 def _others(comm: Communicator, algorithm: Algorithm, intra: float, inter: float) -> float:
-    """Latency beyond the base of everything but the ring (the base of NVLS is 0 since 2.19)."""
     per_node, depth = comm.n_ranks // comm.n_nodes, comm.n_nodes.bit_length() - 1
     if algorithm == "Tree":
         return 2 * ((per_node - 1) * intra + depth * inter)
@@ -559,7 +558,6 @@ def timed_costs(comm: Communicator, call: Call) -> tuple[TimedCost, ...]:
 
 
 def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
-    """The entries of one function, made once for all sizes."""
     found: tuple[Cost, ...] | None = comm.memory.get(("costs", function))
     if found is None:
         found = tuple(
@@ -731,8 +729,6 @@ def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
 
 
 class _Row:
-    """One line of the table, read cell by cell."""
-
     def __init__(self, cells: list[str], source: str, line: int) -> None:
         self.source, self.line = source, line
         if not REQUIRED <= len(cells) <= len(COLUMNS):

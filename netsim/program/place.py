@@ -47,8 +47,6 @@ def place(
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """The ways of a schedule on a topology; all schedules whose rows go these ways have them."""
-
     paths: Paths
     links: LinkTable
     gpus: tuple[str, ...]
@@ -116,7 +114,6 @@ def _devices(
 
 
 def _wire_capacity(topology: Topology) -> NDArray[np.float64]:
-    """Capacity of every wire; of a half-duplex pair, the first one's counts for both."""
     return topology.links.bandwidth[topology.links.resource]
 
 

@@ -149,7 +149,6 @@ class Operations:
     launched: NDArray[np.float64]
 
     def __len__(self) -> int:
-        """Rows of all of them."""
         return len(self.once) * len(self.launched)
 
     @property
@@ -203,7 +202,6 @@ def earliest(schedule: Schedule, begins: Floats) -> Floats:
 
 
 def _last_of_ranks(schedule: Schedule, begins: Floats) -> Floats:
-    """By row, when the last of its ranks begins."""
     begins = begins[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))]
     kinds = {style.kind for style in schedule.styles}
     if kinds.isdisjoint((MULTICAST, SWITCH_REDUCE)):
@@ -242,7 +240,6 @@ def stalled(
 
 
 def _dead_links(program: Program, stuck: np.ndarray) -> list[str]:
-    """Links of the stuck rows that have, at the end of all changes, no capacity."""
     capacity = program.links.capacity.copy()
     for _, link, value in program.links.changes:
         capacity[link] = value

@@ -89,7 +89,6 @@ def hop_colours(
 
 
 def _hops(edges: _Edges, was: Classes) -> Colours:
-    """Every hop by what it touches."""
     hop = _told(edges.own, was.blocks[edges.src], was.blocks[edges.dst])
     wires = _sums(edges.hop, mixed(was.wires[edges.wire] ^ edges.part), len(hop))
     hop = _told(hop, wires, _of(was.nodes, edges.out_nic), _of(was.nodes, edges.in_nic))
@@ -97,7 +96,6 @@ def _hops(edges: _Edges, was: Classes) -> Colours:
 
 
 def _round(skeleton: Skeleton, edges: _Edges, was: Classes) -> Classes:
-    """Everything by what it was and by what it touches."""
     hop = _hops(edges, was)
     size = len(was.blocks)
     out, into = (_sums(end, mixed(hop + _STEP), size) for end in (edges.src, edges.dst))
@@ -197,7 +195,6 @@ def _bits(values: NDArray[np.float64]) -> Colours:
 
 
 def _number(found: Classes) -> int:
-    """How many classes there are."""
     every = (found.blocks, found.ranks, found.wires, found.nodes)
     return sum(len(different(colours)) for colours in every)
 
@@ -222,10 +219,7 @@ def symmetry_in(skeleton: Skeleton, found: Classes) -> Symmetry:
     """What is alike in classes that were found."""
     copies = _lanes(skeleton, found.blocks)
     fold = Fold(
-        alike(found.ranks),
-        alike(found.wires),
-        alike(found.nodes),
-        _blocks(skeleton, found, copies),
+        alike(found.ranks), alike(found.wires), alike(found.nodes), _blocks(skeleton, found, copies)
     )
     return Symmetry(fold, copies, np.unique(found.blocks, return_inverse=True)[1])
 
@@ -408,7 +402,6 @@ def _levels(passed: Sequence[_Passed], capacity: NDArray[np.float64]) -> Levels 
 
 
 def _even(level: Levels, values: NDArray[np.float64]) -> bool:
-    """Whether all wires of a level have the same value."""
     mine = np.flatnonzero(level >= 0)
     one = np.zeros(int(level.max()) + 1)
     one[level[mine]] = values[mine]

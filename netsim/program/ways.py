@@ -110,7 +110,6 @@ class Connections:
 
     @cached_property
     def _keys(self) -> NDArray[np.int64]:
-        """The kind, source and destination of every way; -1 for those that send nothing."""
         found, ranks = self.found, self.schedule.ranks
         of_class = [
             self._kinds[way.route, way.channel] if way.kind == TRANSFER else -1
@@ -321,7 +320,6 @@ def active_entries(
 
 
 def _chunks(ptr: NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
-    """Some paths, and their entries, at a time."""
     for first in range(0, len(ptr) - 1, _PATHS_AT_A_TIME):
         last = min(first + _PATHS_AT_A_TIME, len(ptr) - 1)
         yield slice(first, last), slice(int(ptr[first]), int(ptr[last]))
@@ -470,7 +468,6 @@ class FabricTrees:
         return self._trees[key]
 
     def _branch(self, device: int, tree: Ints, root: int, *, up: bool) -> Ints:
-        """The links of a tree between a device and its root."""
         links = self.topology.links
         near, far = (links.tail, links.head) if up else (links.head, links.tail)
         onward = dict(zip(near[tree].tolist(), tree.tolist(), strict=True))
@@ -597,12 +594,7 @@ class Ways:
         entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
 
     def _wires(
-        self,
-        way: Way,
-        mine: Ints,
-        src: Ints,
-        dst: Ints,
-        latency: NDArray[np.float64],
+        self, way: Way, mine: Ints, src: Ints, dst: Ints, latency: NDArray[np.float64]
     ) -> Entries:
         """The links that data crosses, in its direction: what they draw on tells no direction."""
         if way.kind in (MULTICAST, SWITCH_REDUCE):
@@ -621,12 +613,7 @@ class Ways:
         return owner, routes.link, routes.fraction
 
     def _trees(
-        self,
-        way: Way,
-        mine: Ints,
-        src: Ints,
-        dst: Ints,
-        latency: NDArray[np.float64],
+        self, way: Way, mine: Ints, src: Ints, dst: Ints, latency: NDArray[np.float64]
     ) -> Entries:
         """Each link of the tree between a GPU and a group carries the data once."""
         down = way.kind == MULTICAST
@@ -688,15 +675,7 @@ class Ways:
         owner = np.repeat(np.arange(len(src), dtype=np.int32), np.diff(routes.ptr))
         return owner, routes.link, routes.latency
 
-    def _use(
-        self,
-        way: Way,
-        use: Use,
-        mine: Ints,
-        src: Ints,
-        dst: Ints,
-        wires: Entries,
-    ) -> Entries:
+    def _use(self, way: Way, use: Use, mine: Ints, src: Ints, dst: Ints, wires: Entries) -> Entries:
         rank = src if use.end == "src" or way.kind not in (TRANSFER, SWITCH_REDUCE) else dst
         if use.resource == "nic_msg":
             who, owners = self._nics(use, wires)
@@ -725,12 +704,7 @@ class Ways:
         return wires.first[links], weight * (way.copies / wires.count[links])
 
     def _folded_use(
-        self,
-        fold: Fold,
-        way: Way,
-        use: Use,
-        owners: NDArray[np.int64],
-        weight: NDArray[np.float64],
+        self, fold: Fold, way: Way, use: Use, owners: NDArray[np.int64], weight: NDArray[np.float64]
     ) -> tuple[Ints, NDArray[np.float64]]:
         """The same for other resources; a rank's SM of a channel may be that of another channel."""
         if use.resource == "sm":
@@ -753,7 +727,6 @@ class Ways:
 
     @cached_property
     def _rank_of(self) -> NDArray[np.int32]:
-        """The rank of every device."""
         ranks = np.full(len(self.topology), -1, np.int32)
         ranks[self.device] = np.arange(len(self.device))
         return ranks
@@ -771,7 +744,6 @@ class Ways:
         return found
 
     def _nics(self, use: Use, wires: Entries) -> tuple[Ints, NDArray[np.int64]]:
-        """The first NIC (sending end) or the last one (receiving end) of every way that has one."""
         is_nic = self.topology.node_kinds == NODE_KINDS.index("nic")
         owner, link, _ = wires
         at = self.topology.links.head if use.end == "src" else self.topology.links.tail

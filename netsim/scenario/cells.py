@@ -118,7 +118,6 @@ def _check_base(bare: Source, sweep: Sweep) -> None:
 
 
 def _placed(bare: Source, source: Source, point: Point) -> Source:
-    """The scenario at a point; errors about what was changed name the place in the sweep."""
     placed = bare
     for change in point.changes:
         placed = override(placed, change[0], change[1], _origin(source, change))
@@ -228,7 +227,6 @@ def with_settings(source: Source, assignments: Iterable[str]) -> Source:
 
 
 def _swept(source: Source, sweep: Mapping[str, Any], key: str = "") -> Source:
-    """The source with another sweep; one that was set itself is as it was set."""
     if key.partition(".")[0] == "sweep":
         return source
     data = {**source.data, "sweep": dict(sweep)} if sweep else _without(source.data, "sweep")
@@ -247,7 +245,6 @@ def _variants(sweep: Mapping[str, Any]) -> Mapping[str, Any]:
 def _with_variant(
     sweep: Mapping[str, Any], axis: str, name: str, assignment: str
 ) -> dict[str, Any]:
-    """The sweep with one variant of an axis."""
     named = _variants(sweep)[axis]
     names = {str(one): one for one in named} if isinstance(named, Mapping) else {}
     if name not in names:
@@ -260,7 +257,6 @@ def _with_variant(
 
 
 def _without_axis(sweep: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The sweep without the axis of a key that is set."""
     if key in WORDS or key not in sweep:
         return dict(sweep)
     return _without_base(_without(sweep, key), key)
@@ -287,7 +283,6 @@ def _refuse_in_vain(sweep: Mapping[str, Any], key: str, assignment: str) -> None
 
 
 def _set_by(sweep: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """By axis, the keys that all of its points set."""
     for key in sweep:
         if key not in WORDS:
             yield f"sweep.{key}", [str(key)]

@@ -139,14 +139,12 @@ AnyWorkload = Annotated[
 
 
 def _tuner(value: object) -> object:
-    """The rules of a tuner table, from its path."""
     if not isinstance(value, str):
         raise ValueError(f"expected the path of a tuner table, got {shown(value)}")
     return tuning.read_tuner(Path(value))
 
 
 def _graphs(value: object) -> object:
-    """The contents of a graph XML file, from its path."""
     if not isinstance(value, str):
         raise ValueError(f"expected the path of NCCL's graph XML, got {shown(value)}")
     return read_graph_file(Path(value))

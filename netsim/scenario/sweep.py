@@ -103,7 +103,6 @@ def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]
 
 
 def _quantity(source: Source, path: KeyPath, value: Any) -> tuple[Fraction, str]:
-    """The number and the unit of a value."""
     text = str(getattr(value, "text", value))
     found = _QUANTITY.fullmatch(text.strip()) if not isinstance(value, bool) else None
     if not found:
@@ -112,7 +111,6 @@ def _quantity(source: Source, path: KeyPath, value: Any) -> tuple[Fraction, str]
 
 
 def _written(number: Fraction, unit: str) -> Any:
-    """A value of the range as one would write it."""
     plain = int(number) if number.denominator == 1 else float(number)
     return f"{plain:.12g}{unit}" if unit else plain
 
@@ -239,7 +237,6 @@ def _as_number(value: Any) -> Any:
 
 
 def _measured(one: str, other: str) -> tuple[Any, Any]:
-    """Two quantities of one kind as numbers; other texts as they are."""
     for parse in (parse_bandwidth, parse_time, parse_size):
         try:
             return parse(one), parse(other)
@@ -342,9 +339,7 @@ def read_sweep(source: Source) -> Sweep:
     axes += _seeds(source, given)
     _check(source, axes)
     sweep = Sweep(
-        tuple(axes),
-        _conditions(source, "skip", given),
-        _conditions(source, "only", given),
+        tuple(axes), _conditions(source, "skip", given), _conditions(source, "only", given)
     )
     return _with_base(source, sweep, given)
 
@@ -360,7 +355,6 @@ def _plain(source: Source, path: KeyPath, key: str, value: Any) -> Axis:
 
 
 def _zipped(source: Source, path: KeyPath, value: Any) -> list[Axis]:
-    """Axes that go forward together: one mapping, or a list of such."""
     groups = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
     axes = []
     for number, group in groups:
@@ -387,7 +381,6 @@ def _zipped(source: Source, path: KeyPath, value: Any) -> list[Axis]:
 
 
 def _variants(source: Source, path: KeyPath, value: Any) -> list[Axis]:
-    """Named variants, each of which changes several keys: {axis: {name: {key: value}}}."""
     if not isinstance(value, Mapping) or not value:
         raise source.error(path, "expected {axis: {name: {key: value, …}, …}}")
     axes = []

@@ -213,7 +213,6 @@ class _Shown:
         return zip(first.tolist(), last.tolist(), names, args, strict=True)
 
     def _args(self, **columns: list[str]) -> Iterator[str]:
-        """The number of every row, and these, as JSON."""
         keys = "".join(f',"{key}":%s' for key in columns)
         form = f'{{"row":%s{keys}}}'
         return map(form.__mod__, zip(self.rows.tolist(), *columns.values(), strict=True))
@@ -274,7 +273,6 @@ def kernel_slices(
 
 
 def _parts(program: Program, timeline: Timeline) -> _Parts:
-    """Row, rank, begin and end of every part that a rank has in moving data."""
     kind = program.schedule.kind
     moving = np.flatnonzero((kind != MARK) & (kind != COMPUTE))
     row, rank = senders(program.schedule, moving)
@@ -289,11 +287,7 @@ def _parts(program: Program, timeline: Timeline) -> _Parts:
 
 
 def _kernel(
-    ranks: int,
-    operations: tuple[Operation, ...],
-    rank: int,
-    seq: int,
-    when: Sequence[int],
+    ranks: int, operations: tuple[Operation, ...], rank: int, seq: int, when: Sequence[int]
 ) -> Slice:
     operation = operations[seq % len(operations)]
     members = operation.ranks or range(ranks)
@@ -315,7 +309,6 @@ def _collective(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int64
 
 
 def _turns(schedule: Schedule) -> NDArray[np.int64]:
-    """The repetition of every row: each block of launch marks begins a new one."""
     launching = np.array([s.kind == MARK and s.stream == "launch" for s in schedule.styles], bool)
     launch = launching[schedule.style] if len(schedule.styles) else np.zeros(0, bool)
     begins = launch.copy()
@@ -327,7 +320,6 @@ def _turns(schedule: Schedule) -> NDArray[np.int64]:
 def _spans(
     keys: NDArray[np.int64], begins: NDArray[np.float64], ends: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """The keys that there are, and the first begin and last end of each."""
     present = np.zeros(int(keys.max(initial=-1)) + 1, bool)
     present[keys] = True
     found = np.flatnonzero(present)
@@ -396,7 +388,6 @@ def process_names(pid: int, name: str) -> list[Event]:
 
 
 def _steps(times: list[float], values: list[float]) -> list[tuple[float, float]]:
-    """Times at which the value changes, and a last 0 at the end."""
     steps, before = [], None
     for ts, value in zip(times, [*values, 0.0], strict=True):
         if value != before:
@@ -463,7 +454,6 @@ def _events(
     selection: Selection,
     links: int,
 ) -> list[str]:
-    """All trace events: names first, then everything in order of time."""
     slices = row_slices(program, timeline, Names(program, named), selection)
     placed = lanes(slices + kernel_slices(program, timeline, named))
     tids = threads(placed)
@@ -513,7 +503,6 @@ def _slice_events(
 
 
 def _rank_names(program: Program, tids: Threads) -> Iterator[Event]:
-    """Names of ranks and of their threads, each with its place from top to bottom."""
     for rank, gpu in enumerate(program.gpus):
         yield from process_names(rank, f"rank {rank} ({gpu})")
     for (rank, track, lane), tid in tids.items():

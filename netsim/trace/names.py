@@ -133,10 +133,7 @@ def kineto_args(
         name = "send" if sends else "recv"
     else:
         name, peer = KINETO_NAMES.get(operation.collective, operation.collective), {}
-    nelems = {
-        "In msg nelems": operation.in_elements,
-        "Out msg nelems": operation.out_elements,
-    }
+    nelems = {"In msg nelems": operation.in_elements, "Out msg nelems": operation.out_elements}
     return {
         "Collective name": name,
         **peer,

@@ -68,12 +68,7 @@ def write_links(path: Path, program: Program, timeline: Timeline) -> Written:
 
 
 def write_links_over_time(
-    path: Path,
-    program: Program,
-    timeline: Timeline,
-    *,
-    links: int = MOST_LINKS,
-    bins: int = BINS,
+    path: Path, program: Program, timeline: Timeline, *, links: int = MOST_LINKS, bins: int = BINS
 ) -> Written:
     """Write the load of the busiest links in equal bins; `t_us` is where a bin begins."""
     used = len(link_use(program, timeline))
@@ -86,7 +81,6 @@ def write_links_over_time(
 def _row_lines(
     program: Program, timeline: Timeline, names: Names, selection: Selection
 ) -> Iterator[str]:
-    """Column by column, of which every line joins its cells."""
     schedule, rows = program.schedule, selection.rows
     style, path = schedule.style[rows], program.path[rows]
     styles, delays = schedule.styles, program.path_latency

@@ -130,7 +130,6 @@ def _ways(program: Program) -> list[_Way]:
 
 
 def _wires(program: Program, path: int) -> tuple[int, ...]:
-    """The wires of a path."""
     span = slice(int(program.paths.ptr[path]), int(program.paths.ptr[path + 1]))
     links = program.paths.link[span].tolist()
     return tuple(link for link in links if program.links.kind(link) in LINK_KINDS)
@@ -249,7 +248,6 @@ class Costs:
         return replace(self, topology=topology, known=kept, crossed=crossed, times={})
 
     def _places(self, group: Group) -> Key:
-        """What groups over the same places of equal hosts have in common."""
         return self._both(group)[0]
 
     def _ways(self, group: Group) -> Key:
@@ -312,7 +310,6 @@ class Costs:
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
     def _part_of_sms(self, chosen: Planned) -> float:
-        """What the channels of a collective take from kernels beside it."""
         return chosen.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
 
     def _launch(self, job: Job, collective: Collective, chosen: Planned) -> float:
@@ -327,7 +324,6 @@ class Costs:
 
 
 def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, float], ...]:
-    """By kind of link, how far the busiest one is loaded, from 0 to 1."""
     schedule, paths = program.schedule, program.paths
     amount = schedule.amount * schedule.style_column("multiplicity").astype(np.float64)
     wire = amount * schedule.style_column("wire").astype(np.float64) * (scale / seconds)
@@ -342,7 +338,6 @@ def _loads(program: Program, seconds: float, scale: float) -> tuple[tuple[str, f
 
 
 def _timed(call: Call, limits: Limits) -> Timed:
-    """The time of a collective alone, as the ladder tells it."""
     found, c = ladder.timed(call, "compiled", limits=limits), call.collective
     told = sound(found, c, f"{c.name} of {c.size_bytes} B")
     if not told.hops:
@@ -378,7 +373,6 @@ def _moved(schedule: Schedule) -> float:
 
 
 def _collective(task: Task, ranks: int) -> Collective:
-    """The collective of a task; sizes are rounded up to what its ranks can share evenly."""
     element = DTYPES[task.dtype]
     even = ranks * max(element, 16)
     size = -(-task.nbytes // even) * even

@@ -121,7 +121,6 @@ def hops_of(visits: Sequence[Visit]) -> Iterator[Hop]:
 
 
 def _hop(visit: Visit) -> tuple[object, ...]:
-    """What tasks of one hop have in common."""
     task = visit.task
     if task.collective == "p2p":
         return ("p2p", task.name, task.micro_batch)
@@ -195,7 +194,6 @@ def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
 
 
 def _link_kinds(step: Step) -> list[str]:
-    """The kinds of links that collectives of the step cross, as a topology names them."""
     crossed: set[str] = set().union(*step.prepared.costs.crossed.values())
     return [kind for kind in LINK_KINDS if kind in crossed]
 
@@ -228,13 +226,7 @@ def _alike(step: Step, engine: str) -> float:
 
 
 def _run(
-    step: Step,
-    tape: Tape,
-    realise: Realise,
-    engine: str,
-    *,
-    slow: bool,
-    on: Topology | None = None,
+    step: Step, tape: Tape, realise: Realise, engine: str, *, slow: bool, on: Topology | None = None
 ) -> float:
     stragglers = {one.rank: one.slowdown for one in step.prepared.work.stragglers if slow}
     lowered = lower(tape, step.spans.ranks, realise, stragglers)
@@ -312,7 +304,6 @@ def _micro(seconds: float | None) -> float | None:
 
 
 def _gpus(step: Step) -> Iterator[dict[str, Any]]:
-    """How GPUs spend the step: the mean of all, and of every stage of a pipeline."""
     found, grid = step.breakdown, step.prepared.setting.grid
     groups = {"all GPUs": slice(None)}
     stages = grid.degrees["pp"]

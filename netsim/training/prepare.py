@@ -151,7 +151,6 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
 
 
 def _stages(s: Setting) -> Iterator[Misfit]:
-    """Whether layers that are stated by stage are as many as there are."""
     where = ("pipeline", "stages")
     given, parts = s.stage_layers, s.degree("pp") * s.chunks
     layers = s.model.layers if isinstance(s.model, Transformer) else len(s.model.layers)
@@ -163,7 +162,6 @@ def _stages(s: Setting) -> Iterator[Misfit]:
 
 
 def _example(layers: int, parts: int) -> str:
-    """Layers by stage, the later ones with fewer."""
     each, more = divmod(layers, parts)
     found = [each + (number < more) for number in range(parts)]
     shown = [str(one) for one in (found if parts <= 8 else found[:3])]
@@ -576,7 +574,6 @@ def _transformer_of(given: TransformerConfig) -> Transformer:
 
 
 def _repeated(number: int, given: LayerConfig) -> list[Layer]:
-    """A layer of the list as often as it says, each with a name of its own."""
     name = given.name or f"layer {number}"
     flops = given.flops or 0.0
     plain = Plain(
@@ -682,7 +679,6 @@ def prepare_step(cell: Cell) -> PreparedStep:
 
 
 def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
-    """A step from a profile: on as many GPUs as its world has ranks."""
     place, gpus = ("workload", "trace"), len(cluster.topology)
     try:
         replay = _replay(work, gpus)

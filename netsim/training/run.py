@@ -319,7 +319,6 @@ def axis_of(group: str) -> str:
 
 
 def _of_model(step: Step) -> dict[str, float]:
-    """What is known where the model is."""
     worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
     memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
     return dict(zip(OF_MODEL, (step.mfu * 100, step.tokens_per_second, *memory), strict=True))
@@ -399,7 +398,6 @@ def held_over_time(step: Step) -> list[Held]:
 
 
 def _bytes_of_layers(setting: Setting) -> Layers:
-    """By layer, what a micro-batch keeps of it, and what its backward pass has besides."""
     layers = [layer for stage in setting.stages() for chunk in stage for layer in chunk]
     found = {}
     for layer in layers:
@@ -410,7 +408,6 @@ def _bytes_of_layers(setting: Setting) -> Layers:
 
 
 def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
-    """The moments at which a rank's activations become more or fewer, and by how much."""
     spans: dict[tuple[str, int], dict[str, tuple[float, float]]] = {}
     for number, task in enumerate(step.spans.tape.tasks):
         if task.layer not in layers or task.collective:
@@ -425,10 +422,7 @@ def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
     events: list[tuple[float, float]] = [(0.0, 0.0), (step.seconds, 0.0)]
     for (layer, _), phases in spans.items():
         kept, again = layers[layer]
-        events += [
-            (phases["forward"][0], kept),
-            (max(end for _, end in phases.values()), -kept),
-        ]
+        events += [(phases["forward"][0], kept), (max(end for _, end in phases.values()), -kept)]
         if again and "backward" in phases:
             events += [(phases["backward"][0], again), (phases["backward"][1], -again)]
     events.sort()  # at one moment, what is given up comes first
@@ -707,8 +701,6 @@ class _Fold:
 
 
 class _Run:
-    """One run of tasks in columns, from event to event."""
-
     def __init__(self, fold: _Fold, tasks: Sequence[Task]) -> None:
         self.now, self.queue = 0.0, list[tuple[float, int, int]]()
         count = len(tasks)

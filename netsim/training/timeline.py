@@ -105,8 +105,6 @@ def write_step_trace(path: Path, step: Step) -> Written:
 
 
 class _Seen:
-    """The events of some ranks; `groups` are those in which they take part, by name."""
-
     def __init__(self, step: Step, ranks: Sequence[int]) -> None:
         self.step, self.ranks = step, ranks
         self.groups: dict[str, Operation] = {}
@@ -115,7 +113,6 @@ class _Seen:
         self.several = len(batches - {-1}) > 1
 
     def _threads(self) -> dict[tuple[int, str], int]:
-        """A number for every stream of every rank, passes and kernels first."""
         streams = {
             (rank, task.stream)
             for task in self.step.spans.tape.tasks
@@ -146,7 +143,6 @@ class _Seen:
             yield from self._passes(rank, kernels)
 
     def _passes(self, rank: int, kernels: Sequence[tuple[str, float, float]]) -> Iterator[Event]:
-        """A slice around the kernels of every pass."""
         for name, group in groupby(kernels, key=lambda kernel: kernel[0]):
             spans = list(group)
             yield self._event(name, "gpu_user_annotation", rank, PASS, spans[0][1], spans[-1][2])
@@ -227,7 +223,6 @@ class _Seen:
 
 
 def _stage_of(step: Step, rank: int) -> int | None:
-    """The pipeline stage of a rank; None without a pipeline."""
     grid = step.prepared.setting.grid
     if grid.degrees["pp"] == 1:
         return None

@@ -381,7 +381,6 @@ class Fsdp(Alone):
         return OUTERMOST if unit in self.root else self.replica.layers[unit].name
 
     def _padded(self, unit: int) -> dict[bool, int]:
-        """Elements of a unit, rounded up so that all ranks have as many."""
         layers = self.root if unit in self.root else (unit,)
         held = self.replica.held(self.replica.layers[layer] for layer in layers)
         return {

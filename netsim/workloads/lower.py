@@ -90,8 +90,6 @@ class _Block:
 
 
 class _Lowering:
-    """The builder, and the last row of every stream on every rank."""
-
     def __init__(self, tape: Tape, world: int, realise: Realise, slowdown: Mapping[int, float]):
         self.tape, self.world, self.realise = tape, world, realise
         self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.tasks)))}
@@ -275,5 +273,4 @@ def label(task: Task) -> str:
 
 
 def _useful(columns: list[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
-    """Columns of dependencies that are not all empty."""
     return [column for column in columns if (column >= 0).any()]

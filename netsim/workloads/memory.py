@@ -155,12 +155,10 @@ def _unfused(s: Setting, m: Transformer) -> float:
 
 
 def _width(m: Transformer) -> int:
-    """Tensors of the size of the FFN that its MLP keeps."""
     return 3 if m.gated else 2
 
 
 def _inputs(s: Setting, m: Transformer) -> float:
-    """The input of a block on one GPU."""
     divided = s.degree("tp") if s.sequence_parallel else 1
     return s.element * s.tokens * m.hidden / divided
 

@@ -283,7 +283,6 @@ def resnet50() -> LayerList:
 
 
 def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -> Layer:
-    """A convolution whose output is `side` pixels wide, with its batch norm."""
     weights = inputs * outputs * kernel * kernel
     flops, pixels = 2.0 * weights * side * side, outputs * side * side
     tensors = (

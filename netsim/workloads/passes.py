@@ -160,7 +160,6 @@ KINDS = ("p2p", "all_gather", "a2a")
 
 
 def _kv_bytes(shapes: Shapes) -> int:
-    """Keys and values of one rank's tokens."""
     return 2 * shapes.tokens * shapes.kv_width * shapes.setting.element
 
 
@@ -272,14 +271,12 @@ def _moved_tokens(shapes: Shapes, name: str) -> Part:
 
 
 def _router(shapes: Shapes) -> float:
-    """Scores of all experts, and the small kernels that choose the best and sort tokens."""
     m, s = shapes.model, shapes.setting
     scores = s.roofline.gemm_seconds(shapes.local, m.experts, m.hidden, s.beside)
     return scores + s.roofline.stream_seconds(shapes.local * m.experts * FP32, ROUTER_KERNELS)
 
 
 def _permute(shapes: Shapes) -> float:
-    """Tokens sorted by expert: read and written once."""
     return shapes.setting.roofline.stream_seconds(
         shapes.width(2, shapes.model.hidden, shapes.routed)
     )
@@ -587,7 +584,6 @@ def _plain(setting: Setting, layer: Layer) -> tuple[list[Part], list[Part]]:
 
 
 def _lasting(parts: list[Part], seconds: float) -> list[Part]:
-    """The same parts, with kernels that take so long together."""
     total = sum(part.seconds for part in parts)
     if not total:
         return parts
@@ -595,12 +591,9 @@ def _lasting(parts: list[Part], seconds: float) -> list[Part]:
 
 
 def _again(parts: list[Part]) -> list[Part]:
-    """A forward pass repeated within backward."""
     return [
         replace(
-            part,
-            name=f"{part.name} again",
-            needs=tuple(f"{need} again" for need in part.needs),
+            part, name=f"{part.name} again", needs=tuple(f"{need} again" for need in part.needs)
         )
         for part in parts
     ]

@@ -31,7 +31,6 @@ class Grid:
 
     @cached_property
     def _ranks(self) -> Ranks:
-        """The ranks as an array with one dimension an axis, the slowest first."""
         shape = [self.degrees[axis] for axis in reversed(self.order)]
         return np.arange(self.size, dtype=np.int32).reshape(shape)
 

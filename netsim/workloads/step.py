@@ -168,8 +168,6 @@ DATA = {
 
 @dataclass
 class _Stage:
-    """One pipeline stage while the step is written: its layers, its schedule, what it waits for."""
-
     at: StageRanks
     chunks: list[tuple[Layer, ...]]
     data: Alone
@@ -192,8 +190,6 @@ def training_step(setting: Setting, told: Callable[[Pass], float] | None = None)
 
 
 class _Step:
-    """A step being written: its tape, its stages, and what has been sent between them."""
-
     def __init__(self, setting: Setting, told: Callable[[Pass], float] | None) -> None:
         self.setting, self.tape, self.told = setting, Tape(), told
         self.passes = PassTable(setting)
@@ -228,7 +224,6 @@ class _Step:
         return write_extras(self.tape, self.setting, when, [stage.at for stage in self.stages])
 
     def _virtual(self, stage: _Stage, action: Action) -> int:
-        """The place of a chunk in the model as a whole."""
         return action.chunk * len(self.stages) + stage.at.number
 
     @property
@@ -257,7 +252,6 @@ class _Step:
         return found
 
     def _numbered(self, stage: _Stage, action: Action) -> list[tuple[int, Layer]]:
-        """The layers of a chunk with their numbers within the stage."""
         before = sum(len(chunk) for chunk in stage.chunks[: action.chunk])
         return list(enumerate(stage.chunks[action.chunk], before))
 
@@ -342,7 +336,6 @@ class _Step:
                 stage.data.after_backward(number, done.ends, last=self._last(stage, action))
 
     def _last(self, stage: _Stage, action: Action) -> bool:
-        """Whether no more gradients come for this chunk."""
         later = [
             one for one in stage.actions if one.kind == action.kind and one.chunk == action.chunk
         ]
@@ -367,7 +360,6 @@ class _Step:
             stage.sends += sent
 
     def _handed_on(self, stage: _Stage, action: Action) -> int:
-        """Bytes between two stages, on one rank."""
         model = self.setting.model
         if isinstance(model, Transformer):
             return Shapes(model, self.setting).handed_on
@@ -376,7 +368,6 @@ class _Step:
         return max(1, int(edge.plain.output * self.setting.micro))
 
     def _before(self, stage: _Stage, action: Action) -> Layer:
-        """The layer whose output the first layer of a chunk works on."""
         place = self._virtual(stage, action) - 1
         chunk, number = divmod(place, len(self.stages))
         return self.stages[number].chunks[chunk][-1]

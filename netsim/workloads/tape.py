@@ -89,7 +89,6 @@ class Tape:
         )  # fmt: skip
 
     def _column(self, ranks: Ranks) -> Ranks:
-        """The ranks as groups of one each; the same array for the same ranks."""
         if id(ranks) not in self._columns:
             self._columns[id(ranks)] = (ranks, ranks.reshape(-1, 1))
         return self._columns[id(ranks)][1]

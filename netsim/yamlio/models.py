@@ -242,7 +242,6 @@ def _index(part: str, length: int, path: KeyPath, origin: str) -> int:
 
 
 def _replaced(values: Any, path: KeyPath, value: Any) -> Any:
-    """A copy of the values along the path only, with the one at its end replaced."""
     if not path:
         return value
     head, rest = path[0], path[1:]

@@ -418,7 +418,6 @@ def _sibling_hint(file: Path) -> str:
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """The nodes of the key and the value below a node; an entry of a list is its own key."""
     if isinstance(node, yaml.MappingNode):
         for key_node, value_node in node.value:
             if key_node.value == part:

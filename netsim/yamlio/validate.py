@@ -278,7 +278,6 @@ def _bare(kind: Any) -> Any:
 
 
 def _options(kind: Any) -> list[Any]:
-    """The branches of a union, without `None`, for which pydantic sets no label."""
     bare = _bare(kind)
     if get_origin(bare) not in (Union, types.UnionType):
         return [kind]
@@ -319,7 +318,6 @@ def _keys(kind: Any) -> list[str]:
 
 
 def _values(kind: Any) -> dict[str, str]:
-    """The words that the keys of a model take, each with its key."""
     fields = getattr(_bare(kind), "model_fields", {})
     words = {
         word: field.alias or name
@@ -332,7 +330,6 @@ def _values(kind: Any) -> dict[str, str]:
 
 
 def _below(kind: Any, key: str | int) -> Any:
-    """The type of the value under a key or index."""
     bare = _bare(kind)
     for name, field in getattr(bare, "model_fields", {}).items():
         if key in (name, field.alias):

@@ -352,7 +352,6 @@ class _Chains:
         return self.lines.send(hop, sub, made, source=source, target=target)
 
     def _store(self, rank: int, sub: int) -> int:
-        """The last rank takes data out of its FIFO, if it went there."""
         channel, woven = self.lines.channel, self.lines.woven
         if channel.plan.direct:
             return woven.row(channel.wait(), rank, rank, -1)
@@ -360,7 +359,6 @@ class _Chains:
         return woven.row(kind, rank, rank, sub, source=Place(0, ABOVE))
 
     def _took(self, row: int, hop: tuple[int, int] | None, sub: int, lane: str, rank: int) -> None:
-        """A row that is the next of its lane and empties the slot of a hop, if there is one."""
         if hop is not None:
             self.lines.take([row], hop, sub)
         self.lines.done(lane, rank, [row])
@@ -429,7 +427,6 @@ class _Heads:
         return self.lines.close()
 
     def _others(self, node: int, h: int) -> list[int]:
-        """The ranks of a node without one head."""
         return [rank for rank in self.nodes[node] if rank != self.plan.heads[node][h]]
 
     def _scatter(self, node: int) -> None:
@@ -539,7 +536,6 @@ def network_blocks(collective: Collective, plan: Plan) -> Schedule:
 
 
 def _segments(collective: Collective, plan: Plan, work: Work) -> Segments:
-    """The same part of every block in each loop; the last segment is for rows that only wait."""
     table = chunk_table(work, collective.element_bytes)
     offset, count = (np.repeat(x, collective.ranks + 1, 1) for x in table)
     count[:, -1] = 0

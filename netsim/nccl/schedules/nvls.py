@@ -75,11 +75,7 @@ def switch_keys(plan: Plan) -> dict[int, object]:
 
 
 def loop_segments(
-    collective: Collective,
-    work: Work,
-    heads: int,
-    slots: int,
-    alignment: int = LAST_ALIGNMENT,
+    collective: Collective, work: Work, heads: int, slots: int, alignment: int = LAST_ALIGNMENT
 ) -> Segments:
     """Heads' chunks of every loop, then the whole loop, then nothing.
 
@@ -191,7 +187,6 @@ class _Switch:
     def _block_copies(
         self, buffers: tuple[int, int], rank: int, region: Place, *, giving: bool
     ) -> list[int]:
-        """One pass over all heads' blocks, a row for each."""
         kind, rows = self.members.of_both.staging(*buffers), []
         for number in self.members.heads:
             block = Place(self.heads[number] * self.collective.count)
@@ -236,7 +231,6 @@ class _Switch:
             ]
 
     def _pieces(self, number: int) -> range:
-        """The segments of a head's chunk."""
         return range(number * self.channel.pieces, (number + 1) * self.channel.pieces)
 
     def _follow(self, later: str, earlier: str, sync: Lag, freed: Lag, slots: int) -> None:
@@ -425,7 +419,6 @@ class _Crown(SwitchedNodes):
         return [child for child in self.places[node].down if child >= 0]
 
     def _up(self, node: int, h: int) -> None:
-        """Add what child nodes sent to the own sum, and send it to the parent node."""
         head, place, lines = self.head(node, h), self.places[node], self.lines
         merges: list[int] = []  # part of the pass, but where rows say where their data lies
         for number, child in enumerate(self._children(node) if self.plan.places else ()):
@@ -463,7 +456,6 @@ class _Crown(SwitchedNodes):
                 lines.woven.after(row, merge, IN_ORDER)
 
     def _down(self, node: int, h: int) -> None:
-        """Hand the result to child nodes and, through the switch, to the own node."""
         head, place, lines = self.head(node, h), self.places[node], self.lines
         root, children = place.up < 0, self._children(node)
         source = Place(0, SUMS if root else FROM_PARENT)

@@ -145,7 +145,6 @@ class _Rounds:
         self._credits(filled, sent, stored, peer)
 
     def _step(self, rows: Ints) -> Ints:
-        """Rows that the blocks do next."""
         if self.first is None:
             self.first = rows
         else:

@@ -166,7 +166,6 @@ def rows_of_rings(collective: Collective, plan: Plan) -> int:
 
 
 def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
-    """The data of one channel's loops."""
     steps = steps_of(function_of(c.name), "Ring", plan.protocol)
     offset, count = chunk_table(work, c.element_bytes, c.ranks if c.name == "all_reduce" else 1)
     if plan.hops and c.name == "all_reduce":
@@ -230,7 +229,6 @@ def _order_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
 
 
 def _weave(output: Output, channel: PlannedChannel, work: Work, walk: Walk, period: int) -> None:
-    """Append one channel's ring."""
     plan, c = channel.plan, output.collective
     cut = _cut(c, plan, work, walk)
     channel = replace(channel, pieces=cut.subs)
@@ -254,14 +252,8 @@ def _turn(channel: PlannedChannel, c: Collective, walk: Walk, cut: Segments, per
 
 
 def _sends(
-    woven: Weave,
-    channel: PlannedChannel,
-    c: Collective,
-    walk: Walk,
-    numbers: Numbers,
-    order: Ints,
+    woven: Weave, channel: PlannedChannel, c: Collective, walk: Walk, numbers: Numbers, order: Ints
 ) -> None:
-    """The rows of all steps: blocks of all ranks and proxies, in the order of `Numbers`."""
     following = np.roll(order, -1)
     hops = list(zip(order[: numbers.n].tolist(), following[: numbers.n].tolist(), strict=True))
     kinds = _kinds(woven, channel, walk, hops)
@@ -377,7 +369,6 @@ def _kinds_of_hop(channel: PlannedChannel, hop: tuple[int, int], made: Pass) -> 
 
 
 def _order(woven: Weave, channel: PlannedChannel, numbers: Numbers) -> None:
-    """Blocks and proxies do one thing after the other, loop after loop."""
     subs, turns = numbers.subs, (numbers.steps + 1) * numbers.subs
     turn, place = np.indices((turns, numbers.n))
     before = (turn - 1) % turns
@@ -404,7 +395,6 @@ def _waits(
     hops: Sequence[tuple[int, int]],
     slots: int,
 ) -> None:
-    """Data of the previous rank, and credits of the next one."""
     syncs, credits = ([f(*hop) for hop in hops] for f in (channel.sync, channel.credit))
     step, sub = (x.ravel() for x in np.indices((numbers.steps, numbers.subs)))
     for lag in dict.fromkeys(syncs):

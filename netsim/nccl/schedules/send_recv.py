@@ -181,13 +181,11 @@ def _likes(sends: Columns, pieces: _Pieces, send: Ints, row: Ints) -> tuple[tupl
 
 
 def _spread(size: Ints) -> tuple[Ints, Ints]:
-    """Each number as often as its size says, and how often it came before."""
     number = np.repeat(np.arange(len(size)), size)
     return number, np.arange(len(number)) - np.repeat(np.cumsum(size) - size, size)
 
 
 def _grouped(number: Ints, count: int) -> list[Ints]:
-    """The places of each number below `count`."""
     order = np.argsort(number, kind="stable")
     return np.split(order, np.searchsorted(number[order], np.arange(1, count)))[:count]
 
@@ -258,7 +256,6 @@ class Exchange:
 
     @cached_property
     def _link(self) -> Ints:
-        """What joins the ends of each part."""
         return link_kinds(self.plan, np.array(self.plan.node), self.ends.src, self.ends.dst)
 
     def _kinds(self, end: int, make: Make) -> Ints:
@@ -282,7 +279,6 @@ class Exchange:
         return np.array(found, np.int64)[which]
 
     def _sending(self, *, proxy: bool, further: bool = False) -> Ints:
-        """Kinds of the rows that move data to the receivers."""
         out = OUT if self.plan.direct else SCRATCH
 
         def make(channel: PlannedChannel, hop: tuple[int, int], share: float) -> RowKind:
@@ -340,7 +336,6 @@ class Exchange:
         return rows
 
     def _couple(self, sent: Ints, stores: Ints) -> None:
-        """Receivers wait for data, senders for credits."""
         for kind in different(self._link).tolist():
             mine = np.flatnonzero(self._link == kind)
             hop = self.ends.hop(int(mine[0]))
@@ -349,7 +344,6 @@ class Exchange:
 
     @property
     def _one(self) -> PlannedChannel:
-        """Any of the channels, for what is the same on all."""
         return PlannedChannel(self.plan, 0)
 
     def _free(self, filling: Ints, emptying: Ints, lag: Lag) -> None:

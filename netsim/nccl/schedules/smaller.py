@@ -136,7 +136,6 @@ def _keys(plan: Plan) -> dict[int, object]:
 
 
 def _links(plan: Plan, lanes: Sequence[Lane]) -> list[Ends]:
-    """The hops of every lane."""
     if plan.algorithm == "Ring":
         return [_ring(plan, lane) for lane in lanes]
     if plan.algorithm == "Tree":
@@ -203,7 +202,6 @@ def _tree(plan: Plan, lane: Lane) -> Ends:
 
 
 def _crown(plan: Plan, twin: int) -> Ends:
-    """The tree over nodes, of every head with those of its number."""
     places, heads = double_binary_tree(len(plan.heads))[twin], np.array(plan.heads)
     up = np.array([place.up for place in places])
     below = np.flatnonzero(up >= 0)
@@ -220,7 +218,6 @@ def _both_ways(below: Ints, above: Ints, number: Ints) -> Ends:
 
 
 def _fans(plan: Plan) -> Ends:
-    """From every head to all ranks of its node, as its switch hands out and adds up."""
     src, dst = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for heads, ranks in zip(plan.heads, plan.nodes, strict=True):
         here, there = np.repeat(heads, len(ranks)), np.tile(ranks, len(heads))
@@ -277,11 +274,7 @@ def equal_sends(name: str, ranks: int) -> bool:
 
 
 def sends_alike(
-    collective: Collective,
-    plan: Plan,
-    topology: Topology,
-    device: NDArray[np.int32],
-    turn: Ints,
+    collective: Collective, plan: Plan, topology: Topology, device: NDArray[np.int32], turn: Ints
 ) -> Symmetry | None:
     """What stands for what; None if nothing does. `turn` is what tells a rank from others."""
     transfers = plan.transfers

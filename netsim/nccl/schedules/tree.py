@@ -308,7 +308,6 @@ class Climb:
     # **** What waits for what ****
 
     def _take(self) -> None:
-        """Rows wait for the data of hops and empty their slots."""
         if self.reduces:
             readers = [self.given[self.tree.up[self.tree.below]]]
             if self.turns:
@@ -322,14 +321,12 @@ class Climb:
             )
 
     def _outputs(self, rank: Ints) -> Iterator[Ints]:
-        """The rows in which ranks store and hand on, by rank and segment."""
         for children in self.tree.children[:, rank]:
             if (children >= 0).any():
                 yield np.where((children >= 0)[:, None], self.handed[children], NONE)
         yield self.stored[rank]
 
     def _passed(self, hops: HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
-        """All that orders the passes over some hops: data, messages, credits."""
         channel, filled, sent = self.channel, filled[self.tree.below], sent[self.tree.below]
         simple, slots, back = channel.simple, self.cut.slots, self._subs == 0
         for mine, way in hops.alike():

@@ -237,7 +237,6 @@ class Weave:
         return _gated(builder, joins, gates) if gates else joins
 
     def _sorted_edges(self, builder: Builder, turns: int) -> tuple[Ints, Ints, Ints, Any]:
-        """Row, earlier row, turns between and number of the lag of all edges, by row."""
         parts = [np.zeros((4, 0), np.int64)]
         for lag, edges in self._edges.items():
             row, earlier, back = (np.concatenate(column) for column in zip(*edges, strict=True))
@@ -261,9 +260,7 @@ def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
 
 
 def _gated(
-    builder: Builder,
-    joins: tuple[Ints, Rows, NDArray[np.int16]],
-    gates: Sequence[tuple[Rows, Lag]],
+    builder: Builder, joins: tuple[Ints, Rows, NDArray[np.int16]], gates: Sequence[tuple[Rows, Lag]]
 ) -> tuple[Ints, Rows, NDArray[np.int16]]:
     """The same, and the rows of the first turn wait for those in `gates` besides."""
     ptr, rows, lags = joins
@@ -357,7 +354,6 @@ def segments(
 def _sizes(
     plan: Plan, element_bytes: int, count: Ints, steps: Steps, threads: float
 ) -> tuple[Ints, int]:
-    """Elements of a whole segment of each chunk, and the number of segments of a chunk."""
     if plan.protocol == "Simple":
         slices = steps.chunk // steps.slice
         least = max(1, plan.slot * steps.slice // element_bytes // 32)
@@ -485,7 +481,6 @@ class Lines:
         return [rank for rank, _ in ends], [row for _, row in ends]
 
     def _messages(self, hop: Hop, sub: int, before: int, back: int) -> None:
-        """A proxy sends one message after the other."""
         row, sent = self.filled[(*hop, sub)]
         if sent != row:
             self.woven.after(sent, self.filled[(*hop, before)][1], IN_ORDER, back)
@@ -564,11 +559,7 @@ class Output:
             self._keep()
 
     def add(
-        self,
-        turn: Turn,
-        cut: Segments,
-        regions: int,
-        gates: Sequence[tuple[Rows, Lag]] = (),
+        self, turn: Turn, cut: Segments, regions: int, gates: Sequence[tuple[Rows, Lag]] = ()
     ) -> Rows:
         """Append a channel with FIFOs of `regions` connections; returns its rows by turn."""
         woven, last = turn.woven, turn.last

@@ -204,7 +204,6 @@ def _calls(
 
 
 def _end(node: Node, task: Task, pair: tuple[int, int], tag: int, *, sends: bool) -> Node:
-    """A send from the first of a pair, or the receive of the second."""
     told: dict[str, Value] = {
         "comm_size": task.nbytes, "comm_src": pair[0], "comm_dst": pair[1], "comm_tag": tag,
     }  # fmt: skip
@@ -321,7 +320,6 @@ def _groups(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _ordered(path: Path, nodes: Sequence[Node]) -> list[Node]:
-    """Nodes in the order of the file, but each behind those that it waits for."""
     by_number = {node.number: node for node in nodes}
     sorter = TopologicalSorter(
         {node.number: [one for one in node.after if one in by_number] for node in nodes}
@@ -383,8 +381,6 @@ def tape_of_rank(path: Path, world: int) -> tuple[Tape, tuple[str, ...]]:
 
 @dataclass
 class _Writing:
-    """The tape while it is written; what is left out is counted by what it is."""
-
     path: Path
     world: int
     known: dict[str, tuple[int, ...]]

@@ -174,7 +174,6 @@ class Job:
         return tuple(range(size)) if isinstance(size, int) else ()  # the default group
 
     def _pair(self, args: Mapping[str, Any], ranks: Sequence[int]) -> tuple[int, ...]:
-        """Source and destination of a send or a receive; () where the peer is not known."""
         sends = str(args["Collective name"]).lower().startswith("send")
         peer = args.get("Dst Rank" if sends else "Src Rank")
         others = [rank for rank in ranks if rank != self.rank]
@@ -203,7 +202,6 @@ def job_of(data: Mapping[str, Any]) -> Job:
 
 
 def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven: bool) -> int:
-    """Elements of a call, as nccl-tests counts them."""
     into, out = (_number(args.get(f"{way} msg nelems")) for way in ("In", "Out"))
     if collective in OWN_PART:
         return _number(args.get(OWN_PART[collective])) * members
@@ -213,7 +211,6 @@ def _elements(collective: str, args: Mapping[str, Any], members: int, *, uneven:
 
 
 def _number(value: object) -> int:
-    """A count, which some versions write as text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, str) and value.isdigit() else 0
@@ -469,7 +466,6 @@ def _listed(args: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _count(dims: object) -> int:
-    """Elements of a tensor, or of all tensors of a list."""
     if not isinstance(dims, list) or not dims:
         return 0
     if all(isinstance(one, int) for one in dims):
@@ -602,10 +598,6 @@ def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
 def _calls(
     events: Events, ours: Sequence[Event], job: Job, origin: float
 ) -> tuple[list[Call], int]:
-    """The calls of all kernels, and how many kernels do not say what they do.
-
-    A call that took several kernels of one stream, one after the other, is as long as all of them.
-    """
     found: dict[object, list[Call]] = {}
     unsized, described = 0, list(events.sayings(ours))
     silent = not any(sayings for _, sayings in described)
@@ -650,7 +642,6 @@ def _with_rank(job: Job, ours: Sequence[Event]) -> Job:
 
 
 def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
-    """The kernels of the recorded rank's device, where a file holds several."""
     devices = {event.get("pid") for event in events}
     if len(devices) < 2:
         return events
@@ -661,7 +652,6 @@ def _of_one_device(events: list[Event], rank: int | None) -> list[Event]:
 
 
 def _when(event: Event, origin: float) -> tuple[float, float]:
-    """Begin and end in seconds; whole microseconds are taken off first, which floats hold."""
     begin = float(event["ts"]) - origin
     return begin * 1e-6, (begin + float(event["dur"])) * 1e-6
 

@@ -57,8 +57,6 @@ def _for_all(times: Times, blocks: Sequence[str]) -> Times:
 
 
 class _Found:
-    """The events of a trace that tell what belongs to which layer."""
-
     def __init__(self, events: Sequence[object]) -> None:
         self.events: Events = events_of(events)
         self.spans: list[Interval] = []
@@ -144,8 +142,6 @@ def _length(found: Mapping[int, Sequence[Interval]]) -> float:
 
 
 class _Layers:
-    """Tells the layer of operators and kernels; `first` are the spans that are no recomputation."""
-
     def __init__(
         self, found: _Found, spans: Sequence[Interval], first: Sequence[Interval], *, ends: bool
     ) -> None:
