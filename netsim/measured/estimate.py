@@ -19,7 +19,7 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
 from netsim.measured.compare import few, prepared_at, simulated_seconds
-from netsim.measured.index import Entry, Mapped, dtype_of, mapped, nics_gbps, with_figures
+from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, with_figures
 from netsim.measured.logs import Measured
 from netsim.measured.training import published
 from netsim.nccl.constants import ELSEWHERE, GENERATIONS, names_of
@@ -152,16 +152,13 @@ def _ratios(constant: Constant, entry: Entry, values: Floats) -> Floats:
     collective = prepared.cell.scenario.collective.collective
     found = []
     for value in values.tolist():
-        source = with_figures(_source(plan, kind), _figures(constant, prepared, value))
+        source = plan.source(plan.data["name"], *kind)
+        source = with_figures(source, _figures(constant, prepared, value))
         cell = prepare(checked_cells(source)[0])
         times = (simulated_seconds(cell, row, collective) for row in rows)
         measured = (row.seconds(entry.collective) or 0.0 for row in rows)
         found.append([log(ours / theirs) for ours, theirs in zip(times, measured, strict=True)])
     return np.array(found).T
-
-
-def _source(plan: Mapped, kind: tuple[list[int], str, int]) -> Source:
-    return plan.source(plan.data["name"], *kind)
 
 
 def _rows_of(

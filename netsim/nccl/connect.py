@@ -137,14 +137,11 @@ class Tree:
         return self.up.index(-1)
 
 
-def binary_tree(n_nodes: int) -> tuple[NodePlace, ...]:
-    """The first tree: rooted at node 0, leaves are the odd nodes."""
-    return tuple(_place(node, n_nodes) for node in range(n_nodes))
-
-
 def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodePlace, ...]]:
-    """Both trees; the second is the first mirrored (even) or shifted by one node (odd)."""
-    first = binary_tree(n_nodes)
+    """Both trees: the first is rooted at node 0, and its leaves are the odd nodes; the second is
+    the first mirrored (even) or shifted by one node (odd).
+    """
+    first = tuple(_place(node, n_nodes) for node in range(n_nodes))
     return first, tuple(_twin(node, n_nodes, first) for node in range(n_nodes))
 
 

@@ -541,20 +541,9 @@ def _one_of(*words: str) -> Reader:
     return read
 
 
-def _is_socket(text: str, facts: Facts) -> bool:
-    return text.casefold() == "socket"
-
-
-def _names(text: str, facts: Facts) -> NicNames:
-    return nic_names(text)
-
-
-def _checked(reader: Reader) -> tuple[str, Reader]:
-    return "", reader
-
-
 _channels = _whole(1, 64)
 _bytes = _whole(0, 2**31)
+CHECKED = ""  # the setting of a variable whose value is checked, and which changes nothing
 
 READERS: dict[str, tuple[str, Reader]] = {
     "NCCL_ALGO": ("algorithms", algorithm_lists),
@@ -583,25 +572,25 @@ READERS: dict[str, tuple[str, Reader]] = {
     "NCCL_P2P_DISABLE": ("p2p_disabled", _flag),
     "NCCL_P2P_LEVEL": ("p2p_level", _level),
     "NCCL_P2P_DIRECT_DISABLE": ("p2p_direct_disabled", _flag),
-    "NCCL_P2P_READ_ENABLE": _checked(_flag_or_auto),
+    "NCCL_P2P_READ_ENABLE": (CHECKED, _flag_or_auto),
     "NCCL_NVB_DISABLE": ("nvb_disabled", _flag),
     "NCCL_SHM_DISABLE": ("shm_disabled", _flag),
-    "NCCL_SHM_LOCALITY": _checked(_whole(1, 2)),
+    "NCCL_SHM_LOCALITY": (CHECKED, _whole(1, 2)),
     "NCCL_NET_GDR_LEVEL": ("gdr_level", _level),
-    "NCCL_NET_GDR_READ": _checked(_flag_or_auto),
+    "NCCL_NET_GDR_READ": (CHECKED, _flag_or_auto),
     "NCCL_NET_GDR_C2C": ("gdr_c2c", _flag),
     "NCCL_PXN_DISABLE": ("pxn_disabled", _flag),
     "NCCL_P2P_PXN_LEVEL": ("pxn_level", _whole(0, 2)),
     "NCCL_CROSS_NIC": ("cross_nic", _whole(0, 2)),
     "NCCL_NETDEVS_POLICY": ("nics_policy", _nics),
     "NCCL_IB_DISABLE": ("ib_disabled", _flag),
-    "NCCL_NET": ("sockets", _is_socket),
-    "NCCL_IB_HCA": ("hcas", _names),
-    "NCCL_SOCKET_IFNAME": ("interfaces", _names),
+    "NCCL_NET": ("sockets", lambda text, facts: text.casefold() == "socket"),
+    "NCCL_IB_HCA": ("hcas", lambda text, facts: nic_names(text)),
+    "NCCL_SOCKET_IFNAME": ("interfaces", lambda text, facts: nic_names(text)),
     "NCCL_IB_QPS_PER_CONNECTION": ("qps", _whole(1, 128)),
-    "NCCL_IB_SPLIT_DATA_ON_QPS": _checked(_flag),
-    "NCCL_IB_AR_THRESHOLD": _checked(_bytes),
-    "NCCL_NET_DISABLE_INTRA": _checked(_flag),
+    "NCCL_IB_SPLIT_DATA_ON_QPS": (CHECKED, _flag),
+    "NCCL_IB_AR_THRESHOLD": (CHECKED, _bytes),
+    "NCCL_NET_DISABLE_INTRA": (CHECKED, _flag),
     "NCCL_MIN_P2P_NCHANNELS": ("min_p2p_channels", _channels),
     "NCCL_MAX_P2P_NCHANNELS": ("max_p2p_channels", _channels),
     "NCCL_NCHANNELS_PER_NET_PEER": ("net_peer_channels", _channels),
@@ -611,8 +600,8 @@ READERS: dict[str, tuple[str, Reader]] = {
     "NCCL_P2P_NVL_CHUNKSIZE": ("p2p_nvl_chunk", _whole(1, 2**31)),
     "NCCL_P2P_NET_CHUNKSIZE": ("p2p_net_chunk", _whole(1, 2**31)),
     "NCCL_P2P_PCI_CHUNKSIZE": ("p2p_pci_chunk", _whole(1, 2**31)),
-    "NCCL_SOCKET_NTHREADS": _checked(_whole(1, 16)),
-    "NCCL_NSOCKS_PERTHREAD": _checked(_whole(1, 64)),
+    "NCCL_SOCKET_NTHREADS": (CHECKED, _whole(1, 16)),
+    "NCCL_NSOCKS_PERTHREAD": (CHECKED, _whole(1, 64)),
     "FI_CXI_RX_MATCH_MODE": ("cxi_software_match", _one_of("hardware", "hybrid", "software")),
     "FI_CXI_RDZV_PROTO": ("cxi_alternative_read", _one_of("default", "alt_read")),
 }

@@ -20,13 +20,7 @@ PathType = Literal[
 
 FUNCTIONS: tuple[Function, ...] = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 ALGORITHMS: tuple[Algorithm, ...] = (
-    "Tree",
-    "Ring",
-    "CollNetDirect",
-    "CollNetChain",
-    "NVLS",
-    "NVLSTree",
-    "PAT",
+    *("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"),
 )
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 AUTO = "auto"

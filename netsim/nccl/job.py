@@ -501,11 +501,6 @@ class Job:
     cluster: Cluster
     gpus: NDArray[np.int32]
 
-    @cached_property
-    def node_ranks(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks of every node."""
-        return tuple(node.ranks for node in self.nodes)
-
     @property
     def calibration(self) -> Mapping[str, Figure]:
         """What was fitted to its first host."""
@@ -536,7 +531,8 @@ class Job:
     @cached_property
     def rounds(self) -> Rounds:
         """Who sends to whom when."""
-        return rounds_of(self.node_ranks, self.comm.facts, self.comm.settings)
+        ranks = tuple(node.ranks for node in self.nodes)
+        return rounds_of(ranks, self.comm.facts, self.comm.settings)
 
     @cached_property
     def sends(self) -> Sends:

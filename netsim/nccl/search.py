@@ -361,7 +361,8 @@ def most_channels(arena: Arena, attempt: Attempt) -> int:
     intra, inter = round(attempt.bw_intra * 1000), round(attempt.bw_inter * 1000)
     most = attempt.max_channels
     if arena.nets:
-        most = min(most, sum(_through_port(arena, port, attempt, inter) for port in _ports(arena)))
+        ports = set(arena.ports)
+        most = min(most, sum(_through_port(arena, port, attempt, inter) for port in ports))
     count = len(arena.gpus)
     if count == 1:
         return most
@@ -383,10 +384,6 @@ def fewest_hops(arena: Arena, attempt: Attempt) -> int:
         total += min(arena.hops(gpu, net) for gpu in gpus for net in nets)
         total += min(arena.hops(net, gpu) for gpu in gpus for net in nets)
     return total
-
-
-def _ports(arena: Arena) -> set[tuple[int, ...]]:
-    return set(arena.ports)
 
 
 def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: int) -> int:
@@ -877,7 +874,8 @@ class _Ladder:
         if self.arena.min_cc >= 90 and now.pattern == BALANCED_TREE:
             return replace(now, pattern=TREE)
         now = replace(now, pattern=start.pattern)
-        if now.type_intra < self._widest_intra(now) and self._unsolved(now.type_intra, intra=True):
+        widest = now.type_inter if self.arena.nets else self.types[1]
+        if now.type_intra < widest and self._unsolved(now.type_intra, intra=True):
             return replace(now, type_intra=now.type_intra + 1)
         now = replace(now, type_intra=start.type_intra)
         if self.arena.nets and now.type_inter < self.types[3] and self._may_widen(now):
@@ -887,9 +885,6 @@ class _Ladder:
         if rails and self.request.pattern in (RING, BALANCED_TREE):
             return replace(now, cross_nic=2)
         return self._slower(replace(now, cross_nic=start.cross_nic))
-
-    def _widest_intra(self, now: Attempt) -> int:
-        return now.type_inter if self.arena.nets else self.types[1]
 
     def _unsolved(self, kind: int, *, intra: bool) -> bool:
         """Whether a worse path type could still be an improvement on what was found."""

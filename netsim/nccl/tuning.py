@@ -274,10 +274,11 @@ def refusal(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> str:
     """Why NCCL cannot use this entry of its cost table, or an empty text where it can."""
+    rule = _ALGORITHM_RULES.get(algorithm)
     return (
         not_made(comm, function, algorithm, protocol)
         or _not_wanted(comm, function, algorithm, protocol)
-        or _ALGORITHM_RULES.get(algorithm, _no_rule)(comm, function)
+        or (rule(comm, function) if rule else "")
         or (_ll128(comm, function, algorithm) if protocol == "LL128" else "")
     )
 
@@ -290,10 +291,6 @@ def call_refusal(
         return _nvls_type(data_type, reduction)
     if algorithm == "PAT" and function == "ReduceScatter" and reduction in ("avg", "mulsum"):
         return f"PAT has no {reduction} reduction"
-    return ""
-
-
-def _no_rule(comm: Communicator, function: Function) -> str:
     return ""
 
 

@@ -189,7 +189,9 @@ def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
     """The step with everything of some kinds taking so many times as long."""
     tape = step.spans.tape
     if COMPUTE in kinds:
-        tape = Tape([_shorter(task, factor) for task in tape.tasks])
+        tape = Tape(
+            [t if t.collective else replace(t, seconds=t.seconds * factor) for t in tape.tasks]
+        )
     return _run(step, tape, _scaling(step.prepared.costs, kinds, factor), engine, slow=True)
 
 
@@ -234,10 +236,6 @@ def _run(
     return simulate(program, engine).makespan
 
 
-def _shorter(task: Task, factor: float) -> Task:
-    return task if task.collective else replace(task, seconds=task.seconds * factor)
-
-
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
     """The same collectives, those of some kinds with so much of their bytes and of their launch."""
     known: dict[int, tuple[Coarse, Coarse]] = {}
@@ -274,7 +272,7 @@ def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
     kinds = [kind for kind in step.spans.kinds if kind != COMPUTE]
     kinds.sort(key=lambda kind: -causes.get(f"{kind} communication", 0.0))
     return {
-        "title": title_of(step),
+        "title": f"a training step of {step.prepared.work.label} on {step.spans.ranks} GPUs",
         "time_us": step.seconds * MICRO,
         "bound_by": bound_of(step.breakdown),
         "approximation": step.approximation,
@@ -292,11 +290,6 @@ def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
             for hop in hops_of(visits)
         ],
     }  # fmt: skip
-
-
-def title_of(step: Step) -> str:
-    """The step in words."""
-    return f"a training step of {step.prepared.work.label} on {step.spans.ranks} GPUs"
 
 
 def _micro(seconds: float | None) -> float | None:

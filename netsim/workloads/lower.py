@@ -126,7 +126,7 @@ class _Lowering:
         style = compute_style(collective=self.names[label(task)], stream=task.stream)
         rows = self.builder.rows(
             style, ranks, ranks, self.pieces(task.seconds, ranks),
-            after=[(column, IN_ORDER) for column in _useful(after)],
+            after=[(column, IN_ORDER) for column in after if (column >= 0).any()],
         )  # fmt: skip
         stream[ranks] = rows
         self.add(rows, rows, (), np.zeros(0, np.int32))
@@ -270,7 +270,3 @@ def lower(
 def label(task: Task) -> str:
     """What rows of a task are called: `compute`, or kind and collective."""
     return f"{task.kind} {task.collective}".strip()
-
-
-def _useful(columns: list[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
-    return [column for column in columns if (column >= 0).any()]

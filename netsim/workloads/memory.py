@@ -14,9 +14,8 @@ from netsim.workloads.step import SCHEDULES, in_flight
 SHARDED = ("zero3", "fsdp", "fsdp2")
 DIVIDED = ("zero1", "zero2", "distributed-optimizer")
 FULL = {"full", "non-reentrant"}  # checkpoints of whole layers
-CONTEXT = (
-    600e6  # CUDA's context and NCCL's code and channels, seen with nvidia-smi on A100 and H100
-)
+# CUDA's context and NCCL's code and channels, seen with nvidia-smi on A100 and H100.
+CONTEXT = 600e6
 NCCL_CHANNEL = 10e6  # a communicator's channel, both ways: 4 MiB Simple, LL128, LL (estimate)
 
 

@@ -372,11 +372,6 @@ ATTENTION_BACKWARD_FLOPS = 2.5  # FlashAttention recomputes the scores: five pro
 SOFTMAX, SOFTMAX_BACKWARD, DROPOUT_MASK = 4, 5, 1
 
 
-def forward_block(shapes: Shapes, layer: Layer) -> list[Part]:
-    """A block forward."""
-    return [*_attention_forward(shapes), *_mlp_forward(shapes, layer)]
-
-
 def backward_block(shapes: Shapes, layer: Layer) -> list[Part]:
     """A block backward: the MLP, then attention."""
     again = _again_modules(shapes, layer)
@@ -567,7 +562,8 @@ def _parts(setting: Setting, layer: Layer) -> tuple[list[Part], list[Part]]:
         return forward_embedding(shapes), backward_embedding(shapes)
     if layer.kind == "head":
         return forward_head(shapes), backward_head(shapes)
-    return forward_block(shapes, layer), backward_block(shapes, layer)
+    forward = [*_attention_forward(shapes), *_mlp_forward(shapes, layer)]
+    return forward, backward_block(shapes, layer)
 
 
 def _plain(setting: Setting, layer: Layer) -> tuple[list[Part], list[Part]]:

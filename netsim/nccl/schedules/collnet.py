@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -57,9 +58,8 @@ from netsim.schedule.schedule import (
 # Ways of rows through switches that reduce; the way to a NIC follows.
 STREAMED = "sharp-all:"  # up to the root and down to everyone at once; the hand-out is part of it
 SINGLE = "sharp:"  # from everyone to one, or from one to everyone
-GROUP = int(
-    value("collnet.group")
-)  # channels whose data NCCL's proxies give to the network as one operation
+# Channels whose data NCCL's proxies give to the network as one operation.
+GROUP = int(value("collnet.group"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +151,7 @@ class Network:
         channel = self.lines.channel
         network = channel.plan.mechanism.network
         end = "dst" if kind == SWITCH_REDUCE else "src"
-        style = Style(
-            kind,
-            src_buffer=SCRATCH,
-            dst_buffer=SCRATCH,
-            channel=channel.number,
-            multiplicity=channel.multiplicity,
-            copies=channel.copies,
-            route=route,
-            uses=(Use("hbm", end, 2.0),),
-        )
+        style = self._style(kind, route, Use("hbm", end, 2.0))
         together = min(GROUP, len(channel.plan.work))
         costs = (
             ("proxy", end, network.post.simple / together),
@@ -170,19 +161,11 @@ class Network:
 
     def _hands(self, route: str) -> RowKind:
         """The arrival of a sum everywhere: its traffic is in the row that makes it."""
-        channel = self.lines.channel
-        return RowKind(
-            Style(
-                MULTICAST,
-                src_buffer=SCRATCH,
-                dst_buffer=SCRATCH,
-                channel=channel.number,
-                multiplicity=channel.multiplicity,
-                copies=channel.copies,
-                route=route,
-                uses=(FREE,),
-            )
-        )
+        return RowKind(self._style(MULTICAST, route, FREE))
+
+    def _style(self, kind: int, route: str, use: Use) -> Style:
+        ends: dict[str, Any] = {"src_buffer": SCRATCH, "dst_buffer": SCRATCH, "route": route}
+        return Style(kind, **ends, **self.lines.channel.tags, uses=(use,))
 
 
 # NVLS over several nodes whose network reduces: switches add up within nodes and between them.
@@ -221,10 +204,8 @@ class _Joined(SwitchedNodes):
 
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a loop; the ranks and rows that end it."""
-        network, numbers = (
-            Network(self.lines, SUMS, NVLS_SUMMED, NVLS_FOUND),
-            range(len(self.nodes)),
-        )
+        network = Network(self.lines, SUMS, NVLS_SUMMED, NVLS_FOUND)
+        numbers = range(len(self.nodes))
         assert self.across is not None
         gives = [self.copies("give", node) for node in numbers]
         for h, group in enumerate(self.across):
@@ -302,24 +283,15 @@ class _Chains:
         for upper, rank in reversed(list(pairwise(order))):
             buffer = SCRATCH if below else IN
             made = Pass(buffer, SCRATCH, REDUCE_INPUT, 2 if below else 1, threads=CHAIN_SHARE)
-            row = self.lines.send(
-                *((rank, upper), sub, made),
-                source=buffer_place(buffer, BELOW),
-                target=Place(0, BELOW),
-            )
+            source, target = buffer_place(buffer, BELOW), Place(0, BELOW)
+            row = self.lines.send((rank, upper), sub, made, source=source, target=target)
             self._took(row, below, sub, "up", rank)
             below = (rank, upper)
         buffer, head = SCRATCH if below else IN, order[0]
         made = Pass(buffer, SCRATCH, COPY, 2 if below else 1, 1, threads=CHAIN_SHARE)
         source = buffer_place(buffer, BELOW)
-        row = self.lines.woven.row(
-            self.lines.channel.local(made),
-            head,
-            head,
-            sub,
-            source=source,
-            target=Place(0, CHAIN_GIVEN),
-        )
+        kind, target = self.lines.channel.local(made), Place(0, CHAIN_GIVEN)
+        row = self.lines.woven.row(kind, head, head, sub, source=source, target=target)
         self._took(row, below, sub, "up", head)
         return row
 
@@ -369,12 +341,8 @@ class _Chains:
 # all nodes out, and storing them.
 
 
-DIRECT_GIVEN, DIRECT_SUMMED, DIRECT_FOUND, DIRECT_FIRST = (
-    0,
-    1,
-    2,
-    3,
-)  # then FIFOs from local ranks, then from heads
+# Behind these FIFOs those from local ranks, then those from heads.
+DIRECT_GIVEN, DIRECT_SUMMED, DIRECT_FOUND, DIRECT_FIRST = range(4)
 DIRECT_SHARE = value("share.of_a_task")  # of a block's threads, for each of its four tasks
 
 
@@ -409,7 +377,7 @@ class _Heads:
 
     def __post_init__(self) -> None:
         self.network = Network(self.lines, DIRECT_GIVEN, DIRECT_SUMMED, DIRECT_FOUND)
-        self.widest = max(len(ranks) for ranks in self.nodes)
+        self.from_heads = DIRECT_FIRST + max(len(ranks) for ranks in self.nodes)
 
     def all(self) -> tuple[list[int], list[int]]:
         """All rows of a loop; the ranks and rows that end it."""
@@ -426,16 +394,13 @@ class _Heads:
             self._store(node)
         return self.lines.close()
 
-    def _others(self, node: int, h: int) -> list[int]:
-        return [rank for rank in self.nodes[node] if rank != self.plan.heads[node][h]]
-
     def _scatter(self, node: int) -> None:
         """Every rank sends each head its part, in one pass."""
         for rank in self.nodes[node]:
             rows = []
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
             for h, head in heads:
-                number = self._others(node, h).index(rank)
+                number = _others(self.nodes[node], head).index(rank)
                 op = COPY if number else REDUCE_INPUT  # the first is added to the head's own
                 made = Pass(IN, SCRATCH, op, threads=DIRECT_SHARE / len(heads))
                 target = Place(0, DIRECT_FIRST + number)
@@ -445,7 +410,8 @@ class _Heads:
 
     def _reduce(self, node: int, h: int) -> int:
         """A head adds up its part of all ranks of its node and gives it to its proxy."""
-        lines, head, others = self.lines, self.plan.heads[node][h], self._others(node, h)
+        lines, head = self.lines, self.plan.heads[node][h]
+        others = _others(self.nodes[node], head)
         merges: list[int] = []
         for number, rank in enumerate(others[1:], 1):
             made, hops = Pass(SCRATCH, SCRATCH, REDUCE), [(others[0], head), (rank, head)]
@@ -456,9 +422,8 @@ class _Heads:
             merges.append(merge)
         buffer, source = (SCRATCH, Place(0, DIRECT_FIRST)) if others else (IN, USER)
         made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=DIRECT_SHARE)
-        row = lines.woven.row(
-            lines.channel.local(made), head, head, h, source=source, target=Place(0, DIRECT_GIVEN)
-        )
+        kind, target = lines.channel.local(made), Place(0, DIRECT_GIVEN)
+        row = lines.woven.row(kind, head, head, h, source=source, target=target)
         for rank in others:
             lines.take([row], (rank, head), h)
         if merges:
@@ -468,7 +433,8 @@ class _Heads:
 
     def _hand(self, node: int, h: int) -> list[int]:
         """A head stores its part of the result and sends it to the ranks of its node."""
-        lines, head, others = self.lines, self.plan.heads[node][h], self._others(node, h)
+        lines, head = self.lines, self.plan.heads[node][h]
+        others = _others(self.nodes[node], head)
         found = Place(0, DIRECT_FOUND)
         # With others the copy is part of the pass that sends.
         alone = lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=DIRECT_SHARE))
@@ -477,13 +443,10 @@ class _Heads:
         for rank in others:
             out = OUT if self.plan.direct else SCRATCH
             made = Pass(SCRATCH, out, COPY, 1, 1, len(others), DIRECT_SHARE)
-            target = USER if self.plan.direct else Place(0, self._from_head(h))
+            target = USER if self.plan.direct else Place(0, self.from_heads + h)
             rows.append(lines.send((head, rank), h, made, source=found, target=target))
         lines.done("hand", head, rows)
         return rows
-
-    def _from_head(self, h: int) -> int:
-        return DIRECT_FIRST + self.widest + h
 
     def _store(self, node: int) -> None:
         """Every rank takes the parts of the other heads out of its FIFOs, in one pass."""
@@ -495,12 +458,16 @@ class _Heads:
                 kind, part = lines.channel.local(made), h
                 if self.plan.direct:
                     kind, part = lines.channel.wait(), -1
-                source = Place(0, self._from_head(h))
+                source = Place(0, self.from_heads + h)
                 row = lines.woven.row(kind, rank, rank, part, source=source)
                 lines.take([row], (head, rank), h)
                 rows.append(row)
             if rows:
                 lines.done("store", rank, rows)
+
+
+def _others(ranks: Sequence[int], head: int) -> list[int]:
+    return [rank for rank in ranks if rank != head]
 
 
 # AllGather and ReduceScatter where the network shares and adds up: NVLS and CollNetDirect.
@@ -583,11 +550,9 @@ class _Blocks(ABC):
         """Every head shares its own block; all hand on what they find."""
         for h, group in enumerate(self.across):
             for number, heads in enumerate(self.plan.heads):
-                block, made = heads[h], Pass(IN, SCRATCH, COPY, writes=1)
-                kind = self.lines.channel.local(made)
-                row = self.lines.woven.row(
-                    kind, block, block, block, target=Place(0, self.network.given)
-                )
+                block, target = heads[h], Place(0, self.network.given)
+                kind = self.lines.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
+                row = self.lines.woven.row(kind, block, block, block, target=target)
                 self.lines.done("give", block, [row])
                 done = self.network.share(group, block, block, row, self.plan.doors[h], number)
                 for node in range(len(self.nodes)):
@@ -649,9 +614,7 @@ class _Switched(_Blocks):
         source = self.at(block) if registered else Place(0, self.first + block)
         target = Place(0, self.network.given + self.home(block))
         row = lines.woven.row(kind, self.inside[node], head, block, source=source, target=target)
-        for one in self._given[node, block]:
-            lines.woven.after(row, one, Lag(self.plan.mechanism.nvls_sync))
-            lines.woven.after(one, row, IN_ORDER, lines.slots)
+        lines.read(row, self._given[node, block], Lag(self.plan.mechanism.nvls_sync))
         lines.done("sum", head, [row])
         return row, row
 
@@ -675,26 +638,21 @@ class _Switched(_Blocks):
                 if lane == "give":
                     self._given.setdefault((node, block), []).append(row)
                 else:
-                    before = self._rows[node, block]
-                    lines.woven.after(row, before, Lag(self.plan.mechanism.nvls_sync))
-                    lines.woven.after(before, row, IN_ORDER, lines.slots)
+                    sync = Lag(self.plan.mechanism.nvls_sync)
+                    lines.read(row, [self._rows[node, block]], sync)
             lines.done(lane, rank, rows)
 
 
 class _Direct(_Blocks):
     """Heads and ranks of a node that send to one another."""
 
-    def _others(self, node: int, h: int) -> list[int]:
-        return [rank for rank in self.nodes[node] if rank != self.plan.heads[node][h]]
-
     def hand(self, node: int, h: int, block: int) -> list[int]:
-        head, others, direct = self.plan.heads[node][h], self._others(node, h), self.plan.direct
+        head, direct = self.plan.heads[node][h], self.plan.direct
+        others = _others(self.nodes[node], head)
         channel, found = self.lines.channel, Place(0, self.network.found + self.home(block))
-        if others:  # with them, the copy is part of the pass that sends
-            kind = channel.merge(OUT, COPY)
-        else:
-            kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=BLOCK_SHARE))
-        segment = block
+        # With others the copy is part of the pass that sends.
+        alone = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=BLOCK_SHARE))
+        kind, segment = channel.merge(OUT, COPY) if others else alone, block
         if block == head:  # what is its own is in place already
             kind, segment = channel.wait(), -1
         at = self.at(block)
@@ -732,14 +690,12 @@ class _Direct(_Blocks):
             for own in self.plan.heads:
                 rows = []
                 for h, head in heads:
-                    number = self._others(node, h).index(rank)
+                    number = _others(self.nodes[node], head).index(rank)
                     made = Pass(IN, SCRATCH, COPY, threads=BLOCK_SHARE / len(heads))
-                    target = Place(0, self._fifo(own[h], number))
-                    rows.append(
-                        self.lines.send(
-                            *((rank, head), own[h], made), source=self.at(own[h]), target=target
-                        )
-                    )
+                    ends = self.at(own[h]), Place(0, self._fifo(own[h], number))
+                    hop = (rank, head)
+                    row = self.lines.send(hop, own[h], made, source=ends[0], target=ends[1])
+                    rows.append(row)
                 if rows:
                     self.lines.done("scatter", rank, rows)
 
@@ -748,7 +704,8 @@ class _Direct(_Blocks):
         return self.first + number * self.lines.subs + block
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        lines, head, others = self.lines, self.plan.heads[node][h], self._others(node, h)
+        lines, head = self.lines, self.plan.heads[node][h]
+        others = _others(self.nodes[node], head)
         target = Place(0, self.network.given + self.home(block))
         made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=BLOCK_SHARE)
         kind = lines.channel.local(made)

@@ -255,9 +255,7 @@ def switch_kind(
         kind,
         src_buffer=src_buffer,
         dst_buffer=dst_buffer,
-        channel=channel.number,
-        multiplicity=channel.multiplicity,
-        copies=channel.copies,
+        **channel.tags,
         wire=1 / mechanism.nvls_efficiency,
         uses=tuple(uses),
         latency=0.0 if second else mechanism.step_cost.simple / channel.pieces,
@@ -323,9 +321,7 @@ class SwitchedNodes:
         row = self.lines.woven.row(kind, self.groups[node], head, h, source=source, target=target)
         self.lines.done("sum", head, [row])
         self.sums[node, h] = row
-        for one in given:
-            self.lines.woven.after(row, one, sync)
-            self.lines.woven.after(one, row, IN_ORDER, self.lines.slots)
+        self.lines.read(row, given, sync)
         return row
 
     def store(self, node: int, h: int, source: Place, *, second: bool = False) -> int:
@@ -342,10 +338,7 @@ class SwitchedNodes:
         """Every rank takes the results out once all heads of its node have stored them."""
         sync = Lag(self.plan.mechanism.nvls_sync)
         for row in self.copies("take", node):
-            for h in self.members.heads:
-                store = self.stores[node, h]
-                self.lines.woven.after(row, store, sync)
-                self.lines.woven.after(store, row, IN_ORDER, self.lines.slots)
+            self.lines.read(row, [self.stores[node, h] for h in self.members.heads], sync)
 
 
 # NVLSTree: switches reduce within nodes, trees of heads between them, switches hand out.
@@ -401,7 +394,7 @@ class _Crown(SwitchedNodes):
         """All rows of a loop; the ranks and rows that end it."""
         order = [next(k for k, place in enumerate(self.places) if place.up < 0)]
         for node in order:
-            order += [child for child in self.places[node].down if child >= 0]
+            order += self._children(node)
         gives = [self.copies("give", node) for node in order]
         for node, given in zip(order, gives, strict=True):
             for h in self.members.heads:
@@ -450,8 +443,7 @@ class _Crown(SwitchedNodes):
         for child in self._children(node):
             lines.take(rows, (self.head(child, h), head), h)
         for row in rows:
-            lines.woven.after(row, self.sums[node, h], ARRIVED)
-            lines.woven.after(self.sums[node, h], row, IN_ORDER, lines.slots)
+            lines.read(row, [self.sums[node, h]], ARRIVED)
             for merge in self.merges[node, h][-1:]:
                 lines.woven.after(row, merge, IN_ORDER)
 

@@ -135,7 +135,8 @@ class PlannedChannel:
         return self.number, self.multiplicity, self.pieces, self.copies
 
     @property
-    def _tags(self) -> dict[str, Any]:
+    def tags(self) -> dict[str, Any]:
+        """What styles of its rows say of it."""
         return {"channel": self.number, "multiplicity": self.multiplicity, "copies": self.copies}
 
     @property
@@ -199,9 +200,7 @@ class PlannedChannel:
 
     def wait(self) -> RowKind:
         """What a block does that finds its data in place."""
-        return RowKind(
-            Style(MARK, channel=self.number, multiplicity=self.multiplicity, copies=self.copies)
-        )
+        return RowKind(Style(MARK, **self.tags))
 
     def write(self, src: int, dst: int, made: Pass) -> RowKind:
         """A pass of the block of `src` that writes into the memory of `dst`."""
@@ -255,7 +254,7 @@ class PlannedChannel:
             op,
             SCRATCH,
             dst_buffer,
-            **self._tags,
+            **self.tags,
             wire=PAYLOAD_WIRE[self.plan.protocol],
             route=self.plan.route_of(self.number, src, dst),
             uses=(Use("hbm", "src", 1.0), Use("hbm", "dst", 1.0)),
@@ -294,10 +293,7 @@ class PlannedChannel:
 
     def merge(self, dst_buffer: int, op: int) -> RowKind:
         """A further source of a pass that has several: its time is in that pass."""
-        style = Style(LOCAL_COPY, op, SCRATCH, dst_buffer, uses=(FREE,))
-        return RowKind(
-            replace(style, channel=self.number, multiplicity=self.multiplicity, copies=self.copies)
-        )
+        return RowKind(Style(LOCAL_COPY, op, SCRATCH, dst_buffer, uses=(FREE,), **self.tags))
 
     def _uses(self, made: Pass) -> tuple[Use, ...]:
         work = self.plan.mechanism.rate.simple / self.rate / made.fan
@@ -310,7 +306,7 @@ class PlannedChannel:
         threads = made.threads
         if protocol == "LL" and self.plan.transfers is not None:
             threads = min(1.0, self.plan.mechanism.send_share * threads)
-        made_so = replace(style, **self._tags, latency=fixed, cap=self.rate * threads)
+        made_so = replace(style, **self.tags, latency=fixed, cap=self.rate * threads)
         return RowKind(made_so, least=step.ll if protocol == "LL" else 0.0)
 
 

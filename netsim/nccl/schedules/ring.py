@@ -113,11 +113,9 @@ class Numbers:
         code = np.hstack([blocks, proxies]).ravel()
         proxy = code < 0
         m, number = max(1, len(self.net)), np.where(proxy, -1 - code, code)
-        place = np.where(proxy, self._net_place(number % m), number % self.n)
+        net = self.net if len(self.net) else np.arange(1)
+        place = np.where(proxy, net[number % m], number % self.n)
         return np.where(proxy, number // m, number // self.n), place, proxy
-
-    def _net_place(self, number: Ints) -> Ints:
-        return self.net[number] if len(self.net) else number
 
     def block(self, step: Ints, sub: Ints, place: Ints) -> Ints:
         """What the block of a rank does; step `steps` is its last pass."""

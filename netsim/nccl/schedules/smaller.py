@@ -48,7 +48,10 @@ def shorter(collective: Collective, plan: Plan, loops: int) -> tuple[Collective,
     if not loops:
         return collective, plan
     step = loops * _chunks_a_loop(collective, plan)
-    work = tuple(_less(one, step * one.chunk // collective.element_bytes) for one in plan.work)
+    work = tuple(
+        replace(one, count=one.count - step * one.chunk // collective.element_bytes)
+        for one in plan.work
+    )
     gone = sum(one.count for one in plan.work) - sum(one.count for one in work)
     transfers = _changed(plan, partial(_fewer, loops))
     # Of sends, the plan alone says what is moved.
@@ -71,10 +74,6 @@ def _chunks_a_loop(collective: Collective, plan: Plan) -> int:
     if collective.name == "all_reduce" and plan.algorithm in SHARED_BY_HEADS:
         return len(plan.heads[0])
     return 1
-
-
-def _less(work: Work, elements: int) -> Work:
-    return replace(work, count=work.count - elements)
 
 
 def _changed(plan: Plan, change: Change) -> Transfers | None:

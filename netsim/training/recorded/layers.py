@@ -105,7 +105,11 @@ class _Found:
                 f"{some or 'no modules'}",
                 hint="profile with with_modules=True or with_stack=True",
             )
-        kind = max(fitting, key=lambda name: _length(fitting[name]))
+        longest = {
+            name: sum(one.end - one.begin for some in found.values() for one in some)
+            for name, found in fitting.items()
+        }
+        kind = max(longest, key=longest.__getitem__)
         names = blocks if len(fitting[kind]) == len(blocks) else blocks[: len(fitting[kind])]
         return [
             Interval(one.begin, one.end, one.thread, names[place])
@@ -135,10 +139,6 @@ class _Found:
         if not steps:
             return list(spans)
         return [one for one in spans if any(b <= one.begin and one.end <= e for b, e in steps)]
-
-
-def _length(found: Mapping[int, Sequence[Interval]]) -> float:
-    return sum(one.end - one.begin for some in found.values() for one in some)
 
 
 class _Layers:
