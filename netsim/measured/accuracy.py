@@ -122,12 +122,12 @@ def run_index(
         STAGE.others, STAGE.done, STAGE.total = workers.memory, len(answers), len(parts)
         for number, found in _answers(parts, order, workers):
             at(", ".join(workers.names()), len(answers), len(parts))
-            if isinstance(found, LostError):
-                lost += 1
-                name = parts[number].entry.id
-                answers[number] = Answer(name, failed=(Failed(name, str(found)),))
-            else:
-                for other in alike[number]:
+            for other in alike[number]:
+                if isinstance(found, LostError):
+                    lost += 1
+                    name = parts[other].entry.id
+                    answers[other] = Answer(name, failed=(Failed(name, str(found)),))
+                else:
                     answers[other] = _told_of(found, parts[other])
                     known.keep(key_of(parts[other]), answers[other])
             if done:

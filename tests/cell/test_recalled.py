@@ -82,6 +82,7 @@ CHANGES: list[tuple[dict[str, Any], str, Any]] = [
     (HOSTS, "launch", {"style": "process_per_gpu", "kernel": "7us"}),
     (HOSTS, "seed", 9),
     (HOSTS, "fold", "off"),
+    (HOSTS, "exact", True),
     (SWITCH, "cluster.graph.gpus", 6),
     (SWITCH, "cluster.graph.bandwidth", "60GB/s"),
     (SWITCH, "cluster.graph.latency", "2us"),

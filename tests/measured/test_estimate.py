@@ -86,7 +86,7 @@ TCP = {**PAIR, "fabric": {"kind": "rail-optimized", "transport": "tcp"}}
         ("host_memory.simple", 1.35, 2.7, ({"machine": "rtx4090-x8"}, "all_reduce", 1 << 26, {})),
         ("latencies.nvlink", 350e-9, 700e-9, ({"machine": "gh200-x4"}, "all_reduce", 8, {})),
         ("launch.each_channel", 0.035e-6, 2e-6, (HOST, "all_reduce", 64 * KIB, ONE_PROCESS)),
-        ("launch.each_send", 0.45e-6, 2e-6, (HOST, "alltoall", 64 * KIB, ONE_PROCESS)),
+        ("launch.each_send", 0.2e-6, 2e-6, (HOST, "alltoall", 64 * KIB, ONE_PROCESS)),
     ],
 )
 def test_a_figure_is_replaced_for_one_simulation(

@@ -31,6 +31,7 @@ IDEAL = Mechanism(
     nvls_part=0.0,
     nvls_copy_rate=1e15,
     host_memory=HOST_MEMORY,
+    send_share=1.0,
 )
 
 
