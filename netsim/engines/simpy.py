@@ -70,9 +70,7 @@ def _alone(demand: Demand, capacity: Mapping[int, float]) -> float:
 def _resources(
     demands: Sequence[Demand], capacity: Mapping[int, float]
 ) -> tuple[dict[int, float], dict[int, dict[int, float]]]:
-    """The capacity left on every resource in use, and what each rising flow draws on it per unit
-    of the common level.
-    """
+    """By resource, the capacity left, and what rising flows draw per unit of the common level."""
     left: dict[int, float] = {}
     loads: dict[int, dict[int, float]] = {}
     for i, demand in enumerate(demands):
@@ -101,7 +99,6 @@ def dependants(program: Program) -> list[list[tuple[int, float]]]:
 # capacity changes and integrates what passes, one fabric divides the links at the end of an
 # instant, and a clock lets everything that belongs to one instant happen at it. Plain code, no
 # shortcuts: the compiled engine is checked against this one.
-
 
 TOLERANCE = 1e-14  # what lies within this of the earliest event belongs to its instant
 READY, JOIN, LEAVE, CAPACITY, LOAD = range(5)

@@ -195,7 +195,6 @@ def _shares(
 # have alone), `sharing` (what others on the same links cost), `waiting` (for a credit of the peer,
 # or a given time) and `compute`.
 
-
 CAUSES = ("launch", "wire", "protocol", "transfer", "sharing", "waiting", "compute")
 
 OWN_RATE = -1  # the link of a row that its own cap limits

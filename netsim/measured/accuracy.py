@@ -154,9 +154,7 @@ def _answers(
 
 
 def _alike(parts: Sequence[Part]) -> dict[int, list[int]]:
-    """The parts that ask the same, by the first of them: some runs differ in nothing but what was
-    measured.
-    """
+    """The parts that ask the same, by the first: some runs differ only in what was measured."""
     firsts: dict[bytes, int] = {}
     found: dict[int, list[int]] = {}
     for number, part in enumerate(parts):

@@ -135,7 +135,6 @@ def figure(name: str, value: float, low: float, high: float) -> Figure:
 # Log ratios of simulated over measured times at any parameters, on several processes.
 # No point is simulated twice with parameters that are alike for it.
 
-
 IMPOSSIBLE = 3.0  # log ratio of what cannot be simulated with some parameters
 LARGE = 8  # ranks from which other processes are worth what it takes to start them
 
@@ -336,7 +335,6 @@ def changed(source: Source, figures: dict[str, dict[str, str]]) -> Source:
 # Residuals as straight lines of parameters: the best ones, what they forecast, how sure they are.
 # Parameters spread around 0, the usual value, by a given amount from system to system.
 
-
 Which = NDArray[np.bool_]
 
 NOISE = 0.02  # of a measured point, as a part
@@ -449,7 +447,6 @@ def forecast_errors(line: Linear, seen: Which, spread: float) -> Floats:
 # logarithms of factors on their usual values, and systems are known to be alike: a pull draws every
 # parameter to its usual value, as strongly as lets a fit without a point best forecast that point.
 # Where no fit forecasts better than the usual values do, those stay.
-
 
 Residuals = Callable[[Sequence[Floats]], Sequence[Floats]]  # at some places, of all parameters
 Narrow = Callable[[NDArray[np.bool_]], None]  # told which points depend on which parameters
@@ -595,7 +592,6 @@ def _bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
 # A calibration: measured runs of one system, the parameters that fit them, the error that is left.
 # Of runs with many sizes some are fitted; others, which the fit never sees, tell the error
 # elsewhere. What the fit forecasts of a size without it tells the same of few.
-
 
 FEWEST = 3  # sizes of which anything can be fitted
 MOST = 11  # sizes of one run that are simulated again and again

@@ -282,7 +282,6 @@ ESTIMATORS: dict[str, Callable[[Constant, Sequence[Entry]], Estimate]] = {
     )
 }
 
-
 FEW_RUNS = 4  # of a system that are looked at when a constant is estimated without another
 # Where no run is left, a constant is taken over from the next wider class.
 WIDER = {

@@ -214,7 +214,6 @@ def _usual(year: int, month: int) -> str:
 # From an entry of an index to the scenario that it measured, as `expect` would ask it.
 # What an entry leaves open is taken as the machine has it; every such choice is a note.
 
-
 LAUNCHES = ("process_per_gpu", "single_process", "cuda_graph")
 GPUS_A_THREAD = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =]?(\d+)")
 THREADS = re.compile(r"(?:^|\s)(?:-t|--nthreads)[ =]?(\d+)")  # each launches on its own

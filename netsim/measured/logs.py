@@ -115,7 +115,6 @@ class LogRun:
 # Lines may be anything, and as long as the file: no pattern looks at a character more often than
 # some fixed number of times (no run of characters begins at each of them, nor ends at each).
 
-
 TYPES = (
     "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|float16|float32|float64|"
     "bf16|fp16|fp32|fp64|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp8"
@@ -285,7 +284,6 @@ def _is_int(text: str) -> bool:
 # The text that nccl-tests and rccl-tests print, of every version, as runs.
 # Columns are read by the names of the header. Launchers may write before lines, NCCL may write
 # between and within them, and files may hold several runs and other text.
-
 
 MICRO = 1e-6
 MISMATCH = 0.05  # by which a time may miss size / algbw before the row is doubted
@@ -695,11 +693,8 @@ def _device(one: Mapping[str, Any]) -> Device:
 
 
 def _variables(given: Any) -> dict[str, str]:
-    pairs = (
-        given.items()
-        if isinstance(given, Mapping)
-        else (str(one).split("=", 1) for one in _list(given) if "=" in str(one))
-    )
+    texts = (str(one).split("=", 1) for one in _list(given) if "=" in str(one))
+    pairs = given.items() if isinstance(given, Mapping) else texts
     return {str(key): str(value) for key, value in pairs if str(key).startswith("NCCL_")}
 
 
@@ -843,7 +838,6 @@ def _positive(text: str, column: str, unit: str, place: str) -> float | None:
 
 # Files with measured runs, of any kind that is read: text, JSON, CSV; and what was timed in them.
 # What a file does not say of itself is inferred from its name and its figures, or asked for.
-
 
 LARGEST_FILE = 256 * 2**20
 OTHER_KINDS = (b"{", b"[{", b"size_bytes,")  # how JSON and CSV begin

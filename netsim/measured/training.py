@@ -76,7 +76,6 @@ NAMED = (
     (r"gpt.?oss.*20", "gpt-oss-20b"),
 )
 
-
 FAMILIES = {
     **dict.fromkeys(("llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b"), "Llama"),
     **dict.fromkeys(("qwen3-30b-a3b", "qwen3-235b-a22b"), "Qwen3"),

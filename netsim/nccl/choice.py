@@ -31,7 +31,6 @@ from netsim.nccl.tuning import Call, Choice, TimedCost, choose, fallback_reason,
 
 Ints = NDArray[np.int64]
 
-
 BEGIN_SENDS = value("begin.sends")
 SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
 

@@ -48,7 +48,6 @@ class Repeated(Sequence[T], Generic[T]):
 # Nodes whose searches found the same are of one kind; what holds for a kind is worked out once. The
 # ranks of nodes may be numbered in any way.
 
-
 Ints = NDArray[np.int64]
 
 
@@ -199,9 +198,7 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
 
 
 def _door(pattern: int, child_number: int) -> int:
-    """The place in the chain of the GPU that talks to a child node, where the chain reaches so
-    far; the first talks to parents.
-    """
+    """The place in the chain of the GPU that talks to a child node; the first talks to parents."""
     if pattern == BALANCED_TREE:
         return 1 if child_number == 0 else 0
     return 1 if pattern == SPLIT_TREE else 0
@@ -210,7 +207,6 @@ def _door(pattern: int, child_number: int) -> int:
 # From the graph of one node to the channels that run: how many, and over which ranks they go.
 # Search channels are doubled, rings of the nodes are joined end to end, and each pair of channels
 # gets the two trees. The ranks of nodes may be numbered in any way.
-
 
 Nodes = Sequence[Sequence[int]]
 PLENTY = 16  # channels that Hopper needs over a network before NCCL stops doubling

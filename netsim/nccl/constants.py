@@ -419,7 +419,6 @@ def _replaced(value: Any, path: list[str], new: float) -> Any:
 # The figures, with where each is from, are in `base/constants.csv`; a topology file may have its
 # own.
 
-
 HOST = value("launch.host")
 # For each further channel, whatever the GPU has to do, by the version since which it is so.
 HOST_EACH_CHANNEL = {

@@ -159,7 +159,6 @@ def _names_of_list(text: str, names: Sequence[str], available: Sequence[str]) ->
 # What every NCCL variable that is read changes here, or why a known one changes nothing.
 # Users see the second; the table in the documentation is made of both.
 
-
 EFFECTS = {
     "NCCL_ALGO": "algorithms that may be chosen; `^`, and lists by function since 2.24",
     "NCCL_PROTO": "protocols that may be chosen, in the same language; LL128 here lifts its rules",
@@ -249,7 +248,6 @@ def reason(name: str) -> str:
 # What the network plugins of cloud vendors set of NCCL's variables by themselves.
 # Their own tuners decide on top, by tables that are not published; give such a table as a tuner's.
 # What a user sets wins, as it does with the plugins.
-
 
 ANY = 10_000
 
@@ -391,7 +389,6 @@ NO_SETTINGS = Settings()
 
 # NCCL's environment variables to settings: every value checked, every unknown name refused.
 # Lists of algorithms and protocols have a small language of their own, which `choice_lists` reads.
-
 
 Reader = Callable[[str, Facts], object]
 

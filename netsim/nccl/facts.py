@@ -108,7 +108,6 @@ def nearest_version(version: Version) -> Version:
 # Latencies in µs, bandwidths in GB/s (1e9), both as NCCL's own cost model has them. Only `facts`
 # reads this.
 
-
 NONE = (0.0, 0.0, 0.0)
 
 # The columns of every table below: LL, LL128, Simple for latencies; 1, 2 and >= 3 nodes for caps.
@@ -419,7 +418,6 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
 
 # What holds in one NCCL version: constants and rules as a value, looked up by version.
 # The numbers themselves are in `CHANGES`; formulas that use them are elsewhere.
-
 
 Triple = tuple[float, float, float]
 ARCHITECTURES = (("Volta", 0), ("Ampere", 80), ("Hopper", 90), ("Blackwell", 100))

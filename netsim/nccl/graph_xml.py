@@ -65,7 +65,6 @@ def _number(hosts: Sequence[str], host: str, device: int) -> int:
 # Channels that a user gives (NCCL_GRAPH_FILE) in place of those that would be searched.
 # What does not match the topology is refused with its line, where NCCL would go wrong later.
 
-
 TREES = (BALANCED_TREE, SPLIT_TREE, TREE)
 # Patterns that a graph may have, by its id.
 PATTERNS = {0: (RING,), 1: TREES, 2: TREES, 3: (NVLS,), 4: (COLLNET_DIRECT,)}

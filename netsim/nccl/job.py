@@ -145,7 +145,6 @@ def _kind(comm: Communicator, table: PathTable, a: int, b: int, level: int) -> s
 # The ways between nodes: by which NICs each channel leaves and enters them, or over NVLink (PXN).
 # Found for all hops of a channel at once, when one of them is asked for.
 
-
 Ints = NDArray[np.int64]
 Hop = tuple[int, int, int]  # channel, from, to
 
@@ -223,9 +222,7 @@ def _way(leave: int, arrive: int, relayed: int) -> str:
 
 
 def _doors(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
-    """For every GPU of a node, by place: its NIC on a channel, and whether another GPU passes its
-    data on (PXN).
-    """
+    """By place, a GPU's NIC on a channel, and whether another GPU passes its data on (PXN)."""
     table, own = view.table, graph.channels[channel]
     assert own.nics is not None  # searched as one of several nodes
     system, found = table.graph, []
@@ -238,7 +235,6 @@ def _doors(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int,
 
 # The nodes of a communicator as NCCL sees them: GPUs by NVLink domain, each kind searched once.
 # A node's GPUs are numbered by their ranks; GPUs that take no part are not there for NCCL.
-
 
 STATED_SINCE = Version(2, 18)  # plugins of before did not tell NCCL their latency
 CHOICE_ONLY = ("NCCL_ALGO", "NCCL_PROTO")  # variables that no search depends on
@@ -326,7 +322,6 @@ def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
 # How the ranks of a communicator hang together: rings, trees, heads, links and NICs by channel.
 # The same for all calls of a communicator. Which channels a call uses is told in `nccl/choice.py`.
 # What nodes of one kind have in common is found once for all of them.
-
 
 GPU_OWN = "net"  # each GPU's own NIC
 

@@ -74,14 +74,11 @@ def search_node(
         chain = own.get(2) or search(arena, Request(TREE, count, count, collnet=True), settings)
         wish = Request(COLLNET_DIRECT, 1, facts.max_channels, collnet=True)
         direct = own.get(4) or search(arena, wish, settings)
-    if "NVLS" in facts.algorithms and settings.nvls and can_multicast(arena):
+    # Switches reduce and multicast from Hopper on.
+    multicast = arena.switches and arena.min_cc >= 90 and len(arena.gpus) > 1
+    if "NVLS" in facts.algorithms and settings.nvls and multicast:
         nvls = own.get(3) or search(arena, Request(NVLS, 1, facts.max_channels), settings)
     return NodeView(arena.table, ring, tree, nvls, chain, direct)
-
-
-def can_multicast(arena: Arena) -> bool:
-    """Whether the switch can reduce and multicast: Hopper or newer behind an NVSwitch."""
-    return bool(arena.switches) and arena.min_cc >= 90 and len(arena.gpus) > 1
 
 
 def communicator(
@@ -154,7 +151,6 @@ def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -
 # Where RCCL does not search as NCCL does: its own rings for GPUs that are joined two by two. NCCL's
 # search looks for few hops and leaves links of a full mesh idle. RCCL knows these machines and has
 # rings for them that use every link once in each direction.
-
 
 COPIES = 4  # 28 rings of the search, 56 channels: what RCCL logs on 8 MI300X
 Order = tuple[int, ...]

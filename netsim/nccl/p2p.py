@@ -184,7 +184,6 @@ ORDERS: dict[str, tuple[Callable[[int], Sequence[int]], Callable[[int], Sequence
 # Sends and receives as NCCL runs them: channels a peer, and the parts of an operation.
 # Alltoall, gather and scatter are sets of such operations; their order is that of rounds, above.
 
-
 NET_CHANNEL = 14.0  # GB/s that one network channel moves to one peer
 PART_ALIGNMENT = 4096
 LL_STEP = 1 << 16  # bytes of a slot of LL's FIFO

@@ -68,7 +68,6 @@ class Budget:
 # Flat arrays of whole numbers (1/1000 GB/s), so that a hop is tried in a microsecond. Made once
 # for a system; knows nothing of channels and of their order.
 
-
 Score = tuple[float, float, int, float, int, int, int]
 Needs = tuple[tuple[int, int], ...]
 NO_TYPE = 99
@@ -395,7 +394,6 @@ def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: 
 # Which attempts of the channel search make the same walk, so that one of them is enough.
 # Path types between which no path lies make no difference; nor do ports that a tree cannot use.
 
-
 Likeness = tuple[Attempt, tuple[int, ...]]
 
 
@@ -449,7 +447,6 @@ def _widest(kinds: frozenset[int], limit: int) -> int:
 # One attempt of the channel search: as many channels as fit at one speed, by backtracking.
 # A channel visits all GPUs, and enters and leaves by a NIC where there is a network. Every visit
 # costs one unit of a budget. The walk runs on an explicit stack, so that its depth is not Python's.
-
 
 Walk = Iterator["Walk"]
 FREE, IN_ORDER, REPLAY = 0, 1, 2
@@ -728,7 +725,6 @@ class Walker:
 # NCCL's channel search on one node: how many channels, how fast, over which GPUs and NICs.
 # Starts from the best that could be and relaxes one wish after the other until channels are found,
 # then doubles them or speeds them up. Cost depends on one node only, never on how many there are.
-
 
 ALL_VISITS = 1 << 19
 VISITS = 1 << 14

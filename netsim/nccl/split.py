@@ -129,7 +129,6 @@ def _nvls_tree(comm: Communicator, chunk: int, nbytes: int, n_channels: int) -> 
 # Since 2.22 the buffer is cut once into consecutive parts; before, every loop over the buffer was
 # shared equally by all channels. Offsets and counts are in bytes here unless they say elements.
 
-
 LEAST_TRAFFIC = 32768  # bytes of traffic that make a channel worth having
 ALIGNMENT = 16
 

@@ -263,7 +263,6 @@ def _others(comm: Communicator, algorithm: Algorithm, intra: float, inter: float
 # Every rule answers with a text (for people who ask why) or with nothing. The formulas that
 # rate what is allowed are above.
 
-
 SIMPLE_ONLY = ("CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 
 NVLS_INTEGERS_AND_HALVES = ("int32", "uint32", "int64", "uint64", "half", "bfloat16")
@@ -670,7 +669,6 @@ def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
 # Columns: collective, least and most bytes, algorithm, protocol, channels, nodes, ranks, and
 # optionally pipelined operations and registration; -1 means any, `#` begins a comment.
 
-
 Word = TypeVar("Word", bound=str)
 
 COLUMNS = (
@@ -772,7 +770,6 @@ def _rule(row: _Row) -> TunerRule:
 
 # How many channels and threads NCCL gives to one call: small calls get few.
 # The rule compares the bytes of the call with what all threads would move in one go.
-
 
 WARP = 32
 FEWEST_THREADS = 3 * WARP

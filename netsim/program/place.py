@@ -86,7 +86,8 @@ def _laid(
     resources = Resources(len(topology.links), topology)
     ways = Ways(schedule, topology, device, process, resources)
     ptr, link, weight, latency = ways.paths(found)
-    capacity = np.concatenate([_wire_capacity(topology), resources.capacity()])
+    wires = topology.links  # of a half-duplex pair, the first one's capacity counts for both
+    capacity = np.concatenate([wires.bandwidth[wires.resource], resources.capacity()])
     changes = tuple(sorted(topology.changes))
     active = active_entries(ptr, link, weight, capacity, changes)
     return _Laid(
@@ -111,10 +112,6 @@ def _devices(
             f"placed on GPU {int(device.max())}"
         )
     return device.astype(np.int32)
-
-
-def _wire_capacity(topology: Topology) -> NDArray[np.float64]:
-    return topology.links.bandwidth[topology.links.resource]
 
 
 def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64]) -> None:

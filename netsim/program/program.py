@@ -182,7 +182,6 @@ def operations(program: Program, times: int, launch: Launch) -> Operations:
 # As no row starts before one that it follows, it is enough for all of them to be told so; which of
 # them come first on their ranks need not be known.
 
-
 Floats = NDArray[np.float64]
 
 

@@ -311,7 +311,6 @@ def _minority(values: NDArray[np.float64]) -> Iterator[tuple[int, float]]:
 # whole step at once slows nobody, so ranks need not be told apart by the wires that they cross, nor
 # by latencies. Whether they differ in anything else is left to colours.
 
-
 Levels = NDArray[np.int8]
 Step = tuple[Ints, Ints]  # who sends to whom
 ROOM = 1e-9  # by which what is asked of a wire may exceed what it has: rounding

@@ -166,9 +166,7 @@ def _way(style: Style, per_channel: bool) -> Way:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The key of every row, computed a chunk at a time; -1 for marks. It is as wide an integer as
-    `of_style`.
-    """
+    """The key of every row, as wide as `of_style`, a chunk at a time; -1 for marks."""
 
     schedule: Schedule
     of_style: NDArray[np.int64] | NDArray[np.int32]
@@ -290,7 +288,6 @@ def _merged(ptr: NDArray[np.int64], link: Ints, weight: NDArray[np.float64]) -> 
 # A resource of infinite capacity never does. Neither does one whose every user also draws on
 # another resource that is at least as tight for each of them: that one saturates first, so the
 # rates are the same without it.
-
 
 _PATHS_AT_A_TIME = 1 << 16  # paths looked at at a time: few enough for the processor's caches
 
@@ -422,13 +419,7 @@ def _rivals(
 # The search for trees, and the library that it needs, are imported only where there are some: that
 # takes as long as simulating a million rows.
 
-
 ONE_WAY, BOTH_WAYS = "sharp", "sharp-all"
-
-
-def through_fabric(route: str) -> bool:
-    """Whether a way leads through switches of a fabric that reduce."""
-    return route.partition(":")[0] in (ONE_WAY, BOTH_WAYS)
 
 
 @dataclass
@@ -618,7 +609,7 @@ class Ways:
         """Each link of the tree between a GPU and a group carries the data once."""
         down = way.kind == MULTICAST
         root, group = (src, dst) if down else (dst, src)
-        if through_fabric(way.route):
+        if way.route.partition(":")[0] in (ONE_WAY, BOTH_WAYS):
             return self._fabric_trees(way, mine, root, group, latency)
         place, member = spelled_out(self.schedule.groups, group)
         others = np.flatnonzero(member != root[place])

@@ -229,9 +229,7 @@ class Scenario(Model):
     @model_validator(mode="before")
     @classmethod
     def _seeded(cls, given: Any) -> Any:
-        """The same where hosts placed at random and hashed ways have the scenario's seed, unless
-        they have their own.
-        """
+        """Hosts placed at random and hashed ways have the scenario's seed, or their own."""
         seed = given.get("seed") if isinstance(given, dict) else None
         cluster = given.get("cluster") if seed else None
         if type(seed) is not int or seed < 0 or not isinstance(cluster, dict):

@@ -119,7 +119,6 @@ def _written(number: Fraction, unit: str) -> Any:
 # Comparisons of keys and values, joined by and, or and not; nothing else can be written, so nothing
 # is executed. Quantities compare as what they measure: `cluster.nic < 400Gbps`.
 
-
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -272,7 +271,6 @@ def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any
 
 # The `sweep` section of a scenario: axes and their values, zipped axes, named variants,
 # conditions, a base line and seeds. Knows dotted keys and values, but not what most of them mean.
-
 
 MOST_CELLS = 1_000_000
 NOT_SWEPT = ("name", "sweep", "outputs", "prices")

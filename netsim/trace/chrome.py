@@ -45,7 +45,6 @@ LAUNCH, KERNELS, COMPUTES, CHANNELS = range(4)
 SEND, RECEIVE, LOCAL = range(3)
 _ROLES = ("send", "recv", "copy")
 
-
 as_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 Nanoseconds = NDArray[np.int64]
 
@@ -399,7 +398,6 @@ def _steps(times: list[float], values: list[float]) -> list[tuple[float, float]]
 # trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto profiles.
 # A process a rank, a thread a stream or channel, arrows from sends to receives, a collective slice
 # a rank with Kineto's arguments, and counters for links. The same run gives the same bytes.
-
 
 MOST_ROWS = 50_000  # about 40 MB of JSON, which viewers still open
 MOST_LINKS = 64

@@ -191,7 +191,6 @@ def _ends(way: _Way) -> list[tuple[str, int]]:
 # Groups are alike if their ranks sit at the same places of equal hosts, in the same pattern, over
 # ways of the same latency and bandwidth.
 
-
 Group = tuple[int, ...]
 Key = tuple[object, ...]
 NOTABLE = 1e-3  # part by which rings may be off that is worth a word
@@ -298,19 +297,15 @@ class Costs:
         loops = work.least if work.loops - work.least >= WORTH else work.loops
         program = place(work.schedule(loops), topology, group)
         chosen = planned(job, collective, task.dtype)
-        made = coarse_of(
-            program, timed.seconds, self._launch(job, collective, chosen),
-            self._part_of_sms(chosen), scale=_scale(work, loops) / part,
-        )  # fmt: skip
+        sms = chosen.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
+        late, scale = self._launch(job, collective, chosen), _scale(work, loops) / part
+        made = coarse_of(program, timed.seconds, late, sms, scale=scale)
         made = replace(
             made, algorithm=chosen.algorithm, protocol=chosen.protocol,
             channels=chosen.n_channels, approximation=timed.approximation,
             loads=_loads(program, timed.seconds, _scale(work, loops) / part),
         )  # fmt: skip
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
-
-    def _part_of_sms(self, chosen: Planned) -> float:
-        return chosen.n_channels / self.cluster.machine_of(0).gpu.sms if self.holds_sms else 0.0
 
     def _launch(self, job: Job, collective: Collective, chosen: Planned) -> float:
         """Seconds from the end of the kernel before to the first byte; the host runs ahead."""

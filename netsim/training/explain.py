@@ -144,7 +144,6 @@ def _together(visits: Sequence[Visit]) -> Hop:
 # How long a step would take with computing, one kind of communication, or one kind of links
 # faster or free.
 
-
 FASTER = 1 / 1.1
 FREE = 0.0
 MOST_ROWS = 4_000_000  # simulated again in all
@@ -260,7 +259,6 @@ def _part_of(coarse: Coarse, factor: float) -> Coarse:
 
 # Why a step takes as long as it does, as plain values: its critical path, how GPUs spend their
 # time, the calls that cost most, and what would change it.
-
 
 MICRO = 1e6
 

@@ -356,7 +356,6 @@ def step_row(step: Step) -> Row:
 # are kept from the beginning of its forward pass to the end of what its backward pass needs them
 # for.
 
-
 MEMORY_OVER_TIME = "memory_over_time.csv"
 COLUMNS = "stage,rank,time_us,bytes,activations_bytes,gpu_bytes"
 MOST_MOMENTS = 2_000  # of a stage; of more, those between are left out where less is held
@@ -575,7 +574,6 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]
 # for each stage, in which kernels and collectives take their time alone. Kernels lose the SMs that
 # collectives beside them hold; collectives that load a kind of links more than fully share it.
 # Passes beside which nothing happens are run once and stand as one task.
-
 
 LEAST = 0.02  # of a kernel's rate, however many SMs collectives hold
 LARGE = 8 << 20  # bytes of collectives, from which on their time is a line between powers of two

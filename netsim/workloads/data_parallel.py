@@ -142,7 +142,6 @@ class Alone:
 # Gradients are reduced and scattered, each rank updates its part, and the new weights (not the
 # optimizer's states) are gathered: together the bytes of one all-reduce.
 
-
 DEEPSPEED = 500_000_000  # elements of a bucket
 MEGATRON = 40_000_000  # elements, or a million for each rank of the group
 
@@ -235,7 +234,6 @@ class Zero(Alone):
 # before its forward pass and, if they were given up after it, again before its backward pass; its
 # gradients are reduced and scattered. All of it is one communicator's and shares one stream:
 # gathers and scatters wait for each other.
-
 
 AHEAD = 2  # units gathered and not yet given up, that limit_all_gathers allows
 OUTERMOST = "root"
@@ -440,7 +438,6 @@ class Server(Alone):
 # Gradients that travel in fewer bytes: in lower precision, or only the largest of them.
 # Kernels before and after cost passes over memory. Reduced precision keeps the all-reduce; the
 # largest gradients differ from rank to rank, so values and indices are gathered instead.
-
 
 KINDS = ("none", "fp16", "bf16", "fp8", "top-k")
 DTYPES = {"fp16": "half", "bf16": "bfloat16", "fp8": "f8e4m3"}

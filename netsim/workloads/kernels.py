@@ -55,7 +55,6 @@ def weight_gradients(
 # and multiplies by its weight, each in a kernel of its own, and so do rotary embeddings and SwiGLU.
 # LayerNorm and GELU are one kernel each in either case.
 
-
 RESIDUAL = 3  # two in, their sum out
 
 
@@ -88,7 +87,6 @@ def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
 # Inputs of narrow products are cast from 16 bits, once for the product and once turned for the
 # gradient of weights. A norm writes its output so (`fused`); others take a kernel that reads 2
 # bytes and writes 2, and scales that follow from the tensor one that looks for its largest element.
-
 
 CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (4.0, 6.0), "tensor": (2.0, 6.0)}
 CAST_FP4 = (4.0, 8.0)  # Hadamard transform and largest element of the tensor first

@@ -296,7 +296,6 @@ def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -
 # Published models by name; the parameters that follow are held to the published counts by tests.
 # Figures are those of the models' papers and configuration files.
 
-
 _TRANSFORMERS = (
     Transformer(  # Brown et al. 2020, table 2.1
         name="gpt3-175b", layers=96, hidden=12288, heads=96, kv_heads=96, ffn=49152,

@@ -78,7 +78,6 @@ def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 # into a part for each rank, of which products wait for the first and leave the last (user buffers
 # of Transformer Engine, async TP of PyTorch); with `none` all of them stand in the stream.
 
-
 TENSOR = "tp"
 FP32 = 4
 
@@ -153,7 +152,6 @@ def backward_half(
 # Context parallelism: attention over a sequence that several ranks share.
 # `p2p` passes keys and values round a ring while attention works on the block in hand, `all_gather`
 # collects them first, `a2a` (Ulysses) exchanges heads for tokens before and after.
-
 
 CONTEXT = "cp"
 KINDS = ("p2p", "all_gather", "a2a")
@@ -599,7 +597,6 @@ def _again(parts: list[Part]) -> list[Part]:
 # PyTorch's reentrant checkpoints). `non-reentrant`: PyTorch stops once it has what backward needs,
 # so a block's last product is not repeated. `ops`: TorchTitan's selective checkpoints save
 # attention, what is scattered and every other product of a block. Otherwise modules of Megatron's.
-
 
 MODULES = ("core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe", "shared_experts")
 SELECTIVE = ("core_attn",)

@@ -158,7 +158,6 @@ class Roofline:
 # A Setting: one training step as asked, with every choice made: degrees, sizes, options.
 # It is what scenario files become; nothing in it is optional. Sizes are in elements and bytes.
 
-
 ELEMENT = {"float": 4, "half": 2, "bfloat16": 2}
 # TF32 and what is narrower than 16 bits are what products are computed in: what lies in memory and
 # is sent is wider, but for the inputs of products and gathered weights that are cast before.

@@ -86,7 +86,6 @@ def _written_float(text: str) -> float:
 # The parser's complaints in plain words: what is wrong with the YAML, where, and what to do.
 # PyYAML speaks of tokens and block ends; people who plan clusters do not.
 
-
 INDENTATION = "this line does not fit the indentation of those above it"
 SECOND_COLON = "a second ':' in one line; put the value in quotes"
 NO_COLON_ABOVE = "this line does not fit the one above it: a wrong indentation, or no ':' there"
@@ -151,7 +150,6 @@ def error_at(message: str, name: str, mark: yaml.Mark | None) -> ScenarioError:
 # Stricter than YAML: one document, a mapping of text keys at the top, no tags, no merge keys, no
 # duplicate keys, and aliases only as far as they stay small. Nothing is ever constructed but
 # mappings, lists and scalars.
-
 
 if TYPE_CHECKING or yaml.__with_libyaml__:
     from yaml._yaml import CParser
@@ -288,7 +286,6 @@ class _Construction:
 
 # A YAML file that was read: its values, and for each of them the line and column it came from.
 # Values that came from elsewhere (`--set`, an axis of a sweep, a flag) name their origin instead.
-
 
 LARGEST_FILE = 4 * 2**20
 
@@ -429,7 +426,6 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Nod
 
 # Values back to YAML that reads as the same values: numbers as they were written, texts quoted
 # where YAML 1.2 or 1.1 would take them for something else.
-
 
 _TAGS = {bool: "bool", int: "int", WrittenInt: "int", float: "float", WrittenFloat: "float"}
 

@@ -182,7 +182,6 @@ def _quoted(text: str) -> list[str]:
 # pydantic's locations mix keys of the data with labels of union branches; only the types of the
 # model tell them apart, so this walks both together.
 
-
 Location = tuple[str | int, ...]
 Issue = tuple[Location, ErrorDetails]
 

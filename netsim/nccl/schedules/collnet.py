@@ -172,7 +172,6 @@ class Network:
 # Heads read the sums of their nodes, give them to the network, and store what comes back in their
 # nodes again.
 
-
 NVLS_SUMMED, NVLS_FOUND, NVLS_REGIONS = 3, 4, 5  # FIFOs of a head besides those of its switch
 
 
@@ -224,7 +223,6 @@ class _Joined(SwitchedNodes):
 # CollNetChain: chains reduce inside nodes, switches of the network add up, chains hand out.
 # The first rank of each chain, its head, gives the sum of its node to the network and hands the sum
 # of all down the chain again; both ways at once, by a group of threads each.
-
 
 BELOW, CHAIN_GIVEN, CHAIN_SUMMED, CHAIN_FOUND, ABOVE, CHAIN_REGIONS = 0, 1, 2, 3, 4, 5
 CHAIN_SHARE = value("share.of_a_way")  # of a block's threads, for each direction
@@ -473,7 +471,6 @@ def _others(ranks: Sequence[int], head: int) -> list[int]:
 # AllGather and ReduceScatter where the network shares and adds up: NVLS and CollNetDirect.
 # Every rank is a head. Blocks travel between heads of one number on all nodes, and between a head
 # and the ranks of its node: through their NVSwitch, or in passes from one to the other.
-
 
 BLOCK_SHARE = value("share.of_a_task")  # of a block's threads, for each task of CollNetDirect
 

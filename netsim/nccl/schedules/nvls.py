@@ -119,10 +119,7 @@ def in_pieces(cut: Segments, pieces: int) -> Segments:
 
 @dataclass
 class _Switch:
-    """One channel while the rows of a loop are written.
-
-    `stages` holds, by stage and rank (head), the rows of a pass.
-    """
+    """One channel while the rows of a loop are written: `stages` by stage and rank (head)."""
 
     members: Members
     collective: Collective
@@ -345,7 +342,6 @@ class SwitchedNodes:
 # Heads with the same number form a tree over the nodes, even channels the first of the double
 # binary tree, odd ones its twin. A head adds what its child nodes sent to the sum of its own
 # switch.
-
 
 SHARE = value("share.of_a_way")  # of a block's threads, for each direction
 # FIFOs of a head besides those of its switch.

@@ -54,7 +54,7 @@ def pat(collective: Collective, plan: Plan) -> Schedule:
     for work, multiplicity in folded(plan, ways):
         channel = PlannedChannel(plan, work.channel, multiplicity)
         together = blocks_together(plan, work, collective)
-        turns = -(-most_blocks(collective.ranks) // together)
+        turns = -(-(collective.ranks // 2) // together)  # nearest neighbours pass most blocks
         cut = _segments(collective, work, together, plan.slots, turns)
         rounds = _Rounds(channel, collective, together, turns, plan.slots)
 
@@ -72,11 +72,6 @@ def blocks_together(plan: Plan, work: Work, collective: Collective) -> int:
     while plan.slot // (nbytes * together) >= 2 and together < collective.ranks / 2:
         together *= 2
     return together
-
-
-def most_blocks(ranks: int) -> int:
-    """Blocks that pass between nearest neighbours in one loop."""
-    return len(range(0, ranks - 1, 2))
 
 
 def _segments(c: Collective, work: Work, together: int, slots: int, turns: int) -> Segments:

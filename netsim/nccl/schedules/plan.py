@@ -197,7 +197,6 @@ def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
 # It follows NCCL's order of rounds; collectives are alltoall, gather, scatter and the like. Sends
 # are columns, and those of equal parts share a work: an alltoall has as many as pairs of ranks.
 
-
 Ints = NDArray[np.int64]
 Messages = tuple[Ints, Ints, Ints, Ints, Ints]
 Change = Callable[[P2pWork], P2pWork]

@@ -191,9 +191,7 @@ class PlannedChannel:
 
     @property
     def _turn_of_pool(self) -> float:
-        """The least seconds between chunks that a block of grouped sends gives to its proxy, which
-        serves all channels to a peer in turn.
-        """
+        """Least seconds between chunks of a block: the proxy serves all channels in turn."""
         assert self.plan.transfers is not None
         network = self.plan.mechanism.network
         return network.pool_turn + self.plan.transfers.sends.channels.per_peer * network.pool_each

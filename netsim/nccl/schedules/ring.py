@@ -136,7 +136,6 @@ class Numbers:
 # In every step each rank passes on what it has just received; the step after the last takes data
 # out of the FIFO. Chains (Broadcast, Reduce) are trees without branches.
 
-
 RECEIVED, SENDING = 0, 1  # the FIFO that the previous rank fills, and the one the proxy empties
 
 

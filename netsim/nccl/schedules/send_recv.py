@@ -194,7 +194,6 @@ def _grouped(number: Ints, count: int) -> list[Ints]:
 # The sender's block writes into a FIFO of the receiver (or one that its proxy empties), and the
 # receiver's block copies from there into the output.
 
-
 Make = Callable[[PlannedChannel, tuple[int, int], float], RowKind]
 NETWORK = 0  # among kinds of links
 
@@ -288,9 +287,7 @@ class Exchange:
         return self._kinds(0, make)
 
     def _messages(self, sends: Ints, net: NDArray[np.bool_], arrival: Place) -> Ints:
-        """What proxies send from the FIFOs that their blocks have filled, a chunk at a time; of
-        LL the receiver uses what there is.
-        """
+        """What proxies send, a chunk at a time; of LL the receiver uses what there is."""
         some, channel = np.flatnonzero(net), self._one
         target = Place(self.ends.target[net], np.broadcast_to(arrival.region, net.shape)[net])
         ends, fifo = (self.ends.src[net], self.ends.dst[net]), Place(0, 2 * some + 1)
@@ -358,7 +355,6 @@ def _copy(source: int, target: int, share: float) -> Pass:
 # Grouped sends and receives: rounds in batches, each part of a send on a channel of its own.
 # The operations of a batch on one block progress together, each by its share of the warps; the next
 # batch of that block begins when all of them are done.
-
 
 NOBODY: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 

@@ -156,9 +156,7 @@ def _kinds(collective: Collective, plan: Plan, lanes: Sequence[Lane]) -> Ints:
 
 
 def _places(collective: Collective, plan: Plan, lane: Lane) -> Ints:
-    """What tells the blocks of a lane apart: heads of switches; where chunks differ from place to
-    place, every place.
-    """
+    """What tells blocks of a lane apart: heads; or every place, where chunks differ."""
     n, work = collective.ranks, lane.work
     place = np.zeros(n, np.int64)
     heads = plan.heads if plan.algorithm in SWITCHED else ()
@@ -256,7 +254,6 @@ def _hops(plan: Plan, lanes: Sequence[Lane], links: Sequence[Ends]) -> Iterable[
 # other in the order of rounds. So ranks are alike in rotations of that order which the topology
 # shares, and one of them stands for the others. Rotations are found by colours from the sends of a
 # few rounds; others check what was found.
-
 
 EQUAL = ("alltoall", "sendrecv")  # collectives whose sends are all equal
 MOST_SENDS = 1 << 17  # that are all looked at; of more, those of some rounds

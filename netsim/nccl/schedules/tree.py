@@ -274,9 +274,7 @@ class Climb:
         places: tuple[ArrayLike, ArrayLike],
         fifo: ArrayLike,
     ) -> tuple[Ints, Ints]:
-        """Passes to other ranks by blocks, and by proxies from what is in their FIFOs: the rows of
-        blocks, and those that bring data, by hop and segment.
-        """
+        """Passes to other ranks: the rows of blocks, and those that bring data, by hop."""
         sheet, net = self.sheet, hops.kind == 0
         source, target = (np.broadcast_to(x, net.shape) for x in places)
         fifo = np.broadcast_to(fifo, net.shape)
@@ -387,7 +385,6 @@ class Climb:
 # Trees: chunks are reduced on their way up and handed out on their way down, both at once.
 # A rank's block has a group of threads for each direction; the root does both in one pass.
 # Broadcast and Reduce of rings are the same along a chain: a tree without branches.
-
 
 SHARE = value("share.of_a_way")  # of a block's rate, for each way
 

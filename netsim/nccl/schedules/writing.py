@@ -248,9 +248,7 @@ class Weave:
 
 
 def _patterns(table: Ints) -> tuple[list[list[int]], Ints]:
-    """The different rows of a table, in order, and which of them each row is: most are like the one
-    before.
-    """
+    """The different rows of a table, in order, and which of them each row is."""
     new = np.append(True, (table[1:] != table[:-1]).any(axis=1))
     rows = table[new].tolist()
     patterns = sorted(map(list, set(map(tuple, rows))))
@@ -300,7 +298,6 @@ def _position(segments: Segments, segment: Ints, place: Sequence[Ints], base: in
 
 # Cuts: a channel's part in loops, chunks, and the slices or pieces in which chunks move.
 # Offsets and counts are in elements, chunk sizes of a plan in bytes.
-
 
 ONE = Steps(1, 1)
 
@@ -377,7 +374,6 @@ def _sizes(
 # Lines: the passes of blocks in one turn of a loop, and the connections between them.
 # A pass takes in what arrived on some connections and fills others. From who fills and who takes,
 # order and credits follow by themselves. It knows no algorithm.
-
 
 Hop = tuple[int, int]
 
@@ -510,7 +506,6 @@ def buffer_place(buffer: int, region: int) -> Place:
 # It keeps FIFOs of different channels apart in scratch, copies what stays on its rank, and ends
 # with one mark a rank.
 
-
 KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT, stream="keep")
 
 MEMORABLE = 500_000  # rows of the largest turn of a loop that is kept for other sizes
@@ -612,7 +607,6 @@ class Output:
 
 # The Sheet: rows of a turn as they come to mind, for many ranks at once, put in order in the end.
 # Every row has a place; rows are written into a Weave by place and, on one place, as they came.
-
 
 PASS = 7  # columns that say how a pass is made: what a Pass holds
 COLUMNS = 7  # of a row: kind, ends, segment, regions of source and target, place

@@ -115,7 +115,6 @@ def packed(value: Value) -> list[int]:
 # A file is a sequence of messages, each behind its length: first about the trace, then its nodes
 # (MLCommons Chakra, et_def.proto). The size of a collective is what one rank puts in.
 
-
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7  # kinds of nodes
 TYPES = (
     "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall",
@@ -229,12 +228,9 @@ def _message(node: Node) -> bytes:
     }
     for name, value in {"is_cpu_op": 0, **node.attributes}.items():
         assert isinstance(value, int | bytes)
-        parts.append(_attribute(name, kinds.get(name, INT32), value))
+        told = wire_field(1, name) + wire_field(kinds.get(name, INT32), value)
+        parts.append(wire_field(ATTRIBUTE, told))
     return b"".join(parts)
-
-
-def _attribute(name: str, kind: int, value: int | bytes) -> bytes:
-    return wire_field(ATTRIBUTE, wire_field(1, name) + wire_field(kind, value))
 
 
 def decoded(data: bytes) -> list[Node]:

@@ -25,7 +25,6 @@ from netsim.workloads.tape import Deps, Tape
 GZIP = b"\x1f\x8b"
 OTHERS = {b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 
-
 HEAD = 64 * 1024
 MARKS = (b'"schemaVersion"', b'"traceEvents"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
 
@@ -242,7 +241,6 @@ def _cut(text: str, size: int, args: Mapping[str, Any]) -> tuple[int, ...]:
 # A kernel of NCCL's says what it does, or the operator says it that launched it: found by its id,
 # or as the calls that were recorded since the launch before, where several were coalesced into one.
 
-
 Event = Mapping[str, Any]
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 RUNTIME = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "privateuse1_runtime")
@@ -402,7 +400,6 @@ def holding(
 
 # Calls of NCCL's in traces of PyTorch before 2.3, which describe none: by the name of the kernel
 # and the shapes (`record_shapes`) of the operator that launched it, over all ranks.
-
 
 KERNEL = re.compile(
     r"(?P<all_reduce>AllReduce)|(?P<all_gather>AllGather)|(?P<reduce_scatter>ReduceScatter)|"
@@ -702,7 +699,6 @@ def _numbers(steps: tuple[int, ...]) -> str:
 # that ran before it are done; kernels that begin after an idle time wait for the calls that ended
 # in it. Idle times before calls stay as well, but not what a kernel of NCCL's itself waited for
 # other ranks. With calls as long as they were measured, the tape takes the time of the profile.
-
 
 Key = tuple[bool, tuple[int, ...]]
 IDLE = 1e-6  # seconds without a kernel, from which on something was waited for
