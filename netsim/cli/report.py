@@ -25,6 +25,7 @@ from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
+from netsim.report.words import at_base
 from netsim.results.folder import BREAKDOWN, RESULTS, read_manifest
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
@@ -165,9 +166,7 @@ def _wanted(manifest: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
     order = rows.sort_values("time", kind="stable")
     best, other, label = order.iloc[0], order.iloc[-1], "slowest"
     if manifest.get("base"):
-        base = rows
-        for axis, value in manifest["base"].items():
-            base = base[base[f"axis:{axis}"].astype(str) == str(value)]
+        base = at_base(rows, manifest["base"])
         other, label = (base.iloc[0] if len(base) else best), "base line"
     return {"best": best} if other["cell"] == best["cell"] else {label: other, "best": best}
 

@@ -59,12 +59,14 @@ def plot_explanation(
             "explain-tornado": tornado_figure(found, title),
             "explain-timeline": timeline_figure(found, title),
         }
-        return [
-            path
-            for name, figure in figures.items()
-            if figure is not None
-            for path in save(figure, folder / name, formats)
-        ]
+        return _saved(figures, folder, formats)
+
+
+def _saved(
+    figures: Mapping[str, Figure | None], folder: Path, formats: Sequence[str]
+) -> list[Path]:
+    drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
+    return [path for name, figure in drawn for path in save(figure, folder / name, formats)]
 
 
 def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") -> Figure:
@@ -275,11 +277,7 @@ def plot_explained_step(
             "explain-breakdown": step_breakdown_figure(found),
             "explain-what-if": answers(found),
         }
-        return [
-            path
-            for name, figure in figures.items()
-            for path in save(figure, folder / name, formats)
-        ]
+        return _saved(figures, folder, formats)
 
 
 def step_breakdown_figure(found: Mapping[str, Any]) -> Figure:

@@ -278,11 +278,6 @@ def choice(line: Line) -> list[str]:
     ]
 
 
-def changes_choice(line: Line) -> bool:
-    """Whether a line has more than one algorithm or protocol."""
-    return len(set(choice(line))) > 1
-
-
 def rows_of(lines: Sequence[Line]) -> int:
     """How many rows the strip has."""
     return 1 if all(_runs(line) == _runs(lines[0]) for line in lines[1:]) else len(lines)
@@ -376,7 +371,7 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
     `line_rate` (GB/s) is drawn as a guide.
     """
     shown, looks = lines.lines, looks_of(lines)
-    strip = [i for i, line in enumerate(shown) if changes_choice(line)][:8]
+    strip = [i for i, line in enumerate(shown) if len(set(choice(line))) > 1][:8]
     rows = rows_of([shown[i] for i in strip]) if strip else 0
     heights = [_PANEL, _PANEL, *([0.28 * rows + 0.1] if rows else [])]
     figure = new_figure(_WIDTH, sum(heights) + 0.6)

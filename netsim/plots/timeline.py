@@ -543,9 +543,8 @@ def step_figure(ranks: Sequence[_Rank]) -> Figure:
         axes.text(0, top - 0.08, rank.name, fontsize=8.5, va="bottom", color="#333333")
         for name, bars in rank.lanes.items():
             ticks.append((top + 0.5, _short(name)))
-            least = (
-                _STEP_THIN * last if len(bars) < _FEW else 0.0
-            )  # many bars show how full a lane is
+            # Many bars show how full a lane is.
+            least = _STEP_THIN * last if len(bars) < _FEW else 0.0
             for begin, end, what in bars:
                 right = max(end, begin + least) / factor
                 boxes.append(_box(begin / factor, right, top + 0.06, top + 0.94))

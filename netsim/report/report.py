@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from math import isnan, nan
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_
 from netsim.plots.results import axes_figure, heat_figure, pareto_figure, short, shown_size
 from netsim.plots.sizes import AXIS, lines_of, sizes_figure, thinned
 from netsim.plots.style import drawing, save
-from netsim.report.words import Summary, summary_of
+from netsim.report.words import Summary, at_base, blank, summary_of
 
 # Column of results.csv, title, kind.
 COLUMNS = (
@@ -65,22 +65,18 @@ def _told(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bool:
 
 
 def _says_something(values: Sequence[Any], kind: str) -> bool:
-    known = {value for value in values if not _missing(value)}
+    known = {value for value in values if not blank(value)}
     return len(known) > (1 if kind == "text" else 0)
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value == "" or (isinstance(value, float) and isnan(value))
 
 
 def _column(values: Sequence[Any], title: str, kind: str) -> dict[str, Any]:
     if kind == "text":
-        texts = ["" if _missing(value) else str(value) for value in values]
+        texts = ["" if blank(value) else str(value) for value in values]
         known = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         return {"title": title, "kind": kind, "texts": list(known),
                 "values": [known[text] for text in texts]}  # fmt: skip
     digits = 17 if kind == "size" else DIGITS  # a rounded 1 GiB would be shown as 1024 MiB
-    numbers = [None if _missing(v) else float(f"{float(v):.{digits}g}") for v in values]
+    numbers = [None if blank(v) else float(f"{float(v):.{digits}g}") for v in values]
     plain = [int(v) if v is not None and v == int(v) else v for v in numbers]
     return {"title": title, "kind": kind, "values": plain}
 
@@ -154,9 +150,7 @@ def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -
     if base:
         others = [c for c in table.columns if c.startswith(AXIS) and c[len(AXIS) :] not in base]
         keys = [*others, "size_bytes"]
-        chosen = table
-        for axis, value in base.items():
-            chosen = chosen[chosen[AXIS + axis].astype(str) == str(value)]
+        chosen = at_base(table, base)
         known = {tuple(map(str, row[:-1])): row[-1] for row in chosen[[*keys, "time_us"]].values}
         compared = [
             known.get(tuple(map(str, row[:-1])), nan) / row[-1] if row[-1] else nan

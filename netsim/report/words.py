@@ -308,9 +308,12 @@ def _bandwidth(row: Mapping[str, Any]) -> str:
 
 def _base_cells(good: pd.DataFrame, manifest: Mapping[str, Any]) -> list[str]:
     """The cells of the base line."""
-    base, rows = manifest.get("base") or {}, good
-    if not base:
-        return []
+    base = manifest.get("base") or {}
+    return [str(cell) for cell in at_base(good, base)["cell"].drop_duplicates()] if base else []
+
+
+def at_base(rows: pd.DataFrame, base: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows whose axes have the values of the base line."""
     for axis, value in base.items():
         rows = rows[rows[AXIS + axis].astype(str) == str(value)]
-    return [str(cell) for cell in rows["cell"].drop_duplicates()]
+    return rows

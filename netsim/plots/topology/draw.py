@@ -123,11 +123,6 @@ def width_of(bandwidth: float) -> float:
     return float(min(6.5, max(0.6, 0.25 * gigabytes**0.5)))
 
 
-def fill_of(kind: str) -> tuple[float, float, float]:
-    """The inside of a box."""
-    return tint(*BOXES[kind])
-
-
 _MOST_KEYS = 8
 _KEY_TITLE = "one link, in each direction (width by bandwidth)"
 
@@ -251,7 +246,7 @@ def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
             box.width,
             box.height,
             boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=fill_of(box.kind),
+            facecolor=tint(*BOXES[box.kind]),
             edgecolor=BOXES[box.kind][0],
             linewidth=1.0,
             zorder=3,
@@ -353,11 +348,11 @@ def _label_counts(
         return
     if len(counts) == 1 and len(members) > 1:
         text = f"each line: {counts.pop()} {_noun(members)}"
-        axes.text(picture.left - 0.35, y, text, fontsize=points, ha="right", va="center",
-                  color=GREY, style="italic")  # fmt: skip
-        return
-    if len(members) > _MOST_LABELS:
+    elif len(members) > _MOST_LABELS:
         text = f"{min(counts)} to {max(counts)} {_noun(members)} a line"
+    else:
+        text = ""
+    if text:
         axes.text(picture.left - 0.35, y, text, fontsize=points, ha="right", va="center",
                   color=GREY, style="italic")  # fmt: skip
         return

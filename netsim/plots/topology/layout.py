@@ -72,9 +72,8 @@ class _Plan:
     def first(self, place: str) -> tuple[int, str]:
         """The lowest GPU on a place or below it."""
         gpus = [int(name[3:]) for name in self.devices(place)[0]]
-        return min([min(gpus, default=999), *(self.first(one)[0] for one in self.below(place))]), (
-            place
-        )
+        below = (self.first(one)[0] for one in self.below(place))
+        return min([*gpus, *below], default=999), place
 
     def lay(self, place: str, start: float) -> float:
         """Give a place and all below it their x, from `start` on; the end."""

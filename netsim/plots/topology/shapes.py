@@ -211,12 +211,9 @@ def host_groups(cluster: Cluster) -> list[Group]:
     for host, (kind, domain) in enumerate(zip(kinds, domains, strict=True)):
         where = domain if shared[domain] else -1
         one = Group(host, host, kind, where, switches[host])
-        last = groups[-1] if groups else None
-        if (
-            last
-            and not single
-            and (kind, where, one.switches) == (last.kind, last.domain, last.switches)
-        ):
+        last = groups[-1] if groups else one
+        same = (last.kind, last.domain, last.switches) == (kind, where, one.switches)
+        if groups and same and not single:
             groups[-1] = Group(last.first, host, kind, where, one.switches)
         else:
             groups.append(one)
