@@ -15,11 +15,12 @@ from netsim.topology.figures import (
     Side,
     fabric_figures,
     gpu_bandwidth,
+    links_of_fabric,
     loads_by_routing,
     route_statistics,
     tiers_of,
 )
-from netsim.topology.graph import NODE_KINDS, Ints
+from netsim.topology.graph import Ints
 from netsim.topology.host import PATH_TYPES, Host, cpu_above, path_types, relations
 from netsim.topology.load import figure_text
 from netsim.topology.machine import WORDS, Machine, ScaleUp
@@ -293,16 +294,14 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
     gpus = np.arange(len(topology), dtype=np.int32)
     other = (gpus + len(gpus) // 2) % len(gpus)
     found = route_statistics(topology, gpus, other)
-    switch = topology.node_kinds == NODE_KINDS.index("switch")
-    between = np.flatnonzero(switch[topology.links.tail] & switch[topology.links.head])
-    flows = found.flows[between]
+    flows = found.flows[links_of_fabric(topology)]
     yield "\nRoutes when every GPU sends to the one half way round, on channel 0:"
     if not flows.any():
         yield from labelled([("links", "no link between switches is on any of these routes")])
         return
     used = flows[flows > 0]
     rows = [
-        ("links", f"{len(used)} of {len(between)} between switches in use"),
+        ("links", f"{len(used)} of {len(flows)} between switches in use"),
         ("flows a link", f"{used.mean():.3g} in the mean, {used.max():.3g} at most"),
         ("collisions", f"{plural(len(found.collisions), 'link')} with more than one flow"),
     ]

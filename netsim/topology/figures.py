@@ -61,11 +61,9 @@ def fabric_figures(cluster: Cluster) -> Figures | None:
 def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:
     """What each GPU can send: over NVLink or xGMI, and over its part of the host's NICs."""
     links, topology = cluster.topology.links, cluster.topology
-    up = np.zeros(len(topology.nodes))
     wide = np.isin(links.kind, GPU_LINKS)
-    np.add.at(up, links.tail[wide], links.bandwidth[wide])
-    out = np.zeros(len(cluster.host_class))
-    np.add.at(out, cluster.ports.owner, cluster.ports.rate)
+    up = _summed(links.tail[wide], links.bandwidth[wide], len(topology.nodes))
+    out = _summed(cluster.ports.owner, cluster.ports.rate, len(cluster.host_class))
     share = np.bincount(cluster.gpu_host, minlength=len(out))
     return up[topology.gpu_nodes], (out / np.maximum(share, 1))[cluster.gpu_host]
 
@@ -88,9 +86,14 @@ def route_statistics(
     routes = topology.laid([(src, dst, channels, way, each)])
     flows = np.zeros(len(topology.links))
     np.add.at(flows, routes.link, routes.fraction)
+    between = links_of_fabric(topology)
+    return RouteStatistics(flows, between[flows[between] > 1 + 1e-9])
+
+
+def links_of_fabric(topology: Topology) -> Longs:
+    """The links between switches."""
     switch = topology.node_kinds == NODE_KINDS.index("switch")
-    between = switch[topology.links.tail] & switch[topology.links.head]
-    return RouteStatistics(flows, np.flatnonzero(between & (flows > 1 + 1e-9)))
+    return np.flatnonzero(switch[topology.links.tail] & switch[topology.links.head])
 
 
 def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[Floats, Longs]]:
@@ -102,10 +105,7 @@ def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[
     assert router.selection is not None
     now = router.selection
     grouped = () if now.fabric.groups is None else ("minimal", "valiant")
-    switch = cluster.topology.node_kinds == NODE_KINDS.index("switch")
-    links = cluster.topology.links
-    between = np.flatnonzero(switch[links.tail] & switch[links.head])
-    found = {}
+    between, found = links_of_fabric(cluster.topology), {}
     names = ("static", "ecmp", "spray", "adaptive", *grouped)
     for routing in dict.fromkeys((now.policy.routing, *names)):
         policy = replace(now.policy, routing=routing)
@@ -120,9 +120,8 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
     order = np.unique(ports.host)
     first = np.isin(ports.host, order[: max(1, len(order) // 2)])
     source, sink = made.ports + len(made.switches), made.ports + len(made.switches) + 1
-    rate = np.zeros(made.ports)
     out = made.tail < made.ports
-    np.add.at(rate, made.tail[out], made.bandwidth[out])
+    rate = _summed(made.tail[out], made.bandwidth[out], made.ports)
     ends = np.arange(made.ports)
     tail = np.concatenate([made.tail, np.full(int(first.sum()), source), ends[~first]])
     head = np.concatenate([made.head, ends[first], np.full(int((~first).sum()), sink)])
@@ -131,13 +130,15 @@ def _bisection(made: Fabric, ports: Ports) -> tuple[float, float]:
     if not np.isfinite(capacity).all():
         return float("inf"), line
     unit = max(line, float(rate[~first].sum())) / _UNITS
+    return _flow(tail, head, capacity, unit, (source, sink)), line
+
+
+def _flow(tail: Longs, head: Longs, capacity: Floats, unit: float, ends: tuple[int, int]) -> float:
+    """The largest flow between two nodes, which are the last, found in whole numbers of units."""
     whole = np.round(np.minimum(capacity / unit, _UNITS)).astype(np.int32)
-    matrix = _sparse().csr_array(
-        _sparse().coo_array((whole, (tail, head)), shape=(sink + 1, sink + 1))
-    )
-    return float(
-        f"{_sparse().csgraph.maximum_flow(matrix, source, sink).flow_value * unit:.5g}"
-    ), line
+    shape = (max(ends) + 1,) * 2
+    matrix = _sparse().csr_array(_sparse().coo_array((whole, (tail, head)), shape=shape))
+    return float(f"{_sparse().csgraph.maximum_flow(matrix, *ends).flow_value * unit:.5g}")
 
 
 def _diameter(made: Fabric) -> int:
@@ -219,14 +220,7 @@ def _graph_bisection(topology: Topology, out: Floats) -> float:
     if not np.isfinite(total):
         return float("inf")
     capacity = np.minimum(capacity, total)  # more than all GPUs send is as good as infinite
-    unit = _unit(capacity, total)
-    whole = np.round(np.minimum(capacity / unit, _UNITS)).astype(np.int32)
-    matrix = _sparse().csr_array(
-        _sparse().coo_array((whole, (tail, head)), shape=(nodes + 2, nodes + 2))
-    )
-    return float(
-        f"{_sparse().csgraph.maximum_flow(matrix, nodes, nodes + 1).flow_value * unit:.5g}"
-    )
+    return _flow(tail, head, capacity, _unit(capacity, total), (nodes, nodes + 1))
 
 
 def _unit(capacity: Floats, total: float) -> float:

@@ -322,11 +322,8 @@ class _Search:
     def to_nics(self) -> tuple[Table, Table]:
         """GPU to NIC and NIC to GPU; through the memory of the GPU's host without GPUDirect."""
         if not self.machine.nics or self.machine.nics.gpudirect:
-            out, into = (
-                self.table(self.gpu_node, self.nic_node),
-                self.table(self.nic_node, self.gpu_node),
-            )
-            return out, into
+            out = self.table(self.gpu_node, self.nic_node)
+            return out, self.table(self.nic_node, self.gpu_node)
         each = np.arange(len(self.gpu_node))
         up = self.table(self.gpu_node, self.memory)[each, each]
         down = self.table(self.memory, self.gpu_node)[each, each]

@@ -86,8 +86,13 @@ def _loss(topology: Topology, link: int) -> str:
     rate = float(some.max())
     return (
         f"has no bandwidth: {topology.nodes[tail]} has {len(some)} of {len(siblings)} such links "
-        f"left, {format_bandwidth(float(some.sum()))} of {format_bandwidth(rate * len(siblings))} "
-        f"({1 - some.sum() / (rate * len(siblings)):.0%} less)"
+        f"left, {_less(float(some.sum()), rate * len(siblings))}"
+    )
+
+
+def _less(left: float, whole: float, when: str = "") -> str:
+    return (
+        f"{format_bandwidth(left)} of {format_bandwidth(whole)}{when} ({1 - left / whole:.0%} less)"
     )
 
 
@@ -114,10 +119,7 @@ def _narrow(host: Host) -> Iterator[Finding]:
     for name, link in parts:
         if link.width < 16 and (machine.c2c is None or name.startswith("nic")):
             full = PCIE_LANE[link.generation] * 16 * PCIE_EFFICIENCY
-            message = (
-                f"has {link.width} PCIe lanes, not 16: {format_bandwidth(link.usable)} of "
-                f"{format_bandwidth(full)} ({1 - link.usable / full:.0%} less)"
-            )
+            message = f"has {link.width} PCIe lanes, not 16: {_less(link.usable, full)}"
             if not name.startswith("nic") or link.usable < _rate(host, int(name[3:])):
                 yield Finding("narrow-slot", name, message)
 
@@ -129,12 +131,8 @@ def _old_slots(host: Host) -> Iterator[Finding]:
         link = host.machine.link_of(host.machine.gpu, gpu)
         if link.generation < best:
             full = PCIE_LANE[best] * link.width * PCIE_EFFICIENCY
-            message = (
-                f"is in a slot of PCIe generation {link.generation}, not {best}: "
-                f"{format_bandwidth(link.usable)} of {format_bandwidth(full)} "
-                f"({1 - link.usable / full:.0%} less)"
-            )
-            yield Finding("old-pcie", f"gpu{gpu}", message)
+            message = f"is in a slot of PCIe generation {link.generation}, not {best}: "
+            yield Finding("old-pcie", f"gpu{gpu}", message + _less(link.usable, full))
 
 
 def _rate(host: Host, nic: int) -> float:
@@ -159,10 +157,7 @@ def _crossing(host: Host, width: float, rate: float, gpus: int) -> str:
     """What the link between sockets costs the GPUs that send over it."""
     if width / gpus < rate:
         many = f"when all {gpus} GPUs that cross there send" if gpus > 1 else "at most"
-        return (
-            f"{format_bandwidth(width / gpus)} of {format_bandwidth(rate)} {many} "
-            f"({1 - width / gpus / rate:.0%} less)"
-        )
+        return _less(width / gpus, rate, f" {many}")
     links = host.layout.links
     more = float(links.latency[links.kind == LINK_KINDS.index("upi")].max())
     return (
@@ -189,12 +184,8 @@ def _slow_slots(host: Host) -> Iterator[Finding]:
         place = int(host.local[slot, 0])
         nic, width = int(host.rail[place]), _width(host, slot, place)
         if width < 0.9 * _rate(host, nic):
-            yield Finding(
-                "slow-slot",
-                f"nic{nic}",
-                f"gpu{gpu} reaches it with {format_bandwidth(width)} of "
-                f"{format_bandwidth(_rate(host, nic))} ({1 - width / _rate(host, nic):.0%} less)",
-            )
+            message = f"gpu{gpu} reaches it with {_less(width, _rate(host, nic))}"
+            yield Finding("slow-slot", f"nic{nic}", message)
 
 
 def _asymmetric(host: Host) -> Iterator[Finding]:

@@ -200,16 +200,8 @@ def graph_yaml(topology: Topology, name: str) -> str:
 
 # What all fabrics take: these keys stay when one is written out.
 SHARED = (
-    "nic",
-    "link",
-    "latency",
-    "cable_metres",
-    "transport",
-    "delivery",
-    "qps",
-    "seed",
-    "nodes",
-    "sharp",
+    *("nic", "link", "latency", "cable_metres", "transport"),
+    *("delivery", "qps", "seed", "nodes", "sharp"),
 )
 
 

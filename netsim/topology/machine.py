@@ -179,44 +179,26 @@ class Transport:
     in_order: bool = False
 
 
+def _transport(name: str, **more: Any) -> Transport:
+    return Transport(name, value(f"{name}.hop"), value(f"{name}.usable"), **more)
+
+
 TRANSPORTS = {
     one.name: one
     for one in (
-        Transport("infiniband", hop=value("infiniband.hop"), usable=value("infiniband.usable")),
-        Transport(
-            "roce",
-            hop=value("roce.hop"),
-            usable=value("roce.usable"),
-            routing="ecmp",
-            in_order=True,
-        ),
-        Transport(
+        _transport("infiniband"),
+        _transport("roce", routing="ecmp", in_order=True),
+        _transport(
             "efa",
-            hop=value("efa.hop"),
-            usable=value("efa.usable"),
             latency=value("efa.latency"),
             stated_latency=value("efa.stated_latency"),
             groups=True,
             routing="spray",
         ),
-        Transport(
-            "tcpxo",
-            hop=value("tcpxo.hop"),
-            usable=value("tcpxo.usable"),
-            latency=value("tcpxo.latency"),
-            routing="ecmp",
-            in_order=True,
-        ),
-        Transport(
-            "slingshot",
-            hop=value("slingshot.hop"),
-            usable=value("slingshot.usable"),
-            routing="spray",
-        ),
-        Transport(
+        _transport("tcpxo", latency=value("tcpxo.latency"), routing="ecmp", in_order=True),
+        _transport("slingshot", routing="spray"),
+        _transport(
             "tcp",
-            hop=value("tcp.hop"),
-            usable=value("tcp.usable"),
             nic_cap=value("tcp.nic_cap"),
             latency=value("tcp.latency"),
             gpudirect=False,

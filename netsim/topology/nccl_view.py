@@ -69,19 +69,7 @@ def _collective(pci: XmlPci) -> XmlPci:
 
 
 def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> XmlCpu:
-    nics = host.rail.tolist()
-    return _cpu_of(host.machine, host.gpus, nics, domain, host_number, first_rank)
-
-
-def _cpu_of(
-    machine: Machine,
-    gpus: Sequence[int],
-    nics: Sequence[int],
-    domain: int,
-    host_number: int,
-    first_rank: int,
-) -> XmlCpu:
-    cpu = machine.cpu
+    cpu = host.machine.cpu
     return XmlCpu(
         numaid=domain,
         host_hash=f"{host_number:#x}",
@@ -90,7 +78,7 @@ def _cpu_of(
         vendor=VENDORS.get(cpu.vendor, cpu.vendor),
         familyid=cpu.family,
         modelid=cpu.model_id,
-        pcis=_below(machine, f"cpu{domain}", gpus, nics, first_rank),
+        pcis=_below(host.machine, f"cpu{domain}", host.gpus, host.rail.tolist(), first_rank),
     )
 
 

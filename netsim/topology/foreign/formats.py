@@ -33,10 +33,14 @@ Figure = Annotated[float, Field(ge=0, lt=1e12, strict=False)]
 MOST_GPUS = 65_536
 
 
-class AstraNetwork(pydantic.BaseModel):
-    """The file, key by key."""
+class _Foreign(pydantic.BaseModel):
+    """What other programs write: attributes that are not known here are left aside."""
 
     model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class AstraNetwork(_Foreign):
+    """The file, key by key."""
 
     topology: Annotated[ListOf[Shape], Field(min_length=1)]
     npus_count: ListOf[Count]
@@ -116,12 +120,6 @@ def _seconds(value: object) -> float:
     return parse_time(value)
 
 
-class _Foreign(pydantic.BaseModel):
-    """What other programs write: attributes that are not known here are left aside."""
-
-    model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
-
-
 class NodeOf(_Foreign):
     """A node; a GPU passes on traffic of others only with `forwards`."""
 
@@ -189,12 +187,8 @@ def read_node_link(text: str, name: str) -> Topology:
 
 def write_node_link(topology: Topology) -> str:
     """The text of a node-link file."""
-    return (
-        json.dumps(
-            import_module("networkx").node_link_data(topology.graph, edges="edges"), indent=1
-        )
-        + "\n"
-    )
+    data = import_module("networkx").node_link_data(topology.graph, edges="edges")
+    return json.dumps(data, indent=1) + "\n"
 
 
 LARGEST = 32 * 2**20

@@ -338,12 +338,10 @@ def _scale_up(matrix: Matrix, like: Machine) -> ScaleUp | None:
     if not pairs:
         return None
     rate = usual.link_bandwidth if usual else nvlink_rate(like.gpu.sm)
-    fewest, complete = (
-        min(pairs.values()),
-        len(pairs) == len(matrix.gpus) * (len(matrix.gpus) - 1) // 2,
-    )
+    fewest, gpus = min(pairs.values()), len(matrix.gpus)
+    complete = len(pairs) == gpus * (gpus - 1) // 2
     alike = complete and joined_by(usual, like.gpu.count) == ("switch", fewest)
-    if _most(pairs, len(matrix.gpus)) <= most_links(like.gpu.sm) and not alike:
+    if _most(pairs, gpus) <= most_links(like.gpu.sm) and not alike:
         peers = tuple((a, b, count) for (a, b), count in sorted(pairs.items()))
         return ScaleUp.model_construct(kind="nvlink", link_bandwidth=rate, peers=peers)
     return ScaleUp.model_construct(
