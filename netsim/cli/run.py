@@ -183,30 +183,27 @@ class _TestsLog:
             yield closing(self.run, self.rows)
 
 
-class _Csv:
-    """results.csv."""
+@dataclass(frozen=True)
+class _AtEnd:
+    """All rows at once, when they are there."""
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self.axes = list(cells[0].axes)
-
-    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
-        return iter(())
-
-    def end(self, rows: Sequence[Row]) -> Iterator[str]:
-        yield csv_text(rows, self.axes).removesuffix("\n")
-
-
-class _Json:
-    """The rows as a list of mappings."""
-
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        del cells
+    text: Callable[[Sequence[Row]], str]
 
     def lines(self, cell: Cell, row: Row) -> Iterator[str]:
         return iter(())
 
     def end(self, rows: Sequence[Row]) -> Iterator[str]:
-        yield json.dumps([asdict(row) for row in rows], indent=1)
+        yield self.text(rows)
+
+
+def _csv(cells: Sequence[Cell]) -> Printer:
+    axes = list(cells[0].axes)
+    return _AtEnd(lambda rows: csv_text(rows, axes).removesuffix("\n"))
+
+
+def _json(cells: Sequence[Cell]) -> Printer:
+    del cells
+    return _AtEnd(lambda rows: json.dumps([asdict(row) for row in rows], indent=1))
 
 
 def _table(cells: Sequence[Cell]) -> Printer:
@@ -225,8 +222,8 @@ def _tests_log(cells: Sequence[Cell]) -> Printer:
 PRINTERS: dict[str, Callable[[Sequence[Cell]], Printer]] = {
     "table": _table,
     "nccl-tests": _tests_log,
-    "csv": _Csv,
-    "json": _Json,
+    "csv": _csv,
+    "json": _json,
 }
 
 

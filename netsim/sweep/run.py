@@ -229,11 +229,6 @@ class Answer:
     exit_code: int = 0
 
 
-def order_of(cell: Cell, sizes: Sequence[int], engine: str) -> Order:
-    """The order for some sizes of a cell."""
-    return Order(cell.id, cell.source.name, cell.source.data, cell.axes, tuple(sizes), engine)
-
-
 def fulfil(order: Order) -> Iterator[Answer]:
     """Do what an order asks for, after checking it."""
     if order.version != VERSION:
@@ -489,7 +484,10 @@ def _elsewhere(tasks: Sequence[Task], engine: str, workers: Workers) -> Found:
     for group in _cells(tasks):
         for first in range(0, len(group), CHUNK):
             part = group[first : first + CHUNK]
-            orders.append(order_of(part[0].cell, [task.size for task in part], engine))
+            cell, sizes = part[0].cell, tuple(task.size for task in part)
+            orders.append(
+                Order(cell.id, cell.source.name, cell.source.data, cell.axes, sizes, engine)
+            )
             known.update({task.key: task for task in part})
     with closing(workers.fulfil(orders)) as fulfilled:
         for order, found in fulfilled:

@@ -195,8 +195,11 @@ class Search:
         for cell in self.cells:
             found.setdefault(place_of(without_seed(cell.axes)), []).append(cell)
         return [
-            Choice(without_seed(cells[0].axes), tuple(map(_task, cells)))
-            for cells in found.values()
+            Choice(
+                without_seed(some[0].axes),
+                tuple(Task(one, max(one.scenario.workload.size_list())) for one in some),
+            )
+            for some in found.values()
         ]
 
     @cached_property
@@ -221,13 +224,10 @@ class Search:
                 yield Trial(choice, rows, figures, allowed, next(lost, ""))
 
 
-def _task(cell: Cell) -> Task:
-    return Task(cell, max(cell.scenario.workload.size_list()))
-
-
 def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:
     """What objectives and constraints can speak of; over several seeds, medians."""
-    each = [_of_row(row) for row in rows if row.status == "ok"]
+    good = [row for row in rows if row.status == "ok"]
+    each = [{name: getattr(row, name) for name in FIGURES} | {**row.details} for row in good]
     figures = {name: _middle([one.get(name) for one in each]) for one in each[:1] for name in one}
     priced = bill(choice.cell)
     if priced is not None:
@@ -236,10 +236,6 @@ def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:
         if each:
             figures["time_x_cost"] = median(map(time_of, rows)) * priced.cost_usd
     return figures
-
-
-def _of_row(row: Row) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in FIGURES} | dict(row.details)
 
 
 def _middle(values: Sequence[Any]) -> Any:
