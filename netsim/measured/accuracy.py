@@ -170,7 +170,6 @@ def _alike(parts: Sequence[Part]) -> dict[int, list[int]]:
 
 
 def _told_of(found: Answer, part: Part) -> Answer:
-    """The answer of a part that asks the same as one that was simulated."""
     entry, points = part.entry, {point.size_bytes: point for point in found.points}
     if entry.id == found.run:
         return found

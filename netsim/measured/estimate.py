@@ -183,7 +183,6 @@ def _prepared(entry: Entry, rows: Sequence[Measured]) -> Prepared:
 
 
 def _figures(constant: Constant, prepared: Prepared, value: float) -> Mapping[str, float]:
-    """The figures of a calibration in which a constant is contained, with another value of it."""
     mechanism = prepared.jobs[0].mechanism
     known, more = names_of(mechanism), value - constant.value
     usual = {

@@ -351,7 +351,6 @@ def _several_hosts(
 def _figures(
     entry: Entry, machine: Machine, nodes: int, hosts: int, notes: list[str]
 ) -> dict[str, Any]:
-    """Figures of the machine that an entry changes: a bridge, or smaller NVLink domains."""
     up: dict[str, Any] = {}
     if entry.topology.get("nvlink_bridge") is not None:
         up["fitted"] = _flag(entry, "nvlink_bridge")
@@ -584,7 +583,6 @@ def _proposed_launch(run: LogRun) -> str | None:
 
 
 def _proposed_variables(run: LogRun, notes: list[str]) -> tuple[tuple[str, str], ...]:
-    """NCCL's variables of the log that mean something here."""
     found = []
     for name, value in run.variables.items():
         try:

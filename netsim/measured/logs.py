@@ -376,7 +376,6 @@ def _without_tables(content: bytes, name: str) -> InputError:
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    """Lines without colours; a row that NCCL wrote into is put together again."""
     held = ""
     blanks = 0
     for raw in lines:
@@ -458,7 +457,6 @@ class _Reader:
         )
 
     def _open(self, number: int, *, fresh: bool) -> None:
-        """A table that what follows belongs to; a fresh one where the last is complete."""
         if self.table is not None and not fresh:
             return
         before = self.table
@@ -475,7 +473,6 @@ class _Reader:
         return self.table
 
     def _statements(self, number: int, line: str) -> None:
-        """What a line says about the run."""
         around = self.around
         if match := STARTING.search(line):
             name = match[1][: match[1].find("_perf", 1)] if "_perf" in match[1][1:] else match[1]

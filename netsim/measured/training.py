@@ -111,11 +111,8 @@ class _Rules:
     def text(self, *path: str) -> str:
         """A value as text, of several in one cell the first; empty where it is not stated."""
         found = self.entry.text(*path).split("(")[0].strip()
-        return (
-            ""
-            if found.casefold() in ("none", "n/a", "null", "see section in the source")
-            else found
-        )
+        unstated = ("none", "n/a", "null", "see section in the source")
+        return "" if found.casefold() in unstated else found
 
     def number(self, *path: str) -> float | None:
         match = re.match(r"\d+(\.\d+)?", self.text(*path).replace(",", ""))

@@ -446,7 +446,6 @@ def _heads(
 
 
 def _chains(nodes: Sequence[NodeLayout], seats: Seats, n_channels: int) -> Chains:
-    """The chains of CollNet on all executed channels, as often as those of the search fit in."""
     kinds = [nodes[number] for number in seats.first]
     graphs = [node.view.collnet_chain for node in kinds]
     searched = min(graph.n_channels if graph else 0 for graph in graphs)

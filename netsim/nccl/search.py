@@ -820,7 +820,6 @@ class _Ladder:
             self.now = following
 
     def _try(self) -> Budget:
-        """Walk the present attempt, or put it off where it cannot improve on what was found."""
         full = VISITS_SAME if self.now.same_channels else VISITS
         if hopeless(self.arena, self.now, self.found):
             self.deferred.append(self.now)

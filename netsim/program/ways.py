@@ -260,7 +260,6 @@ def owners_of(ptr: NDArray[np.int64]) -> Ints:
 
 
 def _repeats(ptr: NDArray[np.int64], link: Ints) -> bool:
-    """Whether some way may have several entries on one link."""
     width = int(np.diff(ptr).max(initial=0))
     if width > _NARROW:
         return True

@@ -461,7 +461,6 @@ def _conditions(source: Source, word: str, given: Mapping[str, Any]) -> tuple[Co
 
 
 def _with_base(source: Source, sweep: Sweep, given: Mapping[str, Any]) -> Sweep:
-    """The sweep with its base line: values of some axes, which some point has."""
     base = given.get("base")
     if base is None:
         return sweep
@@ -486,7 +485,6 @@ def _values(sweep: Sweep, name: str) -> list[Any]:
 
 
 def _label(value: Any) -> Any:
-    """A value as results show it: mappings and lists in one line of text."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_label(one)}" for key, one in value.items())
     if isinstance(value, list | tuple):

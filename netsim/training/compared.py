@@ -118,8 +118,6 @@ def measured_calls(profile: Profile) -> list[Measured]:
 
 
 class _Bare:
-    """The time in which no kernel but NCCL's runs."""
-
     def __init__(self, profile: Profile) -> None:
         edges: list[list[float]] = []
         for kernel in profile.kernels:

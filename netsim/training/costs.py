@@ -150,7 +150,6 @@ def _thinned(ways: list[_Way]) -> list[_Way]:
 
 
 def _some(ways: list[_Way]) -> list[_Way]:
-    """Some of the ways of one rank, in proportion to how many are alike, with the bytes of all."""
     alike: dict[str, list[_Way]] = defaultdict(list)
     for way in ways:
         alike[way.style.route].append(way)
@@ -179,7 +178,6 @@ def _held(ways: list[_Way], seconds: float, sms: float) -> dict[int, float]:
 
 
 def _ends(way: _Way) -> list[tuple[str, int]]:
-    """The ranks at the ends of a way; of groups, only the single end."""
     if way.style.kind == MULTICAST:
         return [("src", way.src)]
     if way.style.kind == SWITCH_REDUCE:

@@ -314,7 +314,6 @@ def _gpus(step: Step) -> Iterator[dict[str, Any]]:
 
 
 def _calls(step: Step, visits: Sequence[Visit]) -> list[dict[str, Any]]:
-    """Calls that are alike: how much of the path they are, and how much of a GPU's time."""
     alike: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def entry(task: Any) -> dict[str, Any]:

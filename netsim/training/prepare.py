@@ -518,7 +518,6 @@ def _kernels(arch: str, work: Training) -> str:
 
 
 def _narrow(arch: str, work: Training, name: str) -> float:
-    """What products of a narrow type reach of its peak."""
     if name == "nvfp4":
         return _part(f"{arch}.gemm.fp4", "gemm.other")
     if work.scaling == "row" and f"{arch}.gemm.fp8.row" in TABLE:

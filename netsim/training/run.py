@@ -142,7 +142,6 @@ class _OfRank:
 def _of_rank(
     kind: NDArray[np.int32], begin: Times, end: Times, kinds: int, makespan: float
 ) -> _OfRank:
-    """One rank: sweep over the moments at which anything begins or ends."""
     edges = np.unique(np.concatenate([begin, end, [0.0, makespan]]))
     lengths = np.diff(edges)
     first, last = np.searchsorted(edges, begin), np.searchsorted(edges, end)
@@ -544,7 +543,6 @@ def _collective_lines(step: Step) -> Iterable[Sequence[object]]:
 
 
 def _measured(step: Step, numbers: Sequence[int]) -> object:
-    """The mean of what a profile recorded for these calls, in µs; empty without one."""
     found = [step.spans.tape.tasks[number].measured for number in numbers]
     return float(np.mean(found)) * 1e6 if any(found) else ""
 

@@ -149,7 +149,6 @@ class _Seen:
     def _call(
         self, number: int, row: int, rank: int, seq: int, when: tuple[float, float, float]
     ) -> Iterator[Event]:
-        """A collective from when this rank has come, within it the wait for the last rank."""
         task = self.step.spans.tape.tasks[number]
         come, begin, end = when
         members = tuple(task.groups[row].tolist())

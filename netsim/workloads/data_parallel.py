@@ -393,7 +393,6 @@ class Fsdp(Alone):
         return min(self.replica.setting.shard or members, members)
 
     def _inner(self, expert: bool) -> Ranks:
-        """The ranks that share one copy of the weights."""
         groups = self.replica.groups[expert]
         return groups.reshape(-1, self._width(expert))
 

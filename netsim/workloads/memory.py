@@ -98,7 +98,6 @@ def memory_of(setting: Setting, stage: int) -> Memory:
 
 
 def _activations(s: Setting, stage: int) -> float:
-    """What passes under way keep for their backward pass, and what the pass at hand adds."""
     order = SCHEDULES[s.schedule](stage, s.degree("pp"), s.micro_batches, s.chunks)
     passes = in_flight(order)
     layers = [layer for chunk in s.stages()[stage] for layer in chunk]
@@ -163,7 +162,6 @@ def _inputs(s: Setting, m: Transformer) -> float:
 
 
 def _buffers(s: Setting, layers: list[Layer]) -> float:
-    """Buckets or gathered units in flight, and NCCL's own buffers."""
     groups = sum(s.degree(axis) > 1 for axis in ("tp", "cp", "ep", "dp", "pp"))
     nccl = groups * 16 * NCCL_CHANNEL
     held = [sum(count for count, _ in s.held(layer)) for layer in layers]

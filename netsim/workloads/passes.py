@@ -496,7 +496,6 @@ def _dense_backward(shapes: Shapes, ffn: int, norm: float, what: str) -> list[Pa
 
 
 def _function(shapes: Shapes, ffn: int, *, backward: bool = False) -> float:
-    """The function between the products of an MLP: reads what the first wrote, writes its value."""
     passes = _elementwise(shapes)
     ahead, back = passes.plain, passes.plain_backward
     if shapes.model.gated:

@@ -342,7 +342,6 @@ class _Step:
         return not later
 
     def _send(self, stage: _Stage, action: Action, place: int, step: int, after: Deps) -> None:
-        """Hand a micro-batch to the stage that has the next (or the previous) layers."""
         target = (place + step) % len(self.stages)
         nbytes = self._handed_on(stage, action)
         link = (stage.at.number, target)
@@ -373,7 +372,6 @@ class _Step:
         return self.stages[number].chunks[chunk][-1]
 
     def _finish(self) -> None:
-        """Gradients that are still to be reduced, the optimizer, weights to be gathered."""
         setting, tape = self.setting, self.tape
         tape.micro_batch, tape.chunk, tape.phase = -1, -1, "backward"
         ends = [stage.data.finish() for stage in self.stages]

@@ -160,7 +160,6 @@ class Network:
         return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
 
     def _hands(self, route: str) -> RowKind:
-        """The arrival of a sum everywhere: its traffic is in the row that makes it."""
         return RowKind(self._style(MULTICAST, route, FREE))
 
     def _style(self, kind: int, route: str, use: Use) -> Style:
@@ -393,7 +392,6 @@ class _Heads:
         return self.lines.close()
 
     def _scatter(self, node: int) -> None:
-        """Every rank sends each head its part, in one pass."""
         for rank in self.nodes[node]:
             rows = []
             heads = [(h, head) for h, head in enumerate(self.plan.heads[node]) if head != rank]
@@ -407,7 +405,6 @@ class _Heads:
                 self.lines.done("scatter", rank, rows)
 
     def _reduce(self, node: int, h: int) -> int:
-        """A head adds up its part of all ranks of its node and gives it to its proxy."""
         lines, head = self.lines, self.plan.heads[node][h]
         others = _others(self.nodes[node], head)
         merges: list[int] = []
@@ -697,7 +694,6 @@ class _Direct(_Blocks):
                     self.lines.done("scatter", rank, rows)
 
     def _fifo(self, block: int, number: int) -> int:
-        """The FIFO of a head for a block's parts of one of the other ranks."""
         return self.first + number * self.lines.subs + block
 
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:

@@ -192,7 +192,6 @@ class _Switch:
         return rows
 
     def _sums(self) -> None:
-        """Every head reads the sum of its chunk from the switch."""
         whole = self.collective.name == "all_reduce"
         kind = switch_kind(
             self.channel,
@@ -212,7 +211,6 @@ class _Switch:
             ]
 
     def _stores(self) -> None:
-        """Every head stores its chunk to all ranks through the switch."""
         whole = self.collective.name == "all_reduce"
         out = OUT if self.channel.plan.registered else SCRATCH
         kind = switch_kind(self.channel, MULTICAST, SCRATCH if whole else IN, out, second=whole)
@@ -434,7 +432,6 @@ class _Crown(SwitchedNodes):
         lines.done("up", head, [row])
 
     def _take_sums(self, node: int, h: int, rows: list[int]) -> None:
-        """Let rows use the sum of a node and its child nodes, and free it."""
         lines, head = self.lines, self.head(node, h)
         for child in self._children(node):
             lines.take(rows, (self.head(child, h), head), h)

@@ -175,11 +175,9 @@ class _Rounds:
         return first + self.ranks
 
     def _sum(self, ahead: int) -> Place:
-        """Where the sum for the block of a rank so far ahead lies."""
         return Place(0, 2 * self.dimensions + ahead, inside=0)
 
     def _message(self, blocks: int, dimension: int, turn: int, peer: Ints) -> Ints:
-        """The proxies send what their blocks have put together."""
         pairs = zip(self.ranks.tolist(), peer.tolist(), strict=True)
         kinds = [self.woven.kind(self.channel.message(*pair, SCRATCH)) for pair in pairs]
         return self.woven.rows(
@@ -194,7 +192,6 @@ class _Rounds:
     def _store(
         self, group: list[int], dimension: int, turn: int, arrived: tuple[Ints, Ints]
     ) -> Ints:
-        """Take blocks out of the FIFO: store them, or add them up; returns the last rows."""
         sent, peer = arrived
         for number, offset in enumerate(group):
             ahead = offset + (1 << dimension) if self.gathers else offset

@@ -302,7 +302,6 @@ class Exchange:
         return messages
 
     def _stores(self, number: Ints) -> Ints:
-        """What receivers take out of their FIFOs; nothing, if it is in place already."""
         dst, pieces = self.ends.dst, self.pieces
         if self.plan.direct:
             kinds = self._kinds(1, lambda channel, *_: channel.wait())
@@ -324,7 +323,6 @@ class Exchange:
         target: Place,
         segments: Ints | None = None,
     ) -> Ints:
-        """A row of each part (second axis) for every piece of a chunk (first axis), in order."""
         segment = self.pieces if segments is None else segments
         made = self.woven.rows(kinds, src, dst, segment, source=source, target=target)
         rows = made.reshape(len(segment), -1)
@@ -416,7 +414,6 @@ class _Writer:
         )
 
     def _append(self, number: int, mine: Ints, crowd: Ints) -> NDArray[np.int32]:
-        """Append parts that are alike; returns the last rows of the blocks at both ends."""
         parts, like = self.parts, self.parts.likes[number]
         channel, src, dst = parts.channel[mine], parts.src[mine], parts.dst[mine]
         seats = (channel, src), (channel, self.leads[dst])
@@ -441,7 +438,6 @@ class _Writer:
         return np.stack(last if len(last) > 1 else last * 2)
 
     def _close(self, channel: Ints, rank: Ints, rows: NDArray[np.int32]) -> None:
-        """Blocks may go on when all that they do in this wave is done."""
         order = np.lexsort((rank, channel))
         seat = channel[order] * len(self.leads) + rank[order]
         first = np.flatnonzero(np.diff(seat, prepend=-1))

@@ -146,7 +146,6 @@ def _links(plan: Plan, lanes: Sequence[Lane]) -> list[Ends]:
 
 
 def _kinds(collective: Collective, plan: Plan, lanes: Sequence[Lane]) -> Ints:
-    """A number for what each block moves, lane after lane."""
     moved = [(lane.work.count, lane.work.chunk, lane.multiplicity) for lane in lanes]
     numbers = {what: number for number, what in enumerate(sorted(set(moved)))}
     places = np.stack([_places(collective, plan, lane) for lane in lanes])
@@ -309,7 +308,6 @@ def _looked_at(transfers: Transfers) -> tuple[Columns, list[Columns]]:
 
 
 def _apart(transfers: Transfers, distances: Iterable[int]) -> Columns:
-    """The sends of all ranks to groups so far away."""
     groups = transfers.rounds.groups
     src = np.repeat(groups, groups.shape[1], axis=1)
     dst = np.tile(groups, groups.shape[1])

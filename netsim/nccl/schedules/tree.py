@@ -214,7 +214,6 @@ class Climb:
                 self.merged[number, mine] = rows.T
 
     def _go_up(self) -> None:
-        """Every rank sends the sum of its own and of what its children sent to its parent."""
         hops, rank, parent = self.upwards, self.tree.below, self.tree.up[self.tree.below]
         number, inner = self.tree.number[rank], self.tree.fan[rank] > 0
         buffer = np.where(inner, SCRATCH, IN)
@@ -235,7 +234,6 @@ class Climb:
             self.given[root] = rows.T
 
     def _go_down(self) -> None:
-        """Every rank stores what its parent sent and hands it on to its children."""
         hops, rank, parent = self.downwards, self.tree.below, self.tree.up[self.tree.below]
         root = parent == self.tree.root
         reads = np.where(root & self.reduces, 1 + self.tree.fan[parent], 1)

@@ -431,7 +431,6 @@ class _Writing:
         return self._call(node, collective, ranks, whole, after, f"group {group}".strip())
 
     def _pair(self, node: Node, after: Deps) -> int | None:
-        """A send or a receive; where one end is not said, it is this rank's."""
         ends = [node.attributes.get(name, self.rank) for name in ("comm_src", "comm_dst")]
         nbytes = node.attributes.get("comm_size", 0)
         ranks = tuple(end for end in ends if isinstance(end, int))
