@@ -180,15 +180,15 @@ def _printed(
     footer: Callable[[Sequence[Row]], str],
 ) -> list[Row]:
     """Every row as it is there; of a table without a time, nothing."""
-    rows: list[Row] = []
-    held = [title]
+    rows, held, timed = [], [title], False
     for row in found:
         rows.append(row)
         held.append(text(row))
-        if any(one.status == "ok" for one in rows):
+        timed = timed or row.status == "ok"
+        if timed:
             typer.echo("\n".join(held))
             held = []
-    if not held:
+    if timed:
         typer.echo(footer(rows))
     return rows
 

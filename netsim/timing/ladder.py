@@ -68,8 +68,8 @@ class Limits:
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`, and with up to `restless` where those not run may move
     the mean by more than `alike`; by so much what fewer loops tell of how they overlap may differ.
-    Up to `shown`
-    rows are shown in full. `exact`: nothing is left out. `without` are rungs that are not asked.
+    Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
+    not asked.
     """
 
     steps: int = 1 << 26
@@ -367,9 +367,7 @@ def _repeating(runs: Runs, size: int) -> One | None:
     shortest = float(runs.ends(least).max())
     each = (float(runs.ends(size).max()) - shortest) / (size - least)
     if (size - LONGEST_PERIOD - 1) * each < shortest - (least - 1) * each:
-        return (
-            None  # loops that are all under way at once take the same time each, but not for long
-        )
+        return None  # loops that are all under way at once take the same time, but not for long
     for period in range(1, LONGEST_PERIOD + 1):
         last = size - (size - work.loops) % period
         pairs = [(last - k - period, last - k) for k in range(period + 1)]
