@@ -73,8 +73,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Point:
-    """A row of a table, and what it took to compute: seconds, and bytes of memory in use. `empty`
-    is one so small that nccl-tests moves nothing.
+    """A row of a table, and what it took to compute: seconds, and bytes of memory beyond
+    what its process began with. `empty` is one so small that nccl-tests moves nothing.
     """
 
     table: Table
@@ -127,18 +127,20 @@ class Finding:
 
 def points(table: Table, sizes: str) -> Iterator[Point]:
     """The rows of a table, one by one, computed here."""
+    before = _memory()
     ready = table.prepared(sizes)
     for size in ready.cell.scenario.collective.size_list():
         begin = time.perf_counter()
         try:
             row = row_of_size(ready, size)
         except NetsimError as error:
-            yield Point(table, size, error=str(error), memory=_memory())
+            yield Point(table, size, error=str(error), memory=_memory() - before)
             continue
         took = time.perf_counter() - begin
         yield Point(
             table, size, row.time_us or 0.0, row.busbw_GBps or 0.0, row.algorithm, row.protocol,
-            row.channels or 0, row.approximation_pct or 0.0, row.error, took, _memory(),
+            row.channels or 0, row.approximation_pct or 0.0, row.error, took,
+            _memory() - before,
             not row.size_bytes,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ from netsim.cell.simulate import question_row, row_of_size
 from netsim.cli import parsed, shown, with_options
 from netsim.cli.questions import Given, Text, asked
 from netsim.cli.shown import MANY_SIZES, SURE, Engine, Format, halves, sure
-from netsim.engines.engine import choose_for_many
+from netsim.engines.engine import at_hand
 from netsim.nccl import choice, environment
 from netsim.nccl import job as jobs
 from netsim.results.nccl_tests import acceptance_csv, closing, line, min_bandwidth, opening
@@ -163,7 +163,7 @@ def print_table(
 def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
     """The row of every size, as it is done; what went wrong is added to `failures`."""
     sizes = prepared.cell.scenario.collective.size_list()
-    chosen = choose_for_many(engine) if len(sizes) >= MANY_SIZES else engine
+    chosen = at_hand(engine, many=len(sizes) >= MANY_SIZES)
     for number, size in enumerate(sizes):
         at(format_size(size), number, len(sizes))
         try:

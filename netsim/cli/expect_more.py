@@ -15,7 +15,7 @@ from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.cell.simulate import row_of_size
 from netsim.cli.shown import MANY_SIZES, Engine, Format
-from netsim.engines.engine import choose_for_many
+from netsim.engines.engine import at_hand
 from netsim.nccl.choice import Planned, cost_table
 from netsim.nccl.communicator import ChannelGraph, TunerRule
 from netsim.nccl.connect import Tree
@@ -208,7 +208,7 @@ def write_tuner(prepared: Prepared, path: Path, engine: Engine) -> None:
     sizes = sorted(size for size in work.size_list() if prepared.collective(size).size_bytes)
     if not sizes:
         raise InputError("--tuner-out: none of the sizes has any data")
-    tuner = Tuner(prepared, choose_for_many(engine) if len(sizes) >= MANY_SIZES else engine)
+    tuner = Tuner(prepared, at_hand(engine, many=len(sizes) >= MANY_SIZES))
     typer.echo(f"{'size (B)':>12}  {'NCCL chooses':<36}{'fastest simulated':<36}{'tried':>5}")
     found = []
     for size in sizes:

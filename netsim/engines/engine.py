@@ -18,7 +18,11 @@ from netsim.program.program import Operations, Program, Timeline, released
 Floats = NDArray[np.float64]
 
 ENGINES = {"simpy": "netsim.engines.simpy", "compiled": "netsim.engines.compiled.engine"}
+AT_HAND = "at hand"
+FEW = "auto for few"
 COMPILED_FROM = 200  # rows from which starting the compiled engine pays
+# A few small programs do not pay for compiling it: SimPy takes 0.1 s for so many rows.
+FROM = {"auto": COMPILED_FROM, AT_HAND: COMPILED_FROM, FEW: 2_500}
 # Where its machine code is still to be made, in 7 seconds: SimPy takes up to four for so many rows.
 COMPILING_FROM = 30_000  # rows of all programs so far, from which that pays
 ONE_TOO_LONG = 5_000  # rows of a program that is not begun with SimPy then
@@ -33,20 +37,26 @@ class AnySimulator(Protocol):
 
 
 def choose(program: Program | Operations, engine: str = "auto") -> str:
-    """The engine that `auto` means for a program: the answer is the same, the wait is not."""
-    if engine == "auto":
+    """The engine that `auto` means for a program: by its rows alone, so that what is written has
+    the same bytes on every machine. For what is only shown, `AT_HAND` also asks whether the
+    compiled engine is compiled: the answer is the same to nine digits, the wait is not.
+    """
+    if engine in FROM:
         rows = len(program)
-        return "compiled" if rows >= COMPILED_FROM and _compiling_pays(rows) else "simpy"
+        pays = rows >= FROM[engine] and (engine != AT_HAND or _compiling_pays(rows))
+        return "compiled" if pays else "simpy"
     if engine not in ENGINES:
         raise ValueError(f"engine: expected auto, {', '.join(ENGINES)}, got {engine!r}")
     return engine
 
 
-def choose_for_many(engine: str = "auto") -> str:
-    """The same for so many programs that starting the compiled engine pays, whatever their rows; if
-    it is still to be compiled, each program is asked.
+def at_hand(engine: str, *, many: bool = False) -> str:
+    """What `auto` means for what is only shown. For many programs the start-up of the compiled
+    engine pays whatever their rows; if it is still to be compiled, each program is asked.
     """
-    return "compiled" if engine == "auto" and _compiling_pays(0) else engine
+    if engine != "auto":
+        return engine
+    return "compiled" if many and _compiling_pays(0) else AT_HAND
 
 
 def _compiling_pays(rows: int) -> bool:

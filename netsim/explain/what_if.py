@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.engines.engine import COMPILED_FROM, choose_for_many, simulate
+from netsim.engines.engine import COMPILED_FROM, at_hand, simulate
 from netsim.explain.path import OWN_RATE, Split
 from netsim.metrics.links import IN_SECONDS
 from netsim.program.program import Program
@@ -316,8 +316,7 @@ def what_if(
     seconds = path_seconds(case.program, split)
     parameters.sort(key=lambda one: -seconds.get(one.key, 0.0))
     able = min(len(parameters), most_rows // max(1, 5 * len(case.program)))
-    if 5 * able * len(case.program) >= COMPILED_FROM:
-        engine = choose_for_many(engine)
+    engine = at_hand(engine, many=5 * able * len(case.program) >= COMPILED_FROM)
 
     def time(parameter: Parameter, factor: float) -> float:
         new = parameter.scaled(case, factor)

@@ -307,7 +307,8 @@ def _one_host(scenario: Scenario) -> bool:
     return scenario.cluster.graph is None and node_count(scenario.cluster) == 1
 
 
-def _textbook(scenario: Scenario) -> bool:
+def is_textbook(scenario: Scenario) -> bool:
+    """Whether a collective is timed by an algorithm that is not one of NCCL's."""
     if not isinstance(scenario.workload, Workload):
         return False
     work = scenario.workload
@@ -322,9 +323,9 @@ RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
      "only p2p has pairs"),
     (("workload", "matrix"), lambda s: s.collective.collective != "alltoallv",
      "only alltoallv has a matrix"),
-    (("workload", "parameters"), lambda s: not _textbook(s),
+    (("workload", "parameters"), lambda s: not is_textbook(s),
      "NCCL's algorithms take none; nccl.env sets its variables"),
-    (("nccl",), _textbook, "a textbook algorithm does not ask NCCL"),
+    (("nccl",), is_textbook, "a textbook algorithm does not ask NCCL"),
     (("cluster", "fabric"), _one_host, "there is one host"),
     (("cluster", "placement"), _one_host, "there is one host"),
     (("cluster", "nic"), _one_host, "there is one host"),

@@ -17,10 +17,10 @@ from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, 
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, answer, memory_needed, named, prepare_any
-from netsim.engines.engine import choose_for_many
+from netsim.engines.engine import FEW
 from netsim.results.folder import Folder, Key, sealed, unsealed
 from netsim.results.row import Row, row_from
-from netsim.scenario.cells import Cell, Invalid, cell_of
+from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook
 from netsim.scenario.models import cluster_label
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source
@@ -28,7 +28,7 @@ from netsim.yamlio.read import Source
 if TYPE_CHECKING:
     from netsim.base.processes import Processes
 
-MANY, MANY_ON_MACHINES = 40, 6  # rows from which the start-up of the compiled engine pays
+MANY = 64  # rows from which the start-up of the compiled engine pays, however small their programs
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,11 @@ def tasks_of(cells: Sequence[Cell]) -> list[Task]:
 
 def engine_for(tasks: Sequence[Task], engine: str = "auto") -> str:
     """The engine of all rows of a sweep, so that they do not depend on how the work is divided."""
-    machines = any(task.cell.scenario.cluster.graph is None for task in tasks)
-    many = len(tasks) >= (MANY_ON_MACHINES if machines else MANY)
-    return choose_for_many(engine) if many else engine
+    if engine != "auto":
+        return engine
+    if len(tasks) >= MANY:
+        return "compiled"
+    return FEW if all(is_textbook(task.cell.scenario) for task in tasks) else engine
 
 
 def finished_row(folder: Folder, task: Task) -> Row:

@@ -137,25 +137,44 @@ def test_the_package_the_user_and_the_temporary_folder_are_tried(monkeypatch) ->
     assert temporary.name.startswith("netsim-")
 
 
-def test_auto_compiles_only_where_it_pays(fresh, monkeypatch, tmp_path) -> None:
+def test_what_is_shown_compiles_only_where_it_pays(fresh, monkeypatch, tmp_path) -> None:
     """Until there is machine code, SimPy takes what is small, but not too much of it."""
     usable(monkeypatch, tmp_path)
     monkeypatch.setattr(advance_rows, "_ready", {})
     monkeypatch.setattr(engine._by_simpy, "rows", 0)
     few, some, long = (range(rows) for rows in (199, 200, engine.ONE_TOO_LONG))
-    chosen = [engine.choose(one) for one in (few, some, long)]
-    assert chosen == ["simpy", "simpy", "compiled"]
-    assert engine.choose_for_many() == "auto"
+    shown = engine.at_hand("auto", many=True)
+    assert shown == engine.AT_HAND == engine.at_hand("auto")
+    assert [engine.choose(one, shown) for one in (few, some, long)] == [
+        "simpy",
+        "simpy",
+        "compiled",
+    ]
     before = engine._by_simpy.rows
     engine.simulate(place(build(collective_of("all_reduce", 8, 64), "ring"), switch(8, 1e9)))
     assert engine._by_simpy.rows == before + 120
     monkeypatch.setattr(engine._by_simpy, "rows", engine.COMPILING_FROM - 200)
-    assert engine.choose(some) == "compiled"
-    assert engine.choose(few) == "simpy"
+    assert engine.choose(some, shown) == "compiled"
+    assert engine.choose(few, shown) == "simpy"
     monkeypatch.setattr(engine._by_simpy, "rows", 0)
     (tmp_path / f"{machine_code._stem(advance_rows._name)}-any.so").write_bytes(b"")
-    assert engine.choose(some) == engine.choose_for_many() == "compiled"
-    assert engine.choose_for_many("simpy") == "simpy"
+    assert engine.choose(some, shown) == engine.at_hand("auto", many=True) == "compiled"
+    assert engine.at_hand("simpy", many=True) == "simpy"
+
+
+@pytest.mark.parametrize("asked", ["auto", engine.FEW])
+def test_what_is_written_does_not_depend_on_what_is_compiled(
+    fresh, monkeypatch, tmp_path, asked
+) -> None:
+    """The same input has the same bytes, on a new machine and on one that has run before."""
+    programs = [range(rows) for rows in (199, 200, 2_499, 2_500, 100_000)]
+    monkeypatch.setattr(engine._by_simpy, "rows", 0)
+    warm = [engine.choose(one, asked) for one in programs]
+    usable(monkeypatch, tmp_path)
+    monkeypatch.setattr(advance_rows, "_ready", {})
+    monkeypatch.setattr(engine._by_simpy, "rows", engine.COMPILING_FROM)
+    assert [engine.choose(one, asked) for one in programs] == warm
+    assert warm.count("simpy") == (1 if asked == "auto" else 3)
 
 
 def test_code_that_calls_what_no_process_has_is_refused() -> None:

@@ -83,7 +83,7 @@ def test_a_small_part_of_the_scan_finds_nothing_new(machine, collective, nodes) 
     table = Table(machine, collective, nodes)
     found = scan.findings(scan.apart(table, "8:1G:2"))
     new = [one for one in scan.with_known(found, scan.known_entries()) if not one.known]
-    assert [str(one) for one in new if one.kind != "approximate"] == []
+    assert [str(one) for one in new if one.kind not in ("approximate", "slow")] == []
 
 
 def test_a_table_whose_process_dies_keeps_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
