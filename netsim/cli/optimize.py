@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from netsim.base.errors import InputError, LostError, suggest
-from netsim.base.files import write_text
+from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
 from netsim.cli.expect_more import write_tuner
@@ -34,6 +34,7 @@ from netsim.training.run import OF_MODEL
 from netsim.yamlio.read import dump
 
 BEST = "best.yaml"
+TOLD = "layouts.csv"
 
 
 def command(
@@ -137,6 +138,8 @@ def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
     what = "cells" if seeds == 1 else f"choices, {seeds} seeds each,"
     typer.echo(f"{len(looked)} of {len(search.choices)} {what} looked at, {failed} failed, "
                f"{out - failed if out > failed else 0} outside the constraints")  # fmt: skip
+    if len(looked) < len(search.choices) and search.told:
+        _tell_layouts(search, looked, folder)
     if best is None:
         raise _none(search, looked, folder)
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
@@ -148,6 +151,25 @@ def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
     path = write_text(folder / BEST, note + dump(_best_scenario(best.choice)))
     typer.echo(f"wrote {path}", err=True)
     return best
+
+
+def _tell_layouts(search: Search, looked: list[Trial], folder: Path) -> None:
+    """The layouts that were simulated, and a table of all as one rank of each stage tells them."""
+    refused = sum(bool(one.refused) for one in search.told)
+    typer.echo(f"all told by one rank of each stage first, {refused} refused ({TOLD})")
+    for trial in sorted(looked, key=lambda one: one.value(search.objective)):
+        took = trial.figures.get(search.objective)
+        said = trial.failure or f"{took / 1e3:,.1f} ms" if took else "no time"
+        typer.echo(f"  {said:>14}  {named(trial.choice.axes)}")
+    axes = list(search.choices[0].axes)
+    lines = [
+        (*(one.choice.axes[axis] for axis in axes),
+         "" if one.refused else one.seconds * 1e6, one.refused)
+        for one in search.told
+    ]  # fmt: skip
+    head = (*(f"axis:{axis}" for axis in axes), "told_step_time_us", "refused")
+    path = write_text(folder / TOLD, csv_of([head, *lines]))
+    typer.echo(f"wrote {path}", err=True)
 
 
 def _best_scenario(choice: Choice) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from netsim.base.errors import InputError, LostError, shown, suggest
+from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.results.folder import Folder
 from netsim.results.row import Row
@@ -17,7 +18,8 @@ from netsim.scenario.models import Workload
 from netsim.scenario.sweep import Condition, parse_condition
 from netsim.sweep.run import Task, Workers, engine_for, run_tasks
 from netsim.sweep.summary import COLUMNS, Place, bill, place_of, time_of, without_seed
-from netsim.training.run import NAMES
+from netsim.training.prepare import prepare_step
+from netsim.training.run import NAMES, folded_step
 
 FIGURES = ("time_us", "busbw_GBps", "algbw_GBps", "step_time_us", "ranks", "nodes")
 PRICED = (*COLUMNS, "time_x_cost")
@@ -134,12 +136,15 @@ def _range(name: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
 
 # Search: the best of the choices that a sweep declares, all of them or a promising part.
 # A choice is what cells that differ in nothing but their seed have in common; its figures are
-# medians over them. Few choices are all simulated. Of many, optuna (extra `optimize`) decides which
-# to try next, from a seed: the same search tries the same ones. Rows are kept like those of any
-# run.
+# medians over them. Few choices are all simulated. Of many layouts of a training step, each is told
+# by one rank of each stage first, which takes a second, and the best are simulated. Of many others,
+# optuna (extra `optimize`) decides which to try next, from a seed: the same search tries the same
+# ones. Rows are kept like those of any run.
 
 
 EXHAUSTIVE = 400  # choices up to which all are simulated
+LAYOUTS = 12  # training steps from which all are told first
+IN_FULL = 5  # of those, what is simulated
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")
 LARGER_IS_BETTER = ("busbw_GBps",)
 
@@ -181,6 +186,15 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Told:
+    """A training step told by one rank of each stage; or why it is refused."""
+
+    choice: Choice
+    seconds: float = inf
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class Search:
     """What is searched: cells at one size each, the objective, and what must hold."""
 
@@ -203,6 +217,19 @@ class Search:
         ]
 
     @cached_property
+    def told(self) -> list[Told]:
+        """Many layouts of a training step, the fastest first; of anything else, nothing."""
+        choices = self.choices
+        layouts = len(choices) >= LAYOUTS and self.objective == "step_time_us"
+        if not layouts or any(len(one.tasks) > 1 or one.tasks[0].size for one in choices):
+            return []
+        found = []
+        for number, choice in enumerate(choices):
+            at("layouts, told by one rank of each stage", number, len(choices))
+            found.append(_told(choice))
+        return sorted(found, key=lambda one: one.seconds)
+
+    @cached_property
     def engine(self) -> str:
         """The engine of all rows."""
         return engine_for([task for choice in self.choices for task in choice.tasks])
@@ -222,6 +249,26 @@ class Search:
                 figures = _figures(choice, rows)
                 allowed = self.constraints.hold(choice.axes, figures)
                 yield Trial(choice, rows, figures, allowed, next(lost, ""))
+
+
+def _told(choice: Choice) -> Told:
+    try:
+        return Told(choice, folded_step(prepare_step(choice.cell)).seconds)
+    except InputError as error:
+        return Told(choice, refused=error.message)
+
+
+def _best_told(
+    search: Search, folder: Folder, workers: Workers | None
+) -> Generator[Trial, None, None]:
+    """Simulate layouts, those told to be the fastest first, until enough of them will do."""
+    able = [one.choice for one in search.told if not one.refused]
+    found = 0
+    while able and found < IN_FULL:
+        batch, able = able[: IN_FULL - found], able[IN_FULL - found :]
+        for trial in search.look(batch, folder, workers):
+            found += trial.value(search.objective) < inf
+            yield trial
 
 
 def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:
@@ -254,9 +301,12 @@ def trials(
     workers: Workers | None = None,
     together: int = 1,
 ) -> Generator[Trial, None, None]:
-    """All choices where they are few, else those that a sampler decides for, `most` of them, so
-    many `together`.
+    """All choices where they are few, the best of many layouts, else those that a sampler decides
+    for, `most` of them, so many `together`.
     """
+    if most is None and any(not one.refused for one in search.told):
+        yield from _best_told(search, folder, workers)
+        return
     if most is None and len(search.choices) <= EXHAUSTIVE:
         yield from search.look(search.choices, folder, workers)
         return

@@ -281,6 +281,42 @@ def test_a_layout_that_fits_in_memory_is_found_and_reproduced(capsys) -> None:
     assert rows("again/results.csv")[0]["cell"] == found[0]["cell"]
 
 
+MANY_LAYOUTS = """\
+name: layouts
+cluster: {machine: dgx-h100, nodes: 1}
+workload:
+  model: {layers: 4, hidden: 2048, heads: 32, ffn: 8192, vocabulary: 50000}
+  batch: 32
+  parallelism: {data: distributed-optimizer}
+sweep:
+  workload.parallelism.tp: [1, 2]
+  workload.parallelism.pp: [1, 2]
+  workload.micro_batch: [1, 2, 64]
+"""
+
+
+def test_many_layouts_are_told_first_and_the_best_are_simulated(capsys) -> None:
+    Path("layouts.yaml").write_text(MANY_LAYOUTS)
+    done = netsim(capsys, "optimize", "layouts.yaml", "-o", "best", "-q")
+    assert done.code == 0
+    assert "5 of 12 cells looked at, 0 failed" in done.out
+    told = rows("best/layouts.csv")
+    able = [float(row["told_step_time_us"]) for row in told if not row["refused"]]
+    assert (len(told), able) == (12, sorted(able))
+    assert f"{12 - len(able)} refused (layouts.csv)" in done.out
+    assert all("divided into micro-batches of 64" in row["refused"] for row in told[len(able) :])
+    assert netsim(capsys, "run", "layouts.yaml", "-o", "all", "-q", "--skip-invalid").code in (0, 1)
+    whole = {row["axis:workload.parallelism.tp"] + row["axis:workload.parallelism.pp"]
+             + row["axis:workload.micro_batch"]: row["step_time_us"]
+             for row in rows("all/results.csv")}  # fmt: skip
+    for row in told[: len(able)]:
+        name = (row["axis:workload.parallelism.tp"] + row["axis:workload.parallelism.pp"]
+                + row["axis:workload.micro_batch"])  # fmt: skip
+        assert float(row["told_step_time_us"]) == pytest.approx(float(whole[name]), rel=0.02)
+    fastest = min(float(time) for time in whole.values() if time)
+    assert f"{fastest / 1e3:,.1f} ms" in done.out
+
+
 def test_gpus_that_are_in_use_are_billed_by_their_own_model(capsys) -> None:
     text = """\
 cluster:
