@@ -11,21 +11,7 @@ from netsim.base.errors import LostError
 from netsim.base.files import preset_folder, write_text
 from netsim.cli.bars import Counter
 from netsim.cli.progress import Memory, memory_of, tell
-from netsim.measured.accuracy import (
-    Accuracy,
-    chosen,
-    classes_of,
-    compared,
-    forecast_text,
-    from_forecast,
-    journal_of,
-    leave_out,
-    page_text,
-    questions,
-    read_accuracy,
-    results_path,
-    run_index,
-)
+from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Error, Point, by_band, grouped
 from netsim.measured.index import Entry, read_index
 from netsim.measured.training import Steps, by_note, is_published, page_of, run_steps, tables
@@ -82,7 +68,7 @@ def command(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
 ) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
-    before = read_accuracy(against) if against else ()
+    before = accuracy.read_accuracy(against) if against else ()
     for flag, file in (("--json", json_file), ("--page", page), ("--predict", predict)):
         if file is not None:
             check_writable(flag, file)
@@ -91,26 +77,26 @@ def command(
         _steps(index, only or (), jobs, json_file, page, quiet=quiet)
         return
     corpus = read_index(index)
-    entries = chosen(corpus, only or ())
+    entries = accuracy.chosen(corpus, only or ())
     if predicted is not None:
-        found = from_forecast(predicted, entries)
+        found = accuracy.from_forecast(predicted, entries)
         _write(found, entries, json_file, plots, None, None, before)
         for line in _asides(found, quiet):
             tell(line)
         return
-    entries = questions(entries) if predict is not None else entries
-    with journal_of(index, resume=resume, tell=tell) as journal:
+    entries = accuracy.questions(entries) if predict is not None else entries
+    with accuracy.journal_of(index, resume=resume, tell=tell) as journal:
         with Counter("runs", quiet) as counter:
-            found = run_index(
+            found = accuracy.run_index(
                 entries, jobs, counter.show, memory=memory_of(memory), tell=tell, journal=journal
             )
         if leave and not found.missing:
             with Counter("runs left out", quiet) as counter:
-                found = leave_out(found, entries, corpus, jobs, counter.show)
+                found = accuracy.leave_out(found, entries, corpus, jobs, counter.show)
         if predict is not None:
-            write_text(predict, forecast_text(found, entries))
+            write_text(predict, accuracy.forecast_text(found, entries))
         else:
-            classes = None if only else results_path(index)
+            classes = None if only else accuracy.results_path(index)
             _write(found, entries, json_file, plots, page, classes, before)
         if not (found.missing or found.lost):
             journal.finish()
@@ -126,7 +112,7 @@ def command(
 
 
 def _write(
-    found: Accuracy, entries: Sequence[Entry], json_file: Path | None, plots: Path | None,
+    found: accuracy.Accuracy, entries: Sequence[Entry], json_file: Path | None, plots: Path | None,
     page: Path | None, classes: Path | None, before: Sequence[Point],
 ) -> None:  # fmt: skip
     """Print the tables, and write what was asked for."""
@@ -142,9 +128,9 @@ def _write(
             name: [f"{page.stem}/{file.name}" for file in files]
             for name, files in _pictures(found, folder).items()
         }
-        write_text(page, "\n".join(page_text(found, entries, pictures)) + "\n")
+        write_text(page, "\n".join(accuracy.page_text(found, entries, pictures)) + "\n")
         if classes is not None:
-            write_text(classes, classes_of(found.left_out or found.points, entries))
+            write_text(classes, accuracy.classes_of(found.left_out or found.points, entries))
 
 
 def _index(path: Path) -> Path:
@@ -163,7 +149,7 @@ def _steps(
     page: Path | None, *, quiet: bool,
 ) -> None:  # fmt: skip
     """The same for an index of training steps."""
-    entries = chosen(read_index(index, ()), only)
+    entries = accuracy.chosen(read_index(index, ()), only)
     with Counter("steps", quiet) as counter:
         found = run_steps(entries, jobs, counter.show)
     if json_file is not None:
@@ -200,7 +186,7 @@ def _steps_report(found: Steps) -> Iterator[str]:
             yield f"  {name:<{NAME}}{error_.steps:>7}{figures}"
 
 
-def _pictures(found: Accuracy, folder: Path) -> dict[str, list[Path]]:
+def _pictures(found: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
     """The pictures of each machine, by its name: no more runs in one than there are colours."""
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[str, list[Path]] = {}
@@ -224,7 +210,7 @@ def _batched(values: Sequence[T], most: int) -> Iterator[Sequence[T]]:
         yield values[first : first + size]
 
 
-def report(found: Accuracy) -> Iterator[str]:
+def report(found: accuracy.Accuracy) -> Iterator[str]:
     """The tables: by run, machine and collective, healthy runs apart from others."""
     for title, healthy in (("healthy runs", True), ("runs with a problem", False)):
         points = [point for point in found.points if point.healthy is healthy]
@@ -271,7 +257,7 @@ def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
     """What became of the runs of an earlier result."""
     if not before:
         return
-    both = compared(now, before)
+    both = accuracy.compared(now, before)
     if not both:
         yield "# the earlier result has none of these runs"
         return
@@ -294,7 +280,7 @@ def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
         yield f"  {run:<{NAME}}{was:>8.1%} -> {became:<8.1%}{word}"
 
 
-def _asides(found: Accuracy, quiet: bool) -> Iterator[str]:
+def _asides(found: accuracy.Accuracy, quiet: bool) -> Iterator[str]:
     """What was assumed and what failed."""
     if not quiet:
         for run, notes in found.notes.items():

@@ -14,15 +14,8 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells, find_scenario, load_source
 from netsim.cell.prepare import Prepared
 from netsim.cli.questions import Given, asked
+from netsim.measured import index
 from netsim.measured.compare import prepared_for
-from netsim.measured.index import (
-    Proposal,
-    check_ranks,
-    contradictions,
-    machine_named,
-    proposal_of,
-    version_of,
-)
 from netsim.measured.logs import LogRun
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import node_count
@@ -50,7 +43,7 @@ def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...
         if "sweep" in source.data:
             raise InputError(f"{found.path}: a log is held against one cell, not a sweep")
         return source, ()
-    said = proposal_of(run)
+    said = index.proposal_of(run)
     notes: list[str] = []
     topology = question.topology
     if topology is None:
@@ -70,15 +63,17 @@ def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Pr
     prepared = prepared_for(source, run)
     scenario = prepared.cell.scenario
     hosts = node_count(scenario.cluster)
-    check_ranks(run, len(prepared.gpus), hosts)
-    asides = [*notes, *run.notes, *contradictions(run, scenario.launch_costs().style, hosts)]
+    index.check_ranks(run, len(prepared.gpus), hosts)
+    asides = [*notes, *run.notes, *index.contradictions(run, scenario.launch_costs().style, hosts)]
     asides += [f"not used: {problem}" for problem in run.problems]
     for note in dict.fromkeys(asides):
         typer.echo(f"{run.file}: {note}", err=True)
     return prepared
 
 
-def _completed(given: Given, said: Proposal, topology: str, notes: list[str], file: str) -> Given:
+def _completed(
+    given: Given, said: index.Proposal, topology: str, notes: list[str], file: str
+) -> Given:
     """The options, and what the log says where they say nothing."""
     counts = _counts_of_logs(given, said, topology, file)
     known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
@@ -101,7 +96,7 @@ def _taken(
 
 
 def _counts_of_logs(
-    given: Given, said: Proposal, topology: str, file: str
+    given: Given, said: index.Proposal, topology: str, file: str
 ) -> dict[str, int | None]:
     """Hosts and GPUs of each, from ranks and hosts of the log."""
     if said.ranks is None or said.ranks[0] != said.ranks[1] or Path(topology).suffix:
@@ -161,7 +156,7 @@ def _of_topology(
     notes: list[str] = []
     topology, given = question.topology, question.given
     if topology is None:
-        topology = machine_named(profile.gpu, min(profile.world, 8))
+        topology = index.machine_named(profile.gpu, min(profile.world, 8))
         if topology is None:
             gpu = f" ({profile.gpu})" if profile.gpu else ""
             raise InputError(
@@ -170,7 +165,7 @@ def _of_topology(
         notes.append(f"taken from the trace: {topology} ({profile.gpu})")
     known: dict[str, str | int] = dict(_counts_of_trace(given, topology, profile.world))
     if profile.nccl and given.nccl is None:
-        version, note = version_of(profile.nccl)
+        version, note = index.version_of(profile.nccl)
         known["nccl"] = str(version)
         notes += [note] * bool(note)
     answer = asked(topology, "all_reduce", _taken(given, known, notes, "trace"))

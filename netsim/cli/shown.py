@@ -8,16 +8,7 @@ from typing import Literal
 from netsim.base.files import write_text
 from netsim.cell.prepare import Prepared
 from netsim.nccl.facts import parse_version
-from netsim.results.nccl_tests import (
-    IN_PLACE,
-    OUT_OF_PLACE,
-    Device,
-    TestRun,
-    average_busbw,
-    document,
-    half,
-    microseconds,
-)
+from netsim.results import nccl_tests
 from netsim.results.row import NOT_VALIDATED, Row
 from netsim.topology.nccl_view import gpu_bus
 
@@ -66,19 +57,19 @@ def sure(validated: str) -> str:
 
 def footer(rows: Sequence[Row]) -> str:
     """The mean of every bus bandwidth, as nccl-tests closes."""
-    return f"# Avg bus bandwidth    : {average_busbw(rows):g}\n#"
+    return f"# Avg bus bandwidth    : {nccl_tests.average_busbw(rows):g}\n#"
 
 
 def halves(row: Row) -> str:
     """The figures out of place and in place; N/A for what was not simulated."""
-    return _half(row, OUT_OF_PLACE) + _half(row, IN_PLACE)
+    return _half(row, nccl_tests.OUT_OF_PLACE) + _half(row, nccl_tests.IN_PLACE)
 
 
 def _half(row: Row, which: str) -> str:
     if getattr(row, which) is None or row.algbw_GBps is None:
         return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}"
-    time, algbw, busbw = half(row, which)
-    told = f"~{microseconds(time)}" if row.doubtful else microseconds(time)
+    time, algbw, busbw = nccl_tests.half(row, which)
+    told = f"~{nccl_tests.microseconds(time)}" if row.doubtful else nccl_tests.microseconds(time)
     return f" {told:>8}  {algbw:>6.2f}  {busbw:>6.2f}"
 
 
@@ -87,14 +78,14 @@ def last_part(axis: str) -> str:
     return axis.rpartition(".")[2]
 
 
-def run_of(prepared: Prepared) -> TestRun:
+def run_of(prepared: Prepared) -> nccl_tests.TestRun:
     """The header of a cell; processes are numbered from 1, for nothing of the kind runs."""
     scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
     style = scenario.launch_costs().style
     variables = dict(scenario.nccl.env)
     if work.split is not None:
         variables["NCCL_TESTS_SPLIT"] = work.split
-    return TestRun(
+    return nccl_tests.TestRun(
         collective=work.collective,
         sizes=tuple(work.size_list()),
         devices=_devices(prepared, one_process=style == "single_process"),
@@ -107,16 +98,16 @@ def run_of(prepared: Prepared) -> TestRun:
     )
 
 
-def write_json(path: Path, run: TestRun, rows: Sequence[Row]) -> Path:
+def write_json(path: Path, run: nccl_tests.TestRun, rows: Sequence[Row]) -> Path:
     """Write the file of -J; as nccl-tests does, leave a file that exists alone and add a number."""
     found, number = path, 0
     while found.exists():
         number += 1
         found = path.with_name(f"{path.name}.{number}")
-    return write_text(found, json.dumps(document(run, rows), indent=1) + "\n")
+    return write_text(found, json.dumps(nccl_tests.document(run, rows), indent=1) + "\n")
 
 
-def _devices(prepared: Prepared, *, one_process: bool) -> tuple[Device, ...]:
+def _devices(prepared: Prepared, *, one_process: bool) -> tuple[nccl_tests.Device, ...]:
     """The ranks in order, with host and device as the topology names them (node0.gpu3)."""
     group = {rank: number for number, ranks in enumerate(prepared.groups) for rank in ranks}
     hosts: dict[str, int] = {}
@@ -129,7 +120,7 @@ def _devices(prepared: Prepared, *, one_process: bool) -> tuple[Device, ...]:
         device = int(digits) if digits.isdecimal() else gpu
         process = number + 1 if one_process else rank + 1
         found.append(
-            Device(
+            nccl_tests.Device(
                 rank, group[rank], process, host or "graph", device, gpu_bus(device), models[gpu]
             )
         )

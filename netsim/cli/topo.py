@@ -13,33 +13,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, preset_names, write_text
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import with_options
-from netsim.cli.topo_subject import (
-    FORMATS,
-    GpuModel,
-    Name,
-    Nic,
-    Sources,
-    Subject,
-    TopologyOptions,
-    find_subject,
-    foreign,
-)
-from netsim.cli.topo_text import (
-    LEGEND,
-    cluster_lines,
-    columns,
-    device_matrix,
-    figures,
-    labelled,
-    nics,
-    path_matrix,
-    plural,
-    route_lines,
-    scale_up,
-    source_lines,
-    source_summary,
-)
+from netsim.cli import topo_subject, topo_text, with_options
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import graph_figures
@@ -56,26 +30,28 @@ from netsim.topology.nccl_view import node_system
 MOST_CLASSES = 4  # kinds of hosts that are shown from inside
 
 
-@with_options(TopologyOptions)
+@with_options(topo_subject.TopologyOptions)
 def show(
-    name: Name,
-    given: TopologyOptions,
+    name: topo_subject.Name,
+    given: topo_subject.TopologyOptions,
     routes: Annotated[
         bool, typer.Option("--routes", help="Also count flows and collisions on links.")
     ] = False,
-    sources: Sources = False,
+    sources: topo_subject.Sources = False,
 ) -> None:
     """Show NAME: figures, tiers of switches, and path types as NCCL and nvidia-smi name them."""
     subject = _found(name, given, routes=routes)
-    for line in source_lines(subject) if sources else _lines(subject):
+    for line in topo_text.source_lines(subject) if sources else _lines(subject):
         typer.echo(line)
     if routes and subject.cluster is not None:
-        for line in route_lines(subject.cluster):
+        for line in topo_text.route_lines(subject.cluster):
             typer.echo(line)
 
 
-def _found(name: str, given: TopologyOptions, *, routes: bool = False) -> Subject:
-    subject = find_subject(name, given)
+def _found(
+    name: str, given: topo_subject.TopologyOptions, *, routes: bool = False
+) -> topo_subject.Subject:
+    subject = topo_subject.find_subject(name, given)
     for note in subject.notes:
         typer.echo(note, err=True)
     if routes and (subject.cluster is None or subject.cluster.fabric is None):
@@ -83,13 +59,13 @@ def _found(name: str, given: TopologyOptions, *, routes: bool = False) -> Subjec
     return subject
 
 
-def _lines(subject: Subject) -> Iterator[str]:
+def _lines(subject: topo_subject.Subject) -> Iterator[str]:
     cluster = subject.cluster
     if cluster is None:
         yield from _graph_lines(subject)
         return
     if subject.hosts > 1:
-        yield from cluster_lines(subject.name, cluster)
+        yield from topo_text.cluster_lines(subject.name, cluster)
     for number, host in enumerate(cluster.hosts[:MOST_CLASSES]):
         if subject.hosts > 1:
             yield f"\nInside {_which(cluster, number)}: {host.machine.description}"
@@ -97,7 +73,7 @@ def _lines(subject: Subject) -> Iterator[str]:
             yield f"{subject.name}: {host.machine.description}"
         yield from _host_lines(host)
     if len(cluster.hosts) > MOST_CLASSES:
-        yield f"\n… and {plural(len(cluster.hosts) - MOST_CLASSES, 'more kind')} of hosts"
+        yield f"\n… and {topo_text.plural(len(cluster.hosts) - MOST_CLASSES, 'more kind')} of hosts"
 
 
 def _which(cluster: Cluster, number: int) -> str:
@@ -110,15 +86,17 @@ def _which(cluster: Cluster, number: int) -> str:
 
 
 def _host_lines(host: Host) -> Iterator[str]:
-    yield from labelled([*figures(host.machine), ("sources", source_summary(host.machine))])
+    yield from topo_text.labelled(
+        [*topo_text.figures(host.machine), ("sources", topo_text.source_summary(host.machine))]
+    )
     yield "\nPaths of GPUs as NCCL names them, and the NICs that each GPU uses:"
-    yield from columns(path_matrix(host))
-    yield from ("", *LEGEND)
+    yield from topo_text.columns(topo_text.path_matrix(host))
+    yield from ("", *topo_text.LEGEND)
     yield "\nDevices as nvidia-smi topo -m shows them:"
-    yield from columns(device_matrix(host))
+    yield from topo_text.columns(topo_text.device_matrix(host))
 
 
-def _graph_lines(subject: Subject) -> Iterator[str]:
+def _graph_lines(subject: topo_subject.Subject) -> Iterator[str]:
     """A graph has GPUs, perhaps switches, and links; nothing is known of hosts."""
     topology = subject.topology
     found = graph_figures(topology)
@@ -128,8 +106,8 @@ def _graph_lines(subject: Subject) -> Iterator[str]:
     shown = ", ".join(format_bandwidth(rate) for rate in rates[:4]) + ", …" * (len(rates) > 4)
     low, high = float(found.out.min()), float(found.out.max())
     span = "" if high - low <= 1e-9 * high else f"{format_bandwidth(low)} to "
-    yield f"{subject.name}: a graph of {plural(len(topology), 'GPU')}"
-    yield from labelled(
+    yield f"{subject.name}: a graph of {topo_text.plural(len(topology), 'GPU')}"
+    yield from topo_text.labelled(
         [
             ("other nodes", ", ".join(others)),
             ("links", f"{len(topology.links)}, one direction each: {shown}"),
@@ -143,7 +121,7 @@ def _graph_lines(subject: Subject) -> Iterator[str]:
 def _diameter(hops: int, latency: float) -> str:
     if hops < 0:
         return "none: not every GPU reaches every other"
-    return f"{plural(hops, 'link')}, {format_time(latency)}"
+    return f"{topo_text.plural(hops, 'link')}, {format_time(latency)}"
 
 
 _WIDTH = 118  # of lines, where no terminal says how wide it is
@@ -171,8 +149,8 @@ def _row(name: str) -> tuple[str, ...]:
         name,
         str(machine.gpu.count),
         machine.gpu.model,
-        scale_up(machine, short=True),
-        nics(machine, short=True),
+        topo_text.scale_up(machine, short=True),
+        topo_text.nics(machine, short=True),
         machine.purpose or machine.description,
     )
 
@@ -186,7 +164,7 @@ def _instead(error: InputError) -> str:
 
 def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
     """Lines of a table, its last column broken where the line would be too long."""
-    heads = columns([row[:-1] for row in rows], right=(1,))
+    heads = topo_text.columns([row[:-1] for row in rows], right=(1,))
     left = max(map(len, heads)) + 2
     room = max(_LEAST, width - left)
     lines = []
@@ -197,8 +175,8 @@ def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
     return lines
 
 
-@with_options(TopologyOptions)
-def lint(name: Name, given: TopologyOptions) -> None:
+@with_options(topo_subject.TopologyOptions)
+def lint(name: topo_subject.Name, given: topo_subject.TopologyOptions) -> None:
     """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
 
     The exit code is 1 if any is found.
@@ -206,23 +184,24 @@ def lint(name: Name, given: TopologyOptions) -> None:
     subject = _found(name, given)
     cluster = subject.cluster
     found = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
-    for line in columns([(one.place, one.rule, one.message) for one in found]) if found else []:
-        typer.echo(line)
-    what = f"{plural(max(1, subject.hosts), 'host')}, {plural(len(subject.topology), 'GPU')}"
+    hosts, gpus = max(1, subject.hosts), len(subject.topology)
+    what = f"{topo_text.plural(hosts, 'host')}, {topo_text.plural(gpus, 'GPU')}"
     if not found:
         typer.echo(f"{subject.name}: nothing found ({what})")
         return
-    typer.echo(f"{subject.name}: {plural(len(found), 'finding')} ({what})", err=True)
+    for line in topo_text.columns([(one.place, one.rule, one.message) for one in found]):
+        typer.echo(line)
+    typer.echo(f"{subject.name}: {topo_text.plural(len(found), 'finding')} ({what})", err=True)
     raise typer.Exit(1)
 
 
 PICTURES = Path("reports") / "topologies"
 
 
-@with_options(TopologyOptions)
+@with_options(topo_subject.TopologyOptions)
 def plot(
-    name: Name,
-    given: TopologyOptions,
+    name: topo_subject.Name,
+    given: topo_subject.TopologyOptions,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for the drawing.", metavar="DIR")
     ] = None,
@@ -241,7 +220,7 @@ def plot(
 
 
 def _drawn(
-    subject: Subject, folder: Path, result: Path | None, *, routes: bool = False
+    subject: topo_subject.Subject, folder: Path, result: Path | None, *, routes: bool = False
 ) -> list[Path]:
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
@@ -269,21 +248,24 @@ def import_file(
             metavar="FILE",
         ),
     ],
-    gpu: GpuModel = None,
-    nic: Nic = None,
+    gpu: topo_subject.GpuModel = None,
+    nic: topo_subject.Nic = None,
     output: Output = None,
 ) -> None:
     """Turn FILE into a machine (or, if it is a network, a scenario) that other verbs use."""
-    found = foreign(file, gpu=gpu, nic=nic)
+    found = topo_subject.foreign(file, gpu=gpu, nic=nic)
     target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
     for note in found.notes:
         typer.echo(note, err=True)
-    origin = f"# Imported from {file.name} ({FORMATS[found.form]}).\n"
+    origin = f"# Imported from {file.name} ({topo_subject.FORMATS[found.form]}).\n"
     if isinstance(found.content, Machine):
-        text, size = machine_yaml(found.content), plural(found.content.gpu.count, "GPU")
+        text, size = machine_yaml(found.content), topo_text.plural(found.content.gpu.count, "GPU")
         what, use = f"a machine with {size}", f"machine: {_called(target)}"
     else:
-        text, size = graph_yaml(found.content, target.stem), plural(len(found.content), "GPU")
+        text, size = (
+            graph_yaml(found.content, target.stem),
+            topo_text.plural(len(found.content), "GPU"),
+        )
         what, use = f"a scenario with a graph of {size}", f"netsim run {target.as_posix()}"
     _write(target, origin + text)
     typer.echo(f"wrote {target.as_posix()}: {what}; use it as {use}")
@@ -303,9 +285,9 @@ def _called(path: Path) -> str:
     return path.stem if path.parent == Path(FOLDER) else path.as_posix()
 
 
-@with_options(TopologyOptions)
+@with_options(topo_subject.TopologyOptions)
 def export_file(
-    name: Name,
+    name: topo_subject.Name,
     form: Annotated[
         Literal["nccl", "json", "infragraph", "custom"],
         typer.Option(
@@ -314,7 +296,7 @@ def export_file(
             "fabric is written out, cable by cable.",
         ),
     ],
-    given: TopologyOptions,
+    given: topo_subject.TopologyOptions,
     output: Output = None,
 ) -> None:
     """Write NAME as a file of another program, to standard output unless -o names one."""
@@ -327,7 +309,7 @@ def export_file(
     typer.echo(f"wrote {output.as_posix()}", err=True)
 
 
-def _exported(subject: Subject, form: str) -> str:
+def _exported(subject: topo_subject.Subject, form: str) -> str:
     if form == "json":
         return write_node_link(subject.topology)
     if form == "infragraph":
@@ -343,7 +325,7 @@ def _exported(subject: Subject, form: str) -> str:
     return write_system(node_system(subject.cluster, 0))
 
 
-def _written_out(subject: Subject) -> str:
+def _written_out(subject: topo_subject.Subject) -> str:
     cluster = subject.cluster
     if cluster is None or cluster.fabric is None:
         raise InputError(f"{subject.name} has no fabric", hint="add --nodes 2 or more")

@@ -15,18 +15,7 @@ import yaml
 from netsim.base.errors import InputError, NetsimError, shown, suggest
 from netsim.base.files import is_path, preset_names
 from netsim.base.values import dataclass
-from netsim.measured.logs import (
-    DOUBLE,
-    FACTOR,
-    PART,
-    WHOLE,
-    LogRun,
-    Measured,
-    question,
-    read_csv,
-    read_log,
-    true_ranks,
-)
+from netsim.measured import logs
 from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version
 from netsim.scenario.names import DTYPES, collective_name
@@ -100,22 +89,22 @@ class Entry:
         counts = [self.text("topology", key) for key in ("nodes", "gpus_per_node")]
         ranks = prod(int(text) if text.isdecimal() else 0 for text in counts)
         part = (ranks - 1) / ranks if ranks > 1 else 0.0
-        kind = FACTOR.get(self.collective.casefold())
-        return {WHOLE: 1.0, PART: part, DOUBLE: 2 * part}.get(kind or "", 0.0)
+        kind = logs.FACTOR.get(self.collective.casefold())
+        return {logs.WHOLE: 1.0, logs.PART: part, logs.DOUBLE: 2 * part}.get(kind or "", 0.0)
 
-    def rows(self) -> tuple[Measured, ...]:
+    def rows(self) -> tuple[logs.Measured, ...]:
         """Its measured rows, of a CSV or of a log with one run."""
         if self.problem is not None:
             raise self.problem
         path = self.folder / self.text("file")
         if path.suffix in CSV:
-            return read_csv(path, self._bus_factor(), asked=self.asked)
-        first, *others = read_log(path, self.collective)
+            return logs.read_csv(path, self._bus_factor(), asked=self.asked)
+        first, *others = logs.read_log(path, self.collective)
         if others:
             raise self.error(f"{path} has {len(others) + 1} runs, expected one", "file")
         if not first.rows:
             raise InputError(f"{path}: {first.problems[0] if first.problems else 'no rows'}")
-        return tuple(map(question, first.rows)) if self.asked else first.rows
+        return tuple(map(logs.question, first.rows)) if self.asked else first.rows
 
 
 def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[Entry, ...]:
@@ -505,10 +494,10 @@ class Proposal:
     notes: tuple[str, ...]
 
 
-def proposal_of(run: LogRun) -> Proposal:
+def proposal_of(run: logs.LogRun) -> Proposal:
     """What a run of a log says about its system."""
     notes: list[str] = []
-    listed, told = run.listed_ranks, true_ranks(run)
+    listed, told = run.listed_ranks, logs.true_ranks(run)
     ranks = told if listed is None else (listed, listed)
     if listed is not None and told is not None and not told[0] <= listed <= told[1]:
         notes.append(
@@ -545,7 +534,7 @@ def machine_named(gpu: str, gpus: int) -> str | None:
     return None
 
 
-def check_ranks(run: LogRun, ranks: int, hosts: int) -> None:
+def check_ranks(run: logs.LogRun, ranks: int, hosts: int) -> None:
     """Refuse a topology with another number of GPUs than the log had."""
     said = proposal_of(run)
     if said.ranks is not None and not said.ranks[0] <= ranks <= said.ranks[1]:
@@ -557,7 +546,7 @@ def check_ranks(run: LogRun, ranks: int, hosts: int) -> None:
         )
 
 
-def contradictions(run: LogRun, launch: str, hosts: int) -> list[str]:
+def contradictions(run: logs.LogRun, launch: str, hosts: int) -> list[str]:
     """What a scenario has otherwise than the log."""
     said = proposal_of(run)
     found = list(said.notes)
@@ -568,7 +557,7 @@ def contradictions(run: LogRun, launch: str, hosts: int) -> list[str]:
     return found
 
 
-def _proposed_launch(run: LogRun) -> str | None:
+def _proposed_launch(run: logs.LogRun) -> str | None:
     """By the settings line, by the command, by processes and ranks: threads launch as processes
     do, and only the GPUs of one of them one after the other.
     """
@@ -582,7 +571,7 @@ def _proposed_launch(run: LogRun) -> str | None:
     return "single_process" if serial > 1 else "process_per_gpu"
 
 
-def _proposed_variables(run: LogRun, notes: list[str]) -> tuple[tuple[str, str], ...]:
+def _proposed_variables(run: logs.LogRun, notes: list[str]) -> tuple[tuple[str, str], ...]:
     found = []
     for name, value in run.variables.items():
         try:

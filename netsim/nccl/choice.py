@@ -11,22 +11,13 @@ from netsim.base.constants import value
 from netsim.base.errors import InputError
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
+from netsim.nccl import split
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.constants import Mechanism
 from netsim.nccl.facts import AUTO, COLLECTIVES, Algorithm
 from netsim.nccl.job import Hop, Job, Wishes
 from netsim.nccl.p2p import Rounds, Sends, distinct_rows
 from netsim.nccl.schedules.plan import Plan, Transfers, Work
-from netsim.nccl.split import (
-    Share,
-    chunk_bytes,
-    evenly_split,
-    shared_loops,
-    shared_parts,
-    slot_bytes,
-    split_evenly,
-    split_over_channels,
-)
 from netsim.nccl.tuning import Call, Choice, TimedCost, choose, fallback_reason, launch, timed_costs
 
 Ints = NDArray[np.int64]
@@ -77,18 +68,18 @@ def planned(job: Job, collective: Collective, dtype: str) -> Planned:
 def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Planned:
     """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
     choice = choose(comm, call)
-    share = Share(call.function, count, element_bytes, choice.protocol)
+    share = split.Share(call.function, count, element_bytes, choice.protocol)
     channels = channels_used(comm, call.nbytes, choice, share)
     return Planned(choice.algorithm, choice.protocol, channels, choice.tuned)
 
 
-def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: Share) -> int:
+def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: split.Share) -> int:
     """How many channels get work: since 2.22 only as many as there is enough traffic for."""
     algorithm = choice.algorithm
     most = launch(comm, nbytes, algorithm, choice.protocol, choice.n_channels).n_channels
-    if not comm.facts.continuous_split or evenly_split(comm, algorithm):
+    if not comm.facts.continuous_split or split.evenly_split(comm, algorithm):
         return most
-    parts = split_over_channels([share], most, comm.n_ranks)
+    parts = split.split_over_channels([share], most, comm.n_ranks)
     return max(1, len({part.channel for part in parts}))
 
 
@@ -204,7 +195,7 @@ def plan_of(
         routes=routes.get(choice.algorithm, {}),
         direct=direct and choice.protocol == "Simple" and not comm.settings.p2p_direct_disabled,
         registered=registered,
-        slot_bytes=slot_bytes(choice.protocol, comm.settings),
+        slot_bytes=split.slot_bytes(choice.protocol, comm.settings),
         places=False,
         memory=job.memory,
     )
@@ -266,24 +257,24 @@ def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...
     used = launch(comm, collective.size_bytes, algorithm, protocol, choice.n_channels)
     element, whole = collective.element_bytes, function in ("AllGather", "ReduceScatter")
     scale, nbytes = element * (comm.n_ranks if whole else 1), collective.count * element
-    even = evenly_split(comm, algorithm)
+    even = split.evenly_split(comm, algorithm)
     if even or not comm.facts.continuous_split:
         n, total = used.n_channels, collective.count * scale
-        chunk = chunk_bytes(comm, function, algorithm, protocol, total, n_channels=n)
+        chunk = split.chunk_bytes(comm, function, algorithm, protocol, total, n_channels=n)
         if even:
-            return _works([part for _, part in split_evenly(nbytes, n)], chunk, element)
+            return _works([part for _, part in split.split_evenly(nbytes, n)], chunk, element)
         spread = _chunks_of_a_loop(job, collective, algorithm)
-        loops = shared_loops(nbytes, chunk, n, used.n_threads, protocol, spread=spread)
-        return _works(shared_parts(loops, nbytes, n, spread=spread), chunk, element)
-    share = Share(function, collective.count, element, protocol)
+        loops = split.shared_loops(nbytes, chunk, n, used.n_threads, protocol, spread=spread)
+        return _works(split.shared_parts(loops, nbytes, n, spread=spread), chunk, element)
+    share = split.Share(function, collective.count, element, protocol)
     return tuple(
         Work(
             part.channel,
             part.offset,
             part.count,
-            chunk_bytes(comm, function, algorithm, protocol, part.count * scale),
+            split.chunk_bytes(comm, function, algorithm, protocol, part.count * scale),
         )
-        for part in split_over_channels([share], used.n_channels, comm.n_ranks)
+        for part in split.split_over_channels([share], used.n_channels, comm.n_ranks)
     )
 
 

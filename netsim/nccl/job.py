@@ -13,17 +13,8 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError
 from netsim.base.memo import different
 from netsim.base.values import dataclass
+from netsim.nccl import connect
 from netsim.nccl.communicator import Channel, ChannelGraph, Communicator, TunerRule
-from netsim.nccl.connect import (
-    Layout,
-    Repeated,
-    Seats,
-    Tree,
-    executed_channels,
-    laid_out,
-    seats_of,
-    worst_graph,
-)
 from netsim.nccl.constants import Mechanism, calibrated, mechanism_of
 from netsim.nccl.constants import plugin_of as message_plugin
 from netsim.nccl.environment import Settings, plugin_variables, settings_from
@@ -84,7 +75,7 @@ Pair = tuple[int, int]
 
 
 def links_inside(
-    comm: Communicator, seats: Seats, views: Sequence[NodeView]
+    comm: Communicator, seats: connect.Seats, views: Sequence[NodeView]
 ) -> tuple[str, Mapping[Pair, str]]:
     """What joins ranks of one node: the most frequent kind, and all pairs of another."""
     kinds = [link_kinds(comm, view) for view in views]
@@ -97,7 +88,7 @@ def links_inside(
 class LinksInside(Mapping[Pair, str]):
     """Links by rank, from those by place in each kind of node."""
 
-    def __init__(self, seats: Seats, kinds: Sequence[Mapping[Pair, str]]) -> None:
+    def __init__(self, seats: connect.Seats, kinds: Sequence[Mapping[Pair, str]]) -> None:
         self.seats, self.kinds = seats, kinds
         self._kind: list[Mapping[Pair, str]] = [kinds[kind] for kind in seats.kind.tolist()]
         self._node: list[int] = seats.node.tolist()
@@ -154,10 +145,10 @@ class Ways(Mapping[Hop, str]):
 
     def __init__(
         self,
-        seats: Seats,
+        seats: connect.Seats,
         views: Sequence[NodeView],
         graphs: Sequence[ChannelGraph],
-        hops: Repeated[tuple[Ints, Ints]],
+        hops: connect.Repeated[tuple[Ints, Ints]],
     ) -> None:
         self.seats, self.views, self.graphs, self.hops = seats, views, graphs, hops
         # All nodes have as many channels as the one with the fewest, and repeat those.
@@ -350,9 +341,11 @@ class Wiring:
     nodes: Sequence[NodeLayout]
 
     @cached_property
-    def seats(self) -> Seats:
+    def seats(self) -> connect.Seats:
         """Which node every rank sits on."""
-        return seats_of([node.ranks for node in self.nodes], [id(node.view) for node in self.nodes])
+        return connect.seats_of(
+            [node.ranks for node in self.nodes], [id(node.view) for node in self.nodes]
+        )
 
     @cached_property
     def views(self) -> tuple[NodeView, ...]:
@@ -370,7 +363,7 @@ class Wiring:
         return self._layout.rings
 
     @property
-    def trees(self) -> Sequence[Tree]:
+    def trees(self) -> Sequence[connect.Tree]:
         """The tree of every channel."""
         return self._layout.trees
 
@@ -402,19 +395,19 @@ class Wiring:
     @cached_property
     def ring_routes(self) -> Mapping[Hop, str]:
         """The ways of rings between nodes."""
-        found = Repeated(self.comm.n_channels, self._layout.rings.period, self._around)
+        found = connect.Repeated(self.comm.n_channels, self._layout.rings.period, self._around)
         return Ways(self.seats, self.views, [view.ring for view in self.views], found)
 
     @cached_property
     def tree_routes(self) -> Mapping[Hop, str]:
         """The ways of trees between nodes, in both directions of every edge."""
-        found = Repeated(self.comm.n_channels, self._layout.trees.period, self._edges)
+        found = connect.Repeated(self.comm.n_channels, self._layout.trees.period, self._edges)
         return Ways(self.seats, self.views, [view.tree for view in self.views], found)
 
     @cached_property
-    def _layout(self) -> Layout:
+    def _layout(self) -> connect.Layout:
         rings, trees = [view.ring for view in self.views], [view.tree for view in self.views]
-        return laid_out(rings, trees, self.seats, self.comm.n_channels)
+        return connect.laid_out(rings, trees, self.seats, self.comm.n_channels)
 
     @cached_property
     def _links(self) -> tuple[str, Mapping[Pair, str]]:
@@ -431,7 +424,7 @@ class Wiring:
 
 
 def _heads(
-    nodes: Sequence[NodeLayout], seats: Seats, graphs: Sequence[ChannelGraph | None]
+    nodes: Sequence[NodeLayout], seats: connect.Seats, graphs: Sequence[ChannelGraph | None]
 ) -> Heads:
     found = []
     for number, graph in zip(seats.first, graphs, strict=True):
@@ -445,7 +438,7 @@ def _heads(
     return Heads(ranks, tuple(_common(same) for same in doors))
 
 
-def _chains(nodes: Sequence[NodeLayout], seats: Seats, n_channels: int) -> Chains:
+def _chains(nodes: Sequence[NodeLayout], seats: connect.Seats, n_channels: int) -> Chains:
     kinds = [nodes[number] for number in seats.first]
     graphs = [node.view.collnet_chain for node in kinds]
     searched = min(graph.n_channels if graph else 0 for graph in graphs)
@@ -463,7 +456,7 @@ def _chains(nodes: Sequence[NodeLayout], seats: Seats, n_channels: int) -> Chain
 
 
 def _of_nodes(
-    nodes: Sequence[NodeLayout], seats: Seats, places: Sequence[Sequence[int]]
+    nodes: Sequence[NodeLayout], seats: connect.Seats, places: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:
     kinds = seats.kind.tolist()
     pairs = zip(nodes, kinds, strict=True)
@@ -579,7 +572,7 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
         return first
     vendors, oldest = {one.cpu_vendor for one in kinds}, min(one.min_cc for one in kinds)
     graphs = _worst_graphs(kinds, first.facts)
-    channels = executed_channels(  # every rank counts them from the graphs agreed on
+    channels = connect.executed_channels(  # every rank counts them from the graphs agreed on
         graphs["ring"],
         graphs["tree"],
         n_nodes=first.n_nodes,
@@ -610,7 +603,7 @@ def _worst_graphs(kinds: Sequence[Communicator], facts: Facts) -> dict[str, Any]
     found: dict[str, Any] = {}
     for name in GRAPHS:
         graphs = [getattr(one, name) for one in kinds]
-        found[name] = None if None in graphs else worst_graph(graphs, facts)
+        found[name] = None if None in graphs else connect.worst_graph(graphs, facts)
     return found
 
 

@@ -14,6 +14,7 @@ from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFor
 
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
+from netsim.plots import style
 from netsim.plots.sizes import (
     AXIS,
     PERCENTILES,
@@ -27,24 +28,6 @@ from netsim.plots.sizes import (
     sizes_figure,
     spoken,
     thinned,
-)
-from netsim.plots.style import (
-    BLACK,
-    BLUE,
-    FORMATS,
-    GREEN,
-    GREY,
-    MARKERS,
-    ORANGE,
-    PALETTE,
-    drawing,
-    new_figure,
-    save,
-    size_axis,
-    time_axis,
-    time_text,
-    time_unit,
-    tint,
 )
 
 _MOST = 60  # bars that one figure shows
@@ -66,7 +49,9 @@ def bars_figure(lines: Lines, title: str = "") -> Figure:
     shown = thinned(lines, _MOST).lines
     measures = _measures(pd.DataFrame([line.table.iloc[-1] for line in shown]))
     width = 0.075 * max(len(line.label) for line in shown)
-    figure = new_figure(min(1 + width, 5) + 3.2 * max(len(measures), 1), 1.3 + 0.3 * len(shown))
+    figure = style.new_figure(
+        min(1 + width, 5) + 3.2 * max(len(measures), 1), 1.3 + 0.3 * len(shown)
+    )
     panels = figure.subplots(1, max(len(measures), 1), sharey=True, squeeze=False)[0]
     for axes, measure in zip(panels, measures, strict=False):
         _draw(axes, measure)
@@ -87,16 +72,16 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
         ideal = rows["busbw_GBps"] * rows["time_us"]
         ends = _ends(rows, "time_us")
         rates = ends and [(b / high, b / low) for b, (low, high) in zip(ideal, ends, strict=True)]
-        measures.append(_Measure("bus bandwidth (GB/s)", values, texts, BLUE, rates))
+        measures.append(_Measure("bus bandwidth (GB/s)", values, texts, style.BLUE, rates))
     for column, what, colour in (
-        ("time_us", "time of one operation", ORANGE),
-        ("step_time_us", "time of a training step", GREEN),
+        ("time_us", "time of one operation", style.ORANGE),
+        ("step_time_us", "time of a training step", style.GREEN),
     ):
         if column in rows.columns and rows[column].notna().any():
             values = rows[column].tolist()
-            unit, factor = time_unit(max(filter(isfinite, values)))
+            unit, factor = style.time_unit(max(filter(isfinite, values)))
             scaled = [value / factor for value in values]
-            texts = [time_text(value) if isfinite(value) else "" for value in values]
+            texts = [style.time_text(value) if isfinite(value) else "" for value in values]
             ends = _ends(rows, column)
             spread = ends and [(low / factor, high / factor) for low, high in ends]
             measures.append(_Measure(f"{what} ({unit})", scaled, texts, colour, spread))
@@ -123,7 +108,7 @@ def _draw(axes: Axes, measure: _Measure) -> None:
     axes.barh(range(len(measure.values)), measure.values, height=0.62, color=measure.colour)
     if measure.ends:
         for place, (low, high) in enumerate(measure.ends):
-            axes.plot([low, high], [place, place], color=BLACK, linewidth=1.2, marker="|")
+            axes.plot([low, high], [place, place], color=style.BLACK, linewidth=1.2, marker="|")
     furthest = [high for _, high in measure.ends or []] or measure.values
     for place, (end, text) in enumerate(zip(furthest, measure.texts, strict=True)):
         if isfinite(end):
@@ -143,7 +128,7 @@ MOST_FIGURES = 6  # beside the one of all
 def plot_results(
     paths: Sequence[Path],
     out_dir: Path,
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[str] = style.FORMATS,
     *,
     line_rate: float | None = None,
 ) -> list[Path]:
@@ -160,9 +145,9 @@ def plot_results(
     ]
     written: list[Path] = []
     out_dir.mkdir(parents=True, exist_ok=True)
-    with drawing():
+    with style.drawing():
         for name, title, lines in parts:
-            written += save(_figure(lines, title, line_rate), out_dir / name, formats)
+            written += style.save(_figure(lines, title, line_rate), out_dir / name, formats)
     return written
 
 
@@ -272,7 +257,7 @@ def axes_figure(table: pd.DataFrame) -> Figure | None:
         return None
     across = min(len(axes), 3)
     down = -(-len(axes) // across)
-    figure = new_figure(3.4 * across + 0.6, 2.9 * down + 0.3)
+    figure = style.new_figure(3.4 * across + 0.6, 2.9 * down + 0.3)
     panels = figure.subplots(down, across, squeeze=False, sharey=True)
     for panel, axis in zip(panels.flat, axes, strict=False):
         _axis_panel(panel, rows, axis)
@@ -282,14 +267,14 @@ def axes_figure(table: pd.DataFrame) -> Figure | None:
         row[0].set_ylabel("time")
     _wide_or_from_zero(panels[0][0], rows["time"].dropna())
     for row in panels:
-        row[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
+        row[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.time_text(value)))
     return figure
 
 
 def _wide_or_from_zero(panel: Axes, times: pd.Series) -> None:
     """Times from 0 on, or on a logarithmic axis where they are far apart."""
     if times.min() > 0 and times.max() > _FAR * times.min():
-        time_axis(panel, float(times.min()), float(times.max()))
+        style.time_axis(panel, float(times.min()), float(times.max()))
     else:
         panel.set_ylim(bottom=0)
 
@@ -300,10 +285,10 @@ def _axis_panel(panel: Axes, rows: pd.DataFrame, axis: str) -> None:
     for place, times in enumerate(groups):
         abreast = min(len(times), 7)
         spread = (np.arange(len(times)) % 7 - (abreast - 1) / 2) * 0.04
-        panel.plot(np.full(len(times), place) + spread, times, "o", color=tint(BLUE, 0.45),
-                   markersize=3.5, markeredgewidth=0)  # fmt: skip
+        panel.plot(place + spread, times, "o", color=style.tint(style.BLUE, 0.45), markersize=3.5,
+                   markeredgewidth=0)  # fmt: skip
     medians = [float(np.median(times)) if len(times) else np.nan for times in groups]
-    panel.plot(range(len(values)), medians, "-", color=ORANGE, marker="o", markersize=5)
+    panel.plot(range(len(values)), medians, "-", color=style.ORANGE, marker="o", markersize=5)
     labels = [str(value) for value in values]
     _name_columns(panel, range(len(values)), labels)
     panel.grid(axis="x", visible=False)
@@ -325,7 +310,7 @@ def heat_figure(table: pd.DataFrame) -> Figure | None:
     pairs = list(combinations(axes, 2))[:_MOST_MAPS]
     if not pairs or rows["time"].isna().all():
         return None
-    figure = new_figure(4.3 * len(pairs) + 0.4, 3.6)
+    figure = style.new_figure(4.3 * len(pairs) + 0.4, 3.6)
     panels = figure.subplots(1, len(pairs), squeeze=False)[0]
     for panel, (one, other) in zip(panels, pairs, strict=True):
         grid = rows.pivot_table("time", one, other, aggfunc="median", sort=False, observed=True)
@@ -340,7 +325,7 @@ def heat_figure(table: pd.DataFrame) -> Figure | None:
         panel.grid(visible=False)
         _label_cells(panel, grid.to_numpy())
         bar = figure.colorbar(image, ax=panel, shrink=0.85)
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.time_text(value)))
         bar.ax.tick_params(labelsize=8)
     return figure
 
@@ -351,8 +336,8 @@ def _label_cells(panel: Axes, values: np.ndarray[tuple[int, int], np.dtype[np.fl
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            colour = "white" if value > middle else BLACK
-            label = time_text(float(f"{value:.3g}"))
+            colour = "white" if value > middle else style.BLACK
+            label = style.time_text(float(f"{value:.3g}"))
             panel.text(column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=7.5,
                        color=colour)  # fmt: skip
 
@@ -387,16 +372,18 @@ def pareto_figure(table: pd.DataFrame, column: str, label: str) -> Figure | None
         return None
     cost, time = rows[column].to_numpy(np.float64), rows["time"].to_numpy(np.float64)
     front = pareto_front(cost.tolist(), time.tolist())
-    figure = new_figure(9.2, 4.2)
+    figure = style.new_figure(9.2, 4.2)
     panel = figure.subplots()
-    panel.plot(cost, time, "o", color=tint(GREY, 0.55), markersize=5, label="all cells")
-    panel.step(cost[front], time[front], where="post", color=ORANGE, linewidth=1.4)
-    panel.plot(cost[front], time[front], "o", color=ORANGE, markersize=11, label="nothing beats")
+    panel.plot(cost, time, "o", color=style.tint(style.GREY, 0.55), markersize=5, label="all cells")
+    panel.step(cost[front], time[front], where="post", color=style.ORANGE, linewidth=1.4)
+    panel.plot(
+        cost[front], time[front], "o", color=style.ORANGE, markersize=11, label="nothing beats"
+    )
     _name_front(figure, panel, rows.iloc[front[:_NAMED]], column)
     panel.set_xlabel(label)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.set_ylabel("time")
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.time_text(value)))
     panel.margins(x=0.12, y=0.12)
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     return figure
@@ -427,18 +414,21 @@ def short(axis: str) -> str:
 
 Curve = Sequence[tuple[int, float, float]]  # size, measured µs, simulated µs
 WITHIN = (0.85, 1.15)
-MOST_CURVES = len(PALETTE)  # in one picture: each with a colour of its own
+MOST_CURVES = len(style.PALETTE)  # in one picture: each with a colour of its own
 
 
 def plot_accuracy(
     curves: Mapping[str, Curve], stem: Path, title: str, formats: Sequence[str] = ("svg",)
 ) -> list[Path]:
     """Draw runs by name: points are measured, lines simulated; below, the ratio of the two."""
-    with drawing():
-        figure = new_figure(9.6, 5.6 + 0.16 * len(curves))
+    with style.drawing():
+        figure = style.new_figure(9.6, 5.6 + 0.16 * len(curves))
         times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
         for number, (name, curve) in enumerate(curves.items()):
-            colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+            colour, marker = (
+                style.PALETTE[number % len(style.PALETTE)],
+                style.MARKERS[number % len(style.MARKERS)],
+            )
             sizes = [size for size, _, _ in curve]
             times.plot(sizes, [s for _, _, s in curve], color=colour, linewidth=1.4)
             points = {"color": colour, "marker": marker, "linestyle": "none", "markersize": 4}
@@ -451,22 +441,22 @@ def plot_accuracy(
                 markerfacecolor="none",
             )  # fmt: skip
         every = [time for curve in curves.values() for _, m, s in curve for time in (m, s)]
-        time_axis(times, min(every), max(every))
+        style.time_axis(times, min(every), max(every))
         times.set_ylabel("time: points measured, lines simulated")
         times.set_title(title, loc="left")
         _ratio_axis(ratios)
         smallest = min(size for curve in curves.values() for size, _, _ in curve)
         largest = max(size for curve in curves.values() for size, _, _ in curve)
-        size_axis(ratios, smallest, largest)
+        style.size_axis(ratios, smallest, largest)
         ratios.set_xlabel("message size")
         figure.legend(loc="outside lower center", ncols=2, fontsize=8)
-        return save(figure, stem, formats)
+        return style.save(figure, stem, formats)
 
 
 def _ratio_axis(axes: Axes) -> None:
     axes.set_yscale("log")
-    axes.axhspan(*WITHIN, color=tint(GREY, 0.15), zorder=0)
-    axes.axhline(1.0, color=GREY, linewidth=1)
+    axes.axhspan(*WITHIN, color=style.tint(style.GREY, 0.15), zorder=0)
+    axes.axhline(1.0, color=style.GREY, linewidth=1)
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0.5), max(high, 2.0))
     axes.yaxis.set_major_locator(FixedLocator([0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 10.0]))

@@ -17,19 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from netsim.base.values import dataclass
-from netsim.plots.style import (
-    BLACK,
-    GREY,
-    MARKERS,
-    PALETTE,
-    RESULTS,
-    new_figure,
-    read_table,
-    size_axis,
-    time_axis,
-    tint,
-    with_numbers,
-)
+from netsim.plots import style
 
 SEED = "axis:seed"
 PERCENTILES = (5, 25, 75, 95)  # of those in bands.csv; the median takes the place of the time
@@ -113,8 +101,8 @@ def read_all(paths: Sequence[Path]) -> pd.DataFrame:
     """All rows of one or several results.csv, with those that failed."""
     tables = []
     for path in paths:
-        table = read_table(path, RESULTS, "the columns of results.csv")
-        table = with_numbers(path, table, NUMBERS)
+        table = style.read_table(path, style.RESULTS, "the columns of results.csv")
+        table = style.with_numbers(path, table, NUMBERS)
         tables.append(table.assign(file=path.parent.name or path.stem))
     return pd.concat(tables, ignore_index=True)
 
@@ -241,17 +229,17 @@ class Look:
 def looks_of(lines: Lines) -> list[Look]:
     """A look for every line."""
     count = len(lines.lines)
-    if count <= len(PALETTE):
-        return [Look(PALETTE[i], MARKERS[i]) for i in range(count)]
+    if count <= len(style.PALETTE):
+        return [Look(style.PALETTE[i], style.MARKERS[i]) for i in range(count)]
     groups = [list(dict.fromkeys(values)) for values in zip(*_values(lines), strict=True)]
-    few = [k for k, values in enumerate(groups) if 1 < len(values) <= len(PALETTE)]
+    few = [k for k, values in enumerate(groups) if 1 < len(values) <= len(style.PALETTE)]
     if len(groups) < 2 or not few:
         steps = [0.92 * i / (count - 1) for i in range(count)]
         return [Look(colormaps["viridis"](x), _marker(i)) for i, x in enumerate(steps)]
     k = few[0]
     rest = list(dict.fromkeys(values[:k] + values[k + 1 :] for values in _values(lines)))
     return [
-        Look(PALETTE[groups[k].index(v[k])], _marker(rest.index(v[:k] + v[k + 1 :])))
+        Look(style.PALETTE[groups[k].index(v[k])], _marker(rest.index(v[:k] + v[k + 1 :])))
         for v in _values(lines)
     ]
 
@@ -261,7 +249,7 @@ def _values(lines: Lines) -> list[tuple[str, ...]]:
 
 
 def _marker(number: int) -> str:
-    return MARKERS[number % len(MARKERS)]
+    return style.MARKERS[number % len(style.MARKERS)]
 
 
 _CHARACTERS = 105  # of the smallest print that fit the width of our figures
@@ -290,9 +278,11 @@ def draw_strip(axes: Axes, lines: Sequence[Line], colours: Sequence[Colour]) -> 
     runs = [_runs(line) for line in lines]
     labels = [_short(line.label) for line in lines]
     if rows_of(lines) < len(lines):
-        runs, labels, colours = runs[:1], ["every line"], [BLACK]
+        runs, labels, colours = runs[:1], ["every line"], [style.BLACK]
     names = list(dict.fromkeys(name for row in runs for name, _, _ in row))
-    fill = {name: tint(PALETTE[i % len(PALETTE)], 0.3) for i, name in enumerate(names)}
+    fill = {
+        name: style.tint(style.PALETTE[i % len(style.PALETTE)], 0.3) for i, name in enumerate(names)
+    }
     doublings = log2(max(row[-1][2] for row in runs) / min(row[0][1] for row in runs))
     unnamed = []
     for y, row in enumerate(runs):
@@ -355,7 +345,7 @@ def _short(label: str) -> str:
 
 
 _WIDTH, _PANEL = 7.6, 3.0  # inches: of the panels, and the height of each
-_RATE: dict[str, Any] = {"color": GREY, "linestyle": (0, (5, 3)), "linewidth": 1.2}
+_RATE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.2}
 _PALE: dict[str, Any] = {"color": "#bdbdbd", "linewidth": 0.7, "zorder": 1.2}
 _MOST_DRAWN = 100  # pale lines that an SVG has as such
 _BANDS = (0.16, 0.3)  # how strong the outer and the inner percentiles are
@@ -374,7 +364,7 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
     strip = [i for i, line in enumerate(shown) if len(set(choice(line))) > 1][:8]
     rows = rows_of([shown[i] for i in strip]) if strip else 0
     heights = [_PANEL, _PANEL, *([0.28 * rows + 0.1] if rows else [])]
-    figure = new_figure(_WIDTH, sum(heights) + 0.6)
+    figure = style.new_figure(_WIDTH, sum(heights) + 0.6)
     panels = figure.subplots(
         len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )[:, 0].tolist()
@@ -471,13 +461,13 @@ def _time_panel(axes: Axes, lines: Sequence[Line]) -> None:
     )
     times = times[np.isfinite(times) & (times > 0)]
     if len(times):
-        time_axis(axes, float(times.min()), float(times.max()))
+        style.time_axis(axes, float(times.min()), float(times.max()))
 
 
 def _shared_axis(panels: Sequence[Axes], lines: Sequence[Line]) -> None:
     sizes = np.concatenate([line.table["size_bytes"] for line in lines])
     for axes in panels:
-        size_axis(axes, max(float(sizes.min()), 1.0), max(float(sizes.max()), 1.0))
+        style.size_axis(axes, max(float(sizes.min()), 1.0), max(float(sizes.max()), 1.0))
         axes.tick_params(axis="x", which="minor", length=2)
     panels[-1].set_xlabel("message size")
 
@@ -489,7 +479,9 @@ def _entries(axes: Axes, lines: Sequence[Line], line_rate: float | None) -> list
     labels = labels if len(labels) > 1 else ["simulated"]
     entries = [(handles[i], labels[i]) for i in sorted(range(len(handles)), key=lambda i: -last[i])]
     if any(map(has_measured, lines)):
-        hollow = Line2D([], [], color=BLACK, marker="o", markerfacecolor="white", linestyle="")
+        hollow = Line2D(
+            [], [], color=style.BLACK, marker="o", markerfacecolor="white", linestyle=""
+        )
         entries.append((hollow, "measured"))
     if line_rate is not None:
         drawn = Line2D([], [], **_RATE) if _near(line_rate, lines) else Line2D([], [], linestyle="")
@@ -504,9 +496,11 @@ def _summarised(lines: Lines) -> list[Entry]:
     of_seeds = [line.table for line in lines.lines if has_bands(line.table)]
     if of_seeds:
         seeds = int(max(table["seeds"].max() for table in of_seeds))
-        entries.append((Line2D([], [], color=GREY), f"median of {seeds} seeds"))
+        entries.append((Line2D([], [], color=style.GREY), f"median of {seeds} seeds"))
         strong = zip(reversed(_BANDS), BAND_NAMES, strict=True)
-        entries += [(Patch(color=GREY, alpha=alpha, linewidth=0), name) for alpha, name in strong]
+        entries += [
+            (Patch(color=style.GREY, alpha=alpha, linewidth=0), name) for alpha, name in strong
+        ]
     if lines.rest:
         many = f"{len(lines.rest):,} more cell{'' if len(lines.rest) == 1 else 's'}"
         entries.append((Line2D([], [], **_PALE), many))

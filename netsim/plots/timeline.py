@@ -23,31 +23,7 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.plots.style import (
-    AMBER,
-    BLACK,
-    BLUE,
-    FORMATS,
-    GREEN,
-    GREY,
-    LOAD,
-    ORANGE,
-    PALE,
-    PINK,
-    SKY,
-    TRACE,
-    YELLOW,
-    drawing,
-    filled,
-    new_figure,
-    read_long_table,
-    read_table,
-    read_values,
-    save,
-    time_unit,
-    tint,
-    with_numbers,
-)
+from netsim.plots import style
 from netsim.schedule.schedule import spelled_out
 
 FULL, UPPER, LOWER = range(3)  # the part of a lane that a bar lies in
@@ -78,11 +54,14 @@ class Gantt:
 
 def read_gantt(path: Path) -> Gantt:
     """The bars of a trace.csv."""
-    table = read_long_table(
-        path, TRACE, "the columns of trace.csv", only={*TRACE[1:], *_DELAYS, "op", "collective"}
+    table = style.read_long_table(
+        path,
+        style.TRACE,
+        "the columns of trace.csv",
+        only={*style.TRACE[1:], *_DELAYS, "op", "collective"},
     )
-    table = filled(path, table, ("channel", "step", "start_us", "end_us"))
-    table = with_numbers(path, table, _DELAYS)
+    table = style.filled(path, table, ("channel", "step", "start_us", "end_us"))
+    table = style.with_numbers(path, table, _DELAYS)
     table, names = _with_lanes(table)
     bars = _bars(table)
     bars = bars[bars["end"] > bars["begin"]]
@@ -200,13 +179,13 @@ def _left_out(ranks: tuple[int, int], lanes: tuple[int, int]) -> str:
 
 
 COLOURS = {
-    SEND_SUM: tint(ORANGE, 1.0),
-    RECEIVE_SUM: tint(ORANGE, 0.4),
-    SEND: tint(BLUE, 1.0),
-    RECEIVE: tint(BLUE, 0.4),
-    LOCAL: tint(PINK, 0.9),
-    COMPUTE: tint(GREEN, 0.9),
-    LAUNCH: tint(AMBER, 0.6),
+    SEND_SUM: style.tint(style.ORANGE, 1.0),
+    RECEIVE_SUM: style.tint(style.ORANGE, 0.4),
+    SEND: style.tint(style.BLUE, 1.0),
+    RECEIVE: style.tint(style.BLUE, 0.4),
+    LOCAL: style.tint(style.PINK, 0.9),
+    COMPUTE: style.tint(style.GREEN, 0.9),
+    LAUNCH: style.tint(style.AMBER, 0.6),
 }
 _TIMELINE_WIDTH = 11.0
 _THIN = 0.0008  # of the whole, below which a bar could not be seen
@@ -215,14 +194,14 @@ _MOST_BARS = 5_000  # drawn as shapes; more become an image within the SVG
 _MOST_LABELS = 600
 
 
-def plot_timeline(trace: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def plot_timeline(trace: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
     """Draw the timeline of a trace.csv; the files written, none if nothing takes time."""
     gantt = read_gantt(trace)
     if gantt.bars.empty:
         return []
     out_dir.mkdir(parents=True, exist_ok=True)
-    with drawing():
-        return save(timeline_figure(gantt), out_dir / "timeline", formats)
+    with style.drawing():
+        return style.save(timeline_figure(gantt), out_dir / "timeline", formats)
 
 
 def timeline_figure(gantt: Gantt) -> Figure:
@@ -230,9 +209,9 @@ def timeline_figure(gantt: Gantt) -> Figure:
     bands, lanes = len(gantt.ranks), len(gantt.lanes)
     total = bands * (lanes + _GAP)
     inches = min(max(0.42 * total, 2.0), max(9.0, 0.16 * total))
-    figure = new_figure(_TIMELINE_WIDTH, inches + 1.1)
+    figure = style.new_figure(_TIMELINE_WIDTH, inches + 1.1)
     axes = figure.subplots()
-    unit, factor = time_unit(float(gantt.bars["end"].max()))
+    unit, factor = style.time_unit(float(gantt.bars["end"].max()))
     boxes = _boxes(gantt, factor)
     bars = PolyCollection(
         _corners(boxes),  # type: ignore[arg-type]  # an array is taken as a whole, which is quicker
@@ -337,21 +316,21 @@ class Load:
     percent: NDArray[np.float64]
 
 
-def plot_links(load_csv: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def plot_links(load_csv: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
     """Draw links over time as lines and as a heat map; the files written."""
     load = _in_use(read_load(load_csv))
     if not load.links:
         return []
     out_dir.mkdir(parents=True, exist_ok=True)
-    with drawing():
-        files = save(lines_figure(load), out_dir / "links", formats)
-        return files + save(heat_figure(load), out_dir / "links-heatmap", formats)
+    with style.drawing():
+        files = style.save(lines_figure(load), out_dir / "links", formats)
+        return files + style.save(heat_figure(load), out_dir / "links-heatmap", formats)
 
 
 def read_load(path: Path) -> Load:
     """The load of all links of a links_over_time.csv."""
-    table = read_table(path, LOAD, "the columns of links_over_time.csv")
-    table = filled(path, table, ("t_us", "utilisation"))
+    table = style.read_table(path, style.LOAD, "the columns of links_over_time.csv")
+    table = style.filled(path, table, ("t_us", "utilisation"))
     grid = table.pivot_table(index="link", columns="t_us", values="utilisation", sort=False)
     grid = grid.sort_index(axis="columns").fillna(0.0)
     begins = np.asarray(grid.columns, np.float64)
@@ -371,12 +350,14 @@ def lines_figure(load: Load) -> Figure:
     """The busiest links one below the other, one panel for those that do the same."""
     groups = _alike(load)
     shown = groups[:MOST_LINES]
-    figure = new_figure(_LINKS_WIDTH, max(2.4, 0.9 + 0.85 * len(shown)))
+    figure = style.new_figure(_LINKS_WIDTH, max(2.4, 0.9 + 0.85 * len(shown)))
     panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0].tolist()
-    unit, factor = time_unit(float(load.edges[-1]))
+    unit, factor = style.time_unit(float(load.edges[-1]))
     for axes, (leader, members) in zip(panels, shown, strict=True):
-        axes.stairs(load.percent[leader], load.edges / factor, fill=True, color=tint(BLUE, 0.35))
-        axes.stairs(load.percent[leader], load.edges / factor, color=BLUE, linewidth=1.2)
+        axes.stairs(
+            load.percent[leader], load.edges / factor, fill=True, color=style.tint(style.BLUE, 0.35)
+        )
+        axes.stairs(load.percent[leader], load.edges / factor, color=style.BLUE, linewidth=1.2)
         alike = f" and {len(members) - 1} alike" if len(members) > 1 else ""
         mean = f"mean {load.percent[members].mean():.0f} %"
         axes.set_title(f"{load.links[leader]}{alike}, {mean}", fontsize=9, pad=3, loc="left")
@@ -412,11 +393,11 @@ def _alike(load: Load) -> list[tuple[int, list[int]]]:
 def heat_figure(load: Load) -> Figure:
     """Every link a row, utilisation as colour."""
     rows = len(load.links)
-    figure = new_figure(
+    figure = style.new_figure(
         _LINKS_WIDTH + 0.06 * max(map(len, load.links)), 1.3 + max(1.2, _inches(rows))
     )
     axes = figure.subplots()
-    unit, factor = time_unit(float(load.edges[-1]))
+    unit, factor = style.time_unit(float(load.edges[-1]))
     mesh = axes.pcolormesh(
         load.edges / factor,
         np.arange(rows + 1),
@@ -450,7 +431,7 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def plot_trace(
-    folder: Path, out_dir: Path | None = None, formats: Sequence[str] = FORMATS
+    folder: Path, out_dir: Path | None = None, formats: Sequence[str] = style.FORMATS
 ) -> list[Path]:
     """Draw the timeline and the links of a folder with trace.csv and links_over_time.csv, or what
     it has of these; into the folder itself unless another is given.
@@ -467,17 +448,17 @@ def plot_trace(
 
 
 STEP_COLOURS: dict[str, str | tuple[float, float, float]] = {
-    "forward": tint(GREEN, 0.4),
-    "backward": tint(GREEN, 0.9),
-    "weight gradients": tint(YELLOW, 0.9),
+    "forward": style.tint(style.GREEN, 0.4),
+    "backward": style.tint(style.GREEN, 0.9),
+    "weight gradients": style.tint(style.YELLOW, 0.9),
     "optimizer and other": "#8c8c8c",
-    "tensor parallel": BLUE,
-    "context parallel": SKY,
-    "experts": PINK,
-    "data parallel": ORANGE,
-    "pipeline": AMBER,
-    "other collectives": BLACK,
-    "waiting for the last rank": PALE,
+    "tensor parallel": style.BLUE,
+    "context parallel": style.SKY,
+    "experts": style.PINK,
+    "data parallel": style.ORANGE,
+    "pipeline": style.AMBER,
+    "other collectives": style.BLACK,
+    "waiting for the last rank": style.PALE,
 }
 PHASES = {"forward": "forward", "backward": "backward", "weights": "weight gradients"}
 KINDS = {
@@ -519,21 +500,21 @@ class _Rank:
         return max(end for bars in self.lanes.values() for _, end, _ in bars)
 
 
-def plot_step(trace: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def plot_step(trace: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
     """Draw the trace of a step; nothing if it is the trace of something else."""
     ranks = _distinct(_ranks(json.loads(gzip.decompress(trace.read_bytes()))))
     if not ranks:
         return []
-    with drawing():
-        return save(step_figure(ranks), out_dir / "timeline", formats)
+    with style.drawing():
+        return style.save(step_figure(ranks), out_dir / "timeline", formats)
 
 
 def step_figure(ranks: Sequence[_Rank]) -> Figure:
     """A band for every rank: kernels above, a lane for each stream of NCCL's below."""
     lanes = [(rank, name) for rank in ranks for name in rank.lanes]
     last = max(rank.end for rank in ranks)
-    unit, factor = time_unit(last)
-    figure = new_figure(_STEP_WIDTH, 1.3 + _STEP_LANE * (len(lanes) + _STEP_GAP * len(ranks)))
+    unit, factor = style.time_unit(last)
+    figure = style.new_figure(_STEP_WIDTH, 1.3 + _STEP_LANE * (len(lanes) + _STEP_GAP * len(ranks)))
     engine = figure.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.set(w_pad=0.15)  # names of lanes reach further than it reckons
@@ -647,22 +628,22 @@ GB = 1e9
 MOST_STAGES = 8
 
 
-def plot_memory(path: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def plot_memory(path: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
     """Draw memory_over_time.csv."""
     needed = ("stage", "rank", "time_us", "bytes", "gpu_bytes")
-    table = read_values(path, needed, "the columns of memory_over_time.csv")
+    table = style.read_values(path, needed, "the columns of memory_over_time.csv")
     if table.empty:
         return []
-    with drawing():
-        return save(memory_figure(table), out_dir / "memory", formats)
+    with style.drawing():
+        return style.save(memory_figure(table), out_dir / "memory", formats)
 
 
 def memory_figure(table: pd.DataFrame) -> Figure:
     """A panel a stage: what is always there, activations on top, the peak and the GPU's memory."""
     stages = _chosen(sorted(table["stage"].unique()))
-    figure = new_figure(9.5, 0.9 + 1.35 * len(stages))
+    figure = style.new_figure(9.5, 0.9 + 1.35 * len(stages))
     panels = figure.subplots(len(stages), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    unit, factor = time_unit(float(table["time_us"].max()))
+    unit, factor = style.time_unit(float(table["time_us"].max()))
     for axes, stage in zip(panels, stages, strict=True):
         _panel(axes, table[table["stage"] == stage], factor)
         axes.set_ylabel("GB")
@@ -688,20 +669,26 @@ def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     when, total = table["time_us"] / factor, table["bytes"] / GB
     constant = float((table["bytes"] - table["activations_bytes"]).min()) / GB
     axes.fill_between(
-        when, 0, constant, step="post", color=PALE, label="states and buffers", linewidth=0
+        when, 0, constant, step="post", color=style.PALE, label="states and buffers", linewidth=0
     )
     axes.fill_between(
-        when, constant, total, step="post", color=tint(BLUE, 0.5), label="activations", linewidth=0
+        when,
+        constant,
+        total,
+        step="post",
+        color=style.tint(style.BLUE, 0.5),
+        label="activations",
+        linewidth=0,
     )
     peak = int(total.to_numpy().argmax())
-    axes.plot(when.iloc[peak], total.iloc[peak], "v", color=ORANGE, label="peak")
+    axes.plot(when.iloc[peak], total.iloc[peak], "v", color=style.ORANGE, label="peak")
     axes.annotate(
         f"{total.iloc[peak]:.3g} GB", (when.iloc[peak], total.iloc[peak]), (0, 5),
         textcoords="offset points", ha="center", fontsize=8,
     )  # fmt: skip
     room = float(table["gpu_bytes"].max()) / GB
     if room < 2 * float(total.max()):
-        axes.axhline(room, color=GREY, linestyle="--", linewidth=1, label="memory of a GPU")
+        axes.axhline(room, color=style.GREY, linestyle="--", linewidth=1, label="memory of a GPU")
     axes.margins(x=0.01)
 
 
@@ -738,13 +725,13 @@ def plot_states(
     states: Sequence[State],
     chunks: Sequence[str],
     stem: Path,
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[str] = style.FORMATS,
     title: str = "",
 ) -> list[Path]:
     """Draw states, with the labels of their chunks, to `stem` with each suffix."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    with drawing():
-        return save(states_figure(states, chunks, title), stem, formats)
+    with style.drawing():
+        return style.save(states_figure(states, chunks, title), stem, formats)
 
 
 def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "") -> Figure:
@@ -758,7 +745,7 @@ def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "
     across = min(max(1, int(_STATES_WIDTH / (width + 0.3))), len(shown))
     down = -(-len(shown) // across)
     across = -(-len(shown) // down)  # lines of equal length look better than full ones and a rest
-    figure = new_figure(across * (width + 0.25) + 0.8, down * (height + 0.55) + 0.75)
+    figure = style.new_figure(across * (width + 0.25) + 0.8, down * (height + 0.55) + 0.75)
     panels = figure.subplots(down, across, squeeze=False).ravel().tolist()
     draw = _draw_spelled if spelled else _draw_small
     for k, axes in enumerate(panels):
@@ -794,7 +781,7 @@ def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequen
     fill = [_colour(holding, len(state.held)) for _, _, holding in cells]
     axes.add_collection(PatchCollection(boxes, facecolors=fill, edgecolors="white", linewidths=1.0))
     new = [box for box, cell in zip(boxes, cells, strict=True) if _is_new(before, *cell)]
-    rim: dict[str, Any] = {"facecolors": "none", "edgecolors": ORANGE, "linewidths": 1.6}
+    rim: dict[str, Any] = {"facecolors": "none", "edgecolors": style.ORANGE, "linewidths": 1.6}
     axes.add_collection(PatchCollection(new, zorder=3, **rim))
     for r, c, holding in cells:
         weight = "bold" if holding.complete else "normal"
@@ -807,7 +794,9 @@ def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence
     ranks = len(state.held)
     colours = [
         [
-            tint(ORANGE, 0.8) if _is_new(before, r, c, holding) else _colour(holding, ranks)
+            style.tint(style.ORANGE, 0.8)
+            if _is_new(before, r, c, holding)
+            else _colour(holding, ranks)
             for c, holding in enumerate(row)
         ]
         for r, row in enumerate(state.held)
@@ -840,10 +829,10 @@ def _colour(holding: Holding, ranks: int) -> tuple[float, float, float]:
     if not holding.origins:
         return (0.96, 0.96, 0.96)
     if len(set(holding.origins)) < len(holding.origins):
-        return tint(AMBER, 0.8)  # somebody counted twice
+        return style.tint(style.AMBER, 0.8)  # somebody counted twice
     if holding.complete:
-        return tint(GREEN, 0.5)
-    return tint(BLUE, 0.12 + 0.38 * len(holding.origins) / ranks)
+        return style.tint(style.GREEN, 0.5)
+    return style.tint(style.BLUE, 0.12 + 0.38 * len(holding.origins) / ranks)
 
 
 def _is_new(before: State | None, rank: int, chunk: int, holding: Holding) -> bool:
@@ -867,14 +856,16 @@ def _runs(ranks: tuple[int, ...]) -> str:
 
 def _states_legend(figure: Figure, states: Sequence[State], *, spelled: bool) -> None:
     held = [holding for state in states for row in state.held for holding in row]
-    patches = [Patch(facecolor=tint(GREEN, 0.5), label="complete")]
+    patches = [Patch(facecolor=style.tint(style.GREEN, 0.5), label="complete")]
     if any(h.origins and not h.complete for h in held):
-        patches.insert(0, Patch(facecolor=tint(BLUE, 0.35), label="part of the sum"))
+        patches.insert(0, Patch(facecolor=style.tint(style.BLUE, 0.35), label="part of the sum"))
     if any(len(set(h.origins)) < len(h.origins) for h in held):
-        patches.append(Patch(facecolor=tint(AMBER, 0.8), label="counted twice"))
+        patches.append(Patch(facecolor=style.tint(style.AMBER, 0.8), label="counted twice"))
     new: dict[str, Any] = {
-        "facecolor": "none" if spelled else tint(ORANGE, 0.8),
-        "edgecolor": ORANGE,
+        "facecolor": "none" if spelled else style.tint(style.ORANGE, 0.8),
+        "edgecolor": style.ORANGE,
     }
     patches.append(Patch(label="changed in this step", **new))
-    figure.legend(handles=patches, loc="outside lower left", ncols=len(patches), labelcolor=BLACK)
+    figure.legend(
+        handles=patches, loc="outside lower left", ncols=len(patches), labelcolor=style.BLACK
+    )

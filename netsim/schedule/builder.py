@@ -10,21 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from netsim.schedule.schedule import (
-    COMPUTE,
-    IN_ORDER,
-    MARK,
-    MULTICAST,
-    SWITCH_REDUCE,
-    Fold,
-    Lag,
-    Pieces,
-    Schedule,
-    Style,
-)
+from netsim.schedule import schedule
 
-After = tuple[ArrayLike, Lag]
-Joins = tuple[ArrayLike, ArrayLike, Lag | NDArray[np.int16]]
+After = tuple[ArrayLike, schedule.Lag]
+Joins = tuple[ArrayLike, ArrayLike, schedule.Lag | NDArray[np.int16]]
 Rows = NDArray[np.int32]
 
 MAX_ROWS = 2**31 - 1  # row numbers are int32
@@ -46,10 +35,10 @@ class Builder:
         self.ranks = ranks
         self.element_bytes = element_bytes
         self.collectives = tuple(collectives)
-        self.fold: Fold | None = None
-        self._styles: dict[Style, int] = {}
+        self.fold: schedule.Fold | None = None
+        self._styles: dict[schedule.Style, int] = {}
         self._grouped = False
-        self._lags: dict[Lag, int] = {}
+        self._lags: dict[schedule.Lag, int] = {}
         self._groups: dict[tuple[int, ...], int] = {}
         self._pieces: list[tuple[NDArray[np.int64], ...]] = []
         self._amounts: list[NDArray[np.float64]] = []
@@ -64,19 +53,19 @@ class Builder:
     def __len__(self) -> int:
         return self._rows
 
-    def style(self, style: Style) -> int:
+    def style(self, style: schedule.Style) -> int:
         """The number of a style."""
         if not 0 <= style.collective < len(self.collectives):
             raise ValueError(f"collective: expected 0..{len(self.collectives) - 1}, got {style}")
-        self._grouped |= style.kind in (MULTICAST, SWITCH_REDUCE)
+        self._grouped |= style.kind in (schedule.MULTICAST, schedule.SWITCH_REDUCE)
         return self._styles.setdefault(style, len(self._styles))
 
     @property
-    def styles(self) -> tuple[Style, ...]:
+    def styles(self) -> tuple[schedule.Style, ...]:
         """All styles so far, by number."""
         return tuple(self._styles)
 
-    def lag(self, lag: Lag) -> int:
+    def lag(self, lag: schedule.Lag) -> int:
         """The number of a lag."""
         return self._lags.setdefault(lag, len(self._lags))
 
@@ -128,7 +117,7 @@ class Builder:
 
     def rows(
         self,
-        style: Style | ArrayLike,
+        style: schedule.Style | ArrayLike,
         src: ArrayLike,
         dst: ArrayLike,
         piece: ArrayLike,
@@ -143,7 +132,7 @@ class Builder:
         for every new row (-1: none) and the lag. `joins` gives any number of them instead, in CSR
         form: pointers, rows, and a lag or the numbers of lags.
         """
-        number = self.style(style) if isinstance(style, Style) else style
+        number = self.style(style) if isinstance(style, schedule.Style) else style
         given = [np.asarray(x, np.int32) for x in (number, src, dst, piece, step)]
         shape = np.broadcast_shapes((1,), *(x.shape for x in given))
         block = tuple(x if x.shape == shape else np.broadcast_to(x, shape) for x in given)
@@ -165,7 +154,7 @@ class Builder:
         step: ArrayLike = 0,
         after: Sequence[After] = (),
         joins: Joins | None = None,
-        style: Style = Style(kind=MARK),  # noqa: B008  (a frozen value)
+        style: schedule.Style = schedule.Style(kind=schedule.MARK),  # noqa: B008  (a frozen value)
     ) -> Rows:
         """Append rows without work: starts, arrivals, joins."""
         if self._no_piece is None:
@@ -183,7 +172,7 @@ class Builder:
             raise ValueError("release: unknown row")
         self._releases.append((which.copy(), when.astype(np.float64)))
 
-    def finish(self) -> Schedule:
+    def finish(self) -> schedule.Schedule:
         """The Schedule of everything that was appended."""
         columns = [_join([block[k] for block in self._columns], np.int32) for k in range(5)]
         self._columns.clear()
@@ -193,11 +182,11 @@ class Builder:
             ptr = np.append(ptr[:1], np.cumsum(counts, dtype=np.int32))
         src, dst, own, count = (_join([p[k] for p in self._pieces], np.int64) for k in range(4))
         row, time = self._finished_releases()
-        return Schedule(
+        return schedule.Schedule(
             ranks=self.ranks,
             styles=tuple(self._styles),
-            pieces=Pieces(src, dst, own, count, _join(self._amounts, np.float64)),
-            lags=tuple(self._lags) or (IN_ORDER,),
+            pieces=schedule.Pieces(src, dst, own, count, _join(self._amounts, np.float64)),
+            lags=tuple(self._lags) or (schedule.IN_ORDER,),
             groups=tuple(self._groups),
             style=columns[0],
             src=columns[1],
@@ -243,7 +232,7 @@ class Builder:
         if len(ptr) != size + 1 or ptr[0] != 0 or ptr[-1] != len(rows):
             raise ValueError(f"joins: pointers do not fit {size} rows and {len(rows)} dependencies")
         one = joins[2]
-        lags = np.full(len(rows), self.lag(one), np.int16) if isinstance(one, Lag) else one
+        lags = np.full(len(rows), self.lag(one), np.int16) if isinstance(one, schedule.Lag) else one
         return np.diff(ptr).astype(np.int32), rows, lags
 
     def _check(self, block: tuple[NDArray[np.int32], ...]) -> None:
@@ -284,13 +273,13 @@ def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
     return np.flatnonzero(rows >= np.repeat(owner, counts))
 
 
-def compute_style(share: float = COMPUTE_SHARE, **given: Any) -> Style:
+def compute_style(share: float = COMPUTE_SHARE, **given: Any) -> schedule.Style:
     """The style of a compute row: work-seconds on the SMs of one GPU, at most one a second.
 
     By its tiny share it yields to communication: what channels hold of the SMs is theirs, and
     compute has the rest.
     """
-    return Style(kind=COMPUTE, cap=1.0, share=share, **given)
+    return schedule.Style(kind=schedule.COMPUTE, cap=1.0, share=share, **given)
 
 
 def _join(blocks: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:

@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.engines.engine import AnySimulator, choose, ends_of_operations, simulator
-from netsim.metrics.links import (
-    LinkUse,
-    extended_use,
-    link_use,
-    moves,
-    receivers,
-    same_links,
-    senders,
-)
+from netsim.metrics import links
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline, operations
 from netsim.schedule.repeat import Launch
@@ -98,8 +90,8 @@ def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     busy, written = np.zeros((2, schedule.ranks), bool)
     written[schedule.stand_in(np.arange(schedule.ranks, dtype=np.int32))] = True
     for rows in _in_parts(len(schedule)):
-        moving = moves(schedule, rows)
-        for _, rank in (senders(schedule, moving), receivers(schedule, moving)):
+        moving = links.moves(schedule, rows)
+        for _, rank in (links.senders(schedule, moving), links.receivers(schedule, moving)):
             busy[rank] = True
         if busy[written].all():  # mostly after the first turn of a loop
             break
@@ -125,9 +117,9 @@ def ends_of(program: Program, timeline: Timeline) -> Floats:
         np.maximum.at(ends.reshape(-1), place, when)
 
     for rows in _in_parts(len(program)):
-        row, sender = senders(schedule, rows)
+        row, sender = links.senders(schedule, rows)
         note(row, sender, timeline.end[row])
-        row, receiver = receivers(schedule, rows)
+        row, receiver = links.receivers(schedule, rows)
         note(row, receiver, timeline.end[row] + latency[program.path[row]])
     return ends
 
@@ -264,14 +256,14 @@ class Runs:
         answer: R = self.work.told[key]
         return answer
 
-    def use_of_all(self, loops: int, seconds: float) -> LinkUse:
+    def use_of_all(self, loops: int, seconds: float) -> links.LinkUse:
         """What passes over the links in all loops: each adds what those of a run do."""
         alone, short = self[loops], self.bench.placed(self.work.shortest)
-        if not same_links(alone.program.links, short.links):
-            return link_use(alone.program, alone.timeline)
+        if not links.same_links(alone.program.links, short.links):
+            return links.link_use(alone.program, alone.timeline)
         times = (self.work.loops - loops) / (loops - self.work.least)
         whole = alone.timeline.makespan + seconds - float(alone.ends.max())
-        return extended_use(alone.program, short, times, whole)
+        return links.extended_use(alone.program, short, times, whole)
 
     def _told(self, loops: int) -> Told:
         key = self._key(loops)

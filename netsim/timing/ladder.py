@@ -26,19 +26,9 @@ from netsim.nccl.schedules.smaller import written_share
 from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
+from netsim.timing import fits
 from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, at_once, busy_ranks
 from netsim.timing.call import Call, Looped, looped_fold
-from netsim.timing.fits import (
-    BYTES_A_PATH,
-    BYTES_A_ROW,
-    BYTES_A_ROW_APART,
-    BYTES_A_ROW_IN_STEP,
-    BYTES_A_ROW_OF_NCCL,
-    TOGETHER,
-    least_rows_of_nccl,
-    misfit,
-    misfit_of_nccl,
-)
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
 from netsim.timing.rings import full_ring, runs_of, why_whole
 from netsim.timing.steady import AGREE, LONGEST_PERIOD, Extended, extend, onward
@@ -293,9 +283,9 @@ def _in_full(call: Call, limits: Limits) -> Offer | Refusal:
 
 def _misfit(call: Call, rings: int) -> str:
     if rings or not _may_be_cut(call.looped, LIMITS):
-        return misfit(rings, rings * BYTES_A_ROW_OF_NCCL, call.collective.ranks)
+        return fits.misfit(rings, rings * fits.BYTES_A_ROW_OF_NCCL, call.collective.ranks)
     rows = call.looped.rows()
-    return misfit(rows, rows * BYTES_A_ROW, call.collective.ranks)
+    return fits.misfit(rows, rows * fits.BYTES_A_ROW, call.collective.ranks)
 
 
 def _all_of(bench: Bench, work: Looped) -> One:
@@ -705,15 +695,15 @@ def why_not(call: Call, limits: Limits = LIMITS) -> str:
         return _why_not_exactly(call, limits)
     if not call.plans:
         found = size_of(call, limits)
-        return "" if found is None else misfit(*found, len(call.gpus))
+        return "" if found is None else fits.misfit(*found, len(call.gpus))
     c, groups = call.collective, len(call.groups)
     algorithm = call.plans[0].algorithm
-    if not misfit_of_nccl(c.name, c.ranks, groups, algorithm):
+    if not fits.misfit_of_nccl(c.name, c.ranks, groups, algorithm):
         return ""
     if told_by_hops(call, limits):
         return ""
     share = 1.0 if call.folded is None else written_share(call.folded.plans[0])
-    return misfit_of_nccl(c.name, c.ranks, groups, algorithm, share)
+    return fits.misfit_of_nccl(c.name, c.ranks, groups, algorithm, share)
 
 
 def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:
@@ -737,11 +727,11 @@ def size_of(call: Call, limits: Limits = LIMITS) -> tuple[int, int] | None:
     for rung in (in_step, max_plus, folded):
         found = rung(Asked(call, limits))
         if isinstance(found, Offer):
-            return found.rows, found.rows * BYTES_A_ROW + found.ways * BYTES_A_PATH
+            return found.rows, found.rows * fits.BYTES_A_ROW + found.ways * fits.BYTES_A_PATH
     sketch = sketched(call)
     if sketch is None:
         return None
-    return sketch.full, sketch.full * BYTES_A_ROW + sketch.ways(None) * BYTES_A_PATH
+    return sketch.full, sketch.full * fits.BYTES_A_ROW + sketch.ways(None) * fits.BYTES_A_PATH
 
 
 LOOPS = 128  # of a call, of which a run has at most so many, but for very few
@@ -754,7 +744,7 @@ def bytes_expected(call: Call, limits: Limits = LIMITS) -> int:
     written = call if call.folded is None else call.folded
     plan, ranks = written.plans[0], call.collective.ranks
     apart = plan.symmetry is None or plan.transfers is not None
-    a_row = BYTES_A_ROW_APART if apart and ranks > TOGETHER else BYTES_A_ROW_IN_STEP
+    a_row = fits.BYTES_A_ROW_APART if apart and ranks > fits.TOGETHER else fits.BYTES_A_ROW_IN_STEP
     if rings := written.rows_of_rings:
         return a_row * int(min(rings, limits.rings))
     moved = ranks * max(1, len(plan.work))
@@ -772,7 +762,7 @@ def rows_in_full(call: Call) -> int:
     """Rows that a call has at least where nothing is left out; 0 where that is not known."""
     if call.plans:
         c = call.collective
-        return least_rows_of_nccl(c.name, c.ranks, call.plans[0].algorithm)
+        return fits.least_rows_of_nccl(c.name, c.ranks, call.plans[0].algorithm)
     sketch = sketched(call)
     return 0 if sketch is None else sketch.full
 

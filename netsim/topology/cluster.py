@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from netsim.base.errors import suggest
 from netsim.base.values import dataclass
-from netsim.topology import faults
+from netsim.topology import faults, graph
 from netsim.topology.config import ClusterConfig, Group
 from netsim.topology.fabrics.config import (
     NvlinkDomain,
@@ -23,16 +23,6 @@ from netsim.topology.fabrics.config import (
     policy_of,
 )
 from netsim.topology.faults import dead_inside, missing_nics, told_of, with_faults, with_overrides
-from netsim.topology.graph import (
-    LINK_KINDS,
-    NODE_KINDS,
-    Floats,
-    Ints,
-    Layout,
-    Links,
-    Topology,
-    TopologyError,
-)
 from netsim.topology.host import Host, make_host
 from netsim.topology.load import with_figures, with_nics
 from netsim.topology.machine import (
@@ -53,11 +43,11 @@ from netsim.yamlio.read import KeyPath, Source
 class Cluster:
     """A topology with what it was made of; `notes` is what the user should be told."""
 
-    topology: Topology
+    topology: graph.Topology
     hosts: tuple[Host, ...]
-    host_class: Ints
-    domain: Ints
-    gpu_host: Ints
+    host_class: graph.Ints
+    domain: graph.Ints
+    gpu_host: graph.Ints
     ports: Ports
     fabric: Fabric | None = None
     transport: Transport | None = None
@@ -84,12 +74,12 @@ class Plan:
 
     name: str
     hosts: tuple[Host, ...]
-    host_class: Ints
-    domain: Ints
+    host_class: graph.Ints
+    domain: graph.Ints
     names: tuple[str, ...]
-    position: Ints
+    position: graph.Ints
 
-    def per_host(self, counts: Sequence[int]) -> Ints:
+    def per_host(self, counts: Sequence[int]) -> graph.Ints:
         """A figure of every host, from that of its class."""
         return np.array(counts, np.int32)[self.host_class]
 
@@ -104,7 +94,7 @@ class Plan:
         return Ports(self.position[host], rail, rate, host)
 
 
-def _buses(hosts: Sequence[Host]) -> Floats:
+def _buses(hosts: Sequence[Host]) -> graph.Floats:
     """What every GPU's PCIe link carries both ways together, by class of host and slot."""
     found = np.full((len(hosts), max(len(host.gpus) for host in hosts)), np.inf)
     for number, host in enumerate(hosts):
@@ -128,13 +118,13 @@ def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = Fals
     memory = np.array([host.machine.gpu.memory_bandwidth for host in plan.hosts])
     bus = _buses(plan.hosts)[plan.host_class[places.gpu_host], places.gpu_slot]
     capacities = {"hbm": memory[plan.host_class][places.gpu_host], "bus": bus}
-    topology = Topology(plan.name, layout, tuple(gpus), router, capacities)
+    topology = graph.Topology(plan.name, layout, tuple(gpus), router, capacities)
     return Cluster(
         topology, plan.hosts, plan.host_class, plan.domain, places.gpu_host, ports, fabric
     )
 
 
-def _starts(counts: Ints) -> Ints:
+def _starts(counts: graph.Ints) -> graph.Ints:
     """Where each host's part begins."""
     return (np.cumsum(counts) - counts).astype(np.int32)
 
@@ -153,7 +143,7 @@ def _places(plan: Plan) -> Places:
     )
 
 
-def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> Layout:
+def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
     """Nodes and links of hosts, then switches and cables of the fabric."""
     layouts = [host.layout for host in plan.hosts]
     own = [layouts[kind] for kind in plan.host_class.tolist()]
@@ -171,12 +161,14 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> Layout:
         ends = np.concatenate([port_node, len(names) + np.arange(len(fabric.switches))])
         columns = _with_fabric(columns, fabric, ends.astype(np.int32))
         names.extend(fabric.switches)
-        switch = NODE_KINDS.index("switch")
+        switch = graph.NODE_KINDS.index("switch")
         kinds.append(np.full(len(fabric.switches), switch, np.int8))
         passes.append(np.ones(len(fabric.switches), bool))
         reduces.append(np.full(len(fabric.switches), fabric.reduces))
     of_nodes = [np.concatenate(column) for column in (kinds, passes, reduces)]
-    layout = Layout(tuple(names), of_nodes[0], of_nodes[1], Links(**columns), of_nodes[2])
+    layout = graph.Layout(
+        tuple(names), of_nodes[0], of_nodes[1], graph.Links(**columns), of_nodes[2]
+    )
     return _with_shared_switches(plan, layout, first_node)
 
 
@@ -185,13 +177,13 @@ def _tiled(plan: Plan, parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([parts[kind] for kind in plan.host_class.tolist()])
 
 
-def _host_links(plan: Plan, first_node: Ints) -> dict[str, NDArray[Any]]:
+def _host_links(plan: Plan, first_node: graph.Ints) -> dict[str, NDArray[Any]]:
     links = [host.layout.links for host in plan.hosts]
     counts = plan.per_host([len(one) for one in links])
     first_link = np.repeat(_starts(counts), counts)
     node = np.repeat(first_node, counts)
     columns = {
-        name: _tiled(plan, [getattr(one, name) for one in links]) for name in Links.__slots__
+        name: _tiled(plan, [getattr(one, name) for one in links]) for name in graph.Links.__slots__
     }
     columns["tail"] = (columns["tail"] + node).astype(np.int32)
     columns["head"] = (columns["head"] + node).astype(np.int32)
@@ -200,12 +192,12 @@ def _host_links(plan: Plan, first_node: Ints) -> dict[str, NDArray[Any]]:
 
 
 def _with_fabric(
-    columns: dict[str, NDArray[Any]], fabric: Fabric, ends: Ints
+    columns: dict[str, NDArray[Any]], fabric: Fabric, ends: graph.Ints
 ) -> dict[str, NDArray[Any]]:
     count, before = len(fabric.tail), len(columns["tail"])
-    kind = np.full(count, LINK_KINDS.index("fabric"), np.int8)
+    kind = np.full(count, graph.LINK_KINDS.index("fabric"), np.int8)
     outside = np.minimum(fabric.tail, fabric.head) < fabric.ports
-    kind[outside] = LINK_KINDS.index("nic")
+    kind[outside] = graph.LINK_KINDS.index("nic")
     added = {
         "tail": ends[fabric.tail],
         "head": ends[fabric.head],
@@ -217,7 +209,7 @@ def _with_fabric(
     return {name: np.concatenate([columns[name], added[name]]) for name in columns}
 
 
-def _with_shared_switches(plan: Plan, layout: Layout, first_node: Ints) -> Layout:
+def _with_shared_switches(plan: Plan, layout: graph.Layout, first_node: graph.Ints) -> graph.Layout:
     """One NVSwitch node, `nvlink0.nvswitch0`, for all hosts of an NVLink domain."""
     local = [h.layout.nodes.index("nvswitch0") if _shares(h) else -1 for h in plan.hosts]
     if max(local) < 0:
@@ -233,7 +225,7 @@ def _with_shared_switches(plan: Plan, layout: Layout, first_node: Ints) -> Layou
     names[node[first]] = [f"nvlink{n}.nvswitch0" for n in range(len(first))]
     links = replace(layout.links, tail=number[layout.links.tail], head=number[layout.links.head])
     kept = [column[keep] for column in (layout.kinds, layout.passes, layout.reduces)]
-    return Layout(tuple(names[keep]), kept[0], kept[1], links, kept[2])
+    return graph.Layout(tuple(names[keep]), kept[0], kept[1], links, kept[2])
 
 
 def _shares(host: Host) -> bool:
@@ -275,8 +267,8 @@ def assembled(config: ClusterConfig) -> Cluster:
 def _fabric(config: Any, plan: Plan, size: int, transport: Transport, key: str) -> Fabric:
     try:
         return build_fabric(config, plan.ports, size, transport)
-    except TopologyError as error:
-        raise TopologyError(f"{key}.{error.message}") from None
+    except graph.TopologyError as error:
+        raise graph.TopologyError(f"{key}.{error.message}") from None
 
 
 def _transport(config: ClusterConfig) -> Transport:
@@ -301,7 +293,7 @@ def _usual(plan: Plan) -> Any:
     return SingleSwitch(kind="single-switch")
 
 
-def placed(config: ClusterConfig, total: int) -> Ints:
+def placed(config: ClusterConfig, total: int) -> graph.Ints:
     """The host of the fabric that each host of the job is."""
     size = (config.network.nodes if config.network else None) or total
     if size < total:
@@ -336,7 +328,7 @@ def _policy(
     return replace(policy, dead=(broken.links.bandwidth == 0)[-len(made.tail) :])
 
 
-def _domains(hosts: tuple[Host, ...], host_class: Ints) -> Ints:
+def _domains(hosts: tuple[Host, ...], host_class: graph.Ints) -> graph.Ints:
     """A number for every NVLink domain: neighbouring hosts of equal machines fill one by one."""
     sizes = np.array([h.machine.scale_up.hosts if h.machine.scale_up else 1 for h in hosts])
     domain = np.zeros(len(host_class), np.int32)
@@ -358,7 +350,7 @@ class _Classes:
     had: list[tuple[int, ...]] = field(default_factory=list)  # NICs before faults, by class
     nics: set[str] = field(default_factory=set)
 
-    def of_all(self) -> tuple[tuple[Host, ...], Ints]:
+    def of_all(self) -> tuple[tuple[Host, ...], graph.Ints]:
         """All classes, and the class of every host."""
         known: dict[Any, int] = {}
         classes: list[Host] = []
@@ -439,7 +431,7 @@ def _check_nics(nics: tuple[int, ...], count: int, override: int) -> None:
 FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
-def build_topology(config: ClusterConfig) -> Topology:
+def build_topology(config: ClusterConfig) -> graph.Topology:
     """The topology of a cluster section."""
     if config.graph is None:
         return build_cluster(config).topology
@@ -447,11 +439,11 @@ def build_topology(config: ClusterConfig) -> Topology:
     return faults.with_faults(topology, config.faults) if config.faults else topology
 
 
-def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)) -> Topology:
+def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)) -> graph.Topology:
     """As `build_topology`; what cannot be built is told with its place in the source."""
     try:
         return build_topology(config)
-    except TopologyError as error:
+    except graph.TopologyError as error:
         told = FIELD.fullmatch(error.message)
         field, message = told.groups() if told else ("", error.message)
         raise source.error((*path, *_keys(field)), message) from None
@@ -463,7 +455,7 @@ def build_cluster(config: ClusterConfig) -> "Cluster":
         return assembled(config)
     except FieldError as error:
         path = ".".join(map(str, error.path))
-        raise TopologyError(f"{path}: {error.message}" if path else error.message) from None
+        raise graph.TopologyError(f"{path}: {error.message}" if path else error.message) from None
 
 
 def _keys(field: str) -> list[str | int]:

@@ -8,16 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from netsim.topology.cluster import Cluster
-from netsim.topology.foreign.nccl_xml import (
-    XmlC2c,
-    XmlCpu,
-    XmlGpu,
-    XmlNet,
-    XmlNic,
-    XmlNvLink,
-    XmlPci,
-    XmlSystem,
-)
+from netsim.topology.foreign import nccl_xml
 from netsim.topology.graph import NODE_KINDS
 from netsim.topology.host import Host
 from netsim.topology.machine import Machine, PcieLink, node_of
@@ -39,18 +30,18 @@ ASSUMED_SM = 90  # for GPUs that NCCL does not know
 ASSUMED_LINK = 20.6e9  # what NCCL counts for one NVLink of such a GPU (NCCL 2.30, src/graph/topo.h)
 
 
-def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> XmlSystem:
+def host_system(host: Host, host_number: int = 0, first_rank: int = 0) -> nccl_xml.XmlSystem:
     """One host as NCCL sees it; GPUs have ranks in device order."""
     cpus = tuple(
         _cpu(host, number, host_number, first_rank) for number in range(host.machine.cpu.domains)
     )
-    return XmlSystem(cpus)
+    return nccl_xml.XmlSystem(cpus)
 
 
-def node_system(cluster: Cluster, node: int) -> XmlSystem:
+def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
     """A node of NCCL's: the hosts of one NVLink domain, which usually is a single host."""
     hosts = [number for number, domain in enumerate(cluster.domain.tolist()) if domain == node]
-    cpus: list[XmlCpu] = []
+    cpus: list[nccl_xml.XmlCpu] = []
     rank = 0
     for place, number in enumerate(hosts):
         host = cluster.hosts[int(cluster.host_class[number])]
@@ -59,18 +50,18 @@ def node_system(cluster: Cluster, node: int) -> XmlSystem:
     layout = cluster.topology.layout
     if (layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))).any():
         cpus = [replace(cpu, pcis=tuple(_collective(pci) for pci in cpu.pcis)) for cpu in cpus]
-    return XmlSystem(tuple(cpus))
+    return nccl_xml.XmlSystem(tuple(cpus))
 
 
-def _collective(pci: XmlPci) -> XmlPci:
+def _collective(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:
     """The same with ports whose network reduces."""
-    nics = (XmlNic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
+    nics = (nccl_xml.XmlNic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
     return replace(pci, nics=tuple(nics), pcis=tuple(_collective(below) for below in pci.pcis))
 
 
-def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> XmlCpu:
+def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> nccl_xml.XmlCpu:
     cpu = host.machine.cpu
-    return XmlCpu(
+    return nccl_xml.XmlCpu(
         numaid=domain,
         host_hash=f"{host_number:#x}",
         affinity="ffffffff",
@@ -84,9 +75,9 @@ def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> XmlCpu:
 
 def _below(
     machine: Machine, place: str, gpus: Sequence[int], nics: Sequence[int], first_rank: int
-) -> tuple[XmlPci, ...]:
+) -> tuple[nccl_xml.XmlPci, ...]:
     """All that hangs on a CPU or switch: GPU, then NIC, then further switches."""
-    found: list[XmlPci] = []
+    found: list[nccl_xml.XmlPci] = []
     for slot, gpu in enumerate(gpus):
         if node_of(machine.gpu_at(gpu)) == place:
             found.append(_gpu(machine, gpu, first_rank + slot, gpus))
@@ -101,8 +92,10 @@ def _below(
     return tuple(found)
 
 
-def _pci(busid: str, code: str, link: PcieLink, below: tuple[XmlPci, ...] = ()) -> XmlPci:
-    return XmlPci(
+def _pci(
+    busid: str, code: str, link: PcieLink, below: tuple[nccl_xml.XmlPci, ...] = ()
+) -> nccl_xml.XmlPci:
+    return nccl_xml.XmlPci(
         busid,
         class_code=code,
         vendor="0x0",
@@ -115,7 +108,7 @@ def _pci(busid: str, code: str, link: PcieLink, below: tuple[XmlPci, ...] = ()) 
     )
 
 
-def _bridged(pci: XmlPci) -> XmlPci:
+def _bridged(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:
     """A device behind a bridge of its own."""
     return replace(
         pci,
@@ -127,39 +120,39 @@ def _bridged(pci: XmlPci) -> XmlPci:
     )
 
 
-def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> XmlPci:
-    value = XmlGpu(
+def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> nccl_xml.XmlPci:
+    value = nccl_xml.XmlGpu(
         dev=gpu,
         sm=machine.gpu.sm or ASSUMED_SM,
         rank=rank,
         gdr=machine.p2p,  # drivers that refuse one refuse the other
         gcn="" if machine.gpu.sm else machine.gpu.arch,
         nvlinks=_nvlinks(machine, gpu, gpus),
-        c2c=(XmlC2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
+        c2c=(nccl_xml.XmlC2c(round(machine.c2c.bandwidth / 1e6), 1),) if machine.c2c else (),
     )
     link = machine.link_of(machine.gpu, gpu)
     return replace(_pci(gpu_bus(gpu), GPU_CLASS, link), gpu=value)
 
 
-def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[XmlNvLink, ...]:
+def _nvlinks(machine: Machine, gpu: int, gpus: Sequence[int]) -> tuple[nccl_xml.XmlNvLink, ...]:
     scale_up = machine.scale_up
     if scale_up is None or not scale_up.fitted:
         return ()
     if scale_up.switches is not None:
-        return (XmlNvLink(SWITCH_TARGET, scale_up.links or 0, NVSWITCH_CLASS),)
+        return (nccl_xml.XmlNvLink(SWITCH_TARGET, scale_up.links or 0, NVSWITCH_CLASS),)
     times = max(1, round(scale_up.link_bandwidth / ASSUMED_LINK)) if not machine.gpu.sm else 1
     pairs = {frozenset((a, b)): count for a, b, count in scale_up.peers}
     found = []
     for peer in gpus:
         count = pairs.get(frozenset((gpu, peer)), 0) if pairs else (scale_up.links or 0)
         if count and peer != gpu:
-            found.append(XmlNvLink(gpu_bus(peer), count * times, PEER_CLASS))
+            found.append(nccl_xml.XmlNvLink(gpu_bus(peer), count * times, PEER_CLASS))
     return tuple(found)
 
 
-def _nic(machine: Machine, nic: int) -> XmlPci:
+def _nic(machine: Machine, nic: int) -> nccl_xml.XmlPci:
     assert machine.nics is not None
-    net = XmlNet(
+    net = nccl_xml.XmlNet(
         name=f"{PORT_NAMES.get(machine.transport, 'mlx5_')}{nic}",
         dev=nic,
         speed=round(machine.nics.rates[nic] * 8 / 1e6),
@@ -169,7 +162,9 @@ def _nic(machine: Machine, nic: int) -> XmlPci:
         gdr=machine.nics.gpudirect,
     )
     link = machine.link_of(machine.nics, nic)
-    return replace(_pci(f"0000:{0x40 + nic:02x}:00.0", NIC_CLASS, link), nics=(XmlNic((net,)),))
+    return replace(
+        _pci(f"0000:{0x40 + nic:02x}:00.0", NIC_CLASS, link), nics=(nccl_xml.XmlNic((net,)),)
+    )
 
 
 def gpu_bus(gpu: int) -> str:

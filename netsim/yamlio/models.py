@@ -18,15 +18,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from netsim.base import units
 from netsim.base.errors import InputError, shown
-from netsim.base.units import (
-    parse_bandwidth,
-    parse_flops,
-    parse_power,
-    parse_ratio,
-    parse_size,
-    parse_time,
-)
 from netsim.yamlio.read import KeyPath, Source, parse_value, text_of
 
 T = TypeVar("T")
@@ -85,63 +78,63 @@ def _written(value: object) -> str:
 
 Bandwidth = Annotated[
     float,
-    BeforeValidator(partial(parse_bandwidth, allow_infinite=True)),
+    BeforeValidator(partial(units.parse_bandwidth, allow_infinite=True)),
     WithJsonSchema({"type": "string", "examples": ["400Gbps", "50GB/s", "inf"]}),
 ]
 """Bytes per second, more than zero; `inf` for what-ifs."""
 
 Seconds = Annotated[
     float,
-    BeforeValidator(parse_time),
+    BeforeValidator(units.parse_time),
     WithJsonSchema({"type": "string", "examples": ["600ns", "2.5us"]}),
 ]
 """Seconds, zero allowed."""
 
 Bandwidths = Annotated[
     tuple[float, ...],
-    one_or_more(partial(parse_bandwidth, allow_infinite=True)),
+    one_or_more(partial(units.parse_bandwidth, allow_infinite=True)),
     WithJsonSchema({"type": ["string", "array"], "examples": ["50GB/s", ["50GB/s", "25GB/s"]]}),
 ]
 """Bytes per second, one or several."""
 
 Delays = Annotated[
     tuple[float, ...],
-    one_or_more(parse_time),
+    one_or_more(units.parse_time),
     WithJsonSchema({"type": ["string", "array"], "examples": ["1us", ["1us", "500ns"]]}),
 ]
 """Seconds, one or several."""
 
 Bytes = Annotated[
     int,
-    BeforeValidator(parse_size),
+    BeforeValidator(units.parse_size),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "8B", 4096]}),
 ]
 """A number of bytes, at least one."""
 
 Ratio = Annotated[
     float,
-    BeforeValidator(parse_ratio),
+    BeforeValidator(units.parse_ratio),
     WithJsonSchema({"type": ["string", "number"], "examples": [2, "2:1", "50%"]}),
 ]
 """A ratio, more than zero."""
 
 RatioOrZero = Annotated[
     float,
-    BeforeValidator(partial(parse_ratio, allow_zero=True)),
+    BeforeValidator(partial(units.parse_ratio, allow_zero=True)),
     WithJsonSchema({"type": ["string", "number"], "examples": ["0%", 0.5, "50%"]}),
 ]
 """A ratio, zero allowed: what is left of a faulty link, a fraction of the work."""
 
 Flops = Annotated[
     float,
-    BeforeValidator(parse_flops),
+    BeforeValidator(units.parse_flops),
     WithJsonSchema({"type": "string", "examples": ["989TFLOPS", "1.5PFLOP/s"]}),
 ]
 """Floating-point operations per second."""
 
 Watts = Annotated[
     float,
-    BeforeValidator(parse_power),
+    BeforeValidator(units.parse_power),
     WithJsonSchema({"type": "string", "examples": ["700W", "1.2kW"]}),
 ]
 """Power."""

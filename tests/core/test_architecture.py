@@ -218,7 +218,7 @@ EDITS = (
     Edit("READERS", '"NCCL_ALGO":', '"NCCL_MINE": ("max_channels", _channels), "NCCL_ALGO":'),
     Edit("EFFECTS", '"NCCL_ALGO":', '"NCCL_MINE": "most channels", "NCCL_ALGO":'),
     Edit("LeafSpine", '"leaf-spine"', '"leaf-spine", "mine"'),
-    Edit("BUILDERS", END, '    "mine": leaf_spine,\n}\n'),
+    Edit("BUILDERS", END, '    "mine": kinds.leaf_spine,\n}\n'),
     Edit("TransportName", r"Literal\[", 'Literal["mine", '),
     Edit("TRANSPORTS", r"for one in \(",
          'for one in (Transport("mine", hop=1e-6, usable=0.4),'),

@@ -299,7 +299,7 @@ def test_an_interrupted_accuracy_prints_what_is_finished(
 def test_a_result_that_cannot_be_written_is_refused_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netsim.cli.accuracy.run_index", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("netsim.measured.accuracy.run_index", lambda *_: pytest.fail("it ran"))
     path = index(tmp_path, {})
     for file, message in ((tmp_path, "this is a folder"), ("no/such.json", "there is no folder")):
         done = netsim(capsys, "accuracy", path, "--json", file)

@@ -13,32 +13,11 @@ from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import Tree
 from netsim.nccl.facts import Algorithm, function_of
+from netsim.nccl.schedules import writing
 from netsim.nccl.schedules.plan import Plan, number_of, written
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, link_kinds, routes
-from netsim.nccl.schedules.writing import (
-    NOWHERE,
-    HopsOf,
-    Output,
-    Segments,
-    Sheet,
-    Turn,
-    chunk_table,
-    hops_of,
-    remembered,
-    segments,
-)
 from netsim.nccl.split import steps_of
-from netsim.schedule.schedule import (
-    COPY,
-    IN,
-    IN_ORDER,
-    OUT,
-    REDUCE,
-    REDUCE_INPUT,
-    SCRATCH,
-    Lag,
-    Schedule,
-)
+from netsim.schedule import schedule
 
 Ints = NDArray[np.int64]
 MOST = 3  # children of a rank
@@ -124,14 +103,14 @@ class Climb:
     """
 
     channel: PlannedChannel
-    cut: Segments
+    cut: writing.Segments
     tree: Branches
     function: str
     share: float
-    sheet: Sheet = field(init=False)
+    sheet: writing.Sheet = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sheet = Sheet(self.channel, self.cut.subs)
+        self.sheet = writing.Sheet(self.channel, self.cut.subs)
         empty = (len(self.tree.up), self.cut.subs)
         for name in ("given", "sent", "handed", "brought", "stored"):
             setattr(self, name, np.full(empty, NONE))
@@ -144,7 +123,7 @@ class Climb:
     stored: Ints = field(init=False)
     merged: Ints = field(init=False)
 
-    def turn(self) -> Turn:
+    def turn(self) -> writing.Turn:
         """All rows of a chunk; the ranks and rows that end it."""
         if self.reduces:
             self._merge()
@@ -155,7 +134,7 @@ class Climb:
         ends = list(self._in_line())
         woven, number = self.sheet.written()
         ranks, rows = (np.concatenate(column) for column in zip(*ends, strict=True))
-        return Turn(woven, (ranks, number[rows]))
+        return writing.Turn(woven, (ranks, number[rows]))
 
     # **** The tree ****
 
@@ -175,14 +154,14 @@ class Climb:
         return self.reduces and self.hands_out
 
     @cached_property
-    def upwards(self) -> HopsOf:
+    def upwards(self) -> writing.HopsOf:
         """The hops to parents, of all ranks but the root."""
-        return hops_of(self.channel, self.tree.below, self.tree.up[self.tree.below])
+        return writing.hops_of(self.channel, self.tree.below, self.tree.up[self.tree.below])
 
     @cached_property
-    def downwards(self) -> HopsOf:
+    def downwards(self) -> writing.HopsOf:
         """The hops from parents, of all ranks but the root."""
-        return hops_of(self.channel, self.tree.up[self.tree.below], self.tree.below)
+        return writing.hops_of(self.channel, self.tree.up[self.tree.below], self.tree.below)
 
     # **** Rows ****
 
@@ -202,12 +181,12 @@ class Climb:
             return
         for number in (1, 2):
             for turns in (False, True):
-                buffer = OUT if turns else SCRATCH
+                buffer = schedule.OUT if turns else schedule.SCRATCH
                 mine = np.flatnonzero(self.tree.children[number] >= 0)
                 mine = mine[((mine == self.tree.root) & self.turns) == turns]
-                kind = self.sheet.woven.kind(self.channel.merge(buffer, REDUCE))
+                kind = self.sheet.woven.kind(self.channel.merge(buffer, schedule.REDUCE))
                 ends, place = (mine, mine), self._place(mine, down=False)
-                into = FROM_CHILD if buffer == SCRATCH else NOWHERE
+                into = FROM_CHILD if buffer == schedule.SCRATCH else writing.NOWHERE
                 rows = self.sheet.rows(
                     *(kind, ends, self._subs, place), source=FROM_CHILD + number, target=into
                 )
@@ -216,17 +195,22 @@ class Climb:
     def _go_up(self) -> None:
         hops, rank, parent = self.upwards, self.tree.below, self.tree.up[self.tree.below]
         number, inner = self.tree.number[rank], self.tree.fan[rank] > 0
-        buffer = np.where(inner, SCRATCH, IN)
+        buffer = np.where(inner, schedule.SCRATCH, schedule.IN)
         first = (number == 0) & (parent == self.tree.root) & self.hands_out
-        above = np.where(first, OUT, SCRATCH)
-        op = np.where(number > 0, COPY, REDUCE_INPUT)
+        above = np.where(first, schedule.OUT, schedule.SCRATCH)
+        op = np.where(number > 0, schedule.COPY, schedule.REDUCE_INPUT)
         made = (buffer, above, op, 1 + self.tree.fan[rank], 0, 1, self.share)
-        places = np.where(inner, FROM_CHILD, NOWHERE), np.where(first, NOWHERE, number + FROM_CHILD)
+        places = (
+            np.where(inner, FROM_CHILD, writing.NOWHERE),
+            np.where(first, writing.NOWHERE, number + FROM_CHILD),
+        )
         place = self._place(rank, down=False)
         self.given[rank], self.sent[rank] = self._send(hops, made, place, places, TO_PARENT)
         if not self.hands_out:
             root = np.array([self.tree.root])
-            kind = self.channel.local(Pass(SCRATCH, OUT, COPY, 1 + len(self.tree.top), 1))
+            kind = self.channel.local(
+                Pass(schedule.SCRATCH, schedule.OUT, schedule.COPY, 1 + len(self.tree.top), 1)
+            )
             place = self._place(root, down=False)
             rows = self.sheet.rows(
                 *(self.sheet.woven.kind(kind), (root, root), self._subs, place), source=FROM_CHILD
@@ -239,15 +223,15 @@ class Climb:
         reads = np.where(root & self.reduces, 1 + self.tree.fan[parent], 1)
         out = (self.tree.fan[rank] > 0) | self.channel.plan.direct
         made = (
-            np.where(root & (not self.reduces), IN, OUT),
-            np.where(out, OUT, SCRATCH),
-            COPY,
+            np.where(root & (not self.reduces), schedule.IN, schedule.OUT),
+            np.where(out, schedule.OUT, schedule.SCRATCH),
+            schedule.COPY,
             reads,
             ~root | self.reduces,
             self.tree.fan[parent],
             np.where(root, 1.0, self.share),
         )
-        places = NOWHERE, np.where(out, NOWHERE, FROM_PARENT)
+        places = writing.NOWHERE, np.where(out, writing.NOWHERE, FROM_PARENT)
         place = self._place(parent, down=True)
         region = TO_CHILD + self.tree.number[rank]
         self.handed[rank], self.brought[rank] = self._send(hops, made, place, places, region)
@@ -256,9 +240,11 @@ class Climb:
     def _store(self) -> None:
         """Leaves take their data out of their FIFOs, if it went there."""
         channel, leaves = self.channel, np.flatnonzero(self.tree.fan == 0)
-        kind, segment, source = channel.wait(), np.full(self.cut.subs, -1), NOWHERE
+        kind, segment, source = channel.wait(), np.full(self.cut.subs, -1), writing.NOWHERE
         if not channel.plan.direct:
-            kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=self.share))
+            kind = channel.local(
+                Pass(schedule.SCRATCH, schedule.OUT, schedule.COPY, 1, 1, threads=self.share)
+            )
             segment, source = self._subs, FROM_PARENT
         number, ends = self.sheet.woven.kind(kind), (leaves, leaves)
         place = self._place(leaves, down=True)
@@ -266,7 +252,7 @@ class Climb:
 
     def _send(
         self,
-        hops: HopsOf,
+        hops: writing.HopsOf,
         made: tuple[ArrayLike, ...],
         place: Ints,
         places: tuple[ArrayLike, ArrayLike],
@@ -322,7 +308,7 @@ class Climb:
                 yield np.where((children >= 0)[:, None], self.handed[children], NONE)
         yield self.stored[rank]
 
-    def _passed(self, hops: HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
+    def _passed(self, hops: writing.HopsOf, filled: Ints, sent: Ints, readers: list[Ints]) -> None:
         channel, filled, sent = self.channel, filled[self.tree.below], sent[self.tree.below]
         simple, slots, back = channel.simple, self.cut.slots, self._subs == 0
         for mine, way in hops.alike():
@@ -335,7 +321,7 @@ class Climb:
                 else:
                     self._after(sent[mine, :1], rows[mine, -1:], credit, slots)
         net = np.flatnonzero(hops.kind == 0)
-        self._after(sent[net], np.roll(sent[net], 1, 1), IN_ORDER, back)
+        self._after(sent[net], np.roll(sent[net], 1, 1), schedule.IN_ORDER, back)
         if simple:
             self._after(filled[net], sent[net], channel.local_credit, slots)
         else:
@@ -355,13 +341,13 @@ class Climb:
                 for part, way in hops.some(place[child]).alike():
                     merged, sent = self.merged[number, mine[part]], self.sent[child[part]]
                     self._after(merged, sent, self.channel.sync(*way))
-            self._after(self.merged[number], self.merged[number - 1], IN_ORDER)
+            self._after(self.merged[number], self.merged[number - 1], schedule.IN_ORDER)
         last = self.merged[self.tree.fan[several] - 1, several]
-        self._after(self.given[several], last, IN_ORDER)
+        self._after(self.given[several], last, schedule.IN_ORDER)
         if self.turns and len(self.tree.top) > 1:
             last = self.merged[len(self.tree.top) - 1, self.tree.root]
             for child in self.tree.top:
-                self._after(self.handed[child], last, IN_ORDER)
+                self._after(self.handed[child], last, schedule.IN_ORDER)
 
     def _in_line(self) -> Iterator[tuple[Ints, Ints]]:
         """One pass of a way after the other; the ranks and the rows of their last ones."""
@@ -369,11 +355,11 @@ class Climb:
         for passes in ([self.given], list(self._outputs(everyone))):
             for rows in passes:
                 for earlier in passes:
-                    self._after(rows, np.roll(earlier, 1, 1), IN_ORDER, self._subs == 0)
+                    self._after(rows, np.roll(earlier, 1, 1), schedule.IN_ORDER, self._subs == 0)
                 last = np.flatnonzero(rows[:, -1] >= 0)
                 yield last, rows[last, -1]
 
-    def _after(self, rows: Ints, earlier: Ints, lag: Lag, back: ArrayLike = 0) -> None:
+    def _after(self, rows: Ints, earlier: Ints, lag: schedule.Lag, back: ArrayLike = 0) -> None:
         there = (rows >= 0) & (earlier >= 0)
         self.sheet.after(
             rows[there], earlier[there], lag, np.broadcast_to(back, there.shape)[there]
@@ -387,12 +373,12 @@ class Climb:
 SHARE = value("share.of_a_way")  # of a block's rate, for each way
 
 
-def tree(collective: Collective, plan: Plan) -> Schedule:
+def tree(collective: Collective, plan: Plan) -> schedule.Schedule:
     """AllReduce over all channels' trees."""
     return _over_trees(collective, plan, dict(enumerate(plan.trees)), SHARE)
 
 
-def chain(collective: Collective, plan: Plan) -> Schedule:
+def chain(collective: Collective, plan: Plan) -> schedule.Schedule:
     """Broadcast and Reduce along all channels' rings."""
     trees = {work.channel: chain_of(plan.rings[work.channel], collective) for work in plan.work}
     return _over_trees(collective, plan, trees, 1.0)
@@ -413,25 +399,25 @@ def chain_of(order: tuple[int, ...], collective: Collective) -> Tree:
 
 def _over_trees(
     collective: Collective, plan: Plan, trees: Mapping[int, Tree], share: float
-) -> Schedule:
-    output = Output(collective, places=plan.places, fold=plan.stands)
+) -> schedule.Schedule:
+    output = writing.Output(collective, places=plan.places, fold=plan.stands)
     algorithm: Algorithm = "Tree" if collective.name == "all_reduce" else "Ring"
     steps = steps_of(function_of(collective.name), algorithm, plan.protocol)
     keys = tree_keys(plan, trees)
     for lane in written(plan, keys):
         work = lane.work
-        table = chunk_table(work, collective.element_bytes)
-        cut = segments(plan, collective.element_bytes, table, steps=steps, threads=share)
+        table = writing.chunk_table(work, collective.element_bytes)
+        cut = writing.segments(plan, collective.element_bytes, table, steps=steps, threads=share)
         channel = PlannedChannel(plan, work.channel, lane.multiplicity, cut.subs, lane.copies)
         found = trees[work.channel]
 
         def turn(
-            channel: PlannedChannel = channel, cut: Segments = cut, found: Tree = found
-        ) -> Turn:
+            channel: PlannedChannel = channel, cut: writing.Segments = cut, found: Tree = found
+        ) -> writing.Turn:
             return Climb(channel, cut, Branches(found), collective.name, share).turn()
 
         key = (keys[work.channel], *channel.key, cut.subs, cut.slots, cut.whole)
-        output.add(remembered(collective, plan, key, turn), cut, REGIONS)
+        output.add(writing.remembered(collective, plan, key, turn), cut, REGIONS)
     return output.close()
 
 

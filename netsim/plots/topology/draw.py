@@ -19,24 +19,7 @@ from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
 from netsim.base.units import format_bandwidth
-from netsim.plots.style import (
-    AMBER,
-    BLACK,
-    BLUE,
-    FORMATS,
-    GREEN,
-    GREY,
-    LINKS,
-    ORANGE,
-    PINK,
-    SKY,
-    drawing,
-    filled,
-    new_figure,
-    read_table,
-    save,
-    tint,
-)
+from netsim.plots import style
 from netsim.plots.topology.graphs import graph_picture
 from netsim.plots.topology.layout import cluster_picture
 from netsim.plots.topology.shapes import Box, Picture, Stroke
@@ -92,25 +75,25 @@ def _point(picture: Picture, line: Stroke, one: int, other: int, x: float) -> Po
 
 # Kind of box: colour, and how strongly it is filled.
 BOXES = {
-    "gpu": (GREEN, 0.30),
-    "nvswitch": (GREEN, 0.16),
-    "pcie": (BLUE, 0.16),
-    "cpu": (AMBER, 0.30),
-    "memory": (AMBER, 0.14),
-    "nic": (SKY, 0.35),
-    "switch": (GREY, 0.18),
-    "host": (GREY, 0.05),
+    "gpu": (style.GREEN, 0.30),
+    "nvswitch": (style.GREEN, 0.16),
+    "pcie": (style.BLUE, 0.16),
+    "cpu": (style.AMBER, 0.30),
+    "memory": (style.AMBER, 0.14),
+    "nic": (style.SKY, 0.35),
+    "switch": (style.GREY, 0.18),
+    "host": (style.GREY, 0.05),
 }
 # Kind of link: colour and name.
 LINK_LOOKS = {
-    "nvlink": (GREEN, "NVLink"),
-    "xgmi": (PINK, "xGMI"),
-    "c2c": (ORANGE, "C2C"),
-    "pcie": (BLUE, "PCIe"),
-    "upi": (AMBER, "between CPUs"),
+    "nvlink": (style.GREEN, "NVLink"),
+    "xgmi": (style.PINK, "xGMI"),
+    "c2c": (style.ORANGE, "C2C"),
+    "pcie": (style.BLUE, "PCIe"),
+    "upi": (style.AMBER, "between CPUs"),
     "hostmem": ("#8a6d00", "host memory"),
     "nic": ("#2b7fb0", "NIC cable"),
-    "fabric": (GREY, "link"),
+    "fabric": (style.GREY, "link"),
 }
 UNUSED = "#c9c9c9"
 _HEAT = colormaps["YlOrRd"]
@@ -133,7 +116,7 @@ def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, he
     rates = sorted({(line.kind, line.rate) for line in picture.lines},
                    key=lambda one: (list(LINK_LOOKS).index(one[0]), -one[1]))  # fmt: skip
     keys = [
-        Line2D([], [], color=GREY if heat else LINK_LOOKS[kind][0], linewidth=width_of(rate),
+        Line2D([], [], color=style.GREY if heat else LINK_LOOKS[kind][0], linewidth=width_of(rate),
                label=_rate_text(kind, rate, picture.usable))
         for kind, rate in rates[:_MOST_KEYS]
     ]  # fmt: skip
@@ -212,7 +195,7 @@ def _titles(figure: Figure, picture: Picture, left: float) -> None:
     width, height = figure.get_size_inches()
     title, below = _cut(picture.title, width * 9.5), _cut(picture.subtitle, width * 14)
     figure.text(left, 1 - 0.38 / height, title, fontsize=13, fontweight="bold")
-    figure.text(left, 1 - 0.65 / height, below, fontsize=9.5, color=GREY)
+    figure.text(left, 1 - 0.65 / height, below, fontsize=9.5, color=style.GREY)
 
 
 def _cut(text: str, most: float) -> str:
@@ -235,7 +218,7 @@ def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
         if not frame.label:
             continue
         axes.text(frame.left + 0.12, frame.top + 0.06, frame.label, fontsize=points + 1,
-                  va="bottom", ha="left", color=GREY, fontweight="bold", zorder=5,
+                  va="bottom", ha="left", color=style.GREY, fontweight="bold", zorder=5,
                   bbox=_BEHIND)  # fmt: skip
 
 
@@ -246,7 +229,7 @@ def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
             box.width,
             box.height,
             boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=tint(*BOXES[box.kind]),
+            facecolor=style.tint(*BOXES[box.kind]),
             edgecolor=BOXES[box.kind][0],
             linewidth=1.0,
             zorder=3,
@@ -260,10 +243,10 @@ def _draw_texts(axes: Axes, picture: Picture, points: float) -> None:
     for one in picture.captions:
         size = points * 2 if one.strong else points
         axes.text(one.x, one.y, one.text, fontsize=size, ha=one.align, va="center", zorder=4,
-                  color=GREY)  # fmt: skip
+                  color=style.GREY)  # fmt: skip
     for y, text in picture.rows:
         axes.text(picture.left - 0.35, y, text, fontsize=points + 0.5, ha="right", va="center",
-                  color=BLACK, linespacing=1.2)  # fmt: skip
+                  color=style.BLACK, linespacing=1.2)  # fmt: skip
 
 
 def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> None:
@@ -354,7 +337,7 @@ def _label_counts(
         text = ""
     if text:
         axes.text(picture.left - 0.35, y, text, fontsize=points, ha="right", va="center",
-                  color=GREY, style="italic")  # fmt: skip
+                  color=style.GREY, style="italic")  # fmt: skip
         return
     for line, (x, height) in members:
         if line.count > 1:
@@ -374,7 +357,9 @@ def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
     path = folder / FILE if folder.is_dir() else folder
     if folder.is_dir() and not path.is_file():
         raise InputError(f"{folder}: holds no {FILE}", hint="netsim run writes it with traces")
-    table = filled(path, read_table(path, LINKS, "the columns of links.csv"), ("utilisation",))
+    table = style.filled(
+        path, style.read_table(path, style.LINKS, "the columns of links.csv"), ("utilisation",)
+    )
     names = table["link"].astype(str).tolist()
     found = _numbers(topology, names)
     if (found < 0).all():
@@ -417,7 +402,7 @@ def plot_topology(
     *,
     result: Path | None = None,
     run: str = "",
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[str] = style.FORMATS,
 ) -> list[Path]:
     """Draw a cluster or a graph of GPUs; coloured by utilisation given a folder of results
     (and what ran, in words)."""
@@ -431,12 +416,12 @@ def plot_topology(
         ours = f"{picture.subtitle}; " if picture.subtitle else ""
         picture = replace(picture, subtitle=f"{ours}utilisation from {run or result.as_posix()}")
     stem.parent.mkdir(parents=True, exist_ok=True)
-    with drawing():
-        return save(figure_of(picture), stem, formats)
+    with style.drawing():
+        return style.save(figure_of(picture), stem, formats)
 
 
 def plot_loads(
-    name: str, cluster: Cluster, stem: Path, *, formats: Sequence[str] = FORMATS
+    name: str, cluster: Cluster, stem: Path, *, formats: Sequence[str] = style.FORMATS
 ) -> list[Path]:
     """Draw, side by side for every routing, how many links between switches carry how many flows
     when every GPU sends to the one half way round.
@@ -444,16 +429,16 @@ def plot_loads(
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
     found = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
     most = max(1.0, *(float(flows.max(initial=0.0)) for flows, _ in found.values()))
-    with drawing():
-        figure = new_figure(2.6 * len(found), 3.2)
+    with style.drawing():
+        figure = style.new_figure(2.6 * len(found), 3.2)
         axes = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
         for one, (routing, (flows, _)) in zip(axes, found.items(), strict=True):
             order = np.sort(flows)[::-1]
-            one.bar(np.arange(len(order)), order, width=1.0, color=BLUE)
+            one.bar(np.arange(len(order)), order, width=1.0, color=style.BLUE)
             one.axhline(flows.mean(), color="black", linewidth=0.8, linestyle=":")
             one.set(title=routing, ylim=(0, most * 1.08), xlabel="links, fullest first")
             one.text(0.98, 0.95, f"most {flows.max(initial=0.0):.3g}\nmean {flows.mean():.3g}",
                      transform=one.transAxes, ha="right", va="top")  # fmt: skip
         axes[0].set_ylabel("flows on a link between switches")
         figure.suptitle(f"{name}: every GPU sends to the one half way round")
-        return save(figure, stem, formats)
+        return style.save(figure, stem, formats)

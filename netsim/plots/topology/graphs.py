@@ -13,17 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.units import format_bandwidth
-from netsim.plots.topology.shapes import (
-    GAP,
-    Box,
-    Caption,
-    Picture,
-    Sheet,
-    Stroke,
-    bent,
-    ends_of,
-    lines_between,
-)
+from netsim.plots.topology import shapes
 from netsim.topology.figures import graph_figures
 from netsim.topology.graph import NODE_KINDS, Topology
 from netsim.topology.routing import torus
@@ -48,10 +38,10 @@ def grid_dims(topology: Topology) -> tuple[int, ...]:
 
 def circle_picture(
     title: str, subtitle: str, topology: Topology, cells: Sequence[Cell], used: Use
-) -> Picture:
+) -> shapes.Picture:
     """Cells in a circle, clockwise from the top; of many the first and the last."""
-    sheet = Sheet()
-    shown = ends_of(list(range(len(cells))), _ROUND)
+    sheet = shapes.Sheet()
+    shown = shapes.ends_of(list(range(len(cells))), _ROUND)
     slots: list[int] = [*shown]
     if len(shown) < len(cells):
         slots.insert(-(-len(shown) // 2), -1)
@@ -60,12 +50,12 @@ def circle_picture(
         angle = pi / 2 - 2 * pi * place / len(slots)
         x, y = radius * cos(angle), radius * sin(angle)
         if number < 0:
-            sheet.captions.append(Caption(x, y, f"… {len(cells) - len(shown)} more …"))
+            sheet.captions.append(shapes.Caption(x, y, f"… {len(cells) - len(shown)} more …"))
             continue
         nodes, label, kind = cells[number]
-        sheet.add(Box(kind, x, y, 0.86, label, _height(label)), *nodes)
-    lines = [replace(line, free=True) for line in lines_between(topology, sheet.of, used)]
-    return Picture(title, subtitle, tuple(sheet.boxes), tuple(lines), tuple(sheet.captions))
+        sheet.add(shapes.Box(kind, x, y, 0.86, label, _height(label)), *nodes)
+    lines = [replace(line, free=True) for line in shapes.lines_between(topology, sheet.of, used)]
+    return shapes.Picture(title, subtitle, tuple(sheet.boxes), tuple(lines), tuple(sheet.captions))
 
 
 def _height(label: str) -> float:
@@ -79,9 +69,9 @@ def grid_picture(
     dims: Sequence[int],
     cells: Sequence[Cell],
     used: Use,
-) -> Picture:
+) -> shapes.Picture:
     """Cells in the order of a torus, the last dimension to the right, the one before downwards."""
-    sheet = Sheet()
+    sheet = shapes.Sheet()
     deep = len(dims) > 2
     shown = [_shown(extent, _DEEP if deep else _FLAT) for extent in dims]
     slots: dict[int, tuple[int, ...]] = {}
@@ -91,20 +81,22 @@ def grid_picture(
             number = int(np.ravel_multi_index([one or 0 for one in at], tuple(dims)))
             nodes, label, kind = cells[number]
             x, y = _position(place, shown)
-            slots[sheet.add(Box(kind, x, y, 0.92, label, _height(label)), *nodes)] = place
+            slots[sheet.add(shapes.Box(kind, x, y, 0.92, label, _height(label)), *nodes)] = place
     _dots(sheet, shown)
-    lines = [_swung(line, slots, shown) for line in lines_between(topology, sheet.of, used)]
+    lines = [_swung(line, slots, shown) for line in shapes.lines_between(topology, sheet.of, used)]
     kept_lines = [line for line in lines if not (deep and line.bend)]
     if len(kept_lines) < len(lines):
         subtitle += "; links around the ends are not drawn"
-    return Picture(title, subtitle, tuple(sheet.boxes), tuple(kept_lines), tuple(sheet.captions))
+    return shapes.Picture(
+        title, subtitle, tuple(sheet.boxes), tuple(kept_lines), tuple(sheet.captions)
+    )
 
 
 def _shown(extent: int, most: int) -> list[int | None]:
     """The places of a dimension that are drawn; None where some are left out."""
     if extent <= most:
         return list(range(extent))
-    ends = ends_of(list(range(extent)), most - 1)
+    ends = shapes.ends_of(list(range(extent)), most - 1)
     front = -(-len(ends) // 2)
     return [*ends[:front], None, *ends[front:]]
 
@@ -120,19 +112,19 @@ def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tu
     return (1.05 * total + 0.35) * column + 1.0 * depth, -(0.72 * total + 0.5) * row + 0.66 * depth
 
 
-def _dots(sheet: Sheet, shown: Sequence[Sequence[int | None]]) -> None:
+def _dots(sheet: shapes.Sheet, shown: Sequence[Sequence[int | None]]) -> None:
     """Ellipses where places are left out."""
     for place in product(*(range(len(kept)) for kept in shown)):
         missing = [kept[slot] is None for kept, slot in zip(shown, place, strict=True)]
         if sum(missing) == 1:
             x, y = _position(place, shown)
             sign = "⋯" if missing[-1] else ("⋮" if missing[-2] else "⋰")
-            sheet.captions.append(Caption(x, y, sign, strong=True))
+            sheet.captions.append(shapes.Caption(x, y, sign, strong=True))
 
 
 def _swung(
-    line: Stroke, slots: dict[int, tuple[int, ...]], shown: Sequence[Sequence[int | None]]
-) -> Stroke:
+    line: shapes.Stroke, slots: dict[int, tuple[int, ...]], shown: Sequence[Sequence[int | None]]
+) -> shapes.Stroke:
     """A link around the end of a dimension swings out."""
     one, other = slots[line.tail], slots[line.head]
     far = [abs(a - b) for a, b in zip(one, other, strict=True)]
@@ -145,7 +137,7 @@ _ROWS = {"switch": "switches", "nic": "NICs", "pcie": "PCIe switches", "cpu": "C
 _PITCH = 1.2
 
 
-def graph_picture(name: str, topology: Topology, used: Use) -> Picture:
+def graph_picture(name: str, topology: Topology, used: Use) -> shapes.Picture:
     """The picture of a graph."""
     title = f"{name}: a graph of {len(topology)} GPUs"
     found = graph_figures(topology)
@@ -168,13 +160,13 @@ def _short(gpu: str) -> str:
     return f"GPU {number}" if number.isdigit() else gpu
 
 
-def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> Picture:
+def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes.Picture:
     """Rows by kind of node, switches by their distance from GPUs and NICs."""
-    sheet, rows = Sheet(), _rows(topology)
+    sheet, rows = shapes.Sheet(), _rows(topology)
     widest = max(min(len(nodes), MOST_IN_ROW + 1) for _, nodes in rows)
     y = 0.0
     for kind, nodes in rows:
-        shown = ends_of(nodes, MOST_IN_ROW)
+        shown = shapes.ends_of(nodes, MOST_IN_ROW)
         slots: list[str] = [*shown]
         if len(shown) < len(nodes):
             slots.insert(-(-len(shown) // 2), "")
@@ -184,13 +176,13 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> Pictur
             if node:
                 label = _short(node) if kind == "gpu" else node
                 width = min(max(0.9, 0.11 * len(label) + 0.2), max(0.9, 0.95 * pitch))
-                sheet.add(Box(kind, x, y, width, label), node)
+                sheet.add(shapes.Box(kind, x, y, width, label), node)
             else:
-                sheet.captions.append(Caption(x, y, f"… {len(nodes) - len(shown)} more …"))
+                sheet.captions.append(shapes.Caption(x, y, f"… {len(nodes) - len(shown)} more …"))
         sheet.rows.append((y, f"{len(nodes)} {_ROWS[kind]}" if len(nodes) > 1 else ""))
-        y += GAP * 1.25
-    lines = bent(lines_between(topology, sheet.of, used), sheet.boxes)
-    return Picture(title, subtitle, tuple(sheet.boxes), tuple(lines), tuple(sheet.captions),
+        y += shapes.GAP * 1.25
+    lines = shapes.bent(shapes.lines_between(topology, sheet.of, used), sheet.boxes)
+    return shapes.Picture(title, subtitle, tuple(sheet.boxes), tuple(lines), tuple(sheet.captions),
                    rows=tuple(sheet.rows))  # fmt: skip
 
 

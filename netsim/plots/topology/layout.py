@@ -11,24 +11,8 @@ from numpy.typing import NDArray
 
 from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
+from netsim.plots.topology import shapes
 from netsim.plots.topology.graphs import circle_picture, grid_picture
-from netsim.plots.topology.shapes import (
-    GAP,
-    WIDE_GAP,
-    Box,
-    Caption,
-    Frame,
-    Group,
-    Picture,
-    Sheet,
-    around,
-    bent,
-    ends_of,
-    group_size,
-    host_groups,
-    lines_between,
-    some_of,
-)
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import fabric_figures, gpu_bandwidth, tiers_of
 from netsim.topology.host import Host
@@ -93,7 +77,7 @@ class _Plan:
 
 
 def draw_host(
-    sheet: Sheet, host: Host, name: str, start: float, *, switch: str = "", levels: int = 0
+    sheet: shapes.Sheet, host: Host, name: str, start: float, *, switch: str = "", levels: int = 0
 ) -> float:
     """Add a host from `start` on and return where it ends; `switch` is the name of its NVSwitch,
     empty if hosts share it and it is drawn elsewhere.
@@ -113,11 +97,11 @@ def draw_host(
         add_switch(sheet, [f"{name}.{switch}"], (start, end), host.machine.scale_up)
     top = ys["nic"] if host.nics else max(y for row, y in ys.items() if row != "nic")
     bottom = 0.0 if inside else ys["gpu"]
-    sheet.frames.append(Frame(start - 0.1, bottom - 0.42, end + 0.1, top + 0.42, name))
+    sheet.frames.append(shapes.Frame(start - 0.1, bottom - 0.42, end + 0.1, top + 0.42, name))
     return end
 
 
-def _add_tree(sheet: Sheet, name: str, plan: _Plan, ys: dict[str, float]) -> None:
+def _add_tree(sheet: shapes.Sheet, name: str, plan: _Plan, ys: dict[str, float]) -> None:
     """PCIe switches, CPUs, and memory where traffic between GPUs passes it."""
     machine = plan.machine
     for number in range(len(machine.pcie.switches)):
@@ -136,7 +120,7 @@ def _add_tree(sheet: Sheet, name: str, plan: _Plan, ys: dict[str, float]) -> Non
 
 
 def add_switch(
-    sheet: Sheet, nodes: list[str], span: tuple[float, float], scale_up: ScaleUp
+    sheet: shapes.Sheet, nodes: list[str], span: tuple[float, float], scale_up: ScaleUp
 ) -> None:
     """The NVSwitches of a host or of a domain, as one box below its GPUs."""
     count = scale_up.switches or 1
@@ -144,7 +128,7 @@ def add_switch(
     if scale_up.hosts > 1 and span[1] - span[0] > 3:
         label += f", shared by {scale_up.hosts} hosts"
     width = max(1.0, span[1] - span[0] - 0.2)
-    sheet.add(Box("nvswitch", (span[0] + span[1]) / 2, 0.0, width, label), *nodes)
+    sheet.add(shapes.Box("nvswitch", (span[0] + span[1]) / 2, 0.0, width, label), *nodes)
 
 
 def levels_of(host: Host) -> int:
@@ -165,9 +149,9 @@ def rows_of(levels: int, *, nics: bool) -> list[tuple[float, str]]:
 
 
 def _ys(levels: int) -> dict[str, float]:
-    ys = {"gpu": GAP, "cpu": 2 * GAP}
-    ys |= {f"pcie{level}": (3 + levels - level) * GAP for level in range(1, levels + 1)}
-    return ys | {"nic": (3 + levels) * GAP}
+    ys = {"gpu": shapes.GAP, "cpu": 2 * shapes.GAP}
+    ys |= {f"pcie{level}": (3 + levels - level) * shapes.GAP for level in range(1, levels + 1)}
+    return ys | {"nic": (3 + levels) * shapes.GAP}
 
 
 def _rows(plan: _Plan, levels: int) -> dict[str, float]:
@@ -175,14 +159,14 @@ def _rows(plan: _Plan, levels: int) -> dict[str, float]:
     return _ys(max(levels, own))
 
 
-def _add(sheet: Sheet, name: str, node: str, plan: _Plan, y: float, label: str) -> int:
+def _add(sheet: shapes.Sheet, name: str, node: str, plan: _Plan, y: float, label: str) -> int:
     kind = node.rstrip("0123456789")
-    return sheet.add(Box(kind, plan.x[node], y, _NARROW, label), f"{name}.{node}")
+    return sheet.add(shapes.Box(kind, plan.x[node], y, _NARROW, label), f"{name}.{node}")
 
 
-def _add_memory(sheet: Sheet, name: str, number: int, plan: _Plan, y: float) -> None:
+def _add_memory(sheet: shapes.Sheet, name: str, number: int, plan: _Plan, y: float) -> None:
     x = plan.x[f"cpu{number}"]
-    sheet.add(Box("memory", x + 0.95, y, 0.66, "DRAM"), f"{name}.mem{number}")
+    sheet.add(shapes.Box("memory", x + 0.95, y, 0.66, "DRAM"), f"{name}.mem{number}")
 
 
 def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
@@ -243,7 +227,7 @@ def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
         units = _units(fabric, name, np.flatnonzero(fabric.level == number).tolist())
         near = [unit for unit in units if wanted & set(unit.switches)]
         whole = fabric.kind == "custom" and len(units) <= MOST_WRITTEN
-        shown = units if whole else ends_of(near, MOST_SWITCHES)
+        shown = units if whole else shapes.ends_of(near, MOST_SWITCHES)
         if shown:
             rows.append(Row(name, tuple(shown), len(units)))
         wanted = _neighbours(fabric, {switch for unit in shown for switch in unit.switches})
@@ -251,7 +235,7 @@ def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
 
 
 def _units(fabric: Fabric, name: str, members: list[int]) -> list[Unit]:
-    size = group_size(fabric)
+    size = shapes.group_size(fabric)
     if size > 1:
         return [
             Unit(n, f"group {n}\n{size} {name}s", tuple(members[start : start + size]))
@@ -274,11 +258,11 @@ def width_of_row(row: Row) -> float:
 
 def gap_of(span: tuple[float, float]) -> float:
     """The gap between two rows: wider where lines run far to the side."""
-    return max(WIDE_GAP, 0.095 * (span[1] - span[0]))
+    return max(shapes.WIDE_GAP, 0.095 * (span[1] - span[0]))
 
 
 def draw_rows(
-    sheet: Sheet, fabric: Fabric, rows: list[Row], span: tuple[float, float], y: float
+    sheet: shapes.Sheet, fabric: Fabric, rows: list[Row], span: tuple[float, float], y: float
 ) -> None:
     """Add the rows of a fabric, the lowest at `y`, each spread over the span."""
     ports = {tier.name: tier.ports for tier in tiers_of(fabric)}
@@ -288,11 +272,11 @@ def draw_rows(
         for place, slot in enumerate(slots):
             x = span[0] + (place + 0.5) * pitch
             if isinstance(slot, int):
-                sheet.captions.append(Caption(x, y, f"… {slot} more …"))
+                sheet.captions.append(shapes.Caption(x, y, f"… {slot} more …"))
                 continue
             tall = 0.52 if "\n" not in slot.label else 0.78
             wide = max(1.0, 0.11 * max(map(len, slot.label.split("\n"))) + 0.2)
-            box = Box("switch", x, y, min(wide, 0.94 * pitch), slot.label, tall)
+            box = shapes.Box("switch", x, y, min(wide, 0.94 * pitch), slot.label, tall)
             sheet.add(box, *(fabric.switches[n] for n in slot.switches))
         count = _count(fabric, row.name)
         noun = "switches" if count > 1 else "switch"
@@ -310,7 +294,7 @@ _BETWEEN = 0.9  # from host to host
 Use = NDArray[np.float64] | None
 
 
-def cluster_picture(name: str, cluster: Cluster, used: Use) -> Picture:
+def cluster_picture(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     """The picture of a cluster."""
     hosts, gpus = len(cluster.host_class), len(cluster.topology)
     if gpus <= MOST_GPUS and hosts <= MOST_HOSTS:
@@ -323,7 +307,7 @@ def cluster_picture(name: str, cluster: Cluster, used: Use) -> Picture:
     return upper.below(_one_host(cluster, used))
 
 
-def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> Picture:
+def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> shapes.Picture:
     """Hosts with their routers on the grid of a torus, or in a ring."""
     assert cluster.fabric is not None
     nodes = _nodes(cluster)
@@ -345,12 +329,14 @@ def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> 
     return replace(picture, usable=usable)
 
 
-def _whole(name: str, cluster: Cluster, used: Use) -> Picture:
+def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     """All hosts from inside."""
-    sheet = Sheet()
+    sheet = shapes.Sheet()
     levels = max(map(levels_of, cluster.hosts))
     nics = any(host.nics for host in cluster.hosts)
-    rows = rows_above(cluster.fabric, _leaves(host_groups(cluster))) if cluster.fabric else []
+    rows = (
+        rows_above(cluster.fabric, _leaves(shapes.host_groups(cluster))) if cluster.fabric else []
+    )
     x = 0.0
     ends: list[tuple[float, float]] = []
     for number, kind in enumerate(cluster.host_class.tolist()):
@@ -363,17 +349,17 @@ def _whole(name: str, cluster: Cluster, used: Use) -> Picture:
     sheet.rows += rows_of(levels, nics=nics)
     if any(box.kind == "nvswitch" for box in sheet.boxes):
         sheet.rows.append((0.0, "NVSwitches"))
-    _above(sheet, cluster, rows, (0.0, x - _BETWEEN), (3 + levels) * GAP)
+    _above(sheet, cluster, rows, (0.0, x - _BETWEEN), (3 + levels) * shapes.GAP)
     if len(cluster.host_class) == 1:
         sheet.frames = [replace(frame, label="") for frame in sheet.frames]
     return _picture(name, cluster, sheet, used)
 
 
-def _outside(name: str, cluster: Cluster, used: Use) -> Picture:
+def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     """Hosts as boxes."""
-    sheet = Sheet()
-    every = host_groups(cluster)
-    groups = some_of(every)
+    sheet = shapes.Sheet()
+    every = shapes.host_groups(cluster)
+    groups = shapes.some_of(every)
     rows = rows_above(cluster.fabric, _leaves(groups)) if cluster.fabric else []
     pitch = 2.2 if any(group.count > 1 for group in groups) else 1.6
     slots = _slots(every, groups)
@@ -382,20 +368,20 @@ def _outside(name: str, cluster: Cluster, used: Use) -> Picture:
     for place, slot in enumerate(slots):
         x = (place + 0.5) * width / len(slots)
         if isinstance(slot, int):
-            sheet.captions.append(Caption(x, GAP, f"… {slot} more hosts …"))
+            sheet.captions.append(shapes.Caption(x, shapes.GAP, f"… {slot} more hosts …"))
         else:
             names = [n for host in range(slot.first, slot.last + 1) for n in nodes[f"node{host}"]]
             sheet.add(_host_box(cluster, slot, x, pitch), *names)
     _domain_switches(sheet, cluster, nodes)
-    _above(sheet, cluster, rows, (0.0, width), GAP)
+    _above(sheet, cluster, rows, (0.0, width), shapes.GAP)
     hosts = len(cluster.host_class)
-    sheet.rows.append((GAP, f"{hosts} hosts\n{len(cluster.topology)} GPUs"))
+    sheet.rows.append((shapes.GAP, f"{hosts} hosts\n{len(cluster.topology)} GPUs"))
     return _picture(name, cluster, sheet, used)
 
 
-def _one_host(cluster: Cluster, used: Use) -> Picture:
+def _one_host(cluster: Cluster, used: Use) -> shapes.Picture:
     """The first host from inside, to stand below the others."""
-    sheet, host = Sheet(), cluster.hosts[int(cluster.host_class[0])]
+    sheet, host = shapes.Sheet(), cluster.hosts[int(cluster.host_class[0])]
     draw_host(sheet, host, "node0", 0.0, switch="nvswitch0")
     if "node0.nvswitch0" in sheet.of:
         sheet.of[f"nvlink{cluster.domain[0]}.nvswitch0"] = sheet.of["node0.nvswitch0"]
@@ -406,26 +392,26 @@ def _one_host(cluster: Cluster, used: Use) -> Picture:
     alike = int((cluster.host_class == cluster.host_class[0]).sum())
     text = f"inside node0, one of {alike} such hosts" if alike > 1 else "inside node0"
     sheet.frames = [replace(sheet.frames[0], label=text)]
-    lines = bent(lines_between(cluster.topology, sheet.of, used), sheet.boxes)
-    return Picture(
+    lines = shapes.bent(shapes.lines_between(cluster.topology, sheet.of, used), sheet.boxes)
+    return shapes.Picture(
         "",
         "",
         tuple(sheet.boxes),
         tuple(lines),
-        frames=tuple(around(frame, sheet.boxes, lines) for frame in sheet.frames),
+        frames=tuple(shapes.around(frame, sheet.boxes, lines) for frame in sheet.frames),
         rows=tuple(sheet.rows),
     )
 
 
-def _picture(name: str, cluster: Cluster, sheet: Sheet, used: Use) -> Picture:
-    lines = bent(lines_between(cluster.topology, sheet.of, used), sheet.boxes)
-    return Picture(
+def _picture(name: str, cluster: Cluster, sheet: shapes.Sheet, used: Use) -> shapes.Picture:
+    lines = shapes.bent(shapes.lines_between(cluster.topology, sheet.of, used), sheet.boxes)
+    return shapes.Picture(
         _title(name, cluster),
         _subtitle(cluster),
         tuple(sheet.boxes),
         tuple(lines),
         tuple(sheet.captions),
-        tuple(around(frame, sheet.boxes, lines) for frame in sheet.frames),
+        tuple(shapes.around(frame, sheet.boxes, lines) for frame in sheet.frames),
         tuple(sheet.rows),
         usable=cluster.transport.usable if cluster.transport else 1.0,
     )
@@ -456,7 +442,7 @@ def _subtitle(cluster: Cluster) -> str:
 
 
 def _above(
-    sheet: Sheet, cluster: Cluster, rows: list[Row], span: tuple[float, float], y: float
+    sheet: shapes.Sheet, cluster: Cluster, rows: list[Row], span: tuple[float, float], y: float
 ) -> None:
     """The fabric, wider than the hosts if it must be."""
     if cluster.fabric is None:
@@ -466,7 +452,7 @@ def _above(
     draw_rows(sheet, cluster.fabric, rows, ends, y + gap_of(ends))
 
 
-def _leaves(groups: Sequence[Group]) -> set[int]:
+def _leaves(groups: Sequence[shapes.Group]) -> set[int]:
     return {switch for group in groups for switch in group.switches}
 
 
@@ -475,7 +461,7 @@ def _shared(host: Host) -> bool:
     return up is not None and up.hosts > 1
 
 
-def _slots(every: list[Group], shown: list[Group]) -> list[Group | int]:
+def _slots(every: list[shapes.Group], shown: list[shapes.Group]) -> list[shapes.Group | int]:
     """The groups that are drawn; a number where that many hosts are left out."""
     if len(shown) == len(every):
         return list(shown)
@@ -494,7 +480,7 @@ def _nodes(cluster: Cluster) -> dict[str, list[str]]:
     return found
 
 
-def _host_box(cluster: Cluster, group: Group, x: float, pitch: float) -> Box:
+def _host_box(cluster: Cluster, group: shapes.Group, x: float, pitch: float) -> shapes.Box:
     host = cluster.hosts[group.kind]
     each = len(host.gpus)
     if group.count == 1:
@@ -505,10 +491,12 @@ def _host_box(cluster: Cluster, group: Group, x: float, pitch: float) -> Box:
         )
     if group.domain >= 0 and group.count > 1:
         text += "\none NVLink domain"
-    return Box("host", x, GAP, pitch * 0.84, text, 0.22 + 0.25 * (text.count("\n") + 1))
+    return shapes.Box(
+        "host", x, shapes.GAP, pitch * 0.84, text, 0.22 + 0.25 * (text.count("\n") + 1)
+    )
 
 
-def _domain_switches(sheet: Sheet, cluster: Cluster, nodes: dict[str, list[str]]) -> None:
+def _domain_switches(sheet: shapes.Sheet, cluster: Cluster, nodes: dict[str, list[str]]) -> None:
     """NVSwitches that hosts share: below these, or inside a box that is a whole domain."""
     for domain in np.unique(cluster.domain).tolist():
         switches = nodes.get(f"nvlink{domain}", [])
@@ -525,7 +513,7 @@ def _domain_switches(sheet: Sheet, cluster: Cluster, nodes: dict[str, list[str]]
             add_switch(sheet, switches, ends, up)
 
 
-def _draw_domains(sheet: Sheet, cluster: Cluster, ends: list[tuple[float, float]]) -> None:
+def _draw_domains(sheet: shapes.Sheet, cluster: Cluster, ends: list[tuple[float, float]]) -> None:
     """NVSwitches that hosts drawn from inside share."""
     for domain in np.unique(cluster.domain).tolist():
         mine = np.flatnonzero(cluster.domain == domain).tolist()

@@ -14,35 +14,12 @@ from netsim.base.constants import value
 from netsim.base.errors import shown, suggest
 from netsim.base.units import parse_ratio
 from netsim.base.values import dataclass
-from netsim.topology.fabrics.kinds import (
-    SWITCH_PORTS,
-    custom,
-    dragonfly,
-    dual_plane,
-    fat_tree,
-    leaf_spine,
-    of_usual_switches,
-    rail_only,
-    rail_optimized,
-    single_switch,
-    torus,
-)
+from netsim.topology.fabrics import kinds
 from netsim.topology.fabrics.kinds import Cable as CableEnds
 from netsim.topology.graph import Ints, TopologyError
 from netsim.topology.machine import Transport, TransportName
 from netsim.topology.network import FAR, Fabric, Network, Policy, Ports, Terms
-from netsim.yamlio.models import (
-    Bandwidth,
-    Bandwidths,
-    Count,
-    Delays,
-    FieldError,
-    Index,
-    ListOf,
-    Model,
-    Seconds,
-    one_or_more,
-)
+from netsim.yamlio import models
 
 Radix = Annotated[int, Field(ge=2, le=4096)]
 SECONDS_A_METRE = value("wire.metre")
@@ -61,13 +38,13 @@ def _down_to_up(value: Any) -> float:
 
 ByTier = Annotated[
     tuple[float, ...],
-    one_or_more(_down_to_up),
+    models.one_or_more(_down_to_up),
     Field(min_length=1, max_length=2),
     WithJsonSchema({"type": ["string", "number", "array"], "examples": [2, "2:1", [1, 2]]}),
 ]
 
 
-class _Fabric(Model):
+class _Fabric(models.Model):
     """What every fabric takes.
 
     `nic`: line rate of the NICs; `link`: of a cable between switches (default: as a NIC);
@@ -76,9 +53,9 @@ class _Fabric(Model):
     `delivery`: of the packets of a message, where it is not as usual for the transport.
     """
 
-    nic: Bandwidth | None = None
-    link: Bandwidth | None = None
-    latency: Seconds | None = None
+    nic: models.Bandwidth | None = None
+    link: models.Bandwidth | None = None
+    latency: models.Seconds | None = None
     cable_metres: Annotated[float, Field(ge=0, le=100_000)] = 0.0
     transport: TransportName | None = None
     routing: Literal["static", "ecmp", "spray", "adaptive", "minimal", "valiant", "rail"] | None = (
@@ -86,8 +63,8 @@ class _Fabric(Model):
     )
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     delivery: Literal["in-order", "out-of-order"] | None = None
-    seed: Index = 0
-    nodes: Count | None = None
+    seed: models.Index = 0
+    nodes: models.Count | None = None
     sharp: bool = False
 
 
@@ -103,7 +80,7 @@ class _Tiered(_Fabric):
     highest.
     """
 
-    ports: Radix = SWITCH_PORTS[0]
+    ports: Radix = kinds.SWITCH_PORTS[0]
     oversubscription: ByTier = (1.0,)
 
 
@@ -111,8 +88,8 @@ class LeafSpine(_Tiered):
     """All NICs of a host on one leaf."""
 
     kind: Literal["leaf-spine"]
-    nodes_per_leaf: Count | None = None
-    spines: Count | None = None
+    nodes_per_leaf: models.Count | None = None
+    spines: models.Count | None = None
 
 
 class RailOptimized(_Tiered):
@@ -121,24 +98,24 @@ class RailOptimized(_Tiered):
     """
 
     kind: Literal["rail-optimized"]
-    nodes_per_unit: Count | None = None
-    spines: Count | None = None
+    nodes_per_unit: models.Count | None = None
+    spines: models.Count | None = None
     levels: Literal[2, 3] | None = None
-    units_per_pod: Count | None = None
+    units_per_pod: models.Count | None = None
 
 
 class RailOnly(_Tiered):
     """A network of its own for each rail."""
 
     kind: Literal["rail-only"]
-    nodes_per_unit: Count | None = None
+    nodes_per_unit: models.Count | None = None
 
 
 class DualPlane(_Tiered):
     """NICs with a port in each of two rail-optimized networks."""
 
     kind: Literal["dual-plane"]
-    nodes_per_unit: Count | None = None
+    nodes_per_unit: models.Count | None = None
 
 
 class FatTree(_Fabric):
@@ -155,10 +132,10 @@ class DragonflyFabric(_Fabric):
 
     kind: Literal["dragonfly"]
     ports: Radix = 64
-    routers: Count = 8
-    ports_per_router: Count = 16
-    global_links: Count = 4
-    groups: Count | None = None
+    routers: models.Count = 8
+    ports_per_router: models.Count = 16
+    global_links: models.Count = 4
+    groups: models.Count | None = None
 
 
 class TorusFabric(_Fabric):
@@ -168,12 +145,12 @@ class TorusFabric(_Fabric):
     """
 
     kind: Literal["torus"]
-    dims: Annotated[ListOf[Count], Field(min_length=1, max_length=4)]
-    link: Bandwidths = ()  # type: ignore[assignment]
-    latency: Delays = ()  # type: ignore[assignment]
+    dims: Annotated[models.ListOf[models.Count], Field(min_length=1, max_length=4)]
+    link: models.Bandwidths = ()  # type: ignore[assignment]
+    latency: models.Delays = ()  # type: ignore[assignment]
     twist: bool = False
-    cube: Index = 0
-    optical: Seconds = 0.0
+    cube: models.Index = 0
+    optical: models.Seconds = 0.0
 
 
 class RingFabric(_Fabric):
@@ -189,16 +166,16 @@ def _with_kind(value: object) -> object:
     return value
 
 
-class Cable(Model):
+class Cable(models.Model):
     """So many cables between any two of its ends: switches, or NICs as `node0.nic0`; `*`, `?` and
     `[0-3]` stand for what they match.
     """
 
     tail: Annotated[str, Field(alias="from")]
     head: Annotated[str, Field(alias="to")]
-    count: Count = 1
-    bandwidth: Bandwidth | None = None
-    latency: Seconds | None = None
+    count: models.Count = 1
+    bandwidth: models.Bandwidth | None = None
+    latency: models.Seconds | None = None
 
 
 class CustomFabric(_Fabric):
@@ -207,15 +184,15 @@ class CustomFabric(_Fabric):
     """
 
     kind: Literal["custom"]
-    switches: Annotated[ListOf[str], Field(min_length=1)]
-    links: ListOf[Cable]
-    groups: dict[str, ListOf[str]] = Field(default_factory=dict)
+    switches: Annotated[models.ListOf[str], Field(min_length=1)]
+    links: models.ListOf[Cable]
+    groups: dict[str, models.ListOf[str]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _once(self) -> "CustomFabric":
         for number, name in enumerate(self.switches):
             if name in self.switches[:number]:
-                raise FieldError(f"two switches are called '{name}'", "switches", number)
+                raise models.FieldError(f"two switches are called '{name}'", "switches", number)
         return self
 
 
@@ -239,7 +216,7 @@ class NvlinkDomain(_Fabric):
     """
 
     kind: Literal["nvlink-domain"]
-    hosts: Count
+    hosts: models.Count
     between: (
         Annotated[_Between, Field(discriminator="kind"), BeforeValidator(_with_kind)] | None
     ) = None
@@ -248,7 +225,9 @@ class NvlinkDomain(_Fabric):
     def _told_once(self) -> "NvlinkDomain":
         foreign = sorted(self.model_fields_set - {"kind", "hosts", "between"})
         if self.between is not None and foreign:
-            raise FieldError("belongs to the fabric between the domains: below between", foreign[0])
+            raise models.FieldError(
+                "belongs to the fabric between the domains: below between", foreign[0]
+            )
         return self
 
 
@@ -259,13 +238,13 @@ _OWN = set(_Fabric.model_fields) | {"kind"}
 REDUCING = ("single-switch", "leaf-spine", "fat-tree", "rail-optimized", "rail-only", "custom")
 Builder = Callable[..., Fabric]
 BUILDERS: dict[str, Builder] = {
-    "leaf-spine": leaf_spine,
-    "rail-optimized": rail_optimized,
-    "rail-only": rail_only,
-    "dual-plane": dual_plane,
-    "fat-tree": fat_tree,
-    "dragonfly": dragonfly,
-    "torus": torus,
+    "leaf-spine": kinds.leaf_spine,
+    "rail-optimized": kinds.rail_optimized,
+    "rail-only": kinds.rail_only,
+    "dual-plane": kinds.dual_plane,
+    "fat-tree": kinds.fat_tree,
+    "dragonfly": kinds.dragonfly,
+    "torus": kinds.torus,
 }
 
 
@@ -300,15 +279,15 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
     arrival = NIC_SECONDS + transport.latency
     terms = Terms(link, hop, arrival, transport.usable, transport.nic_cap)
     if config.kind in ("single-switch", "nvlink-domain"):
-        return single_switch(ports, terms)
+        return kinds.single_switch(ports, terms)
     if config.kind == "custom":
         ends = _ends(config, ports)
         cables, groups = _cables(ends, config.links), _groups(ends, config.groups)
-        made = custom(ports, terms, config.switches, cables, groups)
+        made = kinds.custom(ports, terms, config.switches, cables, groups)
         _check_reached(made, ports)
         return made
     if config.kind == "ring":
-        return torus(ports, terms, hosts, kind="ring")
+        return kinds.torus(ports, terms, hosts, kind="ring")
     given = {name: getattr(config, name) for name in type(config).model_fields if name not in _OWN}
     if "ports" in given:
         given["radix"] = given.pop("ports")
@@ -318,7 +297,7 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
         given["latency"] = tuple(hop + cable for hop in config.latency)
     build = partial(BUILDERS[config.kind], ports, terms, hosts)
     if isinstance(config, _Tiered) and "ports" not in config.model_fields_set:
-        return of_usual_switches(build, given)
+        return kinds.of_usual_switches(build, given)
     return build(**given)
 
 
