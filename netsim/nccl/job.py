@@ -576,7 +576,7 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
         graphs["ring"],
         graphs["tree"],
         n_nodes=first.n_nodes,
-        local_ranks=min(ranks),
+        local_ranks=max(ranks),  # only where no node has two are there no more channels for them
         min_cc=oldest,
         facts=first.facts,
         settings=first.settings,

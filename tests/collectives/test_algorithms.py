@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netsim.collectives.collective import HAS_IN_PLACE, Collective, volumes
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import check_races, verify
-from netsim.schedule.schedule import MARK, TRANSFER, Schedule
+from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER, Schedule
 from tests.collectives.collective_cases import SIZES, TABLE, cases, make
 from tests.collectives.numeric_run import Numbers
 
@@ -162,6 +162,15 @@ def test_steps_are_numbered_from_the_first_one(algorithm: str, ranks: int, steps
     schedule = build(make("all_reduce", ranks, 24), algorithm)
     moving = schedule.step[schedule.kind == TRANSFER]
     assert sorted(set(moving.tolist())) == list(range(steps))
+
+
+@pytest.mark.parametrize(("ranks", "node_size"), [(4, 2), (12, 4), (12, 3)])
+def test_groups_stage_only_what_leaves_them(ranks: int, node_size: int) -> None:
+    """A rank keeps a block of each of its group for each rank of the others that it speaks to."""
+    schedule = build(make("alltoall", ranks, 5), "hierarchical", node_size=node_size)
+    kept = schedule.style_column("dst_buffer") == SCRATCH
+    ends = (schedule.pieces.dst_offset + schedule.pieces.count)[schedule.piece[kept]]
+    assert ends.max(initial=0) == 5 * (ranks - node_size)
 
 
 @pytest.mark.parametrize(("name", "algorithm", "times", "sizes"), OPTIMAL)

@@ -7,6 +7,7 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.facts import NEWEST, Version, function_of
+from netsim.nccl.job import _joined
 from netsim.nccl.tuning import Call, choose, cost_entry, latency_us, time_us, timed_costs
 from tests.nccl.nccl_nodes import searched_communicator
 
@@ -79,6 +80,31 @@ def test_latency_of_collnet_direct(nodes):
     comm = replace(comm, collnet_direct=comm.ring)
     found = latency_us(comm, "AllReduce", "CollNetDirect", "Simple")
     assert found == pytest.approx(2 * (3.7 + 7 * 0.4) + 31.0)
+
+
+def test_collnet_needs_few_ranks_and_its_heads_an_nvswitch():
+    comm = replace(searched_communicator("h100_8nic", 2), network_collectives=True)
+    comm = replace(comm, collnet_direct=comm.ring, collnet_chain=comm.ring)
+    comm = replace(comm, settings=replace(comm.settings, collnet=True))
+    crowded = replace(comm, n_ranks=18)
+    for one, algorithm, why in (
+        (comm, "CollNetDirect", ""),
+        (comm, "CollNetChain", ""),
+        (replace(comm, nvswitch=False), "CollNetDirect", "CollNetDirect needs an NVSwitch"),
+        (replace(comm, nvswitch=False), "CollNetChain", ""),
+        (crowded, "CollNetDirect", "CollNet takes at most 8 ranks a node"),
+        (crowded, "CollNetChain", "CollNet takes at most 8 ranks a node"),
+    ):
+        assert cost_entry(one, "AllReduce", algorithm, "Simple").disabled == why
+
+
+def test_a_network_that_reduces_has_more_channels_wherever_a_node_has_several_ranks():
+    """Except the case of one rank a node, says NCCL, and asks whether there are as many of them."""
+    comm = replace(searched_communicator("a100_8nic", 2), n_channels=0)
+    wide = replace(comm.ring, bw_intra=2 * comm.ring.bw_inter)
+    kinds = [replace(comm, collnet_chain=wide), replace(comm, collnet_chain=wide, n_heads=1)]
+    found = [_joined(kinds, ranks).n_channels for ranks in ([1, 1], [1, 8], [8, 1], [8, 8])]
+    assert found[0] * 3 // 2 == found[1] == found[2] == found[3]
 
 
 def test_rings_that_are_fallen_back_to_take_what_their_cost_says():

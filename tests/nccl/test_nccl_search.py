@@ -12,7 +12,7 @@ from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.node import communicator, search_node
 from netsim.nccl.paths import path_table
-from netsim.nccl.search import Arena, Request, most_channels
+from netsim.nccl.search import Arena, Request, _Ladder, most_channels
 from netsim.nccl.search import search as search_channels
 from netsim.nccl.system import system_graph
 from netsim.nccl.tuning import cost_entry
@@ -164,6 +164,19 @@ def test_ports_of_one_card_share_its_budget():
     arena = arena_of(system, networked=True)
     assert arena.ports == [(0, 1), (0, 1)]
     assert arena.rails[0] == arena.rails[1]
+
+
+@pytest.mark.parametrize(("config", "total"), [("dgxa100", 240.0), ("dgx2_8nic", 120.0)])
+def test_a_search_ends_with_all_that_a_gpu_can_send(monkeypatch, config, total):
+    """No wish is given up for more than there is."""
+
+    def give_up(self, budget):
+        raise AssertionError(f"{self.found} is not enough, after {budget}")
+
+    monkeypatch.setattr(_Ladder, "_relaxed", give_up)
+    node = search_node(system_of(config), networked=False)
+    assert node.ring.n_channels * node.ring.bw_inter == total
+    assert node.tree.n_channels * node.tree.bw_inter == total
 
 
 def test_collnet_graphs_where_the_network_reduces():

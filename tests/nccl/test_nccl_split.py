@@ -199,6 +199,17 @@ def test_chunks_of_nvls_trees_change_at_the_edges_of_the_rules():
         assert found == [below, above]
 
 
+def test_chunks_of_nvls_change_at_the_edges_of_the_rules_with_a_single_head():
+    for nodes, algorithm, edges in (
+        (1, "NVLS", {8 * MIB: (64 * KIB, 128 * KIB), 512 * KIB: (32 * KIB, 64 * KIB)}),
+        (2, "NVLSTree", {512 * KIB: (64 * KIB, 128 * KIB), 64 * KIB: (32 * KIB, 64 * KIB)}),
+    ):
+        one = replace(searched_communicator("h100_8nic", nodes), n_heads=1)
+        for edge, expected in edges.items():
+            found = [chunk_bytes(one, "AllReduce", algorithm, "Simple", edge - k) for k in (1, 0)]
+            assert tuple(found) == expected
+
+
 def test_pat_keeps_the_chunk_with_which_all_blocks_just_fit():
     comm = searched_communicator("h100_1nic", 2)
     for function, blocks in (("AllGather", 32), ("ReduceScatter", 16)):

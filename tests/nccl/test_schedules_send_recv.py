@@ -52,9 +52,10 @@ def test_uneven_exchanges_and_pairs():
         messages_of(Collective("all_reduce", 4, 10), np.arange(4))
 
 
-def test_proxies_send_chunks_of_ll_as_one_message():
+@pytest.mark.parametrize(("count", "pieces"), [(4096, 4), (2048, 2)])
+def test_proxies_send_chunks_of_ll_as_one_message(count, pieces):
     """A message over the network begins when a chunk is whole; its receiver uses what is there."""
-    c = Collective("sendrecv", 4, 4096, 4)
+    c = Collective("sendrecv", 4, count, 4)
     settings = Settings(p2p_net_ll=True)
     nodes = [range(1), range(1, 2), range(2, 3), range(3, 4)]
     rounds = rounds_of(nodes, facts_of(), settings)
@@ -63,8 +64,8 @@ def test_proxies_send_chunks_of_ll_as_one_message():
     plan = Plan("SendRecv", "LL", (0, 1, 2, 3), transfers=sends, mechanism=MECHANISMS[90])
     made = checked(c, plan)
     moved = made.kind == TRANSFER
-    assert moved.sum() == 4 * 4
-    assert (made.kind == LOCAL_COPY).sum() == 4 * 2 * 4
+    assert moved.sum() == 4 * pieces
+    assert (made.kind == LOCAL_COPY).sum() == 4 * 2 * pieces
     posts = [any(use.resource == "proxy" for use in style.uses) for style in made.styles]
     assert np.array(posts)[made.style[moved]].sum() == 4
     timeline = simulate(place(made, with_blocks(switch(4, 1e9, 1e-7), plan.mechanism)), "simpy")

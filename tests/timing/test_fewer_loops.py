@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -239,6 +240,25 @@ def test_what_recurs_within_a_run_is_what_further_loops_add(case) -> None:
             added = (full - run.ends)[busy]
             assert added == pytest.approx(periods * seen.seconds, rel=1e-5)
     assert (found > 0) == (case not in RESTLESS)
+
+
+@pytest.mark.parametrize(("period", "last"), [(1, 16), (2, 15), (3, 14)])
+def test_as_many_loops_are_left_out_as_have_whole_periods(period: int, last: int) -> None:
+    """Of 101 loops, as few as possible beyond the 16 that are looked into."""
+    one = SimpleNamespace(ends=np.zeros((1, 1)), busy=np.array([True]))
+
+    def seconds(loops: int) -> float:
+        return 10.0 + 2.0 * loops + (loops % period) / 8
+
+    class Linear(dict):
+        work = SimpleNamespace(loops=101, least=1, rounding=0.0)
+        ends = staticmethod(lambda loops: np.array([seconds(loops)]))
+        use_of_all = staticmethod(lambda loops, end: None)
+        __missing__ = staticmethod(lambda loops: one)
+
+    found = ladder._repeating(Linear(), 16)
+    assert found.words == f"steady state of {last} of 101 loops"
+    assert found.ends == pytest.approx([seconds(101)])
 
 
 def test_lanes_are_told_from_two_schedules_of_a_call() -> None:

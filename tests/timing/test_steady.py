@@ -1,5 +1,7 @@
 """Steady states between runs and within one: pipelines whose FIFOs fill up, and cut short."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,6 +90,17 @@ def test_a_row_that_took_another_time_is_noticed() -> None:
         end = timeline.end.copy()
         end[row] -= 0.01
         assert recurrence(program, Timeline(timeline.start, end), lanes) is None
+
+
+@pytest.mark.parametrize(("last", "recurs"), [(1.0, True), (1.5, True), (2.5, False)])
+def test_what_is_over_where_the_past_begins_may_have_taken_another_time(last, recurs) -> None:
+    """Of rows that take a second each, the last two loops are compared: from 17 s to 19 s."""
+    start = np.arange(20.0)
+    end = start + 1
+    end[15 if recurs else 16] -= last - 1  # it is the one before that which ends at 17 s
+    nothing = SimpleNamespace(lag_seconds=np.zeros(1), path_latency=np.zeros(1))
+    found = recurrence(nothing, Timeline(start, end), [Lane(0, 20, 1)])
+    assert found == (Recurrence(1, 1.0, 0.0, 19.0) if recurs else None)
 
 
 def test_what_is_added_alike_at_two_phases_goes_on() -> None:

@@ -91,7 +91,7 @@ class Network:
     ) -> Operation:
         """Add up what the rows `given` have put into the FIFOs of heads, for all of them."""
         lines, lead = self.lines, heads[0]
-        source, total, target = (Place(0, r) for r in (self.given, self.summed, self.found))
+        source, total, target = (Place(region=r) for r in (self.given, self.summed, self.found))
         move, hand = self._moves(SWITCH_REDUCE, STREAMED + door), self._hands(STREAMED + door)
         moved = lines.woven.row(move, group, lead, sub, source=source, target=total)
         handed = lines.woven.row(hand, lead, group, sub, source=total, target=target)
@@ -107,7 +107,7 @@ class Network:
         """Give what a row has put into the FIFO of one head to all heads of its group, who find it
         in the FIFO `number` after the first.
         """
-        source, target = Place(0, self.given), Place(0, self.found + number)
+        source, target = Place(region=self.given), Place(region=self.found + number)
         kind = self._moves(MULTICAST, SINGLE + door)
         moved = self.lines.woven.row(kind, one, group, sub, source=source, target=target)
         return self._single(one, moved, [given])
@@ -116,7 +116,7 @@ class Network:
         self, group: int, one: int, sub: int, given: Sequence[int], door: str, number: int = 0
     ) -> Operation:
         """Add up for one head what rows have put into the FIFO `number` after the first of all."""
-        source, target = Place(0, self.given + number), Place(0, self.found)
+        source, target = Place(region=self.given + number), Place(region=self.found)
         kind = self._moves(SWITCH_REDUCE, SINGLE + door)
         moved = self.lines.woven.row(kind, group, one, sub, source=source, target=target)
         return self._single(one, moved, given)
@@ -211,7 +211,7 @@ class _Joined(SwitchedNodes):
             heads = [self.head(node, h) for node in numbers]
             done = network.sum(group, heads, h, given, self.plan.doors[h])
             for node in numbers:
-                row = self.store(node, h, Place(0, NVLS_FOUND))
+                row = self.store(node, h, Place(region=NVLS_FOUND))
                 network.take(done, [row])
                 self.lines.done("store", self.head(node, h), [row])
         for node in numbers:
@@ -280,21 +280,21 @@ class _Chains:
         for upper, rank in reversed(list(pairwise(order))):
             buffer = SCRATCH if below else IN
             made = Pass(buffer, SCRATCH, REDUCE_INPUT, 2 if below else 1, threads=CHAIN_SHARE)
-            source, target = buffer_place(buffer, BELOW), Place(0, BELOW)
+            source, target = buffer_place(buffer, BELOW), Place(region=BELOW)
             row = self.lines.send((rank, upper), sub, made, source=source, target=target)
             self._took(row, below, sub, "up", rank)
             below = (rank, upper)
         buffer, head = SCRATCH if below else IN, order[0]
         made = Pass(buffer, SCRATCH, COPY, 2 if below else 1, 1, threads=CHAIN_SHARE)
         source = buffer_place(buffer, BELOW)
-        kind, target = self.lines.channel.local(made), Place(0, CHAIN_GIVEN)
+        kind, target = self.lines.channel.local(made), Place(region=CHAIN_GIVEN)
         row = self.lines.woven.row(kind, head, head, sub, source=source, target=target)
         self._took(row, below, sub, "up", head)
         return row
 
     def _down(self, order: tuple[int, ...], sub: int) -> list[int]:
         """Hand the sum of all down a chain; returns the head's rows."""
-        lines, head, found = self.lines, order[0], Place(0, CHAIN_FOUND)
+        lines, head, found = self.lines, order[0], Place(region=CHAIN_FOUND)
         if len(order) == 1:
             made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE)
             rows = [lines.woven.row(lines.channel.local(made), head, head, sub, source=found)]
@@ -325,7 +325,7 @@ class _Chains:
         if channel.plan.direct:
             return woven.row(channel.wait(), rank, rank, -1)
         kind = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=CHAIN_SHARE))
-        return woven.row(kind, rank, rank, sub, source=Place(0, ABOVE))
+        return woven.row(kind, rank, rank, sub, source=Place(region=ABOVE))
 
     def _took(self, row: int, hop: tuple[int, int] | None, sub: int, lane: str, rank: int) -> None:
         if hop is not None:
@@ -399,7 +399,7 @@ class _Heads:
                 number = _others(self.nodes[node], head).index(rank)
                 op = COPY if number else REDUCE_INPUT  # the first is added to the head's own
                 made = Pass(IN, SCRATCH, op, threads=DIRECT_SHARE / len(heads))
-                target = Place(0, DIRECT_FIRST + number)
+                target = Place(region=DIRECT_FIRST + number)
                 rows.append(self.lines.send((rank, head), h, made, target=target))
             if rows:
                 self.lines.done("scatter", rank, rows)
@@ -410,14 +410,14 @@ class _Heads:
         merges: list[int] = []
         for number, rank in enumerate(others[1:], 1):
             made, hops = Pass(SCRATCH, SCRATCH, REDUCE), [(others[0], head), (rank, head)]
-            places = Place(0, DIRECT_FIRST + number), Place(0, DIRECT_FIRST)
+            places = Place(region=DIRECT_FIRST + number), Place(region=DIRECT_FIRST)
             merge = lines.merge(head, h, made, *places, hops)
             if merges:
                 lines.woven.after(merge, merges[-1], IN_ORDER)
             merges.append(merge)
-        buffer, source = (SCRATCH, Place(0, DIRECT_FIRST)) if others else (IN, USER)
+        buffer, source = (SCRATCH, Place(region=DIRECT_FIRST)) if others else (IN, USER)
         made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=DIRECT_SHARE)
-        kind, target = lines.channel.local(made), Place(0, DIRECT_GIVEN)
+        kind, target = lines.channel.local(made), Place(region=DIRECT_GIVEN)
         row = lines.woven.row(kind, head, head, h, source=source, target=target)
         for rank in others:
             lines.take([row], (rank, head), h)
@@ -430,7 +430,7 @@ class _Heads:
         """A head stores its part of the result and sends it to the ranks of its node."""
         lines, head = self.lines, self.plan.heads[node][h]
         others = _others(self.nodes[node], head)
-        found = Place(0, DIRECT_FOUND)
+        found = Place(region=DIRECT_FOUND)
         # With others the copy is part of the pass that sends.
         alone = lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=DIRECT_SHARE))
         kind = lines.channel.merge(OUT, COPY) if others else alone
@@ -438,7 +438,7 @@ class _Heads:
         for rank in others:
             out = OUT if self.plan.direct else SCRATCH
             made = Pass(SCRATCH, out, COPY, 1, 1, len(others), DIRECT_SHARE)
-            target = USER if self.plan.direct else Place(0, self.from_heads + h)
+            target = USER if self.plan.direct else Place(region=self.from_heads + h)
             rows.append(lines.send((head, rank), h, made, source=found, target=target))
         lines.done("hand", head, rows)
         return rows
@@ -453,7 +453,7 @@ class _Heads:
                 kind, part = lines.channel.local(made), h
                 if self.plan.direct:
                     kind, part = lines.channel.wait(), -1
-                source = Place(0, self.from_heads + h)
+                source = Place(region=self.from_heads + h)
                 row = lines.woven.row(kind, rank, rank, part, source=source)
                 lines.take([row], (head, rank), h)
                 rows.append(row)
@@ -480,7 +480,7 @@ def network_blocks(collective: Collective, plan: Plan) -> Schedule:
     inside = [output.builder.group(ranks) for ranks in plan.nodes] if switched else []
     across = [output.builder.group(same) for same in zip(*plan.heads, strict=True)]
     kind, nodes = _Switched if switched else _Direct, plan.nodes
-    regions = 2 * len(nodes) + collective.ranks * max(len(ranks) for ranks in nodes)
+    regions = 2 * len(nodes) + collective.ranks * len(nodes[0])
     for work, multiplicity in folded(plan, dict.fromkeys((w.channel for w in plan.work), 0)):
         channel = PlannedChannel(plan, work.channel, multiplicity)
 
@@ -544,7 +544,7 @@ class _Blocks(ABC):
         """Every head shares its own block; all hand on what they find."""
         for h, group in enumerate(self.across):
             for number, heads in enumerate(self.plan.heads):
-                block, target = heads[h], Place(0, self.network.given)
+                block, target = heads[h], Place(region=self.network.given)
                 kind = self.lines.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
                 row = self.lines.woven.row(kind, block, block, block, target=target)
                 self.lines.done("give", block, [row])
@@ -568,7 +568,7 @@ class _Blocks(ABC):
                     credit = self.lines.channel.local_credit
                     self.lines.woven.after(first, done.moved, credit, self.lines.slots)
                 kind = self.lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1))
-                found = Place(0, self.network.found)
+                found = Place(region=self.network.found)
                 row = self.lines.woven.row(kind, block, block, block, source=found)
                 self.network.take(done, [row])
                 self.lines.done("store", block, [row])
@@ -588,8 +588,8 @@ class _Switched(_Blocks):
     def hand(self, node: int, h: int, block: int) -> list[int]:
         head, registered = self.plan.heads[node][h], self.plan.registered
         kind = switch_kind(self.lines.channel, MULTICAST, SCRATCH, OUT if registered else SCRATCH)
-        target = self.at(block) if registered else Place(0, self.first + block)
-        source = Place(0, self.network.found + self.home(block))
+        target = self.at(block) if registered else Place(region=self.first + block)
+        source = Place(region=self.network.found + self.home(block))
         group = self.inside[node]
         row = self.lines.woven.row(kind, head, group, block, source=source, target=target)
         self.lines.done("hand", head, [row])
@@ -605,8 +605,8 @@ class _Switched(_Blocks):
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
         lines, head, registered = self.lines, self.plan.heads[node][h], self.plan.registered
         kind = switch_kind(lines.channel, SWITCH_REDUCE, IN if registered else SCRATCH, SCRATCH)
-        source = self.at(block) if registered else Place(0, self.first + block)
-        target = Place(0, self.network.given + self.home(block))
+        source = self.at(block) if registered else Place(region=self.first + block)
+        target = Place(region=self.network.given + self.home(block))
         row = lines.woven.row(kind, self.inside[node], head, block, source=source, target=target)
         lines.read(row, self._given[node, block], Lag(self.plan.mechanism.nvls_sync))
         lines.done("sum", head, [row])
@@ -624,7 +624,7 @@ class _Switched(_Blocks):
         for rank in self.nodes[node]:
             rows = []
             for block in range(lines.subs):
-                ends = [self.at(block), Place(0, self.first + block)]
+                ends = [self.at(block), Place(region=self.first + block)]
                 source, target = ends if lane == "give" else ends[::-1]
                 segment = -1 if registered else block
                 row = lines.woven.row(kind, rank, rank, segment, source=source, target=target)
@@ -643,7 +643,7 @@ class _Direct(_Blocks):
     def hand(self, node: int, h: int, block: int) -> list[int]:
         head, direct = self.plan.heads[node][h], self.plan.direct
         others = _others(self.nodes[node], head)
-        channel, found = self.lines.channel, Place(0, self.network.found + self.home(block))
+        channel, found = self.lines.channel, Place(region=self.network.found + self.home(block))
         # With others the copy is part of the pass that sends.
         alone = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=BLOCK_SHARE))
         kind, segment = channel.merge(OUT, COPY) if others else alone, block
@@ -653,7 +653,7 @@ class _Direct(_Blocks):
         rows = [self.lines.woven.row(kind, head, head, segment, source=found, target=at)]
         for rank in others:
             made = Pass(SCRATCH, OUT if direct else SCRATCH, COPY, 1, 1, len(others), BLOCK_SHARE)
-            target = self.at(block) if direct else Place(0, self.first + block)
+            target = self.at(block) if direct else Place(region=self.first + block)
             rows.append(self.lines.send((head, rank), block, made, source=found, target=target))
         self.lines.done("hand", head, rows)
         return rows
@@ -673,7 +673,7 @@ class _Direct(_Blocks):
         kind, segment = channel.local(made), block
         if self.plan.direct:
             kind, segment = channel.wait(), -1
-        source, target = Place(0, self.first + block), self.at(block)
+        source, target = Place(region=self.first + block), self.at(block)
         row = self.lines.woven.row(kind, rank, rank, segment, source=source, target=target)
         self.lines.take([row], (head, rank), block)
         return row
@@ -686,7 +686,7 @@ class _Direct(_Blocks):
                 for h, head in heads:
                     number = _others(self.nodes[node], head).index(rank)
                     made = Pass(IN, SCRATCH, COPY, threads=BLOCK_SHARE / len(heads))
-                    ends = self.at(own[h]), Place(0, self._fifo(own[h], number))
+                    ends = self.at(own[h]), Place(region=self._fifo(own[h], number))
                     hop = (rank, head)
                     row = self.lines.send(hop, own[h], made, source=ends[0], target=ends[1])
                     rows.append(row)
@@ -699,13 +699,13 @@ class _Direct(_Blocks):
     def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
         lines, head = self.lines, self.plan.heads[node][h]
         others = _others(self.nodes[node], head)
-        target = Place(0, self.network.given + self.home(block))
+        target = Place(region=self.network.given + self.home(block))
         made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=BLOCK_SHARE)
         kind = lines.channel.local(made)
         row = lines.woven.row(kind, head, head, block, source=self.at(block), target=target)
         last = row
         for number, rank in enumerate(others):
-            places = Place(0, self._fifo(block, number)), target
+            places = Place(region=self._fifo(block, number)), target
             hop = (rank, head)
             merge = lines.merge(head, block, Pass(SCRATCH, SCRATCH, REDUCE), *places, [hop])
             lines.woven.after(merge, last, IN_ORDER)

@@ -164,7 +164,7 @@ class _Switch:
     def _copies(self, stage: str) -> None:
         """Every rank's pass between its own buffer and the switch's."""
         giving, channel = stage == "give", self.members.by_rank
-        region = Place(0, GIVEN if giving else RESULTS)
+        region = Place(region=GIVEN if giving else RESULTS)
         buffers = (IN, SCRATCH) if giving else (SCRATCH, OUT)
         at_once = self.collective.name == "all_reduce"
         kind = channel.staging(*buffers, least_part=LAST_ALIGNMENT if at_once else 0)
@@ -203,8 +203,8 @@ class _Switch:
         for number in self.members.heads:
             head = self.heads[number]
             base = 0 if whole else head * self.collective.count
-            source = Place(base) if self.channel.plan.registered else Place(0, GIVEN)
-            target = Place(0, SUMS) if whole else USER
+            source = Place(base) if self.channel.plan.registered else Place(region=GIVEN)
+            target = Place(region=SUMS) if whole else USER
             done[head] = [
                 self.woven.row(kind, self.group, head, piece, source=source, target=target)
                 for piece in self._pieces(number)
@@ -218,8 +218,8 @@ class _Switch:
         for number in self.members.heads:
             head = self.heads[number]
             base = 0 if whole else head * self.collective.count
-            target = Place(base) if self.channel.plan.registered else Place(0, RESULTS)
-            source = Place(0, SUMS) if whole else USER
+            target = Place(base) if self.channel.plan.registered else Place(region=RESULTS)
+            source = Place(region=SUMS) if whole else USER
             done[head] = [
                 self.woven.row(kind, head, self.group, piece, source=source, target=target)
                 for piece in self._pieces(number)
@@ -294,7 +294,7 @@ class SwitchedNodes:
     def copies(self, lane: str, node: int) -> list[int]:
         """Every rank's pass between its own buffer and its switch's: to `give` or to `take`."""
         giving, channel = lane == "give", self.members.by_rank
-        ends = (USER, Place(0, GIVEN)) if giving else (Place(0, RESULTS), USER)
+        ends = (USER, Place(region=GIVEN)) if giving else (Place(region=RESULTS), USER)
         kind: RowKind = channel.staging(*((IN, SCRATCH) if giving else (SCRATCH, OUT)))
         whole = self.lines.subs
         if self.plan.registered:
@@ -311,8 +311,8 @@ class SwitchedNodes:
         sync, head = Lag(self.plan.mechanism.nvls_sync), self.head(node, h)
         buffer = IN if self.plan.registered else SCRATCH
         kind = switch_kind(self.lines.channel, SWITCH_REDUCE, buffer, SCRATCH)
-        source = USER if self.plan.registered else Place(0, GIVEN)
-        target = Place(0, SUMS)
+        source = USER if self.plan.registered else Place(region=GIVEN)
+        target = Place(region=SUMS)
         row = self.lines.woven.row(kind, self.groups[node], head, h, source=source, target=target)
         self.lines.done("sum", head, [row])
         self.sums[node, h] = row
@@ -323,7 +323,7 @@ class SwitchedNodes:
         """A head hands its part of the result out; `second`: in a pass that sends it too."""
         out = OUT if self.plan.registered else SCRATCH
         kind = switch_kind(self.lines.channel, MULTICAST, SCRATCH, out, second=second)
-        target = USER if self.plan.registered else Place(0, RESULTS)
+        target = USER if self.plan.registered else Place(region=RESULTS)
         head, group = self.head(node, h), self.groups[node]
         row = self.lines.woven.row(kind, head, group, h, source=source, target=target)
         self.stores[node, h] = row
@@ -410,7 +410,7 @@ class _Crown(SwitchedNodes):
         merges: list[int] = []  # part of the pass, but where rows say where their data lies
         for number, child in enumerate(self._children(node) if self.plan.places else ()):
             made, hop = Pass(SCRATCH, SCRATCH, REDUCE), (self.head(child, h), head)
-            ends = Place(0, FROM_CHILD + number), Place(0, SUMS)
+            ends = Place(region=FROM_CHILD + number), Place(region=SUMS)
             merge = lines.merge(head, h, made, *ends, [hop])
             lines.woven.after(merge, self.sums[node, h], ARRIVED)
             if merges:
@@ -424,8 +424,8 @@ class _Crown(SwitchedNodes):
             (head, self.head(place.up, h)),
             h,
             Pass(SCRATCH, SCRATCH, COPY, 1 + len(self._children(node)), threads=SHARE),
-            source=Place(0, SUMS),
-            target=Place(0, FROM_CHILD + number),
+            source=Place(region=SUMS),
+            target=Place(region=FROM_CHILD + number),
             region=TO_PARENT,
         )
         self._take_sums(node, h, [row])
@@ -443,13 +443,13 @@ class _Crown(SwitchedNodes):
     def _down(self, node: int, h: int) -> None:
         head, place, lines = self.head(node, h), self.places[node], self.lines
         root, children = place.up < 0, self._children(node)
-        source = Place(0, SUMS if root else FROM_PARENT)
+        source = Place(region=SUMS if root else FROM_PARENT)
         made = Pass(SCRATCH, SCRATCH, COPY, 1, 0, max(1, len(children)), 1.0 if root else SHARE)
         rows = [
             lines.send(
                 *((head, self.head(child, h)), h, made),
                 source=source,
-                target=Place(0, FROM_PARENT),
+                target=Place(region=FROM_PARENT),
                 region=TO_CHILD + number,
             )
             for number, child in enumerate(children)

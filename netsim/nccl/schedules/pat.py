@@ -168,14 +168,14 @@ class _Rounds:
             elif summed:
                 buffer, source = SCRATCH, self._sum(ahead)
             kind = self._local(Pass(buffer, SCRATCH, writes=1), number)
-            target = Place(0, dimension, turn)
+            target = Place(region=dimension, turn=turn)
             self._step(
                 self.woven.rows(kind, self.ranks, self.ranks, number, source=source, target=target)
             )
         return first + self.ranks
 
     def _sum(self, ahead: int) -> Place:
-        return Place(0, 2 * self.dimensions + ahead, inside=0)
+        return Place(region=2 * self.dimensions + ahead, inside=0)
 
     def _message(self, blocks: int, dimension: int, turn: int, peer: Ints) -> Ints:
         pairs = zip(self.ranks.tolist(), peer.tolist(), strict=True)
@@ -185,8 +185,8 @@ class _Rounds:
             self.ranks,
             peer,
             self.together + blocks - 1,
-            source=Place(0, dimension, turn),
-            target=Place(0, self.dimensions + dimension, turn),
+            source=Place(region=dimension, turn=turn),
+            target=Place(region=self.dimensions + dimension, turn=turn),
         )
 
     def _store(
@@ -200,7 +200,7 @@ class _Rounds:
             target = Place(block) if self.gathers else USER if ahead == 0 else self._sum(ahead)
             out = self.gathers or ahead == 0
             made = Pass(SCRATCH, OUT if out else SCRATCH, op, 1 if self.gathers else 2, 1)
-            source = Place(0, self.dimensions + dimension, turn)
+            source = Place(region=self.dimensions + dimension, turn=turn)
             rows = self.woven.rows(
                 self._local(made, number),
                 *(self.ranks, self.ranks, number),

@@ -184,7 +184,9 @@ class PlannedChannel:
         if proxy:
             return self.message(src, dst, made.dst_buffer, made.op)
         if self.is_net(src, dst):
-            kind = self.local(replace(made, dst_buffer=SCRATCH, op=COPY, writes=made.writes + 1))
+            kind = self.local(
+                replace(made, dst_buffer=SCRATCH, op=COPY, writes=made.writes + made.fan)
+            )
             sent = self.plan.transfers is not None and self.simple
             return replace(kind, least=self._turn_of_pool) if sent else kind
         return self.write(src, dst, made)

@@ -284,7 +284,7 @@ def _last_passes(
         two = [woven.kind(one) for one in channel.in_turn(channel.local(walk.last))]
         kind, segment = np.array(two)[(sub > 0).astype(int)], data.segment(sub, numbers.subs)
     base = np.zeros(1, np.int64) if c.name == "reduce_scatter" else data.base
-    source = Place(0, RECEIVED, walk.steps - 1)
+    source = Place(region=RECEIVED, turn=walk.steps - 1)
     rank = order[place]
     woven.rows(kind, rank, rank, segment, step=step, source=source, target=Place(base))
 

@@ -290,7 +290,7 @@ class Exchange:
         """What proxies send, a chunk at a time; of LL the receiver uses what there is."""
         some, channel = np.flatnonzero(net), self._one
         target = Place(self.ends.target[net], np.broadcast_to(arrival.region, net.shape)[net])
-        ends, fifo = (self.ends.src[net], self.ends.dst[net]), Place(0, 2 * some + 1)
+        ends, fifo = (self.ends.src[net], self.ends.dst[net]), Place(region=2 * some + 1)
         segments = np.array([[self.cut.whole]]) if channel.simple else self.pieces
         kinds = self._sending(proxy=True)[net][None]
         if len(segments) > 1:
@@ -307,7 +307,7 @@ class Exchange:
             kinds = self._kinds(1, lambda channel, *_: channel.wait())
             return self._rows(kinds, dst, dst, Place(), Place(), np.full_like(pieces, -1))
         kinds = self._kinds(1, lambda channel, _, share: channel.store(_copy(SCRATCH, OUT, share)))
-        return self._rows(kinds, dst, dst, Place(0, 2 * number), Place(self.ends.target))
+        return self._rows(kinds, dst, dst, Place(region=2 * number), Place(self.ends.target))
 
     @property
     def pieces(self) -> Ints:

@@ -415,7 +415,7 @@ class Lines:
             row = self.woven.row(block, src, dst, sub, step=step, source=source, target=target)
             self.filled[src, dst, sub] = row, row
             return row
-        fifo = Place(0, region)
+        fifo = Place(region=region)
         row = self.woven.row(block, src, src, sub, step=step, source=source, target=fifo)
         self._left.setdefault(hop, []).append(row)
         if self.channel.simple or sub == self.subs - 1:
@@ -499,7 +499,7 @@ class Lines:
 
 def buffer_place(buffer: int, region: int) -> Place:
     """A slot of a FIFO, or the user's buffer."""
-    return Place(0, region) if buffer == SCRATCH else USER
+    return Place(region=region) if buffer == SCRATCH else USER
 
 
 # The Output: the schedule under construction, channel after channel, and its last rows.
@@ -653,7 +653,7 @@ class Sheet:
         kind, src, dst, segment, source, target, _ = every[:, order]
         number = np.empty(self._size, np.int64)
         number[order] = self.woven.rows(
-            kind, src, dst, segment, source=Place(0, source), target=Place(0, target)
+            kind, src, dst, segment, source=Place(region=source), target=Place(region=target)
         )
         for rows, earlier, lag, back in self._edges:
             if rows.size:

@@ -1,0 +1,78 @@
+"""What blocks read and write of their GPUs' memory, and at which part of their rate they do it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from netsim.collectives.collective import Collective
+from netsim.engines.engine import simulate
+from netsim.nccl.constants import ByProtocol
+from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.table import schedule_of, with_blocks
+from netsim.program.place import place
+from netsim.schedule.schedule import Schedule
+from netsim.topology.routing import switch
+from tests.nccl.nccl_plans import IDEAL, small_plan
+
+COUNT = 4096
+
+
+def touched(schedule: Schedule) -> float:
+    """How often memory is read or written, in bytes of the call; parts of other passes are free."""
+    of_style = [sum(use.weight for use in style.uses if use.resource == "hbm" and use.weight > 1e-6)
+                for style in schedule.styles]  # fmt: skip
+    return float(schedule.amount @ np.array(of_style)[schedule.style]) / (4 * COUNT)
+
+
+def plan_of(algorithm: str, nodes: int, local: int, **given: object) -> Plan:
+    ranks = [tuple(range(node * local, (node + 1) * local)) for node in range(nodes)]
+    places = {"chains": (ranks, ranks), "heads": tuple(ranks), "doors": ("net",) * 4}
+    return small_plan(algorithm, "Simple", nodes, local, COUNT, **places, **given)
+
+
+# A rank passes on what comes in one pass: it reads it, adds its own, writes it for itself where that
+# is asked, and to the next GPU. On its way over a network it is written and read once more.
+@pytest.mark.parametrize(("algorithm", "nodes", "local", "name", "expected"), [
+    ("Ring", 1, 4, "all_reduce", 3 * 6 + 2),
+    ("Ring", 4, 1, "all_reduce", 5 * 6 + 2),
+    ("Ring", 1, 4, "reduce_scatter", (3 * 3 + 2) * 4),
+    ("Ring", 1, 4, "all_gather", (3 * 3 + 1) * 4),
+    ("Ring", 1, 4, "broadcast", 3 * 3 + 1),
+    ("Ring", 1, 4, "reduce", 3 * 3 + 2),
+    ("Tree", 1, 4, "all_reduce", 3 * 6 + 2),
+    ("Tree", 4, 1, "all_reduce", 5 * 6 + 2),
+    ("CollNetChain", 2, 1, "all_reduce", 2 * (2 + 2) + 2),
+    ("CollNetChain", 2, 4, "all_reduce", 2 * (3 * 3 + 2 + 3 * 3 + 2) + 2),
+    # Of each node: given to heads, added up and handed over, found and handed out, taken.
+    ("CollNetDirect", 2, 4, "all_reduce", 2 * (3 * 2 + 4 + 1 + 2 + 3 + 3 * 2) + 2),
+    ("NVLS", 1, 4, "all_reduce", 4 * (2 + 2)),
+    ("NVLS", 2, 4, "all_reduce", 8 * (2 + 2) + 2),
+])  # fmt: skip
+def test_memory_that_passes_touch(
+    algorithm: str, nodes: int, local: int, name: str, expected: int
+) -> None:
+    collective = Collective(name, nodes * local, COUNT, 4, in_place=True)
+    made = schedule_of(collective, plan_of(algorithm, nodes, local))
+    assert touched(made) == pytest.approx(expected, rel=1e-6)
+
+
+def test_results_that_need_not_be_copied_out_are_not() -> None:
+    collective = Collective("all_reduce", 4, COUNT, 4)
+    for algorithm in ("Ring", "Tree"):
+        plan = plan_of(algorithm, 1, 4)
+        both = [touched(schedule_of(collective, replace(plan, direct=d))) for d in (False, True)]
+        assert both == [pytest.approx(3 * 6 + 2, rel=1e-6), pytest.approx(3 * 6, rel=1e-6)]
+
+
+def seconds(collective: Collective, plan: Plan) -> float:
+    topology = with_blocks(switch(collective.ranks, 1e15, 0.0), plan.mechanism)
+    return simulate(place(schedule_of(collective, plan), topology), "simpy").makespan
+
+
+def test_each_way_of_a_tree_has_half_of_a_block_also_while_the_other_is_idle() -> None:
+    """A single slice: three ranks send it up, the root turns it, two pass it on, one takes it."""
+    slow = replace(IDEAL, rate=ByProtocol(1e9, 1e9, 1e9))
+    plan = plan_of("Tree", 1, 4, channels=1, chunk=2**20, slot_bytes=2**20, mechanism=slow)
+    took = seconds(Collective("all_reduce", 4, COUNT, 4), plan)
+    assert took == pytest.approx((3 * 2 + 1 + 2 * 2 + 2) * 4 * COUNT / 1e9, rel=1e-6)
