@@ -56,6 +56,7 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
 
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
+QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"  # how they are used, versions differ in
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,16 @@ def built(cell: Cell) -> Built:
     config, key = cell.scenario.cluster, cell.cluster
     by_nccl = config.graph is None and cell.scenario.collective.algorithm in NCCL_NAMES
     if key and by_nccl:  # NCCL's variables choose NICs
-        key += repr(sorted(cell.scenario.nccl.env.items()))
+        env = cell.scenario.nccl.env
+        key += repr(sorted(env.items())) + cell.scenario.nccl.version * (QPS_VARIABLE in env)
     if key in _BUILT:
         _BUILT.move_to_end(key)
         return _BUILT[key]
     cluster = None
     if config.graph is None:
         if by_nccl:
-            config = job.networked(config, wishes_of(cell.scenario).settings())
+            wishes = wishes_of(cell.scenario)
+            config = job.networked(config, wishes.settings(), wishes.version)
         try:
             cluster = build_cluster(config)
         except TopologyError:
@@ -145,6 +148,6 @@ def jobs_of(
     jobs = [job.job_of(cluster, gpus, wishes) for gpus in ranks]
     if not all(job.loses_gpudirect(one) for one in jobs):
         return jobs
-    config = job.networked(cell.scenario.cluster, wishes.settings())
+    config = job.networked(cell.scenario.cluster, wishes.settings(), wishes.version)
     cluster = build_cluster(job.without_gpudirect(config))
     return [job.job_of(cluster, gpus, wishes) for gpus in ranks]

@@ -20,6 +20,7 @@ from netsim.cell.simulate import row_of_size
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Advance, Case
+from netsim.nccl.communicator import Communicator
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.program.ways import connections_on_links
@@ -151,12 +152,9 @@ def _changes(prepared: Prepared, made: Fabric, policy: Policy) -> dict[str, dict
     whole: dict[str, Any] = {} if inner else {fabric: {"kind": made.kind}}
     if inner.get("between"):
         fabric, inner = f"{fabric}.between", inner["between"]
-    found: dict[str, dict[str, Any]] = {}
-    settings = prepared.jobs[0].comm.settings if prepared.jobs else None
-    queues = f"{fabric}.qps" if settings is None else "nccl.env.NCCL_IB_QPS_PER_CONNECTION"
-    for count in (2, 4, 8) if policy.hashed else ():
-        if count > policy.qps:
-            found[f"{count} queue pairs"] = {queues: count}
+    comm = prepared.jobs[0].comm if prepared.jobs else None
+    settings = comm.settings if comm else None
+    found = _queue_pairs(comm, policy, fabric) if policy.hashed else {}
     for routing in ("static", "adaptive", "spray"):
         if routing != policy.routing:
             found[f"{routing} routing"] = {f"{fabric}.routing": routing}
@@ -169,6 +167,20 @@ def _changes(prepared: Prepared, made: Fabric, policy: Policy) -> dict[str, dict
     if prepared.cell.scenario.cluster.placement != "random":
         found["hosts in random order"] = {"cluster.placement": "random"}
     return {what: {**whole, **changes} for what, changes in found.items()}
+
+
+def _queue_pairs(
+    comm: Communicator | None, policy: Policy, fabric: str
+) -> dict[str, dict[str, Any]]:
+    """More of them, and used the other way: parting every message, or taken by them in turn."""
+    keys = [f"{fabric}.qps", f"{fabric}.split_on_qps"]
+    if comm is not None:
+        keys = ["nccl.env.NCCL_IB_QPS_PER_CONNECTION", "nccl.env.NCCL_IB_SPLIT_DATA_ON_QPS"]
+    split = policy.split if comm is None or policy.qps > 1 else comm.facts.split_on_qps
+    counts = [count for count in (2, 4, 8) if count > policy.qps]
+    found = {f"{count} queue pairs": {keys[0]: count} for count in counts}
+    count, what = max(4, policy.qps), "in turn" if split else "split"
+    return {**found, f"{count} queue pairs, {what}": {keys[0]: count, keys[1]: int(not split)}}
 
 
 def _tried(

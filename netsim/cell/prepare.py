@@ -148,9 +148,12 @@ class Prepared:
 
     @property
     def may_fold(self) -> bool:
-        """Whether what is alike may be written down once: nothing is where paths go by load."""
-        by_load = getattr(self.topology.router, "by_load", False)
-        return self.cell.scenario.fold == "auto" and len(self.groups) == 1 and not by_load
+        """Whether what is alike may be written down once: nothing is where paths go by load, or
+        differ from message to message.
+        """
+        router = self.topology.router
+        apart = getattr(router, "by_load", False) or getattr(router, "turns", 1) > 1
+        return self.cell.scenario.fold == "auto" and len(self.groups) == 1 and not apart
 
     @property
     def together(self) -> int:
@@ -210,7 +213,7 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
     if built.cluster is None:
         known = ", ".join(ALGORITHMS[work.collective])
         message = f"NCCL's choice needs a machine, not a plain graph; choose one of {known}"
-        raise source.error(("workload", "algorithm"), message)
+        raise source.error(("workload", "algorithm"), message, hint="--algo ring, for example")
     _check_rows(prepared)
     wishes = wishes_of(prepared.cell.scenario)
     place: tuple[str, ...] = ("cluster",)

@@ -133,6 +133,9 @@ def asked(topology: str, collective: str, given: Given) -> Asked:
     return Asked(source, (*notes, *warnings))
 
 
+GRAPHS = ("tpu-v4", "tpu-v5p")  # scenarios whose clusters are taken for machines
+
+
 def flag_of(name: str) -> str:
     """How an option is written."""
     return f"--{name.replace('_', '-')}"
@@ -146,7 +149,8 @@ def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
             return _foreign(path)
         preset = Preset(path.stem, path)
     else:
-        preset = find_preset(FOLDER, name, "machine")
+        graph = name in GRAPHS and not Path(FOLDER, f"{name}.yaml").is_file()
+        preset = find_preset("scenarios" if graph else FOLDER, name, "machine")
     notes = (preset.note,) if preset.note else ()
     source = read_source(preset.path)
     if "cluster" in source.data:

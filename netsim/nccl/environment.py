@@ -202,6 +202,7 @@ EFFECTS = {
     "NCCL_IB_HCA": "which NICs (mlx5_0, mlx5_1, …) NCCL uses; `^` all but, `=` whole names",
     "NCCL_SOCKET_IFNAME": "with TCP: which NICs (eth0, eth1, …) NCCL uses; `^` and `=` too",
     "NCCL_IB_QPS_PER_CONNECTION": "queue pairs, each with a hash of its own where routing is ecmp",
+    "NCCL_IB_SPLIT_DATA_ON_QPS": "queue pairs part every message, or messages take them in turn",
     "NCCL_P2P_SCHEDULE_GROUP_SIZE": "ranks of one group in the rounds of sends",
     "NCCL_P2P_LL_THRESHOLD": "bytes a channel up to which sends use LL",
     "NCCL_ALLOC_P2P_NET_LL_BUFFERS": "LL for sends over the network as well",
@@ -221,7 +222,6 @@ WITHOUT_EFFECT = {
     "NCCL_SHM_LOCALITY": "the data crosses host memory once on either side",
     "NCCL_NET_GDR_READ": "sends and receives share one way between GPU and NIC here",
     "NCCL_NET_DISABLE_INTRA": "the network is never used inside a node here",
-    "NCCL_IB_SPLIT_DATA_ON_QPS": "queue pairs share a connection's data evenly in either case",
     "NCCL_IB_AR_THRESHOLD": "the message that announces data takes no time here",
     "NCCL_IB_ADAPTIVE_ROUTING": "cluster.fabric.routing says how switches choose (spray)",
     "NCCL_SOCKET_NTHREADS": "the transport's rate a NIC is that of NCCL's default threads",
@@ -371,6 +371,7 @@ class Settings:
     hcas: NicNames | None = None
     interfaces: NicNames | None = None
     qps: int = 1
+    split_on_qps: bool | None = None
     min_p2p_channels: int | None = None
     max_p2p_channels: int | None = None
     net_peer_channels: int | None = None
@@ -585,7 +586,7 @@ READERS: dict[str, tuple[str, Reader]] = {
     "NCCL_IB_HCA": ("hcas", lambda text, facts: nic_names(text)),
     "NCCL_SOCKET_IFNAME": ("interfaces", lambda text, facts: nic_names(text)),
     "NCCL_IB_QPS_PER_CONNECTION": ("qps", _whole(1, 128)),
-    "NCCL_IB_SPLIT_DATA_ON_QPS": (CHECKED, _flag),
+    "NCCL_IB_SPLIT_DATA_ON_QPS": ("split_on_qps", _flag),
     "NCCL_IB_AR_THRESHOLD": (CHECKED, _bytes),
     "NCCL_NET_DISABLE_INTRA": (CHECKED, _flag),
     "NCCL_MIN_P2P_NCHANNELS": ("min_p2p_channels", _channels),

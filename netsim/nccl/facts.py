@@ -195,6 +195,7 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
             "p2p_net_channels": "two",
             "p2p_ll_by": "part",
             "bad_choice": "all_reduce_only",
+            "split_on_qps": True,
             "function_lists": False,
         },
     ),
@@ -293,7 +294,11 @@ CHANGES: tuple[tuple[Version, dict[str, Any]], ...] = (
     ),
     (
         Version(2, 20),
-        {"gather_algorithms": ("Ring", "NVLS", "CollNetDirect"), "p2p_net_channels": "covering"},
+        {
+            "gather_algorithms": ("Ring", "NVLS", "CollNetDirect"),
+            "p2p_net_channels": "covering",
+            "split_on_qps": False,  # NVIDIA's page of environment variables
+        },
     ),
     (
         Version(2, 21),
@@ -464,6 +469,7 @@ class Facts:
     p2p_net_channels: str  # "two", "covering" or "by_bandwidth"
     p2p_ll_by: str  # what LL's threshold counts: a "part", or all "channels" or "most_channels"
     bad_choice: str  # what an impossible NCCL_ALGO does
+    split_on_qps: bool  # every message, unless NCCL_IB_SPLIT_DATA_ON_QPS says otherwise
     function_lists: bool
 
     def rank(self, path_type: str) -> int:

@@ -18,7 +18,7 @@ from netsim.nccl.communicator import Channel, ChannelGraph, Communicator, TunerR
 from netsim.nccl.constants import Mechanism, calibrated, mechanism_of
 from netsim.nccl.constants import plugin_of as message_plugin
 from netsim.nccl.environment import Settings, plugin_variables, settings_from
-from netsim.nccl.facts import AUTO, FUNCTIONS, NEWEST, Facts, Version
+from netsim.nccl.facts import AUTO, FUNCTIONS, NEWEST, Facts, Version, facts_of
 from netsim.nccl.graph_xml import GraphFile, graphs_of
 from netsim.nccl.node import NodeView, communicator, search_node
 from netsim.nccl.p2p import Rounds, Sends, rounds_of, sends_of
@@ -610,15 +610,17 @@ def _worst_graphs(kinds: Sequence[Communicator], facts: Facts) -> dict[str, Any]
 VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace
 
 
-def networked(config: ClusterConfig, settings: Settings) -> ClusterConfig:
-    """The cluster with the network that NCCL uses of it under these settings."""
+def networked(config: ClusterConfig, settings: Settings, version: Version) -> ClusterConfig:
+    """The cluster with the network that a version of NCCL uses of it under these settings."""
     changed: dict[str, Any] = {}
     usual = config.members[0].loaded.machine.transport
     transport = (config.fabric.transport if config.fabric else None) or usual
     if transport in VERBS and (settings.ib_disabled or settings.sockets):
         changed["transport"] = "tcp"
     elif transport in VERBS and settings.qps > 1:
+        split = settings.split_on_qps
         changed["qps"] = settings.qps
+        changed["split_on_qps"] = facts_of(version).split_on_qps if split is None else split
     alone = sum(group.nodes for group in config.members) == 1
     if not changed and not (settings.shm_disabled and alone):
         return config

@@ -39,7 +39,7 @@ def place(
     """
     device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
-    found = distinct_ways(schedule, per_channel=topology.router.per_channel)
+    found = distinct_ways(schedule, topology)
     laid = _known(schedule, topology, device, process.astype(np.int32), found)
     _refuse_unbounded(schedule, found, laid.paths.ptr)
     return Program(schedule, found.path, laid.paths, laid.links, laid.gpus)

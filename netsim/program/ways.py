@@ -4,7 +4,7 @@ Millions of rows usually take a few thousand ways; everything that costs is done
 """
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
@@ -58,9 +58,10 @@ class Distinct:
     dst: NDArray[np.int32]
 
 
-def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
+def distinct_ways(schedule: Schedule, topology: Topology) -> Distinct:
     """Find the distinct (class, source, destination) of all rows; marks go nowhere."""
     classes: dict[Way, int] = {}
+    per_channel, turns = topology.router.per_channel, getattr(topology.router, "turns", 1)
     of_style = np.array(
         [
             -1 if s.kind == MARK else classes.setdefault(_way(s, per_channel), len(classes))
@@ -68,12 +69,16 @@ def distinct_ways(schedule: Schedule, *, per_channel: bool) -> Distinct:
         ],
         np.int64,
     )
+    turn, every = None, tuple(classes)
+    if turns > 1:  # a class for each queue pair
+        turn, of_style = _turns(schedule, turns), np.where(of_style < 0, -1, of_style * turns)
+        every = tuple(_over(way, queue) for way in every for queue in range(turns))
     width = max(schedule.ranks, len(schedule.groups))
-    size = len(classes) * width * width
-    keys = _Keys(schedule, of_style if size > _DENSE else of_style.astype(np.int32), width)
+    size = len(every) * width * width
+    keys = _Keys(schedule, of_style if size > _DENSE else of_style.astype(np.int32), width, turn)
     dense = size <= min(_DENSE, max(_SMALL, _WORTH * len(schedule)))
     path, ways = _by_table(keys, size) if dense else _by_sorting(keys)
-    return Distinct(path, tuple(classes), *_apart(ways, width))
+    return Distinct(path, every, *_apart(ways, width))
 
 
 def connections_on_links(
@@ -82,7 +87,7 @@ def connections_on_links(
     """How many connections every link carries: pairs of ranks that send on a channel, each counted
     by the part of its bytes that goes there.
     """
-    found = distinct_ways(schedule, per_channel=topology.router.per_channel)
+    found = distinct_ways(schedule, topology)
     routes = Connections(schedule, topology, device, found).routes
     flows = np.zeros(len(topology.links))
     np.add.at(flows, routes.link, routes.fraction)
@@ -164,6 +169,23 @@ def _way(style: Style, per_channel: bool) -> Way:
     return Way(style.kind, style.wire, style.multiplicity, uses, style.route, channel, style.copies)
 
 
+def _over(way: Way, queue: int) -> Way:
+    """The way over one queue pair; what is no message has no queue pairs."""
+    return replace(way, route=f"{way.route}@{queue}") if way.kind == TRANSFER else way
+
+
+def _turns(schedule: Schedule, turns: int) -> NDArray[np.int32]:
+    """The queue pair of every message: those of a connection take all in turn."""
+    styles = schedule.styles
+    channel = np.array([s.channel if s.kind == TRANSFER else -1 for s in styles])[schedule.style]
+    key = (channel * schedule.ranks + schedule.src) * schedule.ranks + schedule.dst
+    order = np.argsort(key, kind="stable")
+    number = np.empty(len(key), np.int64)
+    number[order] = np.arange(len(key))
+    first = np.searchsorted(key[order], key)
+    return np.where(channel < 0, 0, (number - first) % turns).astype(np.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class _Keys:
     """The key of every row, as wide as `of_style`, a chunk at a time; -1 for marks."""
@@ -171,10 +193,13 @@ class _Keys:
     schedule: Schedule
     of_style: NDArray[np.int64] | NDArray[np.int32]
     width: int
+    turn: NDArray[np.int32] | None = None
 
     def chunk(self, first: int) -> NDArray[np.int64] | NDArray[np.int32]:
         rows = slice(first, first + _ROWS_AT_A_TIME)
         key = klass = self.of_style[self.schedule.style[rows]]
+        if self.turn is not None:
+            key = klass + self.turn[rows]
         key = key * self.width
         key += self.schedule.src[rows]
         key *= self.width

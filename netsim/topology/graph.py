@@ -5,7 +5,7 @@ same form. Knows nothing of routes.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from importlib import import_module
 from math import isnan
@@ -358,7 +358,7 @@ def thaw(layout: Layout) -> "nx.DiGraph[Any]":
 # hosts "staged"  inside a host through its memory, as NCCL's shared-memory transport does "pxn"
 # leave by the NIC on the receiver's rail, reached over NVLink and the GPU beside it "nic:A"   leave
 # by NIC A; "nic:A:B": and arrive at NIC B; "net": NICs even inside a host "pxn:A:B" as "nic:A:B",
-# with NIC A reached as that of "pxn"
+# with NIC A reached as that of "pxn"; any of them with "@Q": over queue pair Q of its connection
 
 
 EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A", "nic:A:B" or "pxn:A:B"'
@@ -366,17 +366,25 @@ EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A", "nic:A:B" or "pxn:A:B"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way taken apart; NICs are numbers inside their hosts, -1 for the GPU's own."""
+    """A way taken apart; NICs are numbers inside their hosts, -1 for the GPU's own; -1 for all
+    queue pairs of a connection at once.
+    """
 
     staged: bool = False
     relay: bool = False
     network: bool = False
     leave: int = -1
     arrive: int = -1
+    queue: int = -1
 
 
 def parse_way(text: str) -> Way:
     """The meaning of a way's name."""
+    text, _, queue = text.partition("@")
+    return replace(_way_of_nics(text), queue=int(queue)) if queue else _way_of_nics(text)
+
+
+def _way_of_nics(text: str) -> Way:
     simple = {
         "": Way(),
         "staged": Way(staged=True),

@@ -201,7 +201,7 @@ def graph_yaml(topology: Topology, name: str) -> str:
 # What all fabrics take: these keys stay when one is written out.
 SHARED = (
     *("nic", "link", "latency", "cable_metres", "transport"),
-    *("delivery", "qps", "seed", "nodes", "sharp"),
+    *("delivery", "qps", "split_on_qps", "seed", "nodes", "sharp"),
 )
 
 

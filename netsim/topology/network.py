@@ -476,13 +476,14 @@ class Policy:
     """How paths are chosen: `static` by destination, `ecmp` by hash, `spray` over all equally,
     `adaptive` by load, `minimal` and `valiant` by hash among the links between groups.
 
-    With hashes a connection has `qps` queue pairs, each with a hash of its own. `dead` marks links
-    of the fabric that carry nothing.
+    With hashes a connection has `qps` queue pairs, each with a hash of its own: they `split` every
+    message, or messages take them in turn. `dead` marks links of the fabric that carry nothing.
     """
 
     routing: str
     seed: int = 0
     qps: int = 1
+    split: bool = True
     dead: NDArray[np.bool_] | None = None
 
     @property
@@ -575,9 +576,15 @@ class Selection:
         return self.usual if dead is None else Network(self.fabric, dead)
 
     def paths(
-        self, src: Ints, dst: Ints, channel: Ints, load: tuple[Floats, Floats] | None = None
+        self,
+        src: Ints,
+        dst: Ints,
+        channel: Ints,
+        load: tuple[Floats, Floats] | None = None,
+        queue: int = -1,
     ) -> Paths:
-        """Links between the switches of each pair of ports and the part of the bytes on each.
+        """Links between the switches of each pair of ports and the part of the bytes on each, over
+        all queue pairs or one.
 
         With adaptive routing, `load` is the bytes on every link of the fabric, those of these pairs
         on their static paths included, and those of each pair; what leaves its path changes it.
@@ -588,7 +595,7 @@ class Selection:
         if policy.routing == "adaptive" and load is not None:
             return _least_loaded(self, src, dst, load)
         parts = []
-        for qp in range(policy.qps if policy.hashed else 1):
+        for qp in range(policy.qps if policy.hashed else 1) if queue < 0 else (queue,):
             turns: Turns = _Spread(self.usual, dst)
             if policy.hashed:
                 turns = _Hashed(np.broadcast_to(mix(policy.seed, src, dst, channel, qp), len(src)))

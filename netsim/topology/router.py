@@ -82,6 +82,12 @@ class ClusterRouter:
         """Whether a path depends on those that were laid before it."""
         return self.selection is not None and self.selection.policy.routing == "adaptive"
 
+    @property
+    def turns(self) -> int:
+        """Queue pairs of a connection that its messages take in turn; 1: they part every one."""
+        policy = self.selection.policy if self.selection else None
+        return policy.qps if policy and policy.hashed and not policy.split else 1
+
     def routes(
         self,
         topology: Topology,
@@ -95,8 +101,8 @@ class ClusterRouter:
         which change, and those of each route.
         """
         asked = parse_way(way)
-        if self.rail and not way:
-            asked = Way(relay=True)
+        if self.rail and not way.partition("@")[0]:
+            asked = Way(relay=True, queue=asked.queue)
         ends = [slice(first, first + _PORTION) for first in range(0, len(src), _PORTION)]
         parts = [
             self._routes(
@@ -183,7 +189,7 @@ class ClusterRouter:
         direct = widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
         out = _moved(np.where(relayed[:, None], relay, direct), at.first_link[here])
         moved = load and (load[0][self.fabric_links :], load[1])
-        middle, part = self.selection.paths(*ports, channel, moved)
+        middle, part = self.selection.paths(*ports, channel, moved, asked.queue)
         middle = np.where(middle >= 0, middle + self.fabric_links, -1)
         into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[ends[1]]]
         hops = np.concatenate([out, middle, _moved(into, at.first_link[there])], axis=1)

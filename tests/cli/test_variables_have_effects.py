@@ -50,6 +50,8 @@ TIMES: dict[tuple[str, str], tuple[object, ...]] = {
     ("NCCL_IB_HCA", "mlx5_0"): (A100, "all_reduce", "64M", *TWO),
     ("NCCL_SOCKET_IFNAME", "eth0"): (A100, "all_reduce", "64M", *TWO, "--transport", "tcp"),
     ("NCCL_IB_QPS_PER_CONNECTION", "8"): (A100, "all_reduce", "64M", "--nodes", 4, *SHARED),
+    ("NCCL_IB_SPLIT_DATA_ON_QPS", "1"): (A100, "all_reduce", "1M", "--nodes", 4, *SHARED,
+        "--env", "NCCL_IB_QPS_PER_CONNECTION=4"),
     ("NCCL_P2P_SCHEDULE_GROUP_SIZE", "4"): (A100, "alltoall", "16M", *TWO),
     ("NCCL_P2P_LL_THRESHOLD", "0"): (A100, "sendrecv", "16K"),
     ("NCCL_ALLOC_P2P_NET_LL_BUFFERS", "1"): (A100, "sendrecv", "4K", *TWO),

@@ -50,6 +50,7 @@ class _Fabric(models.Model):
     `nic`: line rate of the NICs; `link`: of a cable between switches (default: as a NIC);
     `latency`: one switch hop; `nodes`: hosts that it joins, if more than the job has; `sharp`: its
     switches add up data on its way (SHARP), as NCCL's CollNet and NVLS between nodes use it;
+    `split_on_qps`: every message parts over the queue pairs, else messages take them in turn;
     `delivery`: of the packets of a message, where it is not as usual for the transport.
     """
 
@@ -62,6 +63,7 @@ class _Fabric(models.Model):
         None
     )
     qps: Annotated[int, Field(ge=1, le=128)] = 1
+    split_on_qps: bool = True
     delivery: Literal["in-order", "out-of-order"] | None = None
     seed: models.Index = 0
     nodes: models.Count | None = None
@@ -314,7 +316,9 @@ def policy_of(config: Any, transport: Transport) -> Policy:
     if not _in_order(config, transport):
         usual["dual-plane"] = "spray"
     routing = config.routing or usual.get(config.kind, transport.routing)
-    return Policy("static" if routing == "rail" else routing, config.seed, config.qps)
+    return Policy(
+        "static" if routing == "rail" else routing, config.seed, config.qps, config.split_on_qps
+    )
 
 
 def _in_order(config: Any, transport: Transport) -> bool:
