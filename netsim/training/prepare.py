@@ -23,7 +23,7 @@ from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.machine import Gpu
 from netsim.training.costs import Costs
-from netsim.training.recorded.chakra import tape_of_rank
+from netsim.training.recorded.chakra import is_execution_trace, ran_alone, tape_of_trace
 from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
 from netsim.training.recorded.layers import layer_times
 from netsim.workloads.memory import Memory, memory_of
@@ -600,6 +600,7 @@ class Replay:
 
     tape: Tape
     notes: tuple[str, ...] = ()
+    alone: bool = False  # its kernels have lost nothing to collectives yet
 
 
 @dataclass(frozen=True)
@@ -655,7 +656,7 @@ class PreparedStep:
             wishes,
             style,
             registered=nccl.registration != "none",
-            holds_sms=self.recorded is None,
+            holds_sms=self.recorded is None or self.recorded.alone,
             limits=limits_of(exact=scenario.exact, step=True),
         )
 
@@ -694,10 +695,10 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
 
 def _replay(work: Recorded, gpus: int) -> Replay:
     path = Path(work.trace)
-    if path.suffix == ".et":
+    if is_execution_trace(path):
         if work.step is not None:
             raise StepError("a Chakra trace is one step")
-        return Replay(*tape_of_rank(path, gpus))
+        return Replay(*tape_of_trace(path, gpus), alone=ran_alone(path))
     profile = read_profile(path)
     if profile.world != gpus:
         raise InputError(f"the trace is of {profile.world} ranks, but the cluster has {gpus} GPUs")

@@ -20,6 +20,7 @@ from netsim.training.recorded.chakra import (
     fields,
     nodes_of,
     read_varint,
+    tape_of_trace,
     varint,
     write_ranks,
 )
@@ -38,7 +39,7 @@ def test_numbers_are_read_back(number: int) -> None:
 def test_a_node_on_the_wire_is_what_the_definition_says() -> None:
     """Bytes written by hand after et_def.proto: id 1, name 2, type 3, data_deps 5, duration 7."""
     data = encoded([Node(3, "g", COMPUTE, (1,), 300)])
-    head = b"\x07\x0a\x050.0.4"
+    head = b"\x1b\x0a\x050.0.4\x12\x12\x0a\x0dkernels_alone\xd8\x01\x01"
     body = b"\x08\x03\x12\x01g\x18\x04\x28\x01\x38\xac\x02"
     body += b"\x52\x0e\x0a\x09is_cpu_op\xd8\x01\x00"
     assert data == head + varint(len(body)) + body
@@ -78,7 +79,7 @@ def test_run_writes_execution_traces(tmp_path, capsys) -> None:
     assert outcome.code == 0, outcome.err
     files = sorted(file.name for file in (tmp_path / "out/chakra").iterdir())
     assert files == ["groups.json", *(f"s.{rank}.et" for rank in range(8))]
-    assert json.loads((tmp_path / "out/chakra/groups.json").read_text()) == {"0": [*range(8)]}
+    assert json.loads((tmp_path / "out/chakra/groups.json").read_text()) == {"1": [*range(8)]}
     nodes = decoded((tmp_path / "out/chakra/s.0.et").read_bytes())
     assert {node.kind for node in nodes} == {COMPUTE, COLLECTIVE}
 
@@ -185,7 +186,7 @@ def test_what_google_s_protobuf_writes_is_read_with_every_type_of_value() -> Non
     ]
     (found,) = decoded(b"".join(varint(len(part)) + part for part in parts))
     assert (found.number, found.name, found.kind) == (7, "call", COLLECTIVE)
-    assert (found.after, found.micros) == ((1, 300, 2), 9)
+    assert (found.after, found.micros) == ((2,), 9)  # those of control are no waits
     expected = {name: value for name, (_, value) in told.items()} | {"i": 1, "j": b"text"}
     assert found.attributes == expected
 
@@ -243,7 +244,11 @@ def test_pairs_run_and_groups_are_all_ranks_where_none_is_named(tmp_path) -> Non
     assert [task.groups.tolist()[:2] for task in tasks[1:3]] == [[[0, 4], [1, 5]], [[2, 0], [3, 1]]]
     assert tasks[3].groups.tolist() == [list(range(8))]
     assert prepared.recorded is not None
-    assert prepared.recorded.notes == ("1 sends and receives without a peer left out",)
+    assert prepared.recorded.notes == (
+        "one rank's file stands for all",
+        "1 collectives that tell no dtype taken as bfloat16",
+        "1 sends and receives without a peer left out",
+    )
 
 
 def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_path) -> None:
@@ -259,6 +264,7 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
     assert tasks[1].after == (0,)
     assert prepared.recorded is not None
     assert set(prepared.recorded.notes) == {
+        "one rank's file stands for all", "1 collectives that tell no dtype taken as bfloat16",
         "1 nodes of memory and metadata left out", "1 operators of hosts left out",
     }  # fmt: skip
 
@@ -293,3 +299,170 @@ def test_all_dimensions_are_all_ranks(tmp_path, flags: bytes) -> None:
     told = {"comm_type": 0, "comm_size": 8, "involved_dim": flags}
     (task,) = replayed(tmp_path, [Node(1, "a", COLLECTIVE, (), 0, told)]).tape().tasks
     assert task.groups.tolist() == [list(range(8))]
+
+
+def run_from(path: Path, cluster: str = "machine: dgx-h100"):
+    text = f"cluster: {{{cluster}}}\nworkload: {{trace: {path}}}\n"
+    return simulate_step(prepare_step(expand(parse_source(text, "x.yaml"))[0]))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["{tp: 2, pp: 4}\n  micro_batch: 2", "{tp: 4, dp: 2, data: fsdp}\n  micro_batch: 4",
+     "{pp: 2, dp: 4}\n  micro_batch: 2\n  pipeline: {schedule: interleaved, chunks: 2}"],
+)  # fmt: skip
+def test_every_layout_comes_back_with_the_files_of_all_ranks(tmp_path, layout: str) -> None:
+    """Ranks of other stages do other things; kernels lose time to NCCL as in the step itself."""
+    first = step(f"  parallelism: {layout}", batch=32)
+    write_ranks(tmp_path, "step", first.spans.tape, range(8))
+    again = run_from(tmp_path / "step.3.et")
+    assert again.seconds == pytest.approx(first.seconds, rel=1e-4)
+    told = [
+        sorted((t.collective, t.nbytes, t.dtype) for t in one.spans.tape.tasks for _ in t.groups)
+        for one in (first, again)
+    ]
+    pairs = [[one for one in found if one[0] != "p2p"] for found in told]
+    assert pairs[0] == pairs[1]
+    assert "stands for all" not in again.approximation
+    for rank in range(1, 8):
+        (tmp_path / f"step.{rank}.et").unlink()
+    assert "one rank's file stands for all" in run_from(tmp_path / "step.0.et").approximation
+
+
+def all_of(tmp_path: Path, ranks: list[list[Node]]) -> Path:
+    for rank, nodes in enumerate(ranks):
+        (tmp_path / f"a.{rank}.et").write_bytes(encoded(nodes))
+    return tmp_path / "a.0.et"
+
+
+def reduction(number: int, size: int = 64, kind: int = 0, after: tuple[int, ...] = ()) -> Node:
+    return Node(number, "c", COLLECTIVE, after, 0, {"comm_size": size, "comm_type": kind})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ([[reduction(1)]] * 3 + [[Node(1, "k", COMPUTE, (), 5), reduction(2), reduction(3)]],
+         r"call 2 of group \(c\): rank 0 takes no part in it"),
+        ([[reduction(1)]] * 3 + [[reduction(1, 128)]],
+         "is all_reduce of 64 bytes, but that of rank 3 is all_reduce of 128"),
+        ([[reduction(1)]] * 3, r"up to 2, but the cluster has 4 GPUs"),
+        ([[reduction(1), reduction(2, 32, 7, (1,)), Node(3, "s", SEND, (2,), 0,
+           {"comm_size": 8, "comm_dst": 1})], [Node(1, "r", RECEIVE, (), 0,
+           {"comm_size": 8, "comm_src": 0}), reduction(2, after=(1,)), reduction(3, 32, 7)],
+          *[[reduction(1), reduction(2, 32, 7)]] * 2], "the ranks' calls wait for each other"),
+    ],
+)  # fmt: skip
+def test_files_of_ranks_that_do_not_meet_are_told(tmp_path, ranks, message) -> None:
+    with pytest.raises(InputError, match=message):
+        run_from(all_of(tmp_path, ranks), "machine: dgx-h100, gpus_per_node: 4")
+
+
+def test_a_ring_of_sends_before_receives_is_no_circle(tmp_path) -> None:
+    """As custom collectives are written for other simulators: who sends waits for no receiver."""
+    size = 2**24
+    ranks = [
+        [
+            Node(0, "s", SEND, (), 0, {"comm_size": size, "comm_dst": (rank + 1) % 4}),
+            Node(1, "r", RECEIVE, (0,), 0, {"comm_size": size, "comm_src": (rank - 1) % 4}),
+            Node(2, "add", COMPUTE, (1,), 100 * rank),
+            Node(3, "s", SEND, (2,), 0, {"comm_size": size, "comm_dst": (rank + 1) % 4}),
+            Node(4, "r", RECEIVE, (3,), 0, {"comm_size": size, "comm_src": (rank - 1) % 4}),
+        ]
+        for rank in range(4)
+    ]
+    found = run_from(all_of(tmp_path, ranks), "machine: dgx-h100, gpus_per_node: 4")
+    (tmp_path / "once").mkdir()
+    first = all_of(tmp_path / "once", [nodes[:2] for nodes in ranks])
+    once = run_from(first, "machine: dgx-h100, gpus_per_node: 4")
+    assert found.seconds == pytest.approx(2 * once.seconds + 300e-6, rel=0.03)
+
+
+def test_the_type_of_a_kernel_is_its_name_s_and_else_two_bytes(tmp_path) -> None:
+    named = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)"
+    told = {"comm_type": 0, "comm_size": 64}
+    nodes = [
+        Node(0, named, COLLECTIVE, (), 0, told),
+        Node(1, "c", COLLECTIVE, (0,), 0, told),
+        Node(2, "c", COLLECTIVE, (1,), 0, told | {"comm_size": 63}),
+        Node(3, "c", COLLECTIVE, (2,), 0, told | {"types": b"['Tensor(c10::BFloat16)']"}),
+        Node(4, "c10d::broadcast_", COLLECTIVE, (2,), 0, {"is_cpu_op": 1}),
+    ]
+    replayed(tmp_path, nodes)
+    tape, notes = tape_of_trace(tmp_path / "a.1.et", 8)
+    assert [task.dtype for task in tape.tasks] == ["float", "bfloat16", "uint8", "bfloat16"]
+    assert "2 collectives that tell no dtype taken as bfloat16" in notes
+
+
+FEEDER = {
+    "workload_graph": [
+        {"Id": 7, "Name": "k", "NodeType": 4, "data_deps": [], "runtime": 50, "is_cpu_op": False},
+        {"Id": 9, "Name": "c", "NodeType": 7, "data_deps": [7], "ctrlDeps": [9], "comm_type": 2,
+         "comm_size": 64, "is_cpu_op": False},
+    ]
+}  # fmt: skip
+MESSAGES = [
+    {"version": "0.0.4"},
+    {"id": "7", "name": "k", "type": "COMP_NODE", "durationMicros": "50",
+     "attr": [{"name": "is_cpu_op", "boolVal": False}]},
+    {"id": "9", "name": "c", "type": "COMM_COLL_NODE", "ctrlDeps": ["9"], "dataDeps": ["7"],
+     "attr": [{"name": "comm_type", "int64Val": "2"}, {"name": "comm_size", "int64Val": "64"},
+              {"name": "dtype", "stringVal": "bfloat16"}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps(FEEDER), "\n".join(json.dumps(one, indent=2) for one in MESSAGES),
+             "".join(json.dumps(one) for one in MESSAGES)],
+)  # fmt: skip
+def test_chakra_in_json_is_read(tmp_path, text: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    tasks = run_from(path).spans.tape.tasks
+    assert [(t.name, t.nbytes, t.dtype, t.after) for t in tasks] == [
+        ("k", 0, "bfloat16", ()), ("c", 512, "bfloat16", (0,)),
+    ]  # fmt: skip
+    assert tasks[0].seconds == pytest.approx(5e-5)
+    path.write_text(text[:-9])
+    with pytest.raises(InputError, match="cut, or no execution trace in JSON"):
+        run_from(path)
+
+
+def observed(number: int, name: str, inputs: list[Any], types: list[str], **more: Any) -> Any:
+    told = {"values": inputs, "shapes": [], "types": types}
+    return {"id": number, "name": name, "ctrl_deps": 2, "inputs": told, "attrs": [], **more}
+
+
+def recorded(number: int, collective: str, count: int, group: Any, peer: int = 0) -> Any:
+    """A call as PyTorch's observer has it: tensors of (id, storage, offset, elements, bytes)."""
+    values = [[[number, number, 0, count, 2, "cuda:0"]], number, group, peer, collective, [], [], 8]
+    types = ["GenericList[Tensor(c10::BFloat16)]", "Int", "Int", "Int", "String"]
+    return observed(number, "record_param_comms", values, types)
+
+
+def test_what_pytorch_observes_is_read(tmp_path) -> None:
+    """Groups by the number of their backend or by name, a wait, and kernels that were linked in."""
+    made = '[{"pg_name": "0", "backend_id": 77, "ranks": [], "group_size": 8}, ' + (
+        '{"pg_name": "1", "backend_id": 78, "ranks": [0, 1, 2, 3], "group_size": 4}]'
+    )
+    kernel = {"cat": "kernel", "exclusive_dur": 30.0}
+    nodes = [
+        observed(3, "## process_group:init ##", [made], ["String"]),
+        observed(4, "gemm", [], [], **kernel),
+        recorded(5, "allreduce", 100, 77),
+        {**observed(6, "ncclDevKernel_AllReduce", [], [], **kernel), "ctrl_deps": 5},
+        observed(7, "gemm", [], [], **kernel),
+        recorded(8, "_allgather_base", 100, ["1", "tp"]),
+        observed(9, "record_param_comms", [8, 0, 0, "wait", [], [], 1], ["Int"]),
+        observed(10, "gemm", [], [], **kernel),
+        recorded(11, "allreduce", 50, 77),
+    ]
+    path = tmp_path / "pytorch.json"
+    path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": nodes}))
+    tasks = run_from(path).spans.tape.tasks
+    assert [(t.collective, t.nbytes, t.after, len(t.groups[0])) for t in tasks] == [
+        ("", 0, (), 1), ("all_reduce", 200, (0,), 8), ("", 0, (), 1), ("all_gather", 800, (2,), 4),
+        ("", 0, (1, 3), 1), ("all_reduce", 100, (4, 1), 8),
+    ]  # fmt: skip
+    assert all(task.dtype == "bfloat16" for task in tasks if task.collective)
+    assert tasks[0].seconds == pytest.approx(3e-5)

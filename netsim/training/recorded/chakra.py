@@ -1,22 +1,26 @@
 """Chakra execution traces (MLCommons): read, written, and as steps that are simulated."""
 
+import glob
 import gzip
 import json
 import re
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from netsim.base.errors import InputError
 from netsim.base.files import write_bytes, write_text
 from netsim.base.values import dataclass
-from netsim.training.recorded.kineto import tiled
+from netsim.scenario.names import DTYPES
+from netsim.training.recorded.kineto import RECORD, SPELT, spelt_dtype, tiled
 from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape, Task
 
@@ -120,11 +124,13 @@ TYPES = (
     "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall",
     "reduce_scatter", "reduce_scatter", "barrier",
 )  # fmt: skip
-ID, NAME, TYPE, CONTROL, DATA, START, DURATION, ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 10
+ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 8, 10
+TYPES_IN = {1: "values", 3: "types"}  # of a node's inputs
 # Where a value stands in an attribute, by its type.
 INT32, INT64, BOOL, BOOLS, STRING = 7, 9, 27, 28, 29
 PARTS = ("all_gather", "gather")  # one rank puts in a part of what nccl-tests counts
 VERSION = "0.0.4"
+ALONE = "kernels_alone"  # of a trace: its durations are of kernels that ran beside no collective
 GROUPS = "groups.json"
 
 
@@ -155,7 +161,9 @@ def nodes_of(
         rows = [row for row in task.groups.tolist() if rank in row]
         if not rows:
             continue
-        waits = [*task.after, *([last[task.stream]] if task.stream in last else [])]
+        # Who has posted a receive ahead waits for no kernel before it.
+        awaited = () if task.posted and rank == rows[0][-1] else task.after
+        waits = [*awaited, *([last[task.stream]] if task.stream in last else [])]
         after = tuple(dict.fromkeys(one for wait in waits for one in made.get(wait, ())))
         last[task.stream] = number
         computed += task.seconds * slowdown * 1e6
@@ -192,12 +200,13 @@ def _calls(
             _end(node, task, (rank, after), node.number, sends=True),
             _end(other, task, (before, rank), node.number, sends=False),
         ]
-    group = groups.setdefault(ranks, len(groups))
+    group = groups.setdefault(ranks, len(groups) + 1)  # ASTRA-sim takes 0 for no group
     size = max(1, task.nbytes // len(ranks)) if task.collective in PARTS else task.nbytes
     told: dict[str, Value] = {
         "comm_size": size,
         "comm_type": TYPES.index(task.collective),
         "pg_name": str(group).encode(),
+        "dtype": task.dtype.encode(),
     }
     return [replace(node, kind=COLLECTIVE, micros=0, attributes=told)]
 
@@ -211,7 +220,8 @@ def _end(node: Node, task: Task, pair: tuple[int, int], tag: int, *, sends: bool
 
 def encoded(nodes: Sequence[Node]) -> bytes:
     """The bytes of a file."""
-    messages = [wire_field(1, VERSION), *map(_message, nodes)]
+    alone = wire_field(2, wire_field(1, ALONE) + wire_field(BOOL, 1))
+    messages = [wire_field(1, VERSION) + alone, *map(_message, nodes)]
     return b"".join(varint(len(message)) + message for message in messages)
 
 
@@ -223,6 +233,7 @@ def _message(node: Node) -> bytes:
         "comm_size": INT64,
         "comm_type": INT64,
         "pg_name": STRING,
+        "dtype": STRING,
         "is_cpu_op": BOOL,
         "involved_dim": BOOLS,
     }
@@ -235,8 +246,6 @@ def _message(node: Node) -> bytes:
 
 def decoded(data: bytes) -> list[Node]:
     """The nodes of a file."""
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
     found, at, first = [], 0, True
     while at < len(data):
         size, at = read_varint(data, at)
@@ -258,10 +267,12 @@ def _read(data: bytes) -> Node:
             name = value.decode(errors="replace")
         elif key == TYPE and isinstance(value, int):
             kind = value
-        elif key in (CONTROL, DATA):
+        elif key == DATA:  # CONTROL tells who called whom, which is no wait
             after += packed(value)
         elif key == DURATION and isinstance(value, int):
             micros = value
+        elif key == INPUTS and isinstance(value, bytes):
+            told |= {TYPES_IN[k]: v for k, v in fields(value) if k in TYPES_IN}
         elif key == ATTRIBUTE and isinstance(value, bytes):
             pair = dict(fields(value))
             label = pair.pop(1, b"")
@@ -272,22 +283,171 @@ def _read(data: bytes) -> Node:
     return Node(number, name, kind, tuple(after), micros, told)
 
 
+# The same in JSON: as the feeder's (`workload_graph`), as protobuf writes messages, and what
+# PyTorch's ExecutionTraceObserver writes (`schema`, `nodes`), which has durations only where
+# kernels of a profile were linked in.
+
+KINDS = (
+    "INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
+    "COMM_SEND_NODE", "COMM_RECV_NODE", "COMM_COLL_NODE",
+)  # fmt: skip
+METADATA = 1
+PLAIN = (
+    "is_cpu_op",
+    "comm_type",
+    "comm_size",
+    "comm_src",
+    "comm_dst",
+    "comm_tag",
+    "pg_name",
+    "dtype",
+)
+GROUPS_MADE = "process_group:init"
+JSON_MARKS = re.compile(rb'"(workload_graph|(data|ctrl)_?[dD]eps)"\s*:')
+HEAD = 1 << 20
+
+
+def is_execution_trace(path: Path) -> bool:
+    """Whether a file is a Chakra trace, or PyTorch's of the same kind, and no profile."""
+    if path.suffix == ".et":
+        return True
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            head = file.read(HEAD)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return b'"traceEvents"' not in head and JSON_MARKS.search(head) is not None
+
+
+def ran_alone(path: Path) -> bool:
+    """Whether kernels of a trace have lost no time to collectives beside them: it is simulated."""
+    with path.open("rb") as file:
+        return ALONE.encode() in file.read(256)
+
+
+def nodes_of_json(text: str) -> list[Node]:
+    """The nodes of a trace in JSON."""
+    decoder, at, found = json.JSONDecoder(), 0, list[Any]()
+    while at < len(text):
+        one, at = decoder.raw_decode(text, at)
+        found.append(one)
+        at += len(text[at:]) - len(text[at:].lstrip()) if text[at : at + 1].isspace() else 0
+    first = found[0] if found and isinstance(found[0], dict) else {}
+    if "schema" in first:
+        return _of_pytorch(first["nodes"])
+    rest = first["workload_graph"] if "workload_graph" in first else found[1:]
+    return [_of_json(one) for one in rest]
+
+
+def _of_json(one: Mapping[str, Any]) -> Node:
+    told = {name: _plain(one[name]) for name in PLAIN if name in one}
+    for attribute in one.get("attr", ()):
+        others = [v for name, v in attribute.items() if name not in ("name", "docString")]
+        told[attribute["name"]] = _plain(others[-1]) if others else 0
+    told |= {name: text.encode() for name, text in one.get("inputs", {}).items()}
+    kind = one.get("NodeType", one.get("type", 0))
+    return Node(
+        int(one.get("Id", one.get("id", 0))), str(one.get("Name", one.get("name", ""))),
+        KINDS.index(kind) if kind in KINDS else int(kind),
+        tuple(map(int, one.get("data_deps", one.get("dataDeps", ())))),
+        int(one.get("runtime", one.get("durationMicros", 0))), told,
+    )  # fmt: skip
+
+
+def _plain(value: object) -> Value:
+    if isinstance(value, str) and not value.lstrip("-").isdigit():
+        return value.encode()
+    return int(value) if isinstance(value, str | bool) else value  # type: ignore[return-value]
+
+
+def _of_pytorch(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
+    """Calls in the order of the host, by group, and kernels where there are any.
+
+    A call waits for the kernels launched before it, kernels behind a `wait` for the calls before.
+    """
+    found, calls, kernels, waits = list[Node](), dict[str, int](), list[int](), list[int]()
+    records = {one["id"] for one in nodes if one["name"] == RECORD}
+    for one in sorted(nodes, key=lambda one: int(one["id"])):
+        number, name, inputs = int(one["id"]), str(one["name"]), one.get("inputs", {})
+        if GROUPS_MADE in name:
+            found.append(Node(number, name, METADATA, (), 0, {"values": str(inputs).encode()}))
+        elif name == RECORD:
+            call = _record(number, inputs, kernels[-1:])
+            if call is None and "wait" in inputs["values"]:
+                waits = list(calls.values())
+            elif call is not None:
+                earlier = [calls[one] for one in (group_of(call),) if one in calls]
+                found.append(replace(call, after=(*call.after, *earlier)))
+                calls[group_of(call)] = number
+        elif one.get("cat") is not None and one.get("ctrl_deps") not in records:
+            after = (*waits, *map(int, one.get("sync_dep") or ()))
+            found.append(Node(number, name, COMPUTE, after, round(one.get("exclusive_dur", 0))))
+            kernels, waits = [number], []
+    return found
+
+
+def _record(number: int, inputs: Mapping[str, Any], after: Sequence[int]) -> Node | None:
+    """The call that `record_param_comms` tells: tensors, group, rank and name, in this order."""
+    values = inputs["values"]
+    place, match = next(
+        ((k, m) for k, v in enumerate(values) if isinstance(v, str) and (m := SPELT.match(v))),
+        (0, None),
+    )
+    if match is None or place < 3:
+        return None
+    kind, group = str(match.lastgroup), values[place - 2]
+    told: dict[str, Value] = {
+        "comm_size": _bytes_in(values[0]), "types": str(inputs["types"][0]).encode(),
+        "pg_name": str(group[0] if isinstance(group, list) else group).encode(),
+    }  # fmt: skip
+    if kind in TYPES:
+        told["comm_type"] = TYPES.index(kind)
+        return Node(number, kind, COLLECTIVE, tuple(after), 0, told)
+    sends = values[place].lower().startswith("send")
+    told["comm_dst" if sends else "comm_src"] = values[place - 1]
+    return Node(number, kind, SEND if sends else RECEIVE, tuple(after), 0, told)
+
+
+def _bytes_in(value: Any) -> int:
+    """The bytes of tensors: each is an id, its storage, offset, elements, their bytes, a device."""
+    if isinstance(value, list) and len(value) == 6 and isinstance(value[5], str):
+        return int(value[3]) * int(value[4])
+    return sum(map(_bytes_in, value)) if isinstance(value, list) else 0
+
+
 def read_rank(path: Path) -> tuple[list[Node], dict[str, tuple[int, ...]]]:
     """The nodes of one rank, in an order in which each comes after what it waits for; and the
     groups that its calls name.
     """
     try:
-        nodes = decoded(path.read_bytes())
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        in_json = content.lstrip()[:1] == b"{"
+        nodes = nodes_of_json(content.decode()) if in_json else decoded(content)
     except InputError as error:
         raise InputError(f"{path}: {error.message}: cut, or no Chakra trace") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InputError(f"{path}: the gzip data is cut or damaged") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: cut, or no execution trace in JSON: {error}") from None
     if not any(node.kind in (COLLECTIVE, SEND, RECEIVE) for node in nodes):
         raise InputError(f"{path}: has no collectives, sends or receives")
-    named = any(group_of(node) for node in nodes if node.kind == COLLECTIVE)
-    return _ordered(path, nodes), _groups(path.parent / GROUPS) if named else {}
+    known = {name: ranks for node in nodes for name, ranks in _declared(node)}
+    named = any(group_of(node) not in ("", *known) for node in nodes if node.kind == COLLECTIVE)
+    return _ordered(path, nodes), known | (_groups(path.parent / GROUPS) if named else {})
+
+
+def _declared(node: Node) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The groups that a node of PyTorch's declares, by name and by number of their backend."""
+    text = node.attributes.get("values", b"")
+    if GROUPS_MADE not in node.name or not isinstance(text, bytes):
+        return
+    match = re.search(r"\[\{.*\}\]", text.decode(errors="replace").replace("\\", ""))
+    for one in json.loads(match[0]) if match else ():
+        ranks = tuple(one.get("ranks") or range(int(one.get("group_size", 0))))
+        yield from ((str(one[key]), ranks) for key in ("pg_name", "backend_id") if key in one)
 
 
 def group_of(node: Node) -> str:
@@ -359,52 +519,147 @@ def write_ranks(
 
 
 GROUP = "group"
-RANK_IN_NAME = re.compile(r"\.(\d+)\.et$")
+RANK_IN_NAME = re.compile(r"\.(\d+)(\.et|\.json|\.et\.json)(\.gz)?$")
+Members = tuple[int, ...]
 
 
-def tape_of_rank(path: Path, world: int) -> tuple[Tape, tuple[str, ...]]:
-    """The tape, and in words what of the trace is left out."""
-    nodes, known = read_rank(path)
+def tape_of_trace(path: Path, world: int) -> tuple[Tape, tuple[str, ...]]:
+    """The tape of all ranks' files, of one of which the path is, and in words what is left out."""
     match = RANK_IN_NAME.search(path.name)
-    work = _Writing(path, world, known, int(match.group(1)) if match else None)
-    made: dict[int, Deps] = {}
-    for node in nodes:
-        after = tuple(dict.fromkeys(one for n in node.after for one in made.get(n, ())))
-        task = work.task(node, after)
-        made[node.number] = after if task is None else (task,)
-    return work.tape, work.notes()
+    if match is None:
+        return _tape_of_one(path, world, None)
+    found = {
+        int(other[1]): one
+        for one in sorted(path.parent.glob(f"{glob.escape(path.name[: match.start()])}.*"))
+        if (other := RANK_IN_NAME.search(one.name))
+        and one.name == f"{path.name[: match.start()]}.{other[1]}{path.name[match.end(1) :]}"
+    }
+    if len(found) < 2:
+        return _tape_of_one(path, world, int(match[1]))
+    if sorted(found) != list(range(world)):
+        some = next((rank for rank in range(max(found)) if rank not in found), None)
+        lacks = "" if some is None else f", of which that of rank {some} is missing"
+        raise InputError(
+            f"{path}: beside it are files of ranks up to {max(found)}{lacks}, but the cluster has "
+            f"{world} GPUs",
+            hint="set cluster.nodes to as many, or put one file alone, which then stands for all",
+        )
+    files = [_Rank(found[rank], world, rank, *read_rank(found[rank])) for rank in sorted(found)]
+    try:
+        tape = _Joined(files, alike=True).tape()
+    except CycleError:
+        try:
+            tape = _Joined(files, alike=False).tape()
+        except CycleError:
+            raise InputError(f"{path}: the ranks' calls wait for each other") from None
+    left = sum((one.left for one in files), Counter[str]())
+    return tape, tuple(f"{count} {what}" for what, count in left.items())
+
+
+def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[str, ...]]:
+    """The tape on which every rank does what this one does."""
+    one, tape = _Rank(path, world, rank, *read_rank(path)), Tape(phase="step")
+    everyone, made = np.arange(world, dtype=np.int32), dict[int, int]()
+    tiles: dict[tuple[bool, Members], Ranks] = {}
+    for node, call, numbers in one.steps():
+        after = tuple(made[number] for number in numbers)
+        if call is None:
+            made[node.number] = tape.compute(node.name, everyone, node.micros * 1e-6, after)
+            continue
+        key = (call.collective == "p2p", call.ranks)
+        if key not in tiles:
+            backward = key[0] and call.ranks[0] > call.ranks[1]
+            found = tiled(call.ranks, world)
+            tiles[key] = np.ascontiguousarray(found[:, ::-1]) if backward else found
+        made[node.number] = call.write(tape, tiles[key], after, call.stream)
+    notes = [f"{count} {what}" for what, count in one.left.items()]
+    return tape, tuple(["one rank's file stands for all"] * (world > 1) + notes)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a node moves: of a p2p, `ranks` are source and destination.
+
+    `turn` counts those of the same ranks and `tag`, which is how their members find each other.
+    """
+
+    collective: str
+    ranks: Members
+    nbytes: int
+    dtype: str
+    stream: str
+    name: str
+    tag: Value = 0
+    turn: int = 0
+
+    def write(
+        self, tape: Tape, groups: Ranks, after: Deps, stream: str, *, posted: bool = False
+    ) -> int:
+        made = tape.collective(
+            self.name, GROUP, self.collective, groups, self.nbytes, after, stream=stream,
+            dtype=self.dtype, posted=posted,
+        )  # fmt: skip
+        assert made is not None  # calls have two ranks and a byte at least
+        return made
 
 
 @dataclass
-class _Writing:
+class _Rank:
+    """The file of one rank (None: not known which), and what of it is left out."""
+
     path: Path
     world: int
-    known: dict[str, tuple[int, ...]]
     rank: int | None
-    tape: Tape = field(default_factory=lambda: Tape(phase="step"))
-    left: dict[str, int] = field(default_factory=dict)
-    tiles: dict[tuple[bool, tuple[int, ...]], Ranks] = field(default_factory=dict)
+    nodes: list[Node]
+    known: dict[str, Members]
+    left: Counter[str] = field(default_factory=Counter)
 
-    def __post_init__(self) -> None:
-        self.everyone = np.arange(self.world, dtype=np.int32)
+    def steps(
+        self, *, joined: bool = False
+    ) -> Iterator[tuple[Node, _Call | None, tuple[int, ...]]]:
+        """What takes time, as a call or (None) a kernel, and the numbers of what it waits for.
 
-    def notes(self) -> tuple[str, ...]:
-        """What was left out."""
-        return tuple(f"{count} {what} left out" for what, count in self.left.items())
+        Nodes that take none are looked through; calls of the same ranks follow each other. Where
+        the sender is `joined`, a receive holds up what follows it, but not the message.
+        """
+        made: dict[int, tuple[int, ...]] = {}
+        waited: dict[int, tuple[int, ...]] = {}
+        before: dict[object, tuple[int, int]] = {}
+        for node in self.nodes:
+            found = dict.fromkeys(k for n in node.after for k in made.get(n, ()))
+            implied = {k for n in found for k in waited.get(n, ())}
+            after = tuple(k for k in found if k not in implied)
+            call = self._call(node)
+            made[node.number] = (node.number,)
+            if call is not None:
+                line = (call.collective == "p2p", call.ranks, call.tag)
+                turn, last = before.get(line, (0, node.number))
+                after = after if not turn or last in after else (*after, last)
+                before[line] = (turn + 1, node.number)
+                if joined and node.kind == RECEIVE:
+                    others = tuple(k for k in after if k != last)
+                    made[node.number], after = (node.number, *others), (last,) * (turn > 0)
+                waited[node.number] = after
+                yield node, replace(call, turn=turn + 1), after
+            elif node.kind == COMPUTE and not node.attributes.get("is_cpu_op"):
+                waited[node.number] = after
+                yield node, None, after
+            else:
+                made[node.number] = after
 
-    def task(self, node: Node, after: Deps) -> int | None:
-        """The task of a node; None if it takes no time of a GPU."""
-        if node.kind == COMPUTE and not node.attributes.get("is_cpu_op"):
-            return self.tape.compute(node.name, self.everyone, node.micros * 1e-6, after)
-        if node.kind == COLLECTIVE:
-            return self._collective(node, after)
-        if node.kind in (SEND, RECEIVE):
-            return self._pair(node, after)
-        what = "operators of hosts" if node.kind == COMPUTE else "nodes of memory and metadata"
-        self.left[what] = self.left.get(what, 0) + 1
+    def _call(self, node: Node) -> _Call | None:
+        """What a node moves; None for nothing, where what takes no time is counted."""
+        if node.attributes.get("is_cpu_op"):
+            self.left["operators of hosts left out"] += 1
+        elif node.kind == COLLECTIVE:
+            return self._collective(node)
+        elif node.kind in (SEND, RECEIVE):
+            return self._pair(node)
+        elif node.kind != COMPUTE:
+            self.left["nodes of memory and metadata left out"] += 1
         return None
 
-    def _collective(self, node: Node, after: Deps) -> int | None:
+    def _collective(self, node: Node) -> _Call | None:
         kind, nbytes = node.attributes.get("comm_type"), node.attributes.get("comm_size")
         known = isinstance(kind, int) and 0 <= kind < len(TYPES)
         if not known or not isinstance(nbytes, int):
@@ -428,29 +683,120 @@ class _Writing:
         if len(ranks) < 2:
             return None
         whole = nbytes * len(ranks) if collective in PARTS else nbytes
-        return self._call(node, collective, ranks, whole, after, f"group {group}".strip())
+        label = f"group {group}".strip()
+        return _Call(collective, ranks, whole, self._dtype(node, whole), label, node.name)
 
-    def _pair(self, node: Node, after: Deps) -> int | None:
+    def _dtype(self, node: Node, nbytes: int) -> str:
+        """The type that a node tells, or its kernel's name; two bytes a number else, and noted."""
+        told = node.attributes.get("dtype", node.attributes.get("types", b""))
+        text = told.decode(errors="replace") if isinstance(told, bytes) else ""
+        found = (
+            text if text in DTYPES else spelt_dtype(text) or spelt_dtype(node.name.split("(")[0])
+        )
+        if found is not None and nbytes % DTYPES[found] == 0:
+            return found
+        self.left["collectives that tell no dtype taken as bfloat16"] += 1
+        return "bfloat16" if nbytes % 2 == 0 else "uint8"
+
+    def _pair(self, node: Node) -> _Call | None:
         ends = [node.attributes.get(name, self.rank) for name in ("comm_src", "comm_dst")]
         nbytes = node.attributes.get("comm_size", 0)
         ranks = tuple(end for end in ends if isinstance(end, int))
-        if len(set(ranks)) < 2 or not isinstance(nbytes, int):
-            what = "sends and receives without a peer"
-            self.left[what] = self.left.get(what, 0) + 1
+        if len(set(ranks)) < 2 or not isinstance(nbytes, int) or nbytes <= 0:
+            self.left["sends and receives without a peer left out"] += 1
             return None
-        way = f"{ranks[0]}>{ranks[1]}"
-        return self._call(node, "p2p", ranks, nbytes, after, f"pairs {way}")
+        way = f"pairs {ranks[0]}>{ranks[1]}"
+        tag = node.attributes.get("comm_tag", 0)
+        return _Call("p2p", ranks, nbytes, "uint8", way, node.name, tag)
 
-    def _call(
-        self, node: Node, collective: str, ranks: tuple[int, ...], nbytes: int, after: Deps,
-        stream: str,
-    ) -> int | None:  # fmt: skip
-        key = (collective == "p2p", ranks)
-        if key not in self.tiles:
-            tiles = tiled(ranks, self.world)
-            backward = collective == "p2p" and ranks[0] > ranks[1]
-            self.tiles[key] = np.ascontiguousarray(tiles[:, ::-1]) if backward else tiles
-        return self.tape.collective(
-            node.name, GROUP, collective, self.tiles[key], nbytes, after, stream=stream,
-            dtype="uint8",
-        )  # fmt: skip
+
+Part = tuple[int, int]  # a rank, and the number of its node
+
+
+class _Joined:
+    """All ranks' nodes as tasks: a call of all its members, a kernel of all that run it alike."""
+
+    def __init__(self, files: Sequence[_Rank], *, alike: bool) -> None:
+        self.alike, self.path = alike, files[0].path
+        self.steps = [{one[0].number: one for one in file.steps(joined=True)} for file in files]
+        self.rows: dict[object, list[tuple[Part, ...]]] = {}
+        met: dict[object, list[Part]] = {}
+        for rank, steps in enumerate(self.steps):
+            for number, (node, call, after) in steps.items():
+                if call is None:
+                    key = (number, node.name, node.micros, after, alike or rank)
+                    self.rows.setdefault(key, []).append(((rank, number),))
+                else:
+                    meeting = (call.collective == "p2p", call.ranks, call.tag, call.turn)
+                    met.setdefault(meeting, []).append((rank, number))
+        for parts in met.values():
+            self._meet(dict(parts))
+
+    def call(self, rank: int, number: int) -> _Call:
+        """The call of a node."""
+        call = self.steps[rank][number][1]
+        assert call is not None
+        return call
+
+    def _meet(self, numbers: dict[int, int]) -> None:
+        """Bring the members of a call together; calls that all members see alike are one task."""
+        first = self.call(*next(iter(numbers.items())))
+        where = f"{self.path}: call {first.turn} of {first.stream} ({first.name})"
+        for rank in first.ranks:
+            if rank not in numbers:
+                raise InputError(f"{where}: rank {rank} takes no part in it")
+            one = self.call(rank, numbers[rank])
+            if (one.collective, one.nbytes) != (first.collective, first.nbytes):
+                raise InputError(
+                    f"{where} is {first.collective} of {first.nbytes} bytes, but that of rank "
+                    f"{rank} is {one.collective} of {one.nbytes}"
+                )
+        row = tuple((rank, numbers[rank]) for rank in first.ranks)
+        seen = tuple((number, self.steps[rank][number][2]) for rank, number in row)
+        key = (first.collective, first.nbytes, first.dtype, seen, self.alike or row)
+        self.rows.setdefault(key, []).append(row)
+
+    def tape(self) -> Tape:
+        """The tasks, in an order in which each comes after what its ranks wait for."""
+        rows = list(self.rows.values())
+        place = {part: k for k, one in enumerate(rows) for row in one for part in row}
+        waits: list[set[int]] = [set() for _ in rows]
+        graph: dict[int, set[int]] = {k: set() for k in range(len(rows))}
+        for rank, steps in enumerate(self.steps):
+            last = set[int]()
+            for number, (_, call, after) in steps.items():
+                here = place[rank, number]
+                waits[here] |= {place[rank, one] for one in after}
+                if call is None:
+                    graph[here] |= last
+                    last = {here}
+        for k, one in enumerate(waits):
+            graph[k] |= one
+        return self._written(rows, waits, list(TopologicalSorter(graph).static_order()))
+
+    def _written(
+        self, rows: list[list[tuple[Part, ...]]], waits: list[set[int]], sequence: list[int]
+    ) -> Tape:
+        tape, made = Tape(phase="step"), dict[int, int]()
+        arrays: dict[Any, tuple[Ranks, Ranks]] = {}
+        streams: dict[str, list[Any]] = {}
+        for place in sequence:
+            key = tuple(tuple(rank for rank, _ in row) for row in rows[place])
+            if key not in arrays:
+                groups = np.array(key, np.int32)
+                arrays[key] = groups, groups[:, 0].copy()
+            after = tuple(sorted(made[one] for one in waits[place]))
+            rank, number = rows[place][0][0]
+            node, call, _ = self.steps[rank][number]
+            if call is None:
+                seconds = node.micros * 1e-6
+                made[place] = tape.compute(node.name, arrays[key][1], seconds, after)
+                continue
+            known = streams.setdefault(call.stream, [])
+            known += [key] if key not in known else []
+            nth = known.index(key)  # groups of other members are other streams
+            stream = f"{call.stream} {nth + 1}" if nth else call.stream
+            made[place] = call.write(
+                tape, arrays[key][0], after, stream, posted=call.collective == "p2p"
+            )
+        return tape

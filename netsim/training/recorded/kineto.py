@@ -445,7 +445,7 @@ def _said(kernel: str, operator: Event, world: int) -> Said | None:
     args = args_of(operator)
     counts = [count for count in map(_count, _listed(args, "Input Dims")) if count]
     named = kernel.partition("(")[0] if collective in SUMS else ""  # others are of int8, always
-    dtype = _dtype(named) or _dtype(" ".join(map(str, _listed(args, "Input type")[:2])))
+    dtype = spelt_dtype(named) or spelt_dtype(" ".join(map(str, _listed(args, "Input type")[:2])))
     if collective is None or dtype is None or not counts or world < 2:
         return None
     elements = max(counts[:2])
@@ -470,7 +470,7 @@ def _count(dims: object) -> int:
     return sum(map(_count, dims))
 
 
-def _dtype(text: str) -> str | None:
+def spelt_dtype(text: str) -> str | None:
     """The type that a text names as a word of its own."""
     words = re.split(r"[^a-z0-9]+", text.lower().replace("_t", ""))
     for dtype, names in SPELT_TYPES:
