@@ -231,6 +231,9 @@ def plot(
     results, traces, loads = _sorted(files)
     folder = output or (files[0] if files[0].is_dir() else files[0].parent)
     written = plot_results(results, folder) if results else []
+    steps = [path for one in results if (path := one.with_name(BREAKDOWN)).exists()]
+    for table, place in _places(steps, folder):
+        written += plot_breakdown(table, place)
     for trace, place in _places(traces, folder):
         written += plot_timeline(trace, place)
     for load, place in _places(loads, folder):

@@ -287,9 +287,12 @@ def approximations(rows: Sequence[Row]) -> Iterator[str]:
     """How many rows are not simulated in every detail, and how far they may be off."""
     found = [row for row in rows if row.approximation]
     if found:
-        most = max(row.approximation_pct or 0.0 for row in found)
+        stated = [row.approximation_pct for row in found if row.approximation_pct is not None]
+        off = f"at most {max(stated):.2g} % off" if stated else "by how much is not stated"
+        if 0 < len(stated) < len(found):
+            off += f" where that is stated, {len(stated)} of them"
         yield (
-            f"approximated: {len(found)} of {len(rows)} rows, at most {most:.2g} % off "
+            f"approximated: {len(found)} of {len(rows)} rows, {off} "
             "(approximation, approximation_pct in results.csv)"
         )
 

@@ -1,6 +1,7 @@
 """Pictures of explanations: where time goes, what would change it, steps and their calls."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from netsim.base.units import format_size
-from netsim.plots.sizes import AXIS, telling
+from netsim.plots.sizes import AXIS, read_results, telling
 from netsim.plots.style import (
     AMBER,
     BLACK,
@@ -19,8 +20,10 @@ from netsim.plots.style import (
     FORMATS,
     GREEN,
     GREY,
+    MARKERS,
     ORANGE,
     PALE,
+    PALETTE,
     PINK,
     SKY,
     YELLOW,
@@ -389,7 +392,53 @@ def plot_breakdown(path: Path, out_dir: Path, formats: Sequence[str] = FORMATS) 
     if table.empty or "computing_us" not in table or "step_time_us" not in table:
         return []
     with drawing():
-        return save(gpu_breakdown_figure(table), out_dir / "breakdown", formats)
+        written = save(gpu_breakdown_figure(table), out_dir / "breakdown", formats)
+        results = path.with_name("results.csv")
+        rows = scaled(table, read_results([results])) if results.exists() else table[:0]
+        if len(rows):
+            written += save(scaling_figure(rows), out_dir / "scaling", formats)
+    return written
+
+
+def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """Steps with their numbers of GPUs and the name of their line; none where all have as many."""
+    if "tokens_per_s" not in steps:
+        return steps[:0]
+    gpus = results.drop_duplicates("cell").set_index("cell")["ranks"].astype(float)
+    rows = steps.assign(gpus=steps["cell"].map(gpus)).dropna(subset=["gpus", "tokens_per_s"])
+    if rows["gpus"].nunique() < 2:
+        return rows[:0]
+    # Axes that go with the number of GPUs, such as a batch that grows with it, name no line.
+    apart = [axis for axis in rows.columns if axis.startswith(AXIS)
+             and rows.groupby("gpus")[axis].nunique().max() > 1]  # fmt: skip
+    names = [", ".join(f"{axis.rpartition('.')[2]} {row[axis]}" for axis in apart)
+             for _, row in rows.iterrows()]  # fmt: skip
+    return rows.assign(line=names).sort_values("gpus")
+
+
+def scaling_figure(rows: pd.DataFrame) -> Figure:
+    """Tokens a second and GPU, and MFU, against the number of GPUs; dashed: as the fewest have."""
+    figure = new_figure(9.5, 3.8)
+    panels = figure.subplots(1, 2)
+    figures = (("tokens_per_s", "tokens a second and GPU"), ("mfu_pct", "MFU (%)"))
+    for axes, (column, label) in zip(panels, figures, strict=True):
+        for (name, line), colour, marker in zip(
+            rows.groupby("line", sort=False), cycle(PALETTE), cycle(MARKERS), strict=False
+        ):
+            each = line[column] / line["gpus"] if column == "tokens_per_s" else line[column]
+            axes.plot(line["gpus"], each, color=colour, marker=marker, label=name)
+            axes.plot(line["gpus"].iloc[[0, -1]], each.iloc[[0, 0]], "--", color=colour, lw=0.9)
+        axes.set_xscale("log", base=2)
+        counts = sorted(rows["gpus"].unique())
+        axes.set_xticks(counts, [f"{count:,.0f}" for count in counts])
+        axes.minorticks_off()
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+        axes.set_xlabel("GPUs")
+        axes.set_ylabel(label)
+    if rows["line"].nunique() > 1:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    panels[0].set_title(f"{rows['scenario'].iloc[0]}; dashed: no loss", loc="left")
+    return figure
 
 
 def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from netsim.plots.explanation import tornado_figure
+from netsim.plots.explanation import scaled, scaling_figure, tornado_figure
 from netsim.plots.results import pareto_figure, pareto_front
 
 FIGURES = st.floats(1, 1000)
@@ -78,3 +78,22 @@ def test_both_changes_of_a_parameter_can_be_read(worse: float, better: float, wo
     assert no_text_covers_another(figure)
     said = {text.get_text() for text in figure.axes[0].texts}
     assert said == {"+4.0%", "-4.0%"} | words
+
+
+def test_steps_on_several_numbers_of_gpus_have_a_line_for_each_other_choice() -> None:
+    axes = ("axis:cluster.nodes", "axis:workload.batch", "axis:workload.data")
+    cells = [(n, 64 * n, data) for n in (4, 1, 2) for data in ("ddp", "fsdp")]
+    steps = pd.DataFrame(
+        {"scenario": "s", "cell": [str(k) for k in range(6)], "mfu_pct": 40.0,
+         "tokens_per_s": [1000.0 * n for n, *_ in cells],
+         **{name: [one[k] for one in cells] for k, name in enumerate(axes)}}
+    )  # fmt: skip
+    results = pd.DataFrame({"cell": steps["cell"], "ranks": [8 * n for n, *_ in cells]})
+    rows = scaled(steps, results)
+    assert rows["gpus"].tolist() == [8, 8, 16, 16, 32, 32]
+    assert set(rows["line"]) == {"data ddp", "data fsdp"}  # the batch goes with the nodes
+    left, right = scaling_figure(rows).axes
+    solid = [line for line in left.lines if line.get_linestyle() == "-"]
+    assert [line.get_ydata().tolist() for line in solid] == [[125.0] * 3] * 2
+    assert right.get_ylabel() == "MFU (%)"
+    assert scaled(steps, results.assign(ranks=8)).empty
