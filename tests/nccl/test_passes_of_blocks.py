@@ -31,8 +31,8 @@ def plan_of(algorithm: str, nodes: int, local: int, **given: object) -> Plan:
     return small_plan(algorithm, "Simple", nodes, local, COUNT, **places, **given)
 
 
-# A rank passes on what comes in one pass: it reads it, adds its own, writes it for itself where that
-# is asked, and to the next GPU. On its way over a network it is written and read once more.
+# A rank passes on what comes in one pass: it reads it, adds its own, writes it for itself where
+# that is asked, and to the next GPU. On its way over a network it is written and read once more.
 @pytest.mark.parametrize(("algorithm", "nodes", "local", "name", "expected"), [
     ("Ring", 1, 4, "all_reduce", 3 * 6 + 2),
     ("Ring", 4, 1, "all_reduce", 5 * 6 + 2),
