@@ -73,8 +73,9 @@ CLEAR = "\r\x1b[K"
 
 @dataclass
 class Stage:
-    """What a command is at: `done` of `total` parts (0: nobody knows), and who works for it."""
+    """What a command is at: `done` of `total` parts of a cell (0: nobody knows), and who works."""
 
+    cell: str = ""
     what: str = ""
     done: int = 0
     total: int = 0
@@ -91,10 +92,16 @@ def at(what: str, done: int = 0, total: int = 0) -> None:
     STAGE.what, STAGE.done, STAGE.total = what, done, total
 
 
+def on(cell: str, what: str = "") -> None:
+    """What follows is about this cell, topology or file."""
+    STAGE.cell = cell
+    at(what)
+
+
 def line(verb: str, now: float) -> str:
     """How far a command is, in a line."""
     seconds = now - STAGE.began
-    parts = [f"{verb}: {STAGE.what}" if STAGE.what else verb]
+    parts = [": ".join(filter(None, (verb, STAGE.cell, STAGE.what)))]
     if STAGE.total:
         parts[0] += f" ({STAGE.done} of {STAGE.total} done)"
     parts.append(f"{seconds:.0f} s")
@@ -111,7 +118,8 @@ def memory() -> str:
 @contextmanager
 def watched(verb: str, *, quiet: bool) -> Iterator[None]:
     """Tell how far a verb is for as long as it runs."""
-    STAGE.what, STAGE.done, STAGE.total, STAGE.hidden = "", 0, 0, False
+    on("")
+    STAGE.hidden = False
     STAGE.began, STAGE.others = time.monotonic(), int
     if quiet:
         yield

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from netsim.base.errors import InputError, NetsimError
+from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import row_of_size
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
-from netsim.explain.what_if import MOST_ROWS, Advance, Case
+from netsim.explain.what_if import MOST_ROWS, Case
 from netsim.nccl.communicator import Communicator
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -59,10 +60,9 @@ def explained(
     *,
     engine: str = "auto",
     most_rows: int = MOST_ROWS,
-    advance: Advance = lambda done, of: None,
 ) -> dict[str, Any]:
     """Where the time of a cell goes at one size, as plain values in µs."""
-    return explained_run(prepared, size, engine=engine, most_rows=most_rows, advance=advance)[0]
+    return explained_run(prepared, size, engine=engine, most_rows=most_rows)[0]
 
 
 def explained_run(
@@ -71,17 +71,17 @@ def explained_run(
     *,
     engine: str = "auto",
     most_rows: int = MOST_ROWS,
-    advance: Advance = lambda done, of: None,
 ) -> tuple[dict[str, Any], Program, Timeline]:
     """The same, with the program and the timeline that it is about."""
+    title = explained_title(prepared, size)
+    on(title)
     shown = shown_of(prepared, size)
     program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
     launch = prepared.launch(size)
     case = Case(program, launch.host + launch.kernel)
     timeline = simulate(program, engine)
-    found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows, advance=advance))
-    title = "; ".join([explained_title(prepared, size), *shown.notes])
-    return {"title": title, **found}, program, timeline
+    found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows))
+    return {"title": "; ".join([title, *shown.notes]), **found}, program, timeline
 
 
 def explained_title(prepared: Prepared, size: int) -> str:
@@ -108,8 +108,10 @@ def explained_paths(
     if selection is None or not len(selection.usual.core):
         raise InputError("--paths: no links between switches", hint="it takes a fabric of several")
     policy: Policy = selection.policy
-    tried = [_tried(prepared, size, "now", {}, seeds, engine)]
-    for what, changes in _changes(prepared, selection.fabric, policy).items():
+    tried, on_trial = [], {"now": {}, **_changes(prepared, selection.fabric, policy)}
+    on(explained_title(prepared, size))
+    for number, (what, changes) in enumerate(on_trial.items()):
+        at(what, number, len(on_trial))
         tried.append(_tried(prepared, size, what, changes, seeds, engine))
     return {
         "routing": policy.routing,

@@ -13,6 +13,7 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, csv_value, preset_names
+from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
@@ -175,6 +176,7 @@ def _results(path: Path, wanted: str) -> Side:
 
 def _scenario(name: str) -> Side | None:
     """A cell of a scenario, simulated; None if a name is a topology's."""
+    on(name)
     head, _, wanted = name.partition(CELL)
     path = Path(head)
     if path.suffix in SUFFIXES and path.is_file():
@@ -192,8 +194,12 @@ def _scenario(name: str) -> Side | None:
 
 
 def _rows(cell: Cell) -> list[Row]:
+    sizes, rows = cell.scenario.workload.size_list(), list[Row]()
     prepared = prepare_any(cell)
-    return [answer(prepared, size) for size in cell.scenario.workload.size_list()]
+    for size in sizes:
+        at(format_size(size) if size else "a step", len(rows), len(sizes))
+        rows.append(answer(prepared, size))
+    return rows
 
 
 def _log(path: Path, collective: str | None) -> Side:
@@ -210,6 +216,7 @@ def _log(path: Path, collective: str | None) -> Side:
 
 
 def _topology(name: str, collective: str, given: Given) -> Side:
+    on(name)
     prepared = prepare(checked_cells(asked(name, collective, given).source)[0])
     rows = [row for row in simulated(prepared, "auto", []) if row.status == "ok"]
     times = {row.size_bytes: row.time_us for row in rows if row.size_bytes and row.time_us}

@@ -11,6 +11,7 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
+from netsim.base.startup import on
 from netsim.base.units import format_size, parse_cli_size
 from netsim.cell.explained import explained, explained_paths, explained_title
 from netsim.cell.prepare import Prepared
@@ -325,6 +326,7 @@ CALLS, HOPS = 10, 16
 
 def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine: str) -> None:
     """Explain the step of a cell; print it, and write it where a folder is given."""
+    on(f"a step of {prepared.work.label}")
     step = simulate_step(prepared, engine=engine)
     found = explained_step(step, engine=engine)
     table = as_csv(found)

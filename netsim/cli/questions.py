@@ -12,7 +12,7 @@ import typer
 
 from netsim.base.errors import InputError, NetsimError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
-from netsim.base.startup import late
+from netsim.base.startup import late, on
 from netsim.base.units import parse_cli_sizes
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, find_scenario, load_source, notes_of, prepare_any
@@ -226,6 +226,7 @@ CollectiveArgument = Annotated[
 
 def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyPrepared, list[str]]:
     """The cell that is asked about, and what the user should know about how it was read."""
+    on(subject)
     if collective is not None:
         question = asked(subject, collective, given)
         return prepare(expand(question.source)[0]), list(question.notes)

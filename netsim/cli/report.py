@@ -11,6 +11,7 @@ import pandas as pd
 import typer
 
 from netsim.base.errors import InputError, LostError, NetsimError
+from netsim.base.startup import on
 from netsim.base.values import dataclass
 from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
@@ -77,6 +78,7 @@ def make_report(
     costs = folder / COSTS
     lost: list[LostError] = []
     extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
+    on(str(folder), "the page is written")
     if costs.is_file():
         table_of_costs = read_values(costs, ("cell",), "the columns of costs.csv")
         extra = Extra(extra.explanations, extra.topology, table_of_costs)

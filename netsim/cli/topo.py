@@ -12,6 +12,7 @@ import typer
 
 from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, preset_names, write_text
+from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
 from netsim.cli import topo_subject, topo_text, with_options
 from netsim.plots.topology.draw import plot_loads, plot_topology
@@ -44,6 +45,7 @@ def show(
     for line in topo_text.source_lines(subject) if sources else _lines(subject):
         typer.echo(line)
     if routes and subject.cluster is not None:
+        at("flows are counted")
         for line in topo_text.route_lines(subject.cluster):
             typer.echo(line)
 
@@ -132,7 +134,9 @@ def list_machines() -> None:
     """List the machines that come with netsim and those in ./topologies."""
     local = {file.stem for s in SUFFIXES for file in Path(FOLDER).glob(f"*{s}")}
     rows: list[tuple[str, ...]] = [("name", "GPUs", "GPU", "scale-up a GPU", "NICs", "what for")]
-    for name in sorted(local | set(preset_names(FOLDER))):
+    names = sorted(local | set(preset_names(FOLDER)))
+    for done, name in enumerate(names):
+        at(name, done, len(names))
         try:
             rows.append(_row(name))
         except InputError as error:
@@ -183,6 +187,7 @@ def lint(name: topo_subject.Name, given: topo_subject.TopologyOptions) -> None:
     """
     subject = _found(name, given)
     cluster = subject.cluster
+    at("rules are asked")
     found = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
     hosts, gpus = max(1, subject.hosts), len(subject.topology)
     what = f"{topo_text.plural(hosts, 'host')}, {topo_text.plural(gpus, 'GPU')}"
@@ -225,6 +230,7 @@ def _drawn(
     if result is not None and not result.exists():
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
     what = subject.cluster or subject.topology
+    at("is drawn")
     try:
         drawn = plot_topology(subject.name, what, folder / subject.name, result=result)
         if routes and subject.cluster is not None:

@@ -8,6 +8,7 @@ import typer
 
 from netsim.base.errors import InputError, ScenarioError, nearest, suggest
 from netsim.base.files import Preset, find_preset, is_path, preset_names
+from netsim.base.startup import on
 from netsim.base.units import format_bandwidth, parse_bandwidth
 from netsim.base.values import dataclass
 from netsim.cli import parsed
@@ -194,6 +195,7 @@ class Subject:
 
 def find_subject(name: str, options: TopologyOptions) -> Subject:
     """The topology that a name and options stand for."""
+    on(name)
     if Path(name).is_file() or is_path(name) or Path(name).suffix in FOREIGN:
         preset = Preset(Path(name).stem, Path(name))
         if is_foreign(preset.path):

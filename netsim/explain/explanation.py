@@ -16,7 +16,7 @@ from netsim.explain.path import (
     slacks,
     split_path,
 )
-from netsim.explain.what_if import MOST_ROWS, Advance, Answer, Case, confirmed, link_kinds, what_if
+from netsim.explain.what_if import MOST_ROWS, Answer, Case, confirmed, link_kinds, what_if
 from netsim.metrics.bound import bound_by, link_label
 from netsim.metrics.links import GpuTime, gpu_time, link_use, load_over_time, senders
 from netsim.program.program import Program, Timeline
@@ -84,7 +84,6 @@ def explain(
     *,
     engine: str = "auto",
     most_rows: int = MOST_ROWS,
-    advance: Advance = lambda done, of: None,
 ) -> Explanation:
     """Explain a run; `most_rows` bounds what is simulated again to confirm sensitivities."""
     program = case.program
@@ -97,7 +96,7 @@ def explain(
         split,
         tuple(sharers(program, split, loads)),
         tuple(_links(program, timeline)),
-        tuple(what_if(case, split, engine=engine, most_rows=most_rows, advance=advance)),
+        tuple(what_if(case, split, engine=engine, most_rows=most_rows)),
         slacks(program, timeline),
         gpu_time(program, timeline),
     )

@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.engines.engine import COMPILED_FROM, at_hand, simulate
 from netsim.explain.path import OWN_RATE, Split
@@ -297,16 +298,12 @@ class Answer:
         return any(abs(time - now) > now * step / (1 - step) + least for time, step in steps)
 
 
-Advance = Callable[[int, int], None]
-
-
 def what_if(
     case: Case,
     split: Split,
     *,
     engine: str = "auto",
     most_rows: int = MOST_ROWS,
-    advance: Advance = lambda done, of: None,
 ) -> list[Answer]:
     """An answer for every parameter, those that matter most first.
 
@@ -325,7 +322,7 @@ def what_if(
     answers = []
     for number, parameter in enumerate(parameters):
         on_path = seconds.get(parameter.key, 0.0)
-        advance(number, len(parameters))
+        at(f"{parameter.label} changed", number, len(parameters))
         if number >= able:
             answers.append(Answer(parameter, on_path))
             continue

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.engines.engine import simulate
 from netsim.explain.what_if import LABELS, ONE_FIGURE
@@ -168,7 +169,8 @@ def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> lis
     several = [ALL] if len(kinds) > 1 else []
     able = MOST_ROWS // max(1, len(step.program))
     answers = []
-    for what in (*kinds, *several, COMPUTE):
+    for done, what in enumerate(every := (*kinds, *several, COMPUTE)):
+        at(f"{what} changed", done, len(every))
         names = set(kinds) if what == ALL else {what}
         times: list[float | None] = [None, None]
         for number, factor in enumerate((FREE, FASTER)):
@@ -177,6 +179,7 @@ def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> lis
                 able -= 1
         answers.append(Answer(what, times[1], times[0]))
     for kind in _link_kinds(step) if able > 0 else []:
+        at(f"{LABELS[kind]} rate changed")
         able -= 2
         answers.append(_with_links(step, kind, engine))
     if step.prepared.work.stragglers:

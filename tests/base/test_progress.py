@@ -7,7 +7,8 @@ from io import StringIO
 import pytest
 
 from netsim.base import startup as progress
-from netsim.base.startup import CLEAR, STAGE, at, line, watched
+from netsim.base.startup import CLEAR, STAGE, Stage, at, line, watched
+from netsim.cli import main
 
 
 class Terminal(StringIO):
@@ -68,3 +69,55 @@ def test_how_long_it_takes_yet_follows_from_what_is_done() -> None:
         STAGE.others = lambda: 10**12
         text = line("run", STAGE.began + 10)
     assert text.startswith("run: cell (1 of 4 done), 10 s, about 30 s left, 1000.")
+
+
+class Noted(Stage):
+    """What a command is at, one after the other."""
+
+    def __init__(self) -> None:
+        self.cells: dict[str, list[str]] = {}
+        super().__init__()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "total":  # the last that is set
+            self.cells.setdefault(self.cell, []).append(f"{self.what} {self.done}/{self.total}")
+
+
+RUN = """\
+name: small
+cluster: {graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}
+workload: {collective: all_reduce, algorithm: ring, sizes: [1MiB]}
+sweep: {workload.algorithm: [ring, tree]}
+"""
+SEEN = {
+    "explain run.yaml": {"run.yaml": " 0/0",
+                         "all_reduce of 1 MiB on 4 GPUs, ring": "fabric rate changed 0/2"},
+    "diff run.yaml#ring run.yaml#tree":
+        {"run.yaml#ring": "1 MiB 0/1", "run.yaml#tree": "1 MiB 0/1"},
+    "diff rtx2080ti-x2 dgx-1-v100 --collective all_reduce --sizes 8,1K":
+        {"rtx2080ti-x2": "1 KiB 1/2", "dgx-1-v100": "8 B 0/2"},
+    "topo show rtx2080ti-x2": {"rtx2080ti-x2": " 0/0"},
+    "topo lint rtx2080ti-x2": {"rtx2080ti-x2": "rules are asked 0/0"},
+    "report out": {"all_reduce of 1 MiB on 4 GPUs, tree": "fabric rate changed 0/2",
+                   "out": "the page is written 0/0"},
+}  # fmt: skip
+
+
+def netsim(command: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 0
+
+
+@pytest.mark.parametrize("command", SEEN)
+def test_every_verb_says_which_cell_it_is_at(monkeypatch, tmp_path, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(RUN)
+    if command.startswith("report"):
+        netsim("run run.yaml -q -o out")
+    noted = Noted()
+    monkeypatch.setattr(progress, "STAGE", noted)
+    netsim(command)
+    for cell, what in SEEN[command].items():
+        assert what in noted.cells.get(cell, []), noted.cells
