@@ -92,7 +92,7 @@ def command(
             )
         if leave and not found.missing:
             with Counter("runs left out", quiet) as counter:
-                found = accuracy.leave_out(found, entries, corpus, jobs, counter.show)
+                found = accuracy.leave_out(found, entries, corpus, jobs, counter.show, journal)
         if predict is not None:
             write_text(predict, accuracy.forecast_text(found, entries))
         else:

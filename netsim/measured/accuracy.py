@@ -17,6 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
+from netsim.base.constants import FILE as CONSTANTS
 from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
 from netsim.base.files import preset_folder
@@ -38,7 +41,14 @@ from netsim.measured.compare import (
     grouped,
     prepared_at,
 )
-from netsim.measured.estimate import Without, figures_without, without_each
+from netsim.measured.estimate import (
+    Floats,
+    Without,
+    figures_without,
+    looked_at,
+    shown_by,
+    without_each,
+)
 from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps
 from netsim.results.folder import append, damaged, few_of, sealed, unsealed
 from netsim.results.row import BANDS, Joined, band_of, joined
@@ -129,7 +139,7 @@ def run_index(
                     answers[other] = Answer(name, failed=(Failed(name, str(found)),))
                 else:
                     answers[other] = _told_of(found, parts[other])
-                    known.keep(key_of(parts[other]), answers[other])
+                    known.keep(key_of(parts[other]), answer=asdict(answers[other]))
             if done:
                 done(len(answers), len(parts))
     finished = _joined([answers[number] for number in sorted(answers)], failed)
@@ -206,20 +216,21 @@ def _titled(part: Part) -> str:
     return f"{part.entry.id} at {min(sizes)} to {max(sizes)} B" if sizes else part.entry.id
 
 
-def key_of(part: Part) -> str:
-    """What an answer depends on, in a few characters: the part, this version, machine files."""
+def key_of(part: Part, constant: Constant | None = None) -> str:
+    """What an answer depends on, in a few characters: the part, this version, the constants and
+    machine files, and the constant that a run is looked at for.
+    """
     entry = part.entry
-    own = tuple(part.figures.items())
+    own = (*part.figures.items(), *(() if constant is None else (constant.id,)))
     asked = (entry.id, str(entry.folder), str(dict(entry.values)), part.rows, own)
-    return digest((asked, __version__, MODEL_VERSION, _machine_files())).hex()
+    return digest((asked, __version__, MODEL_VERSION, _files())).hex()
 
 
 @lru_cache(maxsize=1)
-def _machine_files() -> bytes:
+def _files() -> bytes:
     folders = (preset_folder("topologies"), Path("topologies"))
-    return digest(
-        tuple(file.read_bytes() for one in folders for file in sorted(one.glob("*.y*ml")))
-    )
+    machines = (file for one in folders for file in sorted(one.glob("*.y*ml")))
+    return digest(tuple(file.read_bytes() for file in (CONSTANTS, *machines)))
 
 
 class Journal:
@@ -228,15 +239,16 @@ class Journal:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.found: dict[str, Answer] = {}
+        self.shown: dict[str, Floats] = {}  # what runs say of constants
         self.damaged: list[str] = []
         self.file: int | None = None
 
-    def keep(self, key: str, answer: Answer) -> None:
-        """Keep an answer, whatever happens next."""
+    def keep(self, key: str, **values: Any) -> None:
+        """Keep an `answer`, or what is `shown`, whatever happens next."""
         if self.file is None:
             return
         try:
-            append(self.file, sealed({"part": key, "answer": asdict(answer)}).encode())
+            append(self.file, sealed({"part": key, **values}).encode())
         except OSError as error:
             hint = "make room, then --resume continues with what is finished"
             message = f"{self.path}: cannot be written: {error.strerror}"
@@ -253,7 +265,11 @@ class Journal:
         for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
             try:
                 values = unsealed(line)
-                self.found[str(values["part"])] = _answer_from(values["answer"])
+                key = str(values["part"])
+                if "shown" in values:
+                    self.shown[key] = np.array(values["shown"], dtype=float)
+                else:
+                    self.found[key] = _answer_from(values["answer"])
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if line.endswith(b"\n"):
                     why = error if type(error) is ValueError else ValueError("not of a journal")
@@ -312,6 +328,7 @@ def leave_out(
     corpus: Sequence[Entry],
     jobs: int | None = None,
     done: Callable[[int, int], None] | None = None,
+    journal: "Journal | None" = None,
 ) -> Accuracy:
     """The same with every run simulated once more without its own system: every constant that was
     fitted to that is estimated from the other systems of the corpus.
@@ -322,31 +339,49 @@ def leave_out(
         one for one in TABLE.values()
         if one.fitted and any(id in by_id and by_id[id].system in asked for id in one.fitted.runs)
     ]  # fmt: skip
-    told = list[Without]()
-    tasks = (((one, corpus), one.id, 0, 1) for one in constants)
-    workers = Processes(jobs or os.cpu_count() or 1, estimated_without)
-    with workers, closing(workers.results(tasks)) as results:
-        for _, some in results:
-            if not isinstance(some, LostError):
-                told += [one for one in some if one.system in asked]
+    shown = _what_runs_show(constants, corpus, jobs, journal or Journal())
+    every = (one for each in constants for one in without_each(each, corpus, shown[each.id]))
+    told = [one for one in every if one.system in asked]
     changed = {
         entry.id: figures_without(entry, mine)
         for entry in entries
         if (mine := [one for one in told if one.system == entry.system])
     }
     runs = [entry for entry in entries if changed.get(entry.id)]
-    again = run_index(runs, jobs, done, figures=changed) if runs else Accuracy(())
+    again = run_index(runs, jobs, done, journal=journal, figures=changed) if runs else Accuracy(())
     own = {point.run for point in again.points}
     others = [point for point in found.points if point.run not in own]
     place = {entry.id: number for number, entry in enumerate(entries)}
     points = sorted((*again.points, *others), key=lambda point: place[point.run])
     order = sorted(told, key=lambda one: (one.system, one.constant))
-    return replace(found, left_out=tuple(points), without=tuple(order))
+    missing, lost = found.missing + again.missing, found.lost + again.lost
+    both = replace(found, missing=missing, lost=lost, without=tuple(order))
+    return replace(both, left_out=tuple(points))
 
 
-def estimated_without(task: tuple[Constant, Sequence[Entry]]) -> Iterator[list[Without]]:
-    """A constant without each of its systems, as a worker finds it."""
-    yield list(without_each(*task))
+def _what_runs_show(
+    constants: Sequence[Constant], corpus: Sequence[Entry], jobs: int | None, journal: "Journal"
+) -> Mapping[str, dict[str, Floats]]:
+    """What each run that is looked at says of each constant, whichever system is left out later."""
+    asked = {(one.id, run.id): (one, run) for one in constants for run in looked_at(one, corpus)}
+    keys = {pair: key_of(Part(run, run.rows()), one) for pair, (one, run) in asked.items()}
+    told = {pair: journal.shown[key] for pair, key in keys.items() if key in journal.shown}
+    order = sorted(set(asked) - set(told), key=lambda pair: -_ranks(asked[pair][1]))
+    workers = Processes(jobs or os.cpu_count() or 1, _shown)
+    tasks = ((asked[pair], " of ".join(pair), 0, 1) for pair in order)
+    with workers, closing(workers.results(tasks)) as results:
+        for (one, run), some in results:
+            if not isinstance(some, LostError):
+                told[one.id, run.id] = some
+                journal.keep(keys[one.id, run.id], shown=some.tolist())
+    return {
+        one.id: {run: some for (id, run), some in told.items() if id == one.id} for one in constants
+    }
+
+
+def _shown(task: tuple[Constant, Entry]) -> Iterator[Floats]:
+    """What a run says of a constant, as a worker finds it."""
+    yield shown_by(*task)
 
 
 def _ranks(entry: Entry) -> int:

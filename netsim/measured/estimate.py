@@ -7,7 +7,7 @@ out and the constant estimated again. What the table has is not changed here.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from math import log
+from math import isclose, log
 from typing import Any
 
 import numpy as np
@@ -71,30 +71,37 @@ def estimated(constant: Constant, entries: Sequence[Entry]) -> Estimate:
     found = [entry for entry in entries if entry.id in fitted.runs]
     if not found:
         raise InputError(f"{constant.id}: none of its runs is given: {', '.join(fitted.runs)}")
-    return ESTIMATORS[fitted.estimator.rpartition(":")[2]](constant, found)
+    return estimate_of(constant, [shown_by(constant, entry) for entry in found])
 
 
-def by_simulation(constant: Constant, entries: Sequence[Entry]) -> Estimate:
-    """The value with which simulated and measured times of the points that show it agree best."""
-    values = tried_values(constant)
-    ratios = [_ratios(constant, entry, values) for entry in entries]
-    every = np.concatenate(ratios)
-    shown = every[np.ptp(every, axis=1) > SHOWS]
-    if not len(shown):
+def shown_by(constant: Constant, entry: Entry) -> Floats:
+    """What one run says of a constant, by its estimator: log ratios of points (rows) at the values
+    that are tried, or values of its own.
+    """
+    assert constant.fitted is not None
+    return ESTIMATORS[constant.fitted.estimator.rpartition(":")[2]](constant, entry)
+
+
+def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
+    """The estimate from what runs say: where simulated and measured times of the points that show
+    it agree best, or the median of values.
+    """
+    every = np.concatenate(shown)
+    if every.ndim == 1:
+        value = float(np.median(every)) if len(every) else float("nan")
+        return Estimate(constant, value, len(every))
+    every = every[np.ptp(every, axis=1) > SHOWS]
+    if not len(every):
         return Estimate(constant, float("nan"), 0)
-    return best_of(constant, values, shown)
+    return best_of(constant, tried_values(constant), every)
 
 
-def by_steps(constant: Constant, entries: Sequence[Entry]) -> Estimate:
-    """The value with which simulated and published steps agree best."""
-    values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
-    values[np.argmin(np.abs(values - constant.value))] = constant.value
-    ratios = []
-    for entry in entries:
-        step = published(entry)
-        prepared = prepare_step(expand(Source(step.id, step.data))[0])
-        ratios.append([log(_step_with(constant, prepared, one) / step.seconds) for one in values])
-    return best_of(constant, values, np.array(ratios))
+def by_steps(constant: Constant, entry: Entry) -> Floats:
+    """Log ratios of simulated over published times of a step at some values."""
+    step = published(entry)
+    prepared = prepare_step(expand(Source(step.id, step.data))[0])
+    times = (_step_with(constant, prepared, one) for one in tried_values(constant).tolist())
+    return np.array([[log(seconds / step.seconds) for seconds in times]])
 
 
 def _step_with(constant: Constant, prepared: PreparedStep, value: float) -> float:
@@ -135,15 +142,21 @@ def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
 
 def tried_values(constant: Constant) -> Floats:
     """Values around that of the table, which is among them."""
+    assert constant.fitted is not None
+    if constant.fitted.estimator.endswith(by_steps.__name__):
+        values = constant.value * np.linspace(1 / RATES, RATES, STEPS_TRIED)
+        values[np.argmin(np.abs(values - constant.value))] = constant.value
+        return values
     factor = TIMES if constant.unit == "s" else RATES
     factors = np.exp(np.linspace(-log(factor), log(factor), TRIED))
     factors[TRIED // 2] = 1.0
     return np.sort(constant.value * factors)
 
 
-def _ratios(constant: Constant, entry: Entry, values: Floats) -> Floats:
+def by_simulation(constant: Constant, entry: Entry) -> Floats:
     """Log ratios of simulated over measured times of some sizes (rows) at some values."""
     assert constant.fitted is not None
+    values = tried_values(constant)
     plan, rows = mapped(entry), _rows_of(entry, *constant.fitted.sizes)
     if not rows:
         return np.empty((0, len(values)))
@@ -192,38 +205,38 @@ def _figures(constant: Constant, prepared: Prepared, value: float) -> Mapping[st
     return {name: max(0.0, now + more) for name, now in usual.items()}
 
 
-def floor_of_launches(constant: Constant, entries: Sequence[Entry]) -> Estimate:
-    """What one process takes for each of its GPUs where calls are so small that only that counts:
-    the median of all rows.
+def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
+    """What one process takes for each of its GPUs where calls are so small that only that counts,
+    in all rows.
     """
     assert constant.fitted is not None
     least, most = constant.fitted.sizes
-    found = [
-        seconds / int(entry.text("topology", "gpus_per_node"))
-        for entry in entries
-        if mapped(entry).data["launch"] == "single_process"
-        for row in entry.rows()
-        if least <= row.size_bytes <= most and (seconds := row.seconds(entry.collective))
-    ]
-    return _median(constant, found)
+    gpus = int(entry.text("topology", "gpus_per_node"))
+    alone = mapped(entry).data["launch"] == "single_process"
+    return np.array(
+        [
+            seconds / gpus
+            for row in (entry.rows() if alone else ())
+            if least <= row.size_bytes <= most and (seconds := row.seconds(entry.collective))
+        ]
+    )
 
 
-def slope_by_channels(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
     """What one process takes more for each further channel and GPU where calls are small: the
-    median slope between all pairs of rows of a run.
+    slopes between all pairs of rows.
     """
     assert constant.fitted is not None
     found = list[float]()
-    for entry in entries:
-        rows = _rows_of(entry, *constant.fitted.sizes, most=len(entry.rows()))
-        prepared = _prepared(entry, rows)
-        gpus = int(entry.text("topology", "gpus_per_node"))
-        for one, other in combinations(rows, 2):
-            channels = [_channels(prepared, row.size_bytes) for row in (one, other)]
-            seconds = [(row.seconds(entry.collective) or 0.0) / gpus for row in (one, other)]
-            if channels[0] != channels[1]:
-                found.append((seconds[1] - seconds[0]) / (channels[1] - channels[0]))
-    return _median(constant, found)
+    rows = _rows_of(entry, *constant.fitted.sizes, most=len(entry.rows()))
+    prepared = _prepared(entry, rows)
+    gpus = int(entry.text("topology", "gpus_per_node"))
+    for one, other in combinations(rows, 2):
+        channels = [_channels(prepared, row.size_bytes) for row in (one, other)]
+        seconds = [(row.seconds(entry.collective) or 0.0) / gpus for row in (one, other)]
+        if channels[0] != channels[1]:
+            found.append((seconds[1] - seconds[0]) / (channels[1] - channels[0]))
+    return np.array(found)
 
 
 def _channels(prepared: Prepared, size: int) -> int:
@@ -231,32 +244,25 @@ def _channels(prepared: Prepared, size: int) -> int:
     return plan.n_channels if plan else 0
 
 
-def usable_part(constant: Constant, entries: Sequence[Entry]) -> Estimate:
-    """The largest bus bandwidth of each run over the line rate of a host's NICs."""
-    return _median(
-        constant, [max(_bandwidths(entry)) / (nics_gbps(entry) / 8 * 1e9) for entry in entries]
-    )
+def usable_part(constant: Constant, entry: Entry) -> Floats:
+    """The largest bus bandwidth over the line rate of a host's NICs."""
+    return np.array([max(_bandwidths(entry)) / (nics_gbps(entry) / 8 * 1e9)])
 
 
-def most_of_a_nic(constant: Constant, entries: Sequence[Entry]) -> Estimate:
-    """The largest bus bandwidth of each run over the number of a host's NICs."""
-    counts = [int(entry.text("topology", "nics_per_node")) for entry in entries]
-    most = [max(_bandwidths(entry)) for entry in entries]
-    return _median(constant, [best / count for best, count in zip(most, counts, strict=True)])
+def most_of_a_nic(constant: Constant, entry: Entry) -> Floats:
+    """The largest bus bandwidth over the number of a host's NICs."""
+    return np.array([max(_bandwidths(entry)) / int(entry.text("topology", "nics_per_node"))])
 
 
-def step_up(constant: Constant, entries: Sequence[Entry]) -> Estimate:
+def step_up(constant: Constant, entry: Entry) -> Floats:
     """The bytes on the wire beyond which time steps up most, in calls of LL."""
     assert constant.fitted is not None
     least, most = constant.fitted.sizes
-    found = []
-    for entry in entries:
-        rows = sorted(entry.rows(), key=lambda row: row.size_bytes)
-        some = [row for row in rows if least <= row.size_bytes <= most]
-        seconds = np.array([row.seconds(entry.collective) or np.nan for row in some])
-        step = int(np.nanargmax(seconds[1:] / seconds[:-1]))
-        found.append(float(LL_WIRE * some[step].size_bytes))
-    return _median(constant, found)
+    rows = sorted(entry.rows(), key=lambda row: row.size_bytes)
+    some = [row for row in rows if least <= row.size_bytes <= most]
+    seconds = np.array([row.seconds(entry.collective) or np.nan for row in some])
+    step = int(np.nanargmax(seconds[1:] / seconds[:-1]))
+    return np.array([float(LL_WIRE * some[step].size_bytes)])
 
 
 def _bandwidths(entry: Entry) -> Iterator[float]:
@@ -268,12 +274,7 @@ def _bandwidths(entry: Entry) -> Iterator[float]:
         yield collective.size_bytes * collective.bus_factor / seconds
 
 
-def _median(constant: Constant, found: Sequence[float]) -> Estimate:
-    value = float(np.median(found)) if found else float("nan")
-    return Estimate(constant, value, len(found))
-
-
-ESTIMATORS: dict[str, Callable[[Constant, Sequence[Entry]], Estimate]] = {
+ESTIMATORS: dict[str, Callable[[Constant, Entry], Floats]] = {
     one.__name__: one
     for one in (
         *(by_simulation, floor_of_launches, slope_by_channels),
@@ -301,16 +302,29 @@ class Without:
     of: str = ""
 
 
-def without_each(constant: Constant, entries: Sequence[Entry]) -> Iterator[Without]:
-    """The constant without each of the systems that it was fitted to; no calibration has some."""
+def looked_at(constant: Constant, entries: Sequence[Entry]) -> list[Entry]:
+    """Runs that it is estimated from without each of its systems: a few of each; none where it was
+    fitted to one system only.
+    """
     assert constant.fitted is not None
     mine = [entry for entry in entries if entry.id in constant.fitted.runs]
-    systems = list(dict.fromkeys(entry.system for entry in mine))
-    few_runs = [one for name in systems for one in few(_of(mine, name), FEW_RUNS)]
-    every = estimated(constant, few_runs).value if len(systems) > 1 else float("nan")
-    for system in systems:
-        others = [entry for entry in few_runs if entry.system != system]
-        value = estimated(constant, others).value if others else float("nan")
+    systems = dict.fromkeys(entry.system for entry in mine)
+    found = [one for name in systems for one in few(_of(mine, name), FEW_RUNS)]
+    return found if len(systems) > 1 else []
+
+
+def without_each(
+    constant: Constant, entries: Sequence[Entry], shown: Mapping[str, Floats]
+) -> Iterator[Without]:
+    """The constant without each of the systems that it was fitted to, from what each of the runs
+    that are `looked_at` says; no calibration has some.
+    """
+    assert constant.fitted is not None
+    some = [entry for entry in looked_at(constant, entries) if entry.id in shown]
+    every = estimate_of(constant, [shown[one.id] for one in some]).value if some else float("nan")
+    for system in dict.fromkeys(one.system for one in entries if one.id in constant.fitted.runs):
+        others = [shown[one.id] for one in some if one.system != system]
+        value = estimate_of(constant, others).value if others else float("nan")
         ratio = value / every if every else float("nan")
         if ratio > 0:
             yield Without(constant.id, system, float(np.clip(ratio, 1 / TIMES, TIMES)))
@@ -334,7 +348,7 @@ def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, floa
     """The figures of a calibration that say so of a run, from what holds for its machines."""
     prepared = _prepared(entry, _rows_of(entry, *ANY_SIZE, most=1))
     changed: dict[str, float] = {}
-    for one in found:
+    for one in (some for some in found if not isclose(some.ratio, 1.0)):
         constant = TABLE[one.constant]
         known = {*ELSEWHERE, *names_of(prepared.jobs[0].mechanism)}
         if not (known.issuperset(constant.figures) and _holds(constant.id, prepared, entry)):

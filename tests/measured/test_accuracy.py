@@ -11,7 +11,7 @@ from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
 from netsim.measured.accuracy import compared, read_accuracy, run_index
 from netsim.measured.compare import Point, answer, error_of, prepared_at
-from netsim.measured.estimate import figures_without, without_each
+from netsim.measured.estimate import figures_without, looked_at, shown_by, without_each
 from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, read_index
 from netsim.plots.results import MOST_CURVES
 from netsim.results.row import Joined, band_of, joined, stored, validated
@@ -392,7 +392,8 @@ def test_systems_weigh_equally() -> None:
 def test_a_constant_without_a_system_is_estimated_from_the_others() -> None:
     entries = read_index(Path("scenarios/measured/index.yaml"))
     fitted = TABLE["launch.host"]
-    found = {one.system: one for one in without_each(fitted, entries)}
+    shown = {one.id: shown_by(fitted, one) for one in looked_at(fitted, entries)}
+    found = {one.system: one for one in without_each(fitted, entries, shown)}
     assert set(found) == {"h100_sxm", "a100_superbench"}
     assert all(one.of == "" and 0.9 < one.ratio < 1.1 for one in found.values())
     entry = next(one for one in entries if one.id == "h100_sxm_8_all_reduce_1")
@@ -403,7 +404,7 @@ def test_a_constant_without_a_system_is_estimated_from_the_others() -> None:
 def test_what_only_one_system_shows_is_taken_from_the_next_wider_class() -> None:
     entries = read_index(Path("scenarios/measured/index.yaml"))
     usable = TABLE["efa.usable"]
-    (found,) = without_each(usable, entries)
+    (found,) = without_each(usable, entries, {})
     assert (found.system, found.of) == ("aws_p4d_a100", "roce.usable")
     assert found.ratio * usable.value == pytest.approx(value("roce.usable"))
 
