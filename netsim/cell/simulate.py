@@ -29,11 +29,16 @@ from netsim.results.row import (
     NOT_VALIDATED,
     NVLINK,
     ONE_HOST,
+    Interval,
     Joined,
     Row,
+    band_of,
+    between,
+    interval_of,
     joined,
     not_validated,
     validated,
+    wider,
 )
 from netsim.scenario.models import cluster_label, node_count
 from netsim.timing import ladder
@@ -140,7 +145,8 @@ def class_of(prepared: Prepared) -> Joined:
     else:
         transport = job.cluster.transport.name if job.cluster.transport else machine.transport
     rates = machine.nics.rates if machine.nics else ()
-    return joined(cluster_label(config), transport, sum(rates) * 8 / 1e9)
+    nvlink = machine.scale_up is not None and machine.scale_up.fitted
+    return joined(cluster_label(config), transport, sum(rates) * 8 / 1e9, nvlink=nvlink)
 
 
 def departure(prepared: Prepared, collective: Collective, plan: Planned) -> str:
@@ -194,6 +200,10 @@ def _left_alone(prepared: Prepared) -> Job | None:
 # One cell, from question to rows: the schedule of each size, its time, its Row.
 
 
+UNLIKE = (
+    not_validated("fabric"),
+    not_validated("approximated"),
+)  # no class says how far they are off
 ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
 
 
@@ -297,6 +307,13 @@ def _validated(prepared: Prepared, collective: Collective, size: int, plan: Plan
     return validated(class_of(prepared), collective.name, size)
 
 
+def interval_at(prepared: Prepared, size: int, *, known: bool = True) -> Interval | None:
+    """The interval of a time: of its class, or of the widest where nothing like it was timed."""
+    collective, band = prepared.collective(size).name, band_of(size)
+    where = class_of(prepared) if prepared.jobs and known else Joined("", "")
+    return interval_of(wider(where, collective, band)[0 if where.machine else -1 :])
+
+
 def _outcome(prepared: Prepared, timing: Timing, inplace: Timing | None) -> Outcome:
     worst = max((t for t in (timing, inplace) if t is not None), key=lambda t: t.uncertainty)
     return Outcome(
@@ -335,6 +352,9 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         fullest_link=found.fullest.name if found.fullest else "",
         fullest_over_mean=found.fullest.over_mean if found.fullest else None,
     )
-    if found.bound_by.startswith("fabric"):
-        return replace(row, validated=not_validated("fabric"))  # no fabric of the corpus is known
-    return replace(row, validated=not_validated("approximated")) if row.doubtful else row
+    if found.bound_by.startswith("fabric"):  # no fabric of the corpus is known
+        row = replace(row, validated=UNLIKE[0])
+    elif row.doubtful:
+        row = replace(row, validated=UNLIKE[1])
+    span = interval_at(prepared, size, known=row.validated not in UNLIKE)
+    return replace(row, **between(found.seconds * 1e6, span))  # type: ignore[arg-type]  # all floats

@@ -17,7 +17,7 @@ from netsim.measured.index import Entry, read_index
 from netsim.measured.training import Steps, by_note, is_published, page_of, run_steps, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.folder import check_writable
-from netsim.results.row import BANDS, band_of
+from netsim.results.row import BANDS, INTERVALS, band_of
 
 T = TypeVar("T")
 
@@ -130,7 +130,11 @@ def _write(
         }
         write_text(page, "\n".join(accuracy.page_text(found, entries, pictures)) + "\n")
         if classes is not None:
-            write_text(classes, accuracy.classes_of(found.left_out or found.points, entries))
+            points = found.left_out or found.points
+            write_text(classes, accuracy.classes_of(points, entries))
+            write_text(
+                accuracy.results_path(classes, INTERVALS), accuracy.intervals_text(points, entries)
+            )
 
 
 def _index(path: Path) -> Path:

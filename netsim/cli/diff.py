@@ -1,7 +1,7 @@
 """`netsim diff`: two results, scenarios, topologies or logs: who wins by size, and why."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from io import StringIO
 from itertools import pairwise
 from math import exp, log
@@ -23,7 +23,7 @@ from netsim.cli.questions import Given, Text, asked
 from netsim.measured.logs import read_log
 from netsim.plots.sizes import AXIS, read_results, spoken
 from netsim.results.nccl_tests import microseconds
-from netsim.results.row import Row, csv_text
+from netsim.results.row import EXACT, Row, Span, csv_text, ratio_span
 from netsim.scenario.cells import Cell
 from netsim.yamlio.read import read_source
 
@@ -40,6 +40,12 @@ class Side:
     collective: str
     times: dict[int, float]
     why: dict[int, str]
+    machine: str = ""
+    spans: Mapping[int, Span] = field(default_factory=dict)
+
+    def span(self, size: int) -> Span:
+        """How far a time may be off; one that was measured is not."""
+        return self.spans.get(size, EXACT)
 
 
 def side_of(name: str, table: pd.DataFrame) -> Side:
@@ -56,7 +62,12 @@ def side_of(name: str, table: pd.DataFrame) -> Side:
     words = [n for n in ("algorithm", "protocol", "bound_by") if n in rows.columns]
     texts = rows[words].fillna("").astype(str).to_numpy().tolist()
     why = {size: reason(*parts) for size, parts in zip(sizes.astype(int), texts, strict=True)}
-    return Side(name, collective, found, why)
+    told = {}
+    if "time_low_us" in rows.columns:
+        ends = rows["time_low_us"] / rows["time_us"], rows["time_high_us"] / rows["time_us"]
+        told = {size: (low, high) for size, low, high in zip(found, *ends, strict=True) if low > 0}
+    machine = str(table["topology"].iloc[0]) if "topology" in table.columns else ""
+    return Side(name, collective, found, why, machine, told)
 
 
 def reason(*parts: str) -> str:
@@ -68,7 +79,7 @@ def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
     """Rows as they would be read from results.csv."""
     table = pd.read_csv(StringIO(csv_text(rows, axes)), dtype=str, keep_default_na=False)
     table = table.map(csv_value)
-    numbers = ["size_bytes", "time_us", "step_time_us"]
+    numbers = ["size_bytes", "time_us", "time_low_us", "time_high_us", "step_time_us"]
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
     return table
 
@@ -219,9 +230,7 @@ def _topology(name: str, collective: str, given: Given) -> Side:
     on(name)
     prepared = prepare(checked_cells(asked(name, collective, given).source)[0])
     rows = [row for row in simulated(prepared, "auto", []) if row.status == "ok"]
-    times = {row.size_bytes: row.time_us for row in rows if row.size_bytes and row.time_us}
-    why = {row.size_bytes or 0: reason(row.algorithm, row.protocol, row.bound_by) for row in rows}
-    return Side(name, collective, times, why)
+    return side_of(name, table_of(rows, ()))
 
 
 EQUAL = 0.005  # by which two times may differ and be called equal
@@ -266,15 +275,19 @@ def command(
 def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
     yield f"# A: {one.name}"
     yield f"# B: {other.name}"
-    yield f"# {'size':>11}  {'A (us)':>9}  {'B (us)':>9}  {'B / A':>6}  faster  A is | B is"
+    titles = f"{'B / A':>6}  faster  {'80 % of ratios':<14}"
+    yield f"# {'size':>11}  {'A (us)':>9}  {'B (us)':>9}  {titles}  A is | B is"
+    wins = [_faster(one.times[size], other.times[size]) for size in common]
+    spans = {size: _ratios(one, other, size) for size in common}
+    unsure = {size for size, who in zip(common, wins, strict=True)
+             if who != "=" and spans[size][0] <= 1 <= spans[size][1]}  # fmt: skip
     for size in common:
         a, b = one.times[size], other.times[size]
         why = f"{one.why.get(size, '')} | {other.why.get(size, '')}"
         yield (
             f"{size or 'step':>13}  {microseconds(a):>9}  {microseconds(b):>9}  {b / a:>6.2f}  "
-            f"{_faster(a, b):<6}  {why}"
+            f"{_faster(a, b) + '?' * (size in unsure):<6}  {_span_text(spans[size]):<14}  {why}"
         )
-    wins = [_faster(one.times[size], other.times[size]) for size in common]
     for (left, right), (before, after) in zip(pairwise(common), pairwise(wins), strict=True):
         if before != after:
             places = f"{format_size(left)} and {format_size(right)}"
@@ -290,6 +303,20 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
     if common != [STEP]:
         sizes = "size" if counts[0] == 1 else "sizes"
         yield f"# A faster at {counts[0]} {sizes}, B at {counts[1]}, equal at {counts[2]}"
+        if unsure:
+            yield f"# ? (at {len(unsure)}): not sure, for 80 % of measured ratios lie about 1"
+
+
+def _ratios(one: Side, other: Side, size: int) -> Span:
+    """Between which ratios B / A of measured times lie, 80 % of them."""
+    names, spans = (one.collective, other.collective), (one.span(size), other.span(size))
+    low, high = ratio_span(names, size, spans, same=one.machine == other.machine != "")
+    ratio = other.times[size] / one.times[size]
+    return ratio * low, ratio * high
+
+
+def _span_text(span: Span) -> str:
+    return f"{span[0]:.2f} to {span[1]:.2f}" if span[0] < span[1] else ""
 
 
 def _won(who: str) -> str:

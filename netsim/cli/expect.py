@@ -18,7 +18,7 @@ from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row, row_of_size
 from netsim.cli import parsed, shown, with_options
 from netsim.cli.questions import Given, Text, asked
-from netsim.cli.shown import MANY_SIZES, SURE, Engine, Format, halves, sure
+from netsim.cli.shown import MANY_SIZES, SURENESS, Engine, Format, halves, sureness
 from netsim.engines.engine import at_hand
 from netsim.nccl import choice, environment
 from netsim.nccl import job as jobs
@@ -129,7 +129,7 @@ _CHOICE = f"  {'algorithm':<13}  {'protocol':<9}  {'chan':>4}"
 
 def header() -> str:
     """The lines above the rows."""
-    return shown.titles(f"{_CHOICE}  {'validated':<{SURE}}")
+    return shown.titles(_CHOICE + SURENESS)
 
 
 def line_of(row: Row) -> str:
@@ -138,7 +138,7 @@ def line_of(row: Row) -> str:
     channels = "" if row.channels is None else str(row.channels)
     choice = f"  {row.algorithm:<13}  {row.protocol:<9}  {channels:>4}"
     last = row.bound_by if row.status == "ok" else row.error
-    return f"{fixed}{halves(row)}{choice}  {sure(row.validated):<{SURE}}  {last}"
+    return f"{fixed}{halves(row)}{choice}{sureness(row)}  {last}"
 
 
 def print_table(

@@ -17,11 +17,12 @@ Engine = Literal["auto", "simpy", "compiled"]
 MANY_SIZES = 6  # from which the start-up of the compiled engine pays, whatever their rows
 _WIDTH = 16  # of the column of an axis
 SURE = 14  # characters of how a case is validated; the whole text is in the CSV
+SURENESS = f"  {'80 %':>8}  {'validated':<{SURE}}"  # titles of the columns that `sureness` fills
 
 
 def header(axes: Sequence[str] = (), *, validated: bool = False) -> str:
     """The lines above the rows."""
-    sure = f"  {'validated':<{SURE}}" if validated else ""
+    sure = SURENESS if validated else ""
     names = "".join(f"  {last_part(axis):<{_WIDTH}}" for axis in axes)
     return titles(names + sure)
 
@@ -45,11 +46,23 @@ def line(row: Row, axes: Sequence[str] = (), *, validated: bool = False) -> str:
     if row.status != "ok":
         return f"# {row.size_bytes} B{values}: {row.error}"
     fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}"
-    shown = f"  {sure(row.validated):<{SURE}}" if validated else ""
-    return f"{fixed}{halves(row)}{values}{shown}  {row.bound_by}"
+    return f"{fixed}{halves(row)}{values}{sureness(row) if validated else ''}  {row.bound_by}"
 
 
-def sure(validated: str) -> str:
+def sureness(row: Row) -> str:
+    """Between how much less and more than its time 80 % would be measured, and the error of what
+    was.
+    """
+    low, high, time = row.time_low_us, row.time_high_us, row.time_us
+    ends = (
+        f"{low / time - 1:+.0%}{high / time - 1:+.0%}".replace("%", "", 1)
+        if low and high and time
+        else ""
+    )
+    return f"  {ends:>8}  {_sure(row.validated):<{SURE}}"
+
+
+def _sure(validated: str) -> str:
     """How a case is validated, in few characters: the error and from how many runs, or not."""
     end = " (" if validated.startswith(NOT_VALIDATED) else ")"
     return validated.split(end, maxsplit=1)[0] + (")" if end == ")" and validated else "")

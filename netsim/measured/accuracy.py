@@ -7,12 +7,14 @@ import csv
 import fcntl
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, field, replace
 from functools import lru_cache
 from io import StringIO
-from math import inf, log2, sqrt
+from itertools import combinations
+from math import comb, exp, inf, log, log2, sqrt
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +24,7 @@ import numpy as np
 from netsim.base.constants import FILE as CONSTANTS
 from netsim.base.constants import TABLE, Constant
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
-from netsim.base.files import preset_folder
+from netsim.base.files import csv_of, preset_folder
 from netsim.base.memo import digest
 from netsim.base.processes import Processes
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at
@@ -40,6 +42,7 @@ from netsim.measured.compare import (
     error_of,
     grouped,
     prepared_at,
+    weighted_quantile,
 )
 from netsim.measured.estimate import (
     Floats,
@@ -49,10 +52,26 @@ from netsim.measured.estimate import (
     shown_by,
     without_each,
 )
-from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps
+from netsim.measured.index import Entry, dtype_of, joined_by, mapped
 from netsim.results.folder import append, damaged, few_of, sealed, unsealed
-from netsim.results.row import BANDS, Joined, band_of, joined
+from netsim.results.row import (
+    BANDS,
+    FEWEST,
+    RATIO,
+    SAME,
+    STORED,
+    TIME,
+    WITHIN,
+    Class,
+    Interval,
+    Intervals,
+    Joined,
+    band_of,
+    interval_of,
+    wider,
+)
 
+CLASS = ("machine", "joined", "collective", "band")
 LARGE = 32  # ranks from which the sizes of a run are shared out
 
 
@@ -520,25 +539,169 @@ those of the table. Versions and launches that a source does not name are assume
 """
 
 
+COVERAGE = """
+## Intervals
+
+`time_low_us` and `time_high_us` are to hold 80 % of what is measured. They are the residuals, left
+out, of the narrowest class that has nine systems: machine, transport, collective and size band;
+then what joins the GPUs of a host (NVLink or PCIe) in place of the machine; inside or between hosts
+in place of the transport; without the collective; without the machine. Below, the intervals of a
+system are those of all others (whose constants may have been fitted to its runs too: systems are
+left out one at a time). *Within* is the mean over systems of the part of points that lies within,
+*range* where 90 % of such means would be if every system lay within or not, 80 % of them within,
+*width* the upper end over the lower, *score* the mean interval score of logarithms (width, and ten
+times what lies beyond: less is better), beside that of one interval for all.
+"""
+
+
 def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     """The error of every class of healthy runs, as the file that `validated` reads."""
-    where = {
-        entry.id: joined(entry.machine, entry.transport, nics_gbps(entry)) for entry in entries
-    }
+    where = {entry.id: joined_by(entry) for entry in entries}
     found = grouped(
         (point for point in points if point.healthy),
-        lambda p: (astuple(where[p.run]), p.collective, band_of(p.size_bytes)),
+        lambda p: (astuple(where[p.run])[:3], p.collective, band_of(p.size_bytes)),
     )
     values = []
     for (machines, collective, band), some in sorted(found.items()):
-        error = error_of(some)
+        error, named = error_of(some), zip(("machine", "transport", "gbps"), machines, strict=True)
         values.append(
             {
-                **asdict(Joined(*machines)), "collective": collective, "band": band,
+                **dict(named), "collective": collective, "band": band,
                 "median": round(error.median, 4), "runs": error.runs, "systems": error.systems,
             }
         )  # fmt: skip
     return json.dumps(values, indent=1) + "\n"
+
+
+Residuals = dict[tuple[str, Class], list[tuple[float, str]]]  # log ratios, each with its system
+
+
+def _residuals(points: Sequence[Point], where: Mapping[str, Joined]) -> Residuals:
+    """The log ratios of points by what an interval is of and by class."""
+    found: Residuals = {}
+    for p in points:
+        for one in wider(where[p.run], p.collective, band_of(p.size_bytes)):
+            found.setdefault((TIME, one), []).append((p.log_ratio, p.system or p.run))
+    return found
+
+
+def _residuals_of_ratios(points: Sequence[Point]) -> Residuals:
+    """The same of the ratios of any two times of a system, which are of any two of its runs."""
+    found: Residuals = {}
+    for (system, size), some in grouped(
+        points, lambda p: (p.system or p.run, p.size_bytes)
+    ).items():
+        for a, b in combinations(some, 2):
+            ratio = a.log_ratio - b.log_ratio
+            for alike in {"", SAME * (a.collective == b.collective)}:
+                both = found.setdefault((RATIO, ("", "", alike, band_of(size))), [])
+                both += [(ratio, system), (-ratio, system)]
+    return found
+
+
+def intervals_from(residuals: Residuals, without: str = "") -> Intervals:
+    """The intervals of the classes that have enough systems, perhaps without what one system says.
+    A class of k systems is told as one of k + 1, of which the next one is any.
+    """
+    found = {}
+    for key, every in residuals.items():
+        some = [one for one in every if one[1] != without]
+        count = Counter(system for _, system in some)
+        if len(count) < FEWEST:
+            continue
+        values = np.array([value for value, _ in some])
+        weights = np.array([1 / count[system] for _, system in some])
+        end = ((1 - WITHIN) / 2 * (len(count) + 1) - 0.5) / len(count)
+        low, high = (weighted_quantile(values, weights, part) for part in (end, 1 - end))
+        found[key] = Interval(exp(-high), exp(-low), len(count))
+    return found
+
+
+def intervals_text(points: Sequence[Point], entries: Sequence[Entry]) -> str:
+    """The intervals of every class, as the file that times are told with."""
+    where = {entry.id: joined_by(entry) for entry in entries}
+    healthy = [p for p in points if p.healthy]
+    found = intervals_from(_residuals(healthy, where) | _residuals_of_ratios(healthy))
+    lines: list[Sequence[object]] = [("of", *CLASS, "systems", "low", "high")]
+    for (of, one), it in sorted(found.items()):
+        lines.append((of, *one, it.systems, f"{it.low:.4f}", f"{it.high:.4f}"))
+    return csv_of(lines)
+
+
+@dataclass(frozen=True)
+class Covered:
+    """How the interval of a point did that never saw its system: whether it lies `within`, the
+    width of logarithms, and the interval score: that, and ten times what lies beyond.
+    """
+
+    point: Point
+    within: bool
+    width: float
+    score: float
+
+
+def _covered(
+    points: Sequence[Point], where: Mapping[str, Joined], residuals: Residuals
+) -> Iterator[Covered]:
+    for system, some in grouped(points, lambda p: p.system or p.run).items():
+        known = intervals_from(residuals, system)
+        for p in some:
+            classes = wider(where[p.run], p.collective, band_of(p.size_bytes))
+            if (found := interval_of(classes, known)) is not None:
+                beyond = max(log(found.low) + p.log_ratio, -p.log_ratio - log(found.high), 0.0)
+                width = log(found.high / found.low)
+                yield Covered(p, not beyond, width, width + 2 / (1 - WITHIN) * beyond)
+
+
+def _mean(found: Sequence[Covered], of: Callable[[Covered], float]) -> float:
+    """The mean over systems of their means."""
+    parts: dict[str, list[float]] = {}
+    for one in found:
+        parts.setdefault(one.point.system or one.point.run, []).append(of(one))
+    return float(np.mean([np.mean(part) for part in parts.values()]))
+
+
+def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str]:
+    """How far intervals can be trusted, by band and by system."""
+    where = {entry.id: joined_by(entry) for entry in entries}
+    found = list(_covered(points, where, _residuals(points, where)))
+    every = [(p.log_ratio, p.system or p.run) for p in points]
+    single = list(_covered(points, where, {(TIME, ("", "", "", band)): every for band in BANDS}))
+    if not found:
+        return
+    yield COVERAGE
+    yield "| sizes | systems | within | range | median width | score | score of one interval |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in (*BANDS, ALL):
+        some, same = (
+            [one for one in each if name in (ALL, band_of(one.point.size_bytes))]
+            for each in (found, single)
+        )
+        if not some:
+            continue
+        systems = len({one.point.system or one.point.run for one in some})
+        low, high = (_binomial(part, systems) for part in (0.05, 0.95))
+        width, within = _median_width(some), _mean(some, lambda one: one.within)
+        score, other = (_mean(each, lambda one: one.score) for each in (some, same))
+        yield (
+            f"| {name} | {systems} | {within:.0%} | {low:.0%}-{high:.0%} | {width:.2f} | "
+            f"{score:.2f} | {other:.2f} |"
+        )
+    yield "\n| system | within | median width | points |\n|---|---|---|---|"
+    for system in sorted({one.point.system or one.point.run for one in found}):
+        some = [one for one in found if system in (one.point.system, one.point.run)]
+        within = _mean(some, lambda one: one.within)
+        yield f"| {system} | {within:.0%} | {_median_width(some):.2f} | {len(some)} |"
+
+
+def _median_width(found: Sequence[Covered]) -> float:
+    return exp(float(np.median([one.width for one in found])))
+
+
+def _binomial(part: float, count: int) -> float:
+    """Of so many, the part that lie within at a quantile, if each does with the same chance."""
+    chances = [comb(count, k) * WITHIN**k * (1 - WITHIN) ** (count - k) for k in range(count + 1)]
+    return int(np.searchsorted(np.cumsum(chances), part)) / count
 
 
 def page_text(
@@ -569,6 +732,8 @@ def page_text(
         if links:
             yield "\nSources: " + ", ".join(f"<{link}>" for link in links)
     yield from _assumed(found)
+    if left:
+        yield from _coverage(left, entries)
     taken = [one for one in found.without if one.of]
     if taken:
         yield "\n## Taken over where a system was left out\n"
@@ -638,6 +803,6 @@ def _cell(error: Error | None) -> str:
     return f"{error.median:.1%} [{error.p90:.0%}] {error.bias:+.0%}"
 
 
-def results_path(index: Path) -> Path:
-    """Where the classes of an index are stored: beside it."""
-    return index.parent / "validated.json"
+def results_path(index: Path, name: str = STORED) -> Path:
+    """Where the classes of an index, or the `intervals`, are stored: beside it."""
+    return index.parent / name

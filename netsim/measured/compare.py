@@ -17,11 +17,11 @@ from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import question_row, simulate_one
+from netsim.cell.simulate import interval_at, question_row, simulate_one
 from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError
 from netsim.measured.index import ONLY_CHOICE, Entry, Mapped, dtype_of, mapped
 from netsim.measured.logs import LogRun, Measured, read_log
-from netsim.results.row import BANDS, Row, band_of
+from netsim.results.row import BANDS, Row, band_of, between
 from netsim.scenario.cells import Cell
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
@@ -288,6 +288,7 @@ def _row(prepared: Prepared, measured: Measured, collective: str) -> Row:
     return replace(
         row,
         time_us=simulated * MICRO,
+        **between(simulated * MICRO, interval_at(prepared, measured.size_bytes)),  # type: ignore[arg-type]
         algbw_GBps=algbw,
         busbw_GBps=algbw * collective_now.bus_factor,
         error_pct=(simulated / seconds - 1) * 100,

@@ -18,6 +18,7 @@ from netsim.base.values import dataclass
 from netsim.measured import logs
 from netsim.nccl.environment import is_known, settings_from
 from netsim.nccl.facts import NEWEST, Version, nearest_version, parse_version
+from netsim.results.row import Joined, joined
 from netsim.scenario.names import DTYPES, collective_name
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import TRANSPORTS, Machine, written
@@ -383,6 +384,14 @@ def nics_gbps(entry: Entry) -> float:
     if given is not None:
         return given * count
     return sum(own) * count / len(own) * 8 / 1e9 if own else 0.0
+
+
+def joined_by(entry: Entry) -> Joined:
+    """The machines of a run, as a class has them."""
+    nvlink = _machine(entry)[1].scale_up is not None
+    if entry.topology.get("nvlink_bridge") is not None:
+        nvlink = _flag(entry, "nvlink_bridge")
+    return joined(entry.machine, entry.transport, nics_gbps(entry), nvlink=nvlink)
 
 
 def _rate(entry: Entry) -> float | None:

@@ -54,7 +54,8 @@ def has_bands(table: pd.DataFrame, time: str = "time_us") -> bool:
 
 
 NUMBERS = (
-    "size_bytes", "time_us", "busbw_GBps", "algbw_GBps", "measured_time_us", "step_time_us",
+    "size_bytes", "time_us", "time_low_us", "time_high_us", "busbw_GBps", "algbw_GBps",
+    "measured_time_us", "step_time_us",
 )  # fmt: skip
 DRAWN = ("cell", "algorithm", "protocol", "seeds")  # beside the numbers and their percentiles
 # What may tell two cells apart, the most telling first.
@@ -349,6 +350,7 @@ _RATE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewid
 _PALE: dict[str, Any] = {"color": "#bdbdbd", "linewidth": 0.7, "zorder": 1.2}
 _MOST_DRAWN = 100  # pale lines that an SVG has as such
 _BANDS = (0.16, 0.3)  # how strong the outer and the inner percentiles are
+_FEW_SPANS = 3  # lines that have a band of where measured times lie
 _MOST_HIDDEN = 3  # lines on top of one for which it is drawn wider
 _FAR = 3  # times the fastest line, beyond which a line rate is told, not drawn
 _SEEN = 0.01  # from which times of two lines can be told apart
@@ -369,15 +371,20 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
         len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )[:, 0].tolist()
     _draw_pale(panels[0], panels[1], lines.rest)
+    spans = len(shown) <= _FEW_SPANS and all(map(has_interval, shown))
     for place, (line, look) in enumerate(zip(shown, looks, strict=True)):
         hidden = min(sum(_alike(line, other) for other in shown[place + 1 :]), _MOST_HIDDEN)
         _draw(panels[0], panels[1], line, look, hidden)
+        if spans:
+            ends = line.table["time_low_us"], line.table["time_high_us"]
+            fill = {"color": look.colour, "alpha": _BANDS[0]}
+            _fill(panels[0], panels[1], line.table, ends, fill)
     _bandwidth_panel(panels[0], line_rate if _near(line_rate, shown) else None)
     _time_panel(panels[1], [*shown, *lines.rest])
     if strip:
         draw_strip(panels[2], [shown[i] for i in strip], [looks[i].colour for i in strip])
     _shared_axis(panels, shown)
-    _legend(figure, [*_entries(panels[0], shown, line_rate), *_summarised(lines)])
+    _legend(figure, [*_entries(panels[0], shown, line_rate), *_summarised(lines, spans=spans)])
     panels[0].set_title(f"{shown[0].label} {title}" if len(shown) == 1 else title, loc="left")
     return figure
 
@@ -407,12 +414,19 @@ def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> N
 
 def _draw_bands(bandwidth: Axes, time: Axes, table: pd.DataFrame, look: Look) -> None:
     """Between the percentiles over seeds, the inner ones stronger."""
-    ideal = table["busbw_GBps"] * table["time_us"]
     times = [table[f"time_us_p{p}"] for p in PERCENTILES]
     for low, high, alpha in zip(times, times[::-1], _BANDS, strict=False):
-        fill: dict[str, Any] = {"color": look.colour, "alpha": alpha, "linewidth": 0, "zorder": 1.5}
-        bandwidth.fill_between(table["size_bytes"], ideal / high, ideal / low, **fill)
-        time.fill_between(table["size_bytes"], low, high, **fill)
+        _fill(bandwidth, time, table, (low, high), {"color": look.colour, "alpha": alpha})
+
+
+def _fill(
+    bandwidth: Axes, time: Axes, table: pd.DataFrame, ends: tuple[pd.Series, pd.Series],
+    look: dict[str, Any],
+) -> None:  # fmt: skip
+    """A band between two times in both panels."""
+    ideal, look = table["busbw_GBps"] * table["time_us"], {**look, "linewidth": 0, "zorder": 1.5}
+    bandwidth.fill_between(table["size_bytes"], ideal / ends[1], ideal / ends[0], **look)
+    time.fill_between(table["size_bytes"], *ends, **look)
 
 
 def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[Line]) -> None:
@@ -424,6 +438,12 @@ def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[Line]) -> None:
         paths = [np.column_stack(pair) for pair in points]
         pale = LineCollection(paths, rasterized=len(rest) > _MOST_DRAWN, **_PALE)
         axes.add_collection(pale)
+
+
+def has_interval(line: Line) -> bool:
+    """Whether it is known between which times most of a line would be measured."""
+    known = line.table["time_low_us"].notna().any() if "time_low_us" in line.table else False
+    return bool(known) and not has_bands(line.table)
 
 
 def has_measured(line: Line) -> bool:
@@ -490,9 +510,12 @@ def _entries(axes: Axes, lines: Sequence[Line], line_rate: float | None) -> list
     return entries
 
 
-def _summarised(lines: Lines) -> list[Entry]:
-    """What stands for several: bands for seeds, pale lines for cells."""
+def _summarised(lines: Lines, *, spans: bool) -> list[Entry]:
+    """What stands for several: bands for seeds and for measured times, pale lines for cells."""
     entries: list[Entry] = []
+    if spans:
+        patch = Patch(color=style.GREY, alpha=_BANDS[0], linewidth=0)
+        entries.append((patch, "80 % of measured times, by other systems"))
     of_seeds = [line.table for line in lines.lines if has_bands(line.table)]
     if of_seeds:
         seeds = int(max(table["seeds"].max() for table in of_seeds))

@@ -14,7 +14,7 @@ from netsim.base.values import dataclass
 from netsim.plots.results import at_largest, shown_size
 from netsim.plots.sizes import AXIS, spoken
 from netsim.plots.style import time_text
-from netsim.results.row import NOT_VALIDATED
+from netsim.results.row import NOT_VALIDATED, ratio_span
 
 Record = Mapping[str, Any]
 
@@ -50,6 +50,7 @@ def headline(records: Sequence[Record], good: pd.DataFrame, axes: Sequence[str],
     name = _upper(cell_name(best, axes))
     sentences = (
         f"{name} is fastest{at}: {time_text(best['time'])}{_compared(records, axes, bases)}.",
+        _doubt(best, records[1], axes),
         _elsewhere(good, str(best["cell"]), axes),
         bound,
     )
@@ -86,6 +87,23 @@ def _compared(records: Sequence[Record], axes: Sequence[str], bases: Sequence[st
         return f"; {name} takes {longer(others[0]['time'], best['time'])}"
     parts = [f"{cell_name(one, axes)} takes {longer(one['time'], best['time'])}" for one in others]
     return "".join(f"{', ' if place else '; '}{part}" for place, part in enumerate(parts))
+
+
+def _doubt(best: Record, other: Record, axes: Sequence[str]) -> str:
+    """What is to be said where the second may be the faster one when both are measured."""
+    if blank(best.get("time_low_us")) or blank(other.get("time_low_us")):
+        return ""
+    spans = [(one["time_low_us"] / one["time"], one["time_high_us"] / one["time"])
+             for one in (best, other)]  # fmt: skip
+    names, size = (str(best["collective"]), str(other["collective"])), int(best["size_bytes"])
+    same = best["topology"] == other["topology"]
+    low, high = ratio_span(names, size, (spans[0], spans[1]), same=same)
+    if other["time"] / best["time"] * low > 1:
+        return ""
+    return (
+        f"That is not sure: 80 % of such ratios are measured at {low:.2f} to {high:.2f} times the "
+        f"simulated one, so {cell_name(other, axes)} may be as fast."
+    )
 
 
 def _elsewhere(good: pd.DataFrame, best: str, axes: Sequence[str]) -> str:
@@ -157,6 +175,13 @@ def trust(good: pd.DataFrame) -> list[str]:
     lines = []
     for text, count in good["validated"].value_counts().items() if len(good) else ():
         lines.append(f"{rows_text(count)}: {_validation(str(text))}.")
+    if "time_low_us" in good.columns and good["time_low_us"].notna().any():
+        some = good[good["time_low_us"].notna()]
+        low, high = (some[f"time_{end}_us"] / some["time_us"] for end in ("low", "high"))
+        lines.append(
+            f"{rows_text(len(some))} with an interval: 80 % of times are measured between "
+            f"{low.median() - 1:+.0%} and {high.median() - 1:+.0%} of the simulated one (medians)."
+        )
     if "measured_time_us" in good.columns and good["measured_time_us"].notna().any():
         errors = pd.to_numeric(good["error_pct"], errors="coerce").dropna().abs()
         lines.append(

@@ -1,9 +1,11 @@
 """A Row: the answer to one cell at one size, with the columns that people script against."""
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import lru_cache
+from math import exp, hypot, log
 from typing import Any
 
 from netsim.base.errors import InputError, shown
@@ -32,6 +34,8 @@ class Row:
     size_bytes: int | None = None
     count: int | None = None
     time_us: float | None = None
+    time_low_us: float | None = None
+    time_high_us: float | None = None
     inplace_time_us: float | None = None
     algbw_GBps: float | None = None
     busbw_GBps: float | None = None
@@ -122,6 +126,7 @@ BANDS = ("<=64KiB", "64KiB-1MiB", "1-64MiB", ">=64MiB")
 STORED = "validated.json"
 NOT_VALIDATED = "not validated"
 ONE_HOST, NVLINK = "intra", "nvlink"
+INSIDE, BETWEEN = "inside", "between"
 
 
 def band_of(size_bytes: int) -> str:
@@ -140,12 +145,19 @@ class Joined:
     machine: str
     transport: str
     gbps: int = 0
+    kind: str = field(default="", compare=False)  # NVLink or PCIe, whatever joins a host's GPUs
+
+    @property
+    def place(self) -> str:
+        """Whether transfers stay inside a host or an NVLink domain."""
+        return BETWEEN if self.gbps or self.transport not in (ONE_HOST, NVLINK) else INSIDE
 
 
-def joined(machine: str, transport: str, gbps: float) -> Joined:
+def joined(machine: str, transport: str, gbps: float, *, nvlink: bool = True) -> Joined:
     """The machines of a class; NICs do not count inside a host or an NVLink domain."""
     uses_nics = transport not in (ONE_HOST, NVLINK)
-    return Joined(machine, transport, round(gbps) if uses_nics else 0)
+    kind = "NVLink" if nvlink else "PCIe"
+    return Joined(machine, transport, round(gbps) if uses_nics else 0, kind)
 
 
 @lru_cache(maxsize=1)
@@ -191,3 +203,89 @@ def validated(where: Joined, collective: str, size_bytes: int) -> str:
 def not_validated(why: str) -> str:
     """What belongs to no class, and why."""
     return f"{NOT_VALIDATED} ({why})"
+
+
+# Between which times 80 % of measured ones lie, by the errors left out of other systems: those of
+# the narrowest class that has enough of them. Two times of one system are off by much the same, so
+# what is known of their ratio is known better; it has intervals of its own.
+
+
+INTERVALS = "intervals.csv"
+WITHIN = 0.8  # of measured times
+FEWEST = 9  # systems, from which 80 % has two sides: of ten, one beyond either end
+TIME, RATIO = "time", "ratio"  # what an interval is of
+SAME = "same"  # a ratio of two times of one collective
+Class = tuple[str, str, str, str]  # machine or kind, what joins, collective, band; or empty: any
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The factors of a simulated time between which measured ones lie, by so many systems."""
+
+    low: float
+    high: float
+    systems: int
+
+
+Intervals = Mapping[tuple[str, Class], Interval]
+
+
+def wider(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
+    """The classes of a case, from its own to the widest."""
+    return (
+        (where.machine, where.transport, collective, band),
+        (where.kind, where.transport, collective, band),
+        (where.kind, where.place, collective, band),
+        (where.kind, where.place, "", band),
+        ("", where.place, "", band),
+        ("", "", "", band),
+    )
+
+
+@lru_cache(maxsize=1)
+def intervals() -> Intervals:
+    """The intervals of every class; none where no result is stored."""
+    path = preset_folder("scenarios") / "measured" / INTERVALS
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            (one["of"], (one["machine"], one["joined"], one["collective"], one["band"])): Interval(
+                float(one["low"]), float(one["high"]), int(one["systems"])
+            )
+            for one in csv.DictReader(file)
+        }
+
+
+def interval_of(
+    classes: Iterable[Class], known: Intervals | None = None, of: str = TIME
+) -> Interval | None:
+    """The interval of the first of some classes that has one."""
+    known = intervals() if known is None else known
+    return next((known[of, one] for one in classes if (of, one) in known), None)
+
+
+Span = tuple[float, float]  # factors of a simulated time
+EXACT: Span = (1.0, 1.0)  # it was measured
+
+
+def ratio_span(
+    collectives: tuple[str, str], size_bytes: int, spans: tuple[Span, Span], *, same: bool
+) -> Span:
+    """Between which factors of a simulated ratio (of the second time over the first) 80 % of
+    measured ones lie; `same`: both are of one machine, and what is off in both is no error of it.
+    """
+    if same and EXACT not in spans:
+        band, alike = band_of(size_bytes), SAME if collectives[0] == collectives[1] else ""
+        found = interval_of([("", "", alike, band), ("", "", "", band)], of=RATIO)
+        if found is not None:
+            return found.low, found.high
+    ends = [(log(low), log(high)) for low, high in spans]
+    low, high = hypot(ends[1][0], ends[0][1]), hypot(ends[1][1], ends[0][0])
+    return exp(-low), exp(high)
+
+
+def between(time_us: float, found: Interval | None) -> dict[str, float]:
+    """The columns of an interval."""
+    ends = {} if found is None else {"low": found.low, "high": found.high}
+    return {f"time_{end}_us": time_us * factor for end, factor in ends.items()}

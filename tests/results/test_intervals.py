@@ -1,0 +1,141 @@
+"""Between which times 80 % of measured ones lie: where that is from, and what it says."""
+
+import csv
+from io import StringIO
+from math import exp, hypot, log
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from netsim.cli.diff import Side, _lines
+from netsim.measured.accuracy import Accuracy, intervals_text, page_text
+from netsim.measured.compare import Point
+from netsim.measured.index import read_index
+from netsim.report.words import headline
+from netsim.results.row import (
+    EXACT,
+    FEWEST,
+    Interval,
+    Joined,
+    band_of,
+    interval_of,
+    intervals,
+    ratio_span,
+    wider,
+)
+from tests.cli.command import netsim
+
+ENTRIES = read_index(Path("scenarios/measured/index.yaml"))
+RUN = next(one for one in ENTRIES if one.id == "h100_sxm_8_all_reduce_1")
+INSIDE = ("NVLink", "intra", "all_reduce", "<=64KiB")
+
+
+def point(system: str, ratio: float, size: int = 8) -> Point:
+    where = ("dgx-h100", "all_reduce", size, 10.0, 10.0 * ratio)
+    return Point(RUN.id, *where, "Ring", "LL", True, system)
+
+
+def told(points: list[Point]) -> dict[tuple[str, ...], Interval]:
+    return {
+        (one["of"], one["machine"], one["joined"], one["collective"], one["band"]): Interval(
+            float(one["low"]), float(one["high"]), int(one["systems"])
+        )
+        for one in csv.DictReader(StringIO(intervals_text(points, ENTRIES)))
+    }
+
+
+def test_nine_systems_make_two_sides_of_which_the_outermost_are_the_ends() -> None:
+    ratios = [0.8, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.25]
+    points = [point(f"system {n}", ratio) for n, ratio in enumerate(ratios)]
+    found = told(points)
+    assert found["time", *INSIDE] == Interval(0.8, 1.25, FEWEST)
+    assert told(points[1:]) == {}
+    crowd = told([*points, *(point("system 4", 1.0) for _ in range(40))])
+    assert crowd["time", *INSIDE] == found["time", *INSIDE], "no system counts for more"
+
+
+def test_what_two_times_of_a_system_have_in_common_is_no_error_of_their_ratio() -> None:
+    off = [(f"system {n}", 1 + n / 4) for n in range(FEWEST)]
+    pairs = [point(name, ratio) for name, ratio in off for _ in range(2)]
+    found = told(pairs)
+    assert found["time", *INSIDE].low == pytest.approx(1 / 3, abs=1e-3)
+    assert found["ratio", "", "", "same", "<=64KiB"] == Interval(1.0, 1.0, FEWEST)
+
+
+def test_a_class_without_enough_systems_takes_the_next_wider() -> None:
+    known = {("time", ("", "inside", "", "<=64KiB")): Interval(0.5, 2.0, 12),
+             ("time", ("", "", "", "<=64KiB")): Interval(0.4, 3.0, 20)}  # fmt: skip
+    inside = Joined("dgx-h100", "intra", kind="NVLink")
+    between = Joined("dgx-h100", "roce", 400, "NVLink")
+    assert wider(inside, "reduce", "<=64KiB")[0] == ("dgx-h100", "intra", "reduce", "<=64KiB")
+    assert interval_of(wider(inside, "reduce", "<=64KiB"), known) == Interval(0.5, 2.0, 12)
+    assert interval_of(wider(between, "reduce", "<=64KiB"), known) == Interval(0.4, 3.0, 20)
+    assert interval_of(wider(between, "reduce", "1-64MiB"), known) is None
+
+
+def test_ratios_of_two_machines_have_the_errors_of_both() -> None:
+    names, spans = ("all_reduce", "all_reduce"), ((0.8, 1.2), (0.9, 1.3))
+    low, high = ratio_span(names, 8, spans, same=False)
+    assert low == pytest.approx(exp(-hypot(log(0.9), log(1.2))))
+    assert high == pytest.approx(exp(hypot(log(1.3), log(0.8))))
+    assert ratio_span(names, 8, (EXACT, spans[1]), same=False) == pytest.approx(spans[1])
+    assert ratio_span(names, 8, (EXACT, EXACT), same=True) == EXACT
+    found = intervals()["ratio", ("", "", "same", "<=64KiB")]
+    assert ratio_span(names, 8, spans, same=True) == (found.low, found.high)
+
+
+def test_every_class_of_the_corpus_has_enough_systems_and_holds_the_simulated_time() -> None:
+    known = intervals()
+    assert {band for _, (*_, band) in known} == {band_of(1 << n) for n in (3, 18, 22, 30)}
+    assert all(it.systems >= FEWEST and it.low < 1 < it.high for it in known.values())
+
+
+def test_rows_have_the_interval_of_their_class(capsys: pytest.CaptureFixture[str]) -> None:
+    done = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--sizes", "8,1G", "--format", "csv")
+    rows = list(csv.DictReader(StringIO(done.out)))
+    for row in rows:
+        inside = wider(Joined("dgx-h100", "intra", kind="NVLink"), "all_reduce",
+                       band_of(int(row["size_bytes"])))  # fmt: skip
+        found = interval_of(inside)
+        assert found is not None
+        time, low, high = (float(row[key]) for key in ("time_us", "time_low_us", "time_high_us"))
+        assert (low / time, high / time) == pytest.approx((found.low, found.high))
+    table = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--sizes", "8").out.splitlines()
+    low, high = (float(rows[0][key]) / float(rows[0]["time_us"]) - 1
+                 for key in ("time_low_us", "time_high_us"))  # fmt: skip
+    assert f"  {low:+.0%}".replace("%", "") + f"{high:+.0%}  " in table[3]
+
+
+def side(name: str, time: float, span: tuple[float, float]) -> Side:
+    return Side(name, "all_reduce", {8: time}, {8: ""}, name, {8: span})
+
+
+def test_diff_names_the_faster_only_as_surely_as_ratios_are_known() -> None:
+    near = "\n".join(_lines(side("m", 10.0, (0.8, 1.2)), side("n", 11.0, (0.8, 1.2)), [8]))
+    assert "A?" in near
+    assert "# ? (at 1): not sure" in near
+    far = "\n".join(_lines(side("m", 10.0, (0.8, 1.2)), side("n", 20.0, (0.8, 1.2)), [8]))
+    assert "  A  " in far
+    assert "?" not in far
+
+
+def test_a_report_says_where_the_fastest_is_not_sure() -> None:
+    def record(cell: str, time: float) -> dict[str, object]:
+        where = {"cell": cell, "axis:x": cell, "topology": cell, "collective": "all_reduce"}
+        ends = {"time": time, "time_low_us": 0.9 * time, "time_high_us": 1.1 * time}
+        return {**where, **ends, "size_bytes": 8}
+
+    for other, doubt in ((1.05, True), (2.0, False)):
+        rows = [record("a", 1.0), record("b", other)]
+        text = headline(rows, pd.DataFrame(rows).assign(time_us=1.0), ["x"], [], "8 B")
+        assert ("That is not sure" in text) is doubt
+        assert ("so b may be as fast" in text) is doubt
+
+
+def test_the_page_says_how_far_intervals_that_never_saw_a_system_held() -> None:
+    points = tuple(point(f"system {n}", 0.8 + n / 25, 8) for n in range(FEWEST + 1))
+    text = list(page_text(Accuracy(points, left_out=points), [RUN], {}))
+    line = next(one for one in text if one.startswith("| <=64KiB | 10 |"))
+    assert "| 80% |" in line, "all but the two outermost lie within the others"
+    assert "| 60%-100% |" in line
