@@ -380,7 +380,7 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
             fill = {"color": look.colour, "alpha": _BANDS[0]}
             _fill(panels[0], panels[1], line.table, ends, fill)
     _bandwidth_panel(panels[0], line_rate if _near(line_rate, shown) else None)
-    _time_panel(panels[1], [*shown, *lines.rest])
+    _time_panel(panels[1], [*shown, *lines.rest], ("time_low_us", "time_high_us") * spans)
     if strip:
         draw_strip(panels[2], [shown[i] for i in strip], [looks[i].colour for i in strip])
     _shared_axis(panels, shown)
@@ -473,9 +473,9 @@ def _bandwidth_panel(axes: Axes, line_rate: float | None) -> None:
     axes.set_ylim(top=axes.get_ylim()[1] * 1.04)
 
 
-def _time_panel(axes: Axes, lines: Sequence[Line]) -> None:
+def _time_panel(axes: Axes, lines: Sequence[Line], more: Sequence[str]) -> None:
     axes.set_ylabel("time of one operation")
-    columns = ("time_us", "measured_time_us")
+    columns = ("time_us", "measured_time_us", *more)
     times = np.concatenate(
         [line.table[c] for line in lines for c in columns if c in line.table.columns]
     )
