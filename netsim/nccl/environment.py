@@ -1,7 +1,9 @@
 """NCCL variables: every name, what values mean, and which of them have an effect here."""
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError, shown, suggest
@@ -27,71 +29,14 @@ class VariableError(InputError):
         self.variable = variable
 
 
-ALGORITHMS_AND_CHANNELS = """
-NCCL_ALGO NCCL_PROTO NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS NCCL_MIN_CTAS NCCL_MAX_CTAS
-NCCL_MIN_NRINGS NCCL_MAX_NRINGS NCCL_RINGS NCCL_NTHREADS NCCL_LL128_NTHREADS NCCL_THREAD_THRESHOLDS
-NCCL_NVLS_ENABLE NCCL_NVLS_NCHANNELS NCCL_NVLS_CHUNKSIZE NCCL_NVLSTREE_MAX_CHUNKSIZE
-NCCL_PAT_ENABLE NCCL_COLLNET_ENABLE NCCL_COLLNET_NODE_THRESHOLD NCCL_LL128_C2C NCCL_CTA_POLICY
-NCCL_CGA_CLUSTER_SIZE NCCL_TUNER_PLUGIN NCCL_TUNER_CONFIG_FILE NCCL_SINGLE_RING_THRESHOLD
-NCCL_LL_THRESHOLD NCCL_TREE_THRESHOLD NCCL_UNPACK_DOUBLE_NCHANNELS NCCL_SYM_KERNEL NCCL_SYM_CTAS
-NCCL_MIN_P2P_NCHANNELS NCCL_MAX_P2P_NCHANNELS NCCL_NCHANNELS_PER_NET_PEER NCCL_NCHANNELS_PER_PEER
-"""
-BUFFERS = """
-NCCL_BUFFSIZE NCCL_LL_BUFFSIZE NCCL_LL128_BUFFSIZE NCCL_P2P_NET_CHUNKSIZE NCCL_P2P_NVL_CHUNKSIZE
-NCCL_P2P_PCI_CHUNKSIZE NCCL_P2P_LL_THRESHOLD NCCL_ALLOC_P2P_NET_LL_BUFFERS
-NCCL_P2P_SCHEDULE_GROUP_SIZE NCCL_P2P_EPOCH_ENABLE NCCL_P2P_BATCH_ENABLE NCCL_NET_SHARED_BUFFERS
-NCCL_NET_SHARED_COMMS NCCL_LOCAL_REGISTER NCCL_GRAPH_REGISTER NCCL_LEGACY_CUDA_REGISTER
-NCCL_WIN_ENABLE NCCL_WIN_STRIDE NCCL_CUMEM_ENABLE NCCL_CUMEM_HOST_ENABLE
-"""
-PATHS = """
-NCCL_P2P_LEVEL NCCL_P2P_DISABLE NCCL_P2P_DIRECT_DISABLE NCCL_P2P_READ_ENABLE
-NCCL_P2P_USE_CUDA_MEMCPY NCCL_NVB_DISABLE NCCL_NVB_PRECONNECT NCCL_SHM_DISABLE NCCL_SHM_LOCALITY
-NCCL_SHM_USE_CUDA_MEMCPY NCCL_SHM_MEMCPY_MODE NCCL_NET_GDR_LEVEL NCCL_NET_GDR_READ NCCL_NET_GDR_C2C
-NCCL_PXN_DISABLE NCCL_P2P_PXN_LEVEL NCCL_PXN_C2C NCCL_CROSS_NIC NCCL_NETDEVS_POLICY
-NCCL_NET_DISABLE_INTRA NCCL_IGNORE_CPU_AFFINITY NCCL_IGNORE_DISABLED_P2P NCCL_TOPO_FILE
-NCCL_TOPO_DUMP_FILE NCCL_TOPO_DUMP_FILE_RANK NCCL_GRAPH_FILE NCCL_GRAPH_DUMP_FILE
-NCCL_GRAPH_DUMP_FILE_RANK NCCL_MNNVL_ENABLE NCCL_MNNVL_UUID NCCL_MNNVL_CLIQUE_ID
-NCCL_MNNVL_CROSS_CLIQUE NCCL_MNNVL_SCATTER_NETS_ENABLE NCCL_MNNVL_RAIL_PER_HOST
-NCCL_NET_MERGE_LEVEL NCCL_NET_FORCE_MERGE NCCL_IB_MERGE_NICS NCCL_IB_MERGE_VFS
-NCCL_GDRCOPY_ENABLE NCCL_GDRCOPY_FIFO_ENABLE NCCL_GDRCOPY_SYNC_ENABLE NCCL_GDRCOPY_FLUSH_ENABLE
-NCCL_GDR_FLUSH_DISABLE NCCL_DMABUF_ENABLE NCCL_NET_OVERHEAD
-NCCL_NET_OPTIONAL_RECV_COMPLETION
-"""
-NETWORKS = """
-NCCL_NET NCCL_NET_PLUGIN NCCL_NET_PLUGIN_REF_COUNT NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY
-NCCL_SOCKET_NTHREADS NCCL_NSOCKS_PERTHREAD NCCL_SOCKET_RETRY_CNT NCCL_SOCKET_RETRY_SLEEP_MSEC
-NCCL_SOCKET_RETRY_TIMEOUT NCCL_SOCKET_POLL_TIMEOUT_MSEC NCCL_SOCKET_INLINE
-NCCL_SOCKET_MIN_TASKSIZE NCCL_IB_DISABLE
-NCCL_IB_HCA NCCL_IB_TIMEOUT NCCL_IB_RETRY_CNT NCCL_IB_GID_INDEX NCCL_IB_ADDR_FAMILY
-NCCL_IB_ADDR_RANGE NCCL_IB_ROCE_VERSION_NUM NCCL_IB_SL NCCL_IB_TC NCCL_IB_FIFO_TC NCCL_IB_PKEY
-NCCL_IB_AR_THRESHOLD NCCL_IB_ADAPTIVE_ROUTING NCCL_IB_QPS_PER_CONNECTION NCCL_IB_SPLIT_DATA_ON_QPS
-NCCL_IB_CUDA_SUPPORT NCCL_IB_PCI_RELAXED_ORDERING NCCL_IB_USE_INLINE NCCL_IB_ECE_ENABLE
-NCCL_IB_DATA_DIRECT NCCL_IB_ASYNC_EVENTS NCCL_IB_RETURN_ASYNC_EVENTS NCCL_IB_WARN_RAIL_LOCAL
-NCCL_IB_OOO_RQ NCCL_IB_MQP_RETRY_ALL NCCL_IB_MQP_RETRY_CNT NCCL_IB_MQP_RETRY_SLEEP_MSEC
-NCCL_OOB_NET_ENABLE NCCL_OOB_NET_IFNAME NCCL_UID_STAGGER_THRESHOLD NCCL_UID_STAGGER_RATE
-NCCL_GIN_ENABLE NCCL_GIN_TYPE NCCL_GIN_PLUGIN NCCL_RMA_PLUGIN NCCL_SYM_GIN_KERNELS_ENABLE
-"""
-RUNNING = """
-NCCL_DEBUG NCCL_DEBUG_FILE NCCL_DEBUG_SUBSYS NCCL_DEBUG_TIMESTAMP_FORMAT
-NCCL_DEBUG_TIMESTAMP_LEVELS NCCL_WARN_ENABLE_DEBUG_INFO NCCL_CONF_FILE NCCL_ENV_PLUGIN
-NCCL_COMM_ID NCCL_HOSTID NCCL_COMM_BLOCKING NCCL_COMM_SPLIT_SHARE_RESOURCES
-NCCL_COMM_SHRINK_SHARE_RESOURCES NCCL_LAUNCH_MODE NCCL_LAUNCH_ORDER_IMPLICIT
-NCCL_LAUNCH_RACE_FATAL NCCL_GRAPH_MIXING_SUPPORT NCCL_MEM_SYNC_DOMAIN NCCL_SET_STACK_SIZE
-NCCL_SET_CPU_STACK_SIZE NCCL_RUNTIME_CONNECT NCCL_CREATE_THREAD_CONTEXT NCCL_CHECKS_DISABLE
-NCCL_CHECK_POINTERS NCCL_CHECK_MODE NCCL_NVTX_DISABLE NCCL_PROFILER_PLUGIN
-NCCL_PROFILE_EVENT_MASK NCCL_PROGRESS_APPENDOP_FREQ NCCL_PROXY_APPEND_BATCH_SIZE
-NCCL_PROXY_DUMP_SIGNAL NCCL_PROXY_CPUSET NCCL_WORK_FIFO_BYTES NCCL_WORK_ARGS_BYTES
-NCCL_L1_SHARED_MEMORY_CARVEOUT NCCL_REPORT_CONNECT_PROGRESS NCCL_NO_CACHE
-NCCL_IPC_USE_ABSTRACT_SOCKET NCCL_RAS_ENABLE NCCL_RAS_ADDR NCCL_RAS_TIMEOUT_FACTOR
-NCCL_BLOCKING_WAIT NCCL_ASYNC_ERROR_HANDLING NCCL_DESYNC_DEBUG
-NCCL_TESTS_MIN_BW NCCL_TESTS_SPLIT NCCL_TESTS_SPLIT_MASK NCCL_TESTS_DEVICE
-"""
-# libfabric's, as far as they matter to NCCL.
-LIBFABRIC = "FI_CXI_RX_MATCH_MODE FI_CXI_RDZV_PROTO"
-
-KNOWN_VARIABLES: frozenset[str] = frozenset(
-    (ALGORITHMS_AND_CHANNELS + BUFFERS + PATHS + NETWORKS + RUNNING + LIBFABRIC).split()
-)
+# Every name, what a variable that is read changes here, or why a known one changes nothing, where
+# that is worth telling. Users see the second; the table in the documentation is made of both.
+with Path(__file__).with_name("variables.csv").open(encoding="utf-8", newline="") as _file:
+    _ROWS = tuple(csv.DictReader(_file))
+KNOWN_VARIABLES = frozenset(row["variable"] for row in _ROWS)
+EFFECTS = {row["variable"]: row["effect"] for row in _ROWS if row["effect"]}
+WITHOUT_EFFECT = {row["variable"]: row["why_none"] for row in _ROWS if row["why_none"]}
+USUAL = "it changes nothing of what is simulated"
 # Network plugins of cloud vendors name their own variables below these.
 VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
 
@@ -154,90 +99,6 @@ def _names_of_list(text: str, names: Sequence[str], available: Sequence[str]) ->
             raise ValueError(f"this NCCL version has no {name}")
         chosen.append(name)
     return tuple(name for name in available if (name in chosen) != excluded)
-
-
-# What every NCCL variable that is read changes here, or why a known one changes nothing.
-# Users see the second; the table in the documentation is made of both.
-
-EFFECTS = {
-    "NCCL_ALGO": "algorithms that may be chosen; `^`, and lists by function since 2.24",
-    "NCCL_PROTO": "protocols that may be chosen, in the same language; LL128 here lifts its rules",
-    "NCCL_MIN_NCHANNELS": "fewest channels",
-    "NCCL_MIN_NRINGS": "fewest channels (old name)",
-    "NCCL_MIN_CTAS": "fewest channels",
-    "NCCL_MAX_NCHANNELS": "most channels",
-    "NCCL_MAX_NRINGS": "most channels (old name)",
-    "NCCL_MAX_CTAS": "most channels",
-    "NCCL_MIN_P2P_NCHANNELS": "fewest channels of sends and receives",
-    "NCCL_MAX_P2P_NCHANNELS": "most channels of sends and receives",
-    "NCCL_NCHANNELS_PER_NET_PEER": "channels to one peer over the network",
-    "NCCL_NVLS_ENABLE": "0: neither NVLS nor NVLSTree",
-    "NCCL_NVLS_NCHANNELS": "channels of NVLS",
-    "NCCL_NVLS_CHUNKSIZE": "largest chunk of NVLS",
-    "NCCL_NVLSTREE_MAX_CHUNKSIZE": "largest chunk of NVLSTree",
-    "NCCL_COLLNET_ENABLE": "searches CollNet's channels, lets CollNet and NVLS over nodes run",
-    "NCCL_COLLNET_NODE_THRESHOLD": "fewest nodes for CollNet",
-    "NCCL_PAT_ENABLE": "0: no PAT",
-    "NCCL_MNNVL_ENABLE": "0: every host is a node, even inside one NVLink domain",
-    "NCCL_LL128_C2C": "0: no LL128 between nodes where the NIC is reached over NVLink (PXN)",
-    "NCCL_NTHREADS": "threads of a block: when calls get more channels",
-    "NCCL_LL128_NTHREADS": "threads of a block with LL128",
-    "NCCL_NET_OVERHEAD": "NCCL's estimate of rings between nodes, and so the choice",
-    "NCCL_BUFFSIZE": "FIFO of Simple: slots, slices and chunks",
-    "NCCL_LL_BUFFSIZE": "FIFO of LL",
-    "NCCL_LL128_BUFFSIZE": "FIFO of LL128",
-    "NCCL_P2P_DISABLE": "GPUs exchange data through host memory",
-    "NCCL_P2P_LEVEL": "farthest path over which GPUs address each other",
-    "NCCL_P2P_DIRECT_DISABLE": "one process for all GPUs copies out of FIFOs as others do",
-    "NCCL_NVB_DISABLE": "no paths over the NVLinks of another GPU",
-    "NCCL_SHM_DISABLE": "GPUs without peer access meet at NICs instead, inside a host too",
-    "NCCL_NET_GDR_LEVEL": "farthest path from GPU to NIC for GPUDirect; beyond it, host memory",
-    "NCCL_NET_GDR_C2C": "0: no GPUDirect over C2C",
-    "NCCL_PXN_DISABLE": "no sending by a NIC beside another GPU",
-    "NCCL_P2P_PXN_LEVEL": "below 2: sends leave by the sender's own NIC",
-    "NCCL_CROSS_NIC": "whether rings may change rails",
-    "NCCL_NETDEVS_POLICY": "how many NICs a GPU takes in turn",
-    "NCCL_NET": "Socket: TCP instead of InfiniBand or RoCE",
-    "NCCL_IB_DISABLE": "1: TCP instead of InfiniBand or RoCE",
-    "NCCL_IB_HCA": "which NICs (mlx5_0, mlx5_1, …) NCCL uses; `^` all but, `=` whole names",
-    "NCCL_SOCKET_IFNAME": "with TCP: which NICs (eth0, eth1, …) NCCL uses; `^` and `=` too",
-    "NCCL_IB_QPS_PER_CONNECTION": "queue pairs, each with a hash of its own where routing is ecmp",
-    "NCCL_IB_SPLIT_DATA_ON_QPS": "queue pairs part every message, or messages take them in turn",
-    "NCCL_P2P_SCHEDULE_GROUP_SIZE": "ranks of one group in the rounds of sends",
-    "NCCL_P2P_LL_THRESHOLD": "bytes a channel up to which sends use LL",
-    "NCCL_ALLOC_P2P_NET_LL_BUFFERS": "LL for sends over the network as well",
-    "NCCL_P2P_NVL_CHUNKSIZE": "chunk of sends over NVLink",
-    "NCCL_P2P_NET_CHUNKSIZE": "chunk of sends over the network",
-    "NCCL_P2P_PCI_CHUNKSIZE": "chunk of sends over PCIe",
-    "FI_CXI_RX_MATCH_MODE": "Slingshot: software: receives are matched, and data fetched, later",
-    "FI_CXI_RDZV_PROTO": "Slingshot: alt_read: NICs are busy longer with large messages",
-    "NCCL_TUNER_CONFIG_FILE": "a tuner table that replaces NCCL's choice",
-    "NCCL_GRAPH_FILE": "channels that replace NCCL's search",
-    "NCCL_TESTS_SPLIT": "several communicators at once, as `workload.split`",
-}
-
-# Known and without effect here, for a reason worth telling.
-WITHOUT_EFFECT = {
-    "NCCL_P2P_READ_ENABLE": "ranks always write over NVLink and PCIe here, at the same cost",
-    "NCCL_SHM_LOCALITY": "the data crosses host memory once on either side",
-    "NCCL_NET_GDR_READ": "sends and receives share one way between GPU and NIC here",
-    "NCCL_NET_DISABLE_INTRA": "the network is never used inside a node here",
-    "NCCL_IB_AR_THRESHOLD": "the message that announces data takes no time here",
-    "NCCL_IB_ADAPTIVE_ROUTING": "cluster.fabric.routing says how switches choose (spray)",
-    "NCCL_SOCKET_NTHREADS": "the transport's rate a NIC is that of NCCL's default threads",
-    "NCCL_NSOCKS_PERTHREAD": "the transport's rate a NIC is that of NCCL's default sockets",
-    "NCCL_LOCAL_REGISTER": "nccl.registration says whether buffers are registered",
-    "NCCL_GRAPH_REGISTER": "nccl.registration says whether buffers are registered",
-    "NCCL_TOPO_FILE": "give the file in the place of the machine",
-    "NCCL_TOPO_DUMP_FILE": "netsim topo export writes it",
-    "NCCL_GRAPH_DUMP_FILE": "--graph-out writes it",
-    "NCCL_TUNER_PLUGIN": "no plugin is loaded; --tuner takes the table of the example plugin",
-    "NCCL_NET_PLUGIN": "cluster.fabric.transport says what the network is",
-    "NCCL_IB_MERGE_NICS": "NICs with two ports are one NIC here",
-    "NCCL_CTA_POLICY": "nccl.registration and NCCL_MAX_CTAS say what it would change",
-    "NCCL_TESTS_MIN_BW": "--acceptance tells what to set it to",
-}
-USUAL = "it changes nothing of what is simulated"
 
 
 def reason(name: str) -> str:

@@ -213,10 +213,7 @@ class Edit:
 END = r"[)}]\s*\Z"  # the last bracket of a table
 EDITS = (
     Edit("NEWEST", r"= Version.+", "= Version(2, 31)"),
-    Edit("CHANGES", END, '    (Version(2, 31), {"algorithms": ("Tree", "Ring")}),\n)\n'),
-    Edit("KNOWN_VARIABLES", "ALGORITHMS_AND_CHANNELS", '"NCCL_MINE " + ALGORITHMS_AND_CHANNELS'),
     Edit("READERS", '"NCCL_ALGO":', '"NCCL_MINE": ("max_channels", _channels), "NCCL_ALGO":'),
-    Edit("EFFECTS", '"NCCL_ALGO":', '"NCCL_MINE": "most channels", "NCCL_ALGO":'),
     Edit("LeafSpine", '"leaf-spine"', '"leaf-spine", "mine"'),
     Edit("BUILDERS", END, '    "mine": kinds.leaf_spine,\n}\n'),
     Edit("TransportName", r"Literal\[", 'Literal["mine", '),
@@ -228,8 +225,6 @@ EDITS = (
     Edit("READERS", '"astra-sim":', '"mine": lambda *_: switch(4, 50e9, 1e-6), "astra-sim":'),
     Edit("Pipeline", r"Literal\[", 'Literal["mine", '),
     Edit("SCHEDULES", '"gpipe":', '"mine": gpipe, "gpipe":'),
-    Edit("_TRANSFORMERS", r"\(\n", "(Transformer(name='mine', layers=2, hidden=256, heads=4, "
-         "kv_heads=4, ffn=512, vocabulary=1000, sequence=128),\n"),
     Edit("Row", "    axes:", '    mood: str = "glad"\n    axes:'),
     Edit("command", r'\) -> None:\n(    """Simulate all cells of .*"""\n)',
          r'    mood: Annotated[str, typer.Option(help="Made for a test.")] = "",\n'
@@ -237,6 +232,14 @@ EDITS = (
     Edit("VERBS", '"doctor":',
          '"mine": ("netsim.cli.mine.command", "Made for a test."), "doctor":'),
 )  # fmt: skip
+
+# And in tables of data: what is added at the end.
+DATA = {
+    "nccl/facts.toml": '\n["2.31"]\nalgorithms = ["Tree", "Ring"]\n',
+    "nccl/variables.csv": "NCCL_MINE,algorithms and channels,most channels,\n",
+    "workloads/models.toml": "\n[mine]\nlayers = 2\nhidden = 256\nheads = 4\nkv_heads = 4\n"
+    "ffn = 512\nvocabulary = 1000\nsequence = 128\n",
+}
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +251,9 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / presets).symlink_to(ROOT / presets)
     for edit in EDITS:
         edit.made(root / "netsim")
+    for name, more in DATA.items():
+        with (root / "netsim" / name).open("a") as file:
+            file.write(more)
     verb = 'import typer\n\n\ndef command() -> None:\n    """Made for a test."""\n'
     (root / "netsim/cli/mine.py").write_text(verb + '    typer.echo("glad")\n')
     return root
