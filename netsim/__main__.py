@@ -62,9 +62,7 @@ def _end(code: object) -> None:
 
 
 def _leave(*_: object) -> None:
-    """While modules are imported, nothing needs to be kept, and not all of them stand an exception
-    in their middle.
-    """
+    """While modules are imported: some of them cannot stand an exception in their middle."""
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"interrupted\n")
     os._exit(INTERRUPTED)
 

@@ -29,9 +29,7 @@ CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSY
 
 
 class Job(NamedTuple):
-    """What a worker is asked, how people call it, the bytes that it needs at most, and how many
-    answers it has.
-    """
+    """What a worker is asked, how people call it, the bytes it needs at most, and its answers."""
 
     asked: Any
     name: str
@@ -191,9 +189,7 @@ class Processes:
         return sum(worker.memory() for worker in self.workers)
 
     def results(self, jobs: Iterable[Asked]) -> Results:
-        """What is asked with each of its answers, as they come; what is left, with a `LostError`
-        where it ended its worker twice.
-        """
+        """What is asked, with each answer; with a `LostError` where it ended its worker twice."""
         left = (Job(*job) for job in jobs)
         window: list[Job] = []
         with held() as interrupt:

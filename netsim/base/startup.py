@@ -20,10 +20,8 @@ MODEL_VERSION = "2"
 
 
 def late(name: str) -> Any:
-    """A function of a part that most runs do without, imported when it is asked for.
-
-    Only what takes a tenth of a second and more is asked for so; `tests/core/test_house.py` has all
-    of it.
+    """A function of a part that most runs do without, imported when it is asked for. Only what
+    takes a tenth of a second and more is asked for so; `tests/core/test_house.py` has all of it.
     """
     module, _, function = name.rpartition(".")
     return getattr(import_module(module), function)
@@ -55,9 +53,7 @@ def memory_limit() -> int:
 
 
 def limit_memory(most: int) -> None:
-    """Let this process have so many bytes: what needs more hears so, before the system is out of
-    memory and ends whatever it likes.
-    """
+    """Let this process have so many bytes; what needs more hears so before the system is out."""
     limits = import_module("resource")
     _, hard = limits.getrlimit(limits.RLIMIT_DATA)
     most = most if hard == limits.RLIM_INFINITY else min(most, hard)

@@ -66,7 +66,6 @@ def named(cell: Cell, row: Row) -> Row:
 
 def find_scenario(name: str) -> Preset:
     """The file of a scenario: a path, or the name of a preset with or without its folder.
-
     `scenarios/quickstart.yaml` finds the preset from any directory; a file that exists wins.
     """
     path = Path(name)

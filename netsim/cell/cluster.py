@@ -142,9 +142,7 @@ def wishes_of(scenario: Scenario) -> Wishes:
 def jobs_of(
     cell: Cell, cluster: Cluster, ranks: Sequence[NDArray[np.int32]], wishes: Wishes
 ) -> list[Job]:
-    """The communicators of a cell, by the GPUs of each; in a cluster without GPUDirect where NCCL
-    makes no use of it.
-    """
+    """The communicators of a cell, by the GPUs of each; with GPUDirect only where NCCL uses it."""
     jobs = [job.job_of(cluster, gpus, wishes) for gpus in ranks]
     if not all(job.loses_gpudirect(one) for one in jobs):
         return jobs

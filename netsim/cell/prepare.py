@@ -148,9 +148,7 @@ class Prepared:
 
     @property
     def may_fold(self) -> bool:
-        """Whether what is alike may be written down once: nothing is where paths go by load, or
-        differ from message to message.
-        """
+        """Whether like may be written once: not where paths go by load, or differ by message."""
         router = self.topology.router
         apart = getattr(router, "by_load", False) or getattr(router, "turns", 1) > 1
         return self.cell.scenario.fold == "auto" and len(self.groups) == 1 and not apart

@@ -261,9 +261,7 @@ def _about(prepared: Prepared, collective: Collective) -> str:
 
 
 def question_row(prepared: Prepared, size: int, **found: Any) -> Row:
-    """The row of one cell at one size without what only a simulation tells, but for what was
-    `found`.
-    """
+    """The row of one cell at one size, without what only a simulation tells, but for `found`."""
     work, plan = prepared.cell.scenario.collective, prepared.planned(size)
     collective = prepared.collective(size)
     return Row(

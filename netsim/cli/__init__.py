@@ -55,9 +55,7 @@ GARBAGE = 50_000  # objects from which it is looked for: what a small run makes 
 
 
 def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda: None) -> int:
-    """Run one command; returns the exit code, which is also how the process ends. All that it needs
-    is imported when `started()` is called.
-    """
+    """Run one command; returns the exit code. `started()` is called when all is imported."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((word for word in arguments if not word.startswith("-")), "")
     if asked and asked not in VERBS:
@@ -136,9 +134,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_options(kind: Any, *without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a verb of a function whose parameter `given` is a value of a kind: its options are the
-    fields, but those `without`.
-    """
+    """Make the fields of a kind, but those `without`, options in the place of `given`."""
     fields = {name: of for name, of in kind.__annotations__.items() if name not in without}
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:

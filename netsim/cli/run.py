@@ -298,9 +298,7 @@ def approximations(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
-    """What to end with where rows failed: the first error that is not only a lost cell, or else the
-    first, and how many there were.
-    """
+    """The first error that is not only a lost cell, or else the first, with how many there were."""
     if not failures:
         return None
     first = next((one for one in failures if one.exit_code > LostError.exit_code), failures[0])

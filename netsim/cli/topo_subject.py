@@ -171,9 +171,7 @@ FOREIGN = (".xml", ".txt", ".json", ".log")  # names that end so are files, even
 
 @dataclass(frozen=True)
 class Subject:
-    """A topology by name; `cluster` is None for graphs, `section` is how it was written down.
-    `notes` are to be told to the user.
-    """
+    """A topology by name (`cluster`: None for graphs), how it was written, what is to be told."""
 
     name: str
     topology: Topology

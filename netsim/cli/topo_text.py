@@ -265,9 +265,7 @@ def _names(names: list[str]) -> str:
 
 
 def _route(cluster: Cluster) -> str:
-    """The longest route from the first GPU to the last of any host: its latency, and its narrowest
-    link.
-    """
+    """The longest route from the first GPU to the last of any host: latency, narrowest link."""
     topology, host = cluster.topology, cluster.gpu_host
     ends = np.flatnonzero(np.append(host[1:] != host[:-1], True)).astype(np.int32)
     start, channel = np.zeros(len(ends), np.int32), np.zeros(len(ends), np.int32)

@@ -15,9 +15,8 @@ from netsim.schedule.schedule import IN, MULTICAST, OUT, SCRATCH, SWITCH_REDUCE,
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """An output range that must hold each origin's contribution exactly once, added up.
-
-    Element `offset + k` of the output is the sum over `origins` of their input `origin_offset + k`.
+    """An output range that must hold each origin's contribution exactly once, added up. Element
+    `offset + k` of the output is the sum over `origins` of their input `origin_offset + k`.
     """
 
     offset: int
@@ -370,9 +369,8 @@ Bytes = NDArray[np.float64]
 
 
 def volumes(schedule: Schedule) -> tuple[Bytes, Bytes]:
-    """The bytes that each rank sends, and those that it receives.
-
-    A multicast leaves its sender once, and an in-switch reduction reaches its receiver once.
+    """The bytes that each rank sends, and those that it receives. A multicast leaves its sender
+    once, and an in-switch reduction reaches its receiver once.
     """
     kind = schedule.kind
     nbytes: Bytes = np.multiply(schedule.amount, schedule.style_column("multiplicity"))

@@ -74,10 +74,7 @@ def everyone_else(n: int) -> tuple[Rows, Rows]:
 def send_to_all(
     lanes: Lanes, style: Style, pieces: Rows, step: int, after: Rows | None = None
 ) -> Rows:
-    """Append a total exchange at once; row (s-1)·n + r goes from r to r+s.
-
-    `after`: for every rank a row to wait for (default: nothing).
-    """
+    """Append a total exchange, each after a row of its rank; row (s-1)·n + r goes to r + s."""
     n = lanes.ranks
     src, dst = everyone_else(n)
     deps = [] if after is None else [(after[src], IN_ORDER)]
@@ -91,7 +88,6 @@ def exchange_and_add(
     lanes: Lanes, source: Offsets, target: Offsets, count: Offsets, *, overwrites: bool = False
 ) -> Rows:
     """Let rank q sum up `count[q]` elements at `source[q]` of all inputs at `target[q]` of OUT.
-
     `overwrites`: the sums go where others' messages are read from. Returns the last row by rank.
     """
     n, builder = lanes.ranks, lanes.builder
@@ -136,9 +132,8 @@ def shift_blocks(lanes: Lanes) -> None:
 
 
 def pairwise(collective: Collective) -> Schedule:
-    """In step s ranks r and r xor s exchange (n a power of two), else r sends to r + s.
-
-    Nobody begins a step before it has received the message of the step before.
+    """In step s ranks r and r xor s exchange (n a power of two), else r sends to r + s. Nobody
+    begins a step before it has received the message of the step before.
     """
     lanes = Lanes(collective).keep()
     n = collective.ranks
@@ -205,10 +200,7 @@ def pairs(collective: Collective) -> Schedule:
 
 
 def barrier(collective: Collective) -> Schedule:
-    """In round s everyone signals the rank 2^s on (Hensgen, Finkel and Manber, 1988).
-
-    A signal is a message without bytes.
-    """
+    """In round s everyone signals, without bytes, the rank 2^s on (Hensgen et al., 1988)."""
     lanes = Lanes(collective)
     n = collective.ranks
     ranks, signal = np.arange(n), np.repeat(lanes.builder.pieces(0), n)

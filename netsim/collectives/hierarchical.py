@@ -271,9 +271,8 @@ def _stage_own(lanes: Lanes, s: Staging, some: Ints) -> Rows:
 
 
 def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
-    """Blocks for the peers of every other rank of the group go to that rank; row by (t, u, rank).
-
-    t - 1 is the distance inside the group, u that between the groups.
+    """Blocks for the peers of every other rank of the group go to that rank; row by (t, u, rank),
+    where t - 1 is the distance inside the group, u that between the groups.
     """
     g, m, k = s.g, s.m, len(some)
     shape = (m - 1, g, k)

@@ -196,9 +196,7 @@ class Sketch(Writer):
         return [(src, dst) for src, dst, _, awaited in self._bare if not awaited]
 
     def skeleton(self, turn: Ints, *, steps: bool = True) -> Skeleton:
-        """What lanes and hops are, with or without `steps`; `turn` is what else tells a rank from
-        others.
-        """
+        """What lanes and hops are, with or without `steps`; `turn` tells ranks apart besides."""
         kind, hops, label = np.zeros(self.lanes, np.int64), [], 1
         for what, number in self._order:
             if what == "mark":
@@ -299,7 +297,6 @@ WholeNumbers = NDArray[np.int64] | NDArray[np.int32]
 @dataclass(frozen=True)
 class Stands(Writer):
     """By lane (channel · ranks + rank): the one that stands for it, and how many that one is for.
-
     Rows of the others are not written down; what waits for them waits for those that stand in.
     """
 
@@ -392,7 +389,6 @@ class Laps:
 @dataclass
 class Relay(Writer):
     """What lanes do, call by call, where they hold one of these; rings have `STEPS` steps.
-
     `refused` says why steps cannot be left out.
     """
 

@@ -88,9 +88,8 @@ def span_text(rank: int, buffer: int, start: int, stop: int) -> str:
 
 
 class Memory:
-    """What every rank holds; `execute` applies one row.
-
-    `members[i]` is the schedule's rank that is rank i of the collective (default: the same).
+    """What every rank holds; `execute` applies one row. `members[i]` is the schedule's rank that is
+    rank i of the collective (default: the same).
     """
 
     def __init__(
@@ -225,7 +224,6 @@ def verify(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
     """Raise a VerificationError unless collective `which` of a schedule is the given one.
-
     `members[i]` is the schedule's rank that is rank i of the collective (default: the same).
     """
     rows = rows_of(schedule, which)
@@ -341,9 +339,8 @@ class Access(NamedTuple):
 def check_races(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
-    """Raise a RaceError unless all conflicting accesses to one location are ordered.
-
-    `members[i]` is the schedule's rank that is rank i of the collective (default: the same).
+    """Raise a RaceError unless all conflicting accesses to one location are ordered. `members[i]`
+    is the schedule's rank that is rank i of the collective (default: the same).
     """
     number = {int(m): r for r, m in enumerate(members or range(collective.ranks))}
     watch = _Watch(schedule, collective)

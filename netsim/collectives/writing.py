@@ -34,9 +34,8 @@ KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
 
 
 class Lanes:
-    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals.
-
-    Its writer says which rows are written: all, or those that `fold` leaves.
+    """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals. Its
+    writer says which rows are written: all, or those that `fold` leaves.
     """
 
     def __init__(self, collective: Collective, channels: int = 1, fold: Folding = None) -> None:
@@ -259,9 +258,8 @@ USUAL_NODE = 8
 def groups_of(
     n: int, node_size: int | None = None, groups: Sequence[Sequence[int]] | None = None
 ) -> Ints:
-    """The ranks of every group, one row each: given ones, or `node_size` consecutive ranks.
-
-    By default a group has the largest number of ranks up to 8 that divides n.
+    """The ranks of every group, one row each: given ones, or `node_size` consecutive ranks. By
+    default a group has the largest number of ranks up to 8 that divides n.
     """
     if groups is not None:
         return _given(n, node_size, groups)

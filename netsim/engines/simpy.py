@@ -115,10 +115,8 @@ Progress = Callable[[int, int, float], None]
 def run(
     program: Program, *, observer: Observer | None = None, progress: Progress | None = None
 ) -> Timeline:
-    """Simulate a program.
-
-    After every instant `observer(now, rates by row, capacities by link)` sees the allocation, and
-    `progress(rows done, rows, now)` may report.
+    """Simulate a program. After every instant `observer(now, rates by row, capacities by link)`
+    sees the allocation, and `progress(rows done, rows, now)` may report.
     """
     return Simulation(program, observer, progress).timeline()
 

@@ -58,9 +58,8 @@ def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.f
 
 @dataclass
 class Loads:
-    """How much had passed over a link at any time of a run; found for links that are asked for.
-
-    A row's amount is spread evenly over the time that its bytes move.
+    """How much had passed over a link at any time of a run; found for links that are asked for. A
+    row's amount is spread evenly over the time that its bytes move.
     """
 
     program: Program

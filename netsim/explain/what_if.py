@@ -305,9 +305,8 @@ def what_if(
     engine: str = "auto",
     most_rows: int = MOST_ROWS,
 ) -> list[Answer]:
-    """An answer for every parameter, those that matter most first.
-
-    Parameters are confirmed in that order as long as no more than `most_rows` rows are simulated.
+    """An answer for every parameter, those that matter most first. Parameters are confirmed in that
+    order as long as no more than `most_rows` rows are simulated.
     """
     parameters = parameters_of(case)
     seconds = path_seconds(case.program, split)

@@ -458,9 +458,7 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
 
 
 def from_forecast(path: Path, entries: Sequence[Entry]) -> Accuracy:
-    """The points of an index whose simulated times are those of a forecast that was written down
-    before; what it does not have is told.
-    """
+    """The points of an index with simulated times of an earlier forecast; others are told."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             told = {(one["run"], int(one["size_bytes"])): one for one in csv.DictReader(file)}

@@ -39,9 +39,8 @@ SURE, LOOSE, FOREIGN = 1.6, 3.0, 10.0
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: the constants that it scales together, each with its usual value.
-
-    A fit moves x, the logarithm of the factor; `low` and `high` bound that factor.
+    """One parameter: the constants that it scales together, each with its usual value. A fit moves
+    x, the logarithm of the factor; `low` and `high` bound that factor.
     """
 
     name: str
@@ -358,9 +357,8 @@ class Linear:
         return Linear(np.delete(self.usual, point), np.delete(self.slopes, point, axis=0))
 
     def intervals(self, kept: Which, spread: float) -> Floats:
-        """The 5th and 95th percentile of each parameter's move when points are drawn anew.
-
-        What the points do not tell is drawn as systems differ.
+        """The 5th and 95th percentile of each parameter's move when points are drawn anew. What the
+        points do not tell is drawn as systems differ.
         """
         spans = np.zeros((len(kept), 2))
         count, points = int(kept.sum()), len(self.usual)
@@ -415,7 +413,6 @@ def _weighted(line: Linear, kept: Which, spread: float) -> Iterator[tuple[Floats
 
 def settled(line: Linear, seen: Which, spread: float) -> Which:
     """The parameters of which the points tell something, found by leaving the vaguest, one by one.
-
     Two that do the same are both vague until one of them is left.
     """
     kept = seen.copy()
@@ -601,10 +598,8 @@ HUGE = 4 * 2**30  # larger sizes show no more than this one does, and take long
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What was fitted, and the error by band before and after.
-
-    `forecast` is of every fitted size where the others alone are fitted, `held` of sizes that no
-    fit has seen, where there are any.
+    """What was fitted, and the error by band before and after. `forecast` is of every fitted size
+    where the others alone are fitted, `held` of sizes that no fit has seen, where there are any.
     """
 
     fitted: tuple[Fitted, ...]

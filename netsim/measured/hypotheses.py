@@ -36,9 +36,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Explained:
-    """How well a cause fits: mean error as a part, and as it was without.
-
-    `same` are the causes that nothing tells apart from it, `nothing` says that it changes nothing.
+    """How well a cause fits: mean error as a part, and as it was without. `same` are the causes
+    that nothing tells apart from it, `nothing` says that it changes nothing.
     """
 
     cause: str

@@ -344,7 +344,6 @@ def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
 
 def _refuse_without_tables(content: bytes, name: str) -> None:
     """Refuse at once what has nothing that rows or headers have; what is let through may be both.
-
     Junk of 100 MB is not worth looking at line by line, which takes minutes.
     """
     content = COLOURS.sub(b"", content)

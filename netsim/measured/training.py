@@ -311,9 +311,7 @@ def _megatron(r: _Rules) -> Values:
 
 
 def _mlperf(r: _Rules) -> Values:
-    """NVIDIA's submissions: FP8 with delayed scaling on GPUs that have it; where nothing is stated
-    of the pipeline, chunks of two layers.
-    """
+    """NVIDIA's submissions: FP8 with delayed scaling; chunks of two layers if none are stated."""
     work = _megatron(r)
     pp = r.degree("pp")
     if not r.text("parallelism", "vp") and pp > 1:
@@ -333,9 +331,7 @@ NEMO_DTYPES = (
 
 
 def _nemo(r: _Rules) -> Values:
-    """NVIDIA's NeMo tables (Megatron-Bridge's recipes): FP8 scaled by tensors of the moment,
-    weights gathered in FP8; what recipes recompute.
-    """
+    """NVIDIA's NeMo tables (Megatron-Bridge's recipes): FP8 by tensors, gathered in FP8."""
     work = _megatron(r)
     precision = r.text("precision")
     if not precision:

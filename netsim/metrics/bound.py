@@ -122,9 +122,7 @@ def on_host(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def narrowest(program: Program, row: int) -> list[int]:
-    """The links that alone would slow a row most, which are equal; none if its own cap, or nothing,
-    does.
-    """
+    """The links that alone would slow a row most; none if its own cap, or nothing, does."""
     schedule, paths, path = program.schedule, program.paths, int(program.path[row])
     if path < 0:
         return []
@@ -182,9 +180,7 @@ def bound_by(
     use: LinkUse | None = None,
     causes: Causes | None = None,
 ) -> str:
-    """What a run would have to get more of to be faster; `use` is that of its links and `causes`
-    are those of its time, if known.
-    """
+    """What a run needs more of to be faster, by the `use` of its links, and `causes` if known."""
     if timeline.makespan <= 0:
         return "nothing"
     use = link_use(program, timeline) if use is None else use
@@ -255,8 +251,6 @@ def _transfers(program: Program, timeline: Timeline, path: CriticalPath) -> dict
 
 
 def narrowest_kind(program: Program, row: int) -> str:
-    """The kind of link that makes a row take as long; of kinds as narrow as each other the first by
-    name counts, for a way has no order.
-    """
+    """The kind of link that makes a row take as long; of equal kinds the first by name."""
     kinds = {link_label(program.links, link)[0] for link in narrowest(program, row)}
     return min(kinds, default="own rate")

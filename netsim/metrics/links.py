@@ -88,9 +88,7 @@ def fullest_link(topology: Topology, program: Program, use: LinkUse) -> Fullest 
 
 
 def extended_use(long: Program, short: Program, times: float, seconds: float) -> LinkUse:
-    """Amount and utilisation of what goes on in `seconds` for `times` as long as `long` does beyond
-    `short`, and alike.
-    """
+    """Amount and utilisation where `times` what `long` has beyond `short` goes on in `seconds`."""
     amounts = link_amounts(long)
     return use_of(long, amounts + times * (amounts - link_amounts(short)), seconds)
 
@@ -232,9 +230,8 @@ def load_over_time(
     bins: int = BINS,
     exact: int = 0,
 ) -> LinkLoad:
-    """The load of some links in equal bins from 0 to the end of the run.
-
-    Where rows begin and end at no more than `exact` times, the bins lie between these instead.
+    """The load of some links in equal bins from 0 to the end of the run. Where rows begin and end
+    at no more than `exact` times, the bins lie between these instead.
     """
     if bins < 1:
         raise ValueError(f"bins: expected at least 1, got {bins}")

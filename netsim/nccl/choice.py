@@ -28,10 +28,7 @@ SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
 
 @dataclass(frozen=True)
 class Planned:
-    """One call: NCCL's words for how it runs, its channels, and the time in µs NCCL expects.
-
-    `tuned`: a tuner chose, not NCCL.
-    """
+    """NCCL's words for how a call runs, and its channels. `tuned`: a tuner chose, not NCCL."""
 
     algorithm: str
     protocol: str
@@ -161,9 +158,8 @@ def operations(collective: Collective) -> int:
 def nccl_plan(
     job: Job, collective: Collective, dtype: str, *, registered: bool = False, direct: bool = False
 ) -> Plan:
-    """How NCCL runs a collective on a job.
-
-    `registered`: the user has registered the buffers; `direct`: one process has all GPUs of a node.
+    """How NCCL runs a collective on a job. `registered`: the user has registered the buffers;
+    `direct`: one process has all GPUs of a node.
     """
     if collective.name in COLLECTIVES:
         return plan_of(job, collective, dtype, registered=registered, direct=direct)
@@ -220,9 +216,8 @@ def plan_of_sends(job: Job, collective: Collective) -> Plan:
 
 
 class OverRails(Mapping[Hop, str]):
-    """The ways of sends between nodes: over NVLink to the NIC on the receiver's rail (PXN).
-
-    Found for a hop that is asked for; not listed, for there are as many as channels and pairs.
+    """The ways of sends between nodes: over NVLink to the NIC on the receiver's rail (PXN). Found
+    for a hop that is asked for; not listed, for there are as many as channels and pairs.
     """
 
     def __init__(self, nodes: tuple[int, ...]) -> None:

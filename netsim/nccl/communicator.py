@@ -54,9 +54,8 @@ BALANCED_TREE, SPLIT_TREE, TREE, RING, NVLS, COLLNET_DIRECT = 1, 2, 3, 4, 5, 6
 
 @dataclass(frozen=True)
 class Channel:
-    """One channel inside a node: GPUs in order (NVLS: the head only), and ports in and out.
-
-    GPUs are ranks within the node, ports are counted in the order of the topology file.
+    """One channel inside a node: GPUs in order (NVLS: the head only), and ports in and out. GPUs
+    are ranks within the node, ports are counted in the order of the topology file.
     """
 
     gpus: tuple[int, ...]

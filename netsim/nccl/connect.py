@@ -18,7 +18,6 @@ T = TypeVar("T")
 
 class Repeated(Sequence[T], Generic[T]):
     """`count` values of which no more than `period` differ: `make(number)` with number < period.
-
     What nobody looks at is not made: a tree over very many ranks where only rings run.
     """
 
@@ -54,7 +53,6 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True, eq=False)
 class Seats:
     """The ranks of all nodes one after the other, where each node's begin, and each node's kind.
-
     `first` are the nodes that stand for the kinds.
     """
 
@@ -253,7 +251,6 @@ def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
 
 def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
     """What nodes of several kinds agree on: the fewest channels, slowest speeds and worst types.
-
     Its channels are those of the first node; `mixed_layout` takes each node's own.
     """
     first = graphs[0]

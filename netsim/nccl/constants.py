@@ -158,9 +158,7 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class LinkCost:
-    """Seconds from the arrival of data until the next block may use it, and from the end of its
-    use until the sender has its credit.
-    """
+    """Seconds from arrival to use by the next block, and from the end of use to the credit."""
 
     sync: ByProtocol
     credit: float
@@ -234,9 +232,7 @@ class Mechanism:
     host_memory: HostMemory
 
     def start(self, protocols: Sequence[str], channels: int) -> float:
-        """Seconds of a kernel before the first byte of its last block, beyond one of LL on Hopper
-        with one block.
-        """
+        """Seconds before the first byte of its last block, beyond one block of LL on Hopper."""
         own = max(self.begin.of(protocol) for protocol in protocols)
         return own + self.begin_channels * log2(max(1, channels))
 

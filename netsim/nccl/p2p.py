@@ -140,9 +140,7 @@ def alternating_order(count: int) -> tuple[int, ...]:
 
 
 def group_size(sizes: Collection[int], settings: Settings = NO_SETTINGS) -> int:
-    """Ranks of one group of the rounds, from those of every node: the node when alone, else 8 or
-    what divides all nodes.
-    """
+    """Ranks of one group of the rounds: a node alone, else 8 or what divides all nodes."""
     return gcd(*(sizes if len(sizes) == 1 else (settings.p2p_group, *sizes)))
 
 

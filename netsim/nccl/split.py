@@ -58,9 +58,8 @@ def chunk_bytes(
     *,
     n_channels: int = 1,
 ) -> int:
-    """The chunk for a share of `nbytes` on `n_channels` channels.
-
-    Since 2.22 NCCL asks channel by channel; CollNet, and all before, for the call as a whole.
+    """The chunk for a share of `nbytes` on `n_channels` channels. Since 2.22 NCCL asks channel by
+    channel; CollNet, and all before, for the call as a whole.
     """
     steps = steps_of(function, algorithm, protocol)
     chunk = slot_bytes(protocol, comm.settings) * steps.chunk
@@ -237,7 +236,6 @@ class _Cells:
 
 def loops_of_part(nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT) -> Loops:
     """The loops of one channel's share: each covers `spread` chunks, the last smaller ones.
-
     `spread` is the number of ranks for a ring AllReduce, of heads for NVLS, else 1.
     """
     whole, left = divmod(nbytes, spread * chunk)
@@ -247,9 +245,8 @@ def loops_of_part(nbytes: int, chunk: int, *, spread: int = 1, alignment: int = 
 def shared_loops(
     nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int = 1
 ) -> Loops:
-    """The loops before 2.22: each is cut into `n_channels` × `spread` chunks of equal size.
-
-    Channel c takes the chunks from c × `spread` on; `spread` is the ranks of a ring AllReduce.
+    """The loops before 2.22: each is cut into `n_channels` × `spread` chunks of equal size. Channel
+    c takes the chunks from c × `spread` on; `spread` is the ranks of a ring AllReduce.
     """
     grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
     alignment = grain.get(protocol, (n_threads - 32) * 8)

@@ -110,9 +110,8 @@ class SystemGraph:
 def system_graph(
     system: XmlSystem, facts: Facts, *, networked: bool, devices: Collection[int] | None = None
 ) -> SystemGraph:
-    """NCCL's graph of a node; without `networked` it has no ports, as for a single node.
-
-    `devices` are the CUDA devices in use; where the file gives ranks, GPUs without one are out.
+    """NCCL's graph of a node; without `networked` it has no ports, as for a single node. `devices`
+    are the CUDA devices in use; where the file gives ranks, GPUs without one are out.
     """
     builder = _Builder(SystemGraph(facts), networked, _used_gpus(system, devices))
     for cpu in system.cpus:

@@ -513,9 +513,8 @@ class TimedCost:
 
 @dataclass(frozen=True)
 class Choice:
-    """What NCCL runs for a call and the time in µs by which it won.
-
-    `n_channels` are those that a tuner wants, `tuned` says whether it was a tuner that chose.
+    """What NCCL runs for a call and the time in µs by which it won. `n_channels` are those that a
+    tuner wants, `tuned` says whether it was a tuner that chose.
     """
 
     algorithm: Algorithm
@@ -792,9 +791,8 @@ def launch(
     protocol: Protocol,
     wanted: int | None = None,
 ) -> Launch:
-    """Channels and threads of a call of `nbytes`, as counted for its choice.
-
-    A tuner's `wanted` number of channels takes the place of NCCL's, as far as there are so many.
+    """Channels and threads of a call of `nbytes`, as counted for its choice. A tuner's `wanted`
+    number of channels takes the place of NCCL's, as far as there are so many.
     """
     found = _own_launch(comm, nbytes, algorithm, protocol)
     if wanted is None or wanted < 1:

@@ -108,9 +108,8 @@ def _stack(axes: Axes, place: int, one: Mapping[str, Any], factor: float) -> Non
 
 
 def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
-    """How far 10 % of each parameter moves the time, either way; None where nothing does.
-
-    What was not simulated again is drawn pale, by its part of the critical path.
+    """How far 10 % of each parameter moves the time, either way; None where nothing does. What was
+    not simulated again is drawn pale, by its part of the critical path.
     """
     now = found["time_us"]
     shown = [(one, _swing(one, now)) for one in found["parameters"]]

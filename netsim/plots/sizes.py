@@ -273,9 +273,7 @@ def rows_of(lines: Sequence[Line]) -> int:
 
 
 def draw_strip(axes: Axes, lines: Sequence[Line], colours: Sequence[Colour]) -> None:
-    """One row for every line: boxes from size to size, named where the name fits; a single one for
-    all where all have the same.
-    """
+    """A row for every line, of boxes from size to size; a single one where all have the same."""
     runs = [_runs(line) for line in lines]
     labels = [_short(line.label) for line in lines]
     if rows_of(lines) < len(lines):
@@ -359,7 +357,6 @@ Entry = tuple[Artist, str]
 
 def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) -> Figure:
     """Both panels over one size axis, and below them what NCCL chose, where that changes.
-
     `line_rate` (GB/s) is drawn as a guide.
     """
     shown, looks = lines.lines, looks_of(lines)
@@ -430,9 +427,7 @@ def _fill(
 
 
 def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[Line]) -> None:
-    """Lines that are too many for a colour each; as pixels, if they are more than a file of lines
-    should have.
-    """
+    """Lines too many for a colour each; as pixels, if more than a file of lines should have."""
     for axes, column in ((bandwidth, "busbw_GBps"), (time, "time_us")):
         points = ((line.table["size_bytes"], line.table[column]) for line in rest)
         paths = [np.column_stack(pair) for pair in points]

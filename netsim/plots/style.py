@@ -138,9 +138,8 @@ LOAD = ("link", "t_us", "GBps", "utilisation")
 
 
 def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
-    """All cells of a CSV file as text, having the given columns; `what` names such files.
-
-    The index holds the lines of the file.
+    """All cells of a CSV file as text, having the given columns; `what` names such files. The index
+    holds the lines of the file.
     """
     try:
         header, rows, lines = _read(path, what)

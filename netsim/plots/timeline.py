@@ -81,9 +81,7 @@ def read_gantt(path: Path) -> Gantt:
 
 
 def _with_lanes(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The table with the lane of every row, by number, and the names of these: compute streams,
-    then launches, then channels by number.
-    """
+    """The table with every row's lane, and their names: compute, launches, then channels."""
     told = ["kind", "stream", "channel"]
     group = table.groupby(told, observed=True, sort=False).ngroup().to_numpy()
     one_of_each = table[told].iloc[np.unique(group, return_index=True)[1]]
@@ -476,10 +474,7 @@ _EDGES = 1_500  # shapes that are told apart by a white line
 
 @dataclass
 class _Rank:
-    """The lanes of one rank by name, each a list of (begin, end, what).
-
-    `labels` are names of passes and calls with their place and lane.
-    """
+    """A rank's lanes by name, lists of (begin, end, what), and its `labels` with place and lane."""
 
     name: str
     lanes: dict[str, list[tuple[float, float, str]]] = field(default_factory=dict)

@@ -105,9 +105,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Extra:
-    """What only a simulation can tell: explanations by name (the base line, the best cell), and the
-    drawing of the topology of the best cell.
-    """
+    """What simulations tell: explanations by name, and the drawing of the best cell's topology."""
 
     explanations: Mapping[str, Mapping[str, Any]]
     topology: Path | None = None

@@ -312,9 +312,7 @@ def _lock(journal: IO[bytes], path: Path) -> None:
 
 
 def _read(folder: Folder) -> None:
-    """Take up the rows of the journal that did not fail; a last line that was cut off is dropped,
-    on disk too.
-    """
+    """Take up the journal's rows that did not fail; a last line cut off is dropped, on disk too."""
     good = read_journal(folder)
     folder.journal.truncate(good)
     for text in few_of([f"{text}; its row is computed again" for text in folder.damaged]):

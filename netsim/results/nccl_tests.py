@@ -117,9 +117,8 @@ def closing(run: TestRun, rows: Sequence[Row]) -> str:
 
 
 def half(row: Row, which: str) -> tuple[float, float, float]:
-    """Time (us), algbw and busbw (GB/s), out of place or in place.
-
-    nccl-tests runs alltoall and sendrecv "in place" as well: the same transfers once more.
+    """Time (us), algbw and busbw (GB/s), out of place or in place. nccl-tests runs alltoall and
+    sendrecv "in place" as well: the same transfers once more.
     """
     time = getattr(row, which)
     if time is None:

@@ -25,9 +25,8 @@ from netsim.yamlio.validate import validate
 
 @dataclass(frozen=True)
 class Cell:
-    """One question: a scenario without a sweep, its id, and where on the axes it lies.
-
-    `cluster` is the part of the id that its cluster makes: cells with the same have one topology.
+    """One question: a scenario without a sweep, its id, and where on the axes it lies. `cluster` is
+    the part of the id that its cluster makes: cells with the same have one topology.
     """
 
     id: str
@@ -73,9 +72,8 @@ class Expansion:
 
 
 def expand(source: Source) -> list[Cell]:
-    """All cells of a scenario file, in the order of its axes, the last one fastest.
-
-    Everything that is wrong with any cell is raised before anything runs.
+    """All cells of a scenario file, in the order of its axes, the last one fastest. Everything that
+    is wrong with any cell is raised before anything runs.
     """
     expansion = expand_all(source)
     expansion.refuse_invalid()

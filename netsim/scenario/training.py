@@ -281,7 +281,6 @@ class Training(Model):
 
 class Recorded(Model):
     """A step that was recorded: a PyTorch profiler trace of one rank, which all ranks repeat.
-
     `step` is the number of one of the profiler's steps (the one of median length by default).
     """
 

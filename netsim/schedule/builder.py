@@ -21,10 +21,8 @@ COMPUTE_SHARE = 1e-15  # work-seconds a second stand beside bytes a second in on
 
 
 class Builder:
-    """Collects rows for `ranks` ranks and finishes them as a Schedule.
-
-    halves = b.pieces(count=[2, 2], src_offset=[0, 2])
-    b.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
+    """Collects rows for `ranks` ranks and finishes them as a Schedule. halves = b.pieces(count=[2,
+    2], src_offset=[0, 2]) b.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
     """
 
     def __init__(
@@ -85,9 +83,8 @@ class Builder:
         dst_offset: ArrayLike | None = None,
         own_offset: ArrayLike | None = None,
     ) -> Rows:
-        """Numbers of new pieces of data, in elements; offsets default to `src_offset`.
-
-        `own_offset` is where the receiver's own input lies for a fused receive-reduce.
+        """Numbers of new pieces of data, in elements; offsets default to `src_offset`. `own_offset`
+        is where the receiver's own input lies for a fused receive-reduce.
         """
         dst = src_offset if dst_offset is None else dst_offset
         own = dst if own_offset is None else own_offset

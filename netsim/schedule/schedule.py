@@ -88,9 +88,7 @@ class Skeleton:
 
 @dataclass(frozen=True, slots=True)
 class Symmetry:
-    """A Fold, and what it leaves to be written down: the lanes that stand for `copies` each, and
-    the class of every block.
-    """
+    """A Fold, and what is left to write: lanes for `copies` each, and the class of every block."""
 
     fold: Fold
     copies: dict[int, int]
@@ -332,10 +330,8 @@ def split_evenly(count: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world: int) -> Schedule:
-    """All rows of all schedules, nothing of one waiting for another.
-
-    Rank i of `schedules[k]` becomes rank `ranks[k][i]` of `world`. Rows keep their order, schedule
-    after schedule.
+    """All rows of all schedules, nothing of one waiting for another. Rank i of `schedules[k]`
+    becomes rank `ranks[k][i]` of `world`. Rows keep their order, schedule after schedule.
     """
     if any(one.fold is not None for one in schedules):
         raise ValueError("schedules: expected them in full, got one that is folded")

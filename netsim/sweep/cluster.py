@@ -57,9 +57,7 @@ class DaskWorkers:
             ) from None
 
     def _check_versions(self) -> None:
-        """Refuse a scheduler or workers with another netsim, or without any; orders say so to
-        workers that come later.
-        """
+        """Refuse a scheduler or workers with another netsim, or none; orders tell later ones."""
         found = {"the scheduler": self._asked(self.client.run_on_scheduler)}
         workers = self._asked(self.client.run, on_error="return")
         each = workers if isinstance(workers, dict) else {"": workers}

@@ -124,9 +124,8 @@ def _sqlite() -> Any:
 
 
 class Cache:
-    """Rows that were computed before; found by cell, size, engine and version of netsim.
-
-    Damaged rows are told and computed again; a file that cannot be used any more is told once.
+    """Rows that were computed before; found by cell, size, engine and version of netsim. Damaged
+    rows are told and computed again; a file that cannot be used any more is told once.
     """
 
     def __init__(self, path: Path, tell: Tell = silent) -> None:
@@ -405,7 +404,6 @@ def run_tasks(
     progress: Shown = lambda task: None,
 ) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:
     """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
-
     `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them.
     """
     engine = engine_for(tasks, engine)

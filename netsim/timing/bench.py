@@ -105,9 +105,7 @@ def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def ends_of(program: Program, timeline: Timeline) -> Floats:
-    """When each channel (first axis) of each rank is done: all that the rank sends has left, all
-    that it receives has arrived.
-    """
+    """When each channel (first axis) of each rank is done: all sent has left, all has arrived."""
     schedule, latency = program.schedule, program.path_latency
     first = np.array([style.channel for style in schedule.styles], np.int64) * schedule.ranks
     ends = np.zeros((int(first.max(initial=0)) // schedule.ranks + 1, schedule.ranks))
@@ -212,9 +210,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of a call with some loops: simulated again only for their timelines, but for the last
-    one.
-    """
+    """Runs of a call with some loops; of all but the last, only the timelines are kept."""
 
     bench: Bench
     work: Looped

@@ -57,9 +57,7 @@ def least_rows_of_nccl(collective: str, ranks: int, algorithm: str = "") -> int:
 def misfit_of_nccl(
     collective: str, ranks: int, groups: int, algorithm: str, share: float = 1.0
 ) -> str:
-    """The same for NCCL's schedule, from the rows that it has at least and the share of them that
-    is written down.
-    """
+    """The same for NCCL's schedule, from its least rows and the share that is written down."""
     rows = int(least_rows_of_nccl(collective, ranks, algorithm) * groups * share)
     return misfit(rows, rows * BYTES_A_ROW_OF_NCCL, ranks)
 

@@ -231,9 +231,7 @@ def lifted(timing: Timing) -> Timing:
 
 
 def sound(timing: Timing, collective: Collective, about: str) -> Timing:
-    """A timing of a collective that breaks no invariant, lifted to the wire if it says that it may
-    lie there.
-    """
+    """A timing that breaks no invariant, lifted to the wire if it says that it may lie there."""
     found = lifted(timing)
     told = found.seconds, found.uncertainty, found.program, found.timeline, found.use
     ask(Answer(*told, collective), about)

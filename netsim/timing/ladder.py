@@ -503,9 +503,7 @@ def _differs(ends: Floats) -> float:
 
 
 def _numbers(rows: int, limits: Limits) -> list[int]:
-    """How many operations of so many rows are run in a row: the fewest, and more while they are not
-    too many rows.
-    """
+    """How many operations in a row are run: the fewest, and more while rows are not too many."""
     fewest, *others = limits.in_a_row
     if fewest * rows > limits.most:
         return []
@@ -688,9 +686,7 @@ def written(call: Call, limits: Limits = LIMITS) -> Looped:
 
 
 def why_not(call: Call, limits: Limits = LIMITS) -> str:
-    """Why a call would not fit, from the rows that it has at least; "" if it does. Nothing is
-    simulated for that.
-    """
+    """Why a call would not fit, by its least rows; "" if it does. Nothing is simulated."""
     if limits.exact:
         return _why_not_exactly(call, limits)
     if not call.plans:
@@ -768,9 +764,7 @@ def rows_in_full(call: Call) -> int:
 
 
 def shown(call: Call, limits: Limits = LIMITS) -> tuple[Schedule, str]:
-    """The rows of an operation to look at, and what they are: all, if these are few, else those of
-    an exact rung.
-    """
+    """The rows of an operation to look at: all, or those of an exact rung; and what they are."""
     rows = rows_in_full(call)
     if rows <= limits.shown:
         return call.looped.schedule(), ""

@@ -21,9 +21,7 @@ WINDOW = 3  # increments that are held against one another
 
 @dataclass(frozen=True)
 class Hops:
-    """The time of a full ring, from a run of `hops` of its `whole` hops; it may be off by the part
-    `uncertainty`.
-    """
+    """The time of a full ring, from a run of `hops` of its `whole`, and by which part it is off."""
 
     seconds: float
     hops: int
@@ -59,7 +57,6 @@ def full_ring(
     whole: int, runs: Iterator[int], seconds: Callable[[int], float], tolerated: float
 ) -> Hops | None:
     """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
-
     None if what hops add still differs by more than is `tolerated` in the last of them.
     """
     times: dict[int, float] = {}

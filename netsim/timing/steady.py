@@ -24,9 +24,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """When parts end that end on their own (ranks, channels); `off` is by which part of the last
-    end that may be wrong.
-    """
+    """When ranks or channels end; `off` is by which part of the last end that may be wrong."""
 
     ends: Floats
     off: float
@@ -118,9 +116,7 @@ class Recurrence:
 
 
 def lanes_of(schedule: Schedule, short: Schedule, loops: int) -> list[Lane] | None:
-    """Where the loops lie, from a schedule that has `loops` fewer of them; None if it cannot be
-    told.
-    """
+    """Where the loops lie, from a schedule with `loops` fewer of them; None if unclear."""
     edges, fewer = _edges(schedule), _edges(short)
     if len(edges) != len(fewer) or loops <= 0:
         return None

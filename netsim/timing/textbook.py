@@ -30,7 +30,6 @@ RELAYED, KEPT_STEP = "relayed", "kept step"
 @dataclass(frozen=True)
 class Sketched:
     """A textbook algorithm as a sketch: what of it is alike, in ways that are asked for one by one.
-
     What is found is kept in the call's memory, also for other sizes.
     """
 

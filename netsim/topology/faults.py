@@ -79,9 +79,7 @@ class Fault(Model):
 
 
 def _taken_apart(text: str) -> tuple[list[tuple[str, str]], int | None]:
-    """Every way in which the name of a link can be taken apart, as (tail, head); and the number of
-    the cable, if there is one.
-    """
+    """Every way to read the name of a link, as (tail, head), and the number of the cable."""
     name, sign, number = text.rpartition("#")
     lane = int(number) if sign and number.isascii() and number.isdigit() else None
     name = text if lane is None else name
@@ -144,9 +142,7 @@ def _gpu(topology: Topology, name: str, fault: int) -> int:
 
 
 def links_named(topology: Topology, text: str, field: str) -> NDArray[np.int64]:
-    """The links that a name stands for, in either direction where it does not say which; ends may
-    be patterns.
-    """
+    """The links of a name, whose ends may be patterns; both directions if it says none."""
     ends, lane = _taken_apart(text)
     links = topology.links
     for tail, head in ends:

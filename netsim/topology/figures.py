@@ -70,9 +70,7 @@ def gpu_bandwidth(cluster: Cluster) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class RouteStatistics:
-    """How routes meet: flows on every link (in whole flows), and the links between switches that
-    carry more than one.
-    """
+    """How routes meet: flows on every link, and the links of switches with more than one."""
 
     flows: Floats
     collisions: Longs

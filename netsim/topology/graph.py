@@ -35,9 +35,7 @@ class TopologyError(InputError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Every directed link as columns; `resource` is shared by the two directions of a half-duplex
-    pair, which draw on one capacity.
-    """
+    """Every directed link; both directions of a half-duplex pair draw on one `resource`."""
 
     tail: Ints
     head: Ints
@@ -366,9 +364,7 @@ EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A", "nic:A:B" or "pxn:A:B"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way taken apart; NICs are numbers inside their hosts, -1 for the GPU's own; -1 for all
-    queue pairs of a connection at once.
-    """
+    """A way taken apart; NICs by number in their host (-1: the GPU's own; all queue pairs)."""
 
     staged: bool = False
     relay: bool = False

@@ -322,10 +322,8 @@ class C2c(Model):
 
 
 class Cpu(Model):
-    """The CPUs: one domain for each NUMA domain with devices.
-
-    `memory_bandwidth` is that of one domain, reading and writing together; `link` is what two
-    domains exchange in one direction.
+    """The CPUs: one domain for each NUMA domain with devices. `memory_bandwidth` is that of one
+    domain, reading and writing together; `link` is what two domains exchange in one direction.
     """
 
     vendor: str

@@ -399,9 +399,7 @@ class Network:
         return most[0], most[1]
 
     def leave(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
-        """The links out of every source (-1: no more), and how far on its destination is: -1 where
-        a cable leads straight to it.
-        """
+        """The links out of every source (-1: no more), and how far on: -1 if straight there."""
         made, (ptr, link) = self.fabric, self.access[0]
         size = np.diff(ptr)[src]
         found = np.full((len(src), max(1, int(size.max(initial=1)))), -1, np.int32)
@@ -816,9 +814,7 @@ def _evenly(network: Network, src: Ints, dst: Ints) -> Paths:
 def _fanned(
     network: Network, node: Ints, target: Ints
 ) -> tuple[Entries, tuple[Longs, Ints, Floats]]:
-    """What passes over each link between switches on the way from one to a target; and what ends
-    at which switch.
-    """
+    """What passes over each link of switches on the way from one to a target, and ends where."""
     none = np.zeros(0, np.int64)
     pair, part = np.arange(len(node)), np.ones(len(node))
     out: list[Entries] = [(none, none.astype(np.int32), np.zeros(0))]
@@ -844,9 +840,7 @@ def _fanned(
 
 
 def expanded(owner: Longs, owners: int, asked: Longs) -> tuple[Longs, Longs]:
-    """For entries that are sorted by owner: every entry of each owner asked for, after which
-    question it is.
-    """
+    """For entries sorted by owner: each entry of each owner asked for, and of which question."""
     return expanded_ptr(np.searchsorted(owner, np.arange(owners + 1)), asked)
 
 

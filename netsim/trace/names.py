@@ -103,9 +103,8 @@ class Operation:
 
     @property
     def kernel(self) -> str:
-        """A name as NCCL's kernels have: ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE.
-
-        NCCL has no kernels of textbook algorithms; they are called by what they do.
+        """A name as NCCL's kernels have: ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE. NCCL has no
+        kernels of textbook algorithms; they are called by what they do.
         """
         if self.algorithm not in NCCL_ALGORITHMS:
             return self.title
@@ -123,9 +122,8 @@ class Operation:
 def kineto_args(
     operation: Operation, rank: int, members: Sequence[int], seq: int
 ) -> dict[str, object]:
-    """The arguments by which Kineto describes a collective, under Kineto's own names.
-
-    Of a p2p, the first member sends and the second receives.
+    """The arguments by which Kineto describes a collective, under Kineto's own names. Of a p2p, the
+    first member sends and the second receives.
     """
     if operation.collective == "p2p":
         sends = rank == members[0]

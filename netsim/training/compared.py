@@ -17,9 +17,8 @@ Key = tuple[str, str, int, int, str]
 
 @dataclass(frozen=True)
 class Measured:
-    """Calls that are alike: group, size, and by step how many, how long, how much in the open.
-
-    `us` is the median, `least_us` the shortest: a rank's kernel also waits for the other ranks.
+    """Calls that are alike: group, size, and by step how many, how long, how much in the open. `us`
+    is the median, `least_us` the shortest: a rank's kernel also waits for the other ranks.
     """
 
     collective: str
@@ -167,9 +166,8 @@ def simulated_calls(step: Step) -> list[Simulated]:
 def _matched(
     measured: Sequence[Measured], simulated: Sequence[Simulated], *, replayed: bool
 ) -> Iterable[Line]:
-    """Pairs of the same collective among as many ranks with the nearest size; then what is left.
-
-    A step that was replayed has the very groups and sizes of the trace.
+    """Pairs of the same collective among as many ranks with the nearest size; then what is left. A
+    step that was replayed has the very groups and sizes of the trace.
     """
     left = list(simulated)
     for one in measured:

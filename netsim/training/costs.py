@@ -136,9 +136,8 @@ def _wires(program: Program, path: int) -> tuple[int, ...]:
 
 
 def _thinned(ways: list[_Way]) -> list[_Way]:
-    """Where a rank sends to very many others, a few of them, evenly chosen, stand for all.
-
-    Those that go over NVLink and those that leave the node stay apart.
+    """Where a rank sends to very many others, a few of them, evenly chosen, stand for all. Those
+    that go over NVLink and those that leave the node stay apart.
     """
     targets: dict[int, list[_Way]] = defaultdict(list)
     kept: list[_Way] = []
@@ -237,9 +236,7 @@ class Costs:
         return self.known[key]
 
     def on(self, topology: Topology, kind: str) -> "Costs":
-        """The same decisions on a topology whose links of one kind are others; what crosses none
-        of these is not simulated again.
-        """
+        """The same decisions where links of one kind are others; only what crosses them is new."""
         kept = {key: made for key, made in self.known.items() if kind not in self.crossed[key]}
         crossed = {key: self.crossed[key] for key in kept}
         return replace(self, topology=topology, known=kept, crossed=crossed, times={})

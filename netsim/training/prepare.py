@@ -233,9 +233,8 @@ def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster)
 
 
 def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
-    """The degree of every axis; dp is what is left if it is not given.
-
-    `ep` is an axis of its own where the product says so, else a part of dp, as Megatron has it.
+    """The degree of every axis; dp is what is left if it is not given. `ep` is an axis of its own
+    where the product says so, else a part of dp, as Megatron has it.
     """
     given = work.parallelism
     others = given.tp * given.pp * given.cp
@@ -327,9 +326,8 @@ PLACE = ("workload", "compute", "times")
 
 
 def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
-    """Seconds forward and backward of one micro-batch, by layer.
-
-    In a CSV, a line for `block` stands for all layers that have none of their own.
+    """Seconds forward and backward of one micro-batch, by layer. In a CSV, a line for `block`
+    stands for all layers that have none of their own.
     """
     if work.compute.times is None:
         return {}

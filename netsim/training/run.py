@@ -276,7 +276,6 @@ MEANT = {
 
 def details_of(step: Step) -> dict[str, float]:
     """Means over GPUs, in µs: computing, exposed communication by kind, idle; and what follows.
-
     `hidden_us` is communication that computing hides, `bubble_pct` idle time in % of computing.
     """
     found = step.breakdown
@@ -307,7 +306,6 @@ def row_of_step(
 
 def axis_of(group: str) -> str:
     """The parallelism of a kind of communication; of a recorded group, by the words of its name.
-
     What a trace calls the default group is taken as data parallel: DDP and FSDP use no other.
     """
     words = WORD.findall(group.lower())
@@ -363,10 +361,7 @@ Layers = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Held:
-    """What one GPU of a stage holds: from each moment on, bytes, and what of them is activations.
-
-    `room` is the memory that it has.
-    """
+    """What one GPU of a stage holds over time: bytes, those of activations, and its room."""
 
     stage: int
     rank: int
@@ -454,7 +449,6 @@ PASSES = {"forward": "F", "backward": "B", "weights": "W"}
 
 def task_title(task: Task, rank: int, members: tuple[int, ...], *, several: bool) -> str:
     """A slice: `layer 3 norm+mlp (mb 0)`, `all_gather layer 3 weights`, `send activations`.
-
     `several`: there is more than one micro-batch.
     """
     words = [task.layer] if task.layer and not task.name.startswith(task.layer) else []
@@ -651,9 +645,7 @@ class _Fold:
         return self.known[key]
 
     def _beside(self, tape: Tape) -> float:
-        """A pass whose exchanges go on beside others: as long as its busiest stream, kernels with
-        the SMs that exchanges leave them.
-        """
+        """A pass beside exchanges: as long as its busiest stream, kernels with the SMs left."""
         busy: dict[str, float] = {}
         held = 0.0
         for task in tape.tasks:

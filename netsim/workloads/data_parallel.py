@@ -62,9 +62,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients that are reduced together: elements, whether experts', and the layer (by number)
-    whose backward pass completes it.
-    """
+    """Gradients reduced together: elements, whether experts', and the layer that completes it."""
 
     number: int
     count: int
@@ -76,7 +74,6 @@ def buckets_of(
     setting: Setting, layers: Sequence[Layer], cap: int, first: int, element: int
 ) -> list[Bucket]:
     """The parameters of a stage from the last to the first, cut when a bucket reaches its size.
-
     `cap` and `first` are bytes; a parameter is never split, experts have buckets of their own.
     """
     found: list[Bucket] = []
@@ -97,7 +94,6 @@ def buckets_of(
 @dataclass
 class Alone:
     """No data parallelism at all, and what every kind of it has: moments at which it may act.
-
     `layer` is the number of a layer in the stage; `last`: this is the last micro-batch.
     """
 
@@ -243,7 +239,6 @@ ACROSS = "dp replicas"  # copies have a communicator of their own, and so a stre
 @dataclass
 class Fsdp(Alone):
     """Units of one stage, each known by its first layer; the outermost is kept until its end.
-
     `freed` are the kernels after which units were given up, `given_up` the last one of each unit.
     """
 

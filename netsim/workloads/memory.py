@@ -62,10 +62,7 @@ class States:
 
 
 def states_of(data: str, ranks: int, element: int, gradient: int, optimizer: str) -> States:
-    """Bytes a parameter that one of `ranks` replicas keeps, by kind of data parallelism.
-
-    Weights of fp32 are their own master copy.
-    """
+    """Bytes a parameter that a replica keeps, by kind; fp32 weights are their own master copy."""
     kept = state_bytes(optimizer)
     if element == FP32 and STATES[optimizer]:
         kept -= FP32

@@ -17,9 +17,8 @@ LayerKind = Literal["embedding", "block", "head", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One parameter tensor, `copies` of it one after the other (the experts' are many).
-
-    `split`: tensor parallelism divides it; `expert`: it belongs to one expert a copy.
+    """One parameter tensor, `copies` of it one after the other (the experts' are many). `split`:
+    tensor parallelism divides it; `expert`: it belongs to one expert a copy.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Tensor:
 @dataclass(frozen=True, slots=True)
 class Plain:
     """What a layer of a custom model costs, for one sample: FLOPs, or seconds that were measured.
-
     `forward` and `backward` are seconds for one micro-batch; where they are None, FLOPs count.
     """
 

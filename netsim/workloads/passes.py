@@ -128,9 +128,8 @@ def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
 def backward_half(
     shapes: Shapes, inside: Sequence[Part], column_weight: float, before: float, what: str
 ) -> list[Part]:
-    """The same backward; the weight gradient of the column-parallel product hides an exchange.
-
-    Its input is gathered again beside the product before, the last of `inside`.
+    """The same backward; the weight gradient of the column-parallel product hides an exchange. Its
+    input is gathered again beside the product before, the last of `inside`.
     """
     s = shapes.setting
     back, again = f"{what} input gradient", f"{what} input again"
@@ -242,9 +241,8 @@ def forward_experts(shapes: Shapes) -> list[Part]:
 
 
 def backward_experts(shapes: Shapes) -> list[Part]:
-    """The mirror image, with the weight gradients of experts and router.
-
-    One operator makes both gradients of the experts, so that tokens go back after both.
+    """The mirror image, with the weight gradients of experts and router. One operator makes both
+    gradients of the experts, so that tokens go back after both.
     """
     s = shapes.setting
     first, second = shapes.experts
@@ -293,9 +291,7 @@ def _around(shapes: Shapes, inside: list[Part], suffix: str) -> list[Part]:
 
 
 def _activation(shapes: Shapes, times: int) -> float:
-    """The function between the two products, which reads both halves and writes one, and casts of
-    what both products read.
-    """
+    """The function between the two products, and casts of what both products read."""
     (one,), (other,) = shapes.experts
     rows, s = one.rows * one.batch, shapes.setting
     cast = cast_seconds(s, rows * one.inputs) + cast_seconds(s, rows * other.inputs)

@@ -35,10 +35,7 @@ class Grid:
         return np.arange(self.size, dtype=np.int32).reshape(shape)
 
     def groups(self, axes: Sequence[str], stage: int | None = None) -> Ranks:
-        """The groups that vary along some axes, a row each (of one pipeline stage, if given).
-
-        Ranks of a group are in ascending order.
-        """
+        """Groups that vary along some axes (of one stage, if given), ranks in ascending order."""
         ranks = self._ranks
         names = list(reversed(self.order))
         if stage is not None:

@@ -89,9 +89,8 @@ def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """One forward, one backward over several chunks a stage (Narayanan et al. 2021).
-
-    Groups of `stages` micro-batches go through chunk 0, then chunk 1, and so on; backward mirrored.
+    """One forward, one backward over several chunks a stage (Narayanan et al. 2021). Groups of
+    `stages` micro-batches go through chunk 0, then chunk 1, and so on; backward mirrored.
     """
     total = micro_batches * chunks
     warm = min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages)
@@ -112,9 +111,8 @@ def _turn(kind: str, number: int, stages: int, micro_batches: int, chunks: int) 
 
 
 def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """ZB-H1 (Qi et al. 2024): 1F1B whose gradients of weights wait, the later stages' longer.
-
-    They fill what would be idle at the end; no more activations are kept than by 1F1B.
+    """ZB-H1 (Qi et al. 2024): 1F1B whose gradients of weights wait, the later stages' longer. They
+    fill what would be idle at the end; no more activations are kept than by 1F1B.
     """
     actions: list[Action] = []
     pending: list[int] = []
@@ -408,7 +406,6 @@ class _Step:
 
     def _largest(self, stage: _Stage) -> Deps:
         """Delayed scaling: the largest elements of the step, of which the next one's scales follow.
-
         Three tensors of every product, inputs, weights and gradients.
         """
         setting = self.setting

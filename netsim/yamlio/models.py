@@ -154,10 +154,7 @@ Written = Annotated[
 
 
 class Elsewhere:
-    """Stands in an `Annotated[Any, ...]` for a type of another module.
-
-    What is wrong with a value is told as if the type itself stood there.
-    """
+    """In an `Annotated[Any, ...]`: a type of another module, whose findings are told as its own."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name

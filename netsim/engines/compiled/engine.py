@@ -47,9 +47,8 @@ DONE, STALLED, STOPPED, MORE_SEATS, MORE_ALARMS = range(5)
 
 @Entry
 def advance_rows(rows: Rows, net: Net, future: Future) -> int:
-    """Simulate on to the end, or until there is not enough room; why it stopped.
-
-    All state lies in the arguments: a call takes up exactly where the last one left off.
+    """Simulate on to the end, or until there is not enough room; why it stopped. All state lies in
+    the arguments: a call takes up exactly where the last one left off.
     """
     core = net.core[0]
     while core.stop == 0:
@@ -226,9 +225,7 @@ class Simulator:
     def timeline(
         self, begins: Floats | None = None, *, progress: Progress | None = None
     ) -> Timeline:
-        """The Timeline if ranks begin at these times, and `progress(rows done, rows, now)` is told
-        how far it is now and then.
-        """
+        """The Timeline if ranks begin at these times; `progress` hears rows done, rows and now."""
         return _simulated(Operations(self.program, np.zeros((1, 0))), self._laid, begins, progress)
 
     @cached_property
@@ -299,9 +296,7 @@ def _simulated(
 
 
 def _places(seats: int) -> int:
-    """Places for so many seats: as many as an agenda of them has, for `looks` knows every seat that
-    `ends` has room for.
-    """
+    """Places for so many seats: as many as an agenda of them has, which `looks` knows, too."""
     return places_for(max(seats, _PLACES))
 
 
@@ -342,9 +337,7 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> Rows:
 
 
 def _net(found: Grouping, places: int) -> Net:
-    """All at rest, as if there had been no run before. What is not touched of the seats takes no
-    memory.
-    """
+    """All at rest, as before any run; seats that are not touched take no memory."""
     core = np.zeros(1, CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "dirty", "moved"):
         core[name] = NOBODY
@@ -366,9 +359,7 @@ def _has_caps(found: Grouping) -> bool:
 
 
 def _future(many: Operations, found: Grouping, places: int) -> Future:
-    """Nothing but the changes of capacity, closed by one that never comes; with room for so many
-    seats at first.
-    """
+    """Nothing but the changes of capacity, closed by one that never comes; room for seats."""
     known = [
         (time, capacity, found.number[link])
         for time, link, capacity in many.once.links.changes

@@ -25,7 +25,6 @@ BEHIND = np.dtype(
 
 class Traffic(NamedTuple):
     """How many files of which kind go which way, and the least and most that resources carry.
-
     `behind` serves one resource in question at a time, and is zero between them.
     """
 
@@ -81,9 +80,7 @@ def _note(traffic: Traffic, entry: int, way: int) -> None:
 
 @Inner
 def _unbounded(traffic: Traffic, entry: int, way: int) -> float:
-    """Choose what bounds a path best, of what bounds those behind it at all; what the path draws
-    if nothing does.
-    """
+    """What the path draws if nothing bounds it; chooses what bounds it best, behind others."""
     best, gain = -1, 0.0
     for k in range(traffic.ptr[way], traffic.ptr[way + 1]):
         other = traffic.behind[traffic.link[k]]

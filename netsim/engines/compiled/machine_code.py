@@ -299,9 +299,7 @@ class Inner(Generic[P, R]):
 
 
 class Entry(Generic[P]):
-    """Decorates a function to call from Python, with integers, arrays and named tuples of arrays;
-    it returns an integer.
-    """
+    """Decorates a function of integers, arrays and tuples of arrays that returns an integer."""
 
     def __init__(self, function: Callable[P, int]) -> None:
         self.function = function

@@ -146,9 +146,7 @@ class Net(NamedTuple):
 
 
 class Future(NamedTuple):
-    """What is to come: agendas of the next end of every seat and of rows that begin or end at a
-    known time (alarms), and changes of capacity.
-    """
+    """Agendas of the next end of every seat and of rows (alarms), and changes of capacity."""
 
     ends: NDArray[np.float64]
     alarms: NDArray[np.float64]
@@ -432,9 +430,7 @@ def keep_freed() -> None:
 
 
 def untouched(count: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros of which only what is written takes memory; numpy's own may be recycled memory, which
-    is cleared first.
-    """
+    """Zeros that take memory once written; numpy's own may be recycled, and cleared first."""
     size = max(1, count * np.dtype(dtype).itemsize)
     if sys.platform == "win32":
         return np.frombuffer(mmap.mmap(-1, size), dtype, count)

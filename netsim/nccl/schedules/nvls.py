@@ -77,10 +77,8 @@ def switch_keys(plan: Plan) -> dict[int, object]:
 def loop_segments(
     collective: Collective, work: Work, heads: int, slots: int, alignment: int = LAST_ALIGNMENT
 ) -> Segments:
-    """Heads' chunks of every loop, then the whole loop, then nothing.
-
-    Chunks of AllReduce follow one another in the buffer; of the others each head's is the same
-    part of another block.
+    """Heads' chunks of every loop, then the whole loop, then nothing. Chunks of AllReduce follow
+    one another in the buffer; of the others each head's is the same part of another block.
     """
     element_bytes = collective.element_bytes
     if collective.name == "all_reduce":
@@ -269,10 +267,8 @@ def _all(stage: dict[int, list[int]]) -> NDArray[np.int64]:
 
 @dataclass
 class SwitchedNodes:
-    """One channel while the rows of a loop are written: ranks and groups of all nodes.
-
-    A sub of `lines` is the part of one head of every node. `sums` and `stores` are rows by node
-    and head.
+    """One channel while the rows of a loop are written: ranks and groups of all nodes. A sub of
+    `lines` is the part of one head of every node. `sums` and `stores` are rows by node and head.
     """
 
     lines: Lines

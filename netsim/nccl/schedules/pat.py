@@ -89,9 +89,8 @@ def _segments(c: Collective, work: Work, together: int, slots: int, turns: int) 
 
 @dataclass
 class _Rounds:
-    """One channel while the rows of a loop are written, for all ranks at once.
-
-    `last` are the ranks' latest rows: a block does one thing after the other.
+    """One channel while the rows of a loop are written, for all ranks at once. `last` are the
+    ranks' latest rows: a block does one thing after the other.
     """
 
     channel: PlannedChannel

@@ -181,9 +181,8 @@ def kept_places(
 
 
 def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
-    """Each different piece of work and how many channels do the like, in order of channels.
-
-    `keys` says by channel what else must be equal: order of ranks and ways.
+    """Each different piece of work and how many channels do the like, in order of channels. `keys`
+    says by channel what else must be equal: order of ranks and ways.
     """
     if not plan.fold:
         return [(work, 1) for work in plan.work]
@@ -228,9 +227,8 @@ class Columns:
 
 @dataclass(frozen=True)
 class Transfers(Sequence[Transfer]):
-    """All sends of a collective as NCCL plans them; written out only when somebody looks.
-
-    `changes` are made to the parts of every send.
+    """All sends of a collective as NCCL plans them; written out only when somebody looks. `changes`
+    are made to the parts of every send.
     """
 
     collective: Collective

@@ -36,9 +36,7 @@ FREE = Use("hbm", "src", 1e-9)  # what is part of another row's pass over memory
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of a pass, each of which costs some seconds: as many as there are heads, or as hold
-    `least` bytes.
-    """
+    """Parts of a pass, each of some seconds: one a head, or as many as hold `least` bytes."""
 
     heads: int = 0
     least: int = 0
@@ -229,16 +227,13 @@ class PlannedChannel:
         return self._by_block(style, made)
 
     def store(self, made: Pass) -> RowKind:
-        """A pass out of a FIFO of grouped sends: who receives has nothing else to do, and waits
-        ready for what comes.
-        """
+        """A pass out of a FIFO of grouped sends: the receiver waits ready for what comes."""
         kind = self.local(made)
         return replace(kind, style=replace(kind.style, latency=0.0)) if self.simple else kind
 
     def staging(self, src_buffer: int, dst_buffer: int, *, least_part: int = 0) -> RowKind:
-        """A pass between a rank's own buffer and the one that its switch reads and writes.
-
-        With parts of at least so many bytes, small passes have none for some heads.
+        """A pass between a rank's own buffer and the one that its switch reads and writes. With
+        parts of at least so many bytes, small passes have none for some heads.
         """
         mechanism, heads = self.plan.mechanism, len(self.plan.heads[0])
         kind = self.local(Pass(src_buffer, dst_buffer, writes=1))

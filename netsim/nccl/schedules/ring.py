@@ -193,9 +193,7 @@ def _tail(count: Ints) -> int:
 
 
 def shorter_chunks(collective: Collective, plan: Plan) -> int:
-    """How many places of a ring, at its end, have shorter chunks than the others: on the channel
-    that has most.
-    """
+    """Places at a ring's end with shorter chunks than the others, on the channel with most."""
     if collective.name != "all_reduce":
         return 0
     element, ranks = collective.element_bytes, collective.ranks

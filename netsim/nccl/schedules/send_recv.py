@@ -200,9 +200,7 @@ NETWORK = 0  # among kinds of links
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Parts of sends as columns: where each lies (elements), the channel that moves it, and how
-    many it stands for.
-    """
+    """Parts of sends as columns: places (elements), the channel, and how many each stands for."""
 
     src: Ints
     dst: Ints

@@ -359,9 +359,7 @@ def _stands(
     topology: Topology,
     device: NDArray[np.int32],
 ) -> bool:
-    """Whether what ranks that stand for others receive is like what stands for it: all of it, or
-    some where there is very much.
-    """
+    """Whether what ranks receive is like what stands for it; of very much, some is asked."""
     src, dst, _ = transfers.into(fold.leaders.astype(np.int64))
     if len(src) > MOST_HELD:
         some = np.random.default_rng(len(src)).choice(len(src), MOST_HELD, replace=False)
@@ -380,9 +378,7 @@ def folded_plan(
     device: NDArray[np.int32],
     per_process: int = 1,
 ) -> Plan:
-    """The plan with what stands for what; as it is, where nothing does. The GPUs of a process,
-    so many, start one after the other.
-    """
+    """The plan with what stands for what, if any; a process starts its GPUs one by one."""
     turn = np.arange(collective.ranks) % per_process
     where = _where(topology, device)
     if plan.transfers is not None:

@@ -189,10 +189,7 @@ class Weave:
         return made.reshape(turns, size)
 
     def _styles(self, builder: Builder, kind: Ints, segment: Ints, segments: Segments) -> Rows:
-        """Style numbers by turn: of each kind and size there is one.
-
-        Messages of later turns follow others of their connection.
-        """
+        """Style numbers by turn, one for each kind and size; later turns follow earlier ones."""
         kinds = list(self.kinds)
         later = np.arange(len(kinds))
         for number, first in enumerate(kinds[:]):
@@ -521,7 +518,6 @@ class Turn:
 
 def remembered(collective: Collective, plan: Plan, key: object, write: Callable[[], Turn]) -> Turn:
     """One turn of a channel's loop, written once for all sizes: without places it is the same.
-
     `key` is what it depends on besides the function and the plan without its work.
     """
     if plan.places:
@@ -687,9 +683,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class HopsOf:
-    """Hops of a channel: their ends, what joins them (the network is 0), and a number for the way
-    of each.
-    """
+    """Hops of a channel: ends, what joins them (the network is 0), and a number for each way."""
 
     src: Ints
     dst: Ints

@@ -404,8 +404,7 @@ def plot_topology(
     run: str = "",
     formats: Sequence[str] = style.FORMATS,
 ) -> list[Path]:
-    """Draw a cluster or a graph of GPUs; coloured by utilisation given a folder of results
-    (and what ran, in words)."""
+    """Draw a cluster or a graph; coloured by utilisation given a folder of results."""
     topology = what.topology if isinstance(what, Cluster) else what
     used = None if result is None else read_use(result, topology)
     if isinstance(what, Cluster):

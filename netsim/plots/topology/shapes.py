@@ -254,9 +254,7 @@ def _switches(cluster: Cluster) -> list[frozenset[int]]:
 
 
 def group_size(fabric: Fabric) -> int:
-    """How many switches are drawn as one: those of a group where groups are alike and in order and
-    there are many, else one.
-    """
+    """How many switches are drawn as one: a group's, where many are alike and in order."""
     if fabric.groups is None:
         return 1
     count = int(fabric.groups.max()) + 1

@@ -180,7 +180,6 @@ def leaf_spine(
     spines: int | None = None,
 ) -> Fabric:
     """All NICs of a host on one leaf, `nodes_per_leaf` hosts a leaf, every leaf on every spine.
-
     Without `nodes_per_leaf` as many as fit, but at most half of them.
     """
     nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)

@@ -40,7 +40,6 @@ class Port:
 @dataclass
 class Tree:
     """GPUs and ports as NCCL numbers them; what each PCIe switch hangs on, with its link.
-
     `bridged`: every device below a switch has a bridge of its own, which is left out here.
     """
 

@@ -222,9 +222,8 @@ def matching(element: Element, name: str, pattern: re.Pattern[str], expected: st
 
 @dataclass(frozen=True)
 class XmlNvLink:
-    """`count` NVLinks of a GPU to another GPU, to the CPU or to a switch (by `tclass`).
-
-    RCCL's files have `xgmi` links in their place.
+    """`count` NVLinks of a GPU to another GPU, to the CPU or to a switch (by `tclass`). RCCL's
+    files have `xgmi` links in their place.
     """
 
     target: str

@@ -361,9 +361,8 @@ def _plain(value: object) -> Value:
 
 
 def _of_pytorch(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
-    """Calls in the order of the host, by group, and kernels where there are any.
-
-    A call waits for the kernels launched before it, kernels behind a `wait` for the calls before.
+    """Calls in the order of the host, by group, and kernels where there are any. A call waits for
+    the kernels launched before it, kernels behind a `wait` for the calls before.
     """
     found, calls, kernels, waits = list[Node](), dict[str, int](), list[int](), list[int]()
     records = {one["id"] for one in nodes if one["name"] == RECORD}
@@ -416,9 +415,7 @@ def _bytes_in(value: Any) -> int:
 
 
 def read_rank(path: Path) -> tuple[list[Node], dict[str, tuple[int, ...]]]:
-    """The nodes of one rank, in an order in which each comes after what it waits for; and the
-    groups that its calls name.
-    """
+    """A rank's nodes, each behind what it waits for; and the groups that its calls name."""
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
@@ -578,9 +575,8 @@ def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[
 
 @dataclass(frozen=True)
 class _Call:
-    """What a node moves: of a p2p, `ranks` are source and destination.
-
-    `turn` counts those of the same ranks and `tag`, which is how their members find each other.
+    """What a node moves: of a p2p, `ranks` are source and destination. `turn` counts those of the
+    same ranks and `tag`, which is how their members find each other.
     """
 
     collective: str

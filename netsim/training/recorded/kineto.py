@@ -115,9 +115,8 @@ IS_NCCL = re.compile(r"(?:void )?(?:nccl|rccl|msccl)\w*Kernel", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One call. `ranks` of a p2p are its source and its destination.
-
-    `uneven`: ranks exchange different parts; `nbytes` is then the larger of what comes and goes.
+    """One call. `ranks` of a p2p are its source and its destination. `uneven`: ranks exchange
+    different parts; `nbytes` is then the larger of what comes and goes.
     """
 
     collective: str
@@ -493,9 +492,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One kernel of NCCL's: begin and end in seconds, and what it was called for.
-
-    `part` counts the calls that one kernel carries out together.
+    """One kernel of NCCL's: begin and end in seconds, and what it was called for. `part` counts the
+    calls that one kernel carries out together.
     """
 
     begin: float

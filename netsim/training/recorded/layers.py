@@ -31,9 +31,8 @@ Times = dict[str, tuple[float, float]]
 
 
 def layer_times(path: Path, names: Sequence[str], blocks: Sequence[str], held: int) -> Times:
-    """Seconds forward and backward, of one execution, by name of a layer of the model.
-
-    `blocks` are those of `names` that are a transformer's blocks, `held` how many one rank has.
+    """Seconds forward and backward, of one execution, by name of a layer of the model. `blocks` are
+    those of `names` that are a transformer's blocks, `held` how many one rank has.
     """
     data = read_json(path)
     found = _Found(data["traceEvents"])
