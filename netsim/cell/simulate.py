@@ -29,11 +29,9 @@ from netsim.results.row import (
     NOT_VALIDATED,
     NVLINK,
     ONE_HOST,
-    Interval,
     Joined,
     Row,
     band_of,
-    between,
     interval_of,
     joined,
     not_validated,
@@ -305,11 +303,16 @@ def _validated(prepared: Prepared, collective: Collective, size: int, plan: Plan
     return validated(class_of(prepared), collective.name, size)
 
 
-def interval_at(prepared: Prepared, size: int, *, known: bool = True) -> Interval | None:
+def interval_at(
+    prepared: Prepared, size: int, time_us: float, *, known: bool = True
+) -> dict[str, Any]:
     """The interval of a time: of its class, or of the widest where nothing like it was timed."""
-    collective, band = prepared.collective(size).name, band_of(size)
     where = class_of(prepared) if prepared.jobs and known else Joined("", "")
-    return interval_of(wider(where, collective, band)[0 if where.machine else -1 :])
+    classes = wider(where, prepared.collective(size).name, band_of(size))
+    found = interval_of(classes[0 if where.machine else -1 :])
+    if found is None:
+        return {}
+    return {"time_low_us": time_us * found.low, "time_high_us": time_us * found.high}
 
 
 def _outcome(prepared: Prepared, timing: Timing, inplace: Timing | None) -> Outcome:
@@ -354,5 +357,5 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         row = replace(row, validated=UNLIKE[0])
     elif row.doubtful:
         row = replace(row, validated=UNLIKE[1])
-    span = interval_at(prepared, size, known=row.validated not in UNLIKE)
-    return replace(row, **between(found.seconds * 1e6, span))  # type: ignore[arg-type]  # all floats
+    known = row.validated not in UNLIKE
+    return replace(row, **interval_at(prepared, size, found.seconds * 1e6, known=known))

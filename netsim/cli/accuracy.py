@@ -12,7 +12,7 @@ from netsim.base.files import preset_folder, write_text
 from netsim.cli.bars import Counter
 from netsim.cli.progress import Memory, memory_of, tell
 from netsim.measured import accuracy
-from netsim.measured.compare import ALL, Error, Point, by_band, grouped
+from netsim.measured.compare import ALL, Point, by_band, grouped
 from netsim.measured.index import Entry, read_index
 from netsim.measured.training import Steps, by_note, is_published, page_of, run_steps, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
@@ -247,14 +247,8 @@ def _header() -> str:
 
 def _line(name: str, points: Sequence[Point]) -> str:
     errors = by_band(points)
-    cells = "".join(f"{_cell(errors.get(band)):>21}" for band in (*BANDS, ALL))
-    return f"  {name:<{NAME}}{cells}{len(points):>8}"
-
-
-def _cell(error: Error | None) -> str:
-    if error is None:
-        return "-"
-    return f"{error.median:.1%} [{error.p90:.0%}] {error.bias:+.0%}".replace("%", "")
+    cells = (str(errors.get(band, "-")).replace("%", "") for band in (*BANDS, ALL))
+    return f"  {name:<{NAME}}{''.join(f'{cell:>21}' for cell in cells)}{len(points):>8}"
 
 
 def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:

@@ -43,10 +43,6 @@ class Side:
     machine: str = ""
     spans: Mapping[int, Span] = field(default_factory=dict)
 
-    def span(self, size: int) -> Span:
-        """How far a time may be off; one that was measured is not."""
-        return self.spans.get(size, EXACT)
-
 
 def side_of(name: str, table: pd.DataFrame) -> Side:
     """The rows of one cell; a training step has a time without a size."""
@@ -309,7 +305,10 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
 
 def _ratios(one: Side, other: Side, size: int) -> Span:
     """Between which ratios B / A of measured times lie, 80 % of them."""
-    names, spans = (one.collective, other.collective), (one.span(size), other.span(size))
+    names, spans = (
+        (one.collective, other.collective),
+        (one.spans.get(size, EXACT), other.spans.get(size, EXACT)),
+    )
     low, high = ratio_span(names, size, spans, same=one.machine == other.machine != "")
     ratio = other.times[size] / one.times[size]
     return ratio * low, ratio * high

@@ -7,7 +7,6 @@ import csv
 import fcntl
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, field, replace
@@ -32,7 +31,6 @@ from netsim.base.values import dataclass
 from netsim.measured.compare import (
     ALL,
     Answer,
-    Error,
     Failed,
     Part,
     Point,
@@ -43,6 +41,7 @@ from netsim.measured.compare import (
     grouped,
     prepared_at,
     weighted_quantile,
+    weights_of,
 )
 from netsim.measured.estimate import (
     Floats,
@@ -519,37 +518,29 @@ def compared(now: Sequence[Point], before: Sequence[Point]) -> list[tuple[str, f
 INTRO = """# Validation
 
 Every run of the corpus (`scenarios/measured/`) beside its simulation with default parameters. This
-page is written by
-
-```sh
-netsim accuracy scenarios/measured/index.yaml --leave-out --page docs/validation.md
-```
+page is written by `netsim accuracy scenarios/measured/index.yaml --leave-out --page FILE`.
 
 The error of a point is simulated ÷ measured − 1. Tables show, by size band, the median of the
 |log ratio| as a percentage, in brackets its 90th percentile, then the signed median (negative: the
-simulation is too fast). Every system (host, operator and build of NCCL) weighs the same, however
-many points it has. *Left out* means: every constant that was fitted to a system is estimated again
-from the runs of the others before that system is simulated, as `netsim doctor --constants` names
-estimators and runs; where no other run shows it, it is taken from the next wider class (the next
-generation of GPUs, another transport), or stays, as told at the end. *In sample*, constants are
-those of the table. Versions and launches that a source does not name are assumed as
-`netsim accuracy` says; runs that their posters or we judge to have a problem are kept apart.
+simulation is too fast). Every system (host, operator and build of NCCL) weighs the same. *Left
+out*: every constant that was fitted to a system is estimated again from the runs of others before
+that system is simulated, or taken from the next wider class, or stays, as told at the end. *In
+sample*, constants are those of the table. Runs with a problem, by their posters or us, are kept
+apart.
 """
 
 
 COVERAGE = """
 ## Intervals
 
-`time_low_us` and `time_high_us` are to hold 80 % of what is measured. They are the residuals, left
-out, of the narrowest class that has nine systems: machine, transport, collective and size band;
-then what joins the GPUs of a host (NVLink or PCIe) in place of the machine; inside or between hosts
-in place of the transport; without the collective; without the machine. Below, the intervals of a
-system are those of all others (whose constants may have been fitted to its runs too: systems are
-left out one at a time). *Within* is the mean over systems of the part of points that lies within,
-*range* where 90 % of such means would be if every system lay within or not, 80 % of them within,
-*width* the upper end over the lower, *score* the mean interval score of logarithms (width, and ten
-times what lies beyond: less is better), beside that of one interval for all.
-"""
+`time_low_us` and `time_high_us` are to hold 80 % of what is measured (docs/measured.md says how).
+Below, those of a system are from all others, whose constants may have been fitted to its runs too.
+*Within* is the part of its points (of several: the mean over systems), *range* where 90 % of parts
+would be if each system lay within or not, *width* the upper end over the lower, *score* the mean
+interval score of logarithms (less is better), beside that of one interval for all.
+
+| | systems | within | range | width | score | of one interval |
+|---|---|---|---|---|---|---|"""
 
 
 def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
@@ -579,16 +570,14 @@ def _residuals(points: Sequence[Point], where: Mapping[str, Joined]) -> Residual
     found: Residuals = {}
     for p in points:
         for one in wider(where[p.run], p.collective, band_of(p.size_bytes)):
-            found.setdefault((TIME, one), []).append((p.log_ratio, p.system or p.run))
+            found.setdefault((TIME, one), []).append((p.log_ratio, p.system))
     return found
 
 
 def _residuals_of_ratios(points: Sequence[Point]) -> Residuals:
     """The same of the ratios of any two times of a system, which are of any two of its runs."""
     found: Residuals = {}
-    for (system, size), some in grouped(
-        points, lambda p: (p.system or p.run, p.size_bytes)
-    ).items():
+    for (system, size), some in grouped(points, lambda p: (p.system, p.size_bytes)).items():
         for a, b in combinations(some, 2):
             ratio = a.log_ratio - b.log_ratio
             for alike in {"", SAME * (a.collective == b.collective)}:
@@ -604,14 +593,12 @@ def intervals_from(residuals: Residuals, without: str = "") -> Intervals:
     found = {}
     for key, every in residuals.items():
         some = [one for one in every if one[1] != without]
-        count = Counter(system for _, system in some)
-        if len(count) < FEWEST:
-            continue
-        values = np.array([value for value, _ in some])
-        weights = np.array([1 / count[system] for _, system in some])
-        end = ((1 - WITHIN) / 2 * (len(count) + 1) - 0.5) / len(count)
-        low, high = (weighted_quantile(values, weights, part) for part in (end, 1 - end))
-        found[key] = Interval(exp(-high), exp(-low), len(count))
+        count = len({system for _, system in some})
+        if count >= FEWEST:
+            end = ((1 - WITHIN) / 2 * (count + 1) - 0.5) / count
+            values, weights = np.array([one for one, _ in some]), weights_of([it for _, it in some])
+            low, high = (weighted_quantile(values, weights, part) for part in (end, 1 - end))
+            found[key] = Interval(exp(-high), exp(-low), count)
     return found
 
 
@@ -626,74 +613,48 @@ def intervals_text(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     return csv_of(lines)
 
 
-@dataclass(frozen=True)
-class Covered:
-    """How the interval of a point did that never saw its system: whether it lies `within`, the
-    width of logarithms, and the interval score: that, and ten times what lies beyond.
-    """
-
-    point: Point
-    within: bool
-    width: float
-    score: float
+Covered = tuple[Point, float, float, float]  # whether it is within, log of the width, score
 
 
 def _covered(
     points: Sequence[Point], where: Mapping[str, Joined], residuals: Residuals
 ) -> Iterator[Covered]:
-    for system, some in grouped(points, lambda p: p.system or p.run).items():
+    """How the interval of each point did that never saw its system."""
+    for system, some in grouped(points, lambda p: p.system).items():
         known = intervals_from(residuals, system)
         for p in some:
             classes = wider(where[p.run], p.collective, band_of(p.size_bytes))
             if (found := interval_of(classes, known)) is not None:
                 beyond = max(log(found.low) + p.log_ratio, -p.log_ratio - log(found.high), 0.0)
                 width = log(found.high / found.low)
-                yield Covered(p, not beyond, width, width + 2 / (1 - WITHIN) * beyond)
-
-
-def _mean(found: Sequence[Covered], of: Callable[[Covered], float]) -> float:
-    """The mean over systems of their means."""
-    parts: dict[str, list[float]] = {}
-    for one in found:
-        parts.setdefault(one.point.system or one.point.run, []).append(of(one))
-    return float(np.mean([np.mean(part) for part in parts.values()]))
+                yield p, not beyond, width, width + 2 / (1 - WITHIN) * beyond
 
 
 def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str]:
     """How far intervals can be trusted, by band and by system."""
     where = {entry.id: joined_by(entry) for entry in entries}
-    found = list(_covered(points, where, _residuals(points, where)))
-    every = [(p.log_ratio, p.system or p.run) for p in points]
-    single = list(_covered(points, where, {(TIME, ("", "", "", band)): every for band in BANDS}))
-    if not found:
-        return
+    every = [(p.log_ratio, p.system) for p in points]
+    one = {(TIME, ("", "", "", band)): every for band in BANDS}
+    found, single = (list(_covered(points, where, it)) for it in (_residuals(points, where), one))
     yield COVERAGE
-    yield "| sizes | systems | within | range | median width | score | score of one interval |"
-    yield "|---|---|---|---|---|---|---|"
-    for name in (*BANDS, ALL):
+    for name in (*BANDS, ALL, *sorted({p.system for p, *_ in found})):
         some, same = (
-            [one for one in each if name in (ALL, band_of(one.point.size_bytes))]
+            [it for it in each if name in (ALL, it[0].system, band_of(it[0].size_bytes))]
             for each in (found, single)
         )
-        if not some:
-            continue
-        systems = len({one.point.system or one.point.run for one in some})
-        low, high = (_binomial(part, systems) for part in (0.05, 0.95))
-        width, within = _median_width(some), _mean(some, lambda one: one.within)
-        score, other = (_mean(each, lambda one: one.score) for each in (some, same))
-        yield (
-            f"| {name} | {systems} | {within:.0%} | {low:.0%}-{high:.0%} | {width:.2f} | "
-            f"{score:.2f} | {other:.2f} |"
-        )
-    yield "\n| system | within | median width | points |\n|---|---|---|---|"
-    for system in sorted({one.point.system or one.point.run for one in found}):
-        some = [one for one in found if system in (one.point.system, one.point.run)]
-        within = _mean(some, lambda one: one.within)
-        yield f"| {system} | {within:.0%} | {_median_width(some):.2f} | {len(some)} |"
-
-
-def _median_width(found: Sequence[Covered]) -> float:
-    return exp(float(np.median([one.width for one in found])))
+        if some:
+            weights = weights_of([p.system for p, *_ in some])
+            within, _, score = np.average([it[1:] for it in some], axis=0, weights=weights)
+            width = exp(float(np.median([it[2] for it in some])))
+            count = round(weights.sum())
+            low, high = (_binomial(part, count) for part in (0.05, 0.95))
+            other = np.average(
+                [it[3] for it in same], weights=weights_of([it[0].system for it in same])
+            )
+            yield (
+                f"| {name} | {count} | {within:.0%} | {low:.0%}-{high:.0%} | {width:.2f} | "
+                f"{score:.2f} | {other:.2f} |"
+            )
 
 
 def _binomial(part: float, count: int) -> float:
@@ -791,14 +752,8 @@ def _table(title: str, parts: Mapping[str, Sequence[Point]]) -> Iterator[str]:
     yield "|---|" + "---|" * (len(BANDS) + 2)
     for name, points in parts.items():
         errors = by_band(points)
-        cells = " | ".join(_cell(errors.get(band)) for band in (*BANDS, ALL))
+        cells = " | ".join(str(errors.get(band, "")) for band in (*BANDS, ALL))
         yield f"| {name} | {cells} | {len(points)} |"
-
-
-def _cell(error: Error | None) -> str:
-    if error is None:
-        return ""
-    return f"{error.median:.1%} [{error.p90:.0%}] {error.bias:+.0%}"
 
 
 def results_path(index: Path, name: str = STORED) -> Path:

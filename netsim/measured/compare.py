@@ -21,7 +21,7 @@ from netsim.cell.simulate import interval_at, question_row, simulate_one
 from netsim.collectives.collective import HAS_IN_PLACE, CollectiveError
 from netsim.measured.index import ONLY_CHOICE, Entry, Mapped, dtype_of, mapped
 from netsim.measured.logs import LogRun, Measured, read_log
-from netsim.results.row import BANDS, Row, band_of, between
+from netsim.results.row import BANDS, Row, band_of
 from netsim.scenario.cells import Cell
 from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
@@ -173,21 +173,29 @@ class Error:
     p90: float
     bias: float
 
+    def __str__(self) -> str:
+        return f"{self.median:.1%} [{self.p90:.0%}] {self.bias:+.0%}"
+
 
 def error_of(points: Sequence[Point]) -> Error:
     """The error of some points, at least one."""
     ratios = np.array([point.log_ratio for point in points])
     systems = [point.system or point.run for point in points]
-    count = Counter(systems)
-    weights = np.array([1 / count[system] for system in systems])
+    weights = weights_of(systems)
     return Error(
         len(points),
         len({point.run for point in points}),
-        len(count),
+        len({*systems}),
         float(np.expm1(weighted_quantile(np.abs(ratios), weights, 0.5))),
         float(np.expm1(weighted_quantile(np.abs(ratios), weights, 0.9))),
         float(np.expm1(weighted_quantile(ratios, weights, 0.5))),
     )
+
+
+def weights_of(systems: Sequence[str]) -> Floats:
+    """What points count for, so that every system counts for the same."""
+    count = Counter(systems)
+    return np.array([1 / count[system] for system in systems])
 
 
 def weighted_quantile(values: Floats, weights: Floats, part: float) -> float:
@@ -288,7 +296,7 @@ def _row(prepared: Prepared, measured: Measured, collective: str) -> Row:
     return replace(
         row,
         time_us=simulated * MICRO,
-        **between(simulated * MICRO, interval_at(prepared, measured.size_bytes)),  # type: ignore[arg-type]
+        **interval_at(prepared, measured.size_bytes, simulated * MICRO),
         algbw_GBps=algbw,
         busbw_GBps=algbw * collective_now.bus_factor,
         error_pct=(simulated / seconds - 1) * 100,

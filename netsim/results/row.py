@@ -283,9 +283,3 @@ def ratio_span(
     ends = [(log(low), log(high)) for low, high in spans]
     low, high = hypot(ends[1][0], ends[0][1]), hypot(ends[1][1], ends[0][0])
     return exp(-low), exp(high)
-
-
-def between(time_us: float, found: Interval | None) -> dict[str, float]:
-    """The columns of an interval."""
-    ends = {} if found is None else {"low": found.low, "high": found.high}
-    return {f"time_{end}_us": time_us * factor for end, factor in ends.items()}
