@@ -35,8 +35,6 @@ from netsim.timing.steady import AGREE, LONGEST_PERIOD, Extended, extend, onward
 from netsim.timing.textbook import Sketched, ends_of_all, sketched, standing
 
 TIMED = 20  # operations that nccl-tests times, after one to warm up
-FEW = 6  # of these, from which the others may be told
-SHORT = 1e-1  # part of an operation that the host's launches may take without a trace
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
 UNKNOWN = 1.0  # by which part one may be off that was not run
@@ -53,11 +51,13 @@ class Limits:
     A call is run in full at once if it has no more `rows`; else with fewer loops, if runs of up to
     the `part` of them show how they go on. Only rings of more than `rings` rows are told by hops,
     from runs that differ by at least so many `hops` (as a FIFO has slots): what these add may
-    differ by `tolerated`. Rings of fewer than `folded` rows are written out.
+    differ by `tolerated` once the part `around` of the ring is run. Rings of fewer than `folded`
+    rows are written out.
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`, and with up to `restless` where those not run may move
     the mean by more than `alike`; by so much what fewer loops tell of how they overlap may differ.
+    So `few` may tell the others. Launches of the host leave no trace in what is longer by `short`.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked.
     """
@@ -71,12 +71,15 @@ class Limits:
     rings: float = 5_000_000
     hops: int = 8
     tolerated: float = 0.02
+    around: float = 0.125
     folded: int = 0
     in_a_row: tuple[int, ...] = (3, 8, TIMED)
     most: float = 30_000_000
     repeated: float = 1_000_000
     restless: float = 8_000_000
     alike: float = 7.5e-3
+    few: int = 6
+    short: float = 0.1
     shown: int = 4_000_000
     exact: bool = False
     without: frozenset[str] = frozenset()
@@ -253,7 +256,7 @@ def folded(asked: Asked) -> Offer | Refusal:
         return Refusal("nothing in it is alike")
     work = looped_fold(call, stands)
     sizes = found.rows(stands), found.ways(stands)
-    return Offer(lambda bench: _all_of(bench, work), work, *sizes)
+    return Offer(lambda bench: _all_of(bench, work, asked.limits), work, *sizes)
 
 
 def _stands(found: Sketched, limits: Limits) -> Stands | None:
@@ -276,23 +279,23 @@ def _in_full(call: Call, limits: Limits) -> Offer | Refusal:
     if limits.rows < np.inf:
         if _may_be_cut(work, limits) and work.rows() > limits.rows:
             return Refusal(f"{work.rows():.2g} rows are more than {limits.rows:.2g}")
-    elif why := _misfit(call, rings):
+    elif why := _misfit(call, rings, limits):
         return Refusal(why)
-    return Offer(lambda bench: _all_of(bench, work), work)
+    return Offer(lambda bench: _all_of(bench, work, limits), work)
 
 
-def _misfit(call: Call, rings: int) -> str:
-    if rings or not _may_be_cut(call.looped, LIMITS):
+def _misfit(call: Call, rings: int, limits: Limits) -> str:
+    if rings or not _may_be_cut(call.looped, limits):
         return fits.misfit(rings, rings * fits.BYTES_A_ROW_OF_NCCL, call.collective.ranks)
     rows = call.looped.rows()
     return fits.misfit(rows, rows * fits.BYTES_A_ROW, call.collective.ranks)
 
 
-def _all_of(bench: Bench, work: Looped) -> One:
+def _all_of(bench: Bench, work: Looped, limits: Limits) -> One:
     runs = Runs(bench, work)
     alone = runs[work.loops]
     use, rows = link_use(alone.program, alone.timeline), len(alone.program)
-    fewer = runs if _may_be_cut(work, LIMITS) else None
+    fewer = runs if _may_be_cut(work, limits) else None
     follow = _following(alone, bench.engine)
     return One(alone, alone.by_rank, use, rows=rows, follow=follow, fewer=fewer)
 
@@ -399,7 +402,7 @@ def _by_hops(bench: Bench, call: Call, limits: Limits) -> Timing | Refusal:
         return timings[hops].seconds
 
     runs = runs_of(call.collective, plan, limits.hops)
-    found = full_ring(len(plan.node) - 1, runs, seconds, limits.tolerated)
+    found = full_ring(len(plan.node) - 1, runs, seconds, limits.tolerated, limits.around)
     if found is None:
         return Refusal("what a few hops add differs too much to tell the rest")
     last = timings[found.hops]
@@ -467,7 +470,8 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
     limits = asked.limits
     if one.follow is None or not _numbers(one.rows, limits):
         return _timing(bench, one, float(one.ends.max()), ALONE, UNKNOWN)
-    times = max(_numbers(one.rows, limits)[-1], FEW if FEW * one.rows <= limits.restless else 0)
+    few = limits.few if limits.few * one.rows <= limits.restless else 0
+    times = max(_numbers(one.rows, limits)[-1], few)
     ends = one.follow(launch, times)[0]
     while _differs(ends) > limits.alike and 2 * times * one.rows <= limits.restless:
         times = min(TIMED, 2 * times)
@@ -479,7 +483,7 @@ def _in_a_row_in_full(bench: Bench, asked: Asked) -> Timing:
     """With all loops, where fewer do not tell how operations overlap."""
     runs = _known(asked).fewer
     assert runs is not None
-    whole = replace(asked, one=_all_of(bench, runs.work))
+    whole = replace(asked, one=_all_of(bench, runs.work, asked.limits))
     found = _by_operations(bench, whole)
     return _as_timed(bench, whole) if isinstance(found, Refusal) else found
 
@@ -592,7 +596,7 @@ def _more(gains: dict[int, float], loops: int) -> tuple[float, float]:
 def _launch(asked: Asked) -> Launch:
     """How operations begin: the host does not hold up what is much longer."""
     launch = asked.call.launch
-    short = launch.period < SHORT * float(_known(asked).ends.max())
+    short = launch.period < asked.limits.short * float(_known(asked).ends.max())
     return replace(launch, host=0.0) if short and launch.together else launch
 
 

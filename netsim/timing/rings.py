@@ -15,7 +15,6 @@ from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, shorter_chunks
 from netsim.timing.steady import AGREE, extend
 
-PART = 8  # of a ring, that is run before hops that differ are taken for what they are
 WINDOW = 3  # increments that are held against one another
 
 
@@ -54,10 +53,10 @@ def runs_of(collective: Collective, plan: Plan, least: int) -> Iterator[int]:
 
 
 def full_ring(
-    whole: int, runs: Iterator[int], seconds: Callable[[int], float], tolerated: float
+    whole: int, runs: Iterator[int], seconds: Callable[[int], float], tolerated: float, part: float
 ) -> Hops | None:
     """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
-    None if what hops add still differs by more than is `tolerated` in the last of them.
+    None if what hops add still differs by more than is `tolerated`, from that `part` of it on.
     """
     times: dict[int, float] = {}
     for last in runs:
@@ -65,7 +64,7 @@ def full_ring(
         if len(times) <= WINDOW:
             continue
         pairs = list(pairwise(sorted(times)[-1 - WINDOW :]))[::-1]
-        allowed = tolerated if last > whole // PART else min(AGREE, tolerated)
+        allowed = tolerated if last > part * whole else min(AGREE, tolerated)
         found = extend(lambda hops: times[hops], whole, pairs, allowed)
         if found is not None:
             # Where the ring closes may be a hop unlike the others, which short ways pass once less.

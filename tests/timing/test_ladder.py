@@ -160,8 +160,8 @@ def test_a_slow_link_hidden_in_the_ring_changes_the_answer() -> None:
 
 
 def test_hops_that_differ_too_much_tell_nothing() -> None:
-    assert full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: hops**2.0, 0.02) is None
-    even = full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: 2.0 * hops + 1, 0.02)
+    assert full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: hops**2.0, 0.02, 0.125) is None
+    even = full_ring(135, iter((7, 15, 23, 31, 39)), lambda hops: 2.0 * hops + 1, 0.02, 0.125)
     assert even is not None
     assert (even.seconds, even.hops, even.whole) == (271.0, 31, 135)
     assert even.uncertainty == pytest.approx(2 / 271)

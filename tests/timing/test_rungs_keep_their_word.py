@@ -13,6 +13,7 @@ from netsim.results.nccl_tests import microseconds
 from netsim.scenario.cells import expand
 from netsim.sweep.summary import best_row
 from netsim.timing import ladder
+from netsim.timing.bench import Bench
 from netsim.timing.ladder import LIMITS, Asked, Limits, Offer, Timing
 from netsim.yamlio.read import parse_source
 from tests.timing.cells import IN_FULL, timed
@@ -20,9 +21,10 @@ from tests.timing.cells import IN_FULL, timed
 MIB = 1 << 20
 WRITTEN_OUT = replace(IN_FULL, without=frozenset({"in_step", "max_plus", "folded"}), most=1e12,
                       repeated=1e12)  # fmt: skip
+NOT_FOLDED = frozenset({"folded"})
 FORCED = {
     "folded": IN_FULL,
-    "max_plus": replace(IN_FULL, long=0, rounds=0, without=frozenset({"folded"})),
+    "max_plus": replace(IN_FULL, long=0, rounds=0, without=NOT_FOLDED),
     "in_step": replace(IN_FULL, steps=0, early=1e9),
     "fewer_loops": replace(LIMITS, rows=0, part=0.5, repeated=1e5),
     "as_timed": replace(LIMITS, repeated=1, restless=2e4),
@@ -98,6 +100,25 @@ def test_every_exact_rung_is_asked_for_somewhere() -> None:
             rungs = [rung for rung in ladder.EXACT if rung.__name__ not in limits.without]
             seen.add(next(rung.__name__ for rung in rungs if isinstance(rung(asked), Offer)))
     assert seen == {rung.__name__ for rung in ladder.EXACT}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_law_holds_at_other_limits(seed: int) -> None:
+    one, full = drawn(seed), timed(drawn(seed), size_of(drawn(seed)), WRITTEN_OUT)
+    for some in ({"part": 0.1}, {"part": 1.0, "few": 3}, {"part": 0.5, "short": 0.0}):
+        assert_within(timed(one, size_of(one), replace(LIMITS, rows=0, **some)), full)
+
+
+def test_whether_loops_may_be_cut_is_asked_of_the_limits_of_the_question() -> None:
+    one = next(one for one in map(drawn, range(8)) if one.call(size_of(one)).looped.loops >= 64)
+    call = one.call(size_of(one))
+    bench = Bench(call.topology, call.gpus, call.launch)
+    for part in (0.25, 0.0):
+        found = ladder.whole(Asked(call, replace(IN_FULL, part=part, without=NOT_FOLDED)))
+        assert isinstance(found, Offer)
+        told = found.run(bench)
+        assert isinstance(told, ladder.One)
+        assert (told.fewer is not None) == (part > 0)
 
 
 # **** Exactly ****
