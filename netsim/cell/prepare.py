@@ -28,7 +28,7 @@ from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import odd_one
 from netsim.scenario.cells import Cell, placed
-from netsim.scenario.models import Workload, node_count
+from netsim.scenario.models import Scenario, Workload, node_count
 from netsim.scenario.names import DTYPES
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
@@ -148,9 +148,12 @@ class Prepared:
 
     @property
     def may_fold(self) -> bool:
-        """Whether like may be written once: not where paths go by load, or differ by message."""
+        """Whether like may be written once: not where paths go by load, or differ by message, nor
+        with noise.
+        """
         router = self.topology.router
         apart = getattr(router, "by_load", False) or getattr(router, "turns", 1) > 1
+        apart = apart or self.cell.scenario.noise is not None
         return self.cell.scenario.fold == "auto" and len(self.groups) == 1 and not apart
 
     @property
@@ -195,7 +198,7 @@ def prepare(cell: Cell) -> Prepared:
         found.topology,
         groups_of(cell, found),
         place=found.number,
-        limits=limits_of(exact=cell.scenario.exact),
+        limits=limits_with(cell.scenario),
         memory=found.alike,
     )
     if work.algorithm in NCCL_NAMES:
@@ -203,6 +206,18 @@ def prepare(cell: Cell) -> Prepared:
     refuse_unjoined(cell, found, prepared.gpus, prepared.groups)
     _check_algorithm(prepared)
     return prepared
+
+
+APART = frozenset(
+    {"in_step", "max_plus", "folded", "fewer_hops"}
+)  # rungs for which ranks are alike
+
+
+def limits_with(scenario: Scenario) -> Limits:
+    """Those of a cell: with noise no rank stands for another, and slower links are all run."""
+    noise = scenario.noise
+    found = limits_of(exact=scenario.exact or bool(noise and noise.link))
+    return replace(found, without=APART) if noise else found
 
 
 def _with_nccl(prepared: Prepared, built: Built) -> Prepared:

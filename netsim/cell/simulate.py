@@ -35,12 +35,13 @@ from netsim.results.row import (
     interval_of,
     joined,
     not_validated,
+    of_samples,
     validated,
     wider,
 )
 from netsim.scenario.models import cluster_label, node_count
 from netsim.timing import ladder
-from netsim.timing.bench import Progress
+from netsim.timing.bench import Noise, Progress, disturbed
 from netsim.timing.call import Call
 from netsim.timing.invariants import Answer, ask, sound
 from netsim.timing.ladder import Timing
@@ -63,6 +64,7 @@ class Outcome:
     rows: int
     engine: str
     fullest: Fullest | None = None
+    samples: tuple[float, ...] = ()
 
 
 _KNOWN: OrderedDict[bytes, Outcome] = OrderedDict()
@@ -102,7 +104,9 @@ def key_of(prepared: Prepared, size: int, engine: str) -> bytes | None:
     where = (prepared.place, prepared.groups, prepared.gpus)
     single = work.timing == "single"
     how = (prepared.launch(size), single, engine, prepared.may_fold, prepared.together)
-    return digest((collective, runs, where, how, prepared.limits))
+    scenario = prepared.cell.scenario
+    noise = scenario.noise and (scenario.noise, scenario.samples, scenario.seed)
+    return digest((collective, runs, where, how, prepared.limits, repr(noise)))
 
 
 def _told_apart(plan: Plan) -> list[object]:
@@ -326,7 +330,17 @@ def _outcome(prepared: Prepared, timing: Timing, inplace: Timing | None) -> Outc
         len(timing.program),
         timing.engine,
         fullest_link(prepared.topology, timing.program, timing.use),
+        _samples(prepared, timing),
     )
+
+
+def _samples(prepared: Prepared, timing: Timing) -> tuple[float, ...]:
+    """The time of an operation in each sample: longer than without noise as it alone is."""
+    given = prepared.cell.scenario.disturbances
+    if given is None:
+        return ()
+    longer = disturbed(timing.program, Noise(*given), timing.engine) - timing.timeline.makespan
+    return tuple((timing.seconds + longer).tolist())
 
 
 def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
@@ -352,6 +366,7 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         engine=found.engine,
         fullest_link=found.fullest.name if found.fullest else "",
         fullest_over_mean=found.fullest.over_mean if found.fullest else None,
+        **of_samples([1e6 * seconds for seconds in found.samples], collective.size_bytes),
     )
     if found.bound_by.startswith("fabric"):  # no fabric of the corpus is known
         row = replace(row, validated=UNLIKE[0])

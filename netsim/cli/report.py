@@ -20,14 +20,14 @@ from netsim.cli.progress import Jobs, Memory, tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.collective import Collective
 from netsim.plots.explanation import plot_breakdown
-from netsim.plots.results import at_largest, plot_results
+from netsim.plots.results import at_largest, plot_distribution, plot_results
 from netsim.plots.sizes import read_all
 from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
 from netsim.report.words import at_base
-from netsim.results.folder import BREAKDOWN, RESULTS, read_manifest
+from netsim.results.folder import BREAKDOWN, DISTRIBUTION, RESULTS, read_manifest
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
 from netsim.timing.invariants import Answer, ask
@@ -280,6 +280,8 @@ def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str
     files = plot_results([folder / RESULTS], folder, line_rate=rate)
     if (folder / BREAKDOWN).exists():
         files += plot_breakdown(folder / BREAKDOWN, folder)
+    if (folder / DISTRIBUTION).exists():
+        files += plot_distribution(folder / DISTRIBUTION, folder)
     is_step = not isinstance(cells[0].scenario.workload, Workload)
     if is_step and (folder / TRACE).exists():
         files += plot_step(folder / TRACE, folder)

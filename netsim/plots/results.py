@@ -1,5 +1,6 @@
 """Pictures of results.csv: against size, side by side as bars, and beside measured times."""
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import isfinite
@@ -30,6 +31,7 @@ from netsim.plots.sizes import (
     thinned,
 )
 
+MOST_CURVES = 8  # that a distribution is drawn with
 _MOST = 60  # bars that one figure shows
 
 
@@ -463,3 +465,27 @@ def _ratio_axis(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("simulated ÷ measured")
+
+
+def plot_distribution(path: Path, out_dir: Path) -> list[Path]:
+    """Draw distribution.csv: which part of the samples takes longer than so many medians."""
+    table = style.read_values(path, ("scenario", "cell", "p50"), "distribution.csv")
+    points = [str(name) for name in table.columns if re.fullmatch(r"p[0-9.]+", str(name))]
+    axes_of = [str(name) for name in table.columns if str(name).startswith(AXIS)]
+    with style.drawing():
+        figure = style.new_figure(8, 4.6)
+        axes = figure.subplots()
+        for _, row in table.iloc[:: -(-len(table) // MOST_CURVES)].iterrows():
+            named = [
+                f"{name.rpartition('.')[2].removeprefix(AXIS)} {row[name]}" for name in axes_of
+            ]
+            size = [format_size(int(row["size_bytes"]))] if row["size_bytes"] else []
+            label = ", ".join([*named, *size, style.time_text(row["p50"])])
+            over = row[points].to_numpy(float) / row["p50"]
+            longer = [100 - float(name[1:]) for name in points]
+            axes.plot(over[:-1], longer[:-1], label=label)
+        axes.set(xlabel="time ÷ median", ylabel="samples that take longer (%)", yscale="log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        figure.legend(loc="outside lower center", ncols=2)
+        axes.set_title(f"{table['scenario'].iloc[0]}: samples with noise", loc="left")
+        return style.save(figure, out_dir / "distribution")

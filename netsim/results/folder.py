@@ -28,12 +28,13 @@ JOURNAL = "journal.jsonl"
 RESULTS = "results.csv"
 TIMINGS = "timings.csv"
 BREAKDOWN = "breakdown.csv"
+DISTRIBUTION = "distribution.csv"
 # Everything that a run writes besides its journal and manifest.
 OUTPUTS = (
     RESULTS, TIMINGS, BREAKDOWN, "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
     "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
     "costs.csv", "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
-    "chakra/*.et", "chakra/groups.json",
+    "distribution.*", "chakra/*.et", "chakra/groups.json",
 )  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
@@ -190,6 +191,8 @@ class Folder:
             self._write_timings()
             if any(row.details for row in rows):
                 write_text(self.path / BREAKDOWN, details_text(rows, axes))
+            if any(row.quantiles for row in rows):
+                write_text(self.path / DISTRIBUTION, details_text(rows, axes, "quantiles"))
             return write_text(self.path / RESULTS, csv_text(rows, axes))
         except InputError as error:
             raise InputError(error.message, hint=ROOM) from None

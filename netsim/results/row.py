@@ -8,6 +8,9 @@ from functools import lru_cache
 from math import exp, hypot, log
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netsim.base.errors import InputError, shown
 from netsim.base.files import csv_of, preset_folder
 from netsim.base.values import dataclass
@@ -36,6 +39,11 @@ class Row:
     time_us: float | None = None
     time_low_us: float | None = None
     time_high_us: float | None = None
+    p5_us: float | None = None  # of samples with noise, as the three others
+    p50_us: float | None = None
+    p95_us: float | None = None
+    p99_us: float | None = None
+    samples: int | None = None
     inplace_time_us: float | None = None
     algbw_GBps: float | None = None
     busbw_GBps: float | None = None
@@ -56,6 +64,7 @@ class Row:
     error: str = ""
     axes: Mapping[str, Any] = field(default_factory=dict)
     details: Mapping[str, float] = field(default_factory=dict)  # the line of breakdown.csv
+    quantiles: Mapping[str, float] = field(default_factory=dict)  # the line of distribution.csv
 
     @property
     def doubtful(self) -> bool:
@@ -64,7 +73,8 @@ class Row:
 
 
 DOUBTFUL = 5.0  # percent by which a time may be off
-BESIDE = ("axes", "details")
+BESIDE = ("axes", "details", "quantiles")
+QUANTILES = (0, 0.5, *range(1, 100), 99.5, 100)
 COLUMNS = tuple(column.name for column in fields(Row) if column.name not in BESIDE)
 AXIS = "axis:"
 
@@ -79,15 +89,26 @@ def csv_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
     return csv_of(lines)
 
 
-def details_text(rows: Sequence[Row], axes: Iterable[str] = ()) -> str:
+def details_text(rows: Sequence[Row], axes: Iterable[str] = (), of: str = "details") -> str:
     """What rows have beside their own columns, as CSV: a line a row, the swept axes last."""
-    names, ends = list(dict.fromkeys(name for row in rows for name in row.details)), list(axes)
+    found = [(row, getattr(row, of)) for row in rows if getattr(row, of)]
+    names, ends = list(dict.fromkeys(name for _, own in found for name in own)), list(axes)
     lines: list[Iterable[object]] = [["scenario", "cell", *names, *(AXIS + name for name in ends)]]
-    for row in rows:
-        if row.details:
-            own = [row.details.get(name) for name in names]
-            lines.append([row.scenario, row.cell, *own, *(row.axes.get(name) for name in ends)])
+    for row, given in found:
+        own = [given.get(name) for name in names]
+        lines.append([row.scenario, row.cell, *own, *(row.axes.get(name) for name in ends)])
     return csv_of(lines)
+
+
+def of_samples(
+    microseconds: Sequence[float] | NDArray[np.float64], size: int = 0
+) -> dict[str, Any]:
+    """The columns of a row that samples of its time fill."""
+    if not len(microseconds):
+        return {}
+    found = {f"p{p}_us": float(np.percentile(microseconds, p)) for p in (5, 50, 95, 99)}
+    every = {f"p{p:g}": float(np.percentile(microseconds, p)) for p in QUANTILES}
+    return {**found, "samples": len(microseconds), "quantiles": {"size_bytes": size, **every}}
 
 
 def row_from(values: Mapping[str, Any]) -> Row:

@@ -180,6 +180,8 @@ def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None = None) -> str
         "launch": scenario.launch_costs().model_dump(mode="json"),
         "seed": scenario.seed,
     }
+    if scenario.noise is not None:
+        asked["noise"] = scenario.noise.model_dump(mode="json"), scenario.samples
     return _hash(asked)
 
 

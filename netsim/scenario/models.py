@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
+from netsim.base import constants
 from netsim.base.errors import InputError, shown, suggest
-from netsim.base.units import size_steps
+from netsim.base.units import parse_ratio, parse_time, size_steps
 from netsim.nccl import environment, tuning
 from netsim.nccl.facts import NEWEST, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
@@ -206,6 +209,154 @@ class LaunchCosts(Model, defer_build=False):
     kernel: Seconds | None = None
 
 
+def _on_top(value: object) -> tuple[str, float]:
+    """What comes on top of a time: a part of it, or seconds."""
+    if isinstance(value, tuple):  # read already
+        return value
+    if isinstance(value, str) and value.strip().endswith("s"):
+        return "time", parse_time(value)
+    return "part", parse_ratio(value, allow_zero=True)
+
+
+def _lines(value: object) -> object:
+    """The values of a file, one a line."""
+    if isinstance(value, tuple):
+        return value
+    path = Path(str(value))
+    if not path.is_file():
+        raise ValueError(f"no such file: {value}")
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        try:
+            found += [_on_top(line.strip())] if line.strip() else []
+        except ValueError as error:
+            raise ValueError(f"{value}, line {number}: {error}") from None
+    if len({kind for kind, _ in found}) != 1:
+        raise ValueError(f"{value}: expected values of one kind, one a line, such as 2us or 1%")
+    return tuple(found)
+
+
+OnTop = Annotated[
+    tuple[str, float],
+    BeforeValidator(_on_top),
+    WithJsonSchema({"type": "string", "examples": ["2%", "3us"]}),
+]
+
+
+class Normal(Model):
+    """A normal distribution; what would be less than nothing is nothing."""
+
+    mean: OnTop | None = None
+    sigma: OnTop
+
+
+class LogNormal(Model):
+    """A lognormal one, by its median and the standard deviation of the logarithm."""
+
+    median: OnTop
+    sigma: Annotated[float, Field(gt=0, le=10, strict=False)]
+
+
+class Exponential(Model):
+    """An exponential one, by its mean."""
+
+    mean: OnTop
+
+
+class Spread(Model):
+    """What comes on top of a time without noise: by a distribution, or by samples of a file, one a
+    line. `common: host` has one draw for all of a host.
+    """
+
+    normal: Normal | None = None
+    lognormal: LogNormal | None = None
+    exponential: Exponential | None = None
+    file: Annotated[Any, BeforeValidator(_lines), WithJsonSchema({"type": "string"})] = None
+    common: Literal["rank", "host"] = "rank"
+
+    @model_validator(mode="after")
+    def _one(self) -> "Spread":
+        names = ("normal", "lognormal", "exponential", "file")
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) != 1:
+            told = " and ".join(given) or "none"
+            raise FieldError(f"expected one of {', '.join(names)}, got {told}")
+        if len({kind for kind, _ in self._amounts}) > 1:
+            raise FieldError("expected a mean and a sigma of one kind: 2% or 3us", given[0])
+        return self
+
+    @property
+    def _amounts(self) -> list[tuple[str, float]]:
+        one = self.normal or self.lognormal or self.exponential
+        if one is None:
+            return list(self.file)
+        return [
+            given for name in type(one).model_fields if type(given := getattr(one, name)) is tuple
+        ]
+
+    @property
+    def kind(self) -> str:
+        """`part` or `time`."""
+        return self._amounts[0][0]
+
+    def draw(self, random: "np.random.Generator", size: int) -> "NDArray[np.float64]":
+        """As many draws, none below nothing."""
+        values = np.array([value for _, value in self._amounts])
+        found: NDArray[np.float64] = random.choice(values, size)
+        if self.lognormal is not None:
+            found = values[0] * np.exp(self.lognormal.sigma * random.standard_normal(size))
+        elif self.exponential is not None:
+            found = values[0] * random.standard_exponential(size)
+        elif self.normal is not None:
+            mean = values[0] if len(values) > 1 else 0.0
+            found = np.maximum(0.0, mean + values[-1] * random.standard_normal(size))
+        return found
+
+
+PRESETS = ("quiet", "production")
+SAMPLES = 100  # of noise, unless it is said
+
+
+def _preset(value: object) -> object:
+    """Noise by a name, as constants have it."""
+    if not isinstance(value, str):
+        return value
+    if value not in PRESETS:
+        known = ", ".join(PRESETS)
+        raise ValueError(f"expected {known} or distributions, got {value}{suggest(value, PRESETS)}")
+    found = {}
+    for what, unit, of in (("compute", "%", 1e2), ("launch", "us", 1e6)):
+        name = f"noise.{value}.{what}"
+        median = f"{constants.value(f'{name}.median') * of:.9g}{unit}"
+        found[what] = {"lognormal": {"median": median, "sigma": constants.value(f"{name}.sigma")}}
+    return found
+
+
+class Noise(Model):
+    """What comes on top, by rank or host: of the time of kernels and of bytes on links a part, of
+    the beginning of an operation or step a time.
+    """
+
+    compute: Spread | None = None
+    launch: Spread | None = None
+    link: Spread | None = None
+
+    @model_validator(mode="after")
+    def _kinds(self) -> "Noise":
+        for name, wanted in (("compute", "part"), ("launch", "time"), ("link", "part")):
+            one = getattr(self, name)
+            if one is not None and one.kind != wanted:
+                what = "a part such as 2%" if wanted == "part" else "a time such as 3us"
+                raise FieldError(f"expected {what}, got a {one.kind}", name)
+        return self
+
+    @property
+    def draws(self) -> dict[str, Any]:
+        """What is disturbed: how it is drawn, and whether hosts have one draw for all."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: (s.draw, s.common == "host") for name, s in given.items() if s is not None}
+
+
 class Scenario(Model):
     """One scenario file."""
 
@@ -225,6 +376,8 @@ class Scenario(Model):
     prices: str | None = None
     fold: Literal["auto", "off"] = "auto"  # whether what is alike is simulated once
     exact: bool = False  # whether calls are refused that only a part of them would tell
+    noise: Annotated[Noise, BeforeValidator(_preset)] | None = None
+    samples: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of noise
 
     @model_validator(mode="before")
     @classmethod
@@ -245,6 +398,8 @@ class Scenario(Model):
     def _fits(self) -> "Scenario":
         if "chakra" in self.outputs and isinstance(self.workload, Workload):
             raise FieldError("chakra is for training steps, not for a collective", "outputs")
+        if self.samples is not None and self.noise is None:
+            raise FieldError("without noise all samples are alike: noise: production", "samples")
         return self
 
     @property
@@ -252,6 +407,13 @@ class Scenario(Model):
         """The workload, where it is known to be a collective."""
         assert isinstance(self.workload, Workload)
         return self.workload
+
+    @property
+    def disturbances(self) -> "tuple[dict[str, Any], int, int] | None":
+        """Draws of noise, how many samples, and of which seed; None without noise."""
+        if self.noise is None:
+            return None
+        return self.noise.draws, self.samples or SAMPLES, self.seed
 
     def launch_costs(self) -> LaunchCosts:
         """The launch section in full."""

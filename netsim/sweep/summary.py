@@ -147,7 +147,9 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
     by_cell: dict[str, dict[int, float]] = {}
     for row in rows:
         if row.status == "ok" and time_of(row):
-            by_cell.setdefault(row.cell, {})[row.size_bytes or 0] = time_of(row)
+            by_cell.setdefault(row.cell, {})[row.size_bytes or 0] = time_of(row) + (
+                row.p99_us or 0.0
+            )
     found = []
     for axis in cells[0].axes if cells and by_cell else ():
         groups: dict[str, list[Cell]] = {}

@@ -6,8 +6,8 @@ a few of them for all others, the ladder decides (`timing/ladder.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -188,6 +188,69 @@ def _is_over(alone: Alone, ends: Floats, launch: Launch) -> bool:
 def at_once(ends: Floats) -> bool:
     """Whether all ranks end at one instant: the next operation is then the same, only later."""
     return bool(np.ptp(ends) <= SAME_INSTANT * ends.max(initial=0.0))
+
+
+# **** Noise ****
+# What makes one operation take longer than another, as draws of a seed. The structure is shared: of
+# a sample only the beginnings of ranks and the capacities of links and kernels differ.
+
+DISTURBED = ("compute", "launch", "link")
+NETWORK = ("nic", "fabric")
+Draw = Callable[[np.random.Generator, int], Floats]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """By what is disturbed, draws of what comes on top (a part, of launches seconds), and whether a
+    host has one for all that is its own; how many samples there are.
+    """
+
+    draws: Mapping[str, tuple[Draw, bool]]
+    samples: int
+    seed: int = 0
+
+    def of(self, what: str, sample: int, names: Sequence[str]) -> Floats:
+        """What comes on top of each of these, which are named by host and own name."""
+        draw, common = self.draws[what]
+        owners = [name.partition(".")[0] for name in names] if common else list(names)
+        known = {name: place for place, name in enumerate(dict.fromkeys(owners))}
+        random = np.random.default_rng([self.seed, DISTURBED.index(what), sample])
+        found: Floats = draw(random, len(known))[[known[name] for name in owners]]
+        return found
+
+
+def disturbed(program: Program, noise: Noise, engine: str) -> Floats:
+    """When a program is over in each of the samples."""
+    paths, links = program.paths, program.links
+    # What may limit anything is no longer told by capacities that are all the same.
+    active = np.isfinite(links.capacity)[paths.link]
+    program = replace(program, paths=replace(paths, active=active))
+    kinds = {number: links.kind(number) for number in np.unique(paths.link[active]).tolist()}
+    hit = {
+        "compute": [number for number, kind in kinds.items() if kind == "sms"],
+        "link": [number for number, kind in kinds.items() if kind in NETWORK],
+    }
+    names = {what: [_owner(links.name(n)) for n in some] for what, some in hit.items()}
+    runs, engine = simulator(program, engine), choose(program, engine)
+    found = np.empty(noise.samples)
+    for sample in range(noise.samples):
+        capacity = links.capacity.copy()
+        for what, some in hit.items():
+            if what in noise.draws and some:
+                capacity[some] /= 1 + noise.of(what, sample, names[what])
+        begins = noise.of("launch", sample, program.gpus) if "launch" in noise.draws else None
+        if hit.keys() & noise.draws.keys():
+            other = replace(program, links=replace(links, capacity=capacity))
+            runs = simulator(other, engine)
+        found[sample] = runs.timeline(begins).makespan
+    return found
+
+
+def _owner(name: str) -> str:
+    """Whose a link or resource is: of `sms(node0.gpu3)` that GPU, of a cable the end in a host."""
+    inside = name.partition("(")[2].removesuffix(")") or name
+    tail, _, head = inside.partition("->")
+    return inside if "." in tail or "." not in head else f"{head.partition('.')[0]}.{inside}"
 
 
 # **** Runs ****

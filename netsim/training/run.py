@@ -16,10 +16,10 @@ from netsim.base.values import dataclass
 from netsim.engines.engine import choose, simulate
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
-from netsim.results.row import Row
+from netsim.results.row import Row, of_samples
 from netsim.scenario.models import cluster_label, node_count
 from netsim.scenario.training import Training
-from netsim.timing.bench import Progress
+from netsim.timing.bench import Noise, Progress, disturbed
 from netsim.timing.invariants import sound_step
 from netsim.training.costs import Costs
 from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
@@ -325,6 +325,10 @@ def step_row(step: Step) -> Row:
     """The line of results.csv; what a step has beside its time is in its other files."""
     prepared = step.prepared
     scenario, work = prepared.cell.scenario, prepared.work
+    given, samples = scenario.disturbances, np.zeros(0)
+    if given is not None:
+        longer = disturbed(step.program, Noise(*given), step.engine) - step.spans.makespan
+        samples = 1e6 * (step.seconds + longer)
     return Row(
         scenario=scenario.name or "",
         cell=prepared.cell.id,
@@ -345,6 +349,7 @@ def step_row(step: Step) -> Row:
         seed=scenario.seed,
         model_version=MODEL_VERSION,
         axes=prepared.cell.axes,
+        **of_samples(samples),
     )
 
 
