@@ -111,6 +111,12 @@ def ends_of_operations(many: Operations, engine: str = "auto") -> Floats:
     return ends
 
 
+def tight_entries(program: Program) -> NDArray[np.bool_]:
+    """The entries of all paths that can ever limit a row, with any loops and in all operations."""
+    found: NDArray[np.bool_] = _offered("compiled", "tight_entries")(program)
+    return found
+
+
 def _offered(engine: str, name: str) -> Any:
     """What an engine may have besides `run`; None where it does without."""
     return getattr(import_module(ENGINES[engine]), name, None)

@@ -24,6 +24,7 @@ from netsim.schedule.schedule import MARK, Fold, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
+TIGHT = ("sm", "proxy", "nic_msg")  # what may be full, besides wires, where lanes are alike
 KEPT, MOST_WAYS = 8, 1 << 12  # schedules whose ways a topology keeps, and ways of each
 
 
@@ -89,7 +90,11 @@ def _laid(
     wires = topology.links  # of a half-duplex pair, the first one's capacity counts for both
     capacity = np.concatenate([wires.bandwidth[wires.resource], resources.capacity()])
     changes = tuple(sorted(topology.changes))
-    active = active_entries(ptr, link, weight, capacity, changes)
+    room = capacity
+    if schedule.fold is not None and schedule.fold.loose is not None:
+        loose = np.append(schedule.fold.loose, [key[0] not in TIGHT for key in resources.keys])
+        room = np.where(loose, np.inf, capacity)
+    active = active_entries(ptr, link, weight, room, changes)
     return _Laid(
         Paths(ptr, link, weight, active, latency),
         _link_table(topology, resources, capacity, changes, schedule.fold, device),

@@ -16,7 +16,7 @@ from netsim.base.memo import different
 from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
 from netsim.schedule.schedule import Alike, Fold, Skeleton, Symmetry
-from netsim.topology.graph import NODE_KINDS, Topology
+from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Topology
 
 Colours = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -44,6 +44,16 @@ class Classes:
 
 
 @dataclass(frozen=True, slots=True)
+class Tight:
+    """Which wires can ever be full, by link, where of all else that blocks share only proxies and
+    NICs can be: blocks of a rank may then differ. `home` is the host of every rank.
+    """
+
+    wires: NDArray[np.bool_]
+    home: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class _Edges:
     """All hops together: their ends, and the wires of each in CSR form."""
 
@@ -56,17 +66,24 @@ class _Edges:
     out_nic: Ints  # -1: none
     in_nic: Ints
     relay: Ints  # the rank from which data leaves its host
+    served: Ints  # the rank whose proxy receives it, where that is not its block's
 
 
 def classes(
-    skeleton: Skeleton, topology: Topology, device: NDArray[np.int32], most: int = MOST_ROUNDS
+    skeleton: Skeleton,
+    topology: Topology,
+    device: NDArray[np.int32],
+    most: int = MOST_ROUNDS,
+    tight: Tight | None = None,
 ) -> Classes | None:
     """The classes on one topology; None if they are not found in as many rounds as may be."""
-    edges = _edges(skeleton, topology, device)
+    edges = _edges(skeleton, topology, device, tight)
     found = _at_first(skeleton, topology, device)
+    if tight is not None:
+        found.blocks = _told(found.blocks, found.ranks[skeleton.rank])
     known, size = _number(found), len(edges.wire) + len(found.wires) + len(found.blocks)
     for _ in range(min(most, max(LEAST_ROUNDS, MOST_WORK // size))):
-        found = _round(skeleton, edges, found)
+        found = _round(skeleton, edges, found, tight)
         number = _number(found)
         if number == known:
             return found
@@ -92,17 +109,21 @@ def _hops(edges: _Edges, was: Classes) -> Colours:
     hop = _told(edges.own, was.blocks[edges.src], was.blocks[edges.dst])
     wires = _sums(edges.hop, mixed(was.wires[edges.wire] ^ edges.part), len(hop))
     hop = _told(hop, wires, _of(was.nodes, edges.out_nic), _of(was.nodes, edges.in_nic))
-    return _told(hop, _of(was.ranks, edges.relay))
+    return _told(hop, _of(was.ranks, edges.relay), _of(was.ranks, edges.served))
 
 
-def _round(skeleton: Skeleton, edges: _Edges, was: Classes) -> Classes:
+def _round(skeleton: Skeleton, edges: _Edges, was: Classes, tight: Tight | None = None) -> Classes:
     hop = _hops(edges, was)
     size = len(was.blocks)
     out, into = (_sums(end, mixed(hop + _STEP), size) for end in (edges.src, edges.dst))
-    blocks = _told(was.blocks, was.ranks[skeleton.rank], out, into)
+    own = was.blocks if tight else _told(was.blocks, was.ranks[skeleton.rank])
+    blocks = _told(own, out, into)
     on_wire = _sums(edges.wire, mixed(hop[edges.hop] ^ edges.part), len(was.wires))
     relayed = _sums(edges.relay, mixed(hop), len(was.ranks))
     at_rank = _sums(skeleton.rank, mixed(was.blocks), len(was.ranks))
+    if tight is not None:  # ranks of a host are told apart by what their proxies do alone
+        at_rank = _sums(tight.home, at_rank, len(was.ranks))[tight.home]
+        relayed = _told(relayed, _sums(edges.served, mixed(hop), len(was.ranks)))
     leaves, arrives = (
         _sums(nic, mixed(hop), len(was.nodes)) for nic in (edges.out_nic, edges.in_nic)
     )
@@ -129,7 +150,12 @@ def _at_first(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32])
     return Classes(blocks, ranks, wires, np.zeros(len(topology.nodes), np.uint64))
 
 
-def _edges(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) -> _Edges:
+def _edges(
+    skeleton: Skeleton,
+    topology: Topology,
+    device: NDArray[np.int32],
+    tight: Tight | None = None,
+) -> _Edges:
     on_nic = topology.node_kinds == NODE_KINDS.index("nic")
     rank_at = np.full(len(topology.nodes), -1)
     rank_at[topology.gpu_nodes[device]] = np.arange(len(device))
@@ -146,13 +172,18 @@ def _edges(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) ->
         out_nic, in_nic = np.full(len(src), -1), np.full(len(src), -1)
         out_nic[hop[on_nic[head]][::-1]] = head[on_nic[head]][::-1]
         in_nic[hop[on_nic[tail]]] = tail[on_nic[tail]]
+        served = np.full(len(src), -1)
+        if tight is not None:
+            served[in_nic >= 0], relay[out_nic < 0] = dst[in_nic >= 0], -1
         own = _told(hops.label.astype(np.uint64), _bits(routes.latency))
         wire = topology.links.resource[routes.link]
         # Where on its way a hop meets a wire: what fans out has one of the first and many others.
         place = np.arange(len(hop)) - routes.ptr[:-1][hop]
         part = _told(_bits(routes.fraction), place.astype(np.uint64))
         ends = hops.src.astype(np.int64), hops.dst.astype(np.int64)
-        parts.append((*ends, own, hop + first, wire, part, out_nic, in_nic, relay))
+        some = slice(None) if tight is None else tight.wires[wire]
+        on = hop[some] + first, wire[some], part[some]
+        parts.append((*ends, own, *on, out_nic, in_nic, relay, served))
         first += len(src)
     return _Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -213,6 +244,26 @@ def symmetry_of(
     if found is None or not all(holds(found, one, topology, device) for one in checks):
         return None
     return symmetry_in(skeleton, found)
+
+
+def loose_symmetry(
+    skeleton: Skeleton, topology: Topology, device: NDArray[np.int32], tight: Tight
+) -> Symmetry | None:
+    """What is alike but for what can never be full: lanes then, and what they share, but no ranks,
+    of which those of a host begin together. None if that is not found.
+    """
+    found = classes(skeleton, topology, device, MOST_ROUNDS, tight)
+    if found is None:
+        return None
+    # What is never full only has amounts: those of wires within hosts are the mean of all such.
+    links, loose = topology.links, ~tight.wires
+    inner = loose & (links.kind < LINK_KINDS.index("nic"))
+    edges = _edges(skeleton, topology, device)
+    crossed = _sums(edges.wire, mixed(_hops(edges, found)[edges.hop] ^ edges.part), len(links))
+    kind = _told(links.kind.astype(np.uint64), _bits(links.bandwidth[links.resource]))
+    found.wires = np.where(inner, kind, np.where(loose, _told(found.wires, crossed), found.wires))
+    symmetry = symmetry_in(skeleton, found)
+    return replace(symmetry, fold=replace(symmetry.fold, loose=loose))
 
 
 def symmetry_in(skeleton: Skeleton, found: Classes) -> Symmetry:

@@ -43,13 +43,15 @@ class Alike:
 class Fold:
     """What stands for what: `ranks` by rank, `wires` by link, `nodes` by node of the topology (of
     NICs), `blocks` by rank for each channel that is written down: the first is coded as
-    channel × ranks + rank.
+    channel × ranks + rank. Of what is `loose`, by link, all that ever happens at once cannot fill
+    any; nor then what a GPU has besides its SMs and its proxy.
     """
 
     ranks: Alike
     wires: Alike
     nodes: Alike
     blocks: Mapping[int, Alike] = field(default_factory=dict)
+    loose: NDArray[np.bool_] | None = None
 
     @property
     def leaders(self) -> Ints:

@@ -80,6 +80,11 @@ class Alone:
         return ends
 
     @property
+    def unjoined(self) -> Floats:
+        """When each channel of each rank that is written down is done with its own rows."""
+        return ends_of(self.program, self.timeline, apart=True)
+
+    @property
     def by_rank(self) -> Floats:
         """When the ranks that take part are done: others would only dilute a mean."""
         return self.first[self.busy]
@@ -104,18 +109,20 @@ def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
     return everyone[leads[everyone]]  # as often as there are ranks that one stands for
 
 
-def ends_of(program: Program, timeline: Timeline) -> Floats:
-    """When each channel (first axis) of each rank is done: all sent has left, all has arrived."""
+def ends_of(program: Program, timeline: Timeline, *, apart: bool = False) -> Floats:
+    """When each channel (first axis) of each rank is done: all sent has left, all has arrived.
+    `apart`: by its own rows, not by those of ranks that it stands for, too.
+    """
     schedule, latency = program.schedule, program.path_latency
     first = np.array([style.channel for style in schedule.styles], np.int64) * schedule.ranks
     ends = np.zeros((int(first.max(initial=0)) // schedule.ranks + 1, schedule.ranks))
 
     def note(row: NDArray[np.int64], rank: NDArray[np.int32], when: Floats) -> None:
-        place = first[schedule.style[row]] + schedule.stand_in(rank)
+        place = first[schedule.style[row]] + (rank if apart else schedule.stand_in(rank))
         np.maximum.at(ends.reshape(-1), place, when)
 
     for rows in _in_parts(len(program)):
-        row, sender = links.senders(schedule, rows)
+        row, sender = links.senders(schedule, links.moves(schedule, rows) if apart else rows)
         note(row, sender, timeline.end[row])
         row, receiver = links.receivers(schedule, rows)
         note(row, receiver, timeline.end[row] + latency[program.path[row]])

@@ -15,12 +15,21 @@ from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Stands
 from netsim.collectives.table import build, parameters_of
 from netsim.collectives.writing import piece_count
+from netsim.engines.engine import tight_entries
 from netsim.nccl.schedules import table
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, rows_of_rings
-from netsim.nccl.schedules.smaller import folded_plan, loops_of, shorter, works_alike
+from netsim.nccl.schedules.smaller import (
+    channels_alike,
+    folded_plan,
+    loops_of,
+    shorter,
+    works_alike,
+    written_share,
+)
+from netsim.program.place import TIGHT, place
 from netsim.schedule.repeat import AT_ONCE, Launch
-from netsim.schedule.schedule import Schedule, combine
+from netsim.schedule.schedule import Schedule, Symmetry, combine
 from netsim.timing.steady import LONGEST_PERIOD
 from netsim.topology.graph import Topology
 
@@ -73,6 +82,34 @@ class Call:
         where = self.topology, self.gpus, self.together
         plan = folded_plan(self.collective, self.plans[0], *where)
         return None if plan.symmetry is None else replace(self, plans=(plan,), may_fold=False)
+
+    @cached_property
+    def by_channel(self) -> Call | None:
+        """NCCL's trees with one channel for all that meet in nothing that can ever be full; None
+        where that is not less than what is `folded`.
+        """
+        like, usual = self.looped.like, (self.folded or self).plans[:1]
+        trees = self.may_fold and like and [plan.algorithm for plan in usual] == ["Tree"]
+        if not trees or like is None or self.together > 1 or self.topology.changes:
+            return None
+        plan, key = usual[0], ("channels alike", like(self.looped.least))
+        if key not in plan.memory:
+            plan.memory[key] = self._channels_alike()
+        fewer = replace(plan, symmetry=plan.memory[key])
+        if fewer.symmetry is None or written_share(fewer) >= written_share(plan):
+            return None
+        return replace(self, plans=(fewer,), may_fold=False)
+
+    def _channels_alike(self) -> Symmetry | None:
+        program = place(self.looped.shortest, self.topology, self.gpus.tolist())
+        tight = np.zeros(len(program.links), bool)
+        tight[program.paths.link[tight_entries(program)]] = True
+        wires = len(self.topology.links)
+        others = {program.links.kind(n) for n in (wires + np.flatnonzero(tight[wires:])).tolist()}
+        if not others <= set(TIGHT):
+            return None
+        where = self.topology, self.gpus, tight[:wires]
+        return channels_alike(self.collective, self.plans[0], *where)
 
     def of_hops(self, hops: int) -> Call:
         """NCCL's ring in which chunks go only so many ranks far."""
@@ -161,7 +198,8 @@ def looped_nccl(
         one, plan = shorter(collective, plans[0], loops - kept)
         work = tuple((w.channel, w.count, w.chunk) for w in plan.work)
         call = (one.name, one.root, one.in_place, one.element_bytes, plan.algorithm, plan.protocol)
-        folds = plan.symmetry and (together, works_alike(collective, plans[0]))
+        loose = plan.stands is not None and plan.stands.loose is not None
+        folds = plan.symmetry and (loose, together, works_alike(collective, plans[0]))
         return call, plan.direct, plan.registered, plan.slot, plan.hops, folds, work
 
     least, memory = min(loops, loops - fewest + LEAST), max(plan.slots for plan in plans)

@@ -22,7 +22,7 @@ from netsim.collectives.reduced import Stands
 from netsim.engines.engine import choose, simulator
 from netsim.metrics.bound import Causes
 from netsim.metrics.links import LinkUse, link_amounts, link_use, use_of
-from netsim.nccl.schedules.smaller import written_share
+from netsim.nccl.schedules.smaller import ends_by_rank, written_share
 from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
@@ -35,6 +35,8 @@ from netsim.timing.steady import AGREE, LONGEST_PERIOD, Extended, extend, onward
 from netsim.timing.textbook import Sketched, ends_of_all, sketched, standing
 
 TIMED = 20  # operations that nccl-tests times, after one to warm up
+SHAKEN = 1e-12  # seconds
+BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
 UNKNOWN = 1.0  # by which part one may be off that was not run
@@ -58,6 +60,7 @@ class Limits:
     rows, the others with up to `repeated`, and with up to `restless` where those not run may move
     the mean by more than `alike`; by so much what fewer loops tell of how they overlap may differ.
     So `few` may tell the others. Launches of the host leave no trace in what is longer by `short`.
+    From `meeting` rows on, too many for operations in a row, it is asked where channels meet.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
     not asked.
     """
@@ -80,6 +83,7 @@ class Limits:
     alike: float = 7.5e-3
     few: int = 6
     short: float = 0.1
+    meeting: float = 10_000_000
     shown: int = 4_000_000
     exact: bool = False
     without: frozenset[str] = frozenset()
@@ -308,6 +312,37 @@ def _following(alone: Alone, engine: str) -> Follow:
 # **** One operation, within what is stated ****
 
 
+def by_channel(asked: Asked) -> Offer | Refusal:
+    """Trees, one channel for all that meet in nothing that can ever be full but on their ranks."""
+    call, limits = asked.call, asked.limits
+    if limits.exact or not call.plans or _misses(call, limits):
+        return Refusal("channels that do not meet are left out of large trees only")
+    one = call.by_channel
+    if one is None:
+        return Refusal("its channels meet in what can be full")
+    return Offer(lambda bench: _by_channel(bench, one, limits))
+
+
+def _misses(call: Call, limits: Limits) -> bool:
+    """Whether a call has few rows, or is still to be tried with fewer loops."""
+    return limits.rows < np.inf or call.looped.rows() < limits.meeting
+
+
+def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
+    """What it may be off shows in runs in which ranks begin a picosecond apart: where queues are
+    full, the least difference grows from loop to loop, and no order of sums is right. Operations in
+    a row are not told: ranks begin them when all of their channels are done.
+    """
+    one, ranks = _all_of(bench, call.looped, limits), call.collective.ranks
+    alone = one.alone
+    own = ends_by_rank(call.plans[0], alone.unjoined)
+    begins = np.random.default_rng(0).uniform(0, SHAKEN, (2, ranks))
+    shaken = [alone.simulator.timeline(each).makespan for each in begins]
+    off = 2 * max(abs(each / alone.timeline.makespan - 1) for each in shaken)
+    ends = own + bench.launch.kernel
+    return replace(one, ends=ends, words=BY_CHANNEL, off=off, follow=None, fewer=None)
+
+
 def fewer_loops(asked: Asked) -> Offer | Refusal:
     """Loops that recur within a run go on."""
     call, limits = _form(asked), asked.limits
@@ -316,7 +351,13 @@ def fewer_loops(asked: Asked) -> Offer | Refusal:
         return Refusal("a loop has too many rows")
     if not _may_be_cut(work, limits):
         return Refusal(f"{work.loops} loops are too few to leave some out")
-    return Offer(lambda bench: _by_loops(Runs(bench, work), limits))
+
+    def run(bench: Bench) -> One | Refusal:
+        fewer = None if work.rows() < limits.meeting else asked.call.by_channel
+        found = None if fewer is None else _by_loops(Runs(bench, fewer.looped), limits)
+        return found if isinstance(found, Refusal) else _by_loops(Runs(bench, work), limits)
+
+    return Offer(run)
 
 
 def _form(asked: Asked) -> Call:
@@ -623,7 +664,7 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
 OPERATIONS: tuple[Rung, ...] = (one_operation, fewer_operations, as_timed)
-RUNGS: tuple[Rung, ...] = (*EXACT, fewer_loops, fewer_hops, *OPERATIONS)
+RUNGS: tuple[Rung, ...] = (by_channel, *EXACT, fewer_loops, fewer_hops, *OPERATIONS)
 
 
 def timed(

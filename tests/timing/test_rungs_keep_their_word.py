@@ -9,12 +9,14 @@ from netsim.base.errors import InputError
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import simulate_size
 from netsim.cli import shown
+from netsim.metrics.links import link_amounts
 from netsim.results.nccl_tests import microseconds
 from netsim.scenario.cells import expand
 from netsim.sweep.summary import best_row
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
 from netsim.timing.ladder import LIMITS, Asked, Limits, Offer, Timing
+from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
 from tests.timing.cells import IN_FULL, timed
 
@@ -119,6 +121,51 @@ def test_whether_loops_may_be_cut_is_asked_of_the_limits_of_the_question() -> No
         told = found.run(bench)
         assert isinstance(told, ladder.One)
         assert (told.fewer is not None) == (part > 0)
+
+
+# **** One channel for all ****
+
+
+def trees(seed: int, timing: str) -> Prepared:
+    """Trees whose channels meet in nothing that can be full, over a few loops."""
+    some = random.Random(seed)
+    nodes, size = some.choice((3, 4, 6, 9, 17)), some.randint(MIB, 8 * MIB) // 4 * 4
+    work = SIMPLE % ("all_reduce", "Tree", size, timing)
+    return cell(f"machine: gh200-x4, nodes: {nodes}, fabric: {{kind: dragonfly}}",
+                work.replace("Simple", some.choice(("LL128", "LL"))),
+                "nccl: {env: {NCCL_BUFFSIZE: '262144'}}")  # fmt: skip
+
+
+BY_CHANNEL = replace(IN_FULL, meeting=0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_channel_for_all_is_off_by_no_more_than_it_states(seed: int) -> None:
+    one = trees(seed, "single")
+    told, full = (timed(one, size_of(one), limits) for limits in (BY_CHANNEL, WRITTEN_OUT))
+    assert told.approximation == ladder.BY_CHANNEL
+    assert told.uncertainty < 0.1
+    assert len(told.program) < 0.6 * len(full.program)
+    assert_within(told, full)
+    between = one.topology.links.kind == LINK_KINDS.index("fabric")
+    amounts = [link_amounts(timing.program)[: len(between)][between] for timing in (told, full)]
+    assert amounts[0] == pytest.approx(amounts[1], rel=1e-9)
+
+
+def test_engines_agree_on_one_channel_for_all() -> None:
+    one = trees(1, "single")
+    fast, other = (timed(one, size_of(one), BY_CHANNEL, engine) for engine in ("compiled", "simpy"))
+    assert fast.approximation == other.approximation == ladder.BY_CHANNEL
+    assert fast.seconds == pytest.approx(other.seconds, rel=1e-9)
+
+
+def test_one_channel_for_all_tells_neither_exactly_nor_operations_in_a_row() -> None:
+    one = trees(2, "throughput")
+    told = timed(one, size_of(one), BY_CHANNEL)
+    assert told.approximation == f"{ladder.BY_CHANNEL}, {ladder.ALONE}"
+    assert told.uncertainty >= 1.0
+    asked = Asked(one.call(size_of(one)), replace(BY_CHANNEL, exact=True))
+    assert isinstance(ladder.by_channel(asked), ladder.Refusal)
 
 
 # **** Exactly ****

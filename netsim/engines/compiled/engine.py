@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.engines.compiled.fair import look_at, mark_dirty, seat_for, settle
-from netsim.engines.compiled.grouping import Followers, Grouping, followers_of, group_rows
+from netsim.engines.compiled.grouping import (
+    Followers,
+    Grouping,
+    followers_of,
+    group_rows,
+    tight_entries,
+)
 from netsim.engines.compiled.machine_code import Entry, Inner
 from netsim.engines.compiled.structures import (
     CHANGE,
@@ -40,6 +46,8 @@ from netsim.engines.compiled.structures import (
 )
 from netsim.program import program as beginnings
 from netsim.program.program import Operations, Program, Timeline, stalled
+
+__all__ = ["Simulator", "is_ready", "run", "run_operations", "tight_entries"]
 
 INSTANT = 1e-14  # what lies within this of the earliest event belongs to its instant
 DONE, STALLED, STOPPED, MORE_SEATS, MORE_ALARMS = range(5)

@@ -269,6 +269,12 @@ def group_rows(program: Program) -> Grouping:
     )
 
 
+def tight_entries(program: Program) -> NDArray[np.bool_]:
+    """The entries of all paths that can ever limit a row."""
+    limits, kind = _kinds(program)
+    return relieved(program, kind, limits)
+
+
 def _kinds(program: Program) -> tuple[Records, NDArray[np.int32]]:
     pairs = np.stack([program.style_values("share"), program.caps], axis=1).reshape(-1, 2)
     distinct, place = np.unique(pairs, axis=0, return_inverse=True)

@@ -24,10 +24,12 @@ from netsim.nccl.schedules.writing import chunk_table
 from netsim.nccl.split import ALIGNMENT
 from netsim.program.symmetry import (
     Classes,
+    Tight,
     alike,
     classes,
     holds,
     hop_colours,
+    loose_symmetry,
     odd_one,
     symmetry_of,
 )
@@ -404,6 +406,31 @@ def folded_plan(
         skeleton = skeleton_of(collective, plan, turn)
         plan.memory[key] = symmetry_of(skeleton, topology, device)
     return replace(plan, symmetry=plan.memory[key])
+
+
+def channels_alike(
+    collective: Collective,
+    plan: Plan,
+    topology: Topology,
+    device: NDArray[np.int32],
+    wires: NDArray[np.bool_],
+) -> Symmetry | None:
+    """What of a plan is alike if only some wires, proxies, NICs and SMs can ever be full."""
+    skeleton = skeleton_of(collective, plan, np.zeros(collective.ranks, np.int64))
+    return loose_symmetry(skeleton, topology, device, Tight(wires, np.array(plan.node)))
+
+
+def ends_by_rank(plan: Plan, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    """When every rank is done, from when those written down are on every channel (first axis)."""
+    lanes, symmetry, n = lanes_of(plan, _keys(plan)), plan.symmetry, len(plan.node)
+    assert symmetry is not None
+    known = np.zeros(int(symmetry.block.max()) + 1)
+    for lane in lanes:
+        if lane.number in symmetry.copies:
+            mine = symmetry.block[lane.number * n : (lane.number + 1) * n]
+            np.maximum.at(known, mine, ends[lane.work.channel])
+    found: NDArray[np.float64] = known[symmetry.block].reshape(-1, n).max(axis=0)
+    return found
 
 
 def _where(topology: Topology, device: NDArray[np.int32]) -> tuple[object, bytes]:
