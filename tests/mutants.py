@@ -146,7 +146,7 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
             if name in ("annotation", "returns", "decorator_list"):
                 continue
             for child in value if isinstance(value, list) else [value]:
-                if not isinstance(child, ast.AST):
+                if not isinstance(child, ast.AST) or (name == "args" and _is_rest(node, child)):
                     continue
                 if isinstance(child, ast.expr):
                     yield child, inside
@@ -154,6 +154,13 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
                 yield from walk(child, f"{inside}.{child.name}".strip(".") if named else inside)
 
     return walk(tree, "")
+
+
+def _is_rest(call: ast.AST, argument: ast.AST) -> bool:
+    """Whether it is the -1 of `reshape`, for which NumPy takes any number below 0."""
+    function = call.func if isinstance(call, ast.Call) else None
+    shapes = isinstance(function, ast.Attribute) and function.attr == "reshape"
+    return shapes and isinstance(argument, ast.UnaryOp)
 
 
 def every_mutant(packages: Sequence[str]) -> list[Mutant]:

@@ -15,6 +15,7 @@ from netsim.base.units import (
     parse_cli_size,
     parse_cli_sizes,
     parse_flops,
+    parse_power,
     parse_ratio,
     parse_size,
     parse_time,
@@ -52,6 +53,27 @@ def refusal(parse, value, **flags) -> str:
 )
 def test_bandwidths(text, value):
     assert parse_bandwidth(text) == value
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_power, "700W", 700.0),
+        (parse_power, "1.2kW", 1200.0),
+        (parse_power, "1000kW", 1e6),
+        (parse_flops, "989TFLOPS", 989e12),
+        (parse_flops, "1.5PFLOP/s", 1.5e15),
+        (parse_time, "2.5us", 2.5e-6),
+        (parse_time, "3ms", 3e-3),
+    ],
+)
+def test_other_kinds(parse, text, value):
+    assert parse(text) == pytest.approx(value, rel=1e-15)
+
+
+def test_a_power_has_its_own_units_and_a_largest_value():
+    for text in ("1001kW", "700", "1MW", "0W"):
+        assert "a power" in refusal(parse_power, text)
 
 
 @pytest.mark.parametrize(

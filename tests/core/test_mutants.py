@@ -39,6 +39,11 @@ def test_every_kind_of_place_is_found() -> None:
     ]  # fmt: skip
 
 
+def test_what_numpy_takes_for_the_same_is_left_out() -> None:
+    found = mutants_of("a.py", "b = a.reshape(-1, 2) + f(-1)\n")
+    assert [(one.old, one.new) for one in found] == [("2", "3"), ("+", "-"), ("1", "2")]
+
+
 def test_mutants_of_the_package_differ_from_it_and_can_be_read() -> None:
     every = every_mutant(["timing", "metrics"])
     assert {one.path.split("/")[0] for one in every} == {"timing", "metrics"}

@@ -79,6 +79,18 @@ def test_sharing_is_told_with_whom_and_where() -> None:
     assert found.links[0].full == pytest.approx(2e-3, rel=1e-2)
 
 
+def test_who_shares_is_told_by_what_each_has_moved_meanwhile() -> None:
+    """Three flows into one link: of 3 ms that the largest loses, the others had 1 and 2."""
+    b = Builder(4, 1.0)
+    sizes, offsets = [3 * 10**6, 10**6, 2 * 10**6], [0, 3 * 10**6, 4 * 10**6]
+    b.rows(Style(), src=[0, 1, 2], dst=[3, 3, 3], piece=b.pieces(sizes, offsets))
+    program = place(b.finish(), switch(4, 1e9, 0.0))
+    found = explain(Case(program), simulate(program))
+    assert found.split.seconds["sharing"] == pytest.approx(3e-3)
+    by_sender = {one.who.partition(" ")[0]: one.seconds for one in found.sharers}
+    assert by_sender == {"gpu1": pytest.approx(1e-3), "gpu2": pytest.approx(2e-3)}
+
+
 def test_slack_of_a_short_branch_is_what_the_long_one_takes_more() -> None:
     b = Builder(4, 1.0)
     piece = b.pieces([3 * 10**6, 10**6], [0, 3 * 10**6])

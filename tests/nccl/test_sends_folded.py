@@ -14,6 +14,7 @@ from netsim.nccl.facts import Version, facts_of
 from netsim.nccl.p2p import rounds_of
 from netsim.nccl.schedules import smaller
 from netsim.nccl.schedules.plan import Transfers
+from netsim.nccl.schedules.smaller import equal_sends
 from tests.nccl.test_folding import compare, prepared
 from tests.timing.cells import folded
 
@@ -185,3 +186,10 @@ def test_parts_of_representatives_are_parts_of_all() -> None:
     sends = schedule.src != schedule.dst
     assert set(schedule.src[sends].tolist()) == set(fold.leaders.tolist())
     assert len(np.unique(schedule.dst[sends])) == 32
+
+
+def test_only_equal_sends_of_so_many_ranks_are_compared() -> None:
+    """Of more, those that stand for others would have more sends than can be written."""
+    for name in ("alltoall", "sendrecv"):
+        assert [equal_sends(name, ranks) for ranks in (2, 32768, 32769)] == [True, True, False]
+    assert not equal_sends("gather", 2)
