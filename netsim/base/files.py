@@ -57,9 +57,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(i
 
 
 def csv_cell(value: object) -> str:
-    """A value in a table: floats read back as they were, and a text that a spreadsheet would run as
-    a formula begins with an apostrophe (`csv_value` takes it off).
-    """
+    """A value in a table; a text that could run as a formula begins with an apostrophe."""
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else str(value)
@@ -200,9 +198,7 @@ def held() -> Iterator[Held]:
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Processes that are started meanwhile never hear an interrupt: a terminal interrupts all that
-    it has, and one that imports modules could not make anything of it.
-    """
+    """Processes started meanwhile never hear an interrupt, of which they could make nothing."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -40,9 +40,7 @@ def digest(value: object) -> bytes:
 
 
 def spelled(value: Any) -> str:
-    """A value in full. Of a dataclass, fields that are not compared do not belong to it; what
-    cannot be told from its text, such as a function, raises a TypeError.
-    """
+    """A value in full, of a dataclass the fields that are compared; a TypeError if it cannot be."""
     kind: Any = type(value)
     if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, value))):
         return repr(value)

@@ -81,9 +81,7 @@ def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
 
 
 def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
-    """The rows of the one cell that is named by values of its axes (`8 x 400G`, `nodes=4,Ring`),
-    as they are written in the file or as labels and messages say them.
-    """
+    """The rows of the one cell named by values of axes (`8 x 400G`, `nodes=4,Ring`)."""
     if "cell" not in table.columns:
         return table
     axes = [name for name in table.columns if str(name).startswith(AXIS)]

@@ -126,10 +126,7 @@ NOT_FOR_TRACES = {"algo": "--env NCCL_ALGO=…", "proto": "--env NCCL_PROTO=…"
 
 
 def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cell, tuple[str, ...]]:
-    """The cell for a trace, and what was taken from it.
-
-    A scenario with a model is simulated as it is; of any other, the trace takes the workload.
-    """
+    """The cell for a trace (with its workload, unless there is a model), and what was taken."""
     for name, instead in NOT_FOR_TRACES.items():
         if name in question.given.flags:
             raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")

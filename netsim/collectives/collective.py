@@ -369,9 +369,7 @@ Bytes = NDArray[np.float64]
 
 
 def volumes(schedule: Schedule) -> tuple[Bytes, Bytes]:
-    """The bytes that each rank sends, and those that it receives. A multicast leaves its sender
-    once, and an in-switch reduction reaches its receiver once.
-    """
+    """The bytes that each rank sends and receives; a multicast leaves its sender once."""
     kind = schedule.kind
     nbytes: Bytes = np.multiply(schedule.amount, schedule.style_column("multiplicity"))
     plain = kind == TRANSFER

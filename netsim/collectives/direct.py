@@ -132,9 +132,7 @@ def shift_blocks(lanes: Lanes) -> None:
 
 
 def pairwise(collective: Collective) -> Schedule:
-    """In step s ranks r and r xor s exchange (n a power of two), else r sends to r + s. Nobody
-    begins a step before it has received the message of the step before.
-    """
+    """Step s, after the one before: r and r xor s exchange (n a power of 2), else r to r + s."""
     lanes = Lanes(collective).keep()
     n = collective.ranks
     shift, src = _steps(n)

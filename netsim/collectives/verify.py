@@ -88,9 +88,7 @@ def span_text(rank: int, buffer: int, start: int, stop: int) -> str:
 
 
 class Memory:
-    """What every rank holds; `execute` applies one row. `members[i]` is the schedule's rank that is
-    rank i of the collective (default: the same).
-    """
+    """What every rank holds; `members[i]` is the schedule's rank that is rank i (default: i)."""
 
     def __init__(
         self, schedule: Schedule, collective: Collective, members: Sequence[int] | None = None

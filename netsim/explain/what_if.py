@@ -90,9 +90,7 @@ def link_kinds(program: Program) -> NDArray[np.str_]:
 
 
 def latency_kinds(program: Program) -> NDArray[np.str_]:
-    """The same by the figure that sets its latency, which is that of the node it enters: a switch
-    of the fabric takes a hop, whether a NIC or a switch comes before it.
-    """
+    """By the figure that sets its latency, that of the node it enters: a switch takes a hop."""
     kinds = link_kinds(program)
     for link in np.flatnonzero(np.isin(kinds, ("nic", "pcie"))).tolist():
         head = program.links.name(link).partition("->")[2]

@@ -567,9 +567,7 @@ def contradictions(run: logs.LogRun, launch: str, hosts: int) -> list[str]:
 
 
 def _proposed_launch(run: logs.LogRun) -> str | None:
-    """By the settings line, by the command, by processes and ranks: threads launch as processes
-    do, and only the GPUs of one of them one after the other.
-    """
+    """By settings, command, processes and ranks: threads launch as processes do."""
     match = GPUS_A_THREAD.search(run.command)
     serial = run.gpus_per_thread or (int(match.group(1)) if match else None)
     if serial is None and run.devices and len(run.devices) == run.listed_ranks:

@@ -400,67 +400,32 @@ def _one_of(*words: str) -> Reader:
     return read
 
 
-_channels = _whole(1, 64)
-_bytes = _whole(0, 2**31)
-CHECKED = ""  # the setting of a variable whose value is checked, and which changes nothing
+KINDS: dict[str, Reader] = {
+    "algorithms": algorithm_lists,
+    "flag": _flag,
+    "flag_or_auto": _flag_or_auto,
+    "level": _level,
+    "microseconds": _microseconds,
+    "names": lambda text, facts: nic_names(text),
+    "nics": _nics,
+    "protocols": protocol_lists,
+    "socket": lambda text, facts: text.casefold() == "socket",
+}
 
-READERS: dict[str, tuple[str, Reader]] = {
-    "NCCL_ALGO": ("algorithms", algorithm_lists),
-    "NCCL_PROTO": ("protocols", protocol_lists),
-    "NCCL_MIN_NRINGS": ("min_channels", _channels),
-    "NCCL_MIN_NCHANNELS": ("min_channels", _channels),
-    "NCCL_MIN_CTAS": ("min_channels", _channels),
-    "NCCL_MAX_NRINGS": ("max_channels", _channels),
-    "NCCL_MAX_NCHANNELS": ("max_channels", _channels),
-    "NCCL_MAX_CTAS": ("max_channels", _channels),
-    "NCCL_NVLS_ENABLE": ("nvls", _whole(0, 2)),
-    "NCCL_NVLS_NCHANNELS": ("nvls_channels", _channels),
-    "NCCL_NVLS_CHUNKSIZE": ("nvls_chunk", _bytes),
-    "NCCL_NVLSTREE_MAX_CHUNKSIZE": ("nvls_tree_chunk", _bytes),
-    "NCCL_COLLNET_ENABLE": ("collnet", _flag),
-    "NCCL_COLLNET_NODE_THRESHOLD": ("collnet_node_threshold", _whole(0, 10**6)),
-    "NCCL_PAT_ENABLE": ("pat", _whole(0, 2)),
-    "NCCL_MNNVL_ENABLE": ("mnnvl", _whole(0, 2)),
-    "NCCL_LL128_C2C": ("ll128_c2c", _flag),
-    "NCCL_NTHREADS": ("n_threads", _threads(64, 512)),
-    "NCCL_LL128_NTHREADS": ("ll128_threads", _threads(160, 640)),
-    "NCCL_NET_OVERHEAD": ("net_overhead_us", _microseconds),
-    "NCCL_BUFFSIZE": ("buffer_bytes", _bytes_of("Simple")),
-    "NCCL_LL_BUFFSIZE": ("buffer_bytes", _bytes_of("LL")),
-    "NCCL_LL128_BUFFSIZE": ("buffer_bytes", _bytes_of("LL128")),
-    "NCCL_P2P_DISABLE": ("p2p_disabled", _flag),
-    "NCCL_P2P_LEVEL": ("p2p_level", _level),
-    "NCCL_P2P_DIRECT_DISABLE": ("p2p_direct_disabled", _flag),
-    "NCCL_P2P_READ_ENABLE": (CHECKED, _flag_or_auto),
-    "NCCL_NVB_DISABLE": ("nvb_disabled", _flag),
-    "NCCL_SHM_DISABLE": ("shm_disabled", _flag),
-    "NCCL_SHM_LOCALITY": (CHECKED, _whole(1, 2)),
-    "NCCL_NET_GDR_LEVEL": ("gdr_level", _level),
-    "NCCL_NET_GDR_READ": (CHECKED, _flag_or_auto),
-    "NCCL_NET_GDR_C2C": ("gdr_c2c", _flag),
-    "NCCL_PXN_DISABLE": ("pxn_disabled", _flag),
-    "NCCL_P2P_PXN_LEVEL": ("pxn_level", _whole(0, 2)),
-    "NCCL_CROSS_NIC": ("cross_nic", _whole(0, 2)),
-    "NCCL_NETDEVS_POLICY": ("nics_policy", _nics),
-    "NCCL_IB_DISABLE": ("ib_disabled", _flag),
-    "NCCL_NET": ("sockets", lambda text, facts: text.casefold() == "socket"),
-    "NCCL_IB_HCA": ("hcas", lambda text, facts: nic_names(text)),
-    "NCCL_SOCKET_IFNAME": ("interfaces", lambda text, facts: nic_names(text)),
-    "NCCL_IB_QPS_PER_CONNECTION": ("qps", _whole(1, 128)),
-    "NCCL_IB_SPLIT_DATA_ON_QPS": ("split_on_qps", _flag),
-    "NCCL_IB_AR_THRESHOLD": (CHECKED, _bytes),
-    "NCCL_NET_DISABLE_INTRA": (CHECKED, _flag),
-    "NCCL_MIN_P2P_NCHANNELS": ("min_p2p_channels", _channels),
-    "NCCL_MAX_P2P_NCHANNELS": ("max_p2p_channels", _channels),
-    "NCCL_NCHANNELS_PER_NET_PEER": ("net_peer_channels", _channels),
-    "NCCL_P2P_SCHEDULE_GROUP_SIZE": ("p2p_group", _whole(1, 1024)),
-    "NCCL_P2P_LL_THRESHOLD": ("p2p_ll_threshold", _bytes),
-    "NCCL_ALLOC_P2P_NET_LL_BUFFERS": ("p2p_net_ll", _flag),
-    "NCCL_P2P_NVL_CHUNKSIZE": ("p2p_nvl_chunk", _whole(1, 2**31)),
-    "NCCL_P2P_NET_CHUNKSIZE": ("p2p_net_chunk", _whole(1, 2**31)),
-    "NCCL_P2P_PCI_CHUNKSIZE": ("p2p_pci_chunk", _whole(1, 2**31)),
-    "NCCL_SOCKET_NTHREADS": (CHECKED, _whole(1, 16)),
-    "NCCL_NSOCKS_PERTHREAD": (CHECKED, _whole(1, 64)),
-    "FI_CXI_RX_MATCH_MODE": ("cxi_software_match", _one_of("hardware", "hybrid", "software")),
-    "FI_CXI_RDZV_PROTO": ("cxi_alternative_read", _one_of("default", "alt_read")),
+
+def _reader(values: str) -> Reader:
+    """Who reads such values: one of the kinds, or what is made of some words for `whole 1 64`."""
+    kind, *words = values.split()
+    if kind == "bytes_of":
+        return _bytes_of(words[0])
+    if kind == "one_of":
+        return _one_of(*words)
+    made = {"whole": _whole, "threads": _threads}.get(kind)
+    return KINDS[kind] if made is None else made(*map(int, words))
+
+
+# The setting of a variable and its reader; without a setting, a value is checked and nothing more.
+# Of several variables with one setting, the last one that is given counts.
+READERS = {
+    row["variable"]: (row["setting"], _reader(row["values"])) for row in _ROWS if row["values"]
 }

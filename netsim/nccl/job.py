@@ -34,9 +34,7 @@ from netsim.topology.nccl_view import ASSUMED_SM, node_system
 
 @dataclass(frozen=True)
 class Wishes:
-    """A version, NCCL variables by name, the algorithm and protocol that are forced; rules that
-    replace NCCL's choice, and graphs that replace its search.
-    """
+    """Version, variables, forced algorithm and protocol; rules and graphs in NCCL's place."""
 
     version: Version = NEWEST
     variables: Mapping[str, str] = field(default_factory=dict)

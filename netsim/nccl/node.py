@@ -56,9 +56,7 @@ def search_node(
     devices: Collection[int] | None = None,
     given: GivenGraphs | None = None,
 ) -> NodeView:
-    """All graphs of one node, alone or (`networked`) as one of several. `given` are graphs by id
-    that a user gives in place of a search, known once the paths are.
-    """
+    """All graphs of a node, alone or (`networked`) of several; `given` ones replace a search."""
     facts = facts_of(version)
     graph = system_graph(system, facts, networked=networked, devices=devices)
     arena = Arena(path_table(graph, settings), settings)

@@ -58,9 +58,7 @@ def chunk_bytes(
     *,
     n_channels: int = 1,
 ) -> int:
-    """The chunk for a share of `nbytes` on `n_channels` channels. Since 2.22 NCCL asks channel by
-    channel; CollNet, and all before, for the call as a whole.
-    """
+    """The chunk of a share of `nbytes`; from 2.22 on by channel, else for the whole call."""
     steps = steps_of(function, algorithm, protocol)
     chunk = slot_bytes(protocol, comm.settings) * steps.chunk
     if algorithm == "NVLS":
@@ -154,9 +152,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Loops:
-    """The loops over a buffer, in bytes: so many `whole` ones with chunks of full size, and the
-    `last` one's for what is left (0: nothing is).
-    """
+    """Loops over a buffer, bytes: `whole` ones of full chunks, and what is left in the `last`."""
 
     chunk: int
     whole: int

@@ -513,9 +513,7 @@ class TimedCost:
 
 @dataclass(frozen=True)
 class Choice:
-    """What NCCL runs for a call and the time in µs by which it won. `n_channels` are those that a
-    tuner wants, `tuned` says whether it was a tuner that chose.
-    """
+    """What NCCL runs and the µs by which it won; `n_channels` and `tuned` are a tuner's."""
 
     algorithm: Algorithm
     protocol: Protocol

@@ -154,9 +154,7 @@ def _swing(one: Mapping[str, Any], now: float) -> tuple[float, float]:
 
 
 def _draw_swing(axes: Axes, place: int, changes: tuple[float, float], strength: float) -> None:
-    """The bars of a parameter. Where both point one way (what is slower may be in nobody's way),
-    the shorter lies on the longer, and both figures stand behind that.
-    """
+    """The bars of a parameter; where both point one way, the shorter lies on the longer."""
     bars = list(zip(changes, (ORANGE, BLUE), ("worse", "better"), strict=True))
     bars.sort(key=lambda bar: -abs(bar[0]))
     (far, *_), (near, *_) = bars

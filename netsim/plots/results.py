@@ -351,9 +351,7 @@ def _effect(rows: pd.DataFrame, axis: str) -> float:
 
 
 def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
-    """The positions of cells that no other beats in both, the cheapest first. Who pays more gets
-    a shorter time, not one that only rounding tells from another.
-    """
+    """Positions of cells that no other beats in both, the cheapest first; ties by rounding."""
     order = sorted(range(len(cost)), key=lambda i: (cost[i], time[i]))
     front: list[int] = []
     best = np.inf

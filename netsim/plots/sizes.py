@@ -147,9 +147,7 @@ def thinned(lines: Lines, few: int, most: int = 0, always: Sequence[str] = ()) -
 
 
 def _telling(table: pd.DataFrame, cell: Integers, starts: Integers) -> tuple[str, ...]:
-    """Columns, as few as possible, whose values are different for different cells; the cells of
-    rows that lie together are given by number, and where each starts.
-    """
+    """The fewest columns that tell cells apart; cells by number, and where each starts."""
     axes = [str(column) for column in table.columns if str(column).startswith(AXIS)]
     chosen: list[str] = []
     groups, parts = np.zeros(len(starts), np.int64), 1

@@ -174,9 +174,7 @@ def read_long_table(
 
 
 def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> pd.DataFrame | None:
-    """Columns of a file as pandas reads them; None where one is missing, or where rows may be
-    longer or shorter than the header, of which it makes something else.
-    """
+    """Columns of a file as pandas reads them; None where one is missing, or rows differ."""
     header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
     if not set(columns) <= {*header}:
         return None

@@ -431,9 +431,7 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 def plot_trace(
     folder: Path, out_dir: Path | None = None, formats: Sequence[str] = style.FORMATS
 ) -> list[Path]:
-    """Draw the timeline and the links of a folder with trace.csv and links_over_time.csv, or what
-    it has of these; into the folder itself unless another is given.
-    """
+    """Draw timeline and links of a folder, from the tables it has; into it unless told."""
     drawn: list[Path] = []
     for name, plot in (("trace.csv", plot_timeline), ("links_over_time.csv", plot_links)):
         if (folder / name).exists():

@@ -354,9 +354,7 @@ def _keep_tighter(
     range_of: tuple[NDArray[np.float64], NDArray[np.float64]],
     position: int,
 ) -> None:
-    """Take back rivals, at `position` of most paths, that are not tighter wherever a resource is
-    used; `range_of` are the least and the most capacity of all.
-    """
+    """Take back rivals, at `position` of most paths, that are not tighter everywhere."""
     rivalled = rival >= 0
     if not rivalled.any():
         return

@@ -72,9 +72,7 @@ class Expansion:
 
 
 def expand(source: Source) -> list[Cell]:
-    """All cells of a scenario file, in the order of its axes, the last one fastest. Everything that
-    is wrong with any cell is raised before anything runs.
-    """
+    """All cells of a file, the last axis fastest; what is wrong with any is raised at once."""
     expansion = expand_all(source)
     expansion.refuse_invalid()
     return expansion.cells

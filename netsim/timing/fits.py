@@ -32,9 +32,7 @@ def estimated_rows(ranks: int, rows_at: Callable[[int], int], multiple: int = 1)
 def estimated_size(
     ranks: int, schedule_at: Callable[[int], Schedule], multiple: int = 1, groups: int = 1
 ) -> tuple[int, int]:
-    """Rows and bytes of equal groups of many ranks. Rows with the same ends share a path, as those
-    of a ring; in an all-to-all, each has its own.
-    """
+    """Rows and bytes of equal groups of many ranks; rows with the same ends share a path."""
     known = cache(schedule_at)
     rows = estimated_rows(ranks, lambda count: len(known(count)), multiple)
     paths = estimated_rows(ranks, lambda count: _ways(known(count)), multiple)

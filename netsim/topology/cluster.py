@@ -68,9 +68,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The hosts of a cluster before it is laid out: classes, the class and NVLink domain of each
-    host, their names, and where in the fabric they are.
-    """
+    """The hosts before they are laid out: classes, names, NVLink domains, places in the fabric."""
 
     name: str
     hosts: tuple[Host, ...]

@@ -22,9 +22,7 @@ Paths = tuple[Ints, Floats]  # links padded with -1, and the part of the bytes o
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The NIC ports that a fabric joins: host of the fabric, rail (number of the NIC in its host),
-    bytes/s, and the host of the job that it belongs to.
-    """
+    """NIC ports of a fabric: its host, rail, bytes/s, and the host of the job they are of."""
 
     host: Ints
     rail: Ints

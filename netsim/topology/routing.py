@@ -253,9 +253,7 @@ def torus(
     latency: float | Sequence[float] = 0.0,
     **shape: Any,
 ) -> Topology:
-    """A grid of the given extents that closes in every dimension; bandwidth and latency of all
-    links, or by dimension; `shape` is as for `grid_cables`.
-    """
+    """A grid that closes in every dimension; rates and latencies of all, or by dimension."""
     if not dims or min(dims) < 1:
         raise TopologyError(f"torus: expected extents of at least 1, got {list(dims)}")
     low, high, axis, optical = grid_cables(dims, **shape)

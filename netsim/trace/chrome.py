@@ -50,9 +50,7 @@ Nanoseconds = NDArray[np.int64]
 
 
 class Slice(NamedTuple):
-    """One bar: begin and end in nanoseconds, arguments as JSON, and the arrows that leave and reach
-    it. Slices are shown in the order of the fields up to the name.
-    """
+    """One bar in ns, arguments as JSON, arrows in and out; shown in the order of its fields."""
 
     begin: int
     rank: int

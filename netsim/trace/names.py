@@ -43,34 +43,23 @@ KERNEL_NAMES = {
 }
 SENDS_AND_RECEIVES = frozenset({"alltoall", "alltoallv", "gather", "scatter", "sendrecv", "p2p"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
-KINETO_TYPES = {
-    "int8": "Char",
-    "uint8": "Byte",
-    "int32": "Int",
-    "uint32": "UInt32",
-    "int64": "Long",
-    "uint64": "UInt64",
-    "half": "Half",
-    "bfloat16": "BFloat16",
-    "float": "Float",
-    "double": "Double",
-    "fp8_e4m3": "Float8_e4m3fn",
-    "fp8_e5m2": "Float8_e5m2",
+# What types of data are called by Kineto, and in the names of NCCL's kernels.
+TYPES = {
+    "int8": ("Char", "i8"),
+    "uint8": ("Byte", "u8"),
+    "int32": ("Int", "i32"),
+    "uint32": ("UInt32", "u32"),
+    "int64": ("Long", "i64"),
+    "uint64": ("UInt64", "u64"),
+    "half": ("Half", "f16"),
+    "bfloat16": ("BFloat16", "bf16"),
+    "float": ("Float", "f32"),
+    "double": ("Double", "f64"),
+    "fp8_e4m3": ("Float8_e4m3fn", "f8e4m3"),
+    "fp8_e5m2": ("Float8_e5m2", "f8e5m2"),
 }
-KERNEL_TYPES = {
-    "int8": "i8",
-    "uint8": "u8",
-    "int32": "i32",
-    "uint32": "u32",
-    "int64": "i64",
-    "uint64": "u64",
-    "half": "f16",
-    "bfloat16": "bf16",
-    "float": "f32",
-    "double": "f64",
-    "fp8_e4m3": "f8e4m3",
-    "fp8_e5m2": "f8e5m2",
-}
+KINETO_TYPES = {dtype: kineto for dtype, (kineto, _) in TYPES.items()}
+KERNEL_TYPES = {dtype: kernel for dtype, (_, kernel) in TYPES.items()}
 NCCL_ALGORITHMS = frozenset(
     {"", "Ring", "Tree", "NVLS", "NVLSTree", "CollNetDirect", "CollNetChain", "PAT", "SendRecv"}
 )

@@ -166,9 +166,7 @@ def simulated_calls(step: Step) -> list[Simulated]:
 def _matched(
     measured: Sequence[Measured], simulated: Sequence[Simulated], *, replayed: bool
 ) -> Iterable[Line]:
-    """Pairs of the same collective among as many ranks with the nearest size; then what is left. A
-    step that was replayed has the very groups and sizes of the trace.
-    """
+    """Pairs of a collective among as many ranks of the nearest size; then what is left."""
     left = list(simulated)
     for one in measured:
         near = [

@@ -29,9 +29,7 @@ ROUNDING = 1e-9  # of a time: what adding up floats leaves over
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A task on the path: on which rank, when, and how long it takes alone (seconds). `rank` is
-    where a kernel runs; of a collective, the rank whose coming began it.
-    """
+    """A task on the path: when, seconds alone, and the `rank` that runs or began it."""
 
     task: Task
     rank: int

@@ -326,9 +326,7 @@ PLACE = ("workload", "compute", "times")
 
 
 def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
-    """Seconds forward and backward of one micro-batch, by layer. In a CSV, a line for `block`
-    stands for all layers that have none of their own.
-    """
+    """Seconds forward and backward by layer; `block` stands for layers without a line."""
     if work.compute.times is None:
         return {}
     path = Path(work.compute.times)

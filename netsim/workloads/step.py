@@ -405,9 +405,7 @@ class _Step:
         return () if made is None else (made,)
 
     def _largest(self, stage: _Stage) -> Deps:
-        """Delayed scaling: the largest elements of the step, of which the next one's scales follow.
-        Three tensors of every product, inputs, weights and gradients.
-        """
+        """Delayed scaling: the largest elements of a step, three tensors of every product."""
         setting = self.setting
         if not setting.narrow or setting.scaling != "delayed":
             return ()

@@ -213,7 +213,6 @@ class Edit:
 END = r"[)}]\s*\Z"  # the last bracket of a table
 EDITS = (
     Edit("NEWEST", r"= Version.+", "= Version(2, 31)"),
-    Edit("READERS", '"NCCL_ALGO":', '"NCCL_MINE": ("max_channels", _channels), "NCCL_ALGO":'),
     Edit("LeafSpine", '"leaf-spine"', '"leaf-spine", "mine"'),
     Edit("BUILDERS", END, '    "mine": kinds.leaf_spine,\n}\n'),
     Edit("TransportName", r"Literal\[", 'Literal["mine", '),
@@ -236,7 +235,7 @@ EDITS = (
 # And in tables of data: what is added at the end.
 DATA = {
     "nccl/facts.toml": '\n["2.31"]\nalgorithms = ["Tree", "Ring"]\n',
-    "nccl/variables.csv": "NCCL_MINE,algorithms and channels,most channels,\n",
+    "nccl/variables.csv": "NCCL_MINE,channels,max_channels,whole 1 64,most channels,\n",
     "workloads/models.toml": "\n[mine]\nlayers = 2\nhidden = 256\nheads = 4\nkv_heads = 4\n"
     "ffn = 512\nvocabulary = 1000\nsequence = 128\n",
 }

@@ -198,9 +198,7 @@ LOOK = 0.1  # seconds between two looks at the outside world
 
 
 def attended(call: Callable[[], int], stop: Callable[[], None], look: Callable[[], None]) -> int:
-    """The answer of a call. `look()` is called now and then; what interrupts this thread has the
-    call told to `stop()`, which it must do soon.
-    """
+    """The answer of a call; `look()` is called now and then, and `stop()` on interruption."""
     answers: list[int] = []
     thread = Thread(target=lambda: answers.append(call()))
     thread.start()

@@ -168,9 +168,7 @@ def _kept(place: Path) -> int | None:
 
 
 def _keep(place: Path, code: bytes, library: bytes | None) -> None:
-    """Keep code if that is possible; a run can always do without. The object is only for where
-    there is no library, or the system would not load it from there.
-    """
+    """Keep code if that is possible; the object only where no library can be loaded."""
     with suppress(InputError):
         if library is not None:
             file = place.with_name(f"{place.name}.so")
@@ -353,9 +351,7 @@ class Entry(Generic[P]):
 
 
 def _kind(arg: Any) -> object:
-    """What the machine code for an argument depends on. What is only read may have any strides: a
-    column whose entries are all the same then takes no memory.
-    """
+    """What code for an argument depends on; what is only read may have any strides."""
     if isinstance(arg, tuple):
         return tuple(map(_kind, arg))
     if isinstance(arg, np.ndarray):
@@ -373,9 +369,7 @@ def _numba_type(numba: Any, arg: Any) -> Any:
 
 
 def _words(arg: Any) -> Iterator[int]:
-    """An argument as compiled code takes it: an array is its owner and parent (not needed), size,
-    size of an item, address, shape and strides.
-    """
+    """An array as compiled code takes it: size, size of an item, address, shape, strides."""
     if isinstance(arg, tuple):
         for item in arg:
             yield from _words(item)

@@ -505,9 +505,7 @@ def _segments(collective: Collective, plan: Plan, work: Work) -> Segments:
 
 @dataclass
 class _Blocks(ABC):
-    """One channel while the rows of a loop are written; blocks have the numbers of their ranks.
-    `count` is the elements of a block of the whole call.
-    """
+    """One channel while a loop is written; `count` is of a block of the whole call."""
 
     lines: Lines
     plan: Plan

@@ -89,9 +89,7 @@ def _segments(c: Collective, work: Work, together: int, slots: int, turns: int) 
 
 @dataclass
 class _Rounds:
-    """One channel while the rows of a loop are written, for all ranks at once. `last` are the
-    ranks' latest rows: a block does one thing after the other.
-    """
+    """One channel while a loop is written, for all ranks; `last` are their latest rows."""
 
     channel: PlannedChannel
     collective: Collective

@@ -166,9 +166,7 @@ def written(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:
 def kept_places(
     plan: Plan, lane: Lane, nodes: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], int]:
-    """Which of the ranks listed by node have to be written down, by their place in the list, and
-    how many each stands for: where as many are alike on every node.
-    """
+    """Which ranks, by place in their node, are written down, and how many each stands for."""
     sizes = {len(ranks) for ranks in nodes}
     everyone = tuple(range(max(sizes)))
     if plan.symmetry is None or len(sizes) > 1:

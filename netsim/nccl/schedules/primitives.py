@@ -112,9 +112,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class PlannedChannel:
-    """One channel, or `multiplicity` equal ones, of a plan; `pieces` are the rows of a step,
-    `copies` the rows elsewhere that each row stands for.
-    """
+    """A channel, or `multiplicity` equal ones; rows of a step, and `copies` of each row."""
 
     plan: Plan
     number: int

@@ -158,9 +158,7 @@ class _Pieces:
 
 
 def _cut(work: P2pWork, element_bytes: int, *, fold: bool) -> list[tuple[int, ...]]:
-    """Start and count (elements), channel and multiplicity of every part that is not empty. Equal
-    ones, which meet equal parts on all their channels, are one.
-    """
+    """Start, count (elements), channel and multiplicity of parts; equal ones are one."""
     counts = [nbytes // element_bytes for nbytes in work.parts]
     if fold and len(set(work.parts)) == 1 < len(counts):
         return [(0, counts[0], min(work.channels), len(counts))]

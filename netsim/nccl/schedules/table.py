@@ -65,9 +65,7 @@ def schedule_of(collective: Collective, plan: Plan) -> Schedule:
 
 
 def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
-    """A topology whose GPUs have blocks of that rate, which the rows of one channel share. The
-    blocks of a GPU that a fault slows are slower by as much.
-    """
+    """A topology whose GPUs have blocks of that rate; a slowed GPU's are slower by as much."""
     key = "with blocks", mechanism.rate.simple
     if key not in topology.memory:
         rate = np.full(len(topology), mechanism.rate.simple) * topology.capacities.get("sms", 1.0)

@@ -174,9 +174,7 @@ class Climb:
         return deepest + 1 + self.tree.depth[rank] if down else deepest - self.tree.depth[rank]
 
     def _merge(self) -> None:
-        """Add what further children sent to what the first one did: part of the pass that follows,
-        and rows of their own only where rows say where their data lies.
-        """
+        """Add what further children sent: rows of their own only where rows have places."""
         if not self.channel.plan.places:
             return
         for number in (1, 2):

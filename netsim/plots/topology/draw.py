@@ -422,9 +422,7 @@ def plot_topology(
 def plot_loads(
     name: str, cluster: Cluster, stem: Path, *, formats: Sequence[str] = style.FORMATS
 ) -> list[Path]:
-    """Draw, side by side for every routing, how many links between switches carry how many flows
-    when every GPU sends to the one half way round.
-    """
+    """Draw by routing how many links carry how many flows when all send half way round."""
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
     found = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
     most = max(1.0, *(float(flows.max(initial=0.0)) for flows, _ in found.values()))

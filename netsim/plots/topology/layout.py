@@ -79,9 +79,7 @@ class _Plan:
 def draw_host(
     sheet: shapes.Sheet, host: Host, name: str, start: float, *, switch: str = "", levels: int = 0
 ) -> float:
-    """Add a host from `start` on and return where it ends; `switch` is the name of its NVSwitch,
-    empty if hosts share it and it is drawn elsewhere.
-    """
+    """Add a host from `start` on and return its end; `switch`: its NVSwitch unless shared."""
     plan = _Plan(host)
     end = start
     for cpu in sorted((f"cpu{n}" for n in range(host.machine.cpu.domains)), key=plan.first):

@@ -245,9 +245,7 @@ def fat_tree(
     levels: int = 3,
     oversubscription: tuple[float, ...] = (1.0,),
 ) -> Fabric:
-    """The k-ary fat tree: k³/4 ports and 5k²/4 switches in three levels, k²/2 and 3k/2 in two;
-    oversubscribed, with fewer links up from leaves, or from spines.
-    """
+    """The k-ary fat tree: k³/4 ports and 5k²/4 switches in 3 levels, k²/2 and 3k/2 in 2."""
     need = hosts * _nics(ports)
     if k is None:
         k = next(k for k in range(2, 2**20, 2) if k**levels // (4 if levels == 3 else 2) >= need)

@@ -259,9 +259,7 @@ def same_cpu(cpu: Cpu, wanted: tuple[str, int, int]) -> bool:
 
 
 def _of_model(gpu: str) -> list[Machine]:
-    """The machines whose GPUs have this name in their model, such as `H100` or `RTX 4090`: presets,
-    else hosts of the same compute capability with GPUs of a known model.
-    """
+    """Machines whose GPUs have a name in their model: presets, else hosts of that capability."""
     known = [load_machine(name) for name in preset_names(FOLDER)]
     for fits in (_begins, _has_words, _holds):  # so that L40 is not L40S, nor A10 A100
         if presets := [one for one in known if fits(one.gpu.model, gpu)]:

@@ -86,9 +86,7 @@ def _quoted(text: str) -> str:
 
 
 class _Tree:
-    """Builds the tree while the parser reads; stops at the first limit that is passed. What else a
-    parser tells, such as text between elements, says nothing.
-    """
+    """Builds the tree while the parser reads; stops at the first limit that is passed."""
 
     def __init__(self, source: str) -> None:
         self.source = source
