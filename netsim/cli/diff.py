@@ -1,7 +1,7 @@
 """`netsim diff`: two results, scenarios, topologies or logs: who wins by size, and why."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from io import StringIO
 from itertools import pairwise
 from math import exp, log
@@ -21,6 +21,7 @@ from netsim.cell.prepare import prepare
 from netsim.cli.expect import simulated
 from netsim.cli.questions import Given, Text, asked
 from netsim.measured.logs import read_log
+from netsim.nccl.facts import facts_of, parse_version
 from netsim.plots.sizes import AXIS, read_results, spoken
 from netsim.results.nccl_tests import microseconds
 from netsim.results.row import EXACT, Row, Span, csv_text, ratio_span
@@ -61,7 +62,8 @@ def side_of(name: str, table: pd.DataFrame) -> Side:
     told = {}
     if "time_low_us" in rows.columns:
         ends = rows["time_low_us"] / rows["time_us"], rows["time_high_us"] / rows["time_us"]
-        told = {size: (low, high) for size, low, high in zip(found, *ends, strict=True) if low > 0}
+        every = zip(sizes.astype(int), *ends, strict=True)
+        told = {size: (low, high) for size, low, high in every if low > 0}
     machine = str(table["topology"].iloc[0]) if "topology" in table.columns else ""
     return Side(name, collective, found, why, machine, told)
 
@@ -140,11 +142,41 @@ def sides_of(a: str, b: str, collective: str | None, given: Given) -> tuple[Side
     if other is not None and not given.sizes:
         given = replace(given, sizes=",".join(map(str, sorted(other.times))))
     asked_for = replace(given, sizes=given.sizes or USUAL_SIZES)
+    each = versions_of(asked_for)
+    if len(each) > 1 and known != [None, None]:
+        raise InputError(f"--nccl {given.nccl}: two versions are of two topologies")
     one, two = (
-        _topology(name, what, asked_for) if side is None else side
-        for name, side in zip(names, known, strict=True)
+        _topology(name, what, own) if side is None else side
+        for name, side, own in zip(names, known, (each * 2)[:2], strict=True)
     )
     return one, two
+
+
+def versions_of(given: Given) -> list[Given]:
+    """The options of either side, of which `--nccl A,B` gives each one version."""
+    found = [replace(given, nccl=one.strip()) for one in (given.nccl or "").split(",")]
+    if len(found) > 2:
+        raise InputError(f"--nccl {given.nccl}: expected one version, or two as 2.21,2.27")
+    return found if given.nccl else [given]
+
+
+def upgrade(topology: str, collective: str, given: Given) -> None:
+    """Print what changes by size from one version of NCCL to another, and what rules do."""
+    old, new = versions_of(given)
+    one, other = (
+        replace(_topology(topology, collective, each), name=f"{topology} with NCCL {each.nccl}")
+        for each in (old, new)
+    )
+    for line in (*_lines(one, other, sorted({*one.times} & {*other.times})), *_rules(old, new)):
+        typer.echo(line)
+
+
+def _rules(old: Given, new: Given) -> Iterator[str]:
+    """The rules and constants of NCCL's choice that two versions do not share."""
+    one, other = (facts_of(parse_version(each.nccl or "")) for each in (old, new))
+    names = [f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)]
+    known = ", ".join(name.replace("_", " ") for name in names)
+    yield f"# NCCL {old.nccl} and {new.nccl} differ in: {known or 'nothing that is modelled'}"
 
 
 def _refuse_unused(known: Sequence[Side | None], given: Given) -> None:
@@ -248,7 +280,9 @@ def command(
     launch: Annotated[
         Text, typer.Option(help="Of topologies: process_per_gpu, …", metavar="L")
     ] = None,
-    nccl: Annotated[Text, typer.Option(help="Of topologies: NCCL's version.", metavar="V")] = None,
+    nccl: Annotated[
+        Text, typer.Option(help="Of topologies: NCCL's version, or that of A,B.", metavar="V")
+    ] = None,
 ) -> None:
     """Print by size which of A and B is faster, where that changes, and what differs there."""
     given = Given(nodes=nodes, launch=launch, nccl=nccl, sizes=sizes or "")
@@ -258,7 +292,8 @@ def command(
     common = sorted(set(one.times) & set(other.times))
     if not common:
         raise InputError(f"{one.name} and {other.name} have no size in common")
-    for line in _lines(one, other, common):
+    each = versions_of(given)
+    for line in (*_lines(one, other, common), *(_rules(*each) if len(each) > 1 else ())):
         typer.echo(line)
     alone = len(one.times) + len(other.times) - 2 * len(common)
     if alone:

@@ -324,6 +324,11 @@ def command(
     part = None if acceptance is None else part_of(acceptance)
     outputs = {"--tuner-out": tuner_out, "--graph-out": graph_out, "-J": json_file}
     _check_outputs({"--why": why, "--acceptance": acceptance, **outputs}, outputs)
+    if given.nccl and "," in given.nccl:
+        if form != "table" or part is not None or why is not None or any(outputs.values()):
+            raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
+        late("netsim.cli.diff.upgrade")(topology, collective, given)
+        return
     question = asked(topology, collective, given)
     prepared = prepare(checked_cells(question.source)[0])
     for note in (*question.notes, *assumptions(prepared, given)):

@@ -86,7 +86,10 @@ class Given:
     launch: Annotated[
         Text, typer.Option(help="process_per_gpu, single_process or cuda_graph.", metavar="L")
     ] = None
-    nccl: Annotated[Text, typer.Option(help="NCCL's version, as 2.27.", metavar="V")] = None
+    nccl: Annotated[
+        Text,
+        typer.Option(help="NCCL's version, as 2.27; of expect, A,B compares two.", metavar="V"),
+    ] = None
     tuner: Annotated[
         Text, typer.Option(help="A tuner table whose lines replace NCCL's choice.", metavar="FILE")
     ] = None
