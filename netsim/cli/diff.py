@@ -18,8 +18,7 @@ from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
 from netsim.cell.prepare import prepare
-from netsim.cli.expect import simulated
-from netsim.cli.questions import Given, Text, asked
+from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.measured.logs import read_log
 from netsim.nccl.facts import facts_of, parse_version
 from netsim.plots.sizes import AXIS, read_results, spoken

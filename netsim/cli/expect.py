@@ -2,24 +2,22 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from netsim.base.errors import InputError, NetsimError
-from netsim.base.startup import at, late
-from netsim.base.units import format_bandwidth, format_size, parse_cli_size, parse_ratio
+from netsim.base.startup import late
+from netsim.base.units import format_bandwidth, parse_cli_size, parse_ratio
 from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import question_row, row_of_size
 from netsim.cli import parsed, shown, with_options
-from netsim.cli.questions import Given, Text, asked
-from netsim.cli.shown import MANY_SIZES, SURENESS, Engine, Format, halves, sureness
-from netsim.engines.engine import at_hand
+from netsim.cli.questions import Given, Text, asked, simulated
+from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
 from netsim.nccl import job as jobs
 from netsim.results.nccl_tests import acceptance_csv, closing, line, min_bandwidth, opening
@@ -158,19 +156,6 @@ def print_table(
             found, opening(run), lambda row: line(row, run.root), lambda rows: closing(run, rows)
         )
     return _printed(found, header(), line_of, shown.footer)
-
-
-def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
-    """The row of every size, as it is done; what went wrong is added to `failures`."""
-    sizes = prepared.cell.scenario.collective.size_list()
-    chosen = at_hand(engine, many=len(sizes) >= MANY_SIZES)
-    for number, size in enumerate(sizes):
-        at(format_size(size), number, len(sizes))
-        try:
-            yield row_of_size(prepared, size, engine=chosen)
-        except NetsimError as error:
-            failures.append(error)
-            yield replace(question_row(prepared, size), status="error", error=str(error))
 
 
 def _printed(

@@ -4,6 +4,7 @@ Errors about an option name the option; those about a topology file its line.
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,13 +13,17 @@ import typer
 
 from netsim.base.errors import InputError, NetsimError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
-from netsim.base.startup import late, on
-from netsim.base.units import parse_cli_sizes
+from netsim.base.startup import at, late, on
+from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
 from netsim.cell.answer import AnyPrepared, find_scenario, load_source, notes_of, prepare_any
-from netsim.cell.prepare import prepare
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import question_row, row_of_size
 from netsim.cli import parsed
+from netsim.cli.shown import MANY_SIZES, Engine
+from netsim.engines.engine import at_hand
 from netsim.nccl import environment
+from netsim.results.row import Row
 from netsim.scenario.cells import Cell, expand
 from netsim.topology.config import loaded
 from netsim.topology.load import FOLDER
@@ -264,3 +269,16 @@ ScenarioName = Annotated[
 Settings = Annotated[
     Texts, typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE")
 ]
+
+
+def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
+    """The row of every size, as it is done; what went wrong is added to `failures`."""
+    sizes = prepared.cell.scenario.collective.size_list()
+    chosen = at_hand(engine, many=len(sizes) >= MANY_SIZES)
+    for number, size in enumerate(sizes):
+        at(format_size(size), number, len(sizes))
+        try:
+            yield row_of_size(prepared, size, engine=chosen)
+        except NetsimError as error:
+            failures.append(error)
+            yield replace(question_row(prepared, size), status="error", error=str(error))

@@ -70,7 +70,7 @@ from netsim.results.row import (
     wider,
 )
 
-CLASS = ("machine", "joined", "collective", "band")
+CLASS = ("machine", "transport", "collective", "band")
 LARGE = 32  # ranks from which the sizes of a run are shared out
 
 

@@ -147,7 +147,6 @@ BANDS = ("<=64KiB", "64KiB-1MiB", "1-64MiB", ">=64MiB")
 STORED = "validated.json"
 NOT_VALIDATED = "not validated"
 ONE_HOST, NVLINK = "intra", "nvlink"
-INSIDE, BETWEEN = "inside", "between"
 
 
 def band_of(size_bytes: int) -> str:
@@ -167,11 +166,6 @@ class Joined:
     transport: str
     gbps: int = 0
     kind: str = field(default="", compare=False)  # NVLink or PCIe, whatever joins a host's GPUs
-
-    @property
-    def place(self) -> str:
-        """Whether transfers stay inside a host or an NVLink domain."""
-        return BETWEEN if self.gbps or self.transport not in (ONE_HOST, NVLINK) else INSIDE
 
 
 def joined(machine: str, transport: str, gbps: float, *, nvlink: bool = True) -> Joined:
@@ -236,7 +230,7 @@ WITHIN = 0.8  # of measured times
 FEWEST = 9  # systems, from which 80 % has two sides: of ten, one beyond either end
 TIME, RATIO = "time", "ratio"  # what an interval is of
 SAME = "same"  # a ratio of two times of one collective
-Class = tuple[str, str, str, str]  # machine or kind, what joins, collective, band; or empty: any
+Class = tuple[str, str, str, str]  # machine or kind, transport, collective, band; or empty: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +249,8 @@ def wider(where: Joined, collective: str, band: str) -> tuple[Class, ...]:
     """The classes of a case, from its own to the widest."""
     return (
         (where.machine, where.transport, collective, band),
-        (where.kind, where.transport, collective, band),
-        (where.kind, where.place, collective, band),
-        (where.kind, where.place, "", band),
-        ("", where.place, "", band),
+        (where.machine, where.transport, "", band),
+        (where.kind, "", "", band),
         ("", "", "", band),
     )
 
@@ -269,13 +261,13 @@ def intervals() -> Intervals:
     path = preset_folder("scenarios") / "measured" / INTERVALS
     if not path.is_file():
         return {}
+    found = {}
     with path.open(encoding="utf-8", newline="") as file:
-        return {
-            (one["of"], (one["machine"], one["joined"], one["collective"], one["band"])): Interval(
-                float(one["low"]), float(one["high"]), int(one["systems"])
-            )
-            for one in csv.DictReader(file)
-        }
+        for one in csv.DictReader(file):
+            key = (one["machine"], one["transport"], one["collective"], one["band"])
+            ends = float(one["low"]), float(one["high"])
+            found[one["of"], key] = Interval(*ends, int(one["systems"]))
+    return found
 
 
 def interval_of(

@@ -28,7 +28,7 @@ from tests.cli.command import netsim
 
 ENTRIES = read_index(Path("scenarios/measured/index.yaml"))
 RUN = next(one for one in ENTRIES if one.id == "h100_sxm_8_all_reduce_1")
-INSIDE = ("NVLink", "intra", "all_reduce", "<=64KiB")
+INSIDE = ("dgx-h100", "intra", "all_reduce", "<=64KiB")
 
 
 def point(system: str, ratio: float, size: int = 8) -> Point:
@@ -38,7 +38,7 @@ def point(system: str, ratio: float, size: int = 8) -> Point:
 
 def told(points: list[Point]) -> dict[tuple[str, ...], Interval]:
     return {
-        (one["of"], one["machine"], one["joined"], one["collective"], one["band"]): Interval(
+        (one["of"], one["machine"], one["transport"], one["collective"], one["band"]): Interval(
             float(one["low"]), float(one["high"]), int(one["systems"])
         )
         for one in csv.DictReader(StringIO(intervals_text(points, ENTRIES)))
@@ -64,10 +64,10 @@ def test_what_two_times_of_a_system_have_in_common_is_no_error_of_their_ratio() 
 
 
 def test_a_class_without_enough_systems_takes_the_next_wider() -> None:
-    known = {("time", ("", "inside", "", "<=64KiB")): Interval(0.5, 2.0, 12),
+    known = {("time", ("NVLink", "", "", "<=64KiB")): Interval(0.5, 2.0, 12),
              ("time", ("", "", "", "<=64KiB")): Interval(0.4, 3.0, 20)}  # fmt: skip
     inside = Joined("dgx-h100", "intra", kind="NVLink")
-    between = Joined("dgx-h100", "roce", 400, "NVLink")
+    between = Joined("l40s-pcie-x8", "roce", 400, "PCIe")
     assert wider(inside, "reduce", "<=64KiB")[0] == ("dgx-h100", "intra", "reduce", "<=64KiB")
     assert interval_of(wider(inside, "reduce", "<=64KiB"), known) == Interval(0.5, 2.0, 12)
     assert interval_of(wider(between, "reduce", "<=64KiB"), known) == Interval(0.4, 3.0, 20)
