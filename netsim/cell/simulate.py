@@ -14,12 +14,14 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from netsim.base.memo import digest, kept
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.collectives.collective import HAS_IN_PLACE, Collective
-from netsim.metrics.bound import bound_by
+from netsim.metrics.bound import Limit, bound_by, limit_of
 from netsim.metrics.links import Fullest, fullest_link
 from netsim.nccl.choice import Planned, planned
 from netsim.nccl.environment import Settings
@@ -262,6 +264,48 @@ def _about(prepared: Prepared, collective: Collective) -> str:
     return f"{cluster}: {collective.name} of {collective.size_bytes} B"
 
 
+@kept
+def _limit_of_a_byte(prepared: Prepared, matrix: tuple[tuple[int, ...], ...] | None) -> Limit:
+    """The limit of a collective of a byte a block, or of so many bytes between ranks."""
+    work, config = prepared.cell.scenario.collective, prepared.cell.scenario.cluster
+    ranks, members = len(prepared.groups[0]), () if config.graph is not None else config.members
+    machines = [one.loaded.machine for one in members]
+    demand = None
+    if work.collective in ("alltoall", "alltoallv"):
+        demand = (1.0 - np.eye(ranks)) * (1.0 if matrix is None else np.array(matrix, np.float64))
+    elif work.collective in ("sendrecv", "p2p"):
+        ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
+        demand = np.zeros((ranks, ranks))
+        for src, dst in work.pairs or ring:
+            demand[src, dst] += src != dst
+    nvls = any(one.gpu.sm >= 90 and one.scale_up and one.scale_up.switches for one in machines)
+    gpus = prepared.gpus[list(prepared.groups[0])]
+    name, block = work.collective, float(work.collective != "barrier")
+    return limit_of(prepared.topology, gpus, name, block, root=work.root, demand=demand, nvls=nvls)
+
+
+def limit_at(prepared: Prepared, size: int) -> Limit:
+    """The time that no algorithm beats at a size on these links, whatever is simulated."""
+    collective = prepared.collective(size)
+    matrix = collective.matrix if collective.name == "alltoallv" else None
+    one = _limit_of_a_byte(prepared, matrix and tuple(map(tuple, matrix)))
+    block = float(collective.element_bytes * (1 if matrix else collective.count))
+    best = None if one.best is None else one.best * block
+    return replace(one, bandwidth=one.bandwidth * block, best=best)
+
+
+def _limits(prepared: Prepared, size: int, seconds: float) -> dict[str, float | None]:
+    """Columns of a row. Operations in a row are held to bandwidth: they may overlap."""
+    found = limit_at(prepared, size)
+    single = prepared.cell.scenario.collective.timing == "single"
+    least = max(found.bandwidth, found.latency if single else 0.0)
+    return {
+        "limit_us": least * 1e6,
+        "best_known_us": None if found.best is None else max(least, found.best) * 1e6,
+        "of_limit_pct": 100 * least / seconds if seconds > 0 else None,
+    }
+
+
 def question_row(prepared: Prepared, size: int, **found: Any) -> Row:
     """The row of one cell at one size, without what only a simulation tells, but for `found`."""
     work, plan = prepared.cell.scenario.collective, prepared.planned(size)
@@ -359,6 +403,7 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         inplace_time_us=None if found.inplace is None else found.inplace * 1e6,
         algbw_GBps=told[0],
         busbw_GBps=told[1],
+        **(_limits(prepared, size, found.seconds) if prepared.cell.scenario.limits else {}),
         bound_by=found.bound_by,
         approximation=found.approximation,
         approximation_pct=found.uncertainty * 100 if found.approximation else None,

@@ -49,6 +49,15 @@ _DIFFERS = 0.2  # from which the simulated slope and that of the path are told a
 def explain_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
     """All sections."""
     yield f"{title}: {time(found['time_us'])} from standstill, bound by {found['bound_by']}"
+    limit = found.get("limit")
+    if limit and limit["of_limit_pct"] is not None:
+        best = limit["best_known_us"]
+        known = best is not None and best > limit["limit_us"] * 1.001
+        yield (
+            f"{limit['who']} reaches {limit['of_limit_pct']:.0f} % of what these links allow, "
+            f"{time(limit['limit_us'])}{f' ({time(best)} is known to be reached)' * known}; what "
+            f"binds: {limit['binds']}"
+        )
     sections = (_causes, _sharing, _links, _answers, _slack, _path)
     for section in sections:
         lines = list(section(found))

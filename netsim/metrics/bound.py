@@ -1,10 +1,12 @@
 """What bounds a run: its critical path, from the row that ends last back to the first.
 
-Every second of the makespan falls to one cause. Knows Program and Timeline only.
+Every second of the makespan falls to one cause. Below: what bounds any algorithm on a topology.
 """
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,15 @@ from netsim.base.values import dataclass
 from netsim.metrics.links import LinkUse, link_use
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK
+from netsim.topology.graph import (
+    LINK_KINDS,
+    NODE_KINDS,
+    Floats,
+    Ints,
+    Longs,
+    Topology,
+    TopologyError,
+)  # fmt: skip
 
 _EQUAL = 1e-9  # rates that differ by less, relatively, are one
 # Rows that the way back looks at together, and of how many it must go through one for it to pay.
@@ -254,3 +265,240 @@ def narrowest_kind(program: Program, row: int) -> str:
     """The kind of link that makes a row take as long; of equal kinds the first by name."""
     kinds = {link_label(program.links, link)[0] for link in narrowest(program, row)}
     return min(kinds, default="own rate")
+
+
+# The least time of a collective, whatever its algorithm: over every cut of the network, the bytes
+# that must cross it over the bandwidth of its links. The tightest cut is found by flows: at a time
+# that is too short some flow does not fit, and what it lacks shows a tighter cut (a Newton search,
+# of few steps). Any cut is a proof, so that of ranks that look alike one may stand for all.
+
+_SUPPLY = 2**28  # units of all that is sent
+_MOST_FLOWS = 5_000  # unknown flows that a linear program is given
+_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
+
+
+def _scipy(part: str) -> Any:
+    """Of scipy, which takes longer to import than many a run; most ask for no limit."""
+    return import_module(f"scipy.{part}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Seconds that no algorithm beats: by the cut that binds, and by the longest distance. `best`
+    is what schedules are known to reach for large sizes, None if unknown.
+    """
+
+    bandwidth: float
+    latency: float
+    best: float | None
+    cut: str
+
+
+def limit_of(
+    topology: Topology, gpus: Ints, name: str, block: float, *, root: int = 0,
+    demand: Floats | None = None, nvls: bool = False,
+) -> Limit:  # fmt: skip
+    """The limit of a collective of devices `gpus` by rank, with `block` bytes as its count means
+    it; of what is sent between pairs, `demand[a, b]` are bytes. `nvls`: NVSwitches add up.
+    """
+    if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):
+        return Limit(0.0, 0.0, 0.0, "nothing has to move")
+    cuts, every = _Cuts(topology, gpus, nvls=nvls), np.full(len(gpus), block)
+    one = np.where(np.arange(len(gpus)) == root, block, 0.0)
+    best: float | None
+    if demand is not None:
+        least, side, best = cuts.between(demand)
+    elif name == "all_reduce":
+        least, side, best = cuts.all_reduce(block)
+    else:  # each of some has what others want; what is wanted in sums is the same, run backwards
+        supply = one if name in ("broadcast", "reduce") else every
+        ends = cuts.sinks(root if supply is one else -1)
+        ends = np.array([root]) if name in ("gather", "scatter") else ends
+        back = name in ("reduce_scatter", "reduce", "scatter")
+        least, side = cuts.tightest(supply, ends, back=back)
+        best = least
+    if not np.isfinite(least):
+        raise TopologyError(f"{topology.name}: not all ranks are joined")
+    return Limit(least, cuts.distance(), best, cuts.words(side))
+
+
+class _Cuts:
+    """What ranks can send over, parallel links as one; a cut is the nodes on its sending side."""
+
+    def __init__(self, topology: Topology, gpus: Ints, *, nvls: bool) -> None:
+        self.topology, self.nodes = topology, len(topology.nodes)
+        layout, links = topology.layout, topology.links
+        self.ranks = topology.gpu_nodes[gpus].astype(np.int64)
+        usable = layout.passes | (layout.kinds != NODE_KINDS.index("gpu"))  # NICs pass on our own
+        usable[self.ranks] = True
+        some = (links.bandwidth > 0) & usable[links.tail] & usable[links.head]
+        key = links.tail[some].astype(np.int64) * self.nodes + links.head[some]
+        pairs, place = np.unique(key, return_inverse=True)
+        self.tail, self.head = np.divmod(pairs, self.nodes)
+        self.rate = np.bincount(place, links.bandwidth[some], len(pairs))
+        self.latency = np.full(len(pairs), np.inf)
+        np.minimum.at(self.latency, place, links.latency[some])
+        self.adds = layout.reduces | (nvls & (layout.kinds == NODE_KINDS.index("nvswitch")))
+        hosts = [str(node).rpartition(".")[0] for node in topology.nodes]
+        with_ranks = {name: k for k, name in enumerate(dict.fromkeys(hosts[n] for n in self.ranks))}
+        alone = np.full(self.nodes, -1)
+        alone[self.ranks] = np.arange(len(self.ranks))
+        self.parts = [alone, np.array([with_ranks.get(name, -1) for name in hosts])]
+
+    def sinks(self, apart: int = -1) -> Ints:
+        """A rank of each kind that links tell apart, by what is around it, and around that; one
+        may be a kind of its own, and is left out.
+        """
+        kinds = self.topology.node_kinds.astype(np.uint64)
+        colour = kinds * 3 + np.isin(np.arange(self.nodes), self.ranks)
+        colour[self.ranks[apart : apart + 1 or None]] += apart >= 0
+        rates = np.unique(self.rate, return_inverse=True)[1].astype(np.uint64)
+        count = 0
+        while (now := len(np.unique(colour))) > count:
+            count, seen = now, colour * np.uint64(_MIX[0])
+            for here, there, mix in ((self.tail, self.head, 1), (self.head, self.tail, 2)):
+                told = (colour[there] * np.uint64(_MIX[mix])) ^ (rates * np.uint64(_MIX[0]))
+                np.add.at(seen, here, told * np.uint64(_MIX[3 - mix]) ^ (told >> np.uint64(29)))
+            colour = np.unique(seen, return_inverse=True)[1].astype(np.uint64)
+        found = np.unique(colour[self.ranks], return_index=True)[1].astype(np.int32)
+        return np.asarray(found[found != apart])
+
+    def leaving(self, side: NDArray[np.bool_]) -> float:
+        """Bytes/s out of a side."""
+        return float(self.rate[side[self.tail] & ~side[self.head]].sum())
+
+    def distance(self) -> float:
+        """Seconds between the two ranks that are farthest apart, from one rank of each kind."""
+        shape, least = (self.nodes,) * 2, np.maximum(self.latency, 1e-15)  # 0 would be no link
+        graph = _scipy("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
+        far = _scipy("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[
+            :, self.ranks
+        ]
+        return float(far.max())
+
+    def tightest(
+        self, supply: Floats, ends: Ints, *, back: bool = False
+    ) -> tuple[float, NDArray[np.bool_]]:
+        """The longest time that a cut takes if each rank has some bytes that all `ends` want (with
+        `back`: is to have some that all ends have), and the cut.
+        """
+        tail, head = (self.head, self.tail) if back else (self.tail, self.head)
+        into = np.bincount(head, self.rate, self.nodes)[self.ranks[ends]]
+        alone = (supply.sum() - supply[ends]) / np.where(into > 0, into, np.nan)
+        least, side = 0.0, np.ones(self.nodes, bool)
+        if np.isnan(alone).any():
+            return np.inf, side
+        least, first = float(alone.max()), int(ends[np.argmax(alone)])
+        side[self.ranks[first]] = False
+        for end in ends.tolist():
+            while least < np.inf:
+                found = self._side(supply, int(self.ranks[end]), least, tail, head)
+                rate = float(self.rate[found[tail] & ~found[head]].sum())
+                crossing = float(supply[found[self.ranks]].sum())
+                seconds = crossing / rate if rate > 0 else np.inf * min(crossing, 1.0)
+                if not seconds > least * (1 + 1e-9):
+                    break
+                least, side = seconds, found
+        return least, ~side if back else side
+
+    def _side(
+        self, supply: Floats, end: int, seconds: float, tail: Longs, head: Longs
+    ) -> NDArray[np.bool_]:
+        """The sending side of the least cut towards a node, in so many seconds."""
+        unit, source = float(supply.sum()) / _SUPPLY, self.nodes
+        some = np.flatnonzero(supply)
+        tails = np.concatenate([tail, np.full(len(some), source)])
+        heads = np.concatenate([head, self.ranks[some]])
+        most = np.concatenate([np.minimum(self.rate * seconds, supply.sum()), supply[some]])
+        whole, shape = np.round(most / unit).astype(np.int32), (self.nodes + 1,) * 2
+        sparse, graphs = _scipy("sparse"), _scipy("sparse.csgraph")
+        matrix = sparse.csr_array((whole, (tails, heads)), shape=shape)
+        left = matrix - sparse.csr_array(graphs.maximum_flow(matrix, source, end).flow)
+        left = left.multiply(left > 0).tocsr()
+        left.eliminate_zeros()
+        order = graphs.breadth_first_order(left, source, return_predecessors=False)
+        found = np.zeros(self.nodes + 1, bool)
+        found[order] = True
+        return found[:-1]
+
+    def all_reduce(self, block: float) -> tuple[float, NDArray[np.bool_], float]:
+        """What each rank has must leave every part of them, and come in; and where no switch adds
+        up, parts exchange it 2 (parts - 1) times. Known is what scatters sums and gathers them.
+        """
+        one = np.where(np.arange(len(self.ranks)) == 0, block, 0.0)
+        every = np.full(len(self.ranks), block / len(self.ranks))
+        same, others, kinds = self._alike_both_ways(), self.sinks(0), self.sinks()
+        ways = (False, True)[: 2 - same]
+        found = [self.tightest(one, others, back=back) for back in ways]
+        halves = [self.tightest(every, kinds, back=back)[0] for back in ways]
+        for parts in self.parts:
+            count, inside = len(np.unique(parts[parts >= 0])), parts[self.head] >= 0
+            if count > 1 and not (self.adds & (parts < 0)).any():
+                into = self.rate[inside & (parts[self.tail] != parts[self.head])].sum()
+                found.append((2 * (count - 1) * block / float(into), parts == 0))
+        least, side = max(found, key=lambda one: one[0])
+        return least, side, max(least, sum(halves) * (1 + same))
+
+    def _alike_both_ways(self) -> bool:
+        """Whether every link has one back of the same rate."""
+        there, back = (
+            a * self.nodes + b for a, b in ((self.tail, self.head), (self.head, self.tail))
+        )
+        order = np.argsort(back)
+        return np.array_equal(there, back[order]) and np.array_equal(self.rate, self.rate[order])
+
+    def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
+        """Of what pairs exchange: the cuts around ranks and hosts, and all cuts by a linear program
+        where it is small.
+        """
+        least, side = 0.0, np.zeros(self.nodes, bool)
+        for parts in self.parts:
+            for part in range(int(parts.max()) + 1):
+                for one in (parts == part, parts != part):
+                    mine = one[self.ranks]
+                    bytes_over = float(demand[np.ix_(mine, ~mine)].sum())
+                    rate = self.leaving(one)
+                    seconds = bytes_over / rate if rate > 0 else np.inf * min(bytes_over, 1.0)
+                    if seconds > least:
+                        least, side = seconds, one
+        if len(self.ranks) * len(self.tail) > _MOST_FLOWS or not np.isfinite(least):
+            return least, side, None
+        best = max(least, self._program(demand))
+        return best, side if best <= least * (1 + 1e-6) else np.zeros(self.nodes, bool), best
+
+    def _program(self, demand: Floats) -> float:
+        """Seconds of the best flows, those of one source together."""
+        ranks, edges = len(self.ranks), len(self.tail)
+        unit, rate = float(demand.max()), np.minimum(self.rate, self.rate[self.rate < np.inf].sum())
+        speed, sparse = float(rate.max()), _scipy("sparse")
+        at = np.concatenate([self.tail, self.head])
+        signs = np.repeat([-1.0, 1.0], edges)
+        balance = sparse.coo_array((signs, (at, np.tile(np.arange(edges), 2))), (self.nodes, edges))
+        flows = sparse.kron(sparse.eye_array(ranks), balance)
+        wanted = np.zeros((ranks, self.nodes))
+        wanted[:, self.ranks] = demand / unit
+        wanted[np.arange(ranks), self.ranks] -= demand.sum(axis=1) / unit
+        nothing = sparse.coo_array((ranks * self.nodes, 1))
+        over = sparse.kron(np.ones((1, ranks)), sparse.eye_array(edges))
+        found = _scipy("optimize").linprog(
+            np.r_[np.zeros(ranks * edges), 1.0],
+            A_ub=sparse.hstack([over, sparse.coo_array(-rate[:, None] / speed)]).tocsr(),
+            b_ub=np.zeros(edges),
+            A_eq=sparse.hstack([flows, nothing]).tocsr(),
+            b_eq=wanted.reshape(-1),
+        )
+        return float(found.fun) * unit / speed if found.status == 0 else 0.0
+
+    def words(self, side: NDArray[np.bool_]) -> str:
+        """A cut in words: its links by kind, what they carry, and who is on either side."""
+        links, names = self.topology.links, self.topology.nodes
+        over = side[links.tail] & ~side[links.head] & (links.bandwidth > 0)
+        if not over.any():
+            return "all links together"
+        kinds = " and ".join(LINK_KINDS[k] for k in np.unique(links.kind[over]))
+        mine = side[self.ranks]
+        few, way = (mine, "out of") if mine.sum() <= (~mine).sum() else (~mine, "into")
+        first, count = names[self.ranks[np.argmax(few)]], int(few.sum())
+        who = f"{first}" if count == 1 else f"{count} GPUs ({first} …)"
+        total = self.leaving(side) / 1e9
+        return f"{int(over.sum())} {kinds} links {way} {who}, {total:.4g} GB/s"

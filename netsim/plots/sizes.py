@@ -55,7 +55,7 @@ def has_bands(table: pd.DataFrame, time: str = "time_us") -> bool:
 
 NUMBERS = (
     "size_bytes", "time_us", "time_low_us", "time_high_us", "busbw_GBps", "algbw_GBps",
-    "measured_time_us", "step_time_us",
+    "measured_time_us", "step_time_us", "limit_us",
 )  # fmt: skip
 DRAWN = ("cell", "algorithm", "protocol", "seeds")  # beside the numbers and their percentiles
 # What may tell two cells apart, the most telling first.
@@ -401,6 +401,11 @@ def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> N
         simulated |= {"linewidth": 1.8 + 2.2 * hidden, "markersize": 5 + 2.2 * hidden}
     bandwidth.plot(sizes, line.table["busbw_GBps"].to_numpy(), label=line.label, **simulated)
     time.plot(sizes, line.table["time_us"].to_numpy(), **simulated)
+    if "limit_us" in line.table.columns and line.table["limit_us"].notna().any():
+        limit: dict[str, Any] = {"color": look.colour, "linestyle": ":", "linewidth": 1.1}
+        ideal = line.table["busbw_GBps"] * line.table["time_us"]
+        bandwidth.plot(sizes, (ideal / line.table["limit_us"]).to_numpy(), **limit)
+        time.plot(sizes, line.table["limit_us"].to_numpy(), **limit)
     if has_measured(line):
         measured = look.measured()
         bandwidth.plot(sizes, measured_bandwidth(line), **measured)
@@ -496,6 +501,8 @@ def _entries(axes: Axes, lines: Sequence[Line], line_rate: float | None) -> list
             [], [], color=style.BLACK, marker="o", markerfacecolor="white", linestyle=""
         )
         entries.append((hollow, "measured"))
+    if any(one.get_linestyle() == ":" for one in axes.lines):
+        entries.append((Line2D([], [], color=style.BLACK, linestyle=":"), "limit of the links"))
     if line_rate is not None:
         drawn = Line2D([], [], **_RATE) if _near(line_rate, lines) else Line2D([], [], linestyle="")
         far = "" if _near(line_rate, lines) else " (far above)"

@@ -47,6 +47,9 @@ class Row:
     inplace_time_us: float | None = None
     algbw_GBps: float | None = None
     busbw_GBps: float | None = None
+    limit_us: float | None = None
+    best_known_us: float | None = None
+    of_limit_pct: float | None = None
     step_time_us: float | None = None
     bound_by: str = ""
     validated: str = ""

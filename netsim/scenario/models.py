@@ -378,6 +378,7 @@ class Scenario(Model):
     exact: bool = False  # whether calls are refused that only a part of them would tell
     noise: Annotated[Noise, BeforeValidator(_preset)] | None = None
     samples: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of noise
+    limits: bool = False  # whether rows have the time that no algorithm beats
 
     @model_validator(mode="before")
     @classmethod

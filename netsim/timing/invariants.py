@@ -35,7 +35,7 @@ class Answer:
     """A row, as far as it is known, and what it follows from: seconds and the part by which they
     may be `off`; the operation whose rows were run; what passes over its links in all, in loops
     that were not run, too; the collective; size, algorithm and bus bandwidth as they are printed;
-    and the seconds of the same question run in full.
+    and the seconds of the same question run in full; and those that no algorithm beats.
     """
 
     seconds: float
@@ -48,6 +48,7 @@ class Answer:
     bandwidths: tuple[float, float] | None = None
     bus_factor: float = 1.0
     in_full: Callable[[], float] | None = None
+    limit: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,13 @@ def _rung(answer: Answer) -> str:
     return f"told are {told}, the run in full takes {full!r} s"
 
 
+def _limit(answer: Answer) -> str:
+    most = answer.seconds * (1 + answer.off + EQUAL)
+    if answer.limit <= most:
+        return ""
+    return f"{answer.seconds!r} s, though no algorithm takes less than {answer.limit!r} s"
+
+
 INVARIANTS = (
     Invariant("wire", "no link carries its bytes of an operation faster than its capacity allows",
               ALWAYS, _wire),
@@ -203,6 +211,8 @@ INVARIANTS = (
               IN_TESTS, _engines),
     Invariant("rung", "a time that is told from fewer rows lies within its bounds of that in full",
               IN_TESTS, _rung),
+    Invariant("limit", "no time is below what cuts of the links and distances leave any algorithm",
+              IN_TESTS, _limit),
 )  # fmt: skip
 
 

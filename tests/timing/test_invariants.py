@@ -92,6 +92,7 @@ MUTANTS: dict[str, Callable[[Answer], Answer]] = {
     "bounds": ends_before_it_starts,
     "bandwidths": wrong_bandwidth,
     "rung": told_too_short,
+    "limit": lambda answer: replace(answer, limit=answer.seconds * 1.001),
 }
 
 
