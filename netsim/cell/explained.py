@@ -17,7 +17,7 @@ from netsim.base.startup import at, on
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import limit_at, row_of_size
+from netsim.cell.simulate import limits, row_of_size
 from netsim.engines.engine import simulate
 from netsim.explain.explanation import as_values, explain
 from netsim.explain.what_if import MOST_ROWS, Case
@@ -81,15 +81,9 @@ def explained_run(
     case = Case(program, launch.host + launch.kernel)
     timeline = simulate(program, engine)
     found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows))
-    limit = limit_at(prepared, size)
-    least, plan = max(limit.bandwidth, limit.latency), prepared.planned(size)
-    told = {
-        "who": f"NCCL's {plan.algorithm}" if plan else prepared.cell.scenario.collective.algorithm,
-        "limit_us": least * 1e6,
-        "best_known_us": None if limit.best is None else max(least, limit.best) * 1e6,
-        "of_limit_pct": 100 * least / timeline.makespan if timeline.makespan > 0 else None,
-        "binds": limit.cut if limit.bandwidth >= limit.latency else "the way between ranks",
-    }
+    plan = prepared.planned(size)
+    who = f"NCCL's {plan.algorithm}" if plan else prepared.cell.scenario.collective.algorithm
+    told = {"who": who, **limits(prepared, size, timeline.makespan, single=True)}
     return {"title": "; ".join([title, *shown.notes]), **found, "limit": told}, program, timeline
 
 
@@ -219,14 +213,12 @@ def _tried(
 
 
 def _draws(prepared: Prepared) -> bool:
-    """Whether its time depends on a seed."""
     selection = getattr(prepared.topology.router, "selection", None)
     hashed = selection is not None and selection.policy.hashed
     return hashed or prepared.cell.scenario.cluster.placement == "random"
 
 
 def _changed(prepared: Prepared, changes: dict[str, Any], seed: int | None) -> Prepared:
-    """The cell with other settings, and with a seed for hashes and placement."""
     source = prepared.cell.source
     for key, value in changes.items():
         source = override(source, key, value, f"--set {key}")

@@ -233,7 +233,6 @@ def simulate_size(
 def _timings(
     prepared: Prepared, size: int, engine: str, progress: Progress | None
 ) -> tuple[Timing, Timing | None]:
-    """The timing of one cell at one size, out of place and in place."""
     work, call = prepared.cell.scenario.collective, prepared.call(size)
     timing = _timed(prepared, call, engine, progress)
     if work.collective not in HAS_IN_PLACE:
@@ -253,13 +252,11 @@ def simulate_one(
 
 
 def _timed(prepared: Prepared, call: Call, engine: str, progress: Progress | None = None) -> Timing:
-    """The timing of a call, which breaks no invariant."""
     timing = ladder.timed(call, engine, progress, prepared.limits)
     return sound(timing, call.collective, _about(prepared, call.collective))
 
 
 def _about(prepared: Prepared, collective: Collective) -> str:
-    """A question in words."""
     cluster = cluster_label(prepared.cell.scenario.cluster)
     return f"{cluster}: {collective.name} of {collective.size_bytes} B"
 
@@ -294,15 +291,15 @@ def limit_at(prepared: Prepared, size: int) -> Limit:
     return replace(one, bandwidth=one.bandwidth * block, best=best)
 
 
-def _limits(prepared: Prepared, size: int, seconds: float) -> dict[str, float | None]:
-    """Columns of a row. Operations in a row are held to bandwidth: they may overlap."""
+def limits(prepared: Prepared, size: int, seconds: float, *, single: bool) -> dict[str, Any]:
+    """Columns of a row, and what binds. Operations in a row may overlap: bandwidth holds them."""
     found = limit_at(prepared, size)
-    single = prepared.cell.scenario.collective.timing == "single"
     least = max(found.bandwidth, found.latency if single else 0.0)
     return {
         "limit_us": least * 1e6,
         "best_known_us": None if found.best is None else max(least, found.best) * 1e6,
         "of_limit_pct": 100 * least / seconds if seconds > 0 else None,
+        "binds": found.cut if least == found.bandwidth else "the way between ranks",
     }
 
 
@@ -396,6 +393,8 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
                bandwidths=told, bus_factor=factor),
         _about(prepared, collective),
     )  # fmt: skip
+    asked, single = prepared.cell.scenario.limits, prepared.cell.scenario.collective.timing
+    least = limits(prepared, size, found.seconds, single=single == "single") if asked else {}
     row = question_row(
         prepared,
         size,
@@ -403,7 +402,7 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         inplace_time_us=None if found.inplace is None else found.inplace * 1e6,
         algbw_GBps=told[0],
         busbw_GBps=told[1],
-        **(_limits(prepared, size, found.seconds) if prepared.cell.scenario.limits else {}),
+        **{name: value for name, value in least.items() if name != "binds"},
         bound_by=found.bound_by,
         approximation=found.approximation,
         approximation_pct=found.uncertainty * 100 if found.approximation else None,

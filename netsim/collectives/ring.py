@@ -143,7 +143,6 @@ class _Places:
 
 
 def _ring_pieces(first: Rows, some: Ints, length: int, start: int) -> Rows:
-    """The piece of each step at some places of all rings."""
     place = some.astype(np.int32)
     ring = place // np.int32(length) * np.int32(length)
     chunk: Rows = (place - ring + start) - np.arange(len(first), dtype=np.int32)[:, None]

@@ -86,7 +86,6 @@ def render_text(
 
 
 def _effective_steps(schedule: Schedule) -> list[int]:
-    """The step of each row, but no earlier than that of what it depends on."""
     step: list[int] = schedule.step.tolist()
     ptr, deps = schedule.dep_ptr.tolist(), schedule.dep_row.tolist()
     for row in range(len(step)):
@@ -95,7 +94,6 @@ def _effective_steps(schedule: Schedule) -> list[int]:
 
 
 def _bases(collective: Collective) -> list[int]:
-    """Where each rank's input begins in the data as a whole."""
     if collective.reducing or collective.name in ("broadcast", "scatter"):
         return [0] * collective.ranks
     counts = [collective.input_count(rank) for rank in range(collective.ranks)]

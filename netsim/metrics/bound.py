@@ -78,7 +78,6 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
 
 
 def _walk(program: Program, timeline: Timeline) -> tuple[NDArray[np.int64], float, float]:
-    """Rows of the path, the sum of the lags between them, and the release time of the first."""
     start, end, waits = timeline.start, timeline.end, _Waits(program, timeline)
     row, lags, rows = int(np.argmax(end)), 0.0, list[int]()
     first, size, met = row + 1, SHORTEST, SHORTEST
@@ -209,7 +208,6 @@ def bound_by(
 
 
 def _causes(program: Program, timeline: Timeline) -> Causes:
-    """Those of the critical path."""
     path = critical_path(program, timeline)
     return Causes(path.shares(), lambda: _transfers(program, timeline, path))
 
@@ -247,7 +245,6 @@ def _busiest(table: LinkTable, use: LinkUse) -> str:
 
 
 def _count(table: LinkTable, link: int) -> int:
-    """How many links like it a link stands for."""
     return 1 if table.count is None else int(table.count[link])
 
 
@@ -427,40 +424,27 @@ class _Cuts:
         """
         one = np.where(np.arange(len(self.ranks)) == 0, block, 0.0)
         every = np.full(len(self.ranks), block / len(self.ranks))
-        same, others, kinds = self._alike_both_ways(), self.sinks(0), self.sinks()
-        ways = (False, True)[: 2 - same]
-        found = [self.tightest(one, others, back=back) for back in ways]
-        halves = [self.tightest(every, kinds, back=back)[0] for back in ways]
+        found = [self.tightest(one, self.sinks(0), back=back) for back in (False, True)]
+        halves = [self.tightest(every, self.sinks(), back=back)[0] for back in (False, True)]
         for parts in self.parts:
             count, inside = len(np.unique(parts[parts >= 0])), parts[self.head] >= 0
             if count > 1 and not (self.adds & (parts < 0)).any():
                 into = self.rate[inside & (parts[self.tail] != parts[self.head])].sum()
                 found.append((2 * (count - 1) * block / float(into), parts == 0))
         least, side = max(found, key=lambda one: one[0])
-        return least, side, max(least, sum(halves) * (1 + same))
-
-    def _alike_both_ways(self) -> bool:
-        """Whether every link has one back of the same rate."""
-        there, back = (
-            a * self.nodes + b for a, b in ((self.tail, self.head), (self.head, self.tail))
-        )
-        order = np.argsort(back)
-        return np.array_equal(there, back[order]) and np.array_equal(self.rate, self.rate[order])
+        return least, side, max(least, sum(halves))
 
     def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
         """Of what pairs exchange: the cuts around ranks and hosts, and all cuts by a linear program
         where it is small.
         """
         least, side = 0.0, np.zeros(self.nodes, bool)
-        for parts in self.parts:
-            for part in range(int(parts.max()) + 1):
-                for one in (parts == part, parts != part):
-                    mine = one[self.ranks]
-                    bytes_over = float(demand[np.ix_(mine, ~mine)].sum())
-                    rate = self.leaving(one)
-                    seconds = bytes_over / rate if rate > 0 else np.inf * min(bytes_over, 1.0)
-                    if seconds > least:
-                        least, side = seconds, one
+        around = [p == k for p in self.parts for k in range(int(p.max()) + 1)]
+        for one in [*around, *(~one for one in around)]:
+            crossing = float(demand[np.ix_(one[self.ranks], ~one[self.ranks])].sum())
+            seconds = crossing / self.leaving(one) if crossing and self.leaving(one) else 0.0
+            if seconds > least:
+                least, side = seconds, one
         if len(self.ranks) * len(self.tail) > _MOST_FLOWS or not np.isfinite(least):
             return least, side, None
         best = max(least, self._program(demand))

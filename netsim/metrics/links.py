@@ -179,7 +179,6 @@ def moves(schedule: Schedule, rows: NDArray[np.int64] | None = None) -> NDArray[
 
 
 def _of_kinds(schedule: Schedule, rows: NDArray[np.int64], *kinds: int) -> NDArray[np.bool_]:
-    """Which rows are of some kinds; there are few styles, and many rows of each."""
     wanted = np.array([style.kind in kinds for style in schedule.styles], bool)
     found: NDArray[np.bool_] = wanted[schedule.style[rows]]
     return found
@@ -247,7 +246,6 @@ def load_over_time(
 
 
 def _changes(program: Program, timeline: Timeline) -> NDArray[np.float64]:
-    """When any row begins or ends to move, from 0 to the end of the run."""
     moving = (program.path >= 0) & (program.schedule.amount > 0)
     latency = program.style_values("latency")[program.schedule.style[moving]]
     end = timeline.end[moving]
@@ -259,7 +257,6 @@ def _changes(program: Program, timeline: Timeline) -> NDArray[np.float64]:
 
 
 def _positions(program: Program, links: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of every link of the program among those asked for; -1 if it is not."""
     place = np.full(len(program.links), -1, np.int64)
     place[links] = np.arange(len(links))
     return place
@@ -292,7 +289,6 @@ class _Spread:
     def _draws(
         self, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Rows, places of links and amounts of every draw on a link asked for."""
         paths = self.program.paths
         rows = rows[self.program.path[rows] >= 0]
         path = self.program.path[rows]
@@ -406,7 +402,6 @@ def _joined(one: Spans, other: Spans) -> Spans:
 
 
 def _covered(spans: Spans, ranks: int, makespan: float) -> NDArray[np.float64]:
-    """Length of the union of the spans of every rank, up to the makespan."""
     rank, begin, end = spans
     small = rank.astype(np.uint16) if ranks <= 1 << 16 else rank  # numpy sorts these by counting
     order = np.argsort(small, kind="stable")

@@ -262,7 +262,6 @@ class Builder:
 
 
 def _not_earlier(counts: Rows, rows: Rows, first: int) -> NDArray[np.int64]:
-    """Dependencies that do not come before their row, of rows numbered from `first`."""
     each = len(rows) // len(counts)
     owner = np.arange(first, first + len(counts), dtype=np.int32)
     if each * len(counts) == len(rows) and (counts == each).all():

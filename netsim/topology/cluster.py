@@ -123,7 +123,6 @@ def join(plan: Plan, fabric: Fabric | None, policy: Policy, *, rail: bool = Fals
 
 
 def _starts(counts: graph.Ints) -> graph.Ints:
-    """Where each host's part begins."""
     return (np.cumsum(counts) - counts).astype(np.int32)
 
 
@@ -142,7 +141,6 @@ def _places(plan: Plan) -> Places:
 
 
 def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
-    """Nodes and links of hosts, then switches and cables of the fabric."""
     layouts = [host.layout for host in plan.hosts]
     own = [layouts[kind] for kind in plan.host_class.tolist()]
     first_node = _starts(plan.per_host([len(one.nodes) for one in layouts]))
@@ -171,7 +169,6 @@ def _layout(plan: Plan, fabric: Fabric | None, ports: Ports) -> graph.Layout:
 
 
 def _tiled(plan: Plan, parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """A column of every host's own values, one host after the other."""
     return np.concatenate([parts[kind] for kind in plan.host_class.tolist()])
 
 
@@ -227,7 +224,6 @@ def _with_shared_switches(plan: Plan, layout: graph.Layout, first_node: graph.In
 
 
 def _shares(host: Host) -> bool:
-    """Whether its NVSwitches are those of other hosts as well."""
     return host.machine.scale_up is not None and host.machine.scale_up.hosts > 1
 
 

@@ -28,7 +28,6 @@ MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
 
 
 def _known(name: str) -> str:
-    """The name of a machine that can be read."""
     try:
         find_machine(name)
     except ScenarioError:

@@ -163,7 +163,6 @@ def links_named(topology: Topology, text: str, field: str) -> NDArray[np.int64]:
 
 
 def _nodes(topology: Topology, name: str) -> NDArray[np.bool_]:
-    """The nodes of a name or pattern."""
     found = np.zeros(len(topology.nodes), bool)
     if name in topology.node_number:
         found[topology.node_number[name]] = True

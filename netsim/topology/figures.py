@@ -19,7 +19,6 @@ _UNITS = 2**30  # resolution of the flow, which is found in whole numbers
 
 
 def _sparse() -> Any:
-    """Of scipy, which takes longer to import than many a run."""
     import_module("scipy.sparse.csgraph")
     return import_module("scipy.sparse")
 
@@ -175,7 +174,6 @@ def graph_figures(topology: Topology) -> GraphFigures:
 
 
 def _summed(node: Ints, bandwidth: Floats, nodes: int) -> Floats:
-    """What the links of every node carry together."""
     total = np.zeros(nodes)
     np.add.at(total, node, bandwidth)
     return total
@@ -204,7 +202,6 @@ def _graph_diameter(topology: Topology) -> tuple[int, float]:
 
 
 def _graph_bisection(topology: Topology, out: Floats) -> float:
-    """The largest flow from the first half of the GPUs to the others."""
     links, gpus, nodes = topology.links, topology.gpu_nodes, len(topology.nodes)
     half = len(gpus) // 2
     if not half:

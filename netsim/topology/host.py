@@ -52,7 +52,6 @@ def host_graph(machine: Machine) -> Sketch:
 
 
 def _adds(scale_up: ScaleUp) -> dict[str, bool]:
-    """The mark of switches that reduce and multicast (NVLink SHARP)."""
     return {"reduces": True} if scale_up.multicast else {}
 
 
@@ -250,7 +249,6 @@ def make_host(
 def _part_in_use(
     machine: Machine, gpus: Sequence[int], nics: Sequence[int], dead: Sequence[str]
 ) -> Sketch:
-    """The graph of a machine without the GPUs and NICs that nobody uses."""
     graph = host_graph(machine)
     every = range(machine.nics.count if machine.nics else 0)
     for number in set(range(machine.gpu.count)) - set(gpus):
@@ -434,7 +432,6 @@ def relation(machine: Machine, one: str, other: str) -> str:
 
 
 def _above(machine: Machine, place: str) -> list[str]:
-    """A place, and all that it hangs on, up to the CPU."""
     found = [place]
     while place.startswith("pcie"):
         place = machine.pcie.switches[int(place.removeprefix("pcie"))]
@@ -443,7 +440,6 @@ def _above(machine: Machine, place: str) -> list[str]:
 
 
 def _links(machine: Machine) -> dict[frozenset[str], str]:
-    """NVLink and xGMI between GPUs."""
     scale_up = machine.scale_up
     if scale_up is None or not scale_up.fitted:
         return {}

@@ -62,7 +62,6 @@ def lint_topology(topology: Topology) -> tuple[Finding, ...]:
 
 
 def _cut_off(gpu: bool, linked: bool) -> str:
-    """What an unreachable node costs."""
     why = "all its links are dead" if linked else "has no link at all"
     cost = "no collective with it ends" if gpu else "all of its bandwidth is lost"
     return f"{why}: nothing reaches it, {cost}"
@@ -102,13 +101,11 @@ def _classes(cluster: Cluster) -> Iterator[tuple[str, Host]]:
 
 
 def _width(host: Host, gpu: int, nic: int) -> float:
-    """What the way from a GPU to a NIC carries."""
     hops = host.out[gpu, nic]
     return float(host.layout.links.bandwidth[hops[hops >= 0]].min(initial=np.inf))
 
 
 def _narrow(host: Host) -> Iterator[Finding]:
-    """Slots with fewer lanes than those of their like."""
     machine = host.machine
     parts: list[tuple[str, PcieLink]] = [
         (f"gpu{gpu}", machine.link_of(machine.gpu, gpu)) for gpu in host.gpus
@@ -124,7 +121,6 @@ def _narrow(host: Host) -> Iterator[Finding]:
 
 
 def _old_slots(host: Host) -> Iterator[Finding]:
-    """GPUs in slots of an older generation than they can use."""
     best = NEWEST.get(host.machine.gpu.sm, 0)
     for gpu in host.gpus if host.machine.c2c is None else ():
         link = host.machine.link_of(host.machine.gpu, gpu)
@@ -139,7 +135,6 @@ def _rate(host: Host, nic: int) -> float:
 
 
 def _far_nics(host: Host) -> Iterator[Finding]:
-    """GPUs whose nearest NIC is in another NUMA domain."""
     machine = host.machine
     far = []
     for slot, gpu in enumerate(host.gpus if host.nics else ()):
@@ -153,7 +148,6 @@ def _far_nics(host: Host) -> Iterator[Finding]:
 
 
 def _crossing(host: Host, width: float, rate: float, gpus: int) -> str:
-    """What the link between sockets costs the GPUs that send over it."""
     if width / gpus < rate:
         many = f"when all {gpus} GPUs that cross there send" if gpus > 1 else "at most"
         return _less(width / gpus, rate, f" {many}")
@@ -166,7 +160,6 @@ def _crossing(host: Host, width: float, rate: float, gpus: int) -> str:
 
 
 def _lonely_nics(host: Host) -> Iterator[Finding]:
-    """NICs that no GPU is near to: others carry the traffic."""
     used = set(host.local.ravel().tolist())
     for place, nic in enumerate(host.rail.tolist()):
         if place not in used:
@@ -178,7 +171,6 @@ def _lonely_nics(host: Host) -> Iterator[Finding]:
 
 
 def _slow_slots(host: Host) -> Iterator[Finding]:
-    """NICs faster than the way between them and their GPU."""
     for slot, gpu in enumerate(host.gpus if host.nics else ()):
         place = int(host.local[slot, 0])
         nic, width = int(host.rail[place]), _width(host, slot, place)
@@ -217,7 +209,6 @@ def _asymmetric(host: Host) -> Iterator[Finding]:
 
 
 def _missing_rails(cluster: Cluster) -> Iterator[Finding]:
-    """NICs that other hosts of the same machine have."""
     rates = {rail: _rate(host, rail) for host in cluster.hosts for rail in host.rail.tolist()}
     for name, host in _classes(cluster):
         for rail in sorted(set(rates) - set(host.rail.tolist())):
@@ -225,7 +216,6 @@ def _missing_rails(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _without(host: Host, rail: int, rate: float) -> str:
-    """What a host without one of the NICs loses."""
     rates = host.machine.nics.rates if host.machine.nics else ()
     left = sum(rates[nic] for nic in host.rail.tolist())
     each = left / len(host.gpus)

@@ -55,7 +55,6 @@ def find_machine(which: str | Path | Source) -> Loaded:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, stamp: int) -> Machine:
-    """The machine of a file as it was at a time; the cache is only for speed."""
     del stamp
     return validate(Machine, read_source(path))
 
@@ -228,7 +227,6 @@ def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: st
 
 
 def _cables(made: Fabric, ports: Ports) -> list[dict[str, Any]]:
-    """Every cable from its first end, parallel ones counted, with what is not usual of it."""
     nics = zip(ports.owner.tolist(), ports.rail.tolist(), strict=True)
     names = [*(f"node{host}.nic{rail}" for host, rail in nics), *made.switches]
     terms, found = made.terms, Counter[tuple[int, int, float, float]]()
@@ -277,7 +275,6 @@ def _node(topology: Topology, node: Hashable) -> dict[str, Any]:
 
 
 def _links(topology: Topology) -> list[dict[str, Any]]:
-    """Every link; both directions at once where they are alike."""
     edges = {(tail, head): data for tail, head, data in topology.graph.edges(data=True)}
     alike = {
         (tail, head)
@@ -296,7 +293,6 @@ def _links(topology: Topology) -> list[dict[str, Any]]:
 
 
 def _figures(data: dict[str, Any]) -> dict[str, Any]:
-    """Bandwidth and latency as texts that read as the same numbers; the rest if not usual."""
     written = {"bandwidth": _bandwidth(data["bandwidth"])}
     if data.get("latency"):
         written["latency"] = _latency(data["latency"])

@@ -229,7 +229,6 @@ PCIE_EFFICIENCY = value("pcie.efficiency")  # what is left for data after packet
 
 
 def _arch(name: str) -> str:
-    """The name of an architecture; what NCCL does depends on it."""
     if not ARCH.fullmatch(name):
         raise ValueError(f"expected an architecture such as sm_90 or gfx942, got '{name}'")
     return name

@@ -54,7 +54,6 @@ def node_system(cluster: Cluster, node: int) -> nccl_xml.XmlSystem:
 
 
 def _collective(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:
-    """The same with ports whose network reduces."""
     nics = (nccl_xml.XmlNic(tuple(replace(net, coll=True) for net in nic.nets)) for nic in pci.nics)
     return replace(pci, nics=tuple(nics), pcis=tuple(_collective(below) for below in pci.pcis))
 
@@ -109,7 +108,6 @@ def _pci(
 
 
 def _bridged(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:
-    """A device behind a bridge of its own."""
     return replace(
         pci,
         busid=pci.busid.replace("0000:", "0001:", 1),

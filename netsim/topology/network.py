@@ -208,7 +208,6 @@ class NextLinks:
         return table[node, column]
 
     def _table(self, target: Ints) -> tuple[NDArray[np.int16], Ints]:
-        """Distances, and the column of each target in them."""
         asked = np.flatnonzero(np.bincount(target, minlength=len(self._known)))
         if not self._keeps:
             column = np.zeros(len(self._known), np.int32)
@@ -600,7 +599,6 @@ class Selection:
         return hops, np.full(hops.shape, 1 / len(parts))
 
     def _one(self, src: Ints, dst: Ints, turns: Turns) -> Ints:
-        """One path for each pair; over dead links only where nothing else is left."""
         find = _over_groups if self.policy.routing in ("minimal", "valiant") else _shortest
         rows = np.arange(len(src))
         if self.left is self.usual:
@@ -761,7 +759,6 @@ def _inside(
 
 
 def _parted(how: Selection, src: Ints, dst: Ints) -> Paths:
-    """All shortest paths of each pair, parted evenly wherever they part."""
     if how.left is how.usual:
         return _evenly(how.usual, src, dst)
     whole = how.left.joined(src, dst)

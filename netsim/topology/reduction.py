@@ -83,7 +83,6 @@ class SwitchReduction:
     def _access(
         self, gpus: Ints, way: str, channel: int
     ) -> tuple[Ints, Ints, Ints, tuple[Floats, Floats]]:
-        """Links between the GPUs and their first switches, those switches, and the latencies."""
         topology, links = self.topology, self.topology.links
         channels = np.full(len(gpus), channel, np.int32)
         routes = topology.routes(gpus, np.roll(gpus, -1), channels, way)
@@ -124,7 +123,6 @@ class SwitchReduction:
         return root, above[0].astype(np.int32), turn
 
     def _climb(self, leaf: int, root: int, above: Ints, turn: int) -> tuple[Ints, Ints]:
-        """Links from a switch up to the root, and those down again."""
         up, down = [], []
         while leaf != root:
             over = int(above[leaf])

@@ -154,7 +154,6 @@ class ClusterRouter:
         return _whole(_moved(hops, at.first_link[host]))
 
     def _shared(self, src: Ints, dst: Ints, asked: Way) -> Paths:
-        """Over the NVSwitches that several hosts have in common."""
         ends = (self._link(self.tables.egress, src), self._link(self.tables.ingress, dst))
         return _whole(np.stack(ends, axis=1))
 
@@ -172,7 +171,6 @@ class ClusterRouter:
         asked: Way,
         load: tuple[Floats, Floats] | None,
     ) -> Paths:
-        """GPU to NIC, through the fabric, NIC to GPU."""
         if self.selection is None:
             raise TopologyError(
                 f"{topology.name}: {_between(topology, ends)}: no fabric joins them"
@@ -227,7 +225,6 @@ class ClusterRouter:
     def _nics(
         self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
     ) -> tuple[Ints, Ints]:
-        """The NIC by which each pair leaves and arrives."""
         at, tables = self.places, self.tables
         result = []
         for gpu, given in zip(ends, (asked.leave, asked.arrive), strict=True):
@@ -269,7 +266,6 @@ def _whole(hops: Ints) -> Paths:
 
 
 def _moved(hops: Ints, first: Ints) -> Ints:
-    """Local link numbers as those of the cluster."""
     return np.where(hops >= 0, hops + first[:, None], -1)
 
 

@@ -128,7 +128,6 @@ class _Tables:
         self.link = self._links()
 
     def _relax(self) -> None:
-        """Shorten distances over the links between passing nodes until none is shorter."""
         arcs = self.arcs
         if not len(arcs.core):
             return
@@ -141,7 +140,6 @@ class _Tables:
             self.distance[tails[first]] = np.minimum(best, self.distance[tails[first]])
 
     def _onward(self) -> Ints:
-        """The way to every target over every link between passing nodes."""
         arcs = self.arcs
         onward: Ints = self.distance[arcs.place[arcs.head[arcs.core]]]
         onward += arcs.cost[arcs.core][:, None]

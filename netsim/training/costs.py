@@ -303,7 +303,6 @@ class Costs:
         return made, frozenset(link_kinds(program)[program.paths.link].tolist())
 
     def _launch(self, job: Job, collective: Collective, chosen: Planned) -> float:
-        """Seconds from the end of the kernel before to the first byte; the host runs ahead."""
         return nccl_launch(
             self.launch,
             job.comm.version,

@@ -185,7 +185,6 @@ def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> lis
 
 
 def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
-    """The step with everything of some kinds taking so many times as long."""
     tape = step.spans.tape
     if COMPUTE in kinds:
         tape = Tape(
@@ -236,7 +235,6 @@ def _run(
 
 
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
-    """The same collectives, those of some kinds with so much of their bytes and of their launch."""
     known: dict[int, tuple[Coarse, Coarse]] = {}
 
     def scaled(task: Task, group: tuple[int, ...]) -> Coarse:

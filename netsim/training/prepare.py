@@ -503,7 +503,6 @@ def _roofline(work: Training, cluster: Cluster) -> Roofline:
 
 
 def _part(name: str, other: str) -> float:
-    """A constant of a generation, or that of all that have none."""
     return TABLE.get(name, TABLE[other]).value
 
 

@@ -674,7 +674,6 @@ class _Fold:
         return self.loads[key]
 
     def _between(self, task: Task) -> Cost:
-        """The cost of a collective; of a large one between those of two powers of two."""
         if task.nbytes <= LARGE:
             return self._asked(task)
         low = 1 << (task.nbytes.bit_length() - 1)
@@ -760,7 +759,6 @@ class _Run:
         self._shared(touched, ready)
 
     def _shared(self, columns: set[int], fresh: Sequence[int]) -> None:
-        """The rates of all that runs in some columns, after something has come or gone there."""
         concerned = {number for column in columns for number in self.active.get(column, ())}
         new = set(fresh)
         for number in concerned:

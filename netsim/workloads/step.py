@@ -270,7 +270,6 @@ class _Step:
     def _whole(
         self, told: Callable[[Pass], float], stage: _Stage, action: Action, after: Deps
     ) -> int:
-        """A quiet pass as one kernel."""
         passes = [self.passes.of(layer) for layer in stage.chunks[action.chunk]]
         if action.kind == "F":
             parts = tuple(one.forward for one in passes)

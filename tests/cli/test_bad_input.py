@@ -37,7 +37,7 @@ TYPOS = {
         "jobs: {}",
         "1:1: jobs: unknown key 'jobs' "
         "(known: name, cluster, workload, nccl, launch, sweep, outputs, measured, seed, prices, "
-        "fold, exact, noise, samples)",
+        "fold, exact, noise, samples, limits)",
     ),
     "duplicate key": ("name: x", "name: x\nname: y", "2:1: duplicate key 'name', first in line 1"),
     "wrong type": (

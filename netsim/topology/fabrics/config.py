@@ -304,7 +304,6 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
 
 
 def _one(given: float | tuple[float, ...] | None) -> float | None:
-    """The value that holds for all dimensions, if one was given."""
     if isinstance(given, tuple):
         return given[0] if len(given) == 1 else None
     return given
@@ -405,7 +404,6 @@ def _ends(config: CustomFabric, ports: Ports) -> _Ends:
 
 
 def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
-    """The cables by number of their ends; between two patterns, every pair once."""
     found = []
     for place, cable in enumerate(links):
         sides = [

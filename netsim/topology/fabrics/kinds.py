@@ -307,7 +307,6 @@ def _nics(ports: Ports) -> int:
 
 
 def _ratio(ports: Ports, terms: Terms) -> float:
-    """How much faster a NIC port is than a cable between switches."""
     return float(ports.rate.max(initial=0.0)) / terms.link
 
 

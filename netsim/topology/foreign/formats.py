@@ -83,7 +83,6 @@ def read_astra(text: str, name: str) -> Topology:
 
 
 def _lines(counts: tuple[int, ...], dimension: int) -> Iterator[list[str]]:
-    """The GPUs of every line along a dimension, by name."""
     strides = [prod(counts[:d]) for d in range(len(counts))]
     others = [range(n) if d != dimension else range(1) for d, n in enumerate(counts)]
     for place in product(*reversed(others)):

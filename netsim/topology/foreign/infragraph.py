@@ -148,7 +148,6 @@ def unrated_links(text: str, name: str) -> tuple[str, ...]:
 
 
 def _instance(node: str) -> str:
-    """The device that a component such as `server.0.xpu.3` is of."""
     return ".".join(node.split(".")[:2])
 
 
@@ -175,7 +174,6 @@ def _figures(
     data: Mapping[str, Any],
     name: str,
 ) -> dict[str, Any]:
-    """Bandwidth, latency and kind of a link in one direction."""
     link = str(data["link"])
     kind = _link_kind(link, {kinds[end] for end in ends})
     rate = _rate(data.get("bandwidth"), name)
@@ -208,7 +206,6 @@ def _link_kind(link: str, ends: set[str]) -> str:
 
 
 def _rate(text: str | None, name: str) -> float:
-    """Bytes/s in one direction; 0 where the file does not say."""
     number, _, unit = (text or "").partition(" ")
     if unit not in UNITS:  # nothing, or transfers without a width
         return 0.0
@@ -290,7 +287,6 @@ _Shape = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str, _Wire], ...]]
 
 
 def _parts(topology: Topology) -> dict[_Shape, list[_Part]]:
-    """All parts, those that are alike together."""
     parts: dict[str, _Part] = {}
     for node, data in topology.graph.nodes(data=True):
         part = parts.setdefault(_owner(node), _Part(_owner(node)))
@@ -345,7 +341,6 @@ def _owner(node: Hashable) -> str:
 
 
 def _component(data: Mapping[str, Any]) -> str:
-    """The name of components of a kind, of switches that reduce another one."""
     kind = str(data.get("kind", "switch"))
     return f"{kind}{REDUCING}" if data.get("reduces") else kind
 

@@ -114,7 +114,6 @@ def _bridged(roots: Sequence[XmlPci]) -> bool:
 
 
 def _add(tree: Tree, pci: XmlPci, place: str) -> None:
-    """A device or a switch with all below it."""
     if _is_gpu(pci):
         tree.gpus.append(Slot(pci.gpu, pci.busid.lower(), place, link_of(pci)))
     elif pci.nics:
@@ -271,7 +270,6 @@ def _of_model(gpu: str) -> list[Machine]:
 
 
 def _with_gpu(like: Machine, name: str) -> Machine:
-    """A machine with GPUs of another model."""
     gpu = MODELS[name].filled(name, like.gpu)
     scale_up = like.scale_up
     if scale_up is not None and like.gpu.sm != gpu.sm:
@@ -281,7 +279,6 @@ def _with_gpu(like: Machine, name: str) -> Machine:
 
 
 def _of_arch(sm: int, gcn: str) -> list[Machine]:
-    """The presets with GPUs of an architecture, the usual one first."""
     known = [load_machine(name) for name in preset_names(FOLDER)]
     if gcn:
         of_maker = [one for one in known if not one.gpu.sm]
@@ -308,7 +305,6 @@ def _alike(one: Machine, shape: BoxShape) -> tuple[bool, ...]:
 
 
 def _pairs(one: Machine) -> int:
-    """How many pairs of GPUs have links of their own."""
     if one.scale_up is None or not one.scale_up.fitted or one.scale_up.switches is not None:
         return 0
     return len(one.scale_up.peers) or one.gpu.count * (one.gpu.count - 1) // 2
@@ -390,7 +386,6 @@ def machine_of(
 
 
 def _one_host(system: XmlSystem, name: str) -> tuple[tuple[XmlCpu, ...], int]:
-    """The CPUs of the first host, and how many hosts there are, which must be alike."""
     hashes = list(dict.fromkeys(cpu.host_hash for cpu in system.cpus))
     members = [tuple(cpu for cpu in system.cpus if cpu.host_hash == one) for one in hashes]
     if len({tree_of(cpus).outline() for cpus in members}) > 1:
@@ -399,7 +394,6 @@ def _one_host(system: XmlSystem, name: str) -> tuple[tuple[XmlCpu, ...], int]:
 
 
 def _shape(tree: Tree, cpus: tuple[XmlCpu, ...]) -> BoxShape:
-    """What the file tells of the host."""
     known = [slot.gpu for slot in tree.gpus if slot.gpu is not None]
     up = _scale_up(tree, None) if known else None
     rates = [port.net.speed for port in tree.ports if port.net and port.net.speed > 0]

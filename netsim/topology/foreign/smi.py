@@ -93,7 +93,6 @@ def parse_matrix(text: str, source: str) -> Matrix:
 
 
 def _words(text: str) -> Iterator[_Word]:
-    """All words up to the legend, with their lines."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip().lower().startswith(("legend", "nic legend")):
             return
@@ -119,7 +118,6 @@ def _header(words: Sequence[_Word]) -> tuple[tuple[str, ...], list[_Word]]:
 
 
 def _rows(devices: tuple[str, ...], words: list[_Word], source: str) -> dict[str, _Row]:
-    """The words of every row: from the name of a device to the next one."""
     starts = [n for n, word in enumerate(words) if word.text in devices]
     rows: dict[str, _Row] = {}
     for start, end in pairwise([*starts, len(words)]):
@@ -131,7 +129,6 @@ def _rows(devices: tuple[str, ...], words: list[_Word], source: str) -> dict[str
 
 
 def _cells(row: _Row, devices: tuple[str, ...], source: str) -> tuple[str, ...]:
-    """How a device is joined to every other."""
     cells = row.words[: len(devices)]
     for name, cell in zip(devices, cells, strict=False):
         if not CELL.fullmatch(cell.text):
@@ -211,7 +208,6 @@ def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machin
 def _nics(
     matrix: Matrix, places: Sequence[str], like: Machine, nic_rate: float | None
 ) -> Nics | None:
-    """The NICs of the matrix; rate and GPUDirect as told, or as in the preset."""
     if not places:
         return None
     first = matrix.devices[matrix.nics[0]]
@@ -315,7 +311,6 @@ def _domains(matrix: Matrix) -> list[int]:
 
 
 def _pairs(matrix: Matrix) -> dict[tuple[int, int], int]:
-    """NVLinks between two GPUs."""
     gpus = matrix.gpus
     return {
         (a, b): int(matrix.cells[gpus[a]][gpus[b]].removeprefix("NV"))
@@ -326,7 +321,6 @@ def _pairs(matrix: Matrix) -> dict[tuple[int, int], int]:
 
 
 def _most(pairs: dict[tuple[int, int], int], gpus: int) -> int:
-    """The links of the GPU that has the most, if none were shared."""
     return max((sum(n for ends, n in pairs.items() if g in ends) for g in range(gpus)), default=0)
 
 

@@ -159,7 +159,6 @@ class Job:
         return Said(collective, elements * DTYPES[dtype], dtype, ranks, str(group), uneven)
 
     def _ranks(self, args: Mapping[str, Any]) -> tuple[int, ...]:
-        """The ranks of a group: as listed, or as the header has them, or all."""
         text, size = str(args.get("Process Group Ranks", "")), args.get("Group size")
         listed = self.groups.get(str(args.get("Process Group Name", "")), ())
         if "..." in text and isinstance(size, int):
@@ -454,7 +453,6 @@ def _said(kernel: str, operator: Event, world: int) -> Said | None:
 
 
 def _listed(args: Mapping[str, Any], name: str) -> list[Any]:
-    """An argument that is a list; versions differ in capitals."""
     for key, value in args.items():
         if key.lower() == name.lower() and isinstance(value, list):
             return value
@@ -625,7 +623,6 @@ def _together(calls: Sequence[Said]) -> list[Said]:
 
 
 def _with_rank(job: Job, ours: Sequence[Event]) -> Job:
-    """The job with the rank that its collectives name, where the header has none."""
     if job.rank is not None:
         return job
     for event in ours:
