@@ -80,7 +80,6 @@ class Constant:
 
 
 def _constant(row: Mapping[str, str]) -> Constant:
-    """A line of the file."""
     factor, unit = IN_SI[row["unit"]]
     fitted = None
     if row["runs"]:

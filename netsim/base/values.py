@@ -18,7 +18,6 @@ _MISSING = dataclasses.MISSING
 
 
 def _decorated(kind: Any = None, /, **options: Any) -> Any:
-    """As `dataclasses.dataclass`."""
     if kind is None:
         return lambda kind: _made(kind, options)
     return _made(kind, options)

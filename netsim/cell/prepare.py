@@ -274,7 +274,6 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
 
 
 def _refuse(prepared: Prepared) -> None:
-    """Refuse what no rung of the ladder tells, at the largest size."""
     largest = prepared.call(max(prepared.cell.scenario.collective.size_list()))
     if too_large := ladder.why_not(largest, prepared.limits) or _too_large(prepared, largest):
         message = f"{too_large}{why_in_full(largest)}"

@@ -126,7 +126,6 @@ def _told_apart(plan: Plan) -> list[object]:
 
 @lru_cache
 def _varying(kind: Any) -> tuple[str, ...]:
-    """All else that tells plans apart."""
     return tuple(f.name for f in fields(kind) if f.compare and f.name not in STANDING)
 
 
@@ -321,7 +320,6 @@ def question_row(prepared: Prepared, size: int, **found: Any) -> Row:
 
 @kept
 def _of_cell(prepared: Prepared) -> dict[str, Any]:
-    """What the rows of all sizes have in common."""
     scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
     return {
         "scenario": scenario.name or "",

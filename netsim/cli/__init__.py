@@ -156,6 +156,16 @@ def with_options(kind: Any, *without: str) -> Callable[[Callable[..., None]], Ca
     return decorated
 
 
+def file_option(help: str, *flags: str, metavar: str = "FILE") -> Any:
+    """An option that names a file to write."""
+    return typer.Option(*flags, help=help, metavar=metavar)
+
+
+def folder_option(help: str, *flags: str) -> Any:
+    """An option that names a folder."""
+    return file_option(help, *flags, metavar="DIR")
+
+
 def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:
     """What the text of an option means; an error names the option."""
     try:

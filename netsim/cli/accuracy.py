@@ -9,6 +9,7 @@ import typer
 
 from netsim.base.errors import LostError
 from netsim.base.files import preset_folder, write_text
+from netsim.cli import file_option, folder_option
 from netsim.cli.bars import Counter
 from netsim.cli.progress import Memory, memory_of, tell
 from netsim.measured import accuracy
@@ -29,17 +30,12 @@ NAME = 36
 
 def command(
     index: Annotated[Path, typer.Argument(help="An index of measured runs.", metavar="INDEX")],
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write points and bands.", metavar="FILE")
-    ] = None,
-    plots: Annotated[
-        Path | None, typer.Option(help="Write a picture for each machine.", metavar="DIR")
-    ] = None,
+    json_file: Annotated[Path | None, file_option("Write points and bands.", "--json")] = None,
+    plots: Annotated[Path | None, folder_option("Write a picture for each machine.")] = None,
     page: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the validation page, its pictures, and beside INDEX what `validated` says.",
-            metavar="FILE",
+        file_option(
+            "Write the validation page, its pictures, and beside INDEX what `validated` says."
         ),
     ] = None,
     jobs: Annotated[
@@ -53,12 +49,10 @@ def command(
         Path | None, typer.Option(help="An earlier result to compare with.", metavar="EARLIER")
     ] = None,
     predict: Annotated[
-        Path | None,
-        typer.Option(help="Write times from the questions alone, no figure read.", metavar="FILE"),
+        Path | None, file_option("Write times from the questions alone, no figure read.")
     ] = None,
     predicted: Annotated[
-        Path | None,
-        typer.Option(help="Compare with such a file instead of simulating.", metavar="FILE"),
+        Path | None, file_option("Compare with such a file instead of simulating.")
     ] = None,
     leave: Annotated[
         bool,
@@ -115,7 +109,6 @@ def _write(
     found: accuracy.Accuracy, entries: Sequence[Entry], json_file: Path | None, plots: Path | None,
     page: Path | None, classes: Path | None, before: Sequence[Point],
 ) -> None:  # fmt: skip
-    """Print the tables, and write what was asked for."""
     if json_file is not None:
         write_text(json_file, found.json())
     for line in (*report(found), *_changes(found.points, before)):
@@ -152,7 +145,6 @@ def _steps(
     index: Path, only: Sequence[str], jobs: int | None, json_file: Path | None,
     page: Path | None, *, quiet: bool,
 ) -> None:  # fmt: skip
-    """The same for an index of training steps."""
     entries = accuracy.chosen(read_index(index, ()), only)
     with Counter("steps", quiet) as counter:
         found = run_steps(entries, jobs, counter.show)
@@ -252,7 +244,6 @@ def _line(name: str, points: Sequence[Point]) -> str:
 
 
 def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
-    """What became of the runs of an earlier result."""
     if not before:
         return
     both = accuracy.compared(now, before)
@@ -279,7 +270,6 @@ def _changes(now: Sequence[Point], before: Sequence[Point]) -> Iterator[str]:
 
 
 def _asides(found: accuracy.Accuracy, quiet: bool) -> Iterator[str]:
-    """What was assumed and what failed."""
     if not quiet:
         for run, notes in found.notes.items():
             for note in notes:

@@ -11,7 +11,7 @@ import typer
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import SUFFIXES, find_preset, is_path, write_text
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import with_options
+from netsim.cli import file_option, with_options
 from netsim.cli.log_questions import Question, prepared_with_notes, question_of
 from netsim.cli.progress import Memory, memory_of, tell
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
@@ -63,9 +63,7 @@ def command(
     logs: Annotated[list[Path], typer.Argument(help="Logs, JSON or CSV.", metavar="LOG…")],
     topology: Annotated[str, typer.Option(help="The machine, or its topology file.", metavar="T")],
     given: Given,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write a topology file.", metavar="FILE")
-    ] = None,
+    output: Annotated[Path | None, file_option("Write a topology file.", "-o", "--output")] = None,
     collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
     memory: Memory = None,
     jobs: Annotated[

@@ -12,7 +12,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.units import parse_ratio
-from netsim.cli import parsed, with_options
+from netsim.cli import file_option, folder_option, parsed, with_options
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured.compare import (
@@ -268,12 +268,9 @@ def command(
     ] = "15%",
     collective: Annotated[Text, typer.Option(help="What a silent log timed.", metavar="C")] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Write CSV, JSON and pictures.", metavar="DIR"),
+        Path | None, folder_option("Write CSV, JSON and pictures.", "-o", "--output")
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the comparison.", metavar="FILE")
-    ] = None,
+    json_file: Annotated[Path | None, file_option("Write the comparison.", "--json")] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Try causes even where the fit is good.")
     ] = False,

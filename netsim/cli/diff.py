@@ -179,7 +179,6 @@ def _rules(old: Given, new: Given) -> Iterator[str]:
 
 
 def _refuse_unused(known: Sequence[Side | None], given: Given) -> None:
-    """Options of topologies say nothing where both sides know what they are of."""
     named = [*given.flags] + ["sizes"] * bool(given.sizes)
     if named and None not in known:
         raise InputError(
@@ -361,7 +360,6 @@ def _faster(a: float, b: float) -> str:
 
 
 def _change(one: Side, other: Side, left: int, right: int) -> str:
-    """What changes between two sizes on either side."""
     changed = [
         f"{name} goes from {side.why[left]} to {side.why[right]}"
         for name, side in (("A", one), ("B", other))

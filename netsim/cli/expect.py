@@ -15,7 +15,7 @@ from netsim.cell import simulate
 from netsim.cell.answer import checked_cells
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cli import parsed, shown, with_options
+from netsim.cli import file_option, parsed, shown, with_options
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
@@ -67,7 +67,6 @@ def fallbacks(prepared: Prepared) -> Iterator[str]:
 
 
 def _plugin(prepared: Prepared) -> Iterator[str]:
-    """What the network's plugin sets by itself."""
     job, scenario = prepared.jobs[0], prepared.cell.scenario
     wishes = wishes_of(scenario)
     variables = wishes.with_plugin(jobs.plugin_of(job.cluster, job.gpus)).variables
@@ -95,7 +94,6 @@ def roundings(prepared: Prepared, sizes: list[int]) -> Iterator[str]:
 
 
 def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
-    """What joins the hosts, as far as it was not said."""
     machine = config.members[0].loaded.machine
     if given.fabric is None and config.fabric is None:
         several = _nics(config, machine) > 1
@@ -110,7 +108,6 @@ def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
 
 
 def _switches(prepared: Prepared) -> Iterator[str]:
-    """What was assumed of the switches, if NCCL runs on a cluster."""
     for job in prepared.jobs[:1]:
         made = job.cluster.fabric
         if made is not None and made.note:
@@ -239,7 +236,6 @@ def _bounds(number: int, rows: Sequence[Row]) -> str:
 
 
 def _known(prepared: Prepared, machine: Machine) -> bool:
-    """Whether times of this machine were fitted, or held against a run."""
     fitted = any(
         figure.stamp in ("calibrated", "measured") for figure in machine.calibration.values()
     )
@@ -292,17 +288,15 @@ def command(
         ),
     ] = None,
     tuner_out: Annotated[
-        Path | None,
-        typer.Option(help="Write a tuner table of what is fastest simulated.", metavar="FILE"),
+        Path | None, file_option("Write a tuner table of what is fastest simulated.")
     ] = None,
     graph_out: Annotated[
-        Path | None, typer.Option(help="Write the channels as NCCL's graph XML.", metavar="FILE")
+        Path | None, file_option("Write the channels as NCCL's graph XML.")
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
     json_file: Annotated[
-        Path | None,
-        typer.Option("-J", help="Write the JSON of nccl-tests' -J as well.", metavar="FILE"),
+        Path | None, file_option("Write the JSON of nccl-tests' -J as well.", "-J")
     ] = None,
 ) -> None:
     """Print what nccl-tests would print for COLLECTIVE on TOPOLOGY."""

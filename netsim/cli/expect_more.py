@@ -297,7 +297,6 @@ class Tuner:
             times[fewer] = best = row
 
     def _row(self, candidate: Candidate, size: int) -> Row:
-        """The row with a candidate forced."""
         return row_of_size(self._with(candidate), size, engine=self.engine)
 
     def _with(self, candidate: Candidate) -> Prepared:

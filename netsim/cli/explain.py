@@ -15,7 +15,7 @@ from netsim.base.startup import on
 from netsim.base.units import format_size, parse_cli_size
 from netsim.cell.explained import explained, explained_paths, explained_title
 from netsim.cell.prepare import Prepared
-from netsim.cli import parsed, with_options
+from netsim.cli import folder_option, parsed, with_options
 from netsim.cli.questions import ONLY_EXPECT, CollectiveArgument, Given, Subject, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.state import States, render_text, states
@@ -278,7 +278,6 @@ def paths_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
 
 
 def _percentiles(times: Sequence[float]) -> dict[str, float]:
-    """Least, median, 90th percentile and most of sorted times."""
     tenth = times[min(len(times) - 1, -(-9 * len(times) // 10) - 1)]
     return {"least": times[0], "median": median(times), "p90": tenth, "most": times[-1]}
 
@@ -468,8 +467,7 @@ def command(
         str | None, typer.Option(help="Size of the operation, such as 1M.", metavar="S")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for files and pictures.",
-                                  metavar="DIR")
+        Path | None, folder_option("Folder for files and pictures.", "-o", "--output")
     ] = None,
     form: Annotated[
         Literal["table", "csv", "json"], typer.Option("--format", help="What to print.")

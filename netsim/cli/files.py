@@ -17,6 +17,7 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
+from netsim.cli import folder_option
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
 from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
@@ -55,7 +56,6 @@ def check_file(path: Path) -> str:
 
 
 def _described(subject: Subject) -> str:
-    """What a file without a workload holds."""
     gpus = plural(len(subject.topology), "GPU")
     if subject.cluster is None:
         return f"a graph with {gpus}"
@@ -96,9 +96,7 @@ def merge(
     parts: Annotated[
         list[Path], typer.Argument(help="Folders that run --shard i/n wrote.", metavar="DIR…")
     ],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for the whole.", metavar="DIR")
-    ] = None,
+    output: Annotated[Path | None, folder_option("Folder for the whole.", "-o", "--output")] = None,
 ) -> None:
     """Put together the results of the parts of a sweep."""
     manifest = {**read_manifest(parts[0]), "shard": None}
@@ -198,7 +196,6 @@ def _origin(one: Constant) -> str:
 
 
 def _required() -> list[str]:
-    """Names of the packages that netsim depends on."""
     found = []
     for requirement in requires("netsim") or []:
         if "extra ==" not in requirement:

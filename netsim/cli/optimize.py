@@ -10,6 +10,7 @@ from netsim.base.errors import InputError, LostError, suggest
 from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
+from netsim.cli import file_option, folder_option
 from netsim.cli.expect_more import write_tuner
 from netsim.cli.progress import Dask, Jobs, Memory, SkipInvalid, bar_over, helpers_of, tell
 from netsim.cli.questions import ScenarioName, Settings
@@ -50,15 +51,10 @@ def command(
         int | None, typer.Option("--trials", help="Cells to try; the rest is skipped.", min=1)
     ] = None,
     tuner_out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write NCCL's best choice by size there, of the best cell.", metavar="FILE"
-        ),
+        Path | None, file_option("Write NCCL's best choice by size there, of the best cell.")
     ] = None,
     settings: Settings = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for results.", metavar="DIR")
-    ] = None,
+    output: Annotated[Path | None, folder_option("Folder for results.", "-o", "--output")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
     jobs: Jobs = None,
     memory: Memory = None,
@@ -130,7 +126,6 @@ def _objective(given: str, expansion: Expansion) -> str:
 
 
 def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
-    """Print the best and write the scenario that reproduces it."""
     best = best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
     failed = sum(bool(trial.failure) for trial in looked)
@@ -184,7 +179,6 @@ def _best_scenario(choice: Choice) -> dict[str, Any]:
 
 
 def _none(search: Search, looked: list[Trial], folder: Path) -> InputError:
-    """Why there is no best cell."""
     see = f"see {folder / 'results.csv'}"
     ran = [trial for trial in looked if not trial.failure]
     if not ran:

@@ -170,7 +170,6 @@ def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
 
 
 def _foreign(path: Path) -> tuple[Source, tuple[str, ...]]:
-    """NCCL's XML as a machine."""
     if not path.exists():
         raise ScenarioError("no such file", source=path.as_posix())
     found = late("netsim.topology.foreign.formats.read_foreign")(path)
@@ -181,7 +180,6 @@ def _foreign(path: Path) -> tuple[Source, tuple[str, ...]]:
 
 
 def _with_fabric(source: Source, given: Given) -> Source:
-    """The source with the fabric and transport of the options."""
     section = source.data.get("cluster")
     fabric = section.get("fabric") if isinstance(section, dict) else None
     known = dict(fabric) if isinstance(fabric, dict) else {}

@@ -16,6 +16,7 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
+from netsim.cli import folder_option
 from netsim.cli.progress import Jobs, Memory, tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.collective import Collective
@@ -154,7 +155,6 @@ def explained(wanted: Wanted) -> Iterator[dict[str, Any]]:
 
 
 def _answers(asked: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tuple[str, Any]]:
-    """By label, what came of each; in this process where there are no others."""
     if helpers is None:
         yield from ((one.label, found) for one, _ in asked for found in explained(one))
         return
@@ -196,7 +196,6 @@ def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
 
 
 def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, Any]:
-    """The explanation of one cell; of the best one, the topology is drawn."""
     most = MOST_ROWS if label == "best" else 0
     found, program, timeline = explained_run(prepared, size, most_rows=most)
     if label == "best":
@@ -211,7 +210,6 @@ def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, A
 
 
 def _cell(manifest: Mapping[str, Any], wanted: str) -> Cell:
-    """A cell of the run, from the scenario as it was."""
     source = parse_source(str(manifest["text"]), str(manifest["file"]))
     source = with_settings(source, manifest.get("settings", []))
     for cell in expand_all(source).cells:
@@ -225,9 +223,7 @@ def plot(
         list[Path],
         typer.Argument(help="results.csv files (drawn together), or folders.", metavar="RESULTS…"),
     ],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for the plots.", metavar="DIR")
-    ] = None,
+    output: Annotated[Path | None, folder_option("Folder for the plots.", "-o", "--output")] = None,
 ) -> None:
     """Redraw plots from RESULTS."""
     results, traces, loads = _sorted(files)

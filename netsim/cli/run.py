@@ -15,7 +15,7 @@ from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked, find_scenario, load_source, notes_of
 from netsim.cell.prepare import prepare
-from netsim.cli import shown
+from netsim.cli import folder_option, shown
 from netsim.cli.progress import (
     Dask,
     Jobs,
@@ -110,7 +110,6 @@ class StepTable:
 
 
 def _plain(value: object) -> str:
-    """A value as one writes it in YAML."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_plain(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list):
@@ -207,7 +206,6 @@ def _json(cells: Sequence[Cell]) -> Printer:
 
 
 def _table(cells: Sequence[Cell]) -> Printer:
-    """The table of collectives, or that of training steps."""
     collective = isinstance(cells[0].scenario.workload, Workload)
     return _Table(cells) if collective else StepTable(cells)
 
@@ -356,9 +354,7 @@ class _Run:
 
 def command(
     scenario: ScenarioName,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for results.", metavar="DIR")
-    ] = None,
+    output: Annotated[Path | None, folder_option("Folder for results.", "-o", "--output")] = None,
     settings: Settings = None,
     engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,

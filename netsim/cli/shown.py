@@ -141,7 +141,6 @@ def _devices(prepared: Prepared, *, one_process: bool) -> tuple[nccl_tests.Devic
 
 
 def _models(prepared: Prepared) -> list[str]:
-    """The model of every GPU of the cluster."""
     if not prepared.jobs:
         return ["GPU"] * len(prepared.topology)
     cluster = prepared.jobs[0].cluster

@@ -14,7 +14,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import SUFFIXES, preset_names, write_text
 from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import topo_subject, topo_text, with_options
+from netsim.cli import folder_option, topo_subject, topo_text, with_options
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import graph_figures
@@ -79,7 +79,6 @@ def _lines(subject: topo_subject.Subject) -> Iterator[str]:
 
 
 def _which(cluster: Cluster, number: int) -> str:
-    """The hosts of a class."""
     members = np.flatnonzero(cluster.host_class == number)
     first, count = int(members[0]), len(members)
     if count == len(cluster.host_class):
@@ -208,11 +207,10 @@ def plot(
     name: topo_subject.Name,
     given: topo_subject.TopologyOptions,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for the drawing.", metavar="DIR")
+        Path | None, folder_option("Folder for the drawing.", "-o", "--output")
     ] = None,
     result: Annotated[
-        Path | None,
-        typer.Option("--result", help="Results of a run: colours by utilisation.", metavar="DIR"),
+        Path | None, folder_option("Results of a run: colours by utilisation.", "--result")
     ] = None,
     routes: Annotated[
         bool, typer.Option("--routes", help="Also draw the loads of links by routing.")
@@ -278,7 +276,6 @@ def import_file(
 
 
 def _target(path: Path, source: Path, *, told: bool) -> Path:
-    """Where to write; what is there already is kept unless the user named the file."""
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"{path}: expected a file that ends in .yaml")
     if path.exists() and (not told or path.samefile(source)):

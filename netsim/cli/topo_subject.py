@@ -121,7 +121,6 @@ def _unrated(path: Path) -> list[str]:
 
 
 def _form(path: Path) -> str:
-    """The format that a file looks like; missing files are refused here."""
     try:
         with path.open("rb") as stream:
             return detect(stream.read(_HEAD).decode("utf-8-sig", errors="replace"))
@@ -133,7 +132,6 @@ def _form(path: Path) -> str:
 
 
 def _sibling(path: Path) -> str:
-    """A file beside it with a name that is much alike."""
     beside = path.parent.iterdir() if path.parent.is_dir() else iter(())
     near = nearest(path.name, sorted(file.name for file in beside if file.is_file()))
     return f"did you mean {path.with_name(near).as_posix()}?" if near else ""
@@ -214,7 +212,6 @@ def find_subject(name: str, options: TopologyOptions) -> Subject:
 
 
 def _named(name: str) -> Preset:
-    """The file of a machine or else of a scenario."""
     try:
         return find_preset(FOLDER, name, "machine")
     except InputError:
@@ -239,7 +236,6 @@ def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
 def _machine(
     name: str, machine: str | Machine, options: TopologyOptions, notes: tuple[str, ...]
 ) -> Subject:
-    """Hosts of a machine, given as its file or as itself."""
     source = Source(name, {"cluster": {"machine": machine}})
     return _built(name, _with_options(source, options), notes)
 

@@ -109,7 +109,6 @@ def _domain(machine: Machine) -> str:
 
 
 def _most_links(gpus: int, up: ScaleUp) -> int:
-    """Links of the GPU that has the most."""
     if up.links is not None:
         return up.links if up.switches is not None else up.links * (gpus - 1)
     mine = [sum(count for *pair, count in up.peers if gpu in pair) for gpu in range(gpus)]
@@ -190,7 +189,6 @@ def _figures(cluster: Cluster, found: Figures | None) -> list[tuple[str, str]]:
 
 
 def _rates(rates: NDArray[np.float64], *, bits: bool = False) -> str:
-    """One rate, or from the lowest to the highest."""
     return _span(
         sorted({float(rates.min()), float(rates.max())}),
         lambda rate: format_bandwidth(rate, bits=bits),
@@ -243,7 +241,6 @@ def _rail_rows(cluster: Cluster) -> list[tuple[str, ...]]:
 
 
 def _rails(rails: list[int]) -> str:
-    """The names of rails that are alike."""
     if len(rails) > 2 and rails == list(range(rails[0], rails[-1] + 1)):
         return f"nic{rails[0]} … nic{rails[-1]}, each"
     return ", ".join(f"nic{rail}" for rail in rails) + (", each" if len(rails) > 1 else "")

@@ -50,7 +50,6 @@ def write_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
 
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
-    """The trace of a training step, its collectives, its memory, its links."""
     step = run.simulate_step(steps.prepare_step(cell), engine=engine)
     files = [
         timeline.write_step_trace(folder / TRACE, step),
@@ -64,7 +63,6 @@ def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
 
 
 def _operations(prepared: Prepared, size: int) -> list[Operation]:
-    """What the trace says about the collective of each communicator."""
     work, collective = prepared.cell.scenario.collective, prepared.collective(size)
     plan = prepared.planned(size)
     return [

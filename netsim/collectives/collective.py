@@ -207,7 +207,6 @@ def _check_matrix(c: Collective) -> None:
 
 
 def _occurrence(values: Sequence[int]) -> NDArray[np.int64]:
-    """How often each value has come before."""
     seen: dict[int, int] = {}
     places = []
     for value in values:

@@ -273,7 +273,6 @@ CALLS: dict[str, Callable[[Sketch, int], _Call]] = {
 
 
 def _told(builder: Builder, part: Part) -> Sent:
-    """A part by the numbers of its styles."""
     style = part.style
     if isinstance(style, Style):
         style = np.full(len(part.piece), builder.style(style), np.int32)

@@ -144,7 +144,6 @@ def _origins(contributions: int, ranks: int) -> tuple[int, ...]:
 
 
 def _letters(index: int) -> str:
-    """Labels a, b … z, aa, ab …, like the columns of a spreadsheet."""
     text = ""
     index += 1
     while index:
@@ -178,7 +177,6 @@ def _cell(holding: Holding, label: str, most_terms: int) -> str:
 
 
 def _runs(ranks: tuple[int, ...]) -> str:
-    """Numbers in order, with runs of them shortened: 0-3,7."""
     breaks = [k for k in range(1, len(ranks)) if ranks[k] != ranks[k - 1] + 1]
     runs = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -196,7 +196,6 @@ def _up(writer: _Writer, child: Ints, step: int) -> None:
 
 
 def _down(writer: _Writer, child: Ints, step: int) -> None:
-    """Results go down one level."""
     parent = writer.trees.parent[child]
     styles = _transfers(writer, child // writer.n, OUT, OUT, COPY)
     rows = writer.add(styles, parent, child, step, [writer.ready[:, parent]])

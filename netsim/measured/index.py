@@ -3,6 +3,7 @@
 Prose of an entry is for people; what it means for a simulation is decided by `mapped`.
 """
 
+import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -415,7 +416,6 @@ def _flag(entry: Entry, key: str) -> bool:
 
 
 def _launch(entry: Entry, nodes: int, notes: list[str]) -> str:
-    """Given, or what the command says, or one process for each GPU."""
     given = entry.text("launch")
     if given in LAUNCHES:
         return given
@@ -460,33 +460,10 @@ def _variables(entry: Entry, version: Version, notes: list[str]) -> dict[str, st
 
 
 # By the name that nccl-tests prints: machine with up to four GPUs on a host, and with more.
-MACHINES = (
-    ("GB300", "gb300-nvl72", "gb300-nvl72"),
-    ("GB200", "gb200-nvl72", "gb200-nvl72"),
-    ("GH200", "gh200-x4", "gh200-x4"),
-    ("B300", "hgx-b300", "hgx-b300"),
-    ("B200", "dgx-b200", "dgx-b200"),
-    ("H200", "hgx-h200", "hgx-h200"),
-    ("H800", "hgx-h800", "hgx-h800"),
-    ("H100", "dgx-h100", "dgx-h100"),
-    ("A800", "hgx-a800", "hgx-a800"),
-    ("A100.*PCIE", "a100-pcie-x4", "a100-pcie-x4"),
-    ("A100", "a100-x4", "dgx-a100"),
-    ("V100-SXM3", "dgx-2", "dgx-2"),
-    ("V100-PCIE", "v100-pcie-x4", "v100-pcie-x4"),
-    ("V100", "dgx-1-v100", "dgx-1-v100"),
-    ("L40S", "l40s-pcie-x8", "l40s-pcie-x8"),
-    ("A10(?!0)", "a10-pcie-x4", "a10-pcie-x4"),
-    ("A40", "a40-pcie-x4", "a40-pcie-x4"),
-    ("RTX 2080 Ti", "rtx2080ti-x2", "rtx2080ti-x2"),
-    ("RTX 4090", "rtx4090-x8", "rtx4090-x8"),
-    ("RTX 5090", "rtx5090-x4", "rtx5090-x4"),
-    ("RTX PRO 6000", "rtxpro6000-x8", "rtxpro6000-x8"),
-    ("RTX 6000D", "rtx6000d-x8", "rtx6000d-x8"),
-    ("MI300X", "mi300x", "mi300x"),
-    ("MI350X", "mi350x", "mi350x"),
-    ("MI355X", "mi355x", "mi355x"),
-    ("R9700", "r9700", "r9700"),
+MACHINES = tuple(
+    csv.reader(
+        Path(__file__).with_name("machines.csv").read_text(encoding="utf-8").splitlines()[1:]
+    )
 )
 
 

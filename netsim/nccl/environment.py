@@ -376,7 +376,6 @@ OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 
 
 def _threads(least: int, most: int) -> Reader:
-    """Threads of a block: NCCL takes its default where they are no multiple of a warp."""
     read = _whole(least, most)
 
     def checked(text: str, facts: Facts) -> object:
@@ -389,7 +388,6 @@ def _threads(least: int, most: int) -> Reader:
 
 
 def _one_of(*words: str) -> Reader:
-    """Whether the last of some words is given."""
 
     def read(text: str, facts: Facts) -> bool:
         if text.casefold() not in words:

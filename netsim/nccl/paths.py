@@ -100,7 +100,6 @@ def _hop_type(graph: SystemGraph, index: int) -> int:
 
 
 def _reverse(graph: SystemGraph, index: int) -> int:
-    """The link that goes the other way, or -1."""
     link = graph.links[index]
     for candidate in graph.links_out[link.target]:
         back = graph.links[candidate]
@@ -247,7 +246,6 @@ def _ports_per_gpu(ports: int, sharers: int, settings: Settings) -> int:
 
 
 def _mirrored(number: int, power_of_two: int) -> int:
-    """The bits of `number` below a power of two in reverse order."""
     mirrored, low, high = 0, 1, power_of_two >> 1
     while high:
         if number & low:

@@ -689,7 +689,6 @@ class Walker:
         return Hop(arena.needs(source, target, amount), arena.hops(source, target))
 
     def _finish(self, budget: Budget) -> Walk:
-        """A channel is whole: keep the solution if it is better, then look for one more."""
         if budget.left <= 0:
             return
         budget.left -= 1
@@ -891,7 +890,6 @@ class _Ladder:
         return near or self._unsolved(now.type_inter, intra=False)
 
     def _slower(self, now: Attempt) -> Attempt | None:
-        """The next lower speed, as long as it could carry nearly half of what was found."""
         if self.rung + 1 >= len(self.speeds):
             return None
         speed = self.speeds[self.rung + 1]

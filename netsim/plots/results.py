@@ -66,7 +66,6 @@ def bars_figure(lines: Lines, title: str = "") -> Figure:
 
 
 def _measures(rows: pd.DataFrame) -> list[_Measure]:
-    """What the cells have: those columns that are not empty."""
     measures = []
     if rows["busbw_GBps"].notna().any():
         values = rows["busbw_GBps"].tolist()
@@ -99,7 +98,6 @@ def _of_seeds(lines: Sequence[Line]) -> str:
 
 
 def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
-    """The outermost percentiles over seeds of a time."""
     if not has_bands(rows, column):
         return None
     low, high = (rows[f"{column}_p{p}"] for p in (PERCENTILES[0], PERCENTILES[-1]))
@@ -162,7 +160,6 @@ def _figure(lines: Lines, title: str, line_rate: float | None) -> Figure:
 
 
 def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, Lines]]:
-    """File name, title and lines of each figure."""
     if table.empty:
         return []
     lines = lines_of(table)
@@ -218,7 +215,6 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that can be part of a file name."""
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in text.rpartition(".")[2] or text)
 
 
@@ -345,7 +341,6 @@ def _label_cells(panel: Axes, values: np.ndarray[tuple[int, int], np.dtype[np.fl
 
 
 def _effect(rows: pd.DataFrame, axis: str) -> float:
-    """How far the medians of an axis lie apart."""
     medians = rows.groupby(axis, sort=False, observed=True)["time"].median()
     return float(medians.max() / medians.min()) if len(medians) and medians.min() > 0 else 0.0
 

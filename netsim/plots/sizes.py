@@ -194,7 +194,6 @@ def label_of(columns: Sequence[str], values: Sequence[str], cell: pd.DataFrame) 
 
 
 def _only(cell: pd.DataFrame) -> str:
-    """The label of a line that is alone: its algorithm, where it has only one."""
     if "algorithm" in cell.columns and cell["algorithm"].nunique() == 1:
         return str(cell["algorithm"].iloc[0])
     return ""
@@ -325,14 +324,12 @@ def _write(axes: Axes, name: str, x: float, y: float, room: float) -> bool:
 
 
 def _key(axes: Axes, fill: Mapping[str, tuple[float, float, float]]) -> None:
-    """Names of the colours of boxes too small for their names."""
     if fill:
         patches = [Patch(facecolor=colour, label=name) for name, colour in fill.items()]
         axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=7)
 
 
 def _short(label: str) -> str:
-    """A label that fits; lines differ at either end."""
     return label if len(label) <= 20 else f"{label[:9]}…{label[-10:]}"
 
 

@@ -149,7 +149,6 @@ def _with_tracks(bars: pd.DataFrame) -> pd.DataFrame:
 
 
 def _packed(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The lowest free track for every bar, in order of begin."""
     busy: list[tuple[float, int]] = []
     free: list[int] = []
     tracks = np.zeros(len(begin), int)
@@ -231,7 +230,6 @@ def timeline_figure(gantt: Gantt) -> Figure:
 
 
 def _boxes(gantt: Gantt, factor: float) -> np.ndarray:
-    """Left, right, top and bottom of every bar."""
     bars = gantt.bars
     band = np.searchsorted(gantt.ranks, bars["rank"])
     lane, half = bars["lane"].to_numpy(), bars["part"].to_numpy()
@@ -273,7 +271,6 @@ def _name_bands(axes: Axes, gantt: Gantt, inches: float) -> None:
 
 
 def _label_steps(axes: Axes, bars: pd.DataFrame, boxes: np.ndarray, inches: float) -> None:
-    """The step in every bar that is wide and high enough to read it."""
     points = _TIMELINE_WIDTH * 0.85 * 72 / boxes[:, 1].max()
     size = np.minimum((boxes[:, 3] - boxes[:, 2]) * inches * 72 * 0.75, 8)
     steps, which = np.unique(bars["step"], return_inverse=True)
@@ -760,7 +757,6 @@ def _some(count: int) -> list[int]:
 
 
 def _text_inches(states: Sequence[State]) -> tuple[float, float]:
-    """Width and height that the longest sum needs."""
     sums = {h.origins for state in states for row in state.held for h in row}
     texts = [_sum(origins, "a").split("\n") for origins in sums]
     longest = max((len(line) for text in texts for line in text), default=2)
@@ -783,7 +779,6 @@ def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequen
 
 
 def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
-    """Cells as colours alone; those that changed are orange."""
     ranks = len(state.held)
     colours = [
         [
@@ -799,7 +794,6 @@ def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence
 
 
 def _name_cells(axes: Axes, state: State, chunks: Sequence[str], *, named: bool) -> None:
-    """Ranks on the left of the first grid of each line, chunks below every grid."""
     ranks = len(state.held)
     axes.set_xlim(-0.03, len(chunks) + 0.03)
     axes.set_ylim(ranks + 0.03, -0.03)

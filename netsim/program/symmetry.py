@@ -202,7 +202,6 @@ def mixed(values: Colours) -> Colours:
 
 
 def _told(*columns: Colours) -> Colours:
-    """One colour for each different combination."""
     result = mixed(columns[0])
     for column in columns[1:]:
         result = mixed(result * _STEP + column)

@@ -56,7 +56,6 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
 
 
 def _told(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bool:
-    """Whether an axis says the same."""
     same = [AXIS + axis for axis in axes if axis.rpartition(".")[2] == name]
     return any(
         one in table.columns and table[one].astype(str).equals(table[name].astype(str))
@@ -166,7 +165,6 @@ def _command(manifest: Mapping[str, Any]) -> str:
 def _pictures(
     folder: Path, good: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra, summary: Summary
 ) -> dict[str, list[Picture]]:
-    """The pictures of each part of the page."""
     place = folder / PICTURES
     place.mkdir(exist_ok=True)
     size = shown_size(good) if len(good) else ""
@@ -217,7 +215,6 @@ def _shown(good: pd.DataFrame) -> str:
 
 
 def _operation(title: str) -> str:
-    """The operation of an explanation's title, without how it is done."""
     return title.rpartition(" on ")[0] or "operation"
 
 

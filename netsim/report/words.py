@@ -194,7 +194,6 @@ def trust(good: pd.DataFrame) -> list[str]:
 
 
 def _validation(text: str) -> str:
-    """What the column `validated` says, in words."""
     known = re.fullmatch(r"(\d+)% \((\d+ runs?)\)", text)
     if known:
         return (
@@ -291,7 +290,6 @@ def _line(row: Mapping[str, Any], best: float, axes: Sequence[str]) -> Line:
 def _cards(
     table: pd.DataFrame, records: Sequence[Any], bases: Sequence[str], axes: Sequence[str]
 ) -> list[tuple[str, str, str]]:
-    """Label, figure, note."""
     failed = table[~table["status"].isin(["", "ok"])]["cell"].nunique()
     note = f"{failed} failed" if failed else "all answered"
     cards = [("cells", f"{table['cell'].nunique():,}", f"{rows_text(len(table))}, {note}")]
@@ -332,7 +330,6 @@ def _bandwidth(row: Mapping[str, Any]) -> str:
 
 
 def _base_cells(good: pd.DataFrame, manifest: Mapping[str, Any]) -> list[str]:
-    """The cells of the base line."""
     base = manifest.get("base") or {}
     return [str(cell) for cell in at_base(good, base)["cell"].drop_duplicates()] if base else []
 

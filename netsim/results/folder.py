@@ -123,7 +123,6 @@ class Folder:
         self._synced = time.monotonic()
 
     def _is_gone(self) -> bool:
-        """Whether somebody has deleted the folder, or the journal in it."""
         try:
             return not os.path.samestat(
                 os.stat(self.path / JOURNAL), os.fstat(self.journal.fileno())
@@ -444,7 +443,6 @@ def _check_alike(
 def _check_place(
     part: Path, shard: list[int] | None, first: list[int] | None, places: dict[int, Path]
 ) -> None:
-    """Refuse a part that is there already, or one of another number of parts."""
     number, count = shard or (0, 0)
     if number in places:
         what = f"part {number} of {count}" if shard else "the whole"

@@ -127,7 +127,6 @@ def row_from(values: Mapping[str, Any]) -> Row:
 
 
 def _kinds() -> Iterator[tuple[str, tuple[tuple[type, ...], str]]]:
-    """What each column of a row may hold, and how to say so."""
     for column in fields(Row):
         if column.name in BESIDE:
             yield column.name, ((dict,), "a mapping")

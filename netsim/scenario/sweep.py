@@ -93,7 +93,6 @@ def _geometric(first: Fraction, last: Fraction, factor: Fraction) -> list[Fracti
 
 
 def _sizes(source: Source, path: KeyPath, value: Mapping[str, Any]) -> list[Any]:
-    """A geometric range of sizes whose ends have different units: 64KiB to 1GiB."""
     try:
         first, last = parse_size(value["from"]), parse_size(value["to"])
     except UnitError:
@@ -402,7 +401,6 @@ def _variants(source: Source, path: KeyPath, value: Any) -> list[Axis]:
 
 
 def _seeds(source: Source, given: Mapping[str, Any]) -> list[Axis]:
-    """The last axis: the same questions with other seeds."""
     if "seeds" not in given:
         return []
     value, path = given["seeds"], ("sweep", "seeds")

@@ -173,7 +173,6 @@ def _together(parts: list[_Touch], by: str) -> _Touch:
 
 
 def _number(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The how manieth of its key each is."""
     return np.arange(len(sorted_keys)) - np.searchsorted(sorted_keys, sorted_keys)
 
 

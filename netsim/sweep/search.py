@@ -286,7 +286,6 @@ def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _middle(values: Sequence[Any]) -> Any:
-    """The median; of what is no number, the first."""
     if len(values) > 1 and all(isinstance(v, int | float) for v in values):
         return median(values)
     return values[0]

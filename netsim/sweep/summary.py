@@ -304,7 +304,6 @@ def _healthy(key: str, config: ClusterConfig) -> "Cluster":
 
 
 def _gpus_of(group: "Group") -> int:
-    """GPUs of a host that are in use."""
     if group.gpus is not None:
         return len(group.gpus)
     return group.gpus_per_node or group.loaded.machine.gpu.count
@@ -369,7 +368,6 @@ def _point(point: Any) -> dict[str, Any]:
 
 
 def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as results write them."""
     return {
         key: value if isinstance(value, str | int | float | bool | None) else str(value)
         for key, value in axes.items()

@@ -238,7 +238,6 @@ def looped_fold(call: Call, fold: Stands | Schedule) -> Looped:
 
 
 def _pieces(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
-    """How often a pipeline begins; 1 for an algorithm that is none."""
     if "chunks" not in parameters_of(collective.name, algorithm):
         return 1
     count = collective.count

@@ -709,7 +709,6 @@ def alike(one: Call, other: Call, limits: Limits = LIMITS) -> bool:
 
 
 def _same(a: Schedule, b: Schedule) -> bool:
-    """Whether two schedules are the same rows."""
     tables = a.styles == b.styles and a.lags == b.lags and len(a) == len(b)
     columns = zip((*a.columns(), a.pieces.amount), (*b.columns(), b.pieces.amount), strict=True)
     return tables and all(np.array_equal(x, y) for x, y in columns)

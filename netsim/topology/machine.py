@@ -140,7 +140,6 @@ def check_stamps(parts: Mapping[str, Any], stamps: Stamps) -> None:
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """A path and all parts that it lies in, the nearest first."""
     while path:
         yield path
         path = path.rpartition(".")[0]

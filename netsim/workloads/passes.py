@@ -639,7 +639,6 @@ def _again_modules(shapes: Shapes, layer: Layer) -> list[Part]:
 
 
 def _every_other(shapes: Shapes) -> float:
-    """The second, fourth and sixth product of a block: keys, output of attention, second of MLP."""
     s, (width,) = shapes.setting, shapes.mlp_in(shapes.model.ffn)
     keys = replace(width, outputs=shapes.kv_width)
     gate = replace(width, outputs=width.outputs // 2)

@@ -103,7 +103,6 @@ def interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 
 def _turn(kind: str, number: int, stages: int, micro_batches: int, chunks: int) -> Action:
-    """The pass with a number in the order of groups; the last group may be smaller."""
     group, inside = divmod(number, stages * chunks)
     size = min(stages, micro_batches - group * stages)
     chunk, place = divmod(inside, size)

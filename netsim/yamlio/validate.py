@@ -301,7 +301,6 @@ def _positions(label: str, kind: Any) -> list[int]:
 
 
 def _names(kind: Any) -> list[str]:
-    """What labels of pydantic's may call a type: the names of its models, list, dict, str."""
     bare = [_bare(option) for option in _options(kind)]
     return [getattr(get_origin(one) or one, "__name__", str(one)) for one in bare]
 

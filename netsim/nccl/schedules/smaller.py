@@ -188,7 +188,6 @@ def _ring(plan: Plan, lane: Lane) -> Ends:
 
 
 def _tree(plan: Plan, lane: Lane) -> Ends:
-    """Up, and down again."""
     found = plan.trees[lane.work.channel]
     up = np.array(found.up)
     number = np.zeros(len(up), np.int64)
@@ -233,7 +232,6 @@ def _together(*ends: Ends) -> Ends:
 
 
 def _hops(plan: Plan, lanes: Sequence[Lane], links: Sequence[Ends]) -> Iterable[Hops]:
-    """The hops of all lanes, together where they take the same way."""
     node, n = np.array(plan.node), len(plan.node)
     ways: dict[tuple[int, str], list[Ends]] = {}
     for lane, (src, dst, label) in zip(lanes, links, strict=True):

@@ -51,7 +51,6 @@ def ends_of_lines(picture: Picture) -> list[tuple[Point, Point]]:
 
 
 def _side(one: Box, other: Box, line: Stroke) -> int:
-    """1 for the upper edge, -1 for the lower one, 0 for left or right."""
     if abs(one.y - other.y) > 1e-6:
         return 1 if other.y > one.y else -1
     return 0 if not line.bend else (1 if line.bend > 0 else -1)

@@ -102,7 +102,6 @@ def _shown(extent: int, most: int) -> list[int | None]:
 
 
 def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tuple[float, float]:
-    """Where a place is in the plane."""
     *outer, row, column = place
     if not outer:
         return 1.75 * column, -1.35 * row
@@ -113,7 +112,6 @@ def _position(place: Sequence[int], shown: Sequence[Sequence[int | None]]) -> tu
 
 
 def _dots(sheet: shapes.Sheet, shown: Sequence[Sequence[int | None]]) -> None:
-    """Ellipses where places are left out."""
     for place in product(*(range(len(kept)) for kept in shown)):
         missing = [kept[slot] is None for kept, slot in zip(shown, place, strict=True)]
         if sum(missing) == 1:
@@ -187,7 +185,6 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
 
 
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
-    """The rows from the bottom up, with their nodes."""
     level = _distances(topology)
     found: dict[tuple[int, int], list[str]] = {}
     order = {"nvswitch": 0, "gpu": 1, "cpu": 2, "pcie": 3, "nic": 4, "switch": 5}

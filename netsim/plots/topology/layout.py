@@ -243,7 +243,6 @@ def _units(fabric: Fabric, name: str, members: list[int]) -> list[Unit]:
 
 
 def _neighbours(fabric: Fabric, switches: set[int]) -> set[int]:
-    """The switches that are joined to any of some."""
     mine = np.isin(fabric.tail - fabric.ports, sorted(switches))
     found = fabric.head[mine] - fabric.ports
     return {int(one) for one in np.unique(found) if one >= 0}
@@ -328,7 +327,6 @@ def _on_routers(name: str, cluster: Cluster, dims: Sequence[int], used: Use) -> 
 
 
 def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
-    """All hosts from inside."""
     sheet = shapes.Sheet()
     levels = max(map(levels_of, cluster.hosts))
     nics = any(host.nics for host in cluster.hosts)
@@ -354,7 +352,6 @@ def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
 
 
 def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
-    """Hosts as boxes."""
     sheet = shapes.Sheet()
     every = shapes.host_groups(cluster)
     groups = shapes.some_of(every)
@@ -378,7 +375,6 @@ def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
 
 
 def _one_host(cluster: Cluster, used: Use) -> shapes.Picture:
-    """The first host from inside, to stand below the others."""
     sheet, host = shapes.Sheet(), cluster.hosts[int(cluster.host_class[0])]
     draw_host(sheet, host, "node0", 0.0, switch="nvswitch0")
     if "node0.nvswitch0" in sheet.of:

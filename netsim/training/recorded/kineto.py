@@ -214,7 +214,6 @@ def _number(value: object) -> int:
 
 
 def _splits(args: Mapping[str, Any], way: str) -> list[int]:
-    """The parts that go to, or come from, every rank; empty where they are equal."""
     text = str(args.get(f"{way} split size", ""))
     if "..." in text:
         text = text.partition("...")[0]
