@@ -114,6 +114,12 @@ def foreign(path: Path, *, gpu: str | None = None, nic: str | None = None) -> Fo
     return Foreign(content, form, tuple(notes))
 
 
+ASTRA_READING = (
+    "bandwidths in GB of 2^30 bytes as ASTRA-sim reads them, or of what a key gb_bytes (1e9) says; "
+    "switches pass data on as it comes; ASTRA-sim's congestion-aware network stores a chunk first"
+)
+
+
 def _unrated(path: Path) -> list[str]:
     """What an infrastructure leaves open."""
     links = infragraph.unrated_links(path.read_text("utf-8-sig"), path.as_posix())
@@ -142,7 +148,7 @@ def _assumed(
 ) -> list[str]:
     """What was taken from elsewhere because the file does not say it."""
     if not isinstance(content, Machine):
-        return []
+        return [ASTRA_READING] * (form == "astra-sim")
     notes = []
     if form == "nccl" and not gpu:
         notes.append(

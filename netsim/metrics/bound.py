@@ -326,13 +326,14 @@ class _Cuts:
         self.topology, self.nodes = topology, len(topology.nodes)
         layout, links = topology.layout, topology.links
         self.ranks = topology.gpu_nodes[gpus].astype(np.int64)
-        usable = layout.passes | (layout.kinds != NODE_KINDS.index("gpu"))  # NICs pass on our own
-        usable[self.ranks] = True
-        some = (links.bandwidth > 0) & usable[links.tail] & usable[links.head]
+        best = links.bandwidth.copy()
+        for _, link, changed in topology.changes:
+            best[link] = max(best[link], changed)
+        some = best > 0
         key = links.tail[some].astype(np.int64) * self.nodes + links.head[some]
         pairs, place = np.unique(key, return_inverse=True)
         self.tail, self.head = np.divmod(pairs, self.nodes)
-        self.rate = np.bincount(place, links.bandwidth[some], len(pairs))
+        self.rate = np.bincount(place, best[some], len(pairs))
         self.latency = np.full(len(pairs), np.inf)
         np.minimum.at(self.latency, place, links.latency[some])
         self.adds = layout.reduces | (nvls & (layout.kinds == NODE_KINDS.index("nvswitch")))

@@ -59,7 +59,7 @@ TYPOS = {
     "custom, nvlink-domain, got 'clos'",
     ("--set", "x=1"): "--set x=1: x: unknown key 'x' "
     "(known: name, cluster, workload, nccl, launch, sweep, outputs, measured, seed, prices, fold, "
-    "exact)",
+    "exact, noise, samples, limits)",
     ("--set", "cluster.nodes"): "--set cluster.nodes: expected KEY=VALUE such as cluster.nodes=4",
     ("--set", "sweep={cluster.nodes: [1, 2]}"): "expect answers one question; a sweep is for "
     "netsim run",

@@ -1,5 +1,6 @@
 """What no algorithm beats: against all cuts of small graphs, known optima, and simulated times."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import networkx as nx
@@ -192,6 +193,13 @@ def test_ranks_that_are_not_joined_are_told() -> None:
             graph_of([("gpu0", "gpu1", 1), ("gpu1", "gpu0", 1), ("gpu2", "gpu0", 1)], 3),
             "all_gather",
         )
+
+
+def test_links_count_at_their_best() -> None:
+    flat = switch(4, 1e9, 1e-6)
+    later = replace(flat, changes=tuple((1.0, link, 4e9) for link in range(len(flat.links))))
+    found, now = limit(later, "all_gather"), limit(flat, "all_gather")
+    assert found.bandwidth == pytest.approx(now.bandwidth / 4)
 
 
 def test_nothing_has_to_move_alone() -> None:

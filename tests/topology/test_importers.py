@@ -160,6 +160,12 @@ def test_astra_sim():
     assert route(t, 0, 8) == ["gpu0->switch2.0", "switch2.0->gpu8"]
 
 
+@pytest.mark.parametrize(("more", "gb"), [("", 2**30), ("gb_bytes: 1e9", 1e9)])
+def test_a_gb_of_astra_sim_is_two_to_the_thirty(more: str, gb: float) -> None:
+    links = read_astra(ASTRA + more, "net.yml").links
+    assert sorted({rate / gb for rate in links.bandwidth.tolist()}) == [50.0, 200.0, 400.0]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -1,7 +1,8 @@
 """Foreign topology files of any format, told from their content; ASTRA-sim and node-link here.
 
-`topology`, `npus_count`, `bandwidth` (GB/s, taken as 1e9) and `latency` (ns) are lists with one
-entry a dimension; the first dimension is that of neighbours.
+`topology`, `npus_count`, `bandwidth` (GB/s) and `latency` (ns) are lists with one entry for each
+dimension, that of neighbours first. A GB is 2^30 bytes, as ASTRA-sim reads it, or what a key of
+ours, `gb_bytes`, says.
 """
 
 import json
@@ -46,6 +47,7 @@ class AstraNetwork(_Foreign):
     npus_count: ListOf[Count]
     bandwidth: ListOf[Annotated[Figure, Field(gt=0)]]
     latency: ListOf[Figure]
+    gb_bytes: Annotated[Figure, Field(gt=0)] = 2.0**30
 
     @model_validator(mode="after")
     def _equal_lengths(self) -> "AstraNetwork":
@@ -69,7 +71,7 @@ def read_astra(text: str, name: str) -> Topology:
     graph.add_nodes_from((f"gpu{n}" for n in range(count)), kind="gpu", forwards=relays)
     for dimension, shape in enumerate(given.topology):
         figures = {
-            "bandwidth": given.bandwidth[dimension] * 1e9,
+            "bandwidth": given.bandwidth[dimension] * given.gb_bytes,
             "latency": given.latency[dimension] * 1e-9,
             "kind": "fabric",
         }
