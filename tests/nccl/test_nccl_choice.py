@@ -82,6 +82,17 @@ def test_latency_of_collnet_direct(nodes):
     assert found == pytest.approx(2 * (3.7 + 7 * 0.4) + 31.0)
 
 
+@pytest.mark.parametrize(("nodes", "depth"), [(2, 1), (4, 2), (5, 2), (16, 4)])
+def test_latency_of_pat_is_that_of_its_rounds_and_of_all_its_blocks(nodes, depth):
+    """8 us at first, a round's hop of 14 us by 3.5, and 2.8 us for the block of every rank."""
+    one = searched_communicator("h100_1nic", 2)
+    for ranks in (nodes, 8 * nodes):
+        comm = replace(one, n_nodes=nodes, n_ranks=ranks)
+        for function in ("AllGather", "ReduceScatter"):
+            found = latency_us(comm, function, "PAT", "Simple")
+            assert found == pytest.approx(8 + depth * 4 + 2.8 * ranks)
+
+
 def test_collnet_needs_few_ranks_and_its_heads_an_nvswitch():
     comm = replace(searched_communicator("h100_8nic", 2), network_collectives=True)
     comm = replace(comm, collnet_direct=comm.ring, collnet_chain=comm.ring)
