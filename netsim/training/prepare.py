@@ -543,28 +543,13 @@ def model_of(work: Training) -> Model:
 
 
 def _transformer_of(given: TransformerConfig) -> Transformer:
-    return Transformer(
-        name="custom",
-        layers=given.layers,
-        hidden=given.hidden,
-        heads=given.heads,
-        kv_heads=given.kv_heads or given.heads,
-        ffn=given.ffn,
-        vocabulary=given.vocabulary,
-        sequence=given.sequence,
-        head_size=given.head_size or 0,
-        gated=given.gated,
-        biases=given.biases,
-        norm_biases=given.biases,
-        tied=given.tied,
-        positions=given.positions,
-        causal=given.causal,
-        experts=given.experts,
-        top_k=given.top_k,
-        expert_ffn=given.expert_ffn or given.ffn,
-        shared_ffn=given.shared_ffn,
-        dense_layers=given.dense_layers,
-    )
+    figures = given.model_dump() | {
+        "kv_heads": given.kv_heads or given.heads,
+        "head_size": given.head_size or 0,
+        "norm_biases": given.biases,
+        "expert_ffn": given.expert_ffn or given.ffn,
+    }
+    return Transformer(name="custom", **figures)
 
 
 def _repeated(number: int, given: LayerConfig) -> list[Layer]:
