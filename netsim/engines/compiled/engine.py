@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
+from netsim.engines.compiled import structures
 from netsim.engines.compiled.fair import look_at, mark_dirty, seat_for, settle
 from netsim.engines.compiled.grouping import (
     Followers,
@@ -19,31 +20,6 @@ from netsim.engines.compiled.grouping import (
     tight_entries,
 )
 from netsim.engines.compiled.machine_code import Entry, Inner
-from netsim.engines.compiled.structures import (
-    CHANGE,
-    CORE,
-    LAG,
-    NOBODY,
-    SEAT,
-    STYLE,
-    Agenda,
-    Future,
-    Net,
-    Records,
-    Rows,
-    empty_agenda,
-    empty_queue,
-    grown,
-    join,
-    keep_freed,
-    leave,
-    longer,
-    next_due,
-    next_end,
-    places_for,
-    put,
-    untouched,
-)
 from netsim.program import program as beginnings
 from netsim.program.program import Operations, Program, Timeline, stalled
 
@@ -54,7 +30,7 @@ DONE, STALLED, STOPPED, MORE_SEATS, MORE_ALARMS = range(5)
 
 
 @Entry
-def advance_rows(rows: Rows, net: Net, future: Future) -> int:
+def advance_rows(rows: structures.Rows, net: structures.Net, future: structures.Future) -> int:
     """Simulate on to the end, or until there is not enough room; why it stopped. All state lies in
     the arguments: a call takes up exactly where the last one left off.
     """
@@ -78,7 +54,7 @@ def advance_rows(rows: Rows, net: Net, future: Future) -> int:
 
 
 @Inner
-def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
+def _next_instant(rows: structures.Rows, net: structures.Net, future: structures.Future) -> bool:
     """Go to the earliest of all events, and collect what belongs to its instant."""
     core = net.core[0]
     ends, alarms, changes = future.ends, future.alarms, future.changes
@@ -91,25 +67,25 @@ def _next_instant(rows: Rows, net: Net, future: Future) -> bool:
         net.links[change.link].capacity = change.capacity
         look_at(net, change.link, 0.0)
         core.change += 1
-    node = next_due(alarms, 1, core.horizon)
+    node = structures.next_due(alarms, 1, core.horizon)
     while node > 0 and core.stop == 0:
         alarms[node] = inf
         _ring(rows, core, future.alarm_row, node - (len(alarms) >> 1))
-        node = next_due(alarms, node, core.horizon)
-    node = next_due(ends, 1, core.horizon)
+        node = structures.next_due(alarms, node, core.horizon)
+    node = structures.next_due(ends, 1, core.horizon)
     while node > 0 and core.stop == 0:
         ends[node] = inf
         place = node - (len(ends) >> 1)
         seat = net.seats[place]
-        while seat.flows > 0 and next_end(rows, seat) <= core.horizon:
-            _finish(rows, core, leave(rows, seat), core.now)
+        while seat.flows > 0 and structures.next_end(rows, seat) <= core.horizon:
+            _finish(rows, core, structures.leave(rows, seat), core.now)
         mark_dirty(net, place)
-        node = next_due(ends, node, core.horizon)
+        node = structures.next_due(ends, node, core.horizon)
     return True
 
 
 @Inner
-def _begin(rows: Rows, net: Net, future: Future) -> None:
+def _begin(rows: structures.Rows, net: structures.Net, future: structures.Future) -> None:
     """Take the next row that is ready: start it, or set its alarm for when it can. Nothing holds
     up a row that shares no link: its end is known at once, long before its time has come.
     """
@@ -131,18 +107,18 @@ def _begin(rows: Rows, net: Net, future: Future) -> None:
     else:
         rows.start[row] = min(rows.start[row], core.now)
         seat = net.seats[seat_for(net, group)]
-        join(rows, seat, row, amount / net.kinds[net.groups[group].kind].share)
+        structures.join(rows, seat, row, amount / net.kinds[net.groups[group].kind].share)
 
 
 @Inner
-def _finish(rows: Rows, core: Records, row: int, end: float) -> None:
+def _finish(rows: structures.Rows, core: structures.Records, row: int, end: float) -> None:
     rows.end[row] = end
     rows.waits[row] = core.over
     core.over = row
 
 
 @Inner
-def _end(rows: Rows, core: Records) -> None:
+def _end(rows: structures.Rows, core: structures.Records) -> None:
     """Take the next row that is over, and tell those that wait for it."""
     row = core.over
     core.over = rows.waits[row]
@@ -159,7 +135,7 @@ def _end(rows: Rows, core: Records) -> None:
 
 
 @Inner
-def _tell(rows: Rows, core: Records, row: int, start: float) -> None:
+def _tell(rows: structures.Rows, core: structures.Records, row: int, start: float) -> None:
     """A row has one less to wait for, and starts no earlier than this."""
     rows.start[row] = max(rows.start[row], start)
     rows.waits[row] -= 1
@@ -169,7 +145,9 @@ def _tell(rows: Rows, core: Records, row: int, start: float) -> None:
 
 
 @Inner
-def _set_alarm(core: Records, alarms: Agenda, alarm_row: Any, row: int, when: float) -> None:
+def _set_alarm(
+    core: structures.Records, alarms: structures.Agenda, alarm_row: Any, row: int, when: float
+) -> None:
     place = core.free_alarm
     if place >= 0:
         core.free_alarm = alarm_row[place]
@@ -177,11 +155,11 @@ def _set_alarm(core: Records, alarms: Agenda, alarm_row: Any, row: int, when: fl
         place = core.alarms
         core.alarms += 1
     alarm_row[place] = row
-    put(alarms, place, when)
+    structures.put(alarms, place, when)
 
 
 @Inner
-def _ring(rows: Rows, core: Records, alarm_row: Any, place: int) -> None:
+def _ring(rows: structures.Rows, core: structures.Records, alarm_row: Any, place: int) -> None:
     """The alarm of a row: it begins to move its bytes."""
     row = alarm_row[place]
     alarm_row[place] = core.free_alarm
@@ -263,7 +241,7 @@ class _Laid(NamedTuple):
 
 def _laid_out(program: Program) -> _Laid:
     if len(program) >= MANY:
-        keep_freed()
+        structures.keep_freed()
     return _Laid(group_rows(program), followers_of(program.schedule))
 
 
@@ -289,10 +267,10 @@ def _simulated(
         call = advance_rows.ready(rows, net, future)
         state = call() if len(many) < BRIEF else attended(call, stop, look)
         if state == MORE_SEATS:
-            net = net._replace(looks=longer(net.looks)) if _has_caps(found) else net
-            future = future._replace(ends=grown(future.ends))
+            net = net._replace(looks=structures.longer(net.looks)) if _has_caps(found) else net
+            future = future._replace(ends=structures.grown(future.ends))
         elif state == MORE_ALARMS:
-            future = future._replace(alarms=grown(future.alarms))
+            future = future._replace(alarms=structures.grown(future.alarms))
         else:
             break
     if state == STALLED:
@@ -303,10 +281,10 @@ def _simulated(
 
 def _places(seats: int) -> int:
     """Places for so many seats: as many as an agenda of them has, which `looks` knows, too."""
-    return places_for(max(seats, _PLACES))
+    return structures.places_for(max(seats, _PLACES))
 
 
-def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> Rows:
+def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> structures.Rows:
     program, schedule = many.once, many.once.schedule
     times, marks = many.launched.shape
     if begins is None:
@@ -318,19 +296,19 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> Rows:
     np.maximum(begins, many.launched, out=begins)
     waits = np.tile(np.diff(schedule.dep_ptr), times)
     waits.reshape(times, -1)[1:, :marks] += 1
-    styles = np.zeros(len(schedule.styles), STYLE)
+    styles = np.zeros(len(schedule.styles), structures.STYLE)
     styles["latency"], styles["cap"] = program.style_values("latency"), program.caps
     styles["kind"] = laid.grouping.kind
-    lags = np.zeros(len(schedule.lags), LAG)
+    lags = np.zeros(len(schedule.lags), structures.LAG)
     lags["seconds"], lags["arrival"] = program.lag_seconds, program.lag_arrival
-    return Rows(
+    return structures.Rows(
         style=schedule.style,
         piece=schedule.piece,
         path=program.path,
         start=start,
         end=np.full(len(many), -1.0),
         waits=waits,
-        child=untouched(len(many), np.int32),
+        child=structures.untouched(len(many), np.int32),
         next_ptr=laid.followers.ptr,
         next_row=laid.followers.row,
         next_lag=laid.followers.lag,
@@ -342,21 +320,21 @@ def _rows(many: Operations, laid: _Laid, begins: Floats | None) -> Rows:
     )
 
 
-def _net(found: Grouping, places: int) -> Net:
+def _net(found: Grouping, places: int) -> structures.Net:
     """All at rest, as before any run; seats that are not touched take no memory."""
-    core = np.zeros(1, CORE)
+    core = np.zeros(1, structures.CORE)
     for name in ("ready", "over", "free_seat", "free_alarm", "dirty", "moved"):
-        core[name] = NOBODY
+        core[name] = structures.NOBODY
     core["kinds"] = found.kinds
-    return Net(
+    return structures.Net(
         core=core,
         links=found.links.copy(),
         kinds=found.limits,
         groups=found.groups.copy(),
         draws=found.draws,
         members=found.members,
-        seats=untouched(len(found.groups) - 1, SEAT),
-        looks=empty_queue(len(found.links) + _has_caps(found) * places),
+        seats=structures.untouched(len(found.groups) - 1, structures.SEAT),
+        looks=structures.empty_queue(len(found.links) + _has_caps(found) * places),
     )
 
 
@@ -364,29 +342,29 @@ def _has_caps(found: Grouping) -> bool:
     return bool(np.isfinite(found.limits["cap"]).any())
 
 
-def _future(many: Operations, found: Grouping, places: int) -> Future:
+def _future(many: Operations, found: Grouping, places: int) -> structures.Future:
     """Nothing but the changes of capacity, closed by one that never comes; room for seats."""
     known = [
         (time, capacity, found.number[link])
         for time, link, capacity in many.once.links.changes
         if found.number[link] >= 0
     ]
-    return Future(
-        ends=empty_agenda(places),
-        alarms=empty_agenda(_PLACES),
-        alarm_row=untouched(len(many), np.int32),
-        changes=np.array([*known, (inf, 0.0, 0)], CHANGE),
+    return structures.Future(
+        ends=structures.empty_agenda(places),
+        alarms=structures.empty_agenda(_PLACES),
+        alarm_row=structures.untouched(len(many), np.int32),
+        changes=np.array([*known, (inf, 0.0, 0)], structures.CHANGE),
     )
 
 
-def _list_free_rows(rows: Rows) -> tuple[int, int]:
+def _list_free_rows(rows: structures.Rows) -> tuple[int, int]:
     """Link the rows that wait for nothing, in row order; the first of them, and their number."""
     free = np.flatnonzero(rows.waits == 0).astype(np.int32)
-    rows.waits[free] = np.append(free[1:], np.int32(NOBODY))
-    return int(free[0]) if len(free) else NOBODY, len(free)
+    rows.waits[free] = np.append(free[1:], np.int32(structures.NOBODY))
+    return int(free[0]) if len(free) else structures.NOBODY, len(free)
 
 
-def _stalled(program: Program, rows: Rows, now: float) -> Exception:
+def _stalled(program: Program, rows: structures.Rows, now: float) -> Exception:
     """Rows that never ended, and of those the ones that wait for another such."""
     schedule = program.schedule
     end = np.where(rows.end < 0, inf, rows.end)

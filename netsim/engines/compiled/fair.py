@@ -17,24 +17,8 @@ has to be gone back to.
 
 from math import inf
 
+from netsim.engines.compiled import structures
 from netsim.engines.compiled.machine_code import Inner
-from netsim.engines.compiled.structures import (
-    NOBODY,
-    RISING,
-    SETTLED,
-    STOPPED,
-    UNLISTED,
-    Agenda,
-    Net,
-    Records,
-    Rows,
-    advance,
-    level_of,
-    next_end,
-    put,
-    put_in,
-    take_out,
-)
 
 EQUAL = 1e-12  # levels this close are the same
 TIED = 1e-14  # so close that one instant should see the ends of what they carry
@@ -42,30 +26,30 @@ CLOSE = 1e-9  # so are these, if the link's capacity cannot tell them apart
 
 
 @Inner
-def sweep(net: Net) -> None:
+def sweep(net: structures.Net) -> None:
     """Follow all changes that were noted since the last solution."""
     while net.looks[1].level < inf and net.core[0].stop == 0:
         level, number = net.looks[1].level, net.looks[1].who
         if number < len(net.links):
             _visit(net, number, level)
             continue
-        take_out(net.looks, number)
+        structures.take_out(net.looks, number)
         place = number - len(net.links)
-        if net.seats[place].state == RISING:
+        if net.seats[place].state == structures.RISING:
             net.core[0].level = level
             _stop(net, place, net.kinds[net.groups[net.seats[place].group].kind].cap)
 
 
 @Inner
-def look_at(net: Net, link: int, level: float) -> None:
+def look_at(net: structures.Net, link: int, level: float) -> None:
     """See to it that a link is looked at when the sweep comes to a level, or before."""
     net.links[link].exact = 0
-    if level_of(net.looks, link) > level:
-        put_in(net.looks, link, level)
+    if structures.level_of(net.looks, link) > level:
+        structures.put_in(net.looks, link, level)
 
 
 @Inner
-def rise(net: Net, place: int) -> None:
+def rise(net: structures.Net, place: int) -> None:
     """Take back what a seat was given, and let it rise until something stops it."""
     seat, core = net.seats[place], net.core[0]
     group = net.groups[seat.group]
@@ -78,14 +62,14 @@ def rise(net: Net, place: int) -> None:
         _add_rising(link, seat.flows * draw.weight)
         link.risers += 1
         look_at(net, draw.link, core.level)
-    seat.counted, seat.state = seat.flows, RISING
+    seat.counted, seat.state = seat.flows, structures.RISING
     cap = net.kinds[group.kind].cap
     if cap < inf:
-        put_in(net.looks, len(net.links) + place, max(cap, core.level))
+        structures.put_in(net.looks, len(net.links) + place, max(cap, core.level))
 
 
 @Inner
-def _add_rising(link: Records, weight: float) -> None:
+def _add_rising(link: structures.Records, weight: float) -> None:
     """Add to what rises, to twice the precision: shares may differ by more than a float holds, and
     the small ones go on when the large ones have stopped.
     """
@@ -96,33 +80,33 @@ def _add_rising(link: Records, weight: float) -> None:
 
 
 @Inner
-def _rising(link: Records) -> float:
+def _rising(link: structures.Records) -> float:
     return float(link.rising + link.rest)
 
 
 @Inner
-def move(net: Net, place: int) -> None:
+def move(net: structures.Net, place: int) -> None:
     """Bring a seat up to date before its level changes, and list it as moved."""
     seat, core = net.seats[place], net.core[0]
-    advance(seat, core.now)
-    if seat.next == UNLISTED:
+    structures.advance(seat, core.now)
+    if seat.next == structures.UNLISTED:
         seat.next = core.moved
         core.moved = place
 
 
 @Inner
-def _visit(net: Net, number: int, now: float) -> None:
+def _visit(net: structures.Net, number: int, now: float) -> None:
     """Decide what happens on a link when the sweep comes to a level."""
     link = net.links[number]
     free = link.capacity - link.used
     slack = link.capacity * (EQUAL + 4e-16 * link.count)
     if link.level == inf:
         if link.capacity == inf or (link.risers == 0 and free >= -slack):
-            take_out(net.looks, number)  # nothing is full here
+            structures.take_out(net.looks, number)  # nothing is full here
             return
     elif link.capacity == inf or free - link.level * _rising(link) >= -slack:
         if now < link.level:
-            put_in(net.looks, number, link.level)
+            structures.put_in(net.looks, number, link.level)
         elif link.capacity < inf and free - link.level * _rising(link) <= slack:
             _fill(net, number, link.level)  # as full as before
         else:
@@ -133,14 +117,14 @@ def _visit(net: Net, number: int, now: float) -> None:
         level = _water_level(net, number, now, slack)
         if level > now:
             link.exact = 1
-            put_in(net.looks, number, level)
+            structures.put_in(net.looks, number, level)
             return
     reached = net.core[0].level
     _fill(net, number, reached if level <= reached * (1 + TIED) else level)
 
 
 @Inner
-def _water_level(net: Net, number: int, low: float, slack: float) -> float:
+def _water_level(net: structures.Net, number: int, low: float, slack: float) -> float:
     """The level, at least `low`, at which a link is full once all above are lowered to it."""
     link, reached = net.links[number], net.core[0].level
     level = low
@@ -149,7 +133,7 @@ def _water_level(net: Net, number: int, low: float, slack: float) -> float:
         for k in range(link.first, link.first + link.count):
             member = net.members[k]
             seat = net.seats[member.seat]
-            if seat.state == RISING:
+            if seat.state == structures.RISING:
                 continue
             weight = seat.counted * net.draws[member.draw].weight
             used += weight * seat.level
@@ -171,45 +155,45 @@ def _water_level(net: Net, number: int, low: float, slack: float) -> float:
 
 
 @Inner
-def _fill(net: Net, number: int, level: float) -> None:
+def _fill(net: structures.Net, number: int, level: float) -> None:
     """A link is full at a level: stop who rises on it, lower who is above."""
     link = net.links[number]
-    take_out(net.looks, number)
+    structures.take_out(net.looks, number)
     link.level, used = level, 0.0
     net.core[0].level = max(net.core[0].level, level)
     for k in range(link.first, link.first + link.count):
         member = net.members[k]
         seat = net.seats[member.seat]
-        if seat.state == RISING:
+        if seat.state == structures.RISING:
             _stop(net, member.seat, level)
-        elif seat.level > level * (1 + EQUAL) and seat.state == SETTLED:
+        elif seat.level > level * (1 + EQUAL) and seat.state == structures.SETTLED:
             _lower(net, member.seat, number, level)
         used += seat.counted * net.draws[member.draw].weight * seat.level
     link.used = used  # afresh, so that rounding cannot add up
 
 
 @Inner
-def _open(net: Net, number: int) -> None:
+def _open(net: structures.Net, number: int) -> None:
     """A link is full no more: let those rise that it held back."""
     link = net.links[number]
     level = link.level
     net.core[0].level = max(net.core[0].level, level)
     link.level = inf
-    take_out(net.looks, number)
+    structures.take_out(net.looks, number)
     if link.risers > 0:
         look_at(net, number, net.core[0].level)
     for k in range(link.first, link.first + link.count):
         place = net.members[k].seat
         seat = net.seats[place]
-        if seat.state == SETTLED and seat.level >= level * (1 - EQUAL):
+        if seat.state == structures.SETTLED and seat.level >= level * (1 - EQUAL):
             rise(net, place)
 
 
 @Inner
-def _stop(net: Net, place: int, level: float) -> None:
+def _stop(net: structures.Net, place: int, level: float) -> None:
     """A rising seat has reached its level."""
     seat = net.seats[place]
-    seat.level, seat.state = level, STOPPED
+    seat.level, seat.state = level, structures.STOPPED
     for k in range(net.groups[seat.group].first, net.groups[seat.group + 1].first):
         draw = net.draws[k]
         link = net.links[draw.link]
@@ -225,7 +209,7 @@ def _stop(net: Net, place: int, level: float) -> None:
 
 
 @Inner
-def _lower(net: Net, place: int, number: int, level: float) -> None:
+def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
     """A settled seat has to give way; that may leave room on other links that were full."""
     seat = net.seats[place]
     move(net, place)
@@ -236,26 +220,26 @@ def _lower(net: Net, place: int, number: int, level: float) -> None:
         link.used -= seat.counted * draw.weight * (seat.level - level)
         if link.level < inf and draw.link != number:
             look_at(net, draw.link, max(link.level, level))
-    seat.level, seat.state = level, STOPPED
+    seat.level, seat.state = level, structures.STOPPED
 
 
 @Inner
-def finish_sweep(net: Net, place: int) -> None:
+def finish_sweep(net: structures.Net, place: int) -> None:
     """Settle a seat that moved; whoever nothing has stopped is without limit."""
     seat = net.seats[place]
-    if seat.state == RISING:
+    if seat.state == structures.RISING:
         _stop(net, place, inf)
-    seat.state, seat.next = SETTLED, UNLISTED
+    seat.state, seat.next = structures.SETTLED, structures.UNLISTED
 
 
 @Inner
-def seat_for(net: Net, group: int) -> int:
+def seat_for(net: structures.Net, group: int) -> int:
     """The seat of a group, up to date for one more flow."""
     place = net.groups[group].seat
     if place < 0:
         place = _take_seat(net, group)
     seat = net.seats[place]
-    advance(seat, net.core[0].now)
+    structures.advance(seat, net.core[0].now)
     if seat.flows == 0:
         seat.clock = 0.0
     mark_dirty(net, place)
@@ -263,16 +247,16 @@ def seat_for(net: Net, group: int) -> int:
 
 
 @Inner
-def mark_dirty(net: Net, place: int) -> None:
+def mark_dirty(net: structures.Net, place: int) -> None:
     """List a seat whose flows change in this instant."""
     seat, core = net.seats[place], net.core[0]
-    if seat.next == UNLISTED:
+    if seat.next == structures.UNLISTED:
         seat.next = core.dirty
         core.dirty = place
 
 
 @Inner
-def settle(rows: Rows, net: Net, ends: Agenda) -> None:
+def settle(rows: structures.Rows, net: structures.Net, ends: structures.Agenda) -> None:
     """At the end of an instant: solve for the new levels, and note when flows will end."""
     core = net.core[0]
     place = core.dirty
@@ -286,24 +270,24 @@ def settle(rows: Rows, net: Net, ends: Agenda) -> None:
     while core.dirty >= 0 and core.stop == 0:
         place = core.dirty
         _seek_level(net, place)
-        if net.seats[place].state == SETTLED and net.seats[place].flows > 0:
-            put(ends, place, next_end(rows, net.seats[place]))
+        if net.seats[place].state == structures.SETTLED and net.seats[place].flows > 0:
+            structures.put(ends, place, structures.next_end(rows, net.seats[place]))
     sweep(net)
     while core.moved >= 0 and core.stop == 0:
         place = core.moved
         core.moved = net.seats[place].next
         finish_sweep(net, place)
-        put(ends, place, next_end(rows, net.seats[place]))
+        structures.put(ends, place, structures.next_end(rows, net.seats[place]))
     core.level = 0.0
 
 
 @Inner
-def _seek_level(net: Net, place: int) -> None:
+def _seek_level(net: structures.Net, place: int) -> None:
     """Do what a change in the number of flows calls for."""
     seat, core = net.seats[place], net.core[0]
-    core.dirty, seat.next = seat.next, UNLISTED
+    core.dirty, seat.next = seat.next, structures.UNLISTED
     if seat.flows == 0:
-        net.groups[seat.group].seat = NOBODY
+        net.groups[seat.group].seat = structures.NOBODY
         seat.root = core.free_seat
         core.free_seat = place
     elif seat.flows != seat.counted and not _settle_alone(net, place):
@@ -311,7 +295,7 @@ def _seek_level(net: Net, place: int) -> None:
 
 
 @Inner
-def _settle_alone(net: Net, place: int) -> bool:
+def _settle_alone(net: structures.Net, place: int) -> bool:
     """The level of a seat that shares no link with others, if that is so."""
     seat = net.seats[place]
     draws = range(net.groups[seat.group].first, net.groups[seat.group + 1].first)
@@ -321,8 +305,8 @@ def _settle_alone(net: Net, place: int) -> bool:
         if link.count > 1:
             return False
         level = min(level, link.capacity / (seat.flows * net.draws[k].weight))
-    advance(seat, net.core[0].now)
-    seat.level, seat.counted, seat.state = level, seat.flows, SETTLED
+    structures.advance(seat, net.core[0].now)
+    seat.level, seat.counted, seat.state = level, seat.flows, structures.SETTLED
     for k in draws:
         number = net.draws[k].link
         link = net.links[number]
@@ -330,12 +314,12 @@ def _settle_alone(net: Net, place: int) -> bool:
         full = used >= link.capacity * (1 - EQUAL)
         link.used = used if level < inf else 0.0
         link.level = level if full else inf
-        take_out(net.looks, number)
+        structures.take_out(net.looks, number)
     return True
 
 
 @Inner
-def _take_seat(net: Net, group: int) -> int:
+def _take_seat(net: structures.Net, group: int) -> int:
     core = net.core[0]
     place = core.free_seat
     if place >= 0:
@@ -345,14 +329,14 @@ def _take_seat(net: Net, group: int) -> int:
         core.seats += 1
     net.groups[group].seat = place
     seat = net.seats[place]
-    seat.group, seat.root, seat.flows, seat.counted = group, NOBODY, 0, 0
+    seat.group, seat.root, seat.flows, seat.counted = group, structures.NOBODY, 0, 0
     seat.level, seat.since, seat.clock = 0.0, core.now, 0.0
-    seat.state, seat.next = SETTLED, UNLISTED
+    seat.state, seat.next = structures.SETTLED, structures.UNLISTED
     return int(place)
 
 
 @Inner
-def _enter_links(net: Net, place: int) -> None:
+def _enter_links(net: structures.Net, place: int) -> None:
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
         link = net.links[net.draws[k].link]
@@ -363,14 +347,14 @@ def _enter_links(net: Net, place: int) -> None:
 
 
 @Inner
-def _leave_links(net: Net, place: int) -> None:
+def _leave_links(net: structures.Net, place: int) -> None:
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
         _leave_link(net, place, k)
 
 
 @Inner
-def _leave_link(net: Net, place: int, k: int) -> None:
+def _leave_link(net: structures.Net, place: int, k: int) -> None:
     """Take a seat off one of its links; the last member moves to the place that is free now."""
     seat, number = net.seats[place], net.draws[k].link
     link = net.links[number]
