@@ -318,6 +318,7 @@ def named(axes: Mapping[str, Any]) -> str:
 WRITERS = {
     "trace": "netsim.cli.traces.write_traces",
     "chakra": "netsim.cli.traces.write_execution_traces",
+    "connections": "netsim.cli.traces.write_connections",
     "plots": "netsim.cli.report.write_pictures",
     "report": "netsim.cli.report.write_report_of_run",
 }

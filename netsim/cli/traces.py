@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from netsim.base.errors import InputError
 from netsim.base.files import write_text
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
@@ -12,6 +15,7 @@ from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
+from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER
 from netsim.trace.chrome import write_trace
 from netsim.trace.names import Operation
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
@@ -106,3 +110,30 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
     slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
     files = write_ranks(folder / FOLDER, name, prepared.tape(), ranks, slow)
     return [f"{folder / FOLDER} ({len(files) - 1} ranks)"]
+
+
+def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """Bytes from rank to rank of an operation of the first cell, at its largest size, as htsim
+    (`.cm`) and ns-3 (flows of HPCC's and its descendants) read them; all flows begin at once.
+    """
+    del engine
+    prepared = prepare(cells[0])
+    shown = shown_of(prepared, max(cells[0].scenario.collective.size_list()))
+    schedule = shown.schedule
+    if shown.notes:
+        raise InputError(f"outputs: connections of all ranks are too many: {shown.notes[0]}")
+    moves = np.flatnonzero(np.isin(schedule.kind, (TRANSFER, MULTICAST, SWITCH_REDUCE)))
+    if (schedule.kind[moves] != TRANSFER).any():
+        raise InputError("outputs: connections: what switches multicast or add up has no receiver")
+    pairs = schedule.src[moves].astype(np.int64) * schedule.ranks + schedule.dst[moves]
+    amount = np.bincount(pairs, schedule.amount[moves], schedule.ranks**2)
+    found = [
+        (*divmod(k, schedule.ranks), round(amount[k])) for k in np.flatnonzero(amount).tolist()
+    ]
+    matrix = [f"Nodes {schedule.ranks}", f"Connections {len(found)}"]
+    matrix += [f"{a}->{b} id {k} start 0 size {n}" for k, (a, b, n) in enumerate(found, 1)]
+    flows = [str(len(found)), *(f"{a} {b} 3 {100 + k} {n} 0" for k, (a, b, n) in enumerate(found))]
+    return [
+        str(write_text(folder / "connections.cm", "\n".join(matrix) + "\n")),
+        str(write_text(folder / "flows.txt", "\n".join(flows) + "\n")),
+    ]

@@ -34,7 +34,7 @@ OUTPUTS = (
     RESULTS, TIMINGS, BREAKDOWN, "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
     "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
     "costs.csv", "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
-    "distribution.*", "chakra/*.et", "chakra/groups.json",
+    "distribution.*", "chakra/*.et", "chakra/groups.json", "connections.cm", "flows.txt",
 )  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between

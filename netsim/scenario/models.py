@@ -366,7 +366,7 @@ class Scenario(Model):
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
-    outputs: ListOf[Literal["csv", "plots", "trace", "chakra", "report"]] = (
+    outputs: ListOf[Literal["csv", "plots", "trace", "chakra", "connections", "report"]] = (
         "csv",
         "plots",
         "trace",
@@ -399,6 +399,8 @@ class Scenario(Model):
     def _fits(self) -> "Scenario":
         if "chakra" in self.outputs and isinstance(self.workload, Workload):
             raise FieldError("chakra is for training steps, not for a collective", "outputs")
+        if "connections" in self.outputs and not isinstance(self.workload, Workload):
+            raise FieldError("connections are for a collective, not for a step", "outputs")
         if self.samples is not None and self.noise is None:
             raise FieldError("without noise all samples are alike: noise: production", "samples")
         return self

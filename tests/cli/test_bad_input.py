@@ -184,8 +184,8 @@ TYPOS = {
     "an unknown output": (
         "name: x",
         "outputs: [csv, plot]",
-        "1:16: outputs.1: expected one of csv, plots, trace, chakra, report, got 'plot' "
-        "(did you mean plots?)",
+        "1:16: outputs.1: expected one of csv, plots, trace, chakra, connections, report, "
+        "got 'plot' (did you mean plots?)",
     ),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from netsim.cell.prepare import prepare
-from netsim.cell.simulate import limit_at
+from netsim.cell.simulate import limit_at, row_of_size
 from netsim.collectives.collective import Collective
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.engines.engine import simulate
@@ -180,6 +180,18 @@ def test_no_simulated_time_is_below(topology: Topology) -> None:
                 assert broken(Answer(told, limit=least.bandwidth), IN_TESTS) == [], algorithm
                 if algorithm != "parameter-server":
                     assert told >= least.latency * (1 - 1e-9), algorithm
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes"), [("dgx-h100", 1), ("dgx-1-v100", 2), ("rtx4090-x8", 2)]
+)
+def test_nor_is_one_of_nccl(machine: str, nodes: int) -> None:
+    """Operations in a row; the NICs of the last are full up to 0.1 %."""
+    for name in ("all_reduce", "all_gather", "broadcast", "alltoall", "sendrecv"):
+        ready, size = prepared(machine, nodes, name), 2**28
+        least, told = limit_at(ready, size).bandwidth, row_of_size(ready, size).time_us
+        assert told is not None
+        assert broken(Answer(told * 1e-6, limit=least), IN_TESTS) == [], name
 
 
 def test_a_time_below_is_refused() -> None:
