@@ -56,6 +56,8 @@ def rows(path: str) -> list[dict[str, str]]:
         ("cluster.graph.gpus: [2, 8]", [2, 8]),
         ("cluster.graph.gpus: {from: 2, to: 5, step: 1}", [2, 3, 4, 5]),
         ("cluster.graph.gpus: {from: 2, to: 20, factor: 3}", [2, 6, 18]),
+        ("cluster.graph.gpus: {from: 4, to: 4, factor: 3}", [4]),
+        ("cluster.graph.gpus: {from: 4, to: 4, step: 1}", [4]),
         ("cluster.graph.bandwidth: {from: 100Gbps, to: 800Gbps, factor: 2}",
          ["100Gbps", "200Gbps", "400Gbps", "800Gbps"]),
         ("cluster.graph.latency: {from: 0.5us, to: 2us, step: 0.5us}",
