@@ -7,13 +7,14 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from netsim.base.errors import LostError
+from netsim.base.errors import InputError, LostError
 from netsim.base.files import preset_folder, write_text
 from netsim.cli import file_option, folder_option
 from netsim.cli.bars import Counter
 from netsim.cli.progress import Memory, memory_of, tell
 from netsim.measured import accuracy
 from netsim.measured.compare import ALL, Point, by_band, grouped
+from netsim.measured.estimate import Without, switched_off
 from netsim.measured.index import Entry, read_index
 from netsim.measured.training import Steps, by_note, is_published, page_of, run_steps, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
@@ -58,6 +59,10 @@ def command(
         bool,
         typer.Option("--leave-out", help="Simulate each run without what its system told, too."),
     ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(help="A constant (netsim doctor --constants) that is off.", metavar="ID"),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
 ) -> None:
@@ -79,14 +84,17 @@ def command(
             tell(line)
         return
     entries = accuracy.questions(entries) if predict is not None else entries
+    off = _off(without or (), page)
+    figures = accuracy.figures_off(entries, off)
     with accuracy.journal_of(index, resume=resume, tell=tell) as journal:
         with Counter("runs", quiet) as counter:
             found = accuracy.run_index(
-                entries, jobs, counter.show, memory=memory_of(memory), tell=tell, journal=journal
-            )
+                entries, jobs, counter.show, memory=memory_of(memory), tell=tell, journal=journal,
+                figures=figures,
+            )  # fmt: skip
         if leave and not found.missing:
             with Counter("runs left out", quiet) as counter:
-                found = accuracy.leave_out(found, entries, corpus, jobs, counter.show, journal)
+                found = accuracy.leave_out(found, entries, corpus, jobs, counter.show, journal, off)
         if predict is not None:
             write_text(predict, accuracy.forecast_text(found, entries))
         else:
@@ -103,6 +111,13 @@ def command(
         raise typer.Exit(INTERRUPTED)
     if found.lost:
         raise typer.Exit(LostError.exit_code)
+
+
+def _off(without: Sequence[str], page: Path | None) -> list[Without]:
+    """The constants that are to be off."""
+    if without and page is not None:
+        raise InputError("--without: goes without --page, which is of all constants")
+    return [switched_off(one) for one in without]
 
 
 def _write(

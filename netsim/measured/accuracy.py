@@ -347,9 +347,10 @@ def leave_out(
     jobs: int | None = None,
     done: Callable[[int, int], None] | None = None,
     journal: "Journal | None" = None,
+    off: Sequence[Without] = (),
 ) -> Accuracy:
     """The same with every run simulated once more without its own system: every constant that was
-    fitted to that is estimated from the other systems of the corpus.
+    fitted to that is estimated from the other systems of the corpus, but for those that are `off`.
     """
     asked = {entry.system for entry in entries}
     by_id = {entry.id: entry for entry in corpus}
@@ -359,9 +360,10 @@ def leave_out(
     ]  # fmt: skip
     shown = _what_runs_show(constants, corpus, jobs, journal or Journal())
     every = (one for each in constants for one in without_each(each, corpus, shown[each.id]))
-    told = [one for one in every if one.system in asked]
+    gone = {one.constant for one in off}
+    told = [one for one in every if one.system in asked and one.constant not in gone]
     changed = {
-        entry.id: figures_without(entry, mine)
+        entry.id: figures_without(entry, [*mine, *off])
         for entry in entries
         if (mine := [one for one in told if one.system == entry.system])
     }
@@ -375,6 +377,18 @@ def leave_out(
     missing, lost = found.missing + again.missing, found.lost + again.lost
     both = replace(found, missing=missing, lost=lost, without=tuple(order))
     return replace(both, left_out=tuple(points))
+
+
+def figures_off(entries: Sequence[Entry], off: Sequence[Without]) -> dict[str, Mapping[str, float]]:
+    """The figures of the runs that are simulated with some constant that is to be off."""
+    found: dict[str, Mapping[str, float]] = {}
+    for entry in entries if off else ():
+        with suppress(NetsimError):  # is told when it is simulated
+            found[entry.id] = figures_without(entry, off)
+    if off and not any(found.values()):
+        names = ", ".join(one.constant for one in off)
+        raise InputError(f"{names}: no run of the index is simulated with it")
+    return {id: figures for id, figures in found.items() if figures}
 
 
 def _what_runs_show(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.constants import ANY_SIZE, TABLE, Constant
-from netsim.base.errors import InputError
+from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
@@ -344,6 +344,23 @@ def _wider(constant: Constant, system: str) -> Without:
     return Without(constant.id, system, wider.value / constant.value, wider.id)
 
 
+OFF = {"s": 0.0, "bytes": 0.0, "1": 1.0, "bytes/s": 1e15}  # values with which nothing is lost
+
+
+def switched_off(id: str) -> Without:
+    """A constant as if nobody knew it: that of all GPUs in place of one generation's, else a value
+    that costs nothing.
+    """
+    if id not in TABLE:
+        raise InputError(f"no constant is called {id!r}{suggest(id, TABLE)}")
+    constant = TABLE[id]
+    wider = TABLE.get(id.partition(".")[2]) if id.startswith("sm_") else None
+    value = wider.value if wider else OFF[constant.unit]
+    if not constant.value:
+        raise InputError(f"{id} is 0, which is off")
+    return Without(id, "", value / constant.value, wider.id if wider else "nothing")
+
+
 def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, float]:
     """The figures of a calibration that say so of a run, from what holds for its machines."""
     prepared = _prepared(entry, _rows_of(entry, *ANY_SIZE, most=1))
@@ -363,8 +380,10 @@ def figures_without(entry: Entry, found: Sequence[Without]) -> Mapping[str, floa
 def _holds(id: str, prepared: Prepared, entry: Entry) -> bool:
     comm, kind = prepared.jobs[0].comm, id.partition(".")[0]
     own = f"sm_{max(sm for sm in GENERATIONS if sm <= max(comm.min_cc, GENERATIONS[0]))}"
-    if kind in TRANSPORTS:
-        return kind == entry.transport
+    if kind == "network":
+        return comm.n_nodes > 1
+    if kind == "cxi" or kind in {*TRANSPORTS} - {"nvlink"}:  # which joins GPUs of a host, too
+        return entry.transport == ("slingshot" if kind == "cxi" else kind)
     if id.startswith("launch.each_channel"):
         return id.endswith("2_12") == (comm.version >= parse_version("2.12"))
     return kind == own if kind.startswith("sm_") else f"{own}.{id}" not in TABLE

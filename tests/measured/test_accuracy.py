@@ -11,7 +11,14 @@ from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError
 from netsim.measured.accuracy import compared, read_accuracy, run_index
 from netsim.measured.compare import Point, answer, error_of, prepared_at
-from netsim.measured.estimate import figures_without, looked_at, shown_by, without_each
+from netsim.measured.estimate import (
+    Without,
+    figures_without,
+    looked_at,
+    shown_by,
+    switched_off,
+    without_each,
+)
 from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, read_index
 from netsim.plots.results import MOST_CURVES
 from netsim.results.row import Joined, band_of, joined, stored, validated
@@ -407,6 +414,36 @@ def test_what_only_one_system_shows_is_taken_from_the_next_wider_class() -> None
     (found,) = without_each(usable, entries, {})
     assert (found.system, found.of) == ("aws_p4d_a100", "roce.usable")
     assert found.ratio * usable.value == pytest.approx(value("roce.usable"))
+
+
+def test_a_constant_is_switched_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = index(tmp_path, {}), tmp_path / "out.json"
+    assert netsim(capsys, "accuracy", path, "--jobs", 1, "--json", out).code == 0
+    usual = json.loads(out.read_text())["points"][0]["simulated_us"]
+    assert switched_off("begin.sends") == Without("begin.sends", "", 0.0, "nothing")
+    general = TABLE["nvlink.sync.simple"].value / TABLE["sm_100.nvlink.sync.simple"].value
+    assert switched_off("sm_100.nvlink.sync.simple").ratio == pytest.approx(general)
+    done = netsim(capsys, "accuracy", path, "--jobs", 1, "--json", out, "--without", "launch.host")
+    assert done.code == 0, done.err
+    assert json.loads(out.read_text())["points"][0]["simulated_us"] < usual
+    for options, said in (
+        (("--without", "launch.hots"), "did you mean launch.host?"),
+        (("--without", "cxi.post"), "cxi.post: no run of the index is simulated with it"),
+        (("--without", "launch.host", "--page", tmp_path / "p.md"), "goes without --page"),
+    ):
+        refused = netsim(capsys, "accuracy", path, *options)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+
+
+def test_what_joins_gpus_of_a_host_is_no_transport_of_a_run() -> None:
+    entries = {one.id: one for one in read_index(Path("scenarios/measured/index.yaml"))}
+    hop = [Without("nvlink.hop.ll", "any", 2.0)]
+    assert set(figures_without(entries["h100_sxm_8_all_reduce_1"], hop)) == {"nvlink.sync.ll"}
+    cxi, network = Without("cxi.post", "any", 2.0), Without("network.notice", "any", 2.0)
+    assert figures_without(entries["h100_sxm_8_all_reduce_1"], [cxi, network]) == {}
+    both = figures_without(entries["polaris_a100_2x4_all_reduce_2"], [cxi, network])
+    assert set(both) > {"network.notice"}
+    assert set(both) - {"network.notice"} == set(TABLE["cxi.post"].figures)
 
 
 def test_a_forecast_is_made_without_figures_and_compared_with_them_later(

@@ -1,0 +1,93 @@
+"""What each constant gains: errors of the runs that it enters, with it and with it off.
+
+    python -m tests.bench.evidence [ID…] [--ranks 32] [--jobs 2]
+
+In sample, and each run without what its own system told. Without ids, all constants that were
+fitted to runs of collectives. Lines of `docs/evidence.csv` that were computed before stay; what is
+simulated is kept in `reports/accuracy-measured.jsonl`, so that it can be ended and started again.
+Runs of more ranks are not simulated, and cells are empty where no run is of a band.
+"""
+
+import argparse
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from netsim.base.constants import FILE as CONSTANTS
+from netsim.base.constants import TABLE
+from netsim.base.errors import InputError
+from netsim.base.files import csv_of, write_text
+from netsim.measured.accuracy import Accuracy, figures_off, journal_of, leave_out, run_index
+from netsim.measured.compare import by_band
+from netsim.measured.estimate import Without, switched_off
+from netsim.measured.index import Entry, read_index
+from netsim.results.row import BANDS
+
+INDEX, TOLD = Path("scenarios/measured/index.yaml"), Path("docs/evidence.csv")
+WAYS = ("with", "without", "left_out_with", "left_out_without")
+HEAD = ("id", "value", "unit", "origin", "fitted_to", "changed_runs", "ranks_up_to",
+        *(f"{band} {way}" for band in BANDS for way in WAYS))  # fmt: skip
+
+
+def errors(found: Accuracy) -> Iterator[dict[str, str]]:
+    """The median errors by band, in sample and left out."""
+    for points in (found.points, found.left_out):
+        told = by_band([point for point in points if point.healthy])
+        yield {band: f"{told[band].median:.4f}" for band in BANDS if band in told}
+
+
+def simulated(
+    entries: Sequence[Entry], corpus: Sequence[Entry], jobs: int, off: Sequence[Without]
+) -> Accuracy:
+    with journal_of(INDEX, resume=True, tell=lambda text: None) as journal:
+        found = run_index(entries, jobs, journal=journal, figures=figures_off(entries, off))
+        return leave_out(found, entries, corpus, jobs, None, journal, off)
+
+
+def ranks(entry: Entry) -> int:
+    counts = (entry.text("topology", key) for key in ("nodes", "gpus_per_node"))
+    nodes, gpus = (int(text) if text.isdecimal() else 1 for text in counts)
+    return nodes * gpus
+
+
+def line(
+    id: str, row: dict[str, str], corpus: Sequence[Entry], most: int, jobs: int
+) -> list[object]:
+    """A line of the file; `row` is that of the table."""
+    off, healthy = [switched_off(id)], [one for one in corpus if one.healthy and ranks(one) <= most]
+    changed = figures_off(healthy, off)
+    entries = [one for one in healthy if one.id in changed]
+    both = [simulated(entries, corpus, jobs, it) for it in ([], off)]
+    told = [some for found in both for some in errors(found)]  # with, left out with, without, …
+    cells = [told[place].get(band, "") for band in BANDS for place in (0, 2, 1, 3)]
+    origin = row["given_by"] or "fitted"
+    return [id, row["value"], row["unit"], origin, row["runs"], len(entries), most, *cells]
+
+
+def main() -> None:
+    given = argparse.ArgumentParser()
+    given.add_argument("ids", nargs="*")
+    given.add_argument("--ranks", type=int, default=32)
+    given.add_argument("--jobs", type=int, default=2)
+    asked = given.parse_args()
+    corpus = read_index(INDEX)
+    runs = {one.id for one in corpus}
+    fitted = [one.id for one in TABLE.values() if one.fitted and runs & {*one.fitted.runs}]
+    rows = {row["id"]: row for row in csv.DictReader(CONSTANTS.open(encoding="utf-8"))}
+    known: dict[str, list[object]] = {}
+    if TOLD.is_file():
+        with TOLD.open(encoding="utf-8", newline="") as file:
+            known = {one[0]: list(one) for one in list(csv.reader(file))[1:]}
+    for id in asked.ids or fitted:
+        try:
+            known[id] = line(id, rows[id], corpus, asked.ranks, asked.jobs)
+        except InputError as error:
+            print(f"{id}: {error}", flush=True)
+            continue
+        print(*known[id], flush=True)
+        ordered = [known[one] for one in TABLE if one in known]
+        write_text(TOLD, csv_of([HEAD, *ordered]))
+
+
+if __name__ == "__main__":
+    main()
