@@ -102,6 +102,14 @@ def test_types_of_activations_weights_and_gradients() -> None:
         assert set(weights) == {stored}
 
 
+@pytest.mark.parametrize(("backward", "part"), [(False, 0.5), (True, 0.25)])
+def test_attention_and_streams_reach_their_parts_of_the_peaks(backward: bool, part: float) -> None:
+    gpu = Roofline({"bfloat16": 1e15}, 3e12, 132, attention=(0.5, 0.25), memory=0.8, kernel=2e-6)
+    assert gpu.attention_seconds(1e12, backward=backward) == pytest.approx(1e-3 / part + 2e-6)
+    assert gpu.stream_seconds(2.4e9, 3) == pytest.approx(1e-3 + 3 * 2e-6)
+    assert gpu.attention_seconds(0.0) == gpu.stream_seconds(0.0) == 0.0
+
+
 def test_products_in_fp8_are_faster_and_nothing_else_is() -> None:
     fast = Roofline({"fp8": 1979e12, "bfloat16": 989e12}, 3350e9, 132)
     size = (8192, 8192, 8192)
