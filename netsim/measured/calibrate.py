@@ -17,15 +17,7 @@ from netsim.base.processes import Processes
 from netsim.base.startup import STAGE, at
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
-from netsim.measured.compare import (
-    MICRO,
-    Error,
-    Point,
-    by_band,
-    few,
-    prepared_for,
-    simulated_seconds,
-)
+from netsim.measured import compare
 from netsim.measured.logs import LogRun, Measured
 from netsim.nccl.constants import HOST, KERNEL, constant, names_of
 from netsim.topology.machine import TRANSPORTS, USABLE, Figure, Machine, kind_of, written
@@ -164,7 +156,7 @@ class MeasuredCells:
             for parameter, value in zip(self.parameters, x.tolist(), strict=True):
                 figures |= parameter.figures(value) if value else {}
             made = calibration(figures)
-            cells = [prepared_for(changed(one.source, made), one.run) for one in self.sets]
+            cells = [compare.prepared_for(changed(one.source, made), one.run) for one in self.sets]
             self.last = (x.tobytes(), cells)
         return self.last[1]
 
@@ -174,7 +166,7 @@ class MeasuredCells:
         seconds = row.seconds(collective)
         assert seconds is not None  # readers keep only rows with a time
         try:
-            return log(simulated_seconds(self.at(x)[place], row, collective) / seconds)
+            return log(compare.simulated_seconds(self.at(x)[place], row, collective) / seconds)
         except NetsimError:
             return IMPOSSIBLE
 
@@ -297,24 +289,24 @@ class Ratios:
                     if one == number:
                         self.known[one, np.frombuffer(key)[kept].tobytes()] = value
 
-    def errors(self, x: Floats, which: Sequence[int]) -> dict[str, Error]:
+    def errors(self, x: Floats, which: Sequence[int]) -> dict[str, compare.Error]:
         """The error of some points by band."""
         return self.by_band(self.at([x], which)[0], which)
 
-    def by_band(self, ratios: Floats, which: Sequence[int]) -> dict[str, Error]:
+    def by_band(self, ratios: Floats, which: Sequence[int]) -> dict[str, compare.Error]:
         """Log ratios of some points as errors by band."""
         found = []
         for number, ratio in zip(which, ratios.tolist(), strict=True):
             place, row = self.points[number]
             run = self.sets[place].run
-            micros = (row.seconds(run.collective) or 0.0) * MICRO
+            micros = (row.seconds(run.collective) or 0.0) * compare.MICRO
             found.append(
-                Point(
+                compare.Point(
                     run.file, "", run.collective, row.size_bytes, micros, micros * exp(ratio), "",
                     "", True,
                 )
             )  # fmt: skip
-        return by_band(found)
+        return compare.by_band(found)
 
 
 def changed(source: Source, figures: dict[str, dict[str, str]]) -> Source:
@@ -604,11 +596,11 @@ class Calibrated:
 
     fitted: tuple[Fitted, ...]
     figures: dict[str, Figure]
-    before: dict[str, Error]
-    after: dict[str, Error]
-    forecast: dict[str, Error]
-    held_before: dict[str, Error]
-    held: dict[str, Error]
+    before: dict[str, compare.Error]
+    after: dict[str, compare.Error]
+    forecast: dict[str, compare.Error]
+    held_before: dict[str, compare.Error]
+    held: dict[str, compare.Error]
     lost: tuple[str, ...] = ()  # points that are left out, each with what its worker died of
 
 
@@ -624,7 +616,7 @@ def calibrate(
             f"{sets[0].run.file}: {count} size{'s' * (count != 1)}: nothing can be fitted to fewer "
             f"than {FEWEST}"
         )
-    first = prepared_for(sets[0].source, sets[0].run)
+    first = compare.prepared_for(sets[0].source, sets[0].run)
     if not first.jobs:
         raise InputError("only NCCL's own algorithms can be calibrated; leave algorithm at auto")
     held = [replace(one, rows=_held_back(one)) for one in sets]
@@ -651,11 +643,11 @@ def _fit(ratios: Ratios, fitted: Sequence[int]) -> Fit:
 def _used(rows: Sequence[Measured]) -> tuple[Measured, ...]:
     """The rows of a run that are simulated: of many, some evenly over the sizes."""
     usual = [row for row in rows if row.size_bytes <= HUGE]
-    return few(usual if len(usual) >= MOST else rows, MOST)
+    return compare.few(usual if len(usual) >= MOST else rows, MOST)
 
 
 def _held_back(one: Set) -> tuple[Measured, ...]:
-    return few(
+    return compare.few(
         [row for row in one.run.rows if row not in one.rows and row.size_bytes <= HUGE], MOST_HELD
     )
 
