@@ -423,9 +423,10 @@ def test_chakra_in_json_is_read(tmp_path, text: str) -> None:
         ("k", 0, "bfloat16", ()), ("c", 512, "bfloat16", (0,)),
     ]  # fmt: skip
     assert tasks[0].seconds == pytest.approx(5e-5)
-    path.write_text(text[:-9])
-    with pytest.raises(InputError, match="cut, or no execution trace in JSON"):
-        run_from(path)
+    for damaged in (text[:-9], text.replace("50", "1e999"), text.replace("7", "{}")):
+        path.write_text(damaged)
+        with pytest.raises(InputError, match="cut, or no execution trace in JSON"):
+            tape_of_trace(path, 8)
 
 
 def observed(number: int, name: str, inputs: list[Any], types: list[str], **more: Any) -> Any:

@@ -427,7 +427,14 @@ def read_rank(path: Path) -> tuple[list[Node], dict[str, tuple[int, ...]]]:
         raise InputError(f"{path}: the gzip data is cut or damaged") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise InputError(f"{path}: cut, or no execution trace in JSON: {error}") from None
     if not any(node.kind in (COLLECTIVE, SEND, RECEIVE) for node in nodes):
         raise InputError(f"{path}: has no collectives, sends or receives")
