@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     )
     from netsim.cell.answer import run
     from netsim.collectives.collective import Collective, collective_of, volumes
-    from netsim.collectives.table import ALGORITHMS, build
+    from netsim.collectives.table import ALGORITHMS, algorithm, build
     from netsim.collectives.verify import check_races, verify
     from netsim.program.place import place
     from netsim.program.program import Program, Timeline
     from netsim.results.row import Row
     from netsim.schedule.builder import Builder
     from netsim.schedule.repeat import Launch, repeat
-    from netsim.schedule.schedule import Lag, Schedule, Style, Use
+    from netsim.schedule.schedule import Lag, Schedule, Style, Use, combine
     from netsim.topology.cluster import build_topology
     from netsim.topology.graph import Topology
     from netsim.topology.load import load_machine
@@ -45,14 +45,14 @@ _HOMES = {
     ),
     "netsim.cell.answer": ("run",),
     "netsim.collectives.collective": ("Collective", "collective_of", "volumes"),
-    "netsim.collectives.table": ("ALGORITHMS", "build"),
+    "netsim.collectives.table": ("ALGORITHMS", "algorithm", "build"),
     "netsim.collectives.verify": ("check_races", "verify"),
     "netsim.program.place": ("place",),
     "netsim.program.program": ("Program", "Timeline"),
     "netsim.results.row": ("Row",),
     "netsim.schedule.builder": ("Builder",),
     "netsim.schedule.repeat": ("Launch", "repeat"),
-    "netsim.schedule.schedule": ("Lag", "Schedule", "Style", "Use"),
+    "netsim.schedule.schedule": ("Lag", "Schedule", "Style", "Use", "combine"),
     "netsim.topology.cluster": ("build_topology",),
     "netsim.topology.graph": ("Topology",),
     "netsim.topology.load": ("load_machine",),
@@ -60,35 +60,12 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "ALGORITHMS",
-    "Builder",
-    "Collective",
-    "InputError",
-    "InvariantError",
-    "Lag",
-    "Launch",
-    "NetsimError",
-    "Program",
-    "Row",
-    "ScenarioError",
-    "Schedule",
-    "StalledError",
-    "Style",
-    "Timeline",
-    "Topology",
-    "Use",
-    "__version__",
-    "build",
-    "build_topology",
-    "check_races",
-    "collective_of",
-    "load_machine",
-    "place",
-    "repeat",
-    "run",
-    "verify",
+    "ALGORITHMS", "Builder", "Collective", "InputError", "InvariantError", "Lag", "Launch",
+    "NetsimError", "Program", "Row", "ScenarioError", "Schedule", "StalledError", "Style",
+    "Timeline", "Topology", "Use", "__version__", "algorithm", "build", "build_topology",
+    "check_races", "collective_of", "combine", "load_machine", "place", "repeat", "run", "verify",
     "volumes",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -17,12 +17,9 @@ MICRO = 1e-6
 UNITS = ("s", "bytes/s", "bytes", "1")
 # The units of the file, in those.
 IN_SI = {
-    "us": (MICRO, "s"),
-    "ns": (1e-9, "s"),
-    "GB/s": (1e9, "bytes/s"),
-    "bytes": (1.0, "bytes"),
+    "us": (MICRO, "s"), "ns": (1e-9, "s"), "GB/s": (1e9, "bytes/s"), "bytes": (1.0, "bytes"),
     "1": (1.0, "1"),
-}
+}  # fmt: skip
 ESTIMATORS = "netsim.measured.estimate:"
 SIMULATED = ESTIMATORS + "by_simulation"
 ANY_SIZE = (0, 1 << 62)
@@ -31,9 +28,8 @@ ANY_SIZE = (0, 1 << 62)
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """The runs that a constant was fitted to, by their ids in scenarios/measured/index.yaml, and
-    `estimator`, the function (module:name) that estimates it from them.
-
-    `sizes` are the bytes of calls between which the runs show it, `evidence` is what they show.
+    `estimator`, the function (module:name) that estimates it from them. `sizes` are the bytes of
+    calls between which the runs show it, `evidence` is what they show.
     """
 
     runs: tuple[str, ...]
@@ -45,10 +41,8 @@ class Fitted:
 @dataclass(frozen=True, slots=True)
 class Constant:
     """One constant in SI units, what it belongs to, and either the source that gave it or the runs
-    that it was fitted to.
-
-    `enters` are the figures of a `calibration` in which it is contained, where that is not the one
-    of its own name.
+    that it was fitted to. `enters` are the figures of a `calibration` in which it is contained,
+    where that is not the one of its own name.
     """
 
     id: str

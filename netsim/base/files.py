@@ -89,7 +89,6 @@ def half_written(folder: Path) -> list[Path]:
 # In a checkout they lie in `topologies/` and `scenarios/` beside the package, in a wheel inside it.
 # A file of the working directory wins over a preset of the same name, and the result says so.
 
-
 SUFFIXES = (".yaml", ".yml")
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -147,7 +146,6 @@ def is_path(name: str) -> bool:
 # collector), where locks are left in a state that nobody expects, where a process was just begun
 # that nobody then knows of. Blocking the signal does not help: it then goes to another thread, and
 # Python raises in the first one all the same. So a handler notes it, and whoever holds it asks.
-
 
 UNWINDING = (
     5.0  # seconds after Ctrl-C, in which what is finished is written and no other one counts

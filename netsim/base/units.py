@@ -16,15 +16,8 @@ from netsim.base.values import dataclass
 
 LARGEST_SIZE = 2**60
 DECIMAL = {
-    "": 1,
-    "k": 10**3,
-    "K": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "P": 10**15,
-    "E": 10**18,
-}
+    "": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
+}  # fmt: skip
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 NCCL_SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -113,11 +106,7 @@ FLOPS = Kind(
     largest=10**24,
 )
 POWER = Kind(
-    "a power",
-    "700W or 1.2kW",
-    {"W": Fraction(1), "kW": Fraction(10**3)},
-    usual="W",
-    largest=10**6,
+    "a power", "700W or 1.2kW", {"W": Fraction(1), "kW": Fraction(10**3)}, usual="W", largest=10**6
 )
 KINDS = (TIME, SIZE, BANDWIDTH, FLOPS, POWER)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from netsim.base.errors import NetsimError, NoRoomError, ScenarioError
 from netsim.base.files import Preset, find_preset, is_path, preset_folder
 from netsim.base.startup import late
-from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.prepare import UNCHECKED, Prepared, prepare
 from netsim.cell.simulate import row_of_size
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all, slow_slots, with_settings
@@ -125,14 +125,14 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     members = (group for cell in cells for group in cell.scenario.cluster.members)
     files = (note for group in members if (note := group.loaded.note))
     slots = (note for cell in cells for note in slow_slots(cell))
-    return list(dict.fromkeys([*files, *slots]))
+    own = (f"note: {UNCHECKED[cell.id]}" for cell in cells if cell.id in UNCHECKED)
+    return list(dict.fromkeys([*files, *slots, *own]))
 
 
 def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "auto") -> list[Row]:
-    """Simulate all cells of a scenario and return their rows; nothing is written.
-
-    `settings` replace single values, as `netsim run --set` does:
-    `run("quickstart", ["workload.sizes=64MiB"])`.
+    """Simulate all cells of a scenario and return their rows; nothing is written. `settings`
+    replace single values, as `netsim run --set` does: `run("quickstart",
+    ["workload.sizes=64MiB"])`.
     """
     cells = checked_cells(load_source(find_scenario(str(scenario)).path, settings))
     rows = []

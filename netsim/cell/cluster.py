@@ -25,11 +25,9 @@ from netsim.topology.graph import Topology, TopologyError
 _SPLIT = re.compile(r"(MOD|DIV|AND|OR)\s*(0[xX][0-9a-fA-F]+|[0-9]+)", re.IGNORECASE)
 
 _COLOURS: dict[str, Callable[[int, int], int]] = {
-    "MOD": lambda rank, value: rank % value,
-    "DIV": lambda rank, value: rank // value,
-    "AND": lambda rank, value: rank & value,
-    "OR": lambda rank, value: rank | value,
-}
+    "MOD": lambda rank, value: rank % value, "DIV": lambda rank, value: rank // value,
+    "AND": lambda rank, value: rank & value, "OR": lambda rank, value: rank | value,
+}  # fmt: skip
 
 
 def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
@@ -53,7 +51,6 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
 # **** Built ****
 # What cells have in common: topologies and communicators, each made once and kept for others.
 # Only for speed: whoever asks for them gets the same.
-
 
 SPLIT_VARIABLE = "NCCL_TESTS_SPLIT"
 QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"  # how they are used, versions differ in

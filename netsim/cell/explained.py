@@ -55,22 +55,14 @@ def shown_of(prepared: Prepared, size: int) -> Shown:
 
 
 def explained(
-    prepared: Prepared,
-    size: int,
-    *,
-    engine: str = "auto",
-    most_rows: int = MOST_ROWS,
+    prepared: Prepared, size: int, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> dict[str, Any]:
     """Where the time of a cell goes at one size, as plain values in µs."""
     return explained_run(prepared, size, engine=engine, most_rows=most_rows)[0]
 
 
 def explained_run(
-    prepared: Prepared,
-    size: int,
-    *,
-    engine: str = "auto",
-    most_rows: int = MOST_ROWS,
+    prepared: Prepared, size: int, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> tuple[dict[str, Any], Program, Timeline]:
     """The same, with the program and the timeline that it is about."""
     title = explained_title(prepared, size)
@@ -98,7 +90,6 @@ def explained_title(prepared: Prepared, size: int) -> str:
 # **** Paths ****
 # How the connections of a call spread over the links between switches, how the time answers to the
 # seed of hashes, and what would help: each tried.
-
 
 MOST_KINDS = 8  # of links that are told apart by the names of their switches
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,14 @@ from netsim.base.errors import InputError, NoRoomError, ScenarioError, nearest
 from netsim.base.memo import kept
 from netsim.base.values import dataclass
 from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
-from netsim.collectives.collective import Collective, CollectiveError, collective_of
-from netsim.collectives.table import ALGORITHMS, build, parameters_of
+from netsim.collectives.collective import HAS_IN_PLACE, Collective, CollectiveError, collective_of
+from netsim.collectives.table import (
+    ALGORITHMS,
+    MOST_CHECKED,
+    build,
+    parameters_of,
+    refuse_wrong,
+)
 from netsim.nccl import choice, environment
 from netsim.nccl.choice import Planned
 from netsim.nccl.constants import NOTHING, calibrated_launch, nccl_launch
@@ -42,11 +49,10 @@ from netsim.topology.graph import Topology
 
 @dataclass(frozen=True)
 class Prepared:
-    """A cell whose parts are known to fit: its topology, and its GPUs by communicator.
-
-    `jobs` are the communicators as NCCL sees them, where NCCL's algorithms run. `place` is the same
-    number for cells on the same cluster, None if it is not known to be that of others. `limits` say
-    how much of a call is run in full.
+    """A cell whose parts are known to fit: its topology, and its GPUs by communicator. `jobs` are
+    the communicators as NCCL sees them, where NCCL's algorithms run. `place` is the same number for
+    cells on the same cluster, None if it is not known to be that of others. `limits` say how much
+    of a call is run in full.
     """
 
     cell: Cell
@@ -72,10 +78,15 @@ class Prepared:
     def parameters(self) -> dict[str, Any]:
         """Parameters of the algorithm; what is left open follows from the cluster."""
         work = self.cell.scenario.collective
-        takes = parameters_of(work.collective, work.algorithm)
+        takes = parameters_of(work.collective, work.built_by)
         whole = work.ranks is None and len(self.groups) == 1
         if "node_size" in takes and whole and not {"node_size", "groups"} & set(work.parameters):
             return {**work.parameters, "node_size": self.gpus_per_node}
+        cluster = self.cell.scenario.cluster
+        dims = getattr(cluster.graph or cluster.fabric, "dims", ())
+        fits = whole and dims and prod(dims) == len(self.topology)
+        if fits and "dims" in takes and "dims" not in work.parameters:
+            return {**work.parameters, "dims": list(dims)}
         return work.parameters
 
     @kept
@@ -107,7 +118,7 @@ class Prepared:
             self.groups,
             tuple(self.plan(job, collective) for job in kinds),
             tuple(kinds.index(job) for job in self.jobs) or (0,),
-            scenario.collective.algorithm,
+            scenario.collective.built_by,
             {} if kinds else self.parameters,
             self.launch(size),
             scenario.collective.timing == "single",
@@ -290,20 +301,28 @@ def _too_large(prepared: Prepared, largest: Call) -> str:
 def _size_from_fewer(prepared: Prepared) -> tuple[int, int]:
     """Rows and bytes of a textbook algorithm, from how they grow with the number of ranks."""
     work, ranks = prepared.cell.scenario.collective, len(prepared.groups[0])
-    fixed = {"groups", "root"} & set(prepared.parameters) or work.pairs or work.matrix or work.root
+    fixed = (
+        {"groups", "root", "dims"} & set(prepared.parameters)
+        or work.pairs
+        or work.matrix
+        or work.root
+    )
 
     def schedule_at(count: int) -> Schedule:
         collective = prepared.collective(max(work.size_list()), ranks=count)
-        return build(collective, work.algorithm, **prepared.parameters)
+        return build(collective, work.built_by, **prepared.parameters)
 
     multiple = ranks if fixed else int(prepared.parameters.get("node_size", 1))
-    return estimated_size(ranks, schedule_at, multiple, len(prepared.groups))
+    try:
+        return estimated_size(ranks, schedule_at, multiple, len(prepared.groups))
+    except CollectiveError:  # of fewer ranks; all of them tell what is wrong
+        return estimated_size(ranks, schedule_at, ranks, len(prepared.groups))
 
 
 def _check_algorithm(prepared: Prepared) -> None:
     """Build a schedule, or smaller ones of its kind: what does not fit is said before a run."""
     source, work = prepared.cell.source, prepared.cell.scenario.collective
-    if work.algorithm not in ALGORITHMS[work.collective]:
+    if work.algorithm not in ALGORITHMS[work.collective] and not work.code:
         near = nearest(work.algorithm, [*ALGORITHMS[work.collective], *NCCL_NAMES])
         if near in NCCL_NAMES:
             message = f"expected an algorithm, got {work.algorithm!r} (did you mean {near}?)"
@@ -312,6 +331,38 @@ def _check_algorithm(prepared: Prepared) -> None:
         message = f"only NCCL's algorithms have protocols, {work.algorithm} has none"
         raise source.error(("workload", "protocol"), message)
     try:
+        if work.code:
+            _check_own(prepared)
         _refuse(prepared)
     except CollectiveError as error:
         raise placed(prepared.cell, error) from None
+
+
+UNCHECKED: dict[str, str] = {}  # what was too large to be verified, by the id of a cell
+
+
+def _check_own(prepared: Prepared) -> None:
+    """Verify an algorithm of the user's own at the sizes of the cell, in place too, the smallest
+    and the largest first.
+    """
+    work, left = prepared.cell.scenario.collective, MOST_CHECKED
+    ends = min(work.size_list()), max(work.size_list())
+    for size in sorted(work.size_list(), key=lambda size: size not in ends):
+        for in_place in (False, True)[: 1 + (work.collective in HAS_IN_PLACE)]:
+            if left > 0:
+                left -= _verified(prepared, size, in_place=in_place)
+
+
+def _verified(prepared: Prepared, size: int, *, in_place: bool) -> int:
+    """Verify one size, if its rows are not too many for that; rows times ranks of it."""
+    work, collective = (
+        prepared.cell.scenario.collective,
+        prepared.collective(size, in_place=in_place),
+    )
+    rows = refuse_wrong(collective, work.built_by, prepared.parameters)
+    if rows * collective.ranks > MOST_CHECKED:
+        UNCHECKED[prepared.cell.id] = (
+            f"{work.algorithm} is not verified: {rows} rows on {collective.ranks} ranks are too "
+            "many for that; check it on fewer"
+        )
+    return rows * collective.ranks

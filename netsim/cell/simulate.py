@@ -21,6 +21,7 @@ from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
 from netsim.collectives.collective import HAS_IN_PLACE, Collective
+from netsim.collectives.table import stamp
 from netsim.metrics.bound import Limit, bound_by, limit_of
 from netsim.metrics.links import Fullest, fullest_link
 from netsim.nccl.choice import Planned, planned
@@ -96,7 +97,7 @@ def key_of(prepared: Prepared, size: int, engine: str) -> bytes | None:
     if prepared.place is None:
         return None
     collective, work = prepared.collective(size), prepared.cell.scenario.collective
-    runs: object = (work.algorithm, prepared.parameters)
+    runs: object = (stamp(work.collective, work.built_by), prepared.parameters)
     if prepared.jobs:
         if collective.ranks > MOST_RANKS:
             return None
@@ -131,7 +132,6 @@ def _varying(kind: Any) -> tuple[str, ...]:
 
 # **** Departures ****
 # What sets a case apart from all that was held against hardware, and the class it belongs to.
-
 
 CHOICE: dict[str, Any] = {"algorithms": {}, "protocols": {}}  # settings that only choose
 
@@ -201,7 +201,6 @@ def _left_alone(prepared: Prepared) -> Job | None:
 
 # **** Simulate ****
 # One cell, from question to rows: the schedule of each size, its time, its Row.
-
 
 UNLIKE = (
     not_validated("fabric"),

@@ -177,15 +177,11 @@ def _printed(
 
 # What a row is bound by, as its words begin, and the figures that decide it.
 DECIDED_BY = {
-    "NVLink": ("scale_up.link_bandwidth",),
-    "xGMI": ("scale_up.link_bandwidth",),
-    "NVLS": ("scale_up.link_bandwidth",),
-    "PCIe": ("pcie.generation", "pcie.width"),
-    "host memory": ("cpu.memory_bandwidth",),
-    "UPI": ("cpu.link",),
-    "C2C": ("c2c.bandwidth",),
+    "NVLink": ("scale_up.link_bandwidth",), "xGMI": ("scale_up.link_bandwidth",),
+    "NVLS": ("scale_up.link_bandwidth",), "PCIe": ("pcie.generation", "pcie.width"),
+    "host memory": ("cpu.memory_bandwidth",), "UPI": ("cpu.link",), "C2C": ("c2c.bandwidth",),
     "NIC": ("nics.rate",),
-}
+}  # fmt: skip
 SERIAL = "serial transfers ("
 EXECUTION = ("latency", "launch", "proxy", "SM", "own rate", "NIC messages")
 WEAK = ("assumed", "transferred")

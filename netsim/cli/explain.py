@@ -325,7 +325,7 @@ def _states(prepared: Prepared, size: int | None) -> States:
             "explain --state: shows textbook algorithms, not NCCL's own",
             hint=f"choose one with --set workload.algorithm=…: {known}",
         )
-    return states(build(collective, work.algorithm, **prepared.parameters), collective)
+    return states(build(collective, work.built_by, **prepared.parameters), collective)
 
 
 LEAST = 1e-3  # of the step: less is not worth a line

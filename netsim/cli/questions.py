@@ -32,19 +32,11 @@ from netsim.yamlio.models import apply_overrides, override
 from netsim.yamlio.read import Source, read_source
 
 FLAGS = {
-    "nodes": "cluster.nodes",
-    "gpus_per_node": "cluster.gpus_per_node",
-    "nic": "cluster.nic",
-    "nics_per_node": "cluster.nics_per_node",
-    "algo": "workload.algorithm",
-    "proto": "workload.protocol",
-    "dtype": "workload.dtype",
-    "launch": "launch",
-    "nccl": "nccl.version",
-    "tuner": "nccl.tuner",
-    "graph": "nccl.graph",
-    "exact": "exact",
-}
+    "nodes": "cluster.nodes", "gpus_per_node": "cluster.gpus_per_node", "nic": "cluster.nic",
+    "nics_per_node": "cluster.nics_per_node", "algo": "workload.algorithm",
+    "proto": "workload.protocol", "dtype": "workload.dtype", "launch": "launch",
+    "nccl": "nccl.version", "tuner": "nccl.tuner", "graph": "nccl.graph", "exact": "exact",
+}  # fmt: skip
 ONLY_EXPECT = ("tuner", "graph", "nccl_env")
 FOREIGN = (".xml", ".json", ".txt")
 

@@ -76,12 +76,9 @@ class TopologyOptions:
 
 _HEAD = 2**20  # bytes that are looked at to tell a format
 FORMATS = {
-    "nccl": "NCCL topology XML",
-    "node-link": "node-link JSON",
-    "astra-sim": "ASTRA-sim network",
-    "nvidia-smi": "nvidia-smi topo -m",
-    "infragraph": "InfraGraph",
-}
+    "nccl": "NCCL topology XML", "node-link": "node-link JSON", "astra-sim": "ASTRA-sim network",
+    "nvidia-smi": "nvidia-smi topo -m", "infragraph": "InfraGraph",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -168,7 +165,6 @@ def _assumed(
 # What NAME means to the verbs of `netsim topo`: a machine, a scenario's cluster, a foreign file.
 # Whatever it was, it becomes a Subject: a topology and, where there are hosts, the Cluster behind
 # it.
-
 
 FOREIGN = (".xml", ".txt", ".json", ".log")  # names that end so are files, even if missing
 

@@ -48,7 +48,6 @@ class Kept:
 # Counts and offsets are in elements, sizes in bytes. It follows nccl-tests in what a count means
 # and in how input and output alias in place. It knows no algorithm and no schedule.
 
-
 NAMES = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
     "gather", "scatter", "sendrecv", "p2p", "barrier",
@@ -73,12 +72,11 @@ class CollectiveError(InputError, ValueError):
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective operation over ranks 0 … n-1.
-
-    `count` is nccl-tests' count argument: elements a rank for all_gather, reduce_scatter, gather
-    and scatter, a peer for alltoall, a pair for p2p, in all for the others. `matrix[s][d]` are the
-    elements that s has for d in an alltoallv, packed in rank order on both sides. `pairs` are the
-    (source, destination) of a p2p; each rank's blocks lie in the order of its pairs.
+    """One collective operation over ranks 0 … n-1. `count` is nccl-tests' count argument: elements
+    a rank for all_gather, reduce_scatter, gather and scatter, a peer for alltoall, a pair for p2p,
+    in all for the others. `matrix[s][d]` are the elements that s has for d in an alltoallv, packed
+    in rank order on both sides. `pairs` are the (source, destination) of a p2p; each rank's blocks
+    lie in the order of its pairs.
     """
 
     name: str
@@ -336,7 +334,6 @@ def collective_of(
     pairs: Sequence[tuple[int, int]] = (),
 ) -> Collective:
     """The collective that nccl-tests runs when asked for a size; `size_bytes` of it may be less.
-
     For alltoallv, `matrix` holds whole weights (all equal by default): the busiest rank sends or
     receives the size.
     """

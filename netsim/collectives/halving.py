@@ -9,18 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
+from netsim.collectives import writing
 from netsim.collectives.collective import Blocks, Collective
 from netsim.collectives.reduced import Part
-from netsim.collectives.writing import (
-    Folding,
-    Ints,
-    Lanes,
-    around,
-    ceil_log2,
-    edges,
-    range_parts,
-    wrapped,
-)
 from netsim.schedule.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
 
@@ -28,9 +19,9 @@ from netsim.schedule.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Sch
 class Core:
     """The ranks of the core, the outsiders, and the first block of each member (and the end)."""
 
-    members: Ints
-    extras: Ints
-    first: Ints
+    members: writing.Ints
+    extras: writing.Ints
+    first: writing.Ints
 
     @property
     def folded(self) -> NDArray[np.bool_]:
@@ -46,11 +37,11 @@ def core_of(n: int) -> Core:
     return Core(first[:size], first[:extras] + 1, first)
 
 
-def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
+def all_reduce(collective: Collective, *, fold: writing.Folding = None) -> Schedule:
     """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = writing.Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     size, odd = len(core.members), len(core.extras)
-    bounds = edges(collective.count, size)
+    bounds = writing.edges(collective.count, size)
     whole = np.repeat(lanes.builder.pieces(collective.count), odd)
     outer = Part(lanes.styles(np.full(odd, IN), OUT, REDUCE_INPUT), whole)
     lanes.send(core.extras, core.members[:odd], [outer], 0)
@@ -72,9 +63,9 @@ def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
     return lanes.close()
 
 
-def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
+def all_gather(collective: Collective, *, fold: writing.Folding = None) -> Schedule:
     """Partners exchange all they have (recursive doubling): log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = writing.Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     n, block, odd = collective.ranks, collective.count, len(core.extras)
     bounds = np.arange(n + 1) * block
     own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
@@ -95,14 +86,14 @@ def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
     )
     low, high = np.zeros(odd, np.int64), np.full(odd, n)
     styles = lanes.styles(np.full(odd, OUT), OUT)
-    parts = range_parts(lanes, around(low, high, core.extras), bounds, styles)
+    parts = writing.range_parts(lanes, writing.around(low, high, core.extras), bounds, styles)
     lanes.send(core.members[:odd], core.extras, parts, step)
     return lanes.close()
 
 
-def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
+def reduce_scatter(collective: Collective, *, fold: writing.Folding = None) -> Schedule:
     """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
-    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = writing.Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     n, odd, size = collective.ranks, len(core.extras), len(core.members)
     everything = (np.zeros(odd, np.int64), np.full(odd, n))
     inputs = np.full(odd, IN)
@@ -128,7 +119,7 @@ def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
     return lanes.close()
 
 
-def _partners(size: int, distance: int) -> tuple[Ints, Ints, Ints]:
+def _partners(size: int, distance: int) -> tuple[writing.Ints, writing.Ints, writing.Ints]:
     """Members, their partners, and the first member of the partner's half in a halving step."""
     own = np.arange(size)
     partner = own ^ distance
@@ -136,7 +127,7 @@ def _partners(size: int, distance: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _double(
-    lanes: Lanes, core: Core, bounds: NDArray[np.int64], distances: list[int], step: int
+    lanes: writing.Lanes, core: Core, bounds: NDArray[np.int64], distances: list[int], step: int
 ) -> int:
     """Partners at growing distances copy to each other all that they have, in OUT."""
     size = len(core.members)
@@ -151,13 +142,18 @@ def _double(
 
 
 def _summands(
-    lanes: Lanes, receiver: Ints, low: Ints, high: Ints, source: Ints, op: Ints
+    lanes: writing.Lanes,
+    receiver: writing.Ints,
+    low: writing.Ints,
+    high: writing.Ints,
+    source: writing.Ints,
+    op: writing.Ints,
 ) -> list[Part]:
     """Blocks low … high-1: the receiver's own is summed up in OUT, the rest in SCRATCH."""
     block = lanes.collective.count
     bounds = np.arange(lanes.ranks + 1) * block
-    rest = range_parts(
-        lanes, around(low, high, receiver), bounds, lanes.styles(source, SCRATCH, op)
+    rest = writing.range_parts(
+        lanes, writing.around(low, high, receiver), bounds, lanes.styles(source, SCRATCH, op)
     )
     piece = lanes.builder.pieces(
         np.full(len(receiver), block), bounds[receiver], 0, bounds[receiver]
@@ -173,16 +169,16 @@ def _summands(
 
 def bruck_all_gather(collective: Collective) -> Schedule:
     """The number of blocks that everyone has doubles every step."""
-    lanes = Lanes(collective).keep()
+    lanes = writing.Lanes(collective).keep()
     n, block = collective.ranks, collective.count
     ranks, bounds = np.arange(n), np.arange(n + 1) * block
-    for s in range(ceil_log2(n)):
+    for s in range(writing.ceil_log2(n)):
         if s == 0:
             own = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
             parts = [Part(lanes.styles(np.full(n, IN), OUT), own)]
         else:
-            ranges = wrapped(ranks, min(1 << s, n - (1 << s)), n)
-            parts = range_parts(lanes, ranges, bounds, lanes.styles(np.full(n, OUT), OUT))
+            ranges = writing.wrapped(ranks, min(1 << s, n - (1 << s)), n)
+            parts = writing.range_parts(lanes, ranges, bounds, lanes.styles(np.full(n, OUT), OUT))
         lanes.send(ranks, (ranks - (1 << s)) % n, parts, s)
         if s == 0:
             lanes.settle(lanes.copies)
@@ -191,17 +187,17 @@ def bruck_all_gather(collective: Collective) -> Schedule:
 
 def bruck_alltoall(collective: Collective) -> Schedule:
     """Few messages, but each block is sent up to log2(n) times: for small blocks."""
-    lanes = Lanes(collective).keep()
+    lanes = writing.Lanes(collective).keep()
     n = collective.ranks
     ranks, blocks = np.arange(n), collective.blocks()
-    for s in range(ceil_log2(n)):
+    for s in range(writing.ceil_log2(n)):
         moving = [j for j in range(1, n) if j >> s & 1]
         parts = [_moved(lanes, blocks, j, s) for j in moving]
         lanes.send(ranks, (ranks + (1 << s)) % n, parts, s)
     return lanes.close()
 
 
-def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> Part:
+def _moved(lanes: writing.Lanes, blocks: Blocks, j: int, s: int) -> Part:
     """The blocks that must go j ranks on, moving by 2^s; in between they lie in scratch slots."""
     n = lanes.ranks
     done = j & ((1 << s) - 1)

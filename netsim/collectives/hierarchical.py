@@ -33,11 +33,8 @@ from netsim.schedule.schedule import (
 )
 
 FIRST, SUM, ADD, HAND_ON = (
-    (IN, OUT, REDUCE_INPUT),
-    (OUT, OUT, REDUCE_INPUT),
-    (OUT, OUT, REDUCE),
-    (OUT, OUT, COPY),
-)
+    (IN, OUT, REDUCE_INPUT), (OUT, OUT, REDUCE_INPUT), (OUT, OUT, REDUCE), (OUT, OUT, COPY),
+)  # fmt: skip
 
 
 def all_reduce(
@@ -129,7 +126,6 @@ def reduce(collective: Collective) -> Schedule:
 # that between two groups there is one message a rank, not one a pair of ranks. What comes from one
 # group lies together in the output.
 
-
 Offsets = NDArray[np.int64]
 STAGE = Style(LOCAL_COPY, 0, IN, SCRATCH)
 MOST_HOPS = 1 << 21  # across that are all sketched; of more, some distances and others to check
@@ -138,10 +134,9 @@ CHECKED = 6  # of these
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Blocks on their way between g groups of m ranks: how many elements, and where they lie.
-
-    Equal blocks (`each` elements) follow from formulas; else `tables` are counts and places, by
-    rank and rank, in the input, in the output and in scratch.
+    """Blocks on their way between g groups of m ranks: how many elements, and where they lie. Equal
+    blocks (`each` elements) follow from formulas; else `tables` are counts and places, by rank and
+    rank, in the input, in the output and in scratch.
     """
 
     g: int

@@ -266,10 +266,8 @@ class Sketch(Writer):
 
 
 CALLS: dict[str, Callable[[Sketch, int], _Call]] = {
-    "bare": Sketch._plain,
-    "message": Sketch._message,
-    "ring": Sketch._ring,
-}
+    "bare": Sketch._plain, "message": Sketch._message, "ring": Sketch._ring,
+}  # fmt: skip
 
 
 def _told(builder: Builder, part: Part) -> Sent:
@@ -358,7 +356,6 @@ def copied(builder: Builder, styles: Style | Rows, copies: Rows) -> Rows:
 # Relay: an algorithm of long rings with only a few steps of each, and what is left of them.
 # Every lane is there, with its way to the next and all that they share. What the steps that are
 # left out take follows from those that are written (`timing/max_plus.py`).
-
 
 STEPS = 3  # of each ring that are written: in the second, everyone passes on what has come
 

@@ -1,23 +1,38 @@
-"""Ring algorithms: every chunk goes around, or pieces follow each other down a chain.
+"""Ring algorithms: every chunk goes around, or pieces follow each other down a chain; and tori,
+which are rings in several dimensions.
 
 All-reduce is a reduce-scatter followed by an all-gather (Patarasuk and Yuan, 2009). The rings may
 be several at once: the channels of one communicator, or the groups of a hierarchical algorithm.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import gcd, prod
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from netsim.collectives.collective import Collective
+from netsim.base.values import dataclass
+from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.reduced import Part
-from netsim.collectives.writing import Folding, Ints, Lanes, Rows, channel_count, edges, piece_count
+from netsim.collectives.writing import (
+    Folding,
+    Ints,
+    Lanes,
+    Rows,
+    at_most,
+    channel_count,
+    edges,
+    piece_count,
+    positive,
+)
 from netsim.schedule.schedule import (
     ARRIVED,
     COPY,
     IN,
     IN_ORDER,
     OUT,
+    REDUCE,
     REDUCE_INPUT,
     SCRATCH,
     Schedule,
@@ -93,11 +108,10 @@ def pass_around(
     channels: int = 1,
     ready: bool = False,
 ) -> int:
-    """Append the steps of several rings of length L at once; returns the step after the last.
-
-    At step t the p-th member of ring i sends chunk c = (p + start - t) mod L, piece
-    `first_piece[t]` + i·L + c, in style `styles[t, i]`, or `styles[t, i·L + p]` if there are so
-    many. With `channels`, the ranks of a single ring are in one ring on each channel.
+    """Append the steps of several rings of length L at once; returns the step after the last. At
+    step t the p-th member of ring i sends chunk c = (p + start - t) mod L, piece `first_piece[t]` +
+    i·L + c, in style `styles[t, i]`, or `styles[t, i·L + p]` if there are so many. With `channels`,
+    the ranks of a single ring are in one ring on each channel.
     """
     ring = np.tile(np.asarray(members, np.int32), (channels, 1))
     steps, (rings, length) = len(styles), ring.shape
@@ -233,3 +247,236 @@ def _chain(
 
 def _if(condition: NDArray[np.bool_], rows: Rows) -> Rows:
     return np.where(condition, rows, np.int32(-1)).astype(np.int32)
+
+
+# **** Tori ****
+# Rings in one dimension after the other, rings through all ranks, and swings. Ranks are counted as
+# on the grid, the last dimension fastest. Every algorithm is a plan of a reduce-scatter: who sends
+# whom which range of blocks, in steps; an all-gather is the same backwards, an all-reduce both. The
+# data is divided among ports, each of which begins in another dimension or goes the other way
+# round, so that all links of a torus are in use at once.
+
+MOST_PORTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Every rank r sends `to[r]` the blocks at places `low[r]` … `low[r]` + `size` - 1. `summed`:
+    it has been sent parts of them before; `adds`: so has the receiver.
+    """
+
+    to: Ints
+    low: Ints
+    size: int
+    summed: bool
+    adds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A reduce-scatter; in the end rank `owner[p]` has the block at place p."""
+
+    owner: Ints
+    steps: Sequence[Step]
+
+
+Planner = Callable[[int, Sequence[int] | None, int | None], list[Plan]]
+
+
+def extents_of(ranks: int, dims: Sequence[int] | None) -> tuple[int, ...]:
+    """The extents of the torus that all ranks are; by default a ring."""
+    if dims is None:
+        return (ranks,)
+    if not isinstance(dims, list | tuple) or not dims:
+        raise CollectiveError("dims", f"expected extents such as [4, 4], got {dims!r}")
+    extents = tuple(positive("dims", extent) for extent in dims)
+    if prod(extents) != ranks:
+        grid = " x ".join(map(str, extents))
+        raise CollectiveError("dims", f"a torus of {grid} has {prod(extents)} ranks, not {ranks}")
+    return extents
+
+
+def _turns(extents: Sequence[int], ports: int | None) -> Iterator[tuple[list[int], int]]:
+    """The order of dimensions of each port, and the direction that it goes round (1 or -1)."""
+    used = [axis for axis, extent in enumerate(extents) if extent > 1]
+    count = 2 * max(1, len(used)) if ports is None else positive("ports", ports)
+    for port in range(at_most("ports", count, MOST_PORTS)):
+        first = port // 2 % max(1, len(used))
+        yield used[first:] + used[:first], -1 if port % 2 else 1
+
+
+def bucket(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
+    """Rings in one dimension after the other, of what is left of the data."""
+    extents = extents_of(ranks, dims)
+    at = np.array(np.unravel_index(np.arange(ranks), extents)).reshape(len(extents), ranks)
+    return [_rings(at, extents, order, way) for order, way in _turns(extents, ports)]
+
+
+def _rings(at: Ints, extents: Sequence[int], order: list[int], way: int) -> Plan:
+    """Rings along the dimensions in an order; `at` are the coordinates of ranks."""
+    ranks, steps = at.shape[1], []
+    number, low = np.zeros(extents, np.int64), np.zeros(ranks, np.int64)
+    number[tuple(at)] = np.arange(ranks)
+    size = ranks
+    for stage, axis in enumerate(order):
+        k, mine = extents[axis], at[axis]
+        size //= k
+        there = at.copy()
+        there[axis] = (mine + way) % k
+        to = number[tuple(there)]
+        for t in range(k - 1):
+            chunk = (mine - way * (1 + t)) % k
+            steps.append(Step(to, low + chunk * size, size, stage > 0 or t > 0, stage > 0))
+        low = low + mine * size
+    return Plan(np.argsort(low), steps)
+
+
+def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
+    """Rings through all ranks, which share no link, each in both directions (Bae and Bose)."""
+    extents = tuple(extent for extent in extents_of(ranks, dims) if extent > 1) or (1,)
+    cycles = _cycles(extents)
+    count = at_most("ports", positive("ports", ports or 2 * len(cycles)), MOST_PORTS)
+    plans = []
+    for port in range(count):
+        place = np.empty((1, ranks), np.int64)
+        place[0, cycles[port // 2 % len(cycles)]] = np.arange(ranks)
+        plans.append(_rings(place, (ranks,), [0] * (ranks > 1), -1 if port % 2 else 1))
+    return plans
+
+
+def _cycles(extents: tuple[int, ...]) -> list[Ints]:
+    """The ranks of each cycle through a torus of one or two dimensions."""
+    ranks = prod(extents)
+    if len(extents) == 1:
+        return [np.arange(ranks)]
+    long, short = max(extents), min(extents)
+    if len(extents) > 2 or long % short or gcd(long, short - 1) > 1:
+        grid = " x ".join(map(str, extents))
+        raise CollectiveError(
+            "dims",
+            "expected one dimension, or two of which one is a multiple of the other without a "
+            f"common divisor with the other less one, got {grid}; bucket takes any torus",
+        )
+    turn, place = np.divmod(np.arange(ranks), short)
+    found = [(turn, (place - turn) % short), ((turn * (short - 1) + place) % long, turn % short)]
+    swapped = extents[0] < extents[1]
+    return [b * long + a if swapped else a * short + b for a, b in found]
+
+
+def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
+    """Partners at distances 1, 1, 3, 5, 11, … to either side in turn, dimension after dimension:
+    few steps over short ways (De Sensi et al., 2024).
+    """
+    extents = extents_of(ranks, dims)
+    if any(extent & (extent - 1) for extent in extents):
+        what = "dims" if dims else "ranks"
+        grid = " x ".join(map(str, extents))
+        raise CollectiveError(what, f"swing takes powers of two, got {grid}; bucket takes any")
+    at = np.array(np.unravel_index(np.arange(ranks), extents)).reshape(len(extents), ranks)
+    return [
+        _halved([_partner(at, extents, axis, s, way) for axis, s in _swings(extents, order)])
+        for order, way in _turns(extents, ports)
+    ]
+
+
+def _swings(extents: Sequence[int], order: list[int]) -> Iterator[tuple[int, int]]:
+    """The dimension of each step, and how often it had its turn before."""
+    for s in range(max(extents).bit_length()):
+        for axis in order:
+            if extents[axis] >> (s + 1):
+                yield axis, s
+
+
+def _partner(at: Ints, extents: Sequence[int], axis: int, s: int, way: int) -> Ints:
+    distance = (1 - (-2) ** (s + 1)) // 3
+    there = at.copy()
+    there[axis] = (at[axis] + way * np.where(at[axis] % 2, -distance, distance)) % extents[axis]
+    found: Ints = np.ravel_multi_index(tuple(there), tuple(extents))
+    return found
+
+
+def _halved(partners: list[Ints]) -> Plan:
+    """Partners hand each other what later steps of the other reach: half of what is left."""
+    ranks = 1 << len(partners)
+    reach = [np.arange(ranks)]  # the least rank of all that the steps after one reach
+    for partner in reversed(partners):
+        reach.insert(0, np.minimum(reach[0], reach[0][partner]))
+    low, steps = np.zeros(ranks, np.int64), []
+    for s, partner in enumerate(partners):
+        size = ranks >> (s + 1)
+        low = low + size * (reach[s + 1] != reach[s])
+        steps.append(Step(partner, low[partner], size, s > 0, s > 0))
+    return Plan(np.argsort(low), steps)
+
+
+@dataclass(frozen=True)
+class _Port:
+    """What one port sends of the data. Sums lie in OUT; what a reduce-scatter sums up for others
+    lies in SCRATCH, at its place in the input. Blocks of an all-reduce are numbered by their
+    places, so that a message is one piece.
+    """
+
+    lanes: Lanes
+    plan: Plan
+    port: int
+    ports: int
+
+    def whole(self, one: Step, op: int) -> Iterator[Part]:
+        """The message of a step of an all-reduce."""
+        n = self.lanes.ranks
+        bounds = edges(self.lanes.collective.count, n * self.ports)[self.port * n :]
+        low, high = bounds[one.low], bounds[one.low + one.size]
+        source = OUT if op == COPY or one.summed else IN
+        yield self._part(source, OUT, op, self.lanes.builder.pieces(high - low, low))
+
+    def blocks(self, one: Step, op: int) -> Iterator[Part]:
+        """The message of a step by blocks, which lie apart from each other."""
+        size, n = self.lanes.collective.count, self.lanes.ranks
+        first, end = edges(size, self.ports)[self.port : self.port + 2]
+        for place in range(one.size):
+            block = self.plan.owner[one.low + place]
+            mine, whole = block == one.to, block * size + first
+            alone, count = np.where(mine, first, whole), np.full(n, end - first)
+            if op == COPY:
+                piece = self.lanes.builder.pieces(count, alone, whole)
+                yield self._part(np.where(mine, IN, OUT), OUT, op, piece)
+            else:
+                piece = self.lanes.builder.pieces(count, whole, alone, whole)
+                source = SCRATCH if one.summed else IN
+                yield self._part(source, np.where(mine, OUT, SCRATCH), op, piece)
+
+    def _part(self, source: ArrayLike, target: ArrayLike, op: int, piece: Rows) -> Part:
+        ends = np.broadcast(source, target)
+        styles = [self.lanes.style(int(a), int(b), op, self.port) for a, b in ends]
+        return Part(np.resize(np.array(styles, np.int32), len(piece)), piece)
+
+
+PLANNERS: dict[str, Planner] = {"bucket": bucket, "multi-ring": multi_ring, "swing": swing}
+
+
+def on_tori(name: str) -> dict[str, Callable[..., Schedule]]:
+    """All algorithms for tori of a collective."""
+    return {known: _by(planner, name) for known, planner in PLANNERS.items()}
+
+
+def _by(planner: Planner, name: str) -> Callable[..., Schedule]:
+    """One of the three collectives, by a planner."""
+
+    def whole(
+        collective: Collective, *, dims: Sequence[int] | None = None, ports: int | None = None
+    ) -> Schedule:
+        ranks, plans = np.arange(collective.ranks), planner(collective.ranks, dims, ports)
+        lanes = Lanes(collective, len(plans)).keep()
+        for port, plan in enumerate(plans):
+            one_port = _Port(lanes, plan, port, len(plans))
+            parts = one_port.whole if name == "all_reduce" else one_port.blocks
+            there = [] if name == "all_gather" else plan.steps
+            back = [] if name == "reduce_scatter" else plan.steps[::-1]
+            for step, one in enumerate(there):
+                some = list(parts(one, REDUCE if one.adds else REDUCE_INPUT))
+                lanes.send(ranks, one.to, some, step, channel=port, ready=one.adds)
+            for step, one in enumerate(back, len(there)):
+                lanes.send(one.to, ranks, list(parts(one, COPY)), step, channel=port)
+        return lanes.close()
+
+    return whole

@@ -1,19 +1,36 @@
 """Which algorithms there are: a table of collectives, and how one is built.
 
-An algorithm is a function of a Collective and of keyword parameters that returns a Schedule.
+An algorithm is a function of a Collective and of keyword parameters that returns a Schedule. It may
+also be one of a user's own, in a Python file: that is run, and what it writes is checked.
 """
 
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
 from inspect import signature
+from itertools import product
+from traceback import walk_tb
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
 
 from netsim.base.errors import suggest
+from netsim.base.values import dataclass
 from netsim.collectives import direct, halving, hierarchical, ring, tree
-from netsim.collectives.collective import Collective, CollectiveError
+from netsim.collectives.collective import (
+    HAS_IN_PLACE,
+    ROOTED,
+    Collective,
+    CollectiveError,
+    collective_of,
+)
+from netsim.collectives.verify import RaceError, VerificationError, check_races, verify
 from netsim.collectives.writing import Folding
+from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Schedule
 
 Algorithm = Callable[..., Schedule]
-
 
 ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
@@ -24,17 +41,20 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "direct": direct.all_reduce,
         "hierarchical": hierarchical.all_reduce,
         "parameter-server": direct.server_all_reduce,
+        **ring.on_tori("all_reduce"),
     },
     "all_gather": {
         "ring": ring.all_gather,
         "recursive-doubling": halving.all_gather,
         "bruck": halving.bruck_all_gather,
         "direct": direct.all_gather,
+        **ring.on_tori("all_gather"),
     },
     "reduce_scatter": {
         "ring": ring.reduce_scatter,
         "recursive-halving": halving.reduce_scatter,
         "direct": direct.reduce_scatter,
+        **ring.on_tori("reduce_scatter"),
     },
     "broadcast": {
         "ring": ring.broadcast,
@@ -78,19 +98,19 @@ def build(
     >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
     45
     """
-    table = ALGORITHMS[collective.name]
-    if algorithm not in table:
+    function = _function(collective.name, algorithm)
+    if function is None:
         raise AlgorithmError("algorithm", _unknown_algorithm(collective.name, algorithm))
-    function = table[algorithm]
     known = parameters_of(collective.name, algorithm)
     for name in parameters:
         if name not in known:
             choice = f"one of {', '.join(known)}" if known else "no parameter"
-            message = f"{algorithm} {collective.name} has {choice}, got {name!r}"
+            message = f"{shown_name(algorithm)} {collective.name} has {choice}, got {name!r}"
             raise AlgorithmError(name, message + suggest(name, known))
     if fold is not None:
         parameters["fold"] = fold
-    return function(collective, **parameters)
+    own = _OWN.get(algorithm)
+    return function(collective, **parameters) if own is None else own(collective, parameters)
 
 
 def parameters_of(collective: str, algorithm: str) -> list[str]:
@@ -104,8 +124,13 @@ def folds(collective: str, algorithm: str) -> bool:
 
 
 def _arguments(collective: str, algorithm: str) -> list[str]:
-    function = ALGORITHMS[collective].get(algorithm)
+    function = _function(collective, algorithm)
     return [] if function is None else list(signature(function).parameters)
+
+
+def _function(collective: str, algorithm: str) -> Algorithm | None:
+    own = _OWN.get(algorithm)
+    return ALGORITHMS[collective].get(algorithm) if own is None else own.function
 
 
 def _unknown_algorithm(collective: str, algorithm: str) -> str:
@@ -115,3 +140,160 @@ def _unknown_algorithm(collective: str, algorithm: str) -> str:
     if others:
         return f"{message} (it exists for {', '.join(others)})"
     return message + suggest(algorithm, choices)
+
+
+# **** Algorithms of one's own ****
+# `my_file.py:swing` is the function swing of a Python file. Its text is run as it is, so what a
+# name means follows from the text: it is known here by both.
+
+_OWN: dict[str, "Own"] = {}
+_DEFINED: dict[tuple[str, str], str] = {}
+_SOUND: set[tuple[str, Collective, str]] = set()
+MOST_CHECKED = 5_000_000  # rows times ranks of a schedule that is verified: some seconds
+RANKS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
+
+
+def is_own(algorithm: str) -> bool:
+    """Whether the name of an algorithm is that of a Python file."""
+    return algorithm.partition(":")[0].endswith(".py")
+
+
+def shown_name(algorithm: str) -> str:
+    """An algorithm as people named it."""
+    return algorithm.partition("#")[0] if algorithm in _OWN else algorithm
+
+
+def stamp(collective: str, algorithm: str) -> str:
+    """What tells an algorithm from those that had its name before."""
+    return _DEFINED.get((collective, algorithm), algorithm)
+
+
+@dataclass(frozen=True)
+class Own:
+    """A function of a user's file."""
+
+    file: str
+    function: Any
+
+    def __call__(self, collective: Collective, parameters: Mapping[str, Any]) -> Schedule:
+        """Its schedule; what it raises is told with the line."""
+        try:
+            found: object = self.function(collective, **parameters)
+        except CollectiveError:
+            raise
+        except Exception as error:
+            raise _told(error, self.file) from error
+        if isinstance(found, Schedule) and found.ranks == collective.ranks:
+            return found
+        got = f"one of {found.ranks}" if isinstance(found, Schedule) else f"{found!r:.40}"
+        expected = f"a schedule of {collective.ranks} ranks, as b.finish() makes it"
+        line = self.function.__code__.co_firstlineno
+        raise AlgorithmError("algorithm", f"{self.file}:{line}: expected {expected}, got {got}")
+
+    def line_of(self, row: int, collective: Collective, parameters: Mapping[str, Any]) -> int:
+        """The line of the file that wrote a row; that of the function where none did."""
+        lines: list[tuple[int, int]] = [(-1, self.function.__code__.co_firstlineno)]
+
+        def note(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and frame.f_code is Builder.rows.__code__:
+                first, above = len(frame.f_locals["self"]), frame.f_back
+                while above is not None and above.f_code.co_filename != self.file:
+                    above = above.f_back
+                lines.extend([(first, above.f_lineno)] if above else [])
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            self.function(collective, **parameters)
+        finally:
+            sys.setprofile(before)
+        return next(line for first, line in reversed(lines) if first <= row)
+
+
+def own(name: str, text: str) -> str:
+    """The name by which `build` knows the algorithm `file.py:function` of a file with that text,
+    which is run for it.
+    """
+    file, _, wanted = name.partition(":")
+    key = f"{name}#{sha256(text.encode()).hexdigest()[:8]}"
+    if key not in _OWN:
+        names = _run(file, text)
+        known = [one for one, value in names.items() if getattr(value, "__module__", "") == file]
+        if wanted not in known or not isinstance(names[wanted], FunctionType):
+            hint = suggest(wanted, known) or f" (it has {', '.join(known) or 'none'})"
+            message = f"expected FILE.py:FUNCTION with a function of {file}, got {name!r}{hint}"
+            raise AlgorithmError("algorithm", message)
+        _OWN[key] = Own(file, names[wanted])
+    return key
+
+
+def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
+    """Verify what an algorithm of a user's own writes, and look for races; the rows that it has.
+    What is too large for that (`MOST_CHECKED`) is not looked at.
+    """
+    made = build(collective, algorithm, **parameters)
+    key = algorithm, collective, repr(parameters)
+    if key in _SOUND or len(made) * collective.ranks > MOST_CHECKED:
+        return len(made)
+    try:
+        verify(made, collective)
+        check_races(made, collective)
+    except (VerificationError, RaceError) as error:
+        mine, row = _OWN[algorithm], re.search(r"\brow (\d+) \(", str(error))
+        line = mine.line_of(int(row[1]) if row else -1, collective, parameters)
+        where = f"{collective.name} of {collective.count} elements on {collective.ranks} ranks"
+        where += ", in place" if collective.in_place else ""
+        raise AlgorithmError("algorithm", f"{mine.file}:{line}: {where}: {error}") from None
+    _SOUND.add(key)
+    return len(made)
+
+
+def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algorithm], Algorithm]:
+    """Make a function an algorithm of a collective, known by its name in this process.
+
+    It is verified and race-checked on each number of `ranks`, at several counts, in place and out
+    of place. Where it takes some numbers only, these are to be given.
+
+        @netsim.algorithm("all_reduce", ranks=[2, 4, 8])
+        def mine(collective): ...
+
+        netsim.run("quickstart", ["workload.algorithm=mine"])
+    """
+
+    def defined(function: Any) -> Algorithm:
+        key = f"{function.__name__}#{len(_OWN)}"
+        _OWN[key] = Own(function.__code__.co_filename, function)
+        for n, per_rank, in_place in product(ranks, (0, 1, 7), (False, True)):
+            if not in_place or collective in HAS_IN_PLACE:
+                size = 16 * n * per_rank + 4 * (per_rank > 1)
+                pairs = [(r, r * 3 % n) for r in range(n)] if collective == "p2p" else []
+                root = n // 2 if collective in ROOTED else 0
+                asked = collective_of(
+                    collective, n, size, root=root, in_place=in_place, pairs=pairs
+                )
+                refuse_wrong(asked, key, {})
+        ALGORITHMS[collective][function.__name__] = function
+        _DEFINED[collective, function.__name__] = key
+        return function  # type: ignore[no-any-return]
+
+    return defined
+
+
+@lru_cache(maxsize=64)
+def _run(file: str, text: str) -> dict[str, Any]:
+    """The names that a file defines."""
+    module = sys.modules[file] = ModuleType(file)  # dataclasses look for it there
+    try:
+        exec(compile(text, file, "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise AlgorithmError("algorithm", f"{file}:{error.lineno}: {error.msg}") from None
+    except Exception as error:
+        raise _told(error, file) from error
+    return module.__dict__
+
+
+def _told(error: Exception, file: str) -> AlgorithmError:
+    """An error of a user's file: its line, its kind and its words."""
+    lines = [n for frame, n in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    where = f"{file}:{lines[-1]}" if lines else file
+    return AlgorithmError("algorithm", f"{where}: {type(error).__name__}: {error}")

@@ -70,7 +70,6 @@ class Segments(Generic[Value]):
 # from which place of the input they come. It knows no times: rows are executed in the order asked
 # for.
 
-
 BITS = 16  # of the count of each rank's contributions
 MANY = 1 << (BITS - 1)
 
@@ -213,7 +212,6 @@ class Memory:
 # verify: does a schedule implement its collective?
 # The schedule is executed symbolically in row order (a topological order) and the outputs are
 # compared with what the collective expects. `check_races` asks whether other orders do harm.
-
 
 SHOWN = 8
 

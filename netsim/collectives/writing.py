@@ -100,7 +100,6 @@ class Lanes:
         blocking: bool = False,
     ) -> Rows:
         """Append a message from each of `src` to each of `dst`; returns its last rows (-1: none).
-
         `ready`: not before the receiver has received what was sent to it before (it reduces into
         the same place). `blocking`: not before the sender's last message has arrived.
         """
@@ -289,7 +288,6 @@ def _given(n: int, node_size: int | None, groups: Sequence[Sequence[int]]) -> In
 # Messages of whole blocks that do not lie in one piece: where they must be cut into parts.
 # A message covers a range of blocks. It is cut where the ranks wrap around, and around the block of
 # the one rank whose block lies in another buffer (in its input, or in its output).
-
 
 Range = tuple[Ints, Ints, Ints]  # which messages, first block, block after the last
 

@@ -103,7 +103,6 @@ class Bill:
 
 def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill:
     """Price what a cluster has: every cable joins two ports, with a transceiver at either end.
-
     `gpu_models` names the model of every GPU. Links inside a host belong to the host; the NICs of a
     host that is alone have no cable and count for nothing.
     """

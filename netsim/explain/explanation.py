@@ -78,11 +78,7 @@ class Explanation:
 
 
 def explain(
-    case: Case,
-    timeline: Timeline,
-    *,
-    engine: str = "auto",
-    most_rows: int = MOST_ROWS,
+    case: Case, timeline: Timeline, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> Explanation:
     """Explain a run; `most_rows` bounds what is simulated again to confirm sensitivities."""
     program = case.program

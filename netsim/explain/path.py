@@ -202,11 +202,10 @@ NOTHING = -2  # and of one that nothing limits
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One row of the path with what led up to it; all times in seconds.
-
-    `before` is the row that it waited for (-1: none) and `lag` the number of that dependency's lag
-    in the schedule. `link` limits its flow: a number of the link table, `OWN_RATE` or `NOTHING`;
-    `alike` are all that limit it alike, any of which would slow it alone.
+    """One row of the path with what led up to it; all times in seconds. `before` is the row that it
+    waited for (-1: none) and `lag` the number of that dependency's lag in the schedule. `link`
+    limits its flow: a number of the link table, `OWN_RATE` or `NOTHING`; `alike` are all that limit
+    it alike, any of which would slow it alone.
     """
 
     row: int

@@ -20,22 +20,11 @@ from netsim.program.ways import active_entries, owners_of
 from netsim.schedule.schedule import COMPUTE, MARK
 
 LABELS = {
-    "nvlink": "NVLink",
-    "xgmi": "xGMI",
-    "c2c": "C2C",
-    "pcie": "PCIe",
-    "upi": "CPU interconnect",
-    "hostmem": "host memory",
-    "nic": "NIC",
-    "fabric": "fabric",
-    "sm": "channel's SM",
-    "sms": "compute",
-    "hbm": "GPU memory",
-    "proxy": "proxy thread",
-    "nic_msg": "NIC message",
-    "nvls": "in-switch reduction",
-    "host": "host launch",
-}
+    "nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "upi": "CPU interconnect",
+    "hostmem": "host memory", "nic": "NIC", "fabric": "fabric", "sm": "channel's SM",
+    "sms": "compute", "hbm": "GPU memory", "proxy": "proxy thread", "nic_msg": "NIC message",
+    "nvls": "in-switch reduction", "host": "host launch",
+}  # fmt: skip
 ONE_FIGURE = {"bus": "pcie"}  # both ways together follow from the rate of one PCIe link
 LATENCIES = {**LABELS, "nic": "entry to a NIC", "fabric": "fabric hop"}
 
@@ -50,10 +39,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One figure that the time depends on.
-
-    More of a rate is faster, more of a time is slower. `value` is what all of its class have, in
-    `unit`; None where they differ. `scaled` gives the case with the figure times a factor.
+    """One figure that the time depends on. More of a rate is faster, more of a time is slower.
+    `value` is what all of its class have, in `unit`; None where they differ. `scaled` gives the
+    case with the figure times a factor.
     """
 
     key: str
@@ -252,7 +240,6 @@ MOST_ROWS = 4_000_000  # simulated again in all, to confirm what the critical pa
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one parameter does to the time; all times in seconds, None where not simulated.
-
     `on_path` is the part of the critical path that it sets: one percent more of it is one percent
     of `on_path`, less for a rate and more for a latency. Where kinds of links are full alike, less
     of either is slower and more of one alone is no faster: half counts for each. `better` and
@@ -297,11 +284,7 @@ class Answer:
 
 
 def what_if(
-    case: Case,
-    split: Split,
-    *,
-    engine: str = "auto",
-    most_rows: int = MOST_ROWS,
+    case: Case, split: Split, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> list[Answer]:
     """An answer for every parameter, those that matter most first. Parameters are confirmed in that
     order as long as no more than `most_rows` rows are simulated.

@@ -543,7 +543,6 @@ sample*, constants are those of the table. Runs with a problem, by their posters
 apart.
 """
 
-
 COVERAGE = """
 ## Intervals
 

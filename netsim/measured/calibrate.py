@@ -184,9 +184,8 @@ class PointLost(Exception):
 
 @dataclass
 class Ratios:
-    """The log ratios of all points at any parameters.
-
-    with Ratios(parameters, sets, jobs) as ratios: ratios.at([x, y], which)
+    """The log ratios of all points at any parameters. with Ratios(parameters, sets, jobs) as
+    ratios: ratios.at([x, y], which)
     """
 
     parameters: Sequence[Parameter]
@@ -548,10 +547,9 @@ def _why(seen: bool, kept: bool, fitted: bool) -> str:
 def _chosen(
     line: Linear, choices: Sequence[NDArray[np.bool_]], usual: Floats
 ) -> tuple[float, NDArray[np.bool_], Floats]:
-    """The spread, and the parameters, whose fits forecast best what they have not seen.
-
-    Nothing where no fit should be made. `choices`: what large sizes tell of rates may hold where
-    latencies, which small ones show, are not to be had.
+    """The spread, and the parameters, whose fits forecast best what they have not seen. Nothing
+    where no fit should be made. `choices`: what large sizes tell of rates may hold where latencies,
+    which small ones show, are not to be had.
     """
     found, best = (SPREADS[0], np.zeros_like(choices[0]), usual), _score(usual)
     for seen in choices:

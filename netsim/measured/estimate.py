@@ -45,7 +45,6 @@ LL_WIRE = 2  # bytes on the wire for each of data
 @dataclass(frozen=True)
 class Estimate:
     """What runs say of a constant: its value, from how many points, and what is left of them.
-
     `before` and `after` are the median |log ratio| of those points with the table's value and with
     this one (nan where nothing is simulated); `at_edge`: it would go beyond what was tried.
     """

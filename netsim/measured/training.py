@@ -35,11 +35,9 @@ from netsim.yamlio.read import Source
 Values = dict[str, Any]
 
 FRAMEWORKS = {
-    "mlcommons": "MLPerf (NeMo)",
-    "llm-foundry": "MosaicML",
-    "torchtitan": "TorchTitan",
+    "mlcommons": "MLPerf (NeMo)", "llm-foundry": "MosaicML", "torchtitan": "TorchTitan",
     "Megatron-Bridge": "NeMo",
-}
+}  # fmt: skip
 # What accelerators are called, and the machine that has them with the figures that differ.
 MACHINES: tuple[tuple[str, str, Values], ...] = (
     (r"gaudi|tpu|trainium|mi\d{3}", "", {}),
@@ -64,17 +62,12 @@ MPT = {
     "70b": (80, 8192, 64),
 }  # fmt: skip
 NAMED = (
-    (r"llama.?3.*405", "llama3-405b"),
-    (r"llama.?3.*70b", "llama3-70b"),
-    (r"llama.?3.*8b", "llama3-8b"),
-    (r"llama.?2.*70b", "llama2-70b"),
-    (r"deepseek.?v3", "deepseek-v3"),
-    (r"mixtral.*8x7", "mixtral-8x7b"),
-    (r"qwen3.*235", "qwen3-235b-a22b"),
-    (r"qwen3.*30b", "qwen3-30b-a3b"),
-    (r"gpt.?oss.*120", "gpt-oss-120b"),
-    (r"gpt.?oss.*20", "gpt-oss-20b"),
-)
+    (r"llama.?3.*405", "llama3-405b"), (r"llama.?3.*70b", "llama3-70b"),
+    (r"llama.?3.*8b", "llama3-8b"), (r"llama.?2.*70b", "llama2-70b"),
+    (r"deepseek.?v3", "deepseek-v3"), (r"mixtral.*8x7", "mixtral-8x7b"),
+    (r"qwen3.*235", "qwen3-235b-a22b"), (r"qwen3.*30b", "qwen3-30b-a3b"),
+    (r"gpt.?oss.*120", "gpt-oss-120b"), (r"gpt.?oss.*20", "gpt-oss-20b"),
+)  # fmt: skip
 
 FAMILIES = {
     **dict.fromkeys(("llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b"), "Llama"),
@@ -383,11 +376,8 @@ def _recipe(r: _Rules, work: Values) -> None:
 
 
 RULES: dict[str, Callable[[_Rules], Values]] = {
-    "MosaicML": _mosaic,
-    "TorchTitan": _titan,
-    "MLPerf (NeMo)": _mlperf,
-    "NeMo": _nemo,
-}
+    "MosaicML": _mosaic, "TorchTitan": _titan, "MLPerf (NeMo)": _mlperf, "NeMo": _nemo,
+}  # fmt: skip
 
 
 def published(entry: Entry) -> Published:

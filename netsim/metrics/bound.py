@@ -33,10 +33,9 @@ SHORTEST, LONGEST, MANY = 16, 8192, 32
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """Rows from first to last, and the seconds of each part of the makespan.
-
-    `latency` is waiting for arrivals and start-up before bytes move; `launch` is a host's and a
-    kernel's start, `transfer` and `compute` are flows; `release` is waiting for a given time.
+    """Rows from first to last, and the seconds of each part of the makespan. `latency` is waiting
+    for arrivals and start-up before bytes move; `launch` is a host's and a kernel's start,
+    `transfer` and `compute` are flows; `release` is waiting for a given time.
     """
 
     rows: NDArray[np.int64]
@@ -150,28 +149,15 @@ def narrowest(program: Program, row: int) -> list[int]:
 # A first answer: the busiest link if it is busy most of the time, else the largest part of the
 # critical path. Knows Program and Timeline only.
 
-
 BUSY = 0.6  # utilisation from which a link is what bounds a run
 _ALIKE = 0.02  # links within this of the busiest are as busy
 
 SPOKEN = {
-    "nvlink": "NVLink",
-    "xgmi": "xGMI",
-    "c2c": "C2C",
-    "pcie": "PCIe",
-    "upi": "UPI",
-    "hostmem": "host memory",
-    "nic": "NIC",
-    "fabric": "fabric",
-    "sm": "SM",
-    "sms": "compute",
-    "hbm": "memory",
-    "proxy": "proxy",
-    "nic_msg": "NIC messages",
-    "nvls": "NVLS",
-    "host": "launch",
+    "nvlink": "NVLink", "xgmi": "xGMI", "c2c": "C2C", "pcie": "PCIe", "upi": "UPI",
+    "hostmem": "host memory", "nic": "NIC", "fabric": "fabric", "sm": "SM", "sms": "compute",
+    "hbm": "memory", "proxy": "proxy", "nic_msg": "NIC messages", "nvls": "NVLS", "host": "launch",
     "bus": "PCIe both ways",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +171,7 @@ class Causes:
 
 
 def bound_by(
-    program: Program,
-    timeline: Timeline,
-    use: LinkUse | None = None,
-    causes: Causes | None = None,
+    program: Program, timeline: Timeline, use: LinkUse | None = None, causes: Causes | None = None
 ) -> str:
     """What a run needs more of to be faster, by the `use` of its links, and `causes` if known."""
     if timeline.makespan <= 0:

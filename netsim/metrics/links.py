@@ -142,7 +142,6 @@ def _changing_room(table: LinkTable, link: int, edges: NDArray[np.float64]) -> N
 # Who takes part in the rows of a schedule, as flat arrays: groups of multicasts and in-switch
 # reductions are spelled out member by member. Knows no links and no times.
 
-
 Ends = tuple[NDArray[np.int64], NDArray[np.int32]]  # rows, and a rank of each
 
 
@@ -188,7 +187,6 @@ def _of_kinds(schedule: Schedule, rows: NDArray[np.int64], *kinds: int) -> NDArr
 # That is exact on average over every row. Where rows change speed under way the even spread can ask
 # more of a link than it has; the surplus is moved to the rest of the same busy spell.
 
-
 BINS = 200
 _INSTANT = 1e-9  # of a run: changes closer than that are one
 _CHUNK = 1 << 20  # rows treated at a time, to bound temporary memory
@@ -223,11 +221,7 @@ class LinkLoad:
 
 
 def load_over_time(
-    program: Program,
-    timeline: Timeline,
-    links: NDArray[np.int64],
-    bins: int = BINS,
-    exact: int = 0,
+    program: Program, timeline: Timeline, links: NDArray[np.int64], bins: int = BINS, exact: int = 0
 ) -> LinkLoad:
     """The load of some links in equal bins from 0 to the end of the run. Where rows begin and end
     at no more than `exact` times, the bins lie between these instead.

@@ -242,10 +242,9 @@ def _crosses_nvlink(comm: Communicator) -> bool:
 
 
 def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...]:
-    """The part of every channel, in chunks as NCCL sizes them.
-
-    Before 2.22 all channels shared every loop over the data; what a channel has of all loops is one
-    part here, in chunks of the same sizes.
+    """The part of every channel, in chunks as NCCL sizes them. Before 2.22 all channels shared
+    every loop over the data; what a channel has of all loops is one part here, in chunks of the
+    same sizes.
     """
     comm, function = job.comm, COLLECTIVES[collective.name]
     algorithm, protocol = choice.algorithm, choice.protocol

@@ -48,11 +48,10 @@ NO_HANDLING = Handling()
 
 @dataclass(frozen=True, slots=True)
 class MessagePath:
-    """The ways of messages by their bytes on the wire.
-
-    Up to `inline_bytes` data travels in the request itself; beyond, the NIC spends `fetch` seconds
-    on getting it. Up to `eager_bytes` it is sent at once; beyond, the receiver's side asks for it,
-    which takes `rendezvous` seconds. A message that follows another is prepared meanwhile.
+    """The ways of messages by their bytes on the wire. Up to `inline_bytes` data travels in the
+    request itself; beyond, the NIC spends `fetch` seconds on getting it. Up to `eager_bytes` it is
+    sent at once; beyond, the receiver's side asks for it, which takes `rendezvous` seconds. A
+    message that follows another is prepared meanwhile.
     """
 
     inline_bytes: int = ANY
@@ -166,17 +165,15 @@ class LinkCost:
 
 @dataclass(frozen=True, slots=True)
 class NetworkCost:
-    """What the proxies and NICs add to a message between nodes, in seconds.
-
-    `notice`: from the block's flag until the proxy has seen it; `post`: the proxy thread is busy;
-    `message`: the NIC is busy; `delivery`: from the completion until the receiving block may use
-    the data; `flush`: the read that orders data before flag (before Hopper, Simple only);
-    `credit`: from the end of the use of a slot until the other proxy may send the next message;
-    `reduction`: what an operation of switches that reduce takes beyond a message; `pool`: what the
-    proxy spends beyond a post on a message of grouped sends, whose buffers all channels share,
-    `pool_turn` the least time between chunks of a channel with `pool_each`
-    for every channel to a peer, and `pool_start` what such an operation begins later.
-    `path`: what the network's library makes of a message's size.
+    """What the proxies and NICs add to a message between nodes, in seconds. `notice`: from the
+    block's flag until the proxy has seen it; `post`: the proxy thread is busy; `message`: the NIC
+    is busy; `delivery`: from the completion until the receiving block may use the data; `flush`:
+    the read that orders data before flag (before Hopper, Simple only); `credit`: from the end of
+    the use of a slot until the other proxy may send the next message; `reduction`: what an
+    operation of switches that reduce takes beyond a message; `pool`: what the proxy spends beyond a
+    post on a message of grouped sends, whose buffers all channels share, `pool_turn` the least time
+    between chunks of a channel with `pool_each` for every channel to a peer, and `pool_start` what
+    such an operation begins later. `path`: what the network's library makes of a message's size.
     """
 
     notice: float
@@ -447,10 +444,9 @@ def nccl_launch(
     sends_and_receives: int = 0,
     figures: "Mapping[str, Figure]" = MappingProxyType({}),
 ) -> LaunchTimes:
-    """What a launch of one NCCL call costs.
-
-    `begin` is what its kernel takes beyond that of LL. The host pays for every channel, or, where
-    sends and receives are grouped, for each of them, as much as `figures` of a calibration say.
+    """What a launch of one NCCL call costs. `begin` is what its kernel takes beyond that of LL. The
+    host pays for every channel, or, where sends and receives are grouped, for each of them, as much
+    as `figures` of a calibration say.
     """
     if style == "cuda_graph":
         return LaunchTimes(GRAPH_HOST, GRAPH_KERNEL + begin)

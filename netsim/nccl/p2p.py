@@ -190,9 +190,8 @@ LL_STEP = 1 << 16  # bytes of a slot of LL's FIFO
 @dataclass(frozen=True)
 class P2pChannels:
     """Channels for sends and receives: in all, for one peer, and the fewest of an operation.
-
-    `ll_by` is what the threshold of LL counts: a part, all channels of an operation, or, before
-    its channels are counted (whose parts are then of LL's slots), the most that it may have.
+    `ll_by` is what the threshold of LL counts: a part, all channels of an operation, or, before its
+    channels are counted (whose parts are then of LL's slots), the most that it may have.
     """
 
     total: int

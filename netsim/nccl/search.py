@@ -293,7 +293,6 @@ def nets_of(arena: Arena, type_inter: int, gpus: Iterable[int]) -> list[int]:
 
 def next_gpus(arena: Arena, pattern: int, gpu: int, used: int, door: int, sort: int) -> list[int]:
     """GPUs to try after `gpu`: by the way to the port `door` if `sort`, then by the way to them.
-
     With `sort` = -1 the port comes later: where all GPUs are equally far from this one, those far
     from the port go first, so that the channel ends near it.
     """

@@ -20,12 +20,9 @@ PAYLOAD = {name: Fraction(value(f"payload.{name.lower()}")) for name in PROTOCOL
 GRAIN = {"LL": 16, "LL128": 1920, "Simple": 512}
 SLOW_NVLS = 150.0  # GB/s below which NVLS over a network keeps its chunks small
 RING_STEPS = {
-    "AllReduce": (4, 2),
-    "AllGather": (4, 2),
-    "ReduceScatter": (4, 2),
-    "Broadcast": (1, 1),
+    "AllReduce": (4, 2), "AllGather": (4, 2), "ReduceScatter": (4, 2), "Broadcast": (1, 1),
     "Reduce": (1, 1),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,11 @@ from netsim.plots.style import (
 )
 
 CAUSES = {
-    "launch": ("launch", GREY),
-    "wire": ("wires and switches", SKY),
-    "protocol": ("protocol and start-up", AMBER),
-    "transfer": ("transfer at full rate", BLUE),
-    "sharing": ("sharing", ORANGE),
-    "waiting": ("waiting for a peer", PINK),
+    "launch": ("launch", GREY), "wire": ("wires and switches", SKY),
+    "protocol": ("protocol and start-up", AMBER), "transfer": ("transfer at full rate", BLUE),
+    "sharing": ("sharing", ORANGE), "waiting": ("waiting for a peer", PINK),
     "compute": ("compute", GREEN),
-}
+}  # fmt: skip
 _ROWS = 12  # parameters of a tornado
 _LANES = 32  # GPUs of a timeline; of more, only those on the path are shown
 _UNSURE = 0.4  # strength of colours of what was not simulated again
@@ -254,7 +251,6 @@ def _draw_path(
 # Pictures of an explained step: where its critical path and its GPUs spend their time, and how
 # long it would take with something faster or free. Drawn from the values of explain.json alone.
 
-
 Colour = str | tuple[float, float, float]
 KINDS: dict[str, Colour] = {
     "tp": BLUE, "cp": SKY, "ep": PINK, "dp": ORANGE, "pp": AMBER, "extra": BLACK,
@@ -371,15 +367,11 @@ def _finish(
 
 
 PARTS = {
-    "computing_us": "computing",
-    "exposed_tp_us": "tensor parallel, exposed",
-    "exposed_cp_us": "context parallel, exposed",
-    "exposed_ep_us": "experts, exposed",
-    "exposed_dp_us": "data parallel, exposed",
-    "exposed_pp_us": "pipeline sends, exposed",
-    "exposed_extra_us": "extras, exposed",
-    "idle_us": "waiting (bubble, slower GPUs)",
-}
+    "computing_us": "computing", "exposed_tp_us": "tensor parallel, exposed",
+    "exposed_cp_us": "context parallel, exposed", "exposed_ep_us": "experts, exposed",
+    "exposed_dp_us": "data parallel, exposed", "exposed_pp_us": "pipeline sends, exposed",
+    "exposed_extra_us": "extras, exposed", "idle_us": "waiting (bubble, slower GPUs)",
+}  # fmt: skip
 _COLOURS = (tint(GREEN, 0.6), BLUE, SKY, PINK, ORANGE, AMBER, BLACK, "#c8c8c8")
 
 

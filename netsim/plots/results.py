@@ -133,7 +133,6 @@ def plot_results(
     line_rate: float | None = None,
 ) -> list[Path]:
     """Draw one or several results.csv; the files written, none if there is nothing to draw.
-
     `line_rate` (GB/s) is drawn as a guide. More lines than a figure can show are pale behind some
     of them, and are spread over several figures, by the column with the fewest values.
     """
@@ -220,7 +219,6 @@ def _plain(text: str) -> str:
 
 # Pictures of a sweep, from its results alone: what every axis does, heat maps of two axes, and
 # what is fastest for what it costs.
-
 
 _MOST_AXES = 6
 _MOST_VALUES = 40

@@ -202,7 +202,6 @@ def _only(cell: pd.DataFrame) -> str:
 # How the lines of a plot look: a colour and a marker each, so that any two can be told apart.
 # Many lines that differ in two ways get their colour by one and their marker by the other.
 
-
 Colour = str | tuple[float, float, float, float]
 
 
@@ -336,7 +335,6 @@ def _short(label: str) -> str:
 # Bus bandwidth and time against message size, as people read nccl-tests: the plateau against the
 # line rate, the time of small messages, the knee in between; measured points on top where there
 # are.
-
 
 _WIDTH, _PANEL = 7.6, 3.0  # inches: of the panels, and the height of each
 _RATE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.2}

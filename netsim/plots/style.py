@@ -130,7 +130,6 @@ def tint(colour: str, strength: float) -> tuple[float, float, float]:
 # Reading the CSV files that pictures are drawn from, refusing what is something else.
 # Every refusal names the file, the line and the column, and what was expected there.
 
-
 RESULTS = ("scenario", "cell", "size_bytes", "time_us", "busbw_GBps")
 TRACE = ("row", "kind", "channel", "step", "stream", "src", "dst", "start_us", "end_us")
 LINKS = ("link", "kind", "capacity_GBps", "utilisation")

@@ -174,16 +174,12 @@ def _left_out(ranks: tuple[int, int], lanes: tuple[int, int]) -> str:
 # Bars are coloured by what they do to the data, so that the phases of an algorithm show; steps are
 # written into the bars that have room for them.
 
-
 COLOURS = {
-    SEND_SUM: style.tint(style.ORANGE, 1.0),
-    RECEIVE_SUM: style.tint(style.ORANGE, 0.4),
-    SEND: style.tint(style.BLUE, 1.0),
-    RECEIVE: style.tint(style.BLUE, 0.4),
-    LOCAL: style.tint(style.PINK, 0.9),
-    COMPUTE: style.tint(style.GREEN, 0.9),
+    SEND_SUM: style.tint(style.ORANGE, 1.0), RECEIVE_SUM: style.tint(style.ORANGE, 0.4),
+    SEND: style.tint(style.BLUE, 1.0), RECEIVE: style.tint(style.BLUE, 0.4),
+    LOCAL: style.tint(style.PINK, 0.9), COMPUTE: style.tint(style.GREEN, 0.9),
     LAUNCH: style.tint(style.AMBER, 0.6),
-}
+}  # fmt: skip
 _TIMELINE_WIDTH = 11.0
 _THIN = 0.0008  # of the whole, below which a bar could not be seen
 _GAP = 0.35  # between bands, in lanes
@@ -294,7 +290,6 @@ def _legend(figure: Figure, gantt: Gantt) -> None:
 
 # Links over time, from links_over_time.csv: the busiest one by one, many as a heat map.
 # Links that do the same at the same time, as those of symmetric GPUs do, share a panel.
-
 
 MOST_LINES = 8
 _LEAST = 1.0  # % at the busiest moment, below which a link is not shown
@@ -438,7 +433,6 @@ def plot_trace(
 
 # A training step as a timeline: what each kind of rank computes, and its streams of NCCL's below.
 # It is drawn from the trace alone. Ranks that do the same are drawn once.
-
 
 STEP_COLOURS: dict[str, str | tuple[float, float, float]] = {
     "forward": style.tint(style.GREEN, 0.4),
@@ -684,7 +678,6 @@ def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
 
 # What every rank holds in every chunk, step by step: a small grid for each state of a schedule.
 # Takes any value shaped like that of `explain --state` (the protocols below); knows no collective.
-
 
 MOST_STATES = 16  # of more, some are shown, the first and the last among them
 _MOST_TERMS = 6  # contributions up to which a cell spells them out

@@ -26,10 +26,9 @@ def read_only(column: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The distinct sets of resources that rows draw on, in CSR form.
-
-    `link` and `weight` (resource units per byte or work-second) hold everything a path draws on;
-    `active` marks the entries that can ever limit it. `latency` is that of one traversal.
+    """The distinct sets of resources that rows draw on, in CSR form. `link` and `weight` (resource
+    units per byte or work-second) hold everything a path draws on; `active` marks the entries that
+    can ever limit it. `latency` is that of one traversal.
     """
 
     ptr: NDArray[np.int64]
@@ -48,11 +47,10 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class LinkTable:
-    """Every resource of a Program: what it is, where, and its capacity.
-
-    `name` and `kind` answer by number, so that nothing is spelled out for links nobody looks at; a
-    kind is that of a wire, or the name of a resource. `changes` are (time, link, capacity), in
-    order of time. `count` is how many like it each stands for; None: for itself.
+    """Every resource of a Program: what it is, where, and its capacity. `name` and `kind` answer by
+    number, so that nothing is spelled out for links nobody looks at; a kind is that of a wire, or
+    the name of a resource. `changes` are (time, link, capacity), in order of time. `count` is how
+    many like it each stands for; None: for itself.
     """
 
     name: Callable[[int], str]
@@ -68,10 +66,9 @@ class LinkTable:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A placed schedule.
-
-    `path` gives every row its entry of `paths`; -1 where it draws on nothing. Styles, pieces,
-    dependencies and tags are the schedule's own columns. `gpus` names the device of every rank.
+    """A placed schedule. `path` gives every row its entry of `paths`; -1 where it draws on nothing.
+    Styles, pieces, dependencies and tags are the schedule's own columns. `gpus` names the device of
+    every rank.
     """
 
     schedule: Schedule

@@ -244,10 +244,9 @@ _NARROW = 16  # paths of so few entries are searched for repetitions entry by en
 
 
 def pack(blocks: list[Entries], ways: int) -> Packed:
-    """Take all blocks out of the list and lay out their entries way by way.
-
-    In a block, the entries of a way follow each other. Several of one way on one link (half duplex,
-    both ends) are added up.
+    """Take all blocks out of the list and lay out their entries way by way. In a block, the entries
+    of a way follow each other. Several of one way on one link (half duplex, both ends) are added
+    up.
     """
     none = np.zeros(0, np.int32)
     ptr = np.zeros(ways + 1, np.int64)

@@ -43,7 +43,6 @@ MOST_NAMED = 10  # damaged lines
 
 Key = tuple[str, int]  # cell, size
 
-
 _SEAL = re.compile(rb', "crc": "([0-9a-f]{8})"\}\s*\Z')
 
 
@@ -210,10 +209,9 @@ def open_folder(
     path: Path, scenario: str, *, resume: bool, about: Mapping[str, Any] | None = None,
     tell: Tell = silent,
 ) -> Iterator[Folder]:  # fmt: skip
-    """Open a folder for the results of a scenario, alone; `about` is kept in its manifest.
-
-    What the same scenario left there is replaced, or with `resume` continued; a folder that holds
-    anything else is refused. `tell` hears what is damaged or deleted.
+    """Open a folder for the results of a scenario, alone; `about` is kept in its manifest. What the
+    same scenario left there is replaced, or with `resume` continued; a folder that holds anything
+    else is refused. `tell` hears what is damaged or deleted.
     """
     _make(path)
     _refuse_others(path, scenario, resume, tell)

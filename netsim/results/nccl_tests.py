@@ -184,7 +184,6 @@ COLUMN_LINES = (
 # As there, booleans and roots are texts, times are µs and bandwidths GB/s. A simulation has no time
 # of day, so that `start_time` and `end_time` are null and equal questions give equal files.
 
-
 LAYOUT = 3
 
 
@@ -236,14 +235,9 @@ def _config(run: TestRun) -> dict[str, Any]:
 
 def _device(device: Device) -> dict[str, Any]:
     return {
-        "rank": device.rank,
-        "group": device.group,
-        "pid": device.process,
-        "hostname": device.host,
-        "device": device.device,
-        "device_hex": device.bus,
-        "device_info": device.model,
-    }
+        "rank": device.rank, "group": device.group, "pid": device.process, "hostname": device.host,
+        "device": device.device, "device_hex": device.bus, "device_info": device.model,
+    }  # fmt: skip
 
 
 def _result(row: Row, root: int) -> dict[str, Any]:
@@ -265,7 +259,6 @@ def _half(row: Row, which: str) -> dict[str, Any]:
 
 # The smallest bandwidth by size that a healthy machine should reach: part of what is simulated.
 # The table has the columns of measured runs, with the longest times that pass as their times.
-
 
 PASSES = 0.9  # of NCCL_TESTS_MIN_BW is enough for nccl-tests (nccl-model.md §6)
 COLUMNS = (

@@ -143,7 +143,6 @@ KINDS = dict(_kinds())
 # A class is a machine, what joins its hosts and how fast, a collective and a size band. The errors
 # are those of the corpus that comes with netsim, stored by `netsim accuracy --page`.
 
-
 KIB, MIB = 2**10, 2**20
 BANDS = ("<=64KiB", "64KiB-1MiB", "1-64MiB", ">=64MiB")
 STORED = "validated.json"
@@ -225,7 +224,6 @@ def not_validated(why: str) -> str:
 # Between which times 80 % of measured ones lie, by the errors left out of other systems: those of
 # the narrowest class that has enough of them. Two times of one system are off by much the same, so
 # what is known of their ratio is known better; it has intervals of its own.
-
 
 INTERVALS = "intervals.csv"
 WITHIN = 0.8  # of measured times

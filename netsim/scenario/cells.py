@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError, ScenarioError, ScenarioErrors, nearest, suggest
@@ -16,6 +17,7 @@ from netsim.base.startup import MODEL_VERSION
 from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
 from netsim.collectives.collective import CollectiveError
+from netsim.collectives.table import is_own
 from netsim.scenario.models import Scenario, Workload, node_count, question
 from netsim.scenario.sweep import WORDS, Change, Condition, Point, Sweep, looked_up, read_sweep
 from netsim.yamlio.models import apply_overrides, override
@@ -158,9 +160,34 @@ def _keys(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _cell(placed: Source, point: Point) -> Cell:
+    placed = _with_code(placed)
     scenario = validate(Scenario, placed)
     asked = question(scenario.cluster)
     return Cell(cell_id(scenario, asked), scenario, placed, point.axes, _hash(asked))
+
+
+def _with_code(source: Source) -> Source:
+    """The source with the text of the Python file that its algorithm names, from where it goes into
+    the id of the cell and to workers. The file is beside the scenario, or in the current folder.
+    """
+    given = source.data.get("workload")
+    work = given if isinstance(given, Mapping) else {}
+    name = work.get("algorithm")
+    if not isinstance(name, str) or not is_own(name) or work.get("code"):
+        return source
+    path = Path(name.rpartition(":")[0] or name)
+    path = path if path.suffix == ".py" else Path(name)
+    found = next((f for f in (Path(source.name).parent / path, path) if f.is_file()), None)
+    place = ("workload", "algorithm")
+    if found is None:
+        message = f"there is no file {path} beside the scenario, nor in the current folder"
+        beside = sorted(file.name for file in Path(source.name).parent.glob("*.py"))
+        raise source.error(place, message + suggest(path.name, beside))
+    try:
+        text = found.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise source.error(place, f"{found} cannot be read: {error}") from None
+    return replace(source, data={**source.data, "workload": {**work, "code": text}})
 
 
 def cell_of(source: Source, axes: Mapping[str, Any]) -> Cell:
@@ -170,10 +197,11 @@ def cell_of(source: Source, axes: Mapping[str, Any]) -> Cell:
 
 def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None = None) -> str:
     """The hash of the question that a scenario without a sweep asks."""
+    without = {"sizes"} if getattr(scenario.workload, "code", "") else {"sizes", "code"}
     asked = {
         "model_version": MODEL_VERSION,
         "cluster": question(scenario.cluster) if cluster is None else cluster,
-        "workload": scenario.workload.model_dump(mode="json", exclude={"sizes"}),
+        "workload": scenario.workload.model_dump(mode="json", exclude=without),
         "nccl": scenario.nccl.model_dump(mode="json"),
         "launch": scenario.launch_costs().model_dump(mode="json"),
         "seed": scenario.seed,

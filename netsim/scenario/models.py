@@ -15,6 +15,8 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema,
 from netsim.base import constants
 from netsim.base.errors import InputError, shown, suggest
 from netsim.base.units import parse_ratio, parse_time, size_steps
+from netsim.collectives.collective import CollectiveError
+from netsim.collectives.table import own
 from netsim.nccl import environment, tuning
 from netsim.nccl.facts import NEWEST, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
@@ -98,6 +100,7 @@ class Workload(Model, defer_build=False):
     )
     dtype: Dtype = "float"
     algorithm: str = "auto"
+    code: str = ""  # the text of the file of an algorithm of one's own, from where it was read
     protocol: Literal["auto", "LL", "LL128", "Simple"] = "auto"
     parameters: dict[str, Any] = Field(default_factory=dict)
     root: Index = 0
@@ -118,7 +121,17 @@ class Workload(Model, defer_build=False):
                 raise FieldError("expected [source, destination]", "pairs", number)
         if self.collective == "p2p" and not self.pairs:
             raise FieldError("p2p needs pairs such as [[0, 1]]", "collective")
+        if self.code:
+            try:
+                own(self.algorithm, self.code)
+            except CollectiveError as error:
+                raise FieldError(error.message, "algorithm") from None
         return self
+
+    @property
+    def built_by(self) -> str:
+        """The name by which `build` knows the algorithm."""
+        return own(self.algorithm, self.code) if self.code else self.algorithm
 
     def size_list(self) -> list[int]:
         """The sizes in bytes, as listed."""
@@ -160,10 +173,9 @@ TunerFile = Annotated[
 
 
 class Nccl(Model, defer_build=False):
-    """The NCCL that decides: its version, its variables, whether buffers are registered.
-
-    `tuner` is the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what
-    is kept is what they contain. NCCL's own variables for them do the same.
+    """The NCCL that decides: its version, its variables, whether buffers are registered. `tuner` is
+    the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what is kept is
+    what they contain. NCCL's own variables for them do the same.
     """
 
     version: Annotated[str, BeforeValidator(_version)] = str(NEWEST)

@@ -9,19 +9,9 @@ from netsim.collectives.collective import NAMES
 
 # Bytes of an element, by the names of nccl-tests.
 DTYPES = {
-    "int8": 1,
-    "uint8": 1,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "half": 2,
-    "float": 4,
-    "double": 8,
-    "bfloat16": 2,
-    "f8e4m3": 1,
-    "f8e5m2": 1,
-}
+    "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2, "float": 4,
+    "double": 8, "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1,
+}  # fmt: skip
 
 _SHORT = {"ar": "all_reduce", "ag": "all_gather", "rs": "reduce_scatter", "a2a": "alltoall"}
 _FOLDED = {name.replace("_", ""): name for name in NAMES} | _SHORT

@@ -119,22 +119,14 @@ def _written(number: Fraction, unit: str) -> Any:
 # is executed. Quantities compare as what they measure: `cluster.nic < 400Gbps`.
 
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda one, many: one in many,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
-}
+}  # fmt: skip
 _WORK: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Mod: operator.mod,
-}
+}  # fmt: skip
 # A quantity without quotes, so that 400Gbps can be written as elsewhere.
 _BARE = re.compile(
     r"('[^']*'|\"[^\"]*\")|(?<![\w.])(?![0-9.]+[eE][0-9]+\b)([0-9][0-9.]*[A-Za-z%][\w/%]*)"

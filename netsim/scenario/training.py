@@ -94,10 +94,9 @@ DataKind = Literal[
 
 
 class Parallelism(Model):
-    """Degrees, the order of ranks, and the kind of data parallelism.
-
-    `order` names the axes from the fastest. `ep` divides the data-parallel ranks, as Megatron has
-    it, or is an axis of its own: whichever makes the degrees multiply to the GPUs.
+    """Degrees, the order of ranks, and the kind of data parallelism. `order` names the axes from
+    the fastest. `ep` divides the data-parallel ranks, as Megatron has it, or is an axis of its own:
+    whichever makes the degrees multiply to the GPUs.
     """
 
     dp: Degree | None = None
@@ -147,11 +146,9 @@ class Pipeline(Model):
 
 
 class Replicas(Model):
-    """What data parallelism does with gradients and weights.
-
-    DDP: `bucket`, `first_bucket`, `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`,
-    `limit_all_gathers`, `shard` (ranks that share one copy: HYBRID_SHARD). Distributed optimizer:
-    `overlap_gather`.
+    """What data parallelism does with gradients and weights. DDP: `bucket`, `first_bucket`,
+    `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`, `limit_all_gathers`, `shard` (ranks
+    that share one copy: HYBRID_SHARD). Distributed optimizer: `overlap_gather`.
     """
 
     bucket: Bytes = 25 * 2**20
@@ -205,10 +202,9 @@ class ExtraConfig(Model):
 
 
 class ComputeConfig(Model):
-    """What kernels reach of the machine's peaks, or the user's own times of layers.
-
-    `times` is a CSV with the columns layer, forward_us, backward_us for one micro-batch, or a trace
-    of PyTorch's profiler.
+    """What kernels reach of the machine's peaks, or the user's own times of layers. `times` is a
+    CSV with the columns layer, forward_us, backward_us for one micro-batch, or a trace of PyTorch's
+    profiler.
     """
 
     gemm_efficiency: Ratio | None = None

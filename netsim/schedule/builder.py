@@ -4,6 +4,8 @@ It interns what repeats (styles, pieces, lags, groups) and refuses a dependency 
 not come earlier. It knows nothing of collectives.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +23,20 @@ COMPUTE_SHARE = 1e-15  # work-seconds a second stand beside bytes a second in on
 
 
 class Builder:
-    """Collects rows for `ranks` ranks and finishes them as a Schedule. halves = b.pieces(count=[2,
-    2], src_offset=[0, 2]) b.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
+    """Collects rows for `ranks` ranks and finishes them as a Schedule.
+
+    A row is one piece of work: who (`src`, `dst`), how (a Style: kind, operation, buffers,
+    channel), which elements (a piece), after which earlier rows. Arguments may be arrays: there are
+    as many new rows as the longest has entries, the others are repeated. Two ranks swap halves of
+    four elements, then are done when these have arrived:
+
+        b = Builder(2, element_bytes=4)
+        halves = b.pieces(count=[2, 2], src_offset=[0, 2])
+        sent = b.rows(Style(src_buffer=IN), src=[0, 1], dst=[1, 0], piece=halves)
+        b.marks([1, 0], after=[(sent, ARRIVED)])
+        schedule = b.finish()
+
+    docs/extending.md goes through a whole algorithm.
     """
 
     def __init__(
@@ -125,9 +139,11 @@ class Builder:
     ) -> Rows:
         """Append rows (arrays broadcast against each other) and return their numbers.
 
-        `style` is a Style or numbers from `style()`. Each entry of `after` holds one earlier row
-        for every new row (-1: none) and the lag. `joins` gives any number of them instead, in CSR
-        form: pointers, rows, and a lag or the numbers of lags.
+        `style` is a Style or numbers from `style()`, `piece` numbers from `pieces()`. Each entry of
+        `after` holds one earlier row for every new row (-1: none) and the lag: ARRIVED where what
+        it sent is read, IN_ORDER where the sender has to be done. `joins` gives any number of them
+        instead, in CSR form: pointers, rows, and a lag or the numbers of lags; row i waits for
+        rows[pointers[i]:pointers[i + 1]]. `step` is a label for messages and traces.
         """
         number = self.style(style) if isinstance(style, schedule.Style) else style
         given = [np.asarray(x, np.int32) for x in (number, src, dst, piece, step)]

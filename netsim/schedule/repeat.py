@@ -199,10 +199,9 @@ def _with_nothing(pieces: Pieces) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What it takes to begin an operation.
-
-    `host` seconds of a process for each launch, one after the other over the GPUs it drives
-    (`gpus_per_process`), and `kernel` seconds on the GPU before the first byte moves.
+    """What it takes to begin an operation. `host` seconds of a process for each launch, one after
+    the other over the GPUs it drives (`gpus_per_process`), and `kernel` seconds on the GPU before
+    the first byte moves.
     """
 
     host: float = 0.0

@@ -27,7 +27,6 @@ def spelled_out(
 # Rows that do the same at the same times are written down once. A row's `copies` are the rows that
 # it stands for; what they draw on links that are alike is drawn on one of them.
 
-
 Ints = NDArray[np.int32]
 
 
@@ -72,11 +71,10 @@ class Hops:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """What a schedule is made of, without its rows: blocks and the hops between them.
-
-    A block is what one rank does on one channel; `lane` numbers parts that can be written down
-    without the others, `kind` says what else blocks must have in common to be alike. `turn` is
-    that of a rank: what tells it from others besides where it is.
+    """What a schedule is made of, without its rows: blocks and the hops between them. A block is
+    what one rank does on one channel; `lane` numbers parts that can be written down without the
+    others, `kind` says what else blocks must have in common to be alike. `turn` is that of a rank:
+    what tells it from others besides where it is.
     """
 
     ranks: int
@@ -148,13 +146,12 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """All that many rows have in common; a row refers to its style by number.
-
-    `latency` (seconds) occupies the row before its bytes move; `cap` bounds its rate (bytes/s, or
-    work-seconds a second); `share` is its part in a fair division; `wire` multiplies the bytes on
-    every wire (16/15 for a protocol that carries 15 bytes in 16); `route` picks one of the
-    topology's ways ("" is its own choice). `multiplicity` is the number of equal rows with the same
-    ends that this one stands for, `copies` that of rows elsewhere that do the same (see Fold).
+    """All that many rows have in common; a row refers to its style by number. `latency` (seconds)
+    occupies the row before its bytes move; `cap` bounds its rate (bytes/s, or work-seconds a
+    second); `share` is its part in a fair division; `wire` multiplies the bytes on every wire
+    (16/15 for a protocol that carries 15 bytes in 16); `route` picks one of the topology's ways (""
+    is its own choice). `multiplicity` is the number of equal rows with the same ends that this one
+    stands for, `copies` that of rows elsewhere that do the same (see Fold).
     """
 
     kind: int = TRANSFER
@@ -188,10 +185,9 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How long after the end of a row its dependant may start.
-
-    With `arrival`, the latency of the earlier row's path comes on top: the dependant waits for the
-    data to arrive. Without, it waits for the sender's side only (order on one channel).
+    """How long after the end of a row its dependant may start. With `arrival`, the latency of the
+    earlier row's path comes on top: the dependant waits for the data to arrive. Without, it waits
+    for the sender's side only (order on one channel).
     """
 
     seconds: float = 0.0
@@ -208,10 +204,9 @@ IN_ORDER = Lag(0.0, False)
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The table of distinct pieces of data or work; a row refers to its piece by number.
-
-    Offsets and counts are in elements; `amount` is the bytes that move, or the work-seconds of a
-    compute row.
+    """The table of distinct pieces of data or work; a row refers to its piece by number. Offsets
+    and counts are in elements; `amount` is the bytes that move, or the work-seconds of a compute
+    row.
     """
 
     src_offset: NDArray[np.int64]
@@ -223,11 +218,10 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Rows in a topological order, with their dependencies in CSR form.
-
-    Row i depends on `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, all of them earlier rows, so a cycle
-    cannot be written down. `src` is the sending rank (the group, for an in-switch reduction), `dst`
-    the receiving one (the group, for a multicast). With a `fold`, rows stand for others too.
+    """Rows in a topological order, with their dependencies in CSR form. Row i depends on
+    `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, all of them earlier rows, so a cycle cannot be written
+    down. `src` is the sending rank (the group, for an in-switch reduction), `dst` the receiving one
+    (the group, for a multicast). With a `fold`, rows stand for others too.
     """
 
     ranks: int

@@ -100,7 +100,6 @@ def invalid_row(point: Invalid, scenario: str) -> Row:
 # Finished rows of all sweeps on this machine, by the id of what was asked.
 # A file of SQLite that several sweeps may use at once; only rows without an error are kept.
 
-
 _TABLE = (
     "create table if not exists rows (cell text, size integer, engine text, version text, row text,"
     " primary key (cell, size, engine, version))"
@@ -201,7 +200,6 @@ def _cached(text: bytes, key: Key) -> Row:
 # Orders: what a worker, in another process or on another machine, is told to compute.
 # An order is plain values. A worker checks them as it would check a file, refuses another version
 # of netsim or other machine files than those that the order was made from, and runs nothing else.
-
 
 VERSION = f"{__version__} (model {MODEL_VERSION})"
 

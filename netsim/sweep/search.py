@@ -141,7 +141,6 @@ def _range(name: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
 # optuna (extra `optimize`) decides which to try next, from a seed: the same search tries the same
 # ones. Rows are kept like those of any run.
 
-
 EXHAUSTIVE = 400  # choices up to which all are simulated
 LAYOUTS = 12  # training steps from which all are told first
 IN_FULL = 5  # of those, what is simulated

@@ -263,7 +263,6 @@ def _owner(name: str) -> str:
 # **** Runs ****
 # Runs of one call with some of its loops. Calls of other sizes may have told of them.
 
-
 LAST = "last run"
 
 

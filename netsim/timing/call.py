@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Stands
-from netsim.collectives.table import build, parameters_of
+from netsim.collectives.table import build, parameters_of, stamp
 from netsim.collectives.writing import piece_count
 from netsim.engines.engine import tight_entries
 from netsim.nccl.schedules import table
@@ -39,14 +39,12 @@ LEAST = 2  # loops that every channel keeps: the last one may be partial
 
 # **** Calls ****
 
-
 Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Call:
     """One operation of a collective, or many back to back: what runs it, where, how it begins.
-
     `groups` are the ranks of every communicator. NCCL's have `plans`, by kind, and of each the
     place of its plan in `kinds`; else there is a textbook `algorithm` with its `parameters`. What
     is alike `may_fold`; of the GPUs of a process, so many start `together`, one after the other.
@@ -137,12 +135,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Looped:
-    """A call of `loops` loops over its buffers, not fewer than `least`.
-
-    `write(loops)` writes it down with that many loops. With fewer loops all data is smaller by
-    whole loops: what is left over for a last, partial one is the same. `rounding` is by which part
-    its loops differ at most, `memory` the loops that its FIFOs hold. `like(loops)` is equal for
-    what is the same in calls of other sizes, of which `told` keeps what was found.
+    """A call of `loops` loops over its buffers, not fewer than `least`. `write(loops)` writes it
+    down with that many loops. With fewer loops all data is smaller by whole loops: what is left
+    over for a last, partial one is the same. `rounding` is by which part its loops differ at most,
+    `memory` the loops that its FIFOs hold. `like(loops)` is equal for what is the same in calls of
+    other sizes, of which `told` keeps what was found.
     """
 
     loops: int
@@ -238,6 +235,8 @@ def looped_fold(call: Call, fold: Stands | Schedule) -> Looped:
 
 
 def _pieces(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
+    if "#" in stamp(collective.name, algorithm):
+        return 1  # what pieces are in a user's own is not known
     if "chunks" not in parameters_of(collective.name, algorithm):
         return 1
     count = collective.count

@@ -26,12 +26,10 @@ from netsim.nccl.schedules.smaller import ends_by_rank, written_share
 from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
-from netsim.timing import fits
+from netsim.timing import fits, steady
 from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, at_once, busy_ranks
 from netsim.timing.call import Call, Looped, looped_fold
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
-from netsim.timing.rings import full_ring, runs_of, why_whole
-from netsim.timing.steady import AGREE, LONGEST_PERIOD, Extended, extend, onward
 from netsim.timing.textbook import Sketched, ends_of_all, sketched, standing
 
 TIMED = 20  # operations that nccl-tests times, after one to warm up
@@ -115,17 +113,15 @@ class Refusal:
 
 Follow = Callable[[Launch, int], tuple[Floats, bool]]
 
-
 ONCE = Refusal("what is alike is written down once")
 
 
 @dataclass(frozen=True)
 class One:
-    """One operation from standstill, of which `alone` was run.
-
-    `ends` is when the ranks that take part are done, which may be off by the part `off`. `follow`
-    tells when operations in a row are over by rank, and whether each is over before the next (None:
-    that cannot be told); each is `rows`. `fewer` are runs with fewer loops.
+    """One operation from standstill, of which `alone` was run. `ends` is when the ranks that take
+    part are done, which may be off by the part `off`. `follow` tells when operations in a row are
+    over by rank, and whether each is over before the next (None: that cannot be told); each is
+    `rows`. `fewer` are runs with fewer loops.
     """
 
     alone: Alone
@@ -141,12 +137,11 @@ class One:
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of one operation in seconds, and how it was found.
-
-    `program` and `timeline` are those of one operation alone, or of what stands for it;
-    `uncertainty` is by which part the answer can move. `use` is what passes over the links in all
-    of it, `causes` what the time goes to where the timeline does not tell; `hops` is how far chunks
-    went round rings for it, 0: all the way.
+    """The time of one operation in seconds, and how it was found. `program` and `timeline` are
+    those of one operation alone, or of what stands for it; `uncertainty` is by which part the
+    answer can move. `use` is what passes over the links in all of it, `causes` what the time goes
+    to where the timeline does not tell; `hops` is how far chunks went round rings for it, 0: all
+    the way.
     """
 
     seconds: float
@@ -392,7 +387,7 @@ def _recurring(runs: Runs, size: int) -> One | None:
         return None
     ends, seconds = runs.ends(last), found.seconds / found.loops
     added = np.where(ends > runs.bench.launch.kernel, (work.loops - last) * seconds, 0.0)
-    return _with_all_loops(runs, last, onward(ends, added, found.spread))
+    return _with_all_loops(runs, last, steady.onward(ends, added, found.spread))
 
 
 def _repeating(runs: Runs, size: int) -> One | None:
@@ -400,18 +395,18 @@ def _repeating(runs: Runs, size: int) -> One | None:
     work, least = runs.work, runs.work.least
     shortest = float(runs.ends(least).max())
     each = (float(runs.ends(size).max()) - shortest) / (size - least)
-    if (size - LONGEST_PERIOD - 1) * each < shortest - (least - 1) * each:
+    if (size - steady.LONGEST_PERIOD - 1) * each < shortest - (least - 1) * each:
         return None  # loops that are all under way at once take the same time, but not for long
-    for period in range(1, LONGEST_PERIOD + 1):
+    for period in range(1, steady.LONGEST_PERIOD + 1):
         last = size - (size - work.loops) % period
         pairs = [(last - k - period, last - k) for k in range(period + 1)]
-        found = extend(runs.ends, work.loops, pairs)
+        found = steady.extend(runs.ends, work.loops, pairs)
         if found is not None:
             return _with_all_loops(runs, last, found)
     return None
 
 
-def _with_all_loops(runs: Runs, last: int, found: Extended | None) -> One | None:
+def _with_all_loops(runs: Runs, last: int, found: steady.Extended | None) -> One | None:
     if found is None:
         return None
     work, alone = runs.work, runs[last]
@@ -426,7 +421,7 @@ def fewer_hops(asked: Asked) -> Offer | Refusal:
     call, limits = _form(asked), asked.limits
     if not asked.call.may_fold or len(call.plans) != 1:
         return Refusal("only rings of a single communicator are told from a few hops")
-    if why := why_whole(call.collective, call.plans[0], limits.hops):
+    if why := steady.why_whole(call.collective, call.plans[0], limits.hops):
         return Refusal(why)
     if limits.exact or call.rows_of_rings <= limits.rings:
         return Refusal("rings have few enough rows")
@@ -442,8 +437,8 @@ def _by_hops(bench: Bench, call: Call, limits: Limits) -> Timing | Refusal:
         timings[hops] = _timed(bench, call.of_hops(hops), shorter)
         return timings[hops].seconds
 
-    runs = runs_of(call.collective, plan, limits.hops)
-    found = full_ring(len(plan.node) - 1, runs, seconds, limits.tolerated, limits.around)
+    runs = steady.runs_of(call.collective, plan, limits.hops)
+    found = steady.full_ring(len(plan.node) - 1, runs, seconds, limits.tolerated, limits.around)
     if found is None:
         return Refusal("what a few hops add differs too much to tell the rest")
     last = timings[found.hops]
@@ -576,8 +571,8 @@ def period_of(ends: Floats, apart: bool = False) -> float | None:
         pairs = [(last - k - period, last - k) for k in range(1 if apart else 2)]
         if pairs[-1][0] < 0:
             continue
-        found = extend(lambda k: ends[k], last + period, pairs)
-        if found is not None and np.ptp(found.ends - ends[last]) <= AGREE * period * seconds:
+        found = steady.extend(lambda k: ends[k], last + period, pairs)
+        if found is not None and np.ptp(found.ends - ends[last]) <= steady.AGREE * period * seconds:
             return seconds
     return None
 
@@ -660,7 +655,6 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 
 
 # **** The ladder ****
-
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
 OPERATIONS: tuple[Rung, ...] = (one_operation, fewer_operations, as_timed)

@@ -84,7 +84,6 @@ def _greatest(values: Floats, first: NDArray[np.int64], last: NDArray[np.int64])
 # **** Free ****
 # Whether lanes are ever in each other's way, and how long every row takes where they are not.
 
-
 Ints = NDArray[np.int64]
 ROOM = 1e-9  # by which what is asked of a link may exceed what it has: rounding
 
@@ -220,7 +219,6 @@ def _pass_on(times: _Times, call: Laps, costs: Costs, steps: int) -> None:
 
 # **** Relayed ****
 # The time of an algorithm of long rings whose lanes are never in each other's way.
-
 
 AGREE = 1e-9  # what is followed from sums and maxima differs by less from what the engine says
 BIT = 1e-6  # by which part costs are raised to see what the time owes them

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from netsim.base.memo import kept
 from netsim.base.values import dataclass
 from netsim.collectives.reduced import Sketch, Stands
-from netsim.collectives.table import build, folds
+from netsim.collectives.table import build, folds, shown_name
 from netsim.program import symmetry
 from netsim.program.symmetry import MOST_ROUNDS, Together, alike, odd_one, symmetry_of
 from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER, Schedule, Skeleton, Symmetry
@@ -134,7 +134,7 @@ def why_in_full(call: Call) -> str:
     elif call.plans:
         return ""
     elif not folds(collective.name, call.algorithm):
-        why = f"{call.algorithm} {collective.name} is always written in full"
+        why = f"{shown_name(call.algorithm)} {collective.name} is always written in full"
     elif collective.name == "all_reduce" and collective.count % collective.ranks:
         why = f"{collective.count} elements on {collective.ranks} ranks are unequal chunks"
     else:
@@ -163,15 +163,13 @@ def _key(skeleton: Skeleton, gpus: NDArray[np.int32]) -> bytes:
 # The time of an all-to-all in which all ranks keep step, of which one is written down.
 # They differ only in when the last messages arrive, which is added for each (`together`).
 
-
 Floats = NDArray[np.float64]
 
 
 def ends_of_all(call: Call, alone: Alone, spread: float) -> Floats:
     """When every rank is done: whatever ends last, and the last messages that it receives; by
-    `spread` latencies between ranks differ.
-
-    A message that one rank sends to another, all others send as far on.
+    `spread` latencies between ranks differ. A message that one rank sends to another, all others
+    send as far on.
     """
     schedule, timeline = alone.schedule, alone.timeline
     ranks, crosses = np.arange(schedule.ranks), _crossing(alone.schedule)

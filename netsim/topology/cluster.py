@@ -4,14 +4,14 @@ GPUs are `node0.gpu3` and so on; host by host, links and nodes are offsets of th
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.errors import suggest
+from netsim.base.errors import InputError, shown, suggest
 from netsim.base.values import dataclass
 from netsim.topology import faults, graph
 from netsim.topology.config import ClusterConfig, Group
@@ -37,6 +37,7 @@ from netsim.topology.network import Fabric, Policy, Ports, Selection
 from netsim.topology.router import ClusterRouter, Places, stack
 from netsim.yamlio.models import FieldError
 from netsim.yamlio.read import KeyPath, Source
+from netsim.yamlio.validate import validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,8 +426,17 @@ def _check_nics(nics: tuple[int, ...], count: int, override: int) -> None:
 FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
-def build_topology(config: ClusterConfig) -> graph.Topology:
-    """The topology of a cluster section."""
+def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
+    """The topology of a cluster section: as a mapping such as {"machine": "dgx-h100", "nodes": 2},
+    or as a scenario has it (`cell.scenario.cluster`).
+    """
+    if isinstance(config, Mapping):
+        config = validate(ClusterConfig, Source("cluster", dict(config)))
+    if not isinstance(config, ClusterConfig):
+        raise InputError(
+            f"build_topology: expected a cluster section, got {shown(config)}",
+            hint='such as {"machine": "dgx-h100", "nodes": 2}',
+        )
     if config.graph is None:
         return build_cluster(config).topology
     topology = config.graph.build()

@@ -335,7 +335,6 @@ GraphConfig = Annotated[
 ]
 """A graph of GPUs: a generator by its kind, or nodes and links."""
 
-
 if TYPE_CHECKING:
     from netsim.topology.fabrics.config import FabricConfig
     from netsim.topology.faults import Fault

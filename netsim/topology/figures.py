@@ -25,10 +25,9 @@ def _sparse() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a fabric has and gives.
-
-    `switches` by tier; `cables` between switches and `access` cables to NICs; bytes/s from one
-    half of the hosts to the other; line rate of a half over that; switches on the longest route.
+    """What a fabric has and gives. `switches` by tier; `cables` between switches and `access`
+    cables to NICs; bytes/s from one half of the hosts to the other; line rate of a half over that;
+    switches on the longest route.
     """
 
     switches: dict[str, int]

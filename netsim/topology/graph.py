@@ -67,9 +67,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A graph as it is written down: nodes and links by their ends, each with its attributes.
-
-    What a networkx graph would hold, where nothing else of networkx is needed: importing that takes
+    """A graph as it is written down: nodes and links by their ends, each with its attributes. What
+    a networkx graph would hold, where nothing else of networkx is needed: importing that takes
     longer than many a run.
     """
 
@@ -204,10 +203,9 @@ class Router(Protocol):
 
 @dataclass(frozen=True)
 class Topology:
-    """Devices joined by links, described by a graph or laid out as arrays.
-
-    `gpus` lists the nodes of kind gpu in device order. `capacities` holds, by resource name
-    (`sm`, `hbm`, `nvls`, …), what one GPU has of it; what is absent never limits.
+    """Devices joined by links, described by a graph or laid out as arrays. `gpus` lists the nodes
+    of kind gpu in device order. `capacities` holds, by resource name (`sm`, `hbm`, `nvls`, …), what
+    one GPU has of it; what is absent never limits.
     """
 
     name: str
@@ -358,7 +356,6 @@ def thaw(layout: Layout) -> "nx.DiGraph[Any]":
 # by NIC A; "nic:A:B": and arrive at NIC B; "net": NICs even inside a host "pxn:A:B" as "nic:A:B",
 # with NIC A reached as that of "pxn"; any of them with "@Q": over queue pair Q of its connection
 
-
 EXPECTED = 'expected "", "staged", "pxn", "net", "nic:A", "nic:A:B" or "pxn:A:B"'
 
 
@@ -382,11 +379,8 @@ def parse_way(text: str) -> Way:
 
 def _way_of_nics(text: str) -> Way:
     simple = {
-        "": Way(),
-        "staged": Way(staged=True),
-        "pxn": Way(relay=True),
-        "net": Way(network=True),
-    }
+        "": Way(), "staged": Way(staged=True), "pxn": Way(relay=True), "net": Way(network=True),
+    }  # fmt: skip
     if text in simple:
         return simple[text]
     head, *numbers = text.split(":")

@@ -127,14 +127,9 @@ def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
     gpus = (enters == NODE_KINDS.index("gpu")).sum(-1)
     nvlink = ~crossed["pcie"] & ~crossed["c2c"]
     cases = [
-        (crossed["upi"], "SYS"),
-        (crossed["c2c"] & crossed["pcie"], "P2C"),
-        (crossed["c2c"], "C2C"),
-        (nvlink & (gpus > 1), "NVB"),
-        (nvlink, "NVL"),
-        (cpus, "PHB"),
-        (switches > 1, "PXB"),
-    ]
+        (crossed["upi"], "SYS"), (crossed["c2c"] & crossed["pcie"], "P2C"), (crossed["c2c"], "C2C"),
+        (nvlink & (gpus > 1), "NVB"), (nvlink, "NVL"), (cpus, "PHB"), (switches > 1, "PXB"),
+    ]  # fmt: skip
     result = np.full(hops.shape[:-1], PATH_TYPES.index("PIX"), np.int8)
     for holds, name in reversed(cases):
         result[holds] = PATH_TYPES.index(name)
@@ -142,11 +137,10 @@ def path_types(layout: Layout, hops: Ints) -> NDArray[np.int8]:
 
 
 def nics_of_gpus(layout: Layout, out: Ints, devices: tuple[int, ...]) -> Ints:
-    """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc).
-
-    Of k nearest NICs, the first of which is nearest to m GPUs, a GPU takes ceil(k/m), from number
-    `device` on (bit-mirrored where k is a power of two). So GPUs whose own NIC is gone take turns
-    on all that are left.
+    """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc). Of k nearest
+    NICs, the first of which is nearest to m GPUs, a GPU takes ceil(k/m), from number `device` on
+    (bit-mirrored where k is a power of two). So GPUs whose own NIC is gone take turns on all that
+    are left.
     """
     gpus, nics = out.shape[:2]
     if not nics:
@@ -180,18 +174,16 @@ def _mirrored(value: int, count: int) -> int:
 # A Host: one class of equal hosts, with the routes inside it worked out once for all of them.
 # Routes are tables of local link numbers, padded with -1. Knows machines, but no cluster.
 
-
 Table = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of which `gpus` are used, in device order, and NICs with the numbers `rail`.
-
-    Tables by GPU (and GPU or NIC) of links: `peer` the way between two GPUs, `staged` the way
-    through the host's memory, `out` and `into` between GPU and NIC, `relay` the way to a NIC over
-    NVLink and the GPU beside that NIC. `local` lists the NICs of a GPU, one a channel in turn;
-    `egress` and `ingress` are the links of a GPU to NVSwitches (-1: none).
+    """A machine of which `gpus` are used, in device order, and NICs with the numbers `rail`. Tables
+    by GPU (and GPU or NIC) of links: `peer` the way between two GPUs, `staged` the way through the
+    host's memory, `out` and `into` between GPU and NIC, `relay` the way to a NIC over NVLink and
+    the GPU beside that NIC. `local` lists the NICs of a GPU, one a channel in turn; `egress` and
+    `ingress` are the links of a GPU to NVSwitches (-1: none).
     """
 
     machine: Machine

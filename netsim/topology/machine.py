@@ -12,18 +12,7 @@ from netsim.base.constants import value
 from netsim.base.errors import suggest
 from netsim.base.units import parse_bandwidth, parse_ratio, parse_time
 from netsim.base.values import dataclass
-from netsim.yamlio.models import (
-    Bandwidth,
-    Bytes,
-    Count,
-    FieldError,
-    Flops,
-    Index,
-    ListOf,
-    Model,
-    Seconds,
-    Watts,
-)
+from netsim.yamlio import models
 
 Stamp = Literal["measured", "calibrated", "vendor", "transferred", "assumed"]
 MACHINE = ("scale_up.link_bandwidth", "cpu.memory_bandwidth")
@@ -36,7 +25,7 @@ RATES = (*MACHINE, "transport.nic_cap")
 Kind = Literal["time", "rate", "ratio"]
 
 
-class Figure(Model):
+class Figure(models.Model):
     """A value with its unit, where it is from, and between what it probably lies."""
 
     value: str | float
@@ -72,7 +61,6 @@ def written(name: str, value: float) -> str:
 # holds counts. What no stamp names is assumed. Figures of a `calibration` have a stamp of their
 # own.
 
-
 WORDS: tuple[Stamp, ...] = get_args(Stamp)
 PROSE = ("description", "purpose", "stamps", "calibration")  # these hold no figures
 NAMES = ("family", "model_id")  # nor are the numbers by which a CPU is called
@@ -96,7 +84,7 @@ def figures_of(parts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _figures(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Model):
+    if isinstance(value, models.Model):
         for name in type(value).model_fields:
             if name in value.model_fields_set and name not in NAMES:
                 yield from _figures(getattr(value, name), f"{path}.{name}")
@@ -133,9 +121,9 @@ def check_stamps(parts: Mapping[str, Any], stamps: Stamps) -> None:
         for number, path in enumerate(paths):
             if path not in known:
                 message = f"this machine has no figure '{path}'{suggest(path, known)}"
-                raise FieldError(message, word, number)
+                raise models.FieldError(message, word, number)
             if path in seen:
-                raise FieldError(f"'{path}' is stamped {seen[path]} already", word, number)
+                raise models.FieldError(f"'{path}' is stamped {seen[path]} already", word, number)
             seen[path] = word
 
 
@@ -148,22 +136,19 @@ def _upwards(path: str) -> Iterator[str]:
 # Transports as profiles: what a kind of network makes of NICs and switches.
 # Only what is physical is here; what protocols cost on top is the business of `netsim.nccl`.
 
-
 TransportName = Literal["infiniband", "roce", "efa", "tcpxo", "slingshot", "tcp", "nvlink"]
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """A kind of network.
-
-    `hop` is one switch hop in seconds; `usable` the part of a line rate that carries data, at most
-    `nic_cap` bytes/s a NIC. `latency` is what a message takes end to end beyond NICs, cables and
-    switches, `stated_latency` what its plugin tells NCCL of that (seconds; the
-    plugins of NCCL 2.18 and later). `groups`: NICs beyond one a GPU
-    appear as one. `routing` is how its switches usually choose between equal paths. `in_order`:
-    packets that overtake others are dropped and sent again, so that a message keeps to one path;
-    else receivers place them as they come, and a message ends with its last part. Where the
-    figures are from is in `base/constants.csv`.
+    """A kind of network. `hop` is one switch hop in seconds; `usable` the part of a line rate that
+    carries data, at most `nic_cap` bytes/s a NIC. `latency` is what a message takes end to end
+    beyond NICs, cables and switches, `stated_latency` what its plugin tells NCCL of that (seconds;
+    the plugins of NCCL 2.18 and later). `groups`: NICs beyond one a GPU appear as one. `routing` is
+    how its switches usually choose between equal paths. `in_order`: packets that overtake others
+    are dropped and sent again, so that a message keeps to one path; else receivers place them as
+    they come, and a message ends with its last part. Where the figures are from is in
+    `base/constants.csv`.
     """
 
     name: str
@@ -214,13 +199,12 @@ TRANSPORTS = {
 # of their own, or, as `cpu0.1`, behind bridge 1 with others) or `pcie0`, `pcie1`, … (switches).
 # What becomes of a machine in a cluster is not known here.
 
-
 DTYPES = ("double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8")
 Dtype = Literal["double", "float", "tf32", "half", "bfloat16", "fp8", "fp6", "fp4", "int8"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic"]
 BRIDGE = re.compile(r"(cpu\d+)\.\d{1,3}", re.ASCII)
 ARCH = re.compile(r"sm_\d{2,3}[af]?|gfx[0-9a-f]{3,5}", re.ASCII)
-PeerLinks = Annotated[tuple[Index, Index, Count], Strict(False)]
+PeerLinks = Annotated[tuple[models.Index, models.Index, models.Count], Strict(False)]
 
 # Raw rate of one lane in one direction after line coding, bytes/s (PCI-SIG base specifications).
 PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -233,12 +217,12 @@ def _arch(name: str) -> str:
     return name
 
 
-class PcieLink(Model):
+class PcieLink(models.Model):
     """A PCIe link: generation and width, or a usable bandwidth that was measured."""
 
     generation: Annotated[int, Field(ge=1, le=6)]
     width: Literal[1, 2, 4, 8, 16, 32] = 16
-    bandwidth: Bandwidth | None = None
+    bandwidth: models.Bandwidth | None = None
 
     @property
     def usable(self) -> float:
@@ -248,13 +232,12 @@ class PcieLink(Model):
 
 class Pcie(PcieLink):
     """The PCIe tree: the place of each switch, and the link that holds unless told otherwise.
-
     `uplinks` are those of the switches where they differ. `bridged`: NCCL sees every device behind
     a bridge of its own, so GPU and NIC of one switch are PXB and not PIX.
     """
 
-    switches: ListOf[str] = ()
-    uplinks: ListOf[PcieLink] | None = None
+    switches: models.ListOf[str] = ()
+    uplinks: models.ListOf[PcieLink] | None = None
     bridged: bool = False
 
     def uplink(self, switch: int) -> PcieLink:
@@ -262,19 +245,19 @@ class Pcie(PcieLink):
         return self.uplinks[switch] if self.uplinks else self
 
 
-class Gpu(Model):
+class Gpu(models.Model):
     """The GPUs of a machine, all alike; `flops` are dense peaks."""
 
     model: str
-    count: Count
+    count: models.Count
     arch: Annotated[str, AfterValidator(_arch)]
-    sms: Count
-    memory: Bytes
-    memory_bandwidth: Bandwidth
-    flops: dict[Dtype, Flops]
-    power: Watts | None = None
-    at: ListOf[str]
-    pcie: PcieLink | ListOf[PcieLink] | None = None
+    sms: models.Count
+    memory: models.Bytes
+    memory_bandwidth: models.Bandwidth
+    flops: dict[Dtype, models.Flops]
+    power: models.Watts | None = None
+    at: models.ListOf[str]
+    pcie: PcieLink | models.ListOf[PcieLink] | None = None
 
     @property
     def sm(self) -> int:
@@ -283,43 +266,42 @@ class Gpu(Model):
         return int(digits) if self.arch.startswith("sm_") and digits.isdigit() else 0
 
 
-class ScaleUp(Model):
+class ScaleUp(models.Model):
     """NVLink or xGMI: every GPU with `links` to a switch, `links` to every peer, or `peers`.
-
     `link_bandwidth` is what one link carries in one direction after protocol overhead. `hosts` is
     how many hosts share the switches. `fitted: false`: the machine has the ports, but no bridge.
     """
 
     kind: Literal["nvlink", "xgmi"]
-    link_bandwidth: Bandwidth
-    links: Count | None = None
-    switches: Count | None = None
-    peers: ListOf[PeerLinks] = ()
-    hosts: Count = 1
+    link_bandwidth: models.Bandwidth
+    links: models.Count | None = None
+    switches: models.Count | None = None
+    peers: models.ListOf[PeerLinks] = ()
+    hosts: models.Count = 1
     multicast: bool = False
     fitted: bool = True
 
     @model_validator(mode="after")
     def _one_shape(self) -> "ScaleUp":
         if (self.links is None) == (not self.peers):
-            raise FieldError(
+            raise models.FieldError(
                 "expected either links (to the switch, or to every peer) or peers, a list such as "
                 "[[0, 1, 4]] for 4 links between GPU 0 and GPU 1"
             )
         if self.switches is None and (self.multicast or self.hosts > 1):
-            raise FieldError("multicast and several hosts need switches")
+            raise models.FieldError("multicast and several hosts need switches")
         if self.switches is not None and self.peers:
-            raise FieldError("GPUs on switches have links, not peers", "peers")
+            raise models.FieldError("GPUs on switches have links, not peers", "peers")
         return self
 
 
-class C2c(Model):
+class C2c(models.Model):
     """The coherent link of a GPU with its CPU (NVLink-C2C), one direction."""
 
-    bandwidth: Bandwidth
+    bandwidth: models.Bandwidth
 
 
-class Cpu(Model):
+class Cpu(models.Model):
     """The CPUs: one domain for each NUMA domain with devices. `memory_bandwidth` is that of one
     domain, reading and writing together; `link` is what two domains exchange in one direction.
     """
@@ -327,32 +309,34 @@ class Cpu(Model):
     vendor: str
     model: str
     arch: Literal["x86_64", "arm64", "ppc64"] = "x86_64"
-    family: Index = 0
-    model_id: Index = 0
-    domains: Count
-    memory: Bytes | None = None
-    memory_bandwidth: Bandwidth
-    link: Bandwidth | None = None
+    family: models.Index = 0
+    model_id: models.Index = 0
+    domains: models.Count
+    memory: models.Bytes | None = None
+    memory_bandwidth: models.Bandwidth
+    link: models.Bandwidth | None = None
 
     @model_validator(mode="after")
     def _linked(self) -> "Cpu":
         if self.domains > 1 and self.link is None:
-            raise FieldError("two domains need a link: the bandwidth between them in one direction")
+            raise models.FieldError(
+                "two domains need a link: the bandwidth between them in one direction"
+            )
         return self
 
 
-class Nics(Model):
+class Nics(models.Model):
     """The NICs of a machine; `gpudirect`: they reach GPU memory without the host's. `rate_each`
     is for NICs that are not all alike.
     """
 
     model: str
-    count: Count
-    rate: Bandwidth
-    rate_each: ListOf[Bandwidth] | None = None
-    at: ListOf[str]
+    count: models.Count
+    rate: models.Bandwidth
+    rate_each: models.ListOf[models.Bandwidth] | None = None
+    at: models.ListOf[str]
     gpudirect: bool = True
-    pcie: PcieLink | ListOf[PcieLink] | None = None
+    pcie: PcieLink | models.ListOf[PcieLink] | None = None
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -360,7 +344,7 @@ class Nics(Model):
         return self.rate_each or (self.rate,) * self.count
 
 
-class Machine(Model):
+class Machine(models.Model):
     """One host. `p2p`: whether GPUs may reach each other's memory over PCIe. `calibration`: what
     was fitted to measurements of this very system, by the names that `kind_of` knows.
     `stamps`: where figures are from, as lists of figures by word; the others are assumed.
@@ -376,9 +360,9 @@ class Machine(Model):
     nics: Nics | None = None
     p2p: bool = True
     transport: TransportName = "infiniband"
-    latencies: dict[LinkKind, Seconds] = Field(default_factory=dict)
+    latencies: dict[LinkKind, models.Seconds] = Field(default_factory=dict)
     calibration: dict[str, Figure] = Field(default_factory=dict)
-    stamps: dict[Stamp, ListOf[str]] = Field(default_factory=dict)
+    stamps: dict[Stamp, models.ListOf[str]] = Field(default_factory=dict)
 
     @field_validator("stamps")
     @classmethod
@@ -401,7 +385,7 @@ class Machine(Model):
             try:
                 value_of(name, figure)
             except ValueError as error:
-                raise FieldError(str(error), "calibration", name, "value") from None
+                raise models.FieldError(str(error), "calibration", name, "value") from None
         return self
 
     @model_validator(mode="after")
@@ -413,7 +397,7 @@ class Machine(Model):
             places.append(f"pcie{number}")
         if self.pcie.uplinks and len(self.pcie.uplinks) != len(self.pcie.switches):
             message = f"expected one for each of {len(self.pcie.switches)} switches"
-            raise FieldError(message, "pcie", "uplinks")
+            raise models.FieldError(message, "pcie", "uplinks")
         for part, name in ((self.gpu, "gpu"), (self.nics, "nics")):
             if part is not None:
                 _check_at(part, name, places)
@@ -450,17 +434,21 @@ def _check_place(place: str, places: list[str], *path: str | int) -> None:
     bridge = BRIDGE.fullmatch(place)
     if (bridge.group(1) if bridge else place) not in places:
         known = f"{suggest(place, places)}; known: {', '.join(places)}"
-        raise FieldError(f"expected a CPU or a PCIe switch above, got '{place}'{known}", *path)
+        raise models.FieldError(
+            f"expected a CPU or a PCIe switch above, got '{place}'{known}", *path
+        )
 
 
 def _check_at(part: Gpu | Nics, name: str, places: list[str]) -> None:
     if len(part.at) not in (1, part.count):
-        raise FieldError(
+        raise models.FieldError(
             f"expected one place, or one for each of {part.count}, got {len(part.at)}", name, "at"
         )
     for key, given in (("pcie", part.pcie), ("rate_each", getattr(part, "rate_each", None))):
         if isinstance(given, tuple) and len(given) != part.count:
-            raise FieldError(f"expected one for each of {part.count}, got {len(given)}", name, key)
+            raise models.FieldError(
+                f"expected one for each of {part.count}, got {len(given)}", name, key
+            )
     for number, place in enumerate(part.at):
         _check_place(place, places, name, "at", number)
 
@@ -469,11 +457,11 @@ def _check_peers(scale_up: ScaleUp, gpus: int) -> None:
     seen: set[frozenset[int]] = set()
     for number, (a, b, _) in enumerate(scale_up.peers):
         if a == b or max(a, b) >= gpus:
-            raise FieldError(
+            raise models.FieldError(
                 f"expected two of GPU 0 to {gpus - 1}, got {a} and {b}", "scale_up", "peers", number
             )
         if frozenset((a, b)) in seen:
-            raise FieldError(f"GPU {a} and {b} twice", "scale_up", "peers", number)
+            raise models.FieldError(f"GPU {a} and {b} twice", "scale_up", "peers", number)
         seen.add(frozenset((a, b)))
 
 

@@ -14,13 +14,9 @@ from netsim.topology.host import Host
 from netsim.topology.machine import Machine, PcieLink, node_of
 
 SPEEDS = {
-    1: "2.5 GT/s PCIe",
-    2: "5.0 GT/s PCIe",
-    3: "8.0 GT/s PCIe",
-    4: "16.0 GT/s PCIe",
-    5: "32.0 GT/s PCIe",
-    6: "64.0 GT/s PCIe",
-}
+    1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe",
+    5: "32.0 GT/s PCIe", 6: "64.0 GT/s PCIe",
+}  # fmt: skip
 VENDORS = {"intel": "GenuineIntel", "amd": "AuthenticAMD", "arm": "ARM", "zhaoxin": "  Shanghai  "}
 SWITCH_TARGET = "fffffff:ffff:ff"
 BRIDGE_CLASS, GPU_CLASS, NIC_CLASS = "0x060400", "0x030200", "0x020700"

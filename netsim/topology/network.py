@@ -53,11 +53,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on.
-
-    `tiers` names the levels of switches from the NICs up, `level` is that of every switch. `groups`
-    is the group of every switch (-1: none), `grid` the extents of routers on a torus. `reduces`:
-    its switches add up data on its way (SHARP). `note` is what was assumed.
+    """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on. `tiers`
+    names the levels of switches from the NICs up, `level` is that of every switch. `groups` is the
+    group of every switch (-1: none), `grid` the extents of routers on a torus. `reduces`: its
+    switches add up data on its way (SHARP). `note` is what was assumed.
     """
 
     kind: str
@@ -178,10 +177,9 @@ class Candidates:
 
 
 class NextLinks:
-    """Shortest paths between switches by number of links, over those with a number in `link`.
-
-    Links of a switch stand in the order of its neighbours: by their first cable, forward before
-    back, which on a torus turns one dimension after the other.
+    """Shortest paths between switches by number of links, over those with a number in `link`. Links
+    of a switch stand in the order of its neighbours: by their first cable, forward before back,
+    which on a torus turns one dimension after the other.
     """
 
     def __init__(
@@ -365,10 +363,9 @@ class Network:
     def order(self) -> tuple[Ints, ...]:
         """By tier of the switch that chooses (0: the NIC), the number of every port: in its host's
         turn; its slot on its switches; then what tells apart those that come up to one switch,
-        parallel cables first and then the rank of their switches.
-
-        Taken modulo the ways up, that is what D-mod-k and subnet managers do: every port of a leaf
-        has an uplink of its own, every leaf of a pod a core.
+        parallel cables first and then the rank of their switches. Taken modulo the ways up, that is
+        what D-mod-k and subnet managers do: every port of a leaf has an uplink of its own, every
+        leaf of a pod a core.
         """
         place, turn = self.places[0], np.argsort(self.places[0], kind="stable")
         slot = np.empty(len(place), np.int32)
@@ -460,7 +457,6 @@ def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
 # A function of ports, channel and seed, so that a connection keeps its path. What a fault cuts off
 # is spread over all that is left; paths over dead links are left out if another one exists.
 
-
 MOST_WAYS = 64  # paths of a pair that adaptive routing looks at
 _CELLS = 4_000_000  # cells of paths that are looked at together, to bound temporary memory
 _FIRST, _LAST, _AGAIN = 62, 63, 64  # turns of a hash: at the ends, and around what is dead
@@ -469,10 +465,9 @@ _FIRST, _LAST, _AGAIN = 62, 63, 64  # turns of a hash: at the ends, and around w
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How paths are chosen: `static` by destination, `ecmp` by hash, `spray` over all equally,
-    `adaptive` by load, `minimal` and `valiant` by hash among the links between groups.
-
-    With hashes a connection has `qps` queue pairs, each with a hash of its own: they `split` every
-    message, or messages take them in turn. `dead` marks links of the fabric that carry nothing.
+    `adaptive` by load, `minimal` and `valiant` by hash among the links between groups. With hashes
+    a connection has `qps` queue pairs, each with a hash of its own: they `split` every message, or
+    messages take them in turn. `dead` marks links of the fabric that carry nothing.
     """
 
     routing: str
@@ -579,10 +574,9 @@ class Selection:
         queue: int = -1,
     ) -> Paths:
         """Links between the switches of each pair of ports and the part of the bytes on each, over
-        all queue pairs or one.
-
-        With adaptive routing, `load` is the bytes on every link of the fabric, those of these pairs
-        on their static paths included, and those of each pair; what leaves its path changes it.
+        all queue pairs or one. With adaptive routing, `load` is the bytes on every link of the
+        fabric, those of these pairs on their static paths included, and those of each pair; what
+        leaves its path changes it.
         """
         policy = self.policy
         if policy.routing == "spray":

@@ -23,10 +23,9 @@ def _dijkstra(*given: Any, **how: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ReductionTree:
-    """A tree of switches (by node number) with its root, and its links.
-
-    Every link in `up` (GPUs to NICs to root) and in `down` (back again) carries the data once.
-    `up_latency` and `down_latency` are those of the longest branch, in seconds.
+    """A tree of switches (by node number) with its root, and its links. Every link in `up` (GPUs to
+    NICs to root) and in `down` (back again) carries the data once. `up_latency` and `down_latency`
+    are those of the longest branch, in seconds.
     """
 
     root: int

@@ -25,15 +25,8 @@ from netsim.topology.graph import (
 
 # Preference: NVLink before anything else, then PCIe, as NCCL's path types rank them.
 HOP_COST = {
-    "nvlink": 1,
-    "xgmi": 1,
-    "c2c": 2,
-    "pcie": 4,
-    "nic": 4,
-    "fabric": 4,
-    "hostmem": 8,
-    "upi": 16,
-}
+    "nvlink": 1, "xgmi": 1, "c2c": 2, "pcie": 4, "nic": 4, "fabric": 4, "hostmem": 8, "upi": 16,
+}  # fmt: skip
 _FAR = np.int32(2**30)
 _DEAD = 2**20  # a link without capacity: last resort
 _CELLS = 4_000_000  # size of one relaxation's working array, in (link, destination) cells
@@ -268,9 +261,8 @@ def grid_cables(
 ) -> tuple[Ints, Ints, Ints, Floats]:
     """The cables of a torus, dimension after dimension: their ends, dimensions, and the seconds
     that they take more between cubes, whose faces optical switches join. Two places have one cable
-    between them, not two.
-
-    With a twist, what closes a dimension of k is shifted by k in every dimension of 2k.
+    between them, not two. With a twist, what closes a dimension of k is shifted by k in every
+    dimension of 2k.
     """
     check_grid(dims, twist=twist, cube=cube)
     place = np.indices(tuple(dims)).reshape(len(dims), -1)

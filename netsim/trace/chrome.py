@@ -360,11 +360,9 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
         if kind in IN_SECONDS:
             unit, values = "%", load.utilisation[i] * 100
         counter = {
-            "ph": "C",
-            "pid": process[kind],
-            "tid": 0,
+            "ph": "C", "pid": process[kind], "tid": 0,
             "name": program.links.name(int(load.link[i])),
-        }
+        }  # fmt: skip
         steps = _steps(times, [float(f"{value:.6g}") for value in values.tolist()])
         events += [{**counter, "ts": ts, "args": {unit: value}} for ts, value in steps]
     return names, events
@@ -465,11 +463,9 @@ def _events(
 
 def _about(program: Program, timeline: Timeline, selection: Selection) -> dict[str, object]:
     about: dict[str, object] = {
-        "simulator": "netsim",
-        "ranks": program.schedule.ranks,
-        "rows": selection.total,
+        "simulator": "netsim", "ranks": program.schedule.ranks, "rows": selection.total,
         "makespan_us": timeline.makespan * 1e6,
-    }
+    }  # fmt: skip
     if not selection.whole:
         about["left_out"] = f"this trace {selection.note()}"
     return about

@@ -26,38 +26,24 @@ from netsim.schedule.schedule import (
 
 # The names that PyTorch's ProcessGroupNCCL records.
 KINETO_NAMES = {
-    "all_reduce": "allreduce",
-    "all_gather": "_allgather_base",
-    "reduce_scatter": "_reduce_scatter_base",
-    "alltoall": "all_to_all",
-    "alltoallv": "all_to_allv",
-    "sendrecv": "send",
-    "p2p": "send",
-}
+    "all_reduce": "allreduce", "all_gather": "_allgather_base",
+    "reduce_scatter": "_reduce_scatter_base", "alltoall": "all_to_all", "alltoallv": "all_to_allv",
+    "sendrecv": "send", "p2p": "send",
+}  # fmt: skip
 KERNEL_NAMES = {
-    "all_reduce": "AllReduce",
-    "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter",
-    "broadcast": "Broadcast",
-    "reduce": "Reduce",
-}
+    "all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast", "reduce": "Reduce",
+}  # fmt: skip
 SENDS_AND_RECEIVES = frozenset({"alltoall", "alltoallv", "gather", "scatter", "sendrecv", "p2p"})
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 # What types of data are called by Kineto, and in the names of NCCL's kernels.
 TYPES = {
-    "int8": ("Char", "i8"),
-    "uint8": ("Byte", "u8"),
-    "int32": ("Int", "i32"),
-    "uint32": ("UInt32", "u32"),
-    "int64": ("Long", "i64"),
-    "uint64": ("UInt64", "u64"),
-    "half": ("Half", "f16"),
-    "bfloat16": ("BFloat16", "bf16"),
-    "float": ("Float", "f32"),
-    "double": ("Double", "f64"),
-    "fp8_e4m3": ("Float8_e4m3fn", "f8e4m3"),
+    "int8": ("Char", "i8"), "uint8": ("Byte", "u8"), "int32": ("Int", "i32"),
+    "uint32": ("UInt32", "u32"), "int64": ("Long", "i64"), "uint64": ("UInt64", "u64"),
+    "half": ("Half", "f16"), "bfloat16": ("BFloat16", "bf16"), "float": ("Float", "f32"),
+    "double": ("Double", "f64"), "fp8_e4m3": ("Float8_e4m3fn", "f8e4m3"),
     "fp8_e5m2": ("Float8_e5m2", "f8e5m2"),
-}
+}  # fmt: skip
 KINETO_TYPES = {dtype: kineto for dtype, (kineto, _) in TYPES.items()}
 KERNEL_TYPES = {dtype: kernel for dtype, (_, kernel) in TYPES.items()}
 NCCL_ALGORITHMS = frozenset(
@@ -68,10 +54,9 @@ _LONGEST_LIST = 30  # Kineto writes longer lists with an ellipsis
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One collective of a schedule.
-
-    `in_elements` and `out_elements` are those of one rank; None where nobody said. `ranks` are the
-    members of its process group; empty for all ranks of the schedule.
+    """One collective of a schedule. `in_elements` and `out_elements` are those of one rank; None
+    where nobody said. `ranks` are the members of its process group; empty for all ranks of the
+    schedule.
     """
 
     collective: str

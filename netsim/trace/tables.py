@@ -50,10 +50,9 @@ def write_rows(
     *,
     rows: int = MOST_ROWS,
 ) -> Written:
-    """Write a line for every row; above `rows`, for those that start first.
-
-    `startup_us` of a row pass before its bytes move; they arrive `latency_us` after they left.
-    Ranks of a group are joined by semicolons, as are the links of a path.
+    """Write a line for every row; above `rows`, for those that start first. `startup_us` of a row
+    pass before its bytes move; they arrive `latency_us` after they left. Ranks of a group are
+    joined by semicolons, as are the links of a path.
     """
     selection = first_rows(timeline, rows)
     names = Names(program, named_operations(program, tuple(operations)))

@@ -36,7 +36,7 @@ from netsim.timing import ladder
 from netsim.timing.call import Call, Looped
 from netsim.timing.invariants import sound
 from netsim.timing.ladder import Limits, limits_of
-from netsim.timing.rings import runs_of, why_whole
+from netsim.timing.steady import runs_of, why_whole
 from netsim.topology.cluster import Cluster
 from netsim.topology.graph import LINK_KINDS, Topology
 from netsim.workloads.lower import Coarse
@@ -78,9 +78,8 @@ def coarse_of(
     program: Program, seconds: float, launch: float, sms: float, *, scale: float = 1.0
 ) -> Coarse:
     """The coarse form of a collective that takes `seconds` after its launch, of which `program` is
-    a simulation, perhaps with fewer bytes: `scale` times as many are meant.
-
-    `sms` is the part of a GPU's SMs that its channels hold.
+    a simulation, perhaps with fewer bytes: `scale` times as many are meant. `sms` is the part of a
+    GPU's SMs that its channels hold.
     """
     ways = _thinned(_ways(program))
     held = _held(ways, seconds / scale, sms)

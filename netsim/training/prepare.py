@@ -282,10 +282,9 @@ def model_flops(model: Model, batch: int, sequence: int) -> float:
 
 
 def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
-    """FLOPs of the forward pass of one layer for one token.
-
-    Two for each parameter that a token passes through (of the embedding it only reads a row), and
-    those of attention, halved where it is causal.
+    """FLOPs of the forward pass of one layer for one token. Two for each parameter that a token
+    passes through (of the embedding it only reads a row), and those of attention, halved where it
+    is causal.
     """
     if layer.kind == "embedding":
         return 0.0

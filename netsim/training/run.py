@@ -509,10 +509,9 @@ def sent_bytes(collective: str, nbytes: int, ranks: int) -> float:
 
 
 def write_collectives(path: Path, step: Step) -> Path:
-    """A line for all calls that are alike: where, how often, bytes, times a call.
-
-    `time_us` is the mean beside everything else, `alone_us` that of NCCL alone; `total_us` and
-    `exposed_us` are sums over the calls of one rank, the mean of ranks that take part.
+    """A line for all calls that are alike: where, how often, bytes, times a call. `time_us` is the
+    mean beside everything else, `alone_us` that of NCCL alone; `total_us` and `exposed_us` are sums
+    over the calls of one rank, the mean of ranks that take part.
     """
     return _write(path / COLLECTIVES, COLLECTIVE_COLUMNS, _collective_lines(step))
 

@@ -144,10 +144,9 @@ MEGATRON = 40_000_000  # elements, or a million for each rank of the group
 
 @dataclass
 class Zero(Alone):
-    """Reduce-scatters of buckets, and all-gathers of weights after the optimizer.
-
-    With `overlap`, gradients are scattered during backward; `forward_prefetch` hides the gathers in
-    the next forward pass, layer by layer.
+    """Reduce-scatters of buckets, and all-gathers of weights after the optimizer. With `overlap`,
+    gradients are scattered during backward; `forward_prefetch` hides the gathers in the next
+    forward pass, layer by layer.
     """
 
     scattered: list[int] = field(default_factory=list)

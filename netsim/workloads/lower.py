@@ -23,12 +23,11 @@ NONE = -1
 
 @dataclass(frozen=True, eq=False)
 class Coarse:
-    """A collective of one group in few rows; ranks are places within the group.
-
-    `ends` of row i are (source, target): places, or for a multicast's target and a reduction's
-    source a number in `groups`. `seconds` is the time of the collective alone, from the launch of
-    its kernels on. `algorithm`, `protocol`, `channels`: what NCCL chose. `loads`: how far it loads
-    the busiest link of each kind.
+    """A collective of one group in few rows; ranks are places within the group. `ends` of row i are
+    (source, target): places, or for a multicast's target and a reduction's source a number in
+    `groups`. `seconds` is the time of the collective alone, from the launch of its kernels on.
+    `algorithm`, `protocol`, `channels`: what NCCL chose. `loads`: how far it loads the busiest link
+    of each kind.
     """
 
     seconds: float

@@ -113,10 +113,9 @@ def activation_bytes(s: Setting, layer: Layer) -> float:
 
 
 def full_activation_bytes(s: Setting, layer: Layer) -> float:
-    """The same without recomputation.
-
-    A block keeps the inputs of its products, of its norms, of its attention and of the function
-    between the products of its MLP; what is not divided by tp is divided by sequence parallelism.
+    """The same without recomputation. A block keeps the inputs of its products, of its norms, of
+    its attention and of the function between the products of its MLP; what is not divided by tp is
+    divided by sequence parallelism.
     """
     m = s.model
     if not isinstance(m, Transformer) or layer.kind == "plain":

@@ -82,7 +82,6 @@ class Latent:
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A decoder (or encoder) described by its numbers; `sequence` is the usual training length.
-
     `gated`: three matrices in the MLP; `expert_ffn` and `shared_ffn` are those of one expert and of
     what all tokens pass; the first `dense_layers` have no experts. In a part of the layers
     (`windowed`) a token sees only a `window` of those before it; each predicts `predicted` tokens.

@@ -20,12 +20,11 @@ from netsim.workloads.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A kernel of `seconds`, or a collective over one axis of the grid.
-
-    Kernels follow each other on their stream. `needs` are earlier collectives of the pass by name
-    that a kernel waits for; a collective starts when the kernel before it is done. A collective
-    that `blocks` holds up the next kernel. `weight`: it makes gradients of weights only, which
-    nobody waits for until the end of the step.
+    """A kernel of `seconds`, or a collective over one axis of the grid. Kernels follow each other
+    on their stream. `needs` are earlier collectives of the pass by name that a kernel waits for; a
+    collective starts when the kernel before it is done. A collective that `blocks` holds up the
+    next kernel. `weight`: it makes gradients of weights only, which nobody waits for until the end
+    of the step.
     """
 
     name: str

@@ -75,11 +75,10 @@ BLOCK = 128  # rows and keys of a tile of fused attention: what lies on the diag
 
 @dataclass(frozen=True)
 class Roofline:
-    """One GPU: dense peaks by dtype (FLOP/s), memory bandwidth (bytes/s), SMs, what is reached.
-
-    All figures can be replaced by the user's own. `narrow`: of the peaks of narrow types;
-    `attention`: of the peak, forward and backward. `stores_beside`: a block writes one tile of a
-    product while it computes the next, as persistent kernels do; else it computes nothing then.
+    """One GPU: dense peaks by dtype (FLOP/s), memory bandwidth (bytes/s), SMs, what is reached. All
+    figures can be replaced by the user's own. `narrow`: of the peaks of narrow types; `attention`:
+    of the peak, forward and backward. `stores_beside`: a block writes one tile of a product while
+    it computes the next, as persistent kernels do; else it computes nothing then.
     """
 
     flops: Mapping[str, float]
@@ -177,10 +176,9 @@ class Extra:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """All that a step depends on besides its cluster.
-
-    `batch` is the number of samples (sequences) of one step of the whole job; `micro` those of one
-    micro-batch of one rank. `data` names the kind of data parallelism.
+    """All that a step depends on besides its cluster. `batch` is the number of samples (sequences)
+    of one step of the whole job; `micro` those of one micro-batch of one rank. `data` names the
+    kind of data parallelism.
     """
 
     model: Model
@@ -311,10 +309,9 @@ class Setting:
         return found
 
     def stages(self) -> list[list[tuple[Layer, ...]]]:
-        """The layers of every pipeline stage, chunk by chunk: `stages()[stage][chunk]`.
-
-        Blocks are divided evenly, or as `stage_layers` says; the embedding goes with the first
-        chunk, the head with the last.
+        """The layers of every pipeline stage, chunk by chunk: `stages()[stage][chunk]`. Blocks are
+        divided evenly, or as `stage_layers` says; the embedding goes with the first chunk, the head
+        with the last.
         """
         every = layers_of(self.model)
         parts, p = self.degree("pp") * self.chunks, self.degree("pp")

@@ -13,14 +13,9 @@ from netsim.workloads.setting import Extra, Ranks, Setting
 from netsim.workloads.tape import Deps, StageRanks, Tape, emit, stage_ranks
 
 AXES_OF = {
-    "all": ("tp", "cp", "ep", "dp", "pp"),
-    "tp": ("tp",),
-    "cp": ("cp",),
-    "ep": ("ep",),
-    "dp": ("cp", "ep", "dp"),
-    "pp": ("pp",),
-    "model": ("tp", "pp"),
-}
+    "all": ("tp", "cp", "ep", "dp", "pp"), "tp": ("tp",), "cp": ("cp",), "ep": ("ep",),
+    "dp": ("cp", "ep", "dp"), "pp": ("pp",), "model": ("tp", "pp"),
+}  # fmt: skip
 FP32 = 4
 PRODUCTS = 4  # of a block: into and out of attention and MLP
 
@@ -132,12 +127,9 @@ def in_a_row(stage: int, stages: int, micro_batches: int, chunks: int) -> list[A
 
 Order = Callable[[int, int, int, int], list[Action]]
 SCHEDULES: dict[str, Order] = {
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "interleaved": interleaved,
-    "zb-h1": zero_bubble,
+    "gpipe": gpipe, "1f1b": one_f_one_b, "interleaved": interleaved, "zb-h1": zero_bubble,
     "naive": in_a_row,
-}
+}  # fmt: skip
 
 
 def in_flight(actions: list[Action]) -> int:
@@ -151,16 +143,9 @@ def in_flight(actions: list[Action]) -> int:
 
 
 DATA = {
-    "allreduce": Ddp,
-    "ddp": Ddp,
-    "parameter-server": Server,
-    "zero1": Zero,
-    "zero2": Zero,
-    "distributed-optimizer": Zero,
-    "zero3": Fsdp,
-    "fsdp": Fsdp,
-    "fsdp2": Fsdp,
-}
+    "allreduce": Ddp, "ddp": Ddp, "parameter-server": Server, "zero1": Zero, "zero2": Zero,
+    "distributed-optimizer": Zero, "zero3": Fsdp, "fsdp": Fsdp, "fsdp2": Fsdp,
+}  # fmt: skip
 
 
 @dataclass

@@ -19,11 +19,10 @@ Deps = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One entry of the tape.
-
-    `groups` has a row a group, in rank order; of a kernel, one rank each. `collective` is empty for
-    kernels. `nbytes` is the size as nccl-tests counts it. `posted`: the last rank of each group has
-    posted its receive ahead and holds nobody up. `measured`: seconds that a profile recorded.
+    """One entry of the tape. `groups` has a row a group, in rank order; of a kernel, one rank each.
+    `collective` is empty for kernels. `nbytes` is the size as nccl-tests counts it. `posted`: the
+    last rank of each group has posted its receive ahead and holds nobody up. `measured`: seconds
+    that a profile recorded.
     """
 
     name: str
@@ -76,10 +75,9 @@ class Tape:
         posted: bool = False,
         measured: float = 0.0,
     ) -> int | None:
-        """A collective in each group; None where there is nothing to do.
-
-        `kind` is the parallelism it belongs to. `posted`: the last rank of each group (a receiver)
-        has posted it ahead and does not hold it up.
+        """A collective in each group; None where there is nothing to do. `kind` is the parallelism
+        it belongs to. `posted`: the last rank of each group (a receiver) has posted it ahead and
+        does not hold it up.
         """
         if groups.shape[1] < 2 or nbytes <= 0:
             return None

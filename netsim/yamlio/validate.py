@@ -16,27 +16,18 @@ from netsim.yamlio.models import Elsewhere, FieldError
 from netsim.yamlio.read import KeyPath, Source, text_of
 
 TYPES = {
-    "bool": "true or false",
-    "dict": "a mapping of keys and values",
-    "float": "a number",
-    "int": "a whole number",
-    "list": "a list",
-    "model": "a mapping of keys and values",
-    "none": "nothing",
-    "string": "text",
-    "tuple": "a list",
-}
+    "bool": "true or false", "dict": "a mapping of keys and values", "float": "a number",
+    "int": "a whole number", "list": "a list", "model": "a mapping of keys and values",
+    "none": "nothing", "string": "text", "tuple": "a list",
+}  # fmt: skip
 EXPECTED = {
-    "finite_number": "a finite number",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
-    "multiple_of": "a multiple of {multiple_of}",
+    "finite_number": "a finite number", "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}", "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}", "multiple_of": "a multiple of {multiple_of}",
     "string_pattern_mismatch": "text of the form {pattern}",
     "string_too_long": "at most {max_length} characters",
     "string_too_short": "at least {min_length} characters",
-}
+}  # fmt: skip
 BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 

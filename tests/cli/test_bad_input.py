@@ -101,14 +101,16 @@ TYPOS = {
         "algorithm: ring",
         "algorithm: rign",
         "6:14: workload.algorithm: expected one of ring, tree, double-binary-tree, "
-        "halving-doubling, direct, hierarchical, parameter-server for all_reduce, got 'rign' "
+        "halving-doubling, direct, hierarchical, parameter-server, bucket, multi-ring, swing for "
+        "all_reduce, got 'rign' "
         "(did you mean ring?)",
     ),
     "algorithm of another collective": (
         "algorithm: ring",
         "algorithm: bruck",
         "6:14: workload.algorithm: expected one of ring, tree, double-binary-tree, "
-        "halving-doubling, direct, hierarchical, parameter-server for all_reduce, got 'bruck' "
+        "halving-doubling, direct, hierarchical, parameter-server, bucket, multi-ring, swing for "
+        "all_reduce, got 'bruck' "
         "(it exists for all_gather, alltoall, alltoallv)",
     ),
     "algorithm that does not fit n": (

@@ -101,8 +101,8 @@ def test_files_that_have_no_machine(capsys, tmp_path: Path) -> None:
     outcome = netsim(capsys, "expect", other, "all_reduce")
     message = (
         "workload.algorithm: NCCL's choice needs a machine, not a plain graph; choose one of "
-        "ring, tree, double-binary-tree, halving-doubling, direct, hierarchical, parameter-server "
-        "(--algo ring, for example)\n"
+        "ring, tree, double-binary-tree, halving-doubling, direct, hierarchical, parameter-server, "
+        "bucket, multi-ring, swing (--algo ring, for example)\n"
     )
     assert outcome.code == 2
     assert outcome.err.endswith(message)

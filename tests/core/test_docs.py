@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from netsim.collectives.collective import Collective
+from netsim.collectives.table import ALGORITHMS
+from netsim.collectives.table import algorithm as netsim_algorithm
 from netsim.collectives.verify import check_races, verify
 from netsim.engines.engine import simulate
 from netsim.program.place import place
@@ -71,14 +73,17 @@ def test_examples_of_the_api_run(example: str, capsys) -> None:
 
 
 def test_what_extending_shows_works_as_shown() -> None:
-    algorithm, topology, engine = blocks((ROOT / "docs" / "extending.md").read_text(), "python")
+    page = (ROOT / "docs" / "extending.md").read_text()
+    algorithm, longer, topology, engine = blocks(page, "python")
     names: dict[str, object] = {}
-    for example in (algorithm, topology, engine):
+    for example in (algorithm, longer, topology, engine):
         exec(compile(example, "extending.md", "exec"), names)
     collective = Collective("broadcast", 5, 100, root=2, in_place=True)
     schedule = names["broadcast"](collective)
     verify(schedule, collective)
     check_races(schedule, collective)
+    netsim_algorithm("all_reduce")(names["two_phases"])
+    del ALGORITHMS["all_reduce"]["two_phases"]
     star = simulate(place(schedule, names["star"](5)))
     assert star.makespan == pytest.approx(simulate(place(schedule, switch(5, 50e9, 1e-6))).makespan)
     assert names["run"](place(schedule, switch(5, 50e9))).makespan == 0

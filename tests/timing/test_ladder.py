@@ -15,7 +15,7 @@ from netsim.nccl.schedules.table import schedule_of
 from netsim.scenario.cells import expand
 from netsim.timing import ladder
 from netsim.timing.ladder import Asked, Limits, Offer, Refusal
-from netsim.timing.rings import full_ring
+from netsim.timing.steady import full_ring
 from netsim.training.costs import Costs
 from netsim.workloads.lower import Coarse
 from netsim.workloads.tape import Task

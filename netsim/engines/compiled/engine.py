@@ -171,7 +171,6 @@ def _ring(rows: structures.Rows, core: structures.Records, alarm_row: Any, place
 # Machine code in a thread of its own, while this one hears the user and tells how far it is.
 # Python can act on Ctrl-C only between calls, and one call may simulate for minutes.
 
-
 LOOK = 0.1  # seconds between two looks at the outside world
 
 

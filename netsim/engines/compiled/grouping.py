@@ -125,7 +125,6 @@ def _demand(traffic: Traffic, entry: int, way: int) -> float:
 # can ever have to carry. What has room for that slows nobody, at any time.
 # Nor can it be filled by what a tighter resource lets through to it (`find_behind`).
 
-
 FULL = 1e-12  # as much too little is not too little, where caps alone fill a resource
 _TABLE = 1 << 20  # a table by (path, kind) may always have so many cells
 

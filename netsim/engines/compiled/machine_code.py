@@ -117,7 +117,6 @@ def _target(*, library: bool = False) -> Any:
 # package, versions, processor and kinds of arguments. So no run ever uses code of another version,
 # and machines that share a folder do not disturb each other.
 
-
 SYMBOL = "netsim_entry"
 
 _DIGEST = 16
@@ -266,7 +265,6 @@ def _usable(folder: Path) -> bool:
 # numba turns the functions into LLVM's language; from there on only LLVM is needed. So a run that
 # finds its code ready imports no compiler, which would take longer than simulating a million rows.
 # Nothing is allocated in compiled code.
-
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -160,7 +160,6 @@ class Future(NamedTuple):
 # stops climbing where it decides nothing, so that a batch of equal times costs a few steps each,
 # however large the tournament.
 
-
 Agenda = NDArray[np.float64]
 
 
@@ -234,7 +233,6 @@ def grown(tree: Agenda) -> Agenda:
 # A queue of few among many: a heap of those that have a level, and where in it everyone is.
 # It costs as much as there are in it, while an agenda costs as much as there are places. Of equal
 # levels the one with the lowest number comes first.
-
 
 Queue = Any  # records: entry i of the heap, from 1 on, and the place in it of number i
 ENTRY = np.dtype(

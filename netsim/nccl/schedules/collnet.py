@@ -75,10 +75,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Network:
-    """The network operations of one channel; regions are FIFOs in every head's scratch.
-
-    `given` is what heads hand to their proxies, `summed` the sum at the first head of a group,
-    `found` the sum at all of them.
+    """The network operations of one channel; regions are FIFOs in every head's scratch. `given` is
+    what heads hand to their proxies, `summed` the sum at the first head of a group, `found` the sum
+    at all of them.
     """
 
     lines: Lines

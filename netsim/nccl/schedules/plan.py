@@ -39,7 +39,6 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """One send and its receive: `parts` (bytes) go over `channels` in chunks; `batch` is the turn.
-
     `offset` and `target` say where the data lies in the source's input and the target's output, in
     elements.
     """
@@ -67,20 +66,18 @@ class Lane:
 
 @dataclass(frozen=True)
 class Plan:
-    """One call as NCCL runs it.
-
-    `node` is that of every rank. `rings`, `trees` and `heads` are by channel (heads: the ranks that
-    reduce in a switch, by node, the same on all channels). `chains` are each node's ranks from the
-    head on, by channel. `doors` are the NICs by which data goes to switches of the network that
-    reduce: by head, or of chains by channel. `link` is what joins ranks of one node
-    (nvlink, pcie, shm), `links` the exceptions by (source, destination); `routes` are the ways by
-    (channel, source, destination). `direct`: ranks write straight into each other's output.
-    `registered`: the switch reads and writes the user's buffers. `slots` is the depth of a FIFO.
-    `fold`: equal channels become one row of their number; `symmetry`: what else is written down
-    once; `places`: rows say where their data lies, which only checks and pictures ask for. `hops`:
-    chunks go only so many ranks far in rings (0: all the way), which moves less than the call does,
-    but shows what every hop adds. `memory` keeps what other sizes need again; it belongs to one
-    communicator.
+    """One call as NCCL runs it. `node` is that of every rank. `rings`, `trees` and `heads` are by
+    channel (heads: the ranks that reduce in a switch, by node, the same on all channels). `chains`
+    are each node's ranks from the head on, by channel. `doors` are the NICs by which data goes to
+    switches of the network that reduce: by head, or of chains by channel. `link` is what joins
+    ranks of one node (nvlink, pcie, shm), `links` the exceptions by (source, destination); `routes`
+    are the ways by (channel, source, destination). `direct`: ranks write straight into each other's
+    output. `registered`: the switch reads and writes the user's buffers. `slots` is the depth of a
+    FIFO. `fold`: equal channels become one row of their number; `symmetry`: what else is written
+    down once; `places`: rows say where their data lies, which only checks and pictures ask for.
+    `hops`: chunks go only so many ranks far in rings (0: all the way), which moves less than the
+    call does, but shows what every hop adds. `memory` keeps what other sizes need again; it belongs
+    to one communicator.
     """
 
     algorithm: str

@@ -96,7 +96,6 @@ class RowKind:
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One pass of a block over data: buffers, operation, and how often each byte is touched.
-
     `reads` and `writes` count passes over the memory of the block's own GPU; `fan` is the number of
     ranks that one pass writes to, `threads` the part of the block's threads that make it.
     """

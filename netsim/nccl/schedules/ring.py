@@ -32,9 +32,8 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Walk:
-    """What a function does with rings: each step's pass, how far the data it moves is behind.
-
-    In step j the rank at place p sends the block of place p + `start` - j. `last` is the pass that
+    """What a function does with rings: each step's pass, how far the data it moves is behind. In
+    step j the rank at place p sends the block of place p + `start` - j. `last` is the pass that
     takes the data out of the FIFO in the end, None where there is nothing to do but wait.
     """
 
@@ -87,11 +86,10 @@ WALKS = {"all_reduce": _all_reduce, "all_gather": _all_gather, "reduce_scatter":
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of rows of one loop: by step, sub and place in the ring.
-
-    Step by step come the blocks of all ranks and the proxies (`net`: the places that have one):
-    of Simple by slice, for each is a message; of LL first all pieces by the blocks, then those of
-    the one message. After the `steps` sends come the last passes.
+    """The numbers of rows of one loop: by step, sub and place in the ring. Step by step come the
+    blocks of all ranks and the proxies (`net`: the places that have one): of Simple by slice, for
+    each is a message; of LL first all pieces by the blocks, then those of the one message. After
+    the `steps` sends come the last passes.
     """
 
     n: int
@@ -172,11 +170,10 @@ def _cut(c: Collective, plan: Plan, work: Work, walk: Walk) -> Segments:
 
 def round_again(count: Ints, places: int) -> Ints:
     """Sizes of chunks of a ring (second axis) as if one of only so many places went round again and
-    again: chunks at its end that are shorter than the others come back after so many.
-
-    Chunks that go `places - 1` hops far then meet as many shorter ones as all the way round: each
-    rank meets the first before the first round is over. From then on ranks keep step no longer, and
-    what they share is free for one while another waits. The last turn may have fewer places.
+    again: chunks at its end that are shorter than the others come back after so many. Chunks that
+    go `places - 1` hops far then meet as many shorter ones as all the way round: each rank meets
+    the first before the first round is over. From then on ranks keep step no longer, and what they
+    share is free for one while another waits. The last turn may have fewer places.
     """
     ranks, tail = count.shape[1], _tail(count)
     found = np.repeat(count[:, :1], ranks, axis=1)

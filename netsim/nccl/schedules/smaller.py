@@ -386,13 +386,8 @@ def folded_plan(
             return plan
         ways = topology.router.per_channel and [w.channels for w in plan.transfers.works()]
         asked = (
-            "sends alike",
-            collective.name,
-            collective.in_place,
-            repr(ways),
-            per_process,
-            where,
-        )
+            "sends alike", collective.name, collective.in_place, repr(ways), per_process, where,
+        )  # fmt: skip
         if asked not in plan.memory:
             plan.memory[asked] = sends_alike(collective, plan, topology, device, turn)
         return replace(plan, symmetry=plan.memory[asked])

@@ -41,15 +41,9 @@ def _direct(collective: Collective, plan: Plan) -> Schedule:
 
 
 GENERATORS: dict[str, Generator] = {
-    "Ring": _ring,
-    "Tree": tree,
-    "NVLS": _nvls,
-    "NVLSTree": nvls_tree,
-    "PAT": pat,
-    "CollNetDirect": _direct,
-    "CollNetChain": collnet_chain,
-    "SendRecv": send_recv,
-}
+    "Ring": _ring, "Tree": tree, "NVLS": _nvls, "NVLSTree": nvls_tree, "PAT": pat,
+    "CollNetDirect": _direct, "CollNetChain": collnet_chain, "SendRecv": send_recv,
+}  # fmt: skip
 
 
 def schedule_of(collective: Collective, plan: Plan) -> Schedule:

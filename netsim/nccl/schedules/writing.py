@@ -38,11 +38,10 @@ NOWHERE = -1  # no slot: the data lies in the user's buffer
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The data of every turn (first axis) by segment (second axis), in elements.
-
-    `offset` in the user's buffers, `count`, and `within`: where it lies in a FIFO slot. A FIFO has
-    `slots`, filled `turns` times a turn of the loop. A chunk has `subs` segments; those from
-    `whole` on are chunks in one piece.
+    """The data of every turn (first axis) by segment (second axis), in elements. `offset` in the
+    user's buffers, `count`, and `within`: where it lies in a FIFO slot. A FIFO has `slots`, filled
+    `turns` times a turn of the loop. A chunk has `subs` segments; those from `whole` on are chunks
+    in one piece.
     """
 
     offset: Ints
@@ -62,7 +61,6 @@ class Segments:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where data lies: `base` elements from its segment's offset, or in slots of a FIFO `region`.
-
     `turn` is the number of the slot's filling within a turn of the loop; with `inside` 0 the data
     lies at the slot's beginning wherever its segment does.
     """
@@ -167,10 +165,9 @@ class Weave:
         places: bool = True,
         gates: Sequence[tuple[Rows, Lag]] = (),
     ) -> Rows:
-        """Append all turns; returns the numbers of the rows by turn (first axis).
-
-        Slots begin at element `base` of every rank's scratch. The rows of the first turn wait for
-        the rows in `gates` too (one for each, -1: none).
+        """Append all turns; returns the numbers of the rows by turn (first axis). Slots begin at
+        element `base` of every rank's scratch. The rows of the first turn wait for the rows in
+        `gates` too (one for each, -1: none).
         """
         self._flush()
         self._flush_edges()
@@ -322,11 +319,10 @@ def segments(
     turns: int = 1,
     threads: float = 1.0,
 ) -> Segments:
-    """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, …
-
-    After them come whole chunks, and last an empty segment for rows that only wait. A FIFO of
-    `plan.slots` holds as many chunks as fit and is filled `turns` times a loop. `threads` is the
-    least part of a block's threads that moves a chunk.
+    """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, … After them come
+    whole chunks, and last an empty segment for rows that only wait. A FIFO of `plan.slots` holds as
+    many chunks as fit and is filled `turns` times a loop. `threads` is the least part of a block's
+    threads that moves a chunk.
     """
     offset, count = table
     size, subs = _sizes(plan, element_bytes, count, steps, threads)
@@ -377,11 +373,10 @@ Hop = tuple[int, int]
 
 @dataclass
 class Lines:
-    """One channel while the rows of a turn are written, sub by sub.
-
-    `passes` are the rows of each lane (a group of threads of a rank's block) by sub; `filled` the
-    block's row and the row that brings the data, by hop and sub; `taken` the rows that empty it.
-    `whole` is the segment of a chunk in one piece.
+    """One channel while the rows of a turn are written, sub by sub. `passes` are the rows of each
+    lane (a group of threads of a rank's block) by sub; `filled` the block's row and the row that
+    brings the data, by hop and sub; `taken` the rows that empty it. `whole` is the segment of a
+    chunk in one piece.
     """
 
     channel: PlannedChannel

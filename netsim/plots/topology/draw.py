@@ -74,15 +74,10 @@ def _point(picture: Picture, line: Stroke, one: int, other: int, x: float) -> Po
 
 # Kind of box: colour, and how strongly it is filled.
 BOXES = {
-    "gpu": (style.GREEN, 0.30),
-    "nvswitch": (style.GREEN, 0.16),
-    "pcie": (style.BLUE, 0.16),
-    "cpu": (style.AMBER, 0.30),
-    "memory": (style.AMBER, 0.14),
-    "nic": (style.SKY, 0.35),
-    "switch": (style.GREY, 0.18),
-    "host": (style.GREY, 0.05),
-}
+    "gpu": (style.GREEN, 0.30), "nvswitch": (style.GREEN, 0.16), "pcie": (style.BLUE, 0.16),
+    "cpu": (style.AMBER, 0.30), "memory": (style.AMBER, 0.14), "nic": (style.SKY, 0.35),
+    "switch": (style.GREY, 0.18), "host": (style.GREY, 0.05),
+}  # fmt: skip
 # Kind of link: colour and name.
 LINK_LOOKS = {
     "nvlink": (style.GREEN, "NVLink"),

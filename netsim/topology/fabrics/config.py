@@ -25,7 +25,6 @@ Radix = Annotated[int, Field(ge=2, le=4096)]
 SECONDS_A_METRE = value("wire.metre")
 NIC_SECONDS = value("wire.nic")  # entering a NIC, as inside a host
 
-
 Routing = Literal["static", "ecmp", "spray", "adaptive", "minimal", "valiant", "rail"]
 
 
@@ -45,13 +44,12 @@ ByTier = Annotated[
 
 
 class _Fabric(models.Model):
-    """What every fabric takes.
-
-    `nic`: line rate of the NICs; `link`: of a cable between switches (default: as a NIC);
-    `latency`: one switch hop; `nodes`: hosts that it joins, if more than the job has; `sharp`: its
-    switches add up data on its way (SHARP), as NCCL's CollNet and NVLS between nodes use it;
-    `split_on_qps`: every message parts over the queue pairs, else messages take them in turn;
-    `delivery`: of the packets of a message, where it is not as usual for the transport.
+    """What every fabric takes. `nic`: line rate of the NICs; `link`: of a cable between switches
+    (default: as a NIC); `latency`: one switch hop; `nodes`: hosts that it joins, if more than the
+    job has; `sharp`: its switches add up data on its way (SHARP), as NCCL's CollNet and NVLS
+    between nodes use it; `split_on_qps`: every message parts over the queue pairs, else messages
+    take them in turn; `delivery`: of the packets of a message, where it is not as usual for the
+    transport.
     """
 
     nic: models.Bandwidth | None = None

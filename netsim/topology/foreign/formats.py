@@ -221,10 +221,9 @@ READERS: dict[str, Reader] = {
 def read_foreign(
     path: Path, *, form: str = "", gpu: str = "", nic_rate: float | None = None
 ) -> Machine | Topology:
-    """The machine (of files about a host) or topology (of files about a network) in a file.
-
-    `form` is one of READERS; `gpu` names the GPU's model and `nic_rate` (bytes/s) the NICs', for
-    files that lack them.
+    """The machine (of files about a host) or topology (of files about a network) in a file. `form`
+    is one of READERS; `gpu` names the GPU's model and `nic_rate` (bytes/s) the NICs', for files
+    that lack them.
     """
     name = path.as_posix()
     try:

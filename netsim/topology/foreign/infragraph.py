@@ -107,7 +107,6 @@ def _extent(endpoint: str, parts: Mapping[Any, int]) -> int:
 # A file names its links, but often gives them no rates: those are then taken from what the name of
 # a link says (NVLink and PCIe by generation) and reported.
 
-
 NVLINKS = {1: 72e9, 2: 120e9, 3: 240e9, 4: 370.8e9, 5: 721.8e9}  # usable bytes/s of a GPU's all
 USUAL_NVLINK, USUAL_PCIE = 4, 5  # generations where none is told
 SOCKETS = 22e9  # bytes/s between CPUs (NCCL 2.30, src/graph/topo.h, Sapphire Rapids)

@@ -177,16 +177,9 @@ USUAL = {60: "P100 SXM2 16GB"}  # by compute capability, where no preset has it
 
 # The preset that stands for a compute capability where nothing tells its like apart.
 BY_SM = {
-    70: "dgx-1-v100",
-    75: "rtx2080ti-x2",
-    80: "dgx-a100",
-    86: "a10-pcie-x4",
-    89: "l40s-pcie-x8",
-    90: "dgx-h100",
-    100: "dgx-b200",
-    103: "hgx-b300",
-    120: "rtx5090-x4",
-}
+    70: "dgx-1-v100", 75: "rtx2080ti-x2", 80: "dgx-a100", 86: "a10-pcie-x4", 89: "l40s-pcie-x8",
+    90: "dgx-h100", 100: "dgx-b200", 103: "hgx-b300", 120: "rtx5090-x4",
+}  # fmt: skip
 # Usable bytes/s of an NVLink in one direction, by compute capability (NCCL 2.30, graph/topo.h).
 NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
 MOST_LINKS = {60: 4, 70: 6, 80: 12, 86: 4, 90: 18, 100: 18}  # NVLinks of one GPU
@@ -203,10 +196,9 @@ CPUS: dict[str, dict[int, tuple[float, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class BoxShape:
-    """What a file tells of a host, as far as it tells it (None: it does not).
-
-    `joined`: how its GPUs are, see `joined_by`; `cpu`: vendor, family and model; `pairs`:
-    how many pairs of GPUs have links of their own.
+    """What a file tells of a host, as far as it tells it (None: it does not). `joined`: how its
+    GPUs are, see `joined_by`; `cpu`: vendor, family and model; `pairs`: how many pairs of GPUs have
+    links of their own.
     """
 
     gpus: int
@@ -334,7 +326,6 @@ def _words(name: str) -> list[str]:
 # The file has no memory, no arithmetic and few figures of CPUs: those are taken from the preset
 # that is most like it. Files written by hand for NCCL_TOPO_FILE may lack the GPUs and NICs behind
 # their PCI functions as well; then PCI classes tell them.
-
 
 UNKNOWN_RATE = 1.25e9  # a port without speed, as NCCL takes it
 CPU_CLASS = "0x068001"  # what NVLinks to a CPU lead to (POWER9)

@@ -134,7 +134,6 @@ class _Tree:
 # `known` refuses names that look like typing mistakes; other unknown names are let through, since
 # newer NCCL releases add attributes that do not matter here.
 
-
 HEXADECIMAL = re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}", re.ASCII)
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
@@ -364,7 +363,6 @@ class XmlSystem:
 # Reads what dumps contain and what people write by hand for NCCL_TOPO_FILE; `keep` marks, which
 # matter to NCCL only while it detects hardware, are accepted and dropped.
 
-
 BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2,4}:[0-9a-fA-F]{2}\.[0-9a-fA-F]", re.ASCII)
 TARGET = re.compile(
     r"[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F])?", re.ASCII
@@ -538,11 +536,9 @@ def _check_unique(root: Element) -> None:
 
 
 UNIQUE = {
-    "pci": (("busid", "host"),),
-    "gpu": (("rank", "system"),),
-    "net": (("dev", "host"),),
+    "pci": (("busid", "host"),), "gpu": (("rank", "system"),), "net": (("dev", "host"),),
     "cpu": (("numaid", "host"),),
-}
+}  # fmt: skip
 
 
 # A system back to NCCL's topology XML, such that reading it gives an equal system.

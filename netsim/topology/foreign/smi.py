@@ -221,10 +221,9 @@ def _nics(
 
 
 class _Places:
-    """The place of every device in a PCIe tree that gives the cells of the matrix.
-
-    Devices that are PIX share a switch; groups that are PXB share one above theirs; groups that are
-    PHB share a host bridge.
+    """The place of every device in a PCIe tree that gives the cells of the matrix. Devices that are
+    PIX share a switch; groups that are PXB share one above theirs; groups that are PHB share a host
+    bridge.
     """
 
     def __init__(self, matrix: Matrix) -> None:

@@ -149,10 +149,9 @@ class Node:
 def nodes_of(
     tape: Tape, rank: int, groups: dict[tuple[int, ...], int], slowdown: float = 1.0
 ) -> Iterator[Node]:
-    """What one rank does, in order; `groups` numbers the groups as they come up.
-
-    Durations are whole microseconds, of which each rounds away what those before have left over. A
-    ring of sends is two nodes, a send and a receive.
+    """What one rank does, in order; `groups` numbers the groups as they come up. Durations are
+    whole microseconds, of which each rounds away what those before have left over. A ring of sends
+    is two nodes, a send and a receive.
     """
     last: dict[str, int] = {}
     made: dict[int, tuple[int, ...]] = {}
@@ -203,11 +202,9 @@ def _calls(
     group = groups.setdefault(ranks, len(groups) + 1)  # ASTRA-sim takes 0 for no group
     size = max(1, task.nbytes // len(ranks)) if task.collective in PARTS else task.nbytes
     told: dict[str, Value] = {
-        "comm_size": size,
-        "comm_type": TYPES.index(task.collective),
-        "pg_name": str(group).encode(),
-        "dtype": task.dtype.encode(),
-    }
+        "comm_size": size, "comm_type": TYPES.index(task.collective),
+        "pg_name": str(group).encode(), "dtype": task.dtype.encode(),
+    }  # fmt: skip
     return [replace(node, kind=COLLECTIVE, micros=0, attributes=told)]
 
 
@@ -230,13 +227,9 @@ def _message(node: Node) -> bytes:
     parts += [wire_field(DATA, one) for one in node.after]
     parts.append(wire_field(DURATION, node.micros))
     kinds = {
-        "comm_size": INT64,
-        "comm_type": INT64,
-        "pg_name": STRING,
-        "dtype": STRING,
-        "is_cpu_op": BOOL,
-        "involved_dim": BOOLS,
-    }
+        "comm_size": INT64, "comm_type": INT64, "pg_name": STRING, "dtype": STRING,
+        "is_cpu_op": BOOL, "involved_dim": BOOLS,
+    }  # fmt: skip
     for name, value in {"is_cpu_op": 0, **node.attributes}.items():
         assert isinstance(value, int | bytes)
         told = wire_field(1, name) + wire_field(kinds.get(name, INT32), value)
@@ -293,15 +286,8 @@ KINDS = (
 )  # fmt: skip
 METADATA = 1
 PLAIN = (
-    "is_cpu_op",
-    "comm_type",
-    "comm_size",
-    "comm_src",
-    "comm_dst",
-    "comm_tag",
-    "pg_name",
-    "dtype",
-)
+    "is_cpu_op", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name", "dtype",
+)  # fmt: skip
 GROUPS_MADE = "process_group:init"
 JSON_MARKS = re.compile(rb'"(workload_graph|(data|ctrl)_?[dD]eps)"\s*:')
 HEAD = 1 << 20
@@ -621,7 +607,6 @@ class _Rank:
         self, *, joined: bool = False
     ) -> Iterator[tuple[Node, _Call | None, tuple[int, ...]]]:
         """What takes time, as a call or (None) a kernel, and the numbers of what it waits for.
-
         Nodes that take none are looked through; calls of the same ranks follow each other. Where
         the sender is `joined`, a receive holds up what follows it, but not the message.
         """

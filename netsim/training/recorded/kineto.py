@@ -260,10 +260,9 @@ def args_of(event: Event) -> Mapping[str, Any]:
 
 @dataclass
 class Events:
-    """Events by what they are. Times are those of the file, in microseconds.
-
-    `launched` is when and on which thread of the host each kernel was launched, by correlation;
-    `operators` are those of communication that show the shapes of their tensors.
+    """Events by what they are. Times are those of the file, in microseconds. `launched` is when and
+    on which thread of the host each kernel was launched, by correlation; `operators` are those of
+    communication that show the shapes of their tensors.
     """
 
     kernels: list[Event] = field(default_factory=list)
@@ -503,10 +502,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one rank did, in order of time, in seconds since its first kernel.
-
-    `unsized` counts kernels of NCCL's whose size or peers the trace does not tell; `steps` are the
-    profiler's, where it recorded several.
+    """What one rank did, in order of time, in seconds since its first kernel. `unsized` counts
+    kernels of NCCL's whose size or peers the trace does not tell; `steps` are the profiler's, where
+    it recorded several.
     """
 
     rank: int

@@ -187,7 +187,6 @@ class _Layers:
 
     def _numbers(self) -> dict[int, str]:
         """The layer of each operator of backward: that of the forward operator of its number.
-
         Numbers are counted by thread. Operators that need no gradient show the number of the next
         one that does, which therefore is the last to begin.
         """
