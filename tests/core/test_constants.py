@@ -5,6 +5,7 @@ that a number that somebody adds there without an origin fails here.
 """
 
 import ast
+import csv
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -210,3 +211,15 @@ def test_doctor_shows_them_all(capsys) -> None:
     assert "46          GB/s" in shown["sm_90.rate.simple"]
     assert "given: libfabric" in shown["cxi.inline_bytes"]
     assert lines[-1].startswith(f"{len(TABLE)} constants: ")
+
+
+def test_lines_of_evidence_are_of_constants_and_have_what_was_computed() -> None:
+    with Path("docs/evidence.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert lines
+    for one in lines:
+        assert one["id"] in TABLE
+        errors = [float(value) for key, value in one.items() if " " in key]
+        assert len(errors) == 16
+        assert all(error >= 0 for error in errors)
+        assert int(one["changed_runs"]) >= 1
