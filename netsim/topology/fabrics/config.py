@@ -287,7 +287,7 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
         _check_reached(made, ports)
         return made
     if config.kind == "ring":
-        return kinds.torus(ports, terms, hosts, kind="ring")
+        return kinds.torus(kinds.Site(ports, terms, hosts), kind="ring")
     given = {name: getattr(config, name) for name in type(config).model_fields if name not in _OWN}
     if "ports" in given:
         given["radix"] = given.pop("ports")
@@ -295,7 +295,7 @@ def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabr
         given["link"] = config.link
     if config.kind == "torus" and len(config.latency) > 1:
         given["latency"] = tuple(hop + cable for hop in config.latency)
-    build = partial(BUILDERS[config.kind], ports, terms, hosts)
+    build = partial(BUILDERS[config.kind], kinds.Site(ports, terms, hosts))
     if isinstance(config, _Tiered) and "ports" not in config.model_fields_set:
         return kinds.of_usual_switches(build, given)
     return build(**given)

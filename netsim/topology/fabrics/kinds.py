@@ -7,7 +7,7 @@ spine a's uplink v leads to core v mod G of group a.
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil, inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -169,19 +169,25 @@ def of_usual_switches(build: Callable[..., Fabric], given: dict[str, Any]) -> Fa
     raise refused[0]
 
 
+class Site(NamedTuple):
+    """What a fabric joins: ports, what its cables are, and the number of hosts."""
+
+    ports: Ports
+    terms: Terms
+    hosts: int
+
+
+Ratios = tuple[float, ...]  # down to up, by tier
+Some = int | None  # None: as many as fit
+
+
 def leaf_spine(
-    ports: Ports,
-    terms: Terms,
-    hosts: int,
-    *,
-    radix: int = 64,
-    oversubscription: tuple[float, ...] = (1.0,),
-    nodes_per_leaf: int | None = None,
-    spines: int | None = None,
+    at: Site, *, radix: int, oversubscription: Ratios, nodes_per_leaf: Some, spines: Some
 ) -> Fabric:
     """All NICs of a host on one leaf, `nodes_per_leaf` hosts a leaf, every leaf on every spine.
     Without `nodes_per_leaf` as many as fit, but at most half of them.
     """
+    ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
     widest = widest_leaf(radix, ratio, over)
     each = nodes_per_leaf or min(widest // nics, -(-hosts // 2))
@@ -193,18 +199,17 @@ def leaf_spine(
 
 
 def rail_optimized(
-    ports: Ports,
-    terms: Terms,
-    hosts: int,
+    at: Site,
     *,
-    radix: int = 64,
-    oversubscription: tuple[float, ...] = (1.0,),
-    nodes_per_unit: int | None = None,
-    spines: int | None = None,
-    levels: int | None = None,
-    units_per_pod: int | None = None,
+    radix: int,
+    oversubscription: Ratios,
+    nodes_per_unit: Some,
+    spines: Some,
+    levels: Some,
+    units_per_pod: Some,
 ) -> Fabric:
     """A leaf a rail in every scalable unit; spines (and cores, if many units) join the rails."""
+    ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms), oversubscription[0]
     three = levels or (3 if units_per_pod or len(oversubscription) > 1 else 0)
     upper = Upper(
@@ -217,16 +222,9 @@ def rail_optimized(
     return _clos("rail-optimized", ports, terms, shape, ports.host // each * nics + ports.rail)
 
 
-def rail_only(
-    ports: Ports,
-    terms: Terms,
-    hosts: int,
-    *,
-    radix: int = 64,
-    oversubscription: tuple[float, ...] = (1.0,),
-    nodes_per_unit: int | None = None,
-) -> Fabric:
+def rail_only(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some) -> Fabric:
     """A network of its own for each rail; other rails are reached over NVLink only."""
+    ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
     widest = radix if hosts <= radix else widest_leaf(radix, ratio, over)
     each = nodes_per_unit or min(hosts, widest)
@@ -236,16 +234,9 @@ def rail_only(
     return _clos("rail-only", ports, terms, rails, ports.rail * units + ports.host // each)
 
 
-def fat_tree(
-    ports: Ports,
-    terms: Terms,
-    hosts: int,
-    *,
-    k: int | None = None,
-    levels: int = 3,
-    oversubscription: tuple[float, ...] = (1.0,),
-) -> Fabric:
+def fat_tree(at: Site, *, k: Some, levels: int, oversubscription: Ratios) -> Fabric:
     """The k-ary fat tree: k³/4 ports and 5k²/4 switches in 3 levels, k²/2 and 3k/2 in 2."""
+    ports, terms, hosts = at
     need = hosts * _nics(ports)
     if k is None:
         k = next(k for k in range(2, 2**20, 2) if k**levels // (4 if levels == 3 else 2) >= need)
@@ -264,16 +255,9 @@ def fat_tree(
     return _clos("fat-tree", ports, terms, shape, (ports.host * _nics(ports) + ports.rail) // half)
 
 
-def dual_plane(
-    ports: Ports,
-    terms: Terms,
-    hosts: int,
-    *,
-    radix: int = 64,
-    oversubscription: tuple[float, ...] = (1.0,),
-    nodes_per_unit: int | None = None,
-) -> Fabric:
+def dual_plane(at: Site, *, radix: int, oversubscription: Ratios, nodes_per_unit: Some) -> Fabric:
     """Each NIC has two ports of half its rate, one in each of two rail-optimized networks."""
+    ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms) / 2, _of_two(oversubscription)
     each = nodes_per_unit or min(hosts, widest_leaf(radix, ratio, over))
     leaves = -(-hosts // each) * nics
@@ -319,9 +303,7 @@ def single_switch(ports: Ports, terms: Terms) -> Fabric:
 
 
 def torus(
-    ports: Ports,
-    terms: Terms,
-    hosts: int,
+    at: Site,
     *,
     dims: tuple[int, ...] | None = None,
     kind: str = "torus",
@@ -332,6 +314,7 @@ def torus(
     """A router for each host; without `dims` a ring of all of them. `link` and `latency` are by
     dimension, `shape` is as for `grid_cables`.
     """
+    ports, terms, hosts = at
     extents = dims or (hosts,)
     count, grid = prod(extents), " x ".join(map(str, extents))
     if count < hosts:
@@ -361,17 +344,10 @@ def torus(
 
 
 def dragonfly(
-    ports: Ports,
-    terms: Terms,
-    hosts: int,
-    *,
-    radix: int = 64,
-    routers: int = 8,
-    ports_per_router: int = 16,
-    global_links: int = 4,
-    groups: int | None = None,
+    at: Site, *, radix: int, routers: int, ports_per_router: int, global_links: int, groups: Some
 ) -> Fabric:
     """Groups of `routers`, each with some NIC ports and global links."""
+    ports, terms, hosts = at
     nics = int(ports.rail.max(initial=0)) + 1
     fewest = -(-hosts * nics // (routers * ports_per_router))
     count = groups or fewest
