@@ -189,7 +189,10 @@ def plan_of(
         link=wiring.link,
         links=wiring.links,
         routes=routes.get(choice.algorithm, {}),
-        direct=direct and choice.protocol == "Simple" and not comm.settings.p2p_direct_disabled,
+        direct=direct
+        and choice.protocol == "Simple"
+        and comm.facts.direct
+        and not comm.settings.p2p_direct_disabled,
         registered=registered,
         slot_bytes=split.slot_bytes(choice.protocol, comm.settings),
         places=False,

@@ -142,6 +142,7 @@ class Facts:
     ring_ll128_lone_gpu: float
     a100_cap: float  # 0: none
     intra_ll_penalty: float
+    direct: bool  # GPUs of one process write each other's buffers, whether registered or not
     plateau_by_channel: bool
     net_latency_replaces: bool
     lone_gpu_tree_hops: bool

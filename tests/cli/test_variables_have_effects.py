@@ -41,7 +41,8 @@ TIMES: dict[tuple[str, str], tuple[object, ...]] = {
     ("NCCL_LL128_BUFFSIZE", "614400"): (A100, "all_reduce", "16M", "--proto", "LL128"),
     ("NCCL_P2P_DISABLE", "1"): (A100, "all_reduce", "64M"),
     ("NCCL_P2P_LEVEL", "NVL"): (PCIE, "all_reduce", "64M"),
-    ("NCCL_P2P_DIRECT_DISABLE", "1"): (A100, "all_gather", "64M", "--launch", "single_process"),
+    ("NCCL_P2P_DIRECT_DISABLE", "1"): (
+        A100, "all_gather", "64M", "--launch", "single_process", "--nccl", "2.22"),
     ("NCCL_NVB_DISABLE", "1"): ("dgx-1-v100", "alltoall", "64M"),
     ("NCCL_NET_GDR_LEVEL", "LOC"): (A100, "all_reduce", "64M", *TWO),
     ("NCCL_P2P_PXN_LEVEL", "0"): (A100, "alltoall", "64M", *TWO),

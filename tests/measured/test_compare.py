@@ -46,8 +46,8 @@ def test_a_log_of_netsim_itself_has_no_error(
 
 
 def test_beyond_the_tolerance_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = simulated_log(tmp_path, capsys, "--launch", "single_process")
-    options = ("--topology", PAIR, "--launch", "process_per_gpu", "--tolerance", "0.1%")
+    log = simulated_log(tmp_path, capsys, "--env", "NCCL_PROTO=LL")
+    options = ("--topology", PAIR, "--tolerance", "0.1%")
     done = netsim(capsys, "compare", log, *options)
     assert done.code == 1
     assert "beyond the tolerance" in done.err
