@@ -204,9 +204,10 @@ class Mechanism:
     chunk. `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
-    reach, `nvls_sync` the time until a rank may use what others have made ready for it. The pass
-    between a rank's buffer and the switch's is made by a part of the warps, at `nvls_copy_rate`,
-    and goes through the parts of all heads in turn, each of which costs `nvls_part` beyond that.
+    reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
+    what others have made ready for it. The pass between a rank's buffer and the switch's is made by
+    a part of the warps, at `nvls_copy_rate`, and goes through the parts of all heads in turn, each
+    of which costs `nvls_part` beyond that.
     `host_memory` is for blocks that meet in the host's memory.
     """
 
@@ -224,6 +225,7 @@ class Mechanism:
     local_credit: float
     nvls_efficiency: float
     nvls_sync: float
+    nvls_tree: float
     nvls_part: float
     nvls_copy_rate: float
     host_memory: HostMemory
@@ -322,6 +324,7 @@ def _generation(sm: int) -> Mechanism:
         nvls_efficiency=value(f"{switched}.nvls_efficiency"),
         nvls_sync=value("nvls_sync"),
         nvls_part=value(f"{switched}.nvls_part"),
+        nvls_tree=value("nvls_tree"),
         nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
         host_memory=HOST_MEMORY,
     )

@@ -27,6 +27,7 @@ IDEAL = Mechanism(
     most_pieces=8,
     local_credit=0.0,
     nvls_efficiency=1.0,
+    nvls_tree=1.0,
     nvls_sync=0.0,
     nvls_part=0.0,
     nvls_copy_rate=1e15,

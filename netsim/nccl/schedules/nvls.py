@@ -240,6 +240,7 @@ def switch_kind(
 ) -> RowKind:
     """A head's pass through the switch; `second`: the storing half of one that also reads."""
     mechanism = channel.plan.mechanism
+    reached = mechanism.nvls_tree if channel.plan.algorithm == "NVLSTree" else 1.0
     end = "dst" if kind == SWITCH_REDUCE else "src"
     uses = [Use("nvls", end, 1.0)]
     if not second:
@@ -249,7 +250,7 @@ def switch_kind(
         src_buffer=src_buffer,
         dst_buffer=dst_buffer,
         **channel.tags,
-        wire=1 / mechanism.nvls_efficiency,
+        wire=1 / (mechanism.nvls_efficiency * reached),
         uses=tuple(uses),
         latency=0.0 if second else mechanism.step_cost.simple / channel.pieces,
         cap=channel.rate,
