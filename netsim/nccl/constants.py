@@ -173,7 +173,8 @@ class NetworkCost:
     operation of switches that reduce takes beyond a message; `pool`: what the proxy spends beyond a
     post on a message of grouped sends, whose buffers all channels share, `pool_turn` the least time
     between chunks of a channel with `pool_each` for every channel to a peer, and `pool_start` what
-    such an operation begins later. `path`: what the network's library makes of a message's size.
+    such an operation begins later; `check`: what the proxy spends on a byte of LL, whose flags it
+    looks at. `path`: what the network's library makes of a message's size.
     """
 
     notice: float
@@ -183,6 +184,7 @@ class NetworkCost:
     flush: float
     credit: float
     reduction: float
+    check: float = 0.0
     pool: float = 0.0
     pool_turn: float = 0.0
     pool_each: float = 0.0
@@ -224,8 +226,8 @@ class Mechanism:
     most_pieces: int
     local_credit: float
     nvls_efficiency: float
-    nvls_sync: float
     nvls_tree: float
+    nvls_sync: float
     nvls_part: float
     nvls_copy_rate: float
     host_memory: HostMemory
@@ -288,6 +290,7 @@ NETWORK = NetworkCost(
     flush=value("network.flush"),
     credit=value("network.credit"),
     reduction=value("network.reduction.all") - value("network.reduction.message"),
+    check=value("network.check"),
     pool=value("network.pool"),
     pool_turn=value("network.pool_turn"),
     pool_each=value("network.pool_each"),
@@ -322,9 +325,9 @@ def _generation(sm: int) -> Mechanism:
         most_pieces=int(value("most_pieces")),
         local_credit=value("local_credit"),
         nvls_efficiency=value(f"{switched}.nvls_efficiency"),
+        nvls_tree=value("nvls_tree"),
         nvls_sync=value("nvls_sync"),
         nvls_part=value(f"{switched}.nvls_part"),
-        nvls_tree=value("nvls_tree"),
         nvls_copy_rate=value(f"{switched}.nvls_copy_rate"),
         host_memory=HOST_MEMORY,
     )

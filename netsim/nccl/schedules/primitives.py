@@ -56,7 +56,8 @@ class RowKind:
     """A style; seconds that each message takes of resources whatever its size; and the least
     seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
     message of a `protocol`, of whose `pieces` this is the first; one that `follows` another of its
-    connection costs more there. `parts` are those of a pass through buffers of a switch.
+    connection costs more there. `parts` are those of a pass through buffers of a switch, `check`
+    the seconds in which a proxy looks at a byte.
     """
 
     style: Style
@@ -67,6 +68,7 @@ class RowKind:
     follows: bool = False
     pieces: int = 1
     parts: Parts = NO_PARTS
+    check: float = 0.0
 
     def of(self, nbytes: float) -> Style:
         """The style of a row of so many bytes; an empty one costs nothing."""
@@ -85,9 +87,11 @@ class RowKind:
 
     def _costs(self, nbytes: float) -> Iterator[tuple[str, str, float]]:
         """Seconds of resources that a message of so many bytes takes."""
-        busy = self.path.busy(self._wire(nbytes), self.protocol, follows=self.follows)
+        wire = self._wire(nbytes)
+        busy = self.path.busy(wire, self.protocol, follows=self.follows)
+        more = {"nic_msg": busy, "proxy": wire * self.check}
         for what, end, seconds in self.messages:
-            yield what, end, seconds + (busy if what == "nic_msg" else 0.0)
+            yield what, end, seconds + more.get(what, 0.0)
 
     def _wire(self, nbytes: float) -> float:
         return nbytes * self.pieces * self.style.wire
@@ -255,8 +259,13 @@ class PlannedChannel:
         post = network.post.of(self.plan.protocol) + pool
         every = (("proxy", "src", post), ("nic_msg", "src", network.message))
         costs = tuple(cost for cost in every if cost[2] > 0)
-        pieces = 1 if self.simple else self.pieces
-        return RowKind(style, costs, path=network.path, protocol=self.plan.protocol, pieces=pieces)
+        return RowKind(
+            *(style, costs),
+            path=network.path,
+            protocol=self.plan.protocol,
+            pieces=1 if self.simple else self.pieces,
+            check=network.check if self.plan.protocol == "LL" else 0.0,
+        )
 
     def further(self, kind: RowKind) -> RowKind:
         """What a proxy sends after the first row of a step: a message for every slice of Simple;
