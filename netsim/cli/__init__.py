@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -21,6 +21,10 @@ from netsim.base.startup import __version__, watched
 from netsim.base.units import UnitError
 
 T = TypeVar("T")
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE"),
+]
 
 # Verb: its function, or those of its own verbs; what it does.
 VERBS = {

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import preset_folder, preset_names
 from netsim.base.startup import MODEL_VERSION, __version__
 from netsim.cell.answer import checked_cells, find_scenario, load_source, notes_of
-from netsim.cli import folder_option
+from netsim.cli import Settings, folder_option
 from netsim.cli.topo_subject import Subject, TopologyOptions, find_subject, is_foreign
 from netsim.cli.topo_text import plural
 from netsim.results.folder import merge_into, open_folder, read_manifest, rows_in_order
@@ -31,12 +31,12 @@ from netsim.yamlio.models import Model
 OF_CLUSTER = {"cluster", "name"}  # keys of a file that describes a cluster, and nothing to run
 
 
-def check_file(path: Path) -> str:
+def check_file(path: Path, changes: Sequence[str] = ()) -> str:
     """Validate one file as whatever it is; the text says what was found."""
     if path.suffix and path.is_file() and is_foreign(path):
         return _described(find_subject(path.as_posix(), TopologyOptions()))
     path = find_scenario(path.as_posix()).path
-    source = load_source(path)
+    source = load_source(path, changes)
     if "cluster" in source.data and set(source.data) <= OF_CLUSTER:
         found = _described(find_subject(path.as_posix(), TopologyOptions()))
         return f"{found} (no workload: for netsim topo, or to complete)"
@@ -47,6 +47,8 @@ def check_file(path: Path) -> str:
         found = f"a scenario of {len(cells)} cell{'s' * (len(cells) > 1)}, {counted}"
         notes = [*notes_of(cells), *(f"warning: {text}" for text in unused_keys(cells))]
         return "\n".join([found, *notes])
+    if "gpu" in source.data and changes:
+        raise InputError(f"{path}: --set and --allow-oom are for scenarios, this is a machine")
     if "gpu" in source.data:
         machine = load_machine(path)
         return f"a machine with {machine.gpu.count} GPUs"
@@ -65,12 +67,19 @@ def _described(subject: Subject) -> str:
 Files = Annotated[list[Path], typer.Argument(help="Scenario or topology files.", metavar="FILE…")]
 
 
-def check(files: Files) -> None:
+def check(
+    files: Files,
+    settings: Settings = None,
+    allow_oom: Annotated[
+        bool, typer.Option("--allow-oom", help="Pass steps that need more memory than there is.")
+    ] = False,
+) -> None:
     """Check every file; print what is wrong with each, or that it is fine."""
     failed = False
+    changes = [*(settings or []), *["workload.allow_oom=true"] * allow_oom]
     for file in files:
         try:
-            typer.echo(f"{file}: {check_file(file)}")
+            typer.echo(f"{file}: {check_file(file, changes)}")
         except NetsimError as error:
             failed = True
             typer.echo(str(error), err=True)

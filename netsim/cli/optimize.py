@@ -10,10 +10,10 @@ from netsim.base.errors import InputError, LostError, suggest
 from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
-from netsim.cli import file_option, folder_option
+from netsim.cli import Settings, file_option, folder_option
 from netsim.cli.expect_more import write_tuner
 from netsim.cli.progress import Dask, Jobs, Memory, SkipInvalid, bar_over, helpers_of, tell
-from netsim.cli.questions import ScenarioName, Settings
+from netsim.cli.questions import ScenarioName
 from netsim.cli.run import named, refuse_invalid
 from netsim.results.folder import check_writable, open_folder
 from netsim.scenario.cells import Expansion, expand_all

@@ -256,9 +256,6 @@ def _where(cell: Cell) -> str:
 ScenarioName = Annotated[
     str, typer.Argument(help="A scenario file, or the name of a preset.", metavar="SCENARIO")
 ]
-Settings = Annotated[
-    Texts, typer.Option("--set", help="Replace one value, as a.b=c.", metavar="KEY=VALUE")
-]
 
 
 def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:

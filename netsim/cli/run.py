@@ -15,7 +15,7 @@ from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked, find_scenario, load_source, notes_of
 from netsim.cell.prepare import prepare
-from netsim.cli import folder_option, shown
+from netsim.cli import Settings, folder_option, shown
 from netsim.cli.progress import (
     Dask,
     Jobs,
@@ -30,7 +30,7 @@ from netsim.cli.progress import (
     shard_of,
 )
 from netsim.cli.progress import tell as say
-from netsim.cli.questions import ScenarioName, Settings
+from netsim.cli.questions import ScenarioName
 from netsim.cli.shown import Engine, Format, last_part
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder

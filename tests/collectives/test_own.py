@@ -6,6 +6,7 @@ import pytest
 
 import netsim
 from netsim.base.errors import InputError, ScenarioError
+from netsim.base.files import preset_folder
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.table import ALGORITHMS, MOST_CHECKED, build, own, stamp
 from netsim.scenario.cells import expand
@@ -174,3 +175,17 @@ def test_a_topology_is_built_from_a_mapping() -> None:
         netsim.build_topology({"machine": "dgx-h100", "nods": 2})
     with pytest.raises(InputError, match="expected a cluster section, got 'dgx-h100'"):
         netsim.build_topology("dgx-h100")
+
+
+def test_check_takes_settings_as_run_does(file: Path, capsys) -> None:
+    assert "1 size in all" in command(capsys, "check", str(file), "--set", "workload.sizes=8").out
+    wrong = command(capsys, "check", str(file), "--set", "workload.algorithm=mine.py:short")
+    assert wrong.err.startswith("--set workload.algorithm=mine.py:short: workload.algorithm: mine")
+    file.write_text("cluster: {machine: dgx-h100}\nworkload: {model: llama3-70b, batch: 8}\n")
+    refused = command(capsys, "check", str(file))
+    assert (refused.code, "--allow-oom" in refused.err) == (2, True)
+    assert command(capsys, "check", str(file), "--allow-oom").code == 0
+    machine = command(
+        capsys, "check", str(preset_folder("topologies") / "dgx-h100.yaml"), "--set", "gpu.count=4"
+    )
+    assert machine.err.endswith("--set and --allow-oom are for scenarios, this is a machine\n")
