@@ -17,14 +17,8 @@ from netsim.base.errors import InputError, NoRoomError, ScenarioError, nearest
 from netsim.base.memo import kept
 from netsim.base.values import dataclass
 from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
+from netsim.collectives import table as tables
 from netsim.collectives.collective import HAS_IN_PLACE, Collective, CollectiveError, collective_of
-from netsim.collectives.table import (
-    ALGORITHMS,
-    MOST_CHECKED,
-    build,
-    parameters_of,
-    refuse_wrong,
-)
 from netsim.nccl import choice, environment
 from netsim.nccl.choice import Planned
 from netsim.nccl.constants import NOTHING, calibrated_launch, nccl_launch
@@ -78,7 +72,7 @@ class Prepared:
     def parameters(self) -> dict[str, Any]:
         """Parameters of the algorithm; what is left open follows from the cluster."""
         work = self.cell.scenario.collective
-        takes = parameters_of(work.collective, work.built_by)
+        takes = tables.parameters_of(work.collective, work.built_by)
         whole = work.ranks is None and len(self.groups) == 1
         if "node_size" in takes and whole and not {"node_size", "groups"} & set(work.parameters):
             return {**work.parameters, "node_size": self.gpus_per_node}
@@ -235,7 +229,7 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
     """The same with NCCL's communicators; what NCCL would refuse is said here."""
     source, work = prepared.cell.source, prepared.cell.scenario.collective
     if built.cluster is None:
-        known = ", ".join(ALGORITHMS[work.collective])
+        known = ", ".join(tables.ALGORITHMS[work.collective])
         message = f"NCCL's choice needs a machine, not a plain graph; choose one of {known}"
         raise source.error(("workload", "algorithm"), message, hint="--algo ring, for example")
     _check_rows(prepared)
@@ -310,7 +304,7 @@ def _size_from_fewer(prepared: Prepared) -> tuple[int, int]:
 
     def schedule_at(count: int) -> Schedule:
         collective = prepared.collective(max(work.size_list()), ranks=count)
-        return build(collective, work.built_by, **prepared.parameters)
+        return tables.build(collective, work.built_by, **prepared.parameters)
 
     multiple = ranks if fixed else int(prepared.parameters.get("node_size", 1))
     try:
@@ -322,8 +316,8 @@ def _size_from_fewer(prepared: Prepared) -> tuple[int, int]:
 def _check_algorithm(prepared: Prepared) -> None:
     """Build a schedule, or smaller ones of its kind: what does not fit is said before a run."""
     source, work = prepared.cell.source, prepared.cell.scenario.collective
-    if work.algorithm not in ALGORITHMS[work.collective] and not work.code:
-        near = nearest(work.algorithm, [*ALGORITHMS[work.collective], *NCCL_NAMES])
+    if work.algorithm not in tables.ALGORITHMS[work.collective] and not work.code:
+        near = nearest(work.algorithm, [*tables.ALGORITHMS[work.collective], *NCCL_NAMES])
         if near in NCCL_NAMES:
             message = f"expected an algorithm, got {work.algorithm!r} (did you mean {near}?)"
             raise source.error(("workload", "algorithm"), message)
@@ -345,7 +339,7 @@ def _check_own(prepared: Prepared) -> None:
     """Verify an algorithm of the user's own at the sizes of the cell, in place too, the smallest
     and the largest first.
     """
-    work, left = prepared.cell.scenario.collective, MOST_CHECKED
+    work, left = prepared.cell.scenario.collective, tables.MOST_CHECKED
     ends = min(work.size_list()), max(work.size_list())
     for size in sorted(work.size_list(), key=lambda size: size not in ends):
         for in_place in (False, True)[: 1 + (work.collective in HAS_IN_PLACE)]:
@@ -359,8 +353,8 @@ def _verified(prepared: Prepared, size: int, *, in_place: bool) -> int:
         prepared.cell.scenario.collective,
         prepared.collective(size, in_place=in_place),
     )
-    rows = refuse_wrong(collective, work.built_by, prepared.parameters)
-    if rows * collective.ranks > MOST_CHECKED:
+    rows = tables.refuse_wrong(collective, work.built_by, prepared.parameters)
+    if rows * collective.ranks > tables.MOST_CHECKED:
         UNCHECKED[prepared.cell.id] = (
             f"{work.algorithm} is not verified: {rows} rows on {collective.ranks} ranks are too "
             "many for that; check it on fewer"

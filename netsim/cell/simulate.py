@@ -28,20 +28,7 @@ from netsim.nccl.choice import Planned, planned
 from netsim.nccl.environment import Settings
 from netsim.nccl.job import Job, Wishes, plugin_of
 from netsim.nccl.schedules.plan import Plan
-from netsim.results.row import (
-    NOT_VALIDATED,
-    NVLINK,
-    ONE_HOST,
-    Joined,
-    Row,
-    band_of,
-    interval_of,
-    joined,
-    not_validated,
-    of_samples,
-    validated,
-    wider,
-)
+from netsim.results import row as result_rows
 from netsim.scenario.models import cluster_label, node_count
 from netsim.timing import ladder
 from netsim.timing.bench import Noise, Progress, disturbed
@@ -137,19 +124,19 @@ CHOICE: dict[str, Any] = {"algorithms": {}, "protocols": {}}  # settings that on
 
 
 @kept
-def class_of(prepared: Prepared) -> Joined:
+def class_of(prepared: Prepared) -> result_rows.Joined:
     """The machines of a case with NCCL's jobs, and what joins them."""
     config, job = prepared.cell.scenario.cluster, prepared.jobs[0]
     machine = job.cluster.machine_of(0)
     if node_count(config) == 1:
-        transport = ONE_HOST
+        transport = result_rows.ONE_HOST
     elif job.comm.n_nodes == 1:
-        transport = NVLINK
+        transport = result_rows.NVLINK
     else:
         transport = job.cluster.transport.name if job.cluster.transport else machine.transport
     rates = machine.nics.rates if machine.nics else ()
     nvlink = machine.scale_up is not None and machine.scale_up.fitted
-    return joined(cluster_label(config), transport, sum(rates) * 8 / 1e9, nvlink=nvlink)
+    return result_rows.joined(cluster_label(config), transport, sum(rates) * 8 / 1e9, nvlink=nvlink)
 
 
 def departure(prepared: Prepared, collective: Collective, plan: Planned) -> str:
@@ -203,15 +190,15 @@ def _left_alone(prepared: Prepared) -> Job | None:
 # One cell, from question to rows: the schedule of each size, its time, its Row.
 
 UNLIKE = (
-    not_validated("fabric"),
-    not_validated("approximated"),
+    result_rows.not_validated("fabric"),
+    result_rows.not_validated("approximated"),
 )  # no class says how far they are off
 ALIKE = ("all_reduce",)  # NCCL moves the same data at the same times in place
 
 
 def row_of_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
-) -> Row:
+) -> result_rows.Row:
     """The row of one cell at one size; where an equal call was simulated before, from that."""
 
     def simulated() -> Outcome:
@@ -222,7 +209,7 @@ def row_of_size(
 
 def simulate_size(
     prepared: Prepared, size: int, *, engine: str = "auto", progress: Progress | None = None
-) -> tuple[Row, Timing]:
+) -> tuple[result_rows.Row, Timing]:
     """The row of one cell at one size, and the timing behind it (out of place)."""
     timing, inplace = _timings(prepared, size, engine, progress)
     return _row(prepared, size, _outcome(prepared, timing, inplace)), timing
@@ -301,18 +288,20 @@ def limits(prepared: Prepared, size: int, seconds: float, *, single: bool) -> di
     }
 
 
-def question_row(prepared: Prepared, size: int, **found: Any) -> Row:
+def question_row(prepared: Prepared, size: int, **found: Any) -> result_rows.Row:
     """The row of one cell at one size, without what only a simulation tells, but for `found`."""
     work, plan = prepared.cell.scenario.collective, prepared.planned(size)
     collective = prepared.collective(size)
-    return Row(
+    return result_rows.Row(
         **_of_cell(prepared),
         algorithm=plan.algorithm if plan else work.algorithm,
         protocol=plan.protocol if plan else "",
         channels=plan.n_channels if plan else None,
         size_bytes=collective.size_bytes,
         count=collective.count,
-        validated=_validated(prepared, collective, size, plan) if plan else NOT_VALIDATED,
+        validated=_validated(prepared, collective, size, plan)
+        if plan
+        else result_rows.NOT_VALIDATED,
         **found,
     )
 
@@ -341,17 +330,17 @@ def _of_cell(prepared: Prepared) -> dict[str, Any]:
 def _validated(prepared: Prepared, collective: Collective, size: int, plan: Planned) -> str:
     """How far this machine was off where such a case was measured."""
     if departed := departure(prepared, collective, plan):
-        return not_validated(departed)
-    return validated(class_of(prepared), collective.name, size)
+        return result_rows.not_validated(departed)
+    return result_rows.validated(class_of(prepared), collective.name, size)
 
 
 def interval_at(
     prepared: Prepared, size: int, time_us: float, *, known: bool = True
 ) -> dict[str, Any]:
     """The interval of a time: of its class, or of the widest where nothing like it was timed."""
-    where = class_of(prepared) if prepared.jobs and known else Joined("", "")
-    classes = wider(where, prepared.collective(size).name, band_of(size))
-    found = interval_of(classes[0 if where.machine else -1 :])
+    where = class_of(prepared) if prepared.jobs and known else result_rows.Joined("", "")
+    classes = result_rows.wider(where, prepared.collective(size).name, result_rows.band_of(size))
+    found = result_rows.interval_of(classes[0 if where.machine else -1 :])
     if found is None:
         return {}
     return {"time_low_us": time_us * found.low, "time_high_us": time_us * found.high}
@@ -381,7 +370,7 @@ def _samples(prepared: Prepared, timing: Timing) -> tuple[float, ...]:
     return tuple((timing.seconds + longer).tolist())
 
 
-def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
+def _row(prepared: Prepared, size: int, found: Outcome) -> result_rows.Row:
     collective = prepared.collective(size)
     algbw = collective.size_bytes / found.seconds / 1e9 if found.seconds > 0 else 0.0
     told, factor = (algbw, algbw * collective.bus_factor), collective.bus_factor
@@ -407,7 +396,9 @@ def _row(prepared: Prepared, size: int, found: Outcome) -> Row:
         engine=found.engine,
         fullest_link=found.fullest.name if found.fullest else "",
         fullest_over_mean=found.fullest.over_mean if found.fullest else None,
-        **of_samples([1e6 * seconds for seconds in found.samples], collective.size_bytes),
+        **result_rows.of_samples(
+            [1e6 * seconds for seconds in found.samples], collective.size_bytes
+        ),
     )
     if found.bound_by.startswith("fabric"):  # no fabric of the corpus is known
         row = replace(row, validated=UNLIKE[0])

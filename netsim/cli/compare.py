@@ -15,16 +15,7 @@ from netsim.base.units import parse_ratio
 from netsim.cli import file_option, folder_option, parsed, with_options
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
-from netsim.measured.compare import (
-    ALL,
-    Compared,
-    Error,
-    Point,
-    as_values,
-    by_band,
-    compare,
-    prepared_for,
-)
+from netsim.measured import compare as comparing
 from netsim.measured.hypotheses import explanations
 from netsim.measured.logs import LogRun, read_log
 from netsim.plots.explanation import plot_calls
@@ -65,9 +56,9 @@ def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
     )
 
 
-def summary(bands: Mapping[str, Error], what: str = "sizes") -> Iterator[str]:
+def summary(bands: Mapping[str, comparing.Error], what: str = "sizes") -> Iterator[str]:
     """The error by band."""
-    for band in (*BANDS, ALL):
+    for band in (*BANDS, comparing.ALL):
         if band in bands:
             error = bands[band]
             yield (
@@ -124,10 +115,10 @@ def _asides(profile: Profile, prepared: PreparedStep) -> Iterator[str]:
         yield f"measured times are those of {len(profile.steps)} steps"
 
 
-def bands_of(found: TraceCompared) -> dict[str, Error]:
+def bands_of(found: TraceCompared) -> dict[str, comparing.Error]:
     """The error by size band, over the kinds of calls that have both times."""
     points = [
-        Point(
+        comparing.Point(
             found.trace, found.machine, line.any.collective, line.any.size_bytes,
             line.measured.us, line.simulated.us, line.simulated.algorithm,
             line.simulated.protocol, True,
@@ -135,7 +126,7 @@ def bands_of(found: TraceCompared) -> dict[str, Error]:
         for line in found.lines
         if line.measured is not None and line.simulated is not None
     ]  # fmt: skip
-    return by_band(points)
+    return comparing.by_band(points)
 
 
 def error_of_time(found: TraceCompared) -> float:
@@ -234,7 +225,7 @@ def as_json(found: TraceCompared) -> dict[str, Any]:
             }
             for line in found.lines
         ],
-        "bands": as_values(bands_of(found)),
+        "bands": comparing.as_values(bands_of(found)),
     }
 
 
@@ -290,7 +281,7 @@ def command(
         runs = [run for path in logs for run in read_log(path, collective)]
         done = [_compared(asked, run, explain) for run in runs]
         _write(done, asked, output, json_file)
-        worst = max((one.bands[ALL].median for one in done if one.points), default=inf)
+        worst = max((one.bands[comparing.ALL].median for one in done if one.points), default=inf)
     if worst > most:
         typer.echo(f"# beyond the tolerance: {worst:.1%} > {most:.1%}", err=True)
         raise typer.Exit(1)
@@ -308,7 +299,7 @@ def _refuse_for_traces(
             raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
 
 
-def _compared(asked: Question, run: LogRun, explain: bool) -> Compared:
+def _compared(asked: Question, run: LogRun, explain: bool) -> comparing.Compared:
     """One run, printed as it is compared."""
     source, notes = question_of(asked, run)
     if not run.rows:
@@ -316,7 +307,7 @@ def _compared(asked: Question, run: LogRun, explain: bool) -> Compared:
     prepared = prepared_with_notes(source, notes, run)
     if len(run.rows) == 1:
         typer.echo(f"{run.file}: one size only: no curve to compare", err=True)
-    found = compare(prepared, run)
+    found = comparing.compare(prepared, run)
     hosts = node_count(prepared.cell.scenario.cluster)
     typer.echo(f"# {run.collective} on {hosts} x {found.rows[0].topology}, {run.file}")
     typer.echo(header())
@@ -347,7 +338,7 @@ def _causes(source: Source, run: LogRun) -> Iterator[str]:
 
 
 def _write(
-    done: list[Compared], asked: Question, output: Path | None, json_file: Path | None
+    done: list[comparing.Compared], asked: Question, output: Path | None, json_file: Path | None
 ) -> None:
     rows = [row for one in done for row in one.rows]
     values = [
@@ -355,7 +346,7 @@ def _write(
             "run": one.run.file,
             "collective": one.run.collective,
             "points": [asdict(point) for point in one.points],
-            "bands": as_values(one.bands),
+            "bands": comparing.as_values(one.bands),
         }
         for one in done
     ]
@@ -367,6 +358,6 @@ def _write(
     table = write_text(output / "results.csv", csv_text(rows))
     write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
     source, _ = question_of(asked, done[0].run)
-    rate = line_rate(prepared_for(source, done[0].run).cell.scenario.cluster)
+    rate = line_rate(comparing.prepared_for(source, done[0].run).cell.scenario.cluster)
     for file in (table, output / "comparison.json", *plot_results([table], output, line_rate=rate)):
         typer.echo(f"wrote {file}", err=True)

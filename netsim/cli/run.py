@@ -16,19 +16,7 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import checked, find_scenario, load_source, notes_of
 from netsim.cell.prepare import prepare
 from netsim.cli import Settings, folder_option, shown
-from netsim.cli.progress import (
-    Dask,
-    Jobs,
-    Memory,
-    Shard,
-    SkipInvalid,
-    UseCache,
-    bar_over,
-    cache,
-    helpers_of,
-    part_of,
-    shard_of,
-)
+from netsim.cli import progress as shown_progress
 from netsim.cli.progress import tell as say
 from netsim.cli.questions import ScenarioName
 from netsim.cli.shown import Engine, Format, last_part
@@ -359,12 +347,12 @@ def command(
     settings: Settings = None,
     engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
-    jobs: Jobs = None,
-    memory: Memory = None,
-    dask: Dask = None,
-    shard: Shard = None,
-    use_cache: UseCache = False,
-    skip_invalid: SkipInvalid = False,
+    jobs: shown_progress.Jobs = None,
+    memory: shown_progress.Memory = None,
+    dask: shown_progress.Dask = None,
+    shard: shown_progress.Shard = None,
+    use_cache: shown_progress.UseCache = False,
+    skip_invalid: shown_progress.SkipInvalid = False,
     seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None,
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
     allow_oom: Annotated[
@@ -380,7 +368,7 @@ def command(
     found = find_scenario(scenario)
     oom = ["workload.allow_oom=true"] * allow_oom + ["exact=true"] * exact
     changes = [*(settings or []), *oom, *([] if seed is None else [f"seed={seed}"])]
-    part = shard_of(shard)
+    part = shown_progress.shard_of(shard)
     expansion = checked(load_source(found.path, changes), alone=False)
     refuse_invalid(expansion, skip=skip_invalid)
     cells, tell = expansion.cells, silent if quiet else say
@@ -397,8 +385,9 @@ def command(
     folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
     one = engine_for(tasks_of(cells), engine)
     manifest = about(expansion, found.path, changes, one, part)
-    job = _Run(expansion, part_of(cells, part), folder, name, one, form, manifest, jobs, memory,
-               dask, use_cache, resume, quiet)  # fmt: skip
+    mine = shown_progress.part_of(cells, part)
+    job = _Run(expansion, mine, folder, name, one, form, manifest, jobs, memory, dask, use_cache,
+               resume, quiet)  # fmt: skip
     rows, folder, failure = _simulate(job)
     if failure is None or len(cells) > 1:
         written = [str(folder / "results.csv")]
@@ -429,9 +418,9 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
         open_folder(
             job.folder, job.name, resume=job.resume, about=job.manifest, tell=say
         ) as results,
-        helpers_of(job.jobs, job.dask, job.memory, job.cells) as helpers,
-        cache(job.cached) as known,
-        bar_over(len(tasks), job.quiet) as bar,
+        shown_progress.helpers_of(job.jobs, job.dask, job.memory, job.cells) as helpers,
+        shown_progress.cache(job.cached) as known,
+        shown_progress.bar_over(len(tasks), job.quiet) as bar,
     ):
         progress = bar.task if helpers is None else lambda task: None
         if results.discarded:

@@ -15,21 +15,8 @@ from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFor
 
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
+from netsim.plots import sizes as by_size
 from netsim.plots import style
-from netsim.plots.sizes import (
-    AXIS,
-    PERCENTILES,
-    Line,
-    Lines,
-    has_bands,
-    in_words,
-    label_of,
-    lines_of,
-    read_results,
-    sizes_figure,
-    spoken,
-    thinned,
-)
 
 MOST_CURVES = 8  # that a distribution is drawn with
 _MOST = 60  # bars that one figure shows
@@ -46,9 +33,9 @@ class _Measure:
     ends: list[tuple[float, float]] | None = None  # of the outermost percentiles over seeds
 
 
-def bars_figure(lines: Lines, title: str = "") -> Figure:
+def bars_figure(lines: by_size.Lines, title: str = "") -> Figure:
     """A bar for every cell: bus bandwidth and time, or the time of a training step."""
-    shown = thinned(lines, _MOST).lines
+    shown = by_size.thinned(lines, _MOST).lines
     measures = _measures(pd.DataFrame([line.table.iloc[-1] for line in shown]))
     width = 0.075 * max(len(line.label) for line in shown)
     figure = style.new_figure(
@@ -89,18 +76,21 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
     return measures
 
 
-def _of_seeds(lines: Sequence[Line]) -> str:
+def _of_seeds(lines: Sequence[by_size.Line]) -> str:
     """What bars with ends mean."""
-    if not any(has_bands(line.table) or has_bands(line.table, "step_time_us") for line in lines):
+    if not any(
+        by_size.has_bands(line.table) or by_size.has_bands(line.table, "step_time_us")
+        for line in lines
+    ):
         return ""
     seeds = int(max(line.table["seeds"].max() for line in lines))
-    return f"\nmedian and {PERCENTILES[0]} to {PERCENTILES[-1]} % of {seeds} seeds"
+    return f"\nmedian and {by_size.PERCENTILES[0]} to {by_size.PERCENTILES[-1]} % of {seeds} seeds"
 
 
 def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
-    if not has_bands(rows, column):
+    if not by_size.has_bands(rows, column):
         return None
-    low, high = (rows[f"{column}_p{p}"] for p in (PERCENTILES[0], PERCENTILES[-1]))
+    low, high = (rows[f"{column}_p{p}"] for p in (by_size.PERCENTILES[0], by_size.PERCENTILES[-1]))
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
@@ -136,7 +126,7 @@ def plot_results(
     `line_rate` (GB/s) is drawn as a guide. More lines than a figure can show are pale behind some
     of them, and are spread over several figures, by the column with the fewest values.
     """
-    table = read_results(paths)
+    table = by_size.read_results(paths)
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
     parts = [
         *_parts("busbw", table[table["size_bytes"] > 0]),
@@ -150,54 +140,56 @@ def plot_results(
     return written
 
 
-def _figure(lines: Lines, title: str, line_rate: float | None) -> Figure:
+def _figure(lines: by_size.Lines, title: str, line_rate: float | None) -> Figure:
     sizes = {size for line in lines.lines for size in line.table["size_bytes"].dropna()}
     if len(sizes) > 1:
-        return sizes_figure(lines, title, line_rate)
+        return by_size.sizes_figure(lines, title, line_rate)
     size = f" at {format_size(int(sizes.pop()))}" if sizes else ""
     return bars_figure(lines, title + size)
 
 
-def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, Lines]]:
+def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, by_size.Lines]]:
     if table.empty:
         return []
-    lines = lines_of(table)
+    lines = by_size.lines_of(table)
     title = _title(table)
     if len(lines.lines) <= MOST_LINES or table["size_bytes"].nunique() < 2:
         return [(name, title, lines)]
     if len(lines.columns) < 2:
-        return [(name, title, thinned(lines, FEW_LINES))]
+        return [(name, title, by_size.thinned(lines, FEW_LINES))]
     place = _splitting(lines)
     values = list(dict.fromkeys(line.values[place] for line in lines.lines))
-    column = lines.columns[place].removeprefix(AXIS)
+    column = lines.columns[place].removeprefix(by_size.AXIS)
     drawn, told = values, ""
     if len(values) > MOST_FIGURES:
         steps = (round(k * (len(values) - 1) / (MOST_FIGURES - 1)) for k in range(MOST_FIGURES))
         drawn = [values[k] for k in steps]
         told = f"\n{MOST_FIGURES} of {len(values)} values of {column} have a picture each"
     return [
-        (name, title + told, thinned(lines, FEW_LINES)),
+        (name, title + told, by_size.thinned(lines, FEW_LINES)),
         *(
             (f"{name}-{_plain(column)}-{_plain(value)}", f"{title}, {column} = {value}", part)
             for value in drawn
-            for part in [thinned(_only(lines, place, value), FEW_LINES, MOST_LINES)]
+            for part in [by_size.thinned(_only(lines, place, value), FEW_LINES, MOST_LINES)]
         ),
     ]
 
 
-def _splitting(lines: Lines) -> int:
+def _splitting(lines: by_size.Lines) -> int:
     """The naming column with the fewest values, which makes the fewest figures."""
     counts = [len({line.values[k] for line in lines.lines}) for k in range(len(lines.columns))]
     return min(range(len(counts)), key=lambda k: (counts[k], k))
 
 
-def _only(lines: Lines, place: int, value: str) -> Lines:
+def _only(lines: by_size.Lines, place: int, value: str) -> by_size.Lines:
     """The lines that have a value in a column, named by the columns in which they still differ."""
     found = [line for line in lines.lines if line.values[place] == value]
     left = [k for k in range(len(lines.columns)) if len({line.values[k] for line in found}) > 1]
     columns = tuple(lines.columns[k] for k in left)
     named = (([line.values[k] for k in left], line.table) for line in found)
-    return Lines(columns, tuple(Line(label_of(columns, v, t), tuple(v), t) for v, t in named))
+    return by_size.Lines(
+        columns, tuple(by_size.Line(by_size.label_of(columns, v, t), tuple(v), t) for v, t in named)
+    )
 
 
 def _title(table: pd.DataFrame) -> str:
@@ -232,7 +224,7 @@ _SAME = 1e-3  # part of a time by which cells have to differ
 
 def swept_axes(table: pd.DataFrame) -> list[str]:
     """The columns of axes with more than one value."""
-    return [c for c in table.columns if str(c).startswith(AXIS) and table[c].nunique() > 1]
+    return [c for c in table.columns if str(c).startswith(by_size.AXIS) and table[c].nunique() > 1]
 
 
 def at_largest(table: pd.DataFrame) -> pd.DataFrame:
@@ -388,7 +380,7 @@ def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -
     for number, (_, row) in enumerate(front.iterrows(), start=1):
         panel.annotate(str(number), (row[column], row["time"]), ha="center", va="center",
                        color="white", fontsize=7.5, fontweight="bold")  # fmt: skip
-        name = ", ".join(spoken(axis, str(row[axis])) for axis in axes)
+        name = ", ".join(by_size.spoken(axis, str(row[axis])) for axis in axes)
         handles.append(Line2D([], [], linestyle="", label=f"{number}  {name}"))
     figure.legend(handles=handles, loc="outside right upper", handlelength=0, handletextpad=0)
 
@@ -402,7 +394,7 @@ def shown_size(table: pd.DataFrame) -> str:
 
 def short(axis: str) -> str:
     """The last part of an axis' key."""
-    return in_words(axis.removeprefix(AXIS).rpartition(".")[2])
+    return by_size.in_words(axis.removeprefix(by_size.AXIS).rpartition(".")[2])
 
 
 Curve = Sequence[tuple[int, float, float]]  # size, measured µs, simulated µs
@@ -462,13 +454,14 @@ def plot_distribution(path: Path, out_dir: Path) -> list[Path]:
     """Draw distribution.csv: which part of the samples takes longer than so many medians."""
     table = style.read_values(path, ("scenario", "cell", "p50"), "distribution.csv")
     points = [str(name) for name in table.columns if re.fullmatch(r"p[0-9.]+", str(name))]
-    axes_of = [str(name) for name in table.columns if str(name).startswith(AXIS)]
+    axes_of = [str(name) for name in table.columns if str(name).startswith(by_size.AXIS)]
     with style.drawing():
         figure = style.new_figure(8, 4.6)
         axes = figure.subplots()
         for _, row in table.iloc[:: -(-len(table) // MOST_CURVES)].iterrows():
             named = [
-                f"{name.rpartition('.')[2].removeprefix(AXIS)} {row[name]}" for name in axes_of
+                f"{name.rpartition('.')[2].removeprefix(by_size.AXIS)} {row[name]}"
+                for name in axes_of
             ]
             size = [format_size(int(row["size_bytes"]))] if row["size_bytes"] else []
             label = ", ".join([*named, *size, style.time_text(row["p50"])])

@@ -11,15 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
+from netsim.program import ways as routes
 from netsim.program.program import LinkTable, Paths, Program
-from netsim.program.ways import (
-    Distinct,
-    PlacementError,
-    Resources,
-    Ways,
-    active_entries,
-    distinct_ways,
-)
 from netsim.schedule.schedule import MARK, Fold, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
@@ -40,7 +33,7 @@ def place(
     """
     device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
-    found = distinct_ways(schedule, topology)
+    found = routes.distinct_ways(schedule, topology)
     laid = _known(schedule, topology, device, process.astype(np.int32), found)
     _refuse_unbounded(schedule, found, laid.paths.ptr)
     return Program(schedule, found.path, laid.paths, laid.links, laid.gpus)
@@ -59,7 +52,7 @@ def _known(
     topology: Topology,
     device: NDArray[np.int32],
     process: NDArray[np.int32],
-    found: Distinct,
+    found: routes.Distinct,
 ) -> _Laid:
     """The ways laid, perhaps for another schedule: calls of many sizes go the same ways."""
     if len(found.klass) > MOST_WAYS:
@@ -82,10 +75,10 @@ def _laid(
     topology: Topology,
     device: NDArray[np.int32],
     process: NDArray[np.int32],
-    found: Distinct,
+    found: routes.Distinct,
 ) -> _Laid:
-    resources = Resources(len(topology.links), topology)
-    ways = Ways(schedule, topology, device, process, resources)
+    resources = routes.Resources(len(topology.links), topology)
+    ways = routes.Ways(schedule, topology, device, process, resources)
     ptr, link, weight, latency = ways.paths(found)
     wires = topology.links  # of a half-duplex pair, the first one's capacity counts for both
     capacity = np.concatenate([wires.bandwidth[wires.resource], resources.capacity()])
@@ -94,7 +87,7 @@ def _laid(
     if schedule.fold is not None and schedule.fold.loose is not None:
         loose = np.append(schedule.fold.loose, [key[0] not in TIGHT for key in resources.keys])
         room = np.where(loose, np.inf, capacity)
-    active = active_entries(ptr, link, weight, room, changes)
+    active = routes.active_entries(ptr, link, weight, room, changes)
     return _Laid(
         Paths(ptr, link, weight, active, latency),
         _link_table(topology, resources, capacity, changes, schedule.fold, device),
@@ -108,18 +101,18 @@ def _devices(
 ) -> NDArray[np.int32]:
     device = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
     if len(device) != schedule.ranks:
-        raise PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
+        raise routes.PlacementError(f"{schedule.ranks} ranks need as many GPUs, got {len(device)}")
     if len(set(device.tolist())) < len(device):
-        raise PlacementError("two ranks cannot share a GPU")
+        raise routes.PlacementError("two ranks cannot share a GPU")
     if device.min() < 0 or device.max() >= len(topology):
-        raise PlacementError(
+        raise routes.PlacementError(
             f"{topology.name} has {len(topology)} GPUs, but rank {int(device.argmax())} is "
             f"placed on GPU {int(device.max())}"
         )
     return device.astype(np.int32)
 
 
-def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64]) -> None:
+def _refuse_unbounded(schedule: Schedule, found: routes.Distinct, ptr: NDArray[np.int64]) -> None:
     """A row with bytes but neither link nor cap would end at once: nobody means that."""
     bare = np.append(np.diff(ptr) == 0, True)
     # Only marks have no path at all; where all paths have links, only they have to be looked at.
@@ -131,7 +124,7 @@ def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64
         amount = schedule.pieces.amount[schedule.piece[rows]]
         if (amount > 0).any():
             wrong = int(np.argmax(amount > 0))
-            raise PlacementError(
+            raise routes.PlacementError(
                 f"{schedule.describe(int(rows[wrong]))} moves {amount[wrong]:g} bytes over "
                 "no link and has no cap of its own"
             )
@@ -139,7 +132,7 @@ def _refuse_unbounded(schedule: Schedule, found: Distinct, ptr: NDArray[np.int64
 
 def _link_table(
     topology: Topology,
-    resources: Resources,
+    resources: routes.Resources,
     capacity: NDArray[np.float64],
     changes: tuple[tuple[float, int, float], ...],
     fold: Fold | None,

@@ -16,17 +16,9 @@ from netsim.collectives.reduced import Stands
 from netsim.collectives.table import build, parameters_of, stamp
 from netsim.collectives.writing import piece_count
 from netsim.engines.engine import tight_entries
-from netsim.nccl.schedules import table
+from netsim.nccl.schedules import smaller, table
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, rows_of_rings
-from netsim.nccl.schedules.smaller import (
-    channels_alike,
-    folded_plan,
-    loops_of,
-    shorter,
-    works_alike,
-    written_share,
-)
 from netsim.program.place import TIGHT, place
 from netsim.schedule.repeat import AT_ONCE, Launch
 from netsim.schedule.schedule import Schedule, Symmetry, combine
@@ -78,7 +70,7 @@ class Call:
         if not (self.may_fold and self.plans and len(self.groups) == 1):
             return None
         where = self.topology, self.gpus, self.together
-        plan = folded_plan(self.collective, self.plans[0], *where)
+        plan = smaller.folded_plan(self.collective, self.plans[0], *where)
         return None if plan.symmetry is None else replace(self, plans=(plan,), may_fold=False)
 
     @cached_property
@@ -94,7 +86,7 @@ class Call:
         if key not in plan.memory:
             plan.memory[key] = self._channels_alike()
         fewer = replace(plan, symmetry=plan.memory[key])
-        if fewer.symmetry is None or written_share(fewer) >= written_share(plan):
+        if fewer.symmetry is None or smaller.written_share(fewer) >= smaller.written_share(plan):
             return None
         return replace(self, plans=(fewer,), may_fold=False)
 
@@ -107,7 +99,7 @@ class Call:
         if not others <= set(TIGHT):
             return None
         where = self.topology, self.gpus, tight[:wires]
-        return channels_alike(self.collective, self.plans[0], *where)
+        return smaller.channels_alike(self.collective, self.plans[0], *where)
 
     def of_hops(self, hops: int) -> Call:
         """NCCL's ring in which chunks go only so many ranks far."""
@@ -184,19 +176,21 @@ def looped_nccl(
     collective: Collective, plans: Sequence[Plan], join: Join, together: int = 1
 ) -> Looped:
     """What NCCL runs for one collective on several communicators, joined."""
-    ends = [loops_of(collective, plan) for plan in plans]
+    ends = [smaller.loops_of(collective, plan) for plan in plans]
     loops, fewest = max(most for most, _ in ends), min(fewest for _, fewest in ends)
 
     def write(kept: int) -> Schedule:
-        return join([table.schedule_of(*shorter(collective, p, loops - kept)) for p in plans])
+        return join(
+            [table.schedule_of(*smaller.shorter(collective, p, loops - kept)) for p in plans]
+        )
 
     def like(kept: int) -> object:
         """All that a schedule without places depends on."""
-        one, plan = shorter(collective, plans[0], loops - kept)
+        one, plan = smaller.shorter(collective, plans[0], loops - kept)
         work = tuple((w.channel, w.count, w.chunk) for w in plan.work)
         call = (one.name, one.root, one.in_place, one.element_bytes, plan.algorithm, plan.protocol)
         loose = plan.stands is not None and plan.stands.loose is not None
-        folds = plan.symmetry and (loose, together, works_alike(collective, plans[0]))
+        folds = plan.symmetry and (loose, together, smaller.works_alike(collective, plans[0]))
         return call, plan.direct, plan.registered, plan.slot, plan.hops, folds, work
 
     least, memory = min(loops, loops - fewest + LEAST), max(plan.slots for plan in plans)

@@ -15,13 +15,7 @@ from netsim.base.errors import InputError, shown, suggest
 from netsim.base.values import dataclass
 from netsim.topology import faults, graph
 from netsim.topology.config import ClusterConfig, Group
-from netsim.topology.fabrics.config import (
-    NvlinkDomain,
-    RailOptimized,
-    SingleSwitch,
-    build_fabric,
-    policy_of,
-)
+from netsim.topology.fabrics import config as configs
 from netsim.topology.faults import dead_inside, missing_nics, told_of, with_faults, with_overrides
 from netsim.topology.host import Host, make_host
 from netsim.topology.load import with_figures, with_nics
@@ -244,7 +238,7 @@ def assembled(config: ClusterConfig) -> Cluster:
     )
     fabric = config.network or _usual(plan)
     made = None
-    if (total > 1 or isinstance(config.network, SingleSwitch)) and len(plan.ports):
+    if (total > 1 or isinstance(config.network, configs.SingleSwitch)) and len(plan.ports):
         key = "fabric" if fabric is config.fabric or config.fabric is None else "fabric.between"
         made = _fabric(fabric, plan, fabric.nodes or total, transport, key)
     policy = _policy(config, fabric, transport, plan, made)
@@ -261,7 +255,7 @@ def assembled(config: ClusterConfig) -> Cluster:
 
 def _fabric(config: Any, plan: Plan, size: int, transport: Transport, key: str) -> Fabric:
     try:
-        return build_fabric(config, plan.ports, size, transport)
+        return configs.build_fabric(config, plan.ports, size, transport)
     except graph.TopologyError as error:
         raise graph.TopologyError(f"{key}.{error.message}") from None
 
@@ -284,8 +278,8 @@ def _calibration_of(config: ClusterConfig) -> Machine:
 def _usual(plan: Plan) -> Any:
     """Rail-optimized and non-blocking where hosts have several NICs, else a single switch."""
     if plan.ports.rail.max(initial=0) > 0:
-        return RailOptimized(kind="rail-optimized")
-    return SingleSwitch(kind="single-switch")
+        return configs.RailOptimized(kind="rail-optimized")
+    return configs.SingleSwitch(kind="single-switch")
 
 
 def placed(config: ClusterConfig, total: int) -> graph.Ints:
@@ -315,7 +309,7 @@ def _policy(
     config: ClusterConfig, fabric: Any, transport: Transport, plan: Plan, made: Fabric | None
 ) -> Policy:
     """The policy, with the links of the fabric that faults leave nothing of."""
-    policy = policy_of(fabric, transport)
+    policy = configs.policy_of(fabric, transport)
     if made is None or not any(fault.dead for fault in config.faults):
         return policy
     healthy = join(plan, made, policy).topology
@@ -391,7 +385,7 @@ class _Classes:
         rate = group.nic or (network.nic if network else None)
         if group.p2p is not None:
             machine = machine.model_copy(update={"p2p": group.p2p})
-        if isinstance(self.config.fabric, NvlinkDomain):
+        if isinstance(self.config.fabric, configs.NvlinkDomain):
             machine = _in_domain(machine, self.config.fabric.hosts)
         nics: tuple[int, ...] | None = None
         for number in overrides:

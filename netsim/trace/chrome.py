@@ -16,29 +16,10 @@ from numpy.typing import NDArray
 
 from netsim.base.files import write_bytes
 from netsim.base.values import dataclass
-from netsim.metrics.links import (
-    IN_SECONDS,
-    LinkLoad,
-    arrivals,
-    link_use,
-    load_over_time,
-    receivers,
-    senders,
-)
+from netsim.metrics import links as load_of
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import COMPUTE, LOCAL_COPY, MARK, OP_NAMES, Schedule, Style
-from netsim.trace.names import (
-    Names,
-    Operation,
-    Selection,
-    Written,
-    distributed_info,
-    first_rows,
-    kineto_args,
-    named_operations,
-    spelled,
-    whole,
-)
+from netsim.trace import names as spoken
 
 Track = tuple[int, str, int, int]  # group, stream, channel, role
 LAUNCH, KERNELS, COMPUTES, CHANNELS = range(4)
@@ -119,7 +100,7 @@ _Bar = tuple[int, int, str, str]  # begin, end, name and arguments
 
 
 def row_slices(
-    program: Program, timeline: Timeline, names: Names, selection: Selection
+    program: Program, timeline: Timeline, names: spoken.Names, selection: spoken.Selection
 ) -> list[Slice]:
     """The slices of all rows shown; what takes no time and moves nothing is left out."""
     schedule, rows = program.schedule, selection.rows
@@ -138,7 +119,7 @@ class _Shown:
 
     program: Program
     timeline: Timeline
-    names: Names
+    names: spoken.Names
     rows: NDArray[np.int64]
 
     def local(self) -> Iterator[Slice]:
@@ -183,12 +164,12 @@ class _Shown:
         rate = np.divide(nbytes, flowing, out=np.zeros_like(nbytes), where=flowing > 0) / 1e9
         path = self.program.path[self.rows]
         args = self._args(
-            bytes=spelled(nbytes, whole),
-            **{"GB/s": spelled(rate, _four_digits)},
+            bytes=spoken.spelled(nbytes, spoken.whole),
+            **{"GB/s": spoken.spelled(rate, _four_digits)},
             op=self._of_style(lambda style: as_json(OP_NAMES[style.op])),
             channel=self._of_style(lambda style: str(style.channel)),
             step=self._steps(),
-            path=spelled(path, lambda number: as_json(self.names.path(number))),
+            path=spoken.spelled(path, lambda number: as_json(self.names.path(number))),
         )
         return self._bars(start, end, args)
 
@@ -216,10 +197,12 @@ class _Shown:
 
     def _of_style(self, spell: Callable[[Style], str]) -> list[str]:
         schedule = self.program.schedule
-        return spelled(schedule.style[self.rows], lambda number: spell(schedule.styles[number]))
+        return spoken.spelled(
+            schedule.style[self.rows], lambda number: spell(schedule.styles[number])
+        )
 
     def _steps(self) -> list[str]:
-        return spelled(self.program.schedule.step[self.rows], str)
+        return spoken.spelled(self.program.schedule.step[self.rows], str)
 
     def _flowing_from(self) -> NDArray[np.float64]:
         """When the bytes begin to move, after the start-up of their row."""
@@ -253,7 +236,7 @@ _Parts = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArra
 
 
 def kernel_slices(
-    program: Program, timeline: Timeline, operations: tuple[Operation, ...]
+    program: Program, timeline: Timeline, operations: tuple[spoken.Operation, ...]
 ) -> list[Slice]:
     """A slice for every rank, collective and repetition, whatever part of its rows is shown."""
     schedule = program.schedule
@@ -272,9 +255,9 @@ def kernel_slices(
 def _parts(program: Program, timeline: Timeline) -> _Parts:
     kind = program.schedule.kind
     moving = np.flatnonzero((kind != MARK) & (kind != COMPUTE))
-    row, rank = senders(program.schedule, moving)
-    received, _ = receivers(program.schedule, moving)
-    taker, begin, end = arrivals(program, timeline, moving)
+    row, rank = load_of.senders(program.schedule, moving)
+    received, _ = load_of.receivers(program.schedule, moving)
+    taker, begin, end = load_of.arrivals(program, timeline, moving)
     return (
         np.concatenate([row, received]),
         np.concatenate([rank, taker]),
@@ -284,7 +267,7 @@ def _parts(program: Program, timeline: Timeline) -> _Parts:
 
 
 def _kernel(
-    ranks: int, operations: tuple[Operation, ...], rank: int, seq: int, when: Sequence[int]
+    ranks: int, operations: tuple[spoken.Operation, ...], rank: int, seq: int, when: Sequence[int]
 ) -> Slice:
     operation = operations[seq % len(operations)]
     members = operation.ranks or range(ranks)
@@ -293,7 +276,7 @@ def _kernel(
         "device": rank,
         "stream": 0,
         **{name: value for name, value in chosen.items() if value},
-        **kineto_args(operation, rank, members, seq),
+        **spoken.kineto_args(operation, rank, members, seq),
     }
     track, (begin, end) = (KERNELS, "", 0, 0), when
     return Slice(begin, rank, track, end, operation.kernel, "kernel", as_json(args))
@@ -333,10 +316,10 @@ Event = dict[str, Any]
 
 def busiest_load(
     program: Program, timeline: Timeline, links: int, bins: int, exact: int = 0
-) -> LinkLoad:
+) -> load_of.LinkLoad:
     """The load over time of the most utilised links, in link order."""
-    use = link_use(program, timeline)
-    return load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
+    use = load_of.link_use(program, timeline)
+    return load_of.load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
 
 
 def link_counters(
@@ -346,7 +329,7 @@ def link_counters(
     return counter_events(program, busiest_load(program, timeline, links, bins))
 
 
-def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[Event]]:
+def counter_events(program: Program, load: load_of.LinkLoad) -> tuple[list[Event], list[Event]]:
     """Names of the processes that hold the counters, and the counters: one process a link kind."""
     kinds = [program.links.kind(link) for link in load.link.tolist()]
     process = {kind: FIRST_PROCESS + i for i, kind in enumerate(dict.fromkeys(kinds))}
@@ -357,7 +340,7 @@ def counter_events(program: Program, load: LinkLoad) -> tuple[list[Event], list[
     events = []
     for i, kind in enumerate(kinds):
         unit, values = "GB/s", load.rate[i] / 1e9
-        if kind in IN_SECONDS:
+        if kind in load_of.IN_SECONDS:
             unit, values = "%", load.utilisation[i] * 100
         counter = {
             "ph": "C", "pid": process[kind], "tid": 0,
@@ -408,32 +391,32 @@ def write_trace(
     path: Path,
     program: Program,
     timeline: Timeline,
-    operations: Sequence[Operation] = (),
+    operations: Sequence[spoken.Operation] = (),
     *,
     rows: int = MOST_ROWS,
     links: int = MOST_LINKS,
-) -> Written:
+) -> spoken.Written:
     """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown."""
-    selection = first_rows(timeline, rows)
+    selection = spoken.first_rows(timeline, rows)
     text = "".join(_lines(program, timeline, tuple(operations), selection, links)).encode()
     if path.suffix == ".gz":
         text = gzip.compress(text, compresslevel=6, mtime=0)
     write_bytes(path, text)
-    return Written(path, selection.note())
+    return spoken.Written(path, selection.note())
 
 
 def _lines(
     program: Program,
     timeline: Timeline,
-    operations: tuple[Operation, ...],
-    selection: Selection,
+    operations: tuple[spoken.Operation, ...],
+    selection: spoken.Selection,
     links: int,
 ) -> Iterator[str]:
-    named = named_operations(program, operations)
+    named = spoken.named_operations(program, operations)
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ns",
-        "distributedInfo": distributed_info(program.schedule.ranks, named),
+        "distributedInfo": spoken.distributed_info(program.schedule.ranks, named),
         "otherData": _about(program, timeline, selection),
     }
     yield as_json(header)[:-1] + ',"traceEvents":[\n'
@@ -444,11 +427,11 @@ def _lines(
 def _events(
     program: Program,
     timeline: Timeline,
-    named: tuple[Operation, ...],
-    selection: Selection,
+    named: tuple[spoken.Operation, ...],
+    selection: spoken.Selection,
     links: int,
 ) -> list[str]:
-    slices = row_slices(program, timeline, Names(program, named), selection)
+    slices = row_slices(program, timeline, spoken.Names(program, named), selection)
     placed = lanes(slices + kernel_slices(program, timeline, named))
     tids = threads(placed)
     load = busiest_load(program, timeline, links, BINS, CHANGES)
@@ -461,7 +444,7 @@ def _events(
     return [*map(as_json, names), *(text for _, text in timed)]
 
 
-def _about(program: Program, timeline: Timeline, selection: Selection) -> dict[str, object]:
+def _about(program: Program, timeline: Timeline, selection: spoken.Selection) -> dict[str, object]:
     about: dict[str, object] = {
         "simulator": "netsim", "ranks": program.schedule.ranks, "rows": selection.total,
         "makespan_us": timeline.makespan * 1e6,

@@ -13,16 +13,7 @@ from numpy.typing import NDArray
 from netsim.base.files import csv_cell
 from netsim.base.values import dataclass
 from netsim.program.program import Program, Timeline
-from netsim.schedule.schedule import (
-    COMPUTE,
-    LOCAL_COPY,
-    MARK,
-    MULTICAST,
-    OP_NAMES,
-    SWITCH_REDUCE,
-    Schedule,
-    Style,
-)
+from netsim.schedule import schedule as schedules
 
 # The names that PyTorch's ProcessGroupNCCL records.
 KINETO_NAMES = {
@@ -263,23 +254,26 @@ class Names:
         return self.program.gpus[ranks[0]] if len(ranks) == 1 else f"{len(ranks)} GPUs"
 
 
-def sources(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+def sources(schedule: schedules.Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """The rank from which each row comes; -1 less the number of a group."""
-    return _ends(schedule, rows, schedule.src, SWITCH_REDUCE)
+    return _ends(schedule, rows, schedule.src, schedules.SWITCH_REDUCE)
 
 
-def targets(schedule: Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+def targets(schedule: schedules.Schedule, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """The rank to which each row goes; -1 less the number of a group."""
-    return _ends(schedule, rows, schedule.dst, MULTICAST)
+    return _ends(schedule, rows, schedule.dst, schedules.MULTICAST)
 
 
-def members(schedule: Schedule, end: int) -> tuple[int, ...]:
+def members(schedule: schedules.Schedule, end: int) -> tuple[int, ...]:
     """The ranks at one end of a row."""
     return (end,) if end >= 0 else schedule.groups[-1 - end]
 
 
 def _ends(
-    schedule: Schedule, rows: NDArray[np.int64], column: NDArray[np.int32], group_kind: int
+    schedule: schedules.Schedule,
+    rows: NDArray[np.int64],
+    column: NDArray[np.int32],
+    group_kind: int,
 ) -> NDArray[np.int32]:
     grouped = np.array([style.kind == group_kind for style in schedule.styles], bool)
     ends = column[rows]
@@ -287,14 +281,14 @@ def _ends(
     return found
 
 
-def _row(style: Style, titles: Sequence[str], step: str, where: str, size: str) -> str:
-    if style.kind == MARK:
+def _row(style: schedules.Style, titles: Sequence[str], step: str, where: str, size: str) -> str:
+    if style.kind == schedules.MARK:
         return style.stream or "mark"
     title = titles[style.collective]
-    if style.kind == COMPUTE:
+    if style.kind == schedules.COMPUTE:
         return f"{title} s{step}"
-    if style.kind == LOCAL_COPY:
-        where = OP_NAMES[style.op]
+    if style.kind == schedules.LOCAL_COPY:
+        where = schedules.OP_NAMES[style.op]
     times = f" ×{style.multiplicity}" if style.multiplicity > 1 else ""
     return f"{title} s{step} {where} ({size}){times}"
 

@@ -26,17 +26,8 @@ from netsim.training.costs import Costs
 from netsim.training.recorded.chakra import is_execution_trace, ran_alone, tape_of_trace
 from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
 from netsim.training.recorded.layers import layer_times
+from netsim.workloads import model as models
 from netsim.workloads.memory import Memory, memory_of
-from netsim.workloads.model import (
-    Layer,
-    LayerList,
-    Model,
-    Plain,
-    Tensor,
-    Transformer,
-    layers_of,
-    model_named,
-)
 from netsim.workloads.setting import (
     AXES,
     CAST,
@@ -63,7 +54,7 @@ def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
 
 def _misfits(work: Training, s: Setting) -> Iterator[Misfit]:
     yield from _batch(s)
-    if isinstance(s.model, Transformer):
+    if isinstance(s.model, models.Transformer):
         yield from _transformer_misfits(s, s.model)
     else:
         yield from _layer_list(s, s.model)
@@ -81,7 +72,7 @@ def _batch(s: Setting) -> Iterator[Misfit]:
         yield ("batch",), message
 
 
-def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
+def _transformer_misfits(s: Setting, m: models.Transformer) -> Iterator[Misfit]:
     tp, cp, ep, pp = (s.degree(axis) for axis in ("tp", "cp", "ep", "pp"))
     where = ("parallelism",)
     if m.heads % tp:
@@ -121,7 +112,7 @@ def _transformer_misfits(s: Setting, m: Transformer) -> Iterator[Misfit]:
         )
 
 
-def _layer_list(s: Setting, m: LayerList) -> Iterator[Misfit]:
+def _layer_list(s: Setting, m: models.LayerList) -> Iterator[Misfit]:
     for axis in ("tp", "cp", "ep"):
         if s.degree(axis) > 1:
             yield (
@@ -153,7 +144,7 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
 def _stages(s: Setting) -> Iterator[Misfit]:
     where = ("pipeline", "stages")
     given, parts = s.stage_layers, s.degree("pp") * s.chunks
-    layers = s.model.layers if isinstance(s.model, Transformer) else len(s.model.layers)
+    layers = s.model.layers if isinstance(s.model, models.Transformer) else len(s.model.layers)
     if given and len(given) != parts:
         chunks = f" x {s.chunks} chunks" if s.chunks > 1 else ""
         yield where, f"expected {parts} numbers for pp {s.degree('pp')}{chunks}, got {len(given)}"
@@ -273,15 +264,15 @@ def _told(given: Parallelism, axis: str) -> bool:
     return axis in given.model_fields_set or getattr(given, axis) not in (None, 1)
 
 
-def model_flops(model: Model, batch: int, sequence: int) -> float:
+def model_flops(model: models.Model, batch: int, sequence: int) -> float:
     """FLOPs of forward and backward for a batch, without recomputation."""
-    if not isinstance(model, Transformer):
+    if not isinstance(model, models.Transformer):
         return batch * sum(one.plain.flops + one.plain.backward_flops for one in model.layers)
-    each = sum(layer_flops(model, layer, sequence) for layer in layers_of(model))
+    each = sum(layer_flops(model, layer, sequence) for layer in models.layers_of(model))
     return 3.0 * each * batch * sequence
 
 
-def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
+def layer_flops(model: models.Transformer, layer: models.Layer, sequence: int) -> float:
     """FLOPs of the forward pass of one layer for one token. Two for each parameter that a token
     passes through (of the embedding it only reads a row), and those of attention, halved where it
     is causal.
@@ -298,7 +289,7 @@ def layer_flops(model: Transformer, layer: Layer, sequence: int) -> float:
     return 2.0 * active + attention
 
 
-def extras_of(work: Training, model: Model, grid: Grid) -> tuple[Extra, ...]:
+def extras_of(work: Training, model: models.Model, grid: Grid) -> tuple[Extra, ...]:
     """Presets by name, and those that are written out; what is given replaces the preset's."""
     found = []
     for number, given in enumerate(work.extras):
@@ -324,13 +315,13 @@ COLUMNS = ("layer", "forward_us", "backward_us")
 PLACE = ("workload", "compute", "times")
 
 
-def read_times(cell: Cell, work: Training, model: Model) -> dict[str, tuple[float, float]]:
+def read_times(cell: Cell, work: Training, model: models.Model) -> dict[str, tuple[float, float]]:
     """Seconds forward and backward by layer; `block` stands for layers without a line."""
     if work.compute.times is None:
         return {}
     path = Path(work.compute.times)
-    names = [layer.name for layer in layers_of(model)]
-    blocks = [layer.name for layer in layers_of(model) if layer.kind == "block"]
+    names = [layer.name for layer in models.layers_of(model)]
+    blocks = [layer.name for layer in models.layers_of(model) if layer.kind == "block"]
     try:
         if is_trace(path):
             held = max(1, len(blocks) // work.parallelism.pp)
@@ -397,17 +388,21 @@ def setting_of(cell: Cell, cluster: Cluster) -> Setting:
     return setting
 
 
-def _setting(cell: Cell, work: Training, model: Model, grid: Grid, cluster: Cluster) -> Setting:
+def _setting(
+    cell: Cell, work: Training, model: models.Model, grid: Grid, cluster: Cluster
+) -> Setting:
     parallel, pipeline, replicas = work.parallelism, work.pipeline, work.replicas
     data = parallel.data or "ddp"
     schedule = pipeline.schedule or ("interleaved" if pipeline.chunks > 1 else "1f1b")
     sequential = parallel.sequence_parallel
     if sequential is None:  # Megatron refuses experts with tp but without it
-        sequential = grid.degrees["tp"] > 1 and isinstance(model, Transformer) and model.experts > 0
+        sequential = (
+            grid.degrees["tp"] > 1 and isinstance(model, models.Transformer) and model.experts > 0
+        )
     blocking = pipeline.blocking_sends
     overlap = replicas.overlap
     no_sync = replicas.no_sync
-    sequence = work.sequence or (model.sequence if isinstance(model, Transformer) else 1)
+    sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
     return Setting(
         model=model,
         grid=grid,
@@ -464,7 +459,7 @@ def recorded_setting(ranks: int, cluster: Cluster) -> Setting:
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     grid = Grid({axis: ranks if axis == "dp" else 1 for axis in AXES})
     roofline = Roofline(flops, gpu.memory_bandwidth, gpu.sms)
-    model = LayerList(name="recorded", layers=())
+    model = models.LayerList(name="recorded", layers=())
     return Setting(model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1)
 
 
@@ -530,31 +525,31 @@ def _clock(gpu: Gpu) -> float:
     return float(usual_power(gpu) ** value("power.exponent"))
 
 
-def model_of(work: Training) -> Model:
+def model_of(work: Training) -> models.Model:
     """The model that a scenario names or describes."""
     given = work.model
     if isinstance(given, str):
-        return model_named(given)
+        return models.model_named(given)
     if isinstance(given, TransformerConfig):
         return _transformer_of(given)
     layers = [one for number, layer in enumerate(given) for one in _repeated(number, layer)]
-    return LayerList(name="custom", layers=tuple(layers))
+    return models.LayerList(name="custom", layers=tuple(layers))
 
 
-def _transformer_of(given: TransformerConfig) -> Transformer:
+def _transformer_of(given: TransformerConfig) -> models.Transformer:
     figures = given.model_dump() | {
         "kv_heads": given.kv_heads or given.heads,
         "head_size": given.head_size or 0,
         "norm_biases": given.biases,
         "expert_ffn": given.expert_ffn or given.ffn,
     }
-    return Transformer(name="custom", **figures)
+    return models.Transformer(name="custom", **figures)
 
 
-def _repeated(number: int, given: LayerConfig) -> list[Layer]:
+def _repeated(number: int, given: LayerConfig) -> list[models.Layer]:
     name = given.name or f"layer {number}"
     flops = given.flops or 0.0
-    plain = Plain(
+    plain = models.Plain(
         flops=flops,
         backward_flops=2 * (given.flops or 0.0)
         if given.backward_flops is None
@@ -564,9 +559,9 @@ def _repeated(number: int, given: LayerConfig) -> list[Layer]:
         activation=given.activation,
         output=given.output,
     )
-    tensors = (Tensor("weights", given.parameters),) if given.parameters else ()
+    tensors = (models.Tensor("weights", given.parameters),) if given.parameters else ()
     names = [name] if given.repeat == 1 else [f"{name} {k}" for k in range(given.repeat)]
-    return [Layer(one, "plain", tensors, plain=plain) for one in names]
+    return [models.Layer(one, "plain", tensors, plain=plain) for one in names]
 
 
 # A training cell whose parts fit: its cluster, its Setting, what NCCL is told.

@@ -22,17 +22,7 @@ from netsim.nccl.schedules.ring import WALKS, ring_keys
 from netsim.nccl.schedules.tree import tree_keys
 from netsim.nccl.schedules.writing import chunk_table
 from netsim.nccl.split import ALIGNMENT
-from netsim.program.symmetry import (
-    Classes,
-    Tight,
-    alike,
-    classes,
-    holds,
-    hop_colours,
-    loose_symmetry,
-    odd_one,
-    symmetry_of,
-)
+from netsim.program import symmetry as symmetries
 from netsim.schedule.schedule import Alike, Fold, Hops, Skeleton, Symmetry
 from netsim.topology.graph import Topology
 
@@ -277,19 +267,21 @@ def sends_alike(
         return None
     sketch = _Sketch(plan, turn, by_channel=topology.router.per_channel)
     sketched, checks = _looked_at(transfers)
-    if checks and odd_one(topology, device):  # which sends of few rounds may not meet
+    if checks and symmetries.odd_one(topology, device):  # which sends of few rounds may not meet
         return None
-    found = classes(sketch.of(sketched), topology, device, ROUNDS)
-    if found is None or not all(holds(found, sketch.of(one), topology, device) for one in checks):
+    found = symmetries.classes(sketch.of(sketched), topology, device, ROUNDS)
+    if found is None or not all(
+        symmetries.holds(found, sketch.of(one), topology, device) for one in checks
+    ):
         return None
-    ranks = alike(found.ranks)
+    ranks = symmetries.alike(found.ranks)
     if (ranks.count == 1).all():
         return None
     blocks = {
         channel: Alike(ranks.first + np.int32(channel * collective.ranks), ranks.count)
         for channel in range(transfers.sends.channels.total)
     }
-    fold = Fold(ranks, alike(found.wires), alike(found.nodes), blocks)
+    fold = Fold(ranks, symmetries.alike(found.wires), symmetries.alike(found.nodes), blocks)
     if checks and not _stands(transfers, fold, found, sketch, topology, device):
         return None
     return Symmetry(fold, {}, np.unique(ranks.first, return_inverse=True)[1])
@@ -354,7 +346,7 @@ class _Sketch:
 def _stands(
     transfers: Transfers,
     fold: Fold,
-    found: Classes,
+    found: symmetries.Classes,
     sketch: _Sketch,
     topology: Topology,
     device: NDArray[np.int32],
@@ -367,8 +359,10 @@ def _stands(
     leader = fold.ranks.first[src].astype(np.int64)
     sent = transfers.among(leader, transfers.rounds.met(leader, src, dst))
     received = transfers.among(src, dst)
-    like = hop_colours(found, sketch.of(sent), topology, device)
-    return bool(np.isin(hop_colours(found, sketch.of(received), topology, device), like).all())
+    like = symmetries.hop_colours(found, sketch.of(sent), topology, device)
+    return bool(
+        np.isin(symmetries.hop_colours(found, sketch.of(received), topology, device), like).all()
+    )
 
 
 def folded_plan(
@@ -397,7 +391,7 @@ def folded_plan(
     key = ("symmetry", collective.name, plan.algorithm, kinds, per_process, where)
     if key not in plan.memory:
         skeleton = skeleton_of(collective, plan, turn)
-        plan.memory[key] = symmetry_of(skeleton, topology, device)
+        plan.memory[key] = symmetries.symmetry_of(skeleton, topology, device)
     return replace(plan, symmetry=plan.memory[key])
 
 
@@ -410,7 +404,9 @@ def channels_alike(
 ) -> Symmetry | None:
     """What of a plan is alike if only some wires, proxies, NICs and SMs can ever be full."""
     skeleton = skeleton_of(collective, plan, np.zeros(collective.ranks, np.int64))
-    return loose_symmetry(skeleton, topology, device, Tight(wires, np.array(plan.node)))
+    return symmetries.loose_symmetry(
+        skeleton, topology, device, symmetries.Tight(wires, np.array(plan.node))
+    )
 
 
 def ends_by_rank(plan: Plan, ends: NDArray[np.float64]) -> NDArray[np.float64]:
