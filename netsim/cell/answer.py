@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from netsim.base.errors import NetsimError, NoRoomError, ScenarioError
+from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledError
 from netsim.base.files import Preset, find_preset, is_path, preset_folder
-from netsim.base.startup import late
+from netsim.base.startup import MODEL_VERSION, late
+from netsim.base.units import format_time
 from netsim.cell.prepare import UNCHECKED, Prepared, prepare
 from netsim.cell.simulate import row_of_size
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all, slow_slots, with_settings
-from netsim.scenario.models import Workload
+from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source, read_source
 
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from netsim.training.prepare import PreparedStep
 
 AnyPrepared: TypeAlias = "Prepared | PreparedStep"
+
+
+GIVEN_UP = (
+    "NET/IB : Got completion with status=12 (IBV_WC_RETRY_EXC_ERR, transport retry counter "
+    "exceeded), vendor err 129; ncclRemoteError"
+)
 
 
 def prepare_any(cell: Cell) -> AnyPrepared:
@@ -38,10 +45,38 @@ def answer(
     prepared: AnyPrepared, size: int, *, engine: str = "auto", progress: Progress | None = None
 ) -> Row:
     """The row of a prepared cell at one size; a training step has none."""
-    if isinstance(prepared, Prepared):
-        return row_of_size(prepared, size, engine=engine, progress=progress)
-    row: Row = late("netsim.training.run.row_of_step")(prepared, engine=engine, progress=progress)
+    try:
+        if isinstance(prepared, Prepared):
+            return row_of_size(prepared, size, engine=engine, progress=progress)
+        of_step = late("netsim.training.run.row_of_step")
+        row: Row = of_step(prepared, engine=engine, progress=progress)
+    except StalledError:
+        scenario = prepared.cell.scenario
+        retries = scenario.retries
+        lost = None if retries is None else retries.fatal(scenario.cluster.faults)
+        if lost is None:
+            raise
+        return _given_up(prepared.cell, size, lost)
     return row
+
+
+def _given_up(cell: Cell, size: int, seconds: float) -> Row:
+    """The row of a job that a fault ends."""
+    row = Row(
+        scenario=cell.scenario.name or "",
+        cell=cell.id,
+        topology=cluster_label(cell.scenario.cluster),
+        nodes=node_count(cell.scenario.cluster),
+        size_bytes=size or None,
+        seed=cell.scenario.seed,
+        model_version=MODEL_VERSION,
+        status="failed",
+        error=f"after {format_time(seconds)}: {GIVEN_UP}",
+        axes=dict(cell.axes),
+        time_us=seconds * 1e6 if size else None,
+        step_time_us=None if size else seconds * 1e6,
+    )
+    return named(cell, row)
 
 
 def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:

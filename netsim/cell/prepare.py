@@ -38,6 +38,7 @@ from netsim.timing.call import Call
 from netsim.timing.fits import estimated_size, misfit, misfit_of_nccl, needed
 from netsim.timing.ladder import LIMITS, Limits, limits_of
 from netsim.timing.textbook import why_in_full
+from netsim.topology.faults import in_time
 from netsim.topology.graph import Topology
 
 
@@ -115,7 +116,7 @@ class Prepared:
             scenario.collective.built_by,
             {} if kinds else self.parameters,
             self.launch(size),
-            scenario.collective.timing == "single",
+            scenario.collective.timing == "single" or scenario.timed,
             self.may_fold,
             self.together,
             self.memory,
@@ -158,7 +159,7 @@ class Prepared:
         """
         router = self.topology.router
         apart = getattr(router, "by_load", False) or getattr(router, "turns", 1) > 1
-        apart = apart or self.cell.scenario.noise is not None
+        apart = apart or self.cell.scenario.noise is not None or self.cell.scenario.timed
         return self.cell.scenario.fold == "auto" and len(self.groups) == 1 and not apart
 
     @property
@@ -200,9 +201,9 @@ def prepare(cell: Cell) -> Prepared:
     found = built(cell)
     prepared = Prepared(
         cell,
-        found.topology,
+        _in_time(cell, found.topology),
         groups_of(cell, found),
-        place=found.number,
+        place=None if cell.scenario.timed else found.number,
         limits=limits_with(cell.scenario),
         memory=found.alike,
     )
@@ -219,10 +220,18 @@ APART = frozenset(
 
 
 def limits_with(scenario: Scenario) -> Limits:
-    """Those of a cell: with noise no rank stands for another, and slower links are all run."""
-    noise = scenario.noise
-    found = limits_of(exact=scenario.exact or bool(noise and noise.link))
-    return replace(found, without=APART) if noise else found
+    """Those of a cell: with noise no rank stands for another; where links change, all is run."""
+    noise, timed = scenario.noise, scenario.timed
+    found = limits_of(exact=scenario.exact or timed or bool(noise and noise.link))
+    return replace(found, without=APART) if noise or timed else found
+
+
+def _in_time(cell: Cell, topology: Topology) -> Topology:
+    """The topology with what changes while an operation runs."""
+    scenario = cell.scenario
+    if not scenario.timed:
+        return topology
+    return in_time(topology, scenario.cluster.faults, scenario.retries)
 
 
 def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
@@ -242,8 +251,9 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
         if asked not in built.jobs:
             built.jobs[asked] = jobs_of(prepared.cell, built.cluster, ranks, wishes)
         jobs = built.jobs[asked]
-        topology = table.with_blocks(jobs[0].cluster.topology, jobs[0].mechanism)
-        number = built.number if jobs[0].cluster is built.cluster else None
+        joined = _in_time(prepared.cell, jobs[0].cluster.topology)
+        topology = table.with_blocks(joined, jobs[0].mechanism)
+        number = prepared.place if jobs[0].cluster is built.cluster else None
         found = replace(prepared, topology=topology, jobs=tuple(jobs), place=number)
         place = ("workload", "algorithm")
         found.planned(min(work.size_list()))

@@ -233,6 +233,8 @@ class Settings:
     interfaces: NicNames | None = None
     qps: int = 1
     split_on_qps: bool | None = None
+    ib_timeout: int | None = None
+    ib_retries: int = 7
     min_p2p_channels: int | None = None
     max_p2p_channels: int | None = None
     net_peer_channels: int | None = None

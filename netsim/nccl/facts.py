@@ -170,6 +170,7 @@ class Facts:
     p2p_ll_by: str  # what LL's threshold counts: a "part", or all "channels" or "most_channels"
     bad_choice: str  # what an impossible NCCL_ALGO does
     split_on_qps: bool  # every message, unless NCCL_IB_SPLIT_DATA_ON_QPS says otherwise
+    ib_timeout: int  # of NICs: 4.096 us times 2 to it; as NVIDIA's page of variables has it
     function_lists: bool
 
     def rank(self, path_type: str) -> int:

@@ -82,7 +82,7 @@ def _laid(
     ptr, link, weight, latency = ways.paths(found)
     wires = topology.links  # of a half-duplex pair, the first one's capacity counts for both
     capacity = np.concatenate([wires.bandwidth[wires.resource], resources.capacity()])
-    changes = tuple(sorted(topology.changes))
+    changes = tuple(sorted([*topology.changes, *resources.changes()]))
     room = capacity
     if schedule.fold is not None and schedule.fold.loose is not None:
         loose = np.append(schedule.fold.loose, [key[0] not in TIGHT for key in resources.keys])

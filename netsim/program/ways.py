@@ -527,6 +527,15 @@ class Resources:
             [given[n][owner] if n in given else free[n] for n, owner, _ in self.keys], np.float64
         )
 
+    def changes(self) -> Iterator[tuple[float, int, float]]:
+        """When which of them gives how much, where GPUs are slower for a time."""
+        own = {name for name, _, _ in self.keys} & {*self.topology.capacities, "sms"}
+        whole = self.capacity().tolist() if self.topology.slower else []
+        for time, gpu, left in self.topology.slower:
+            for number, (name, owner, _) in enumerate(self.keys):
+                if owner == gpu and name in own:
+                    yield time, self.first + number, whole[number] * left
+
     def counts(self, fold: Fold, device: NDArray[np.int32]) -> NDArray[np.int32]:
         """How many like it each of them stands for."""
         rank = np.full(len(self.topology), 0, np.int32)

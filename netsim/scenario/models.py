@@ -18,10 +18,11 @@ from netsim.base.units import parse_ratio, parse_time, size_steps
 from netsim.collectives.collective import CollectiveError
 from netsim.collectives.table import own
 from netsim.nccl import environment, tuning
-from netsim.nccl.facts import NEWEST, parse_version, supported_version
+from netsim.nccl.facts import NEWEST, facts_of, parse_version, supported_version
 from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName
 from netsim.topology.config import ClusterConfig
+from netsim.topology.faults import Retries
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Seconds
 
@@ -413,6 +414,12 @@ class Scenario(Model):
             raise FieldError("chakra is for training steps, not for a collective", "outputs")
         if "connections" in self.outputs and not isinstance(self.workload, Workload):
             raise FieldError("connections are for a collective, not for a step", "outputs")
+        forced = [number for number, one in enumerate(self.cluster.faults) if one.loss]
+        if forced and self.retries is None:
+            message = "only InfiniBand and RoCE send again what is lost after NCCL_IB_TIMEOUT"
+            raise FieldError(message, "cluster", "faults", forced[0], "loss")
+        if self.timed and self.noise is not None:
+            raise FieldError("goes with no faults that begin at a time", "noise")
         if self.samples is not None and self.noise is None:
             raise FieldError("without noise all samples are alike: noise: production", "samples")
         return self
@@ -422,6 +429,24 @@ class Scenario(Model):
         """The workload, where it is known to be a collective."""
         assert isinstance(self.workload, Workload)
         return self.workload
+
+    @property
+    def timed(self) -> bool:
+        """Whether something changes while an operation or step runs."""
+        return any(fault.at is not None for fault in self.cluster.faults)
+
+    @property
+    def retries(self) -> Retries | None:
+        """How what is lost is sent again; None where NICs are not NCCL's to drive."""
+        usual = self.cluster.members[0].loaded.machine.transport if self.cluster.members else ""
+        fabric = self.cluster.fabric
+        if ((fabric.transport if fabric else None) or usual) not in ("infiniband", "roce"):
+            return None
+        version = parse_version(self.nccl.version)
+        settings = environment.settings_from(self.nccl.env, version)
+        given = settings.ib_timeout
+        power = facts_of(version).ib_timeout if given is None else given
+        return Retries(4.096e-6 * 2**power, settings.ib_retries)
 
     @property
     def disturbances(self) -> "tuple[dict[str, Any], int, int] | None":

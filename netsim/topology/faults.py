@@ -1,8 +1,10 @@
 """What is wrong with a cluster: links with less bandwidth or none, slow GPUs, missing NICs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import product
+from math import inf
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from netsim.base.errors import shown, suggest
 from netsim.base.units import format_bandwidth, parse_bandwidth, parse_ratio
-from netsim.topology.graph import LINK_KINDS, Topology, TopologyError
+from netsim.base.values import dataclass
+from netsim.topology.graph import LINK_KINDS, Floats, Topology, TopologyError
 from netsim.yamlio.models import FieldError, Model, Seconds
 
 LINE_RATE = 1.15  # of line over usable rate, the most of all transports (EFA: 0.876)
@@ -38,6 +41,10 @@ class Fault(Model):
     """One of: a link (`leaf0-spine3` for both directions, `leaf0->spine3` for one; all cables
     between them, or with `#1` one of them) with what is left of its bandwidth, or more latency; a
     GPU that is slower; a NIC that is missing.
+
+    `at`, `for` and `every` say when, from the beginning of an operation or step; a NIC is dead
+    then. What is down loses what is in flight, which is sent again when a timer runs out; with
+    `loss: false` it is a pause.
     """
 
     link: str | None = None
@@ -46,6 +53,10 @@ class Fault(Model):
     gpu: str | None = None
     slowdown: Annotated[float, Field(ge=1, le=1e6)] | None = None
     nic: str | None = None
+    at: Seconds | None = None
+    lasts: Seconds | None = Field(None, alias="for")
+    every: Seconds | None = None
+    loss: bool | None = None
 
     @model_validator(mode="after")
     def _one_thing(self) -> "Fault":
@@ -67,10 +78,31 @@ class Fault(Model):
             raise FieldError(f"has no meaning for a {given[0]}", wrong[0])
         return self
 
+    @model_validator(mode="after")
+    def _in_time(self) -> "Fault":
+        given = {"for": self.lasts, "every": self.every, "loss": self.loss}
+        extra = next((name for name, value in given.items() if value is not None), None)
+        if self.at is None and extra:
+            raise FieldError("needs at: when it begins, such as 2ms", extra)
+        if self.at is not None and self.latency is not None:
+            raise FieldError("a latency does not change in time", "latency")
+        if self.lasts == 0:
+            raise FieldError("expected more than 0 s", "for")
+        if self.every is not None and not 0 < (self.lasts or 0) < self.every:
+            raise FieldError("expected a time longer than for, which it needs", "every")
+        if self.loss is not None and not self.down:
+            raise FieldError("only what is down loses: a link with 0%, or a NIC", "loss")
+        return self
+
+    @property
+    def down(self) -> bool:
+        """Whether nothing is left, at least for a time."""
+        return self.nic is not None or (self.bandwidth is not None and self.bandwidth[1] == 0)
+
     @property
     def dead(self) -> bool:
-        """Whether nothing is left of the link."""
-        return self.bandwidth is not None and self.bandwidth[1] == 0
+        """Whether nothing is left of the link at any time."""
+        return self.link is not None and self.down and self.at is None
 
     @property
     def ends(self) -> list[tuple[str, str]]:
@@ -101,7 +133,7 @@ def dead_inside(faults: Sequence[Fault], host: str) -> tuple[str, ...]:
 
 def missing_nics(faults: Sequence[Fault], host: str) -> set[int]:
     """The numbers of the NICs of a host that are missing."""
-    names = [fault.nic.removeprefix(f"{host}.nic") for fault in faults if fault.nic]
+    names = [f.nic.removeprefix(f"{host}.nic") for f in faults if f.nic and f.at is None]
     return {int(name) for name in names if name.isdigit()}
 
 
@@ -114,17 +146,12 @@ def with_faults(topology: Topology, faults: Sequence[Fault]) -> Topology:
     for number, fault in enumerate(faults):
         if fault.nic is not None and fault.nic.partition(".")[0] not in hosts:
             raise TopologyError(f"faults.{number}.nic: there is no NIC '{fault.nic}'")
+        now = fault.at is None  # others are only looked up, and change later
         if fault.gpu is not None:
-            slow[_gpu(topology, fault.gpu, number)] = fault.slowdown or 1.0
+            slow[_gpu(topology, fault.gpu, number)] = fault.slowdown or 1.0 if now else 1.0
         if fault.link is not None:
-            hit = links_named(topology, fault.link, f"faults.{number}.link")
-            kind, left = fault.bandwidth or ("part", 1.0)
-            most = float(bandwidth[hit].max())
-            if kind == "rate" and left > most * LINE_RATE:
-                message = f"more than the link has ({format_bandwidth(most)})"
-                raise TopologyError(f"faults.{number}.bandwidth: {message}")
-            rates = bandwidth[hit]
-            bandwidth[hit] = rates * left if kind == "part" else np.minimum(rates, left)
+            hit, left = _left_of(topology, fault, number, bandwidth)
+            bandwidth[hit] = left if now else bandwidth[hit]
             latency[hit] = latency[hit] if fault.latency is None else fault.latency
     changed = replace(layout, links=replace(links, bandwidth=bandwidth, latency=latency))
     capacities: dict[str, NDArray[Any]] = dict(topology.capacities)
@@ -132,6 +159,91 @@ def with_faults(topology: Topology, faults: Sequence[Fault]) -> Topology:
         capacities = {name: given / slow for name, given in capacities.items()}
         capacities["sms"] = 1 / slow
     return replace(topology, description=changed, capacities=capacities)
+
+
+def _left_of(
+    topology: Topology, fault: Fault, number: int, bandwidth: Floats
+) -> tuple[NDArray[np.int64], Floats]:
+    """The links that a fault strikes, and what is left of each."""
+    if fault.nic is not None:
+        node, links = topology.node_number.get(fault.nic, -1), topology.links
+        hit = np.flatnonzero((links.kind == NIC) & ((links.tail == node) | (links.head == node)))
+        return hit, np.zeros(len(hit))
+    hit = links_named(topology, fault.link or "", f"faults.{number}.link")
+    kind, left = fault.bandwidth or ("part", 1.0)
+    most = float(bandwidth[hit].max())
+    if kind == "rate" and left > most * LINE_RATE:
+        message = f"more than the link has ({format_bandwidth(most)})"
+        raise TopologyError(f"faults.{number}.bandwidth: {message}")
+    return hit, bandwidth[hit] * left if kind == "part" else np.minimum(bandwidth[hit], left)
+
+
+# Faults in time. What is lost is sent again when the timer of its connection runs out, and again
+# each time that it does, until the link answers or there were too many tries.
+
+REPEATS = 10_000  # of a fault, after which it stops
+NIC = LINK_KINDS.index("nic")
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """A try every so many seconds, and how many there are."""
+
+    seconds: float
+    tries: int
+
+    def silence(self, fault: Fault) -> float:
+        """Seconds from a loss to the first try that is answered; infinite if none is."""
+        each, lasts = fault.every or inf, inf if fault.lasts is None else fault.lasts
+        times = (number * self.seconds for number in range(1, self.tries + 1))
+        return next((t for t in times if (t % each) >= lasts), inf)
+
+    def fatal(self, faults: Sequence[Fault]) -> float | None:
+        """When the last try fails; None if none is too many."""
+        lost = [f.at for f in faults if loses(f) and f.at is not None and self.silence(f) == inf]
+        return min(lost) + (self.tries + 1) * self.seconds if lost else None
+
+
+def loses(fault: Fault) -> bool:
+    """Whether what is in flight is lost."""
+    return fault.at is not None and fault.down and fault.loss is not False
+
+
+def in_time(topology: Topology, faults: Sequence[Fault], retries: Retries | None) -> Topology:
+    """The topology with what faults change while something runs. Without retries, nothing is lost
+    for longer than its link is down.
+    """
+    changes, slower = list(topology.changes), list(topology.slower)
+    bandwidth = topology.links.bandwidth
+    for number, fault in enumerate(faults):
+        spans = list(_spans(fault, retries))
+        if not spans:
+            continue
+        if fault.gpu is not None:
+            gpu = _gpu(topology, fault.gpu, number)
+            for begin, end in spans:
+                slower += [(begin, gpu, 1 / (fault.slowdown or 1.0)), (end, gpu, 1.0)]
+            continue
+        hit, left = _left_of(topology, fault, number, bandwidth)
+        drawn = topology.links.resource[hit].tolist()
+        rates = zip(drawn, left.tolist(), bandwidth[drawn].tolist(), strict=True)
+        for (begin, end), (link, less, whole) in product(spans, list(rates)):
+            changes += [(begin, link, less), (end, link, whole)]
+    times = [tuple(one for one in some if one[0] < inf) for some in (changes, slower)]
+    return replace(topology, changes=times[0], slower=times[1])
+
+
+def _spans(fault: Fault, retries: Retries | None) -> Iterator[tuple[float, float]]:
+    """From when to when nothing passes, or what is slower is."""
+    lasts = inf if fault.lasts is None else fault.lasts
+    if retries is not None and loses(fault):
+        lasts = retries.silence(fault)
+    end = -1.0
+    for number in range(0 if fault.at is None else REPEATS if fault.every else 1):
+        begin = (fault.at or 0.0) + number * (fault.every or 0.0)
+        if begin >= end:
+            end = begin + lasts
+            yield begin, end
 
 
 def _gpu(topology: Topology, name: str, fault: int) -> int:

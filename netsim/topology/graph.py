@@ -213,7 +213,8 @@ class Topology:
     gpus: tuple[Hashable, ...]
     router: Router
     capacities: Mapping[str, Floats] = field(default_factory=dict)
-    changes: tuple[tuple[float, int, float], ...] = ()
+    changes: tuple[tuple[float, int, float], ...] = ()  # time, link, bandwidth
+    slower: tuple[tuple[float, int, float], ...] = ()  # time, GPU, what is left of its rates
 
     def __post_init__(self) -> None:
         if not self.gpus:

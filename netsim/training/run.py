@@ -21,6 +21,7 @@ from netsim.scenario.models import cluster_label, node_count
 from netsim.scenario.training import Training
 from netsim.timing.bench import Noise, Progress, disturbed
 from netsim.timing.invariants import sound_step
+from netsim.topology.faults import in_time
 from netsim.training.costs import Costs
 from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
 from netsim.workloads.lower import Lowered, lower
@@ -248,7 +249,10 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
     tape = prepared.tape()
     slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
     lowered = lower(tape, prepared.setting.grid.size, prepared.costs, slow)
-    program = place(lowered.schedule, prepared.topology)
+    scenario, topology = prepared.cell.scenario, prepared.topology
+    if scenario.timed:
+        topology = in_time(topology, scenario.cluster.faults, scenario.retries)
+    program = place(lowered.schedule, topology)
     chosen = choose(program, engine)
     timeline = simulate(program, chosen, progress=progress)
     sound_step(program, timeline, f"{cluster_label(prepared.cell.scenario.cluster)}: a step")

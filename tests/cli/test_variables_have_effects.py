@@ -13,6 +13,8 @@ SHARP = ("--set", "cluster.fabric={kind: leaf-spine, sharp: true}")
 SHARED = ("--set", "cluster.fabric={kind: leaf-spine, nodes_per_leaf: 1, oversubscription: 2, "
           "transport: roce}")  # fmt: skip
 
+FLAP = ("--set", 'cluster.faults=[{link: "node0.nic0-*", bandwidth: 0%, at: 5us, for: 2ms}]')
+
 # Variable, value: the question that it changes.
 TIMES: dict[tuple[str, str], tuple[object, ...]] = {
     ("NCCL_ALGO", "Tree"): (A100, "all_reduce", "1M"),
@@ -51,6 +53,9 @@ TIMES: dict[tuple[str, str], tuple[object, ...]] = {
     ("NCCL_IB_HCA", "mlx5_0"): (A100, "all_reduce", "64M", *TWO),
     ("NCCL_SOCKET_IFNAME", "eth0"): (A100, "all_reduce", "64M", *TWO, "--transport", "tcp"),
     ("NCCL_IB_QPS_PER_CONNECTION", "8"): (A100, "all_reduce", "64M", "--nodes", 4, *SHARED),
+    ("NCCL_IB_TIMEOUT", "14"): (H100, "all_reduce", "1M", *TWO, *FLAP),
+    ("NCCL_IB_RETRY_CNT", "1"): (H100, "all_reduce", "1M", *TWO, *FLAP,
+        "--env", "NCCL_IB_TIMEOUT=8"),
     ("NCCL_IB_SPLIT_DATA_ON_QPS", "1"): (A100, "all_reduce", "1M", "--nodes", 4, *SHARED,
         "--env", "NCCL_IB_QPS_PER_CONNECTION=4"),
     ("NCCL_P2P_SCHEDULE_GROUP_SIZE", "4"): (A100, "alltoall", "16M", *TWO),
