@@ -14,10 +14,10 @@ from netsim.base.files import Preset, find_preset, is_path, preset_folder
 from netsim.base.startup import MODEL_VERSION, late
 from netsim.base.units import format_time
 from netsim.cell.prepare import UNCHECKED, Prepared, prepare
-from netsim.cell.simulate import row_of_size
+from netsim.cell.simulate import question_row, row_of_size
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all, slow_slots, with_settings
-from netsim.scenario.models import Workload, cluster_label, node_count
+from netsim.scenario.models import Workload, cluster_label
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source, read_source
 
@@ -56,27 +56,26 @@ def answer(
         lost = None if retries is None else retries.fatal(scenario.cluster.faults)
         if lost is None:
             raise
-        return _given_up(prepared.cell, size, lost)
+        return _given_up(prepared, size, lost)
     return row
 
 
-def _given_up(cell: Cell, size: int, seconds: float) -> Row:
+def _given_up(prepared: AnyPrepared, size: int, seconds: float) -> Row:
     """The row of a job that a fault ends."""
-    row = Row(
+    error, microseconds = f"after {format_time(seconds)}: {GIVEN_UP}", seconds * 1e6
+    if isinstance(prepared, Prepared):
+        known = question_row(prepared, size)
+        return replace(known, status="failed", error=error, time_us=microseconds)
+    cell = prepared.cell
+    known = Row(
         scenario=cell.scenario.name or "",
         cell=cell.id,
         topology=cluster_label(cell.scenario.cluster),
-        nodes=node_count(cell.scenario.cluster),
-        size_bytes=size or None,
         seed=cell.scenario.seed,
         model_version=MODEL_VERSION,
-        status="failed",
-        error=f"after {format_time(seconds)}: {GIVEN_UP}",
         axes=dict(cell.axes),
-        time_us=seconds * 1e6 if size else None,
-        step_time_us=None if size else seconds * 1e6,
     )
-    return named(cell, row)
+    return replace(named(cell, known), status="failed", error=error, step_time_us=microseconds)
 
 
 def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:

@@ -166,7 +166,7 @@ def _printed(
     for row in found:
         rows.append(row)
         held.append(text(row))
-        timed = timed or row.status == "ok"
+        timed = timed or row.status in ("ok", "failed")
         if timed:
             typer.echo("\n".join(held))
             held = []

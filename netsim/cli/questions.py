@@ -16,9 +16,10 @@ from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
 from netsim.base.startup import at, late, on
 from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
+from netsim.cell import answer
 from netsim.cell.answer import AnyPrepared, find_scenario, load_source, notes_of, prepare_any
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import question_row, row_of_size
+from netsim.cell.simulate import question_row
 from netsim.cli import parsed
 from netsim.cli.shown import MANY_SIZES, Engine
 from netsim.engines.engine import at_hand
@@ -265,7 +266,7 @@ def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -
     for number, size in enumerate(sizes):
         at(format_size(size), number, len(sizes))
         try:
-            yield row_of_size(prepared, size, engine=chosen)
+            yield answer.answer(prepared, size, engine=chosen)
         except NetsimError as error:
             failures.append(error)
             yield replace(question_row(prepared, size), status="error", error=str(error))
