@@ -28,8 +28,8 @@ AnyPrepared: TypeAlias = "Prepared | PreparedStep"
 
 
 GIVEN_UP = (
-    "NET/IB : Got completion with status=12 (IBV_WC_RETRY_EXC_ERR, transport retry counter "
-    "exceeded), vendor err 129; ncclRemoteError"
+    "NET/IB : Got completion with status=12 (IBV_WC_RETRY_EXC_ERR: transport retry counter "
+    "exceeded) vendor err 129; ncclRemoteError"
 )
 
 
