@@ -18,18 +18,7 @@ from netsim.cli.run import named, refuse_invalid
 from netsim.results.folder import check_writable, open_folder
 from netsim.scenario.cells import Expansion, expand_all
 from netsim.scenario.sweep import SEED
-from netsim.sweep.search import (
-    FIGURES,
-    OBJECTIVES,
-    PRICED,
-    Choice,
-    Search,
-    Trial,
-    best_of,
-    constraints_of,
-    nearest_misses,
-    trials,
-)
+from netsim.sweep import search as searches
 from netsim.sweep.summary import about, check_prices
 from netsim.training.run import OF_MODEL
 from netsim.yamlio.read import dump
@@ -73,15 +62,15 @@ def command(
     if len(cells) == 1 and tuner_out is not None:  # the only choice is NCCL's
         write_tuner(prepare(cells[0]), tuner_out, "auto")
         return
-    constraints = constraints_of(constraint or [], cells)
-    search = Search(cells, _objective(objective, expansion), constraints)
+    constraints = searches.constraints_of(constraint or [], cells)
+    search = searches.Search(cells, _objective(objective, expansion), constraints)
     if len(search.choices) < 2:
         raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
     check_prices(cells)
     name = f"{cells[0].scenario.name or found.path.stem}"
     folder = output or Path("reports") / f"{name}-optimized"
     manifest = about(expansion, found.path, settings or [], "auto")
-    looked: list[Trial] = []
+    looked: list[searches.Trial] = []
     count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
     seed = cells[0].scenario.seed
     with (
@@ -89,7 +78,7 @@ def command(
         helpers_of(jobs, dask, memory, cells) as helpers,
         bar_over(count, quiet) as bar,
     ):
-        tried = trials(
+        tried = searches.trials(
             search, results, most=trial_count, seed=seed, workers=helpers, together=jobs or 1
         )
 
@@ -111,9 +100,9 @@ def command(
 
 
 def _objective(given: str, expansion: Expansion) -> str:
-    if given and given not in OBJECTIVES:
-        hint = suggest(given, OBJECTIVES)
-        known = ", ".join(OBJECTIVES)
+    if given and given not in searches.OBJECTIVES:
+        hint = suggest(given, searches.OBJECTIVES)
+        known = ", ".join(searches.OBJECTIVES)
         raise InputError(f"--objective: expected one of {known}, got {given!r}{hint}")
     cell = expansion.cells[0]
     needs_prices = given in ("cost_usd", "power_w", "time_x_cost")
@@ -125,8 +114,8 @@ def _objective(given: str, expansion: Expansion) -> str:
     return given or ("step_time_us" if training else "time_us")
 
 
-def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
-    best = best_of(looked, search.objective)
+def _tell(search: searches.Search, looked: list[searches.Trial], folder: Path) -> searches.Trial:
+    best = searches.best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
     failed = sum(bool(trial.failure) for trial in looked)
     seeds = len(search.choices[0].tasks)
@@ -138,7 +127,13 @@ def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
     if best is None:
         raise _none(search, looked, folder)
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
-    said = {search.objective, *FIGURES, *PRICED, *OF_MODEL, *search.constraints.names}
+    said = {
+        search.objective,
+        *searches.FIGURES,
+        *searches.PRICED,
+        *OF_MODEL,
+        *search.constraints.names,
+    }
     for name, value in best.figures.items():
         if value is not None and name in said:
             typer.echo(f"  {name:<14}{value:>16,.6g}")
@@ -148,7 +143,7 @@ def _tell(search: Search, looked: list[Trial], folder: Path) -> Trial:
     return best
 
 
-def _tell_layouts(search: Search, looked: list[Trial], folder: Path) -> None:
+def _tell_layouts(search: searches.Search, looked: list[searches.Trial], folder: Path) -> None:
     """The layouts that were simulated, and a table of all as one rank of each stage tells them."""
     refused = sum(bool(one.refused) for one in search.told)
     typer.echo(f"all told by one rank of each stage first, {refused} refused ({TOLD})")
@@ -167,7 +162,7 @@ def _tell_layouts(search: Search, looked: list[Trial], folder: Path) -> None:
     typer.echo(f"wrote {path}", err=True)
 
 
-def _best_scenario(choice: Choice) -> dict[str, Any]:
+def _best_scenario(choice: searches.Choice) -> dict[str, Any]:
     """The scenario of a choice, with the seeds that it was looked at with."""
     source = choice.cell.source.data
     data = {key: value for key, value in source.items() if key != "sweep"}
@@ -178,12 +173,14 @@ def _best_scenario(choice: Choice) -> dict[str, Any]:
     return data
 
 
-def _none(search: Search, looked: list[Trial], folder: Path) -> InputError:
+def _none(search: searches.Search, looked: list[searches.Trial], folder: Path) -> InputError:
     see = f"see {folder / 'results.csv'}"
     ran = [trial for trial in looked if not trial.failure]
     if not ran:
         return InputError(f"every cell failed, the first with {looked[0].failure}", hint=see)
     if all(trial.figures.get(search.objective) is None for trial in ran):
         return InputError(f"--objective {search.objective}: no cell has such a figure", hint=see)
-    why = nearest_misses(search.constraints, [(one.choice.axes, one.figures) for one in ran])
+    why = searches.nearest_misses(
+        search.constraints, [(one.choice.axes, one.figures) for one in ran]
+    )
     return InputError(f"no cell meets the constraints: {why}", hint=see)

@@ -52,23 +52,8 @@ from netsim.measured.estimate import (
     without_each,
 )
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
+from netsim.results import row as columns
 from netsim.results.folder import append, damaged, few_of, sealed, unsealed
-from netsim.results.row import (
-    BANDS,
-    FEWEST,
-    RATIO,
-    SAME,
-    STORED,
-    TIME,
-    WITHIN,
-    Class,
-    Interval,
-    Intervals,
-    Joined,
-    band_of,
-    interval_of,
-    wider,
-)
 
 CLASS = ("machine", "transport", "collective", "band")
 LARGE = 32  # ranks from which the sizes of a run are shared out
@@ -561,7 +546,7 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     where = {entry.id: joined_by(entry) for entry in entries}
     found = grouped(
         (point for point in points if point.healthy),
-        lambda p: (astuple(where[p.run])[:3], p.collective, band_of(p.size_bytes)),
+        lambda p: (astuple(where[p.run])[:3], p.collective, columns.band_of(p.size_bytes)),
     )
     values = []
     for (machines, collective, band), some in sorted(found.items()):
@@ -575,15 +560,17 @@ def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     return json.dumps(values, indent=1) + "\n"
 
 
-Residuals = dict[tuple[str, Class], list[tuple[float, str]]]  # log ratios, each with its system
+Residuals = dict[
+    tuple[str, columns.Class], list[tuple[float, str]]
+]  # log ratios, each with its system
 
 
-def _residuals(points: Sequence[Point], where: Mapping[str, Joined]) -> Residuals:
+def _residuals(points: Sequence[Point], where: Mapping[str, columns.Joined]) -> Residuals:
     """The log ratios of points by what an interval is of and by class."""
     found: Residuals = {}
     for p in points:
-        for one in wider(where[p.run], p.collective, band_of(p.size_bytes)):
-            found.setdefault((TIME, one), []).append((p.log_ratio, p.system))
+        for one in columns.wider(where[p.run], p.collective, columns.band_of(p.size_bytes)):
+            found.setdefault((columns.TIME, one), []).append((p.log_ratio, p.system))
     return found
 
 
@@ -593,13 +580,13 @@ def _residuals_of_ratios(points: Sequence[Point]) -> Residuals:
     for (system, size), some in grouped(points, lambda p: (p.system, p.size_bytes)).items():
         for a, b in combinations(some, 2):
             ratio = a.log_ratio - b.log_ratio
-            for alike in {"", SAME * (a.collective == b.collective)}:
-                both = found.setdefault((RATIO, ("", "", alike, band_of(size))), [])
+            for alike in {"", columns.SAME * (a.collective == b.collective)}:
+                both = found.setdefault((columns.RATIO, ("", "", alike, columns.band_of(size))), [])
                 both += [(ratio, system), (-ratio, system)]
     return found
 
 
-def intervals_from(residuals: Residuals, without: str = "") -> Intervals:
+def intervals_from(residuals: Residuals, without: str = "") -> columns.Intervals:
     """The intervals of the classes that have enough systems, perhaps without what one system says.
     A class of k systems is told as one of k + 1, of which the next one is any.
     """
@@ -607,11 +594,11 @@ def intervals_from(residuals: Residuals, without: str = "") -> Intervals:
     for key, every in residuals.items():
         some = [one for one in every if one[1] != without]
         count = len({system for _, system in some})
-        if count >= FEWEST:
-            end = ((1 - WITHIN) / 2 * (count + 1) - 0.5) / count
+        if count >= columns.FEWEST:
+            end = ((1 - columns.WITHIN) / 2 * (count + 1) - 0.5) / count
             values, weights = np.array([one for one, _ in some]), weights_of([it for _, it in some])
             low, high = (weighted_quantile(values, weights, part) for part in (end, 1 - end))
-            found[key] = Interval(exp(-high), exp(-low), count)
+            found[key] = columns.Interval(exp(-high), exp(-low), count)
     return found
 
 
@@ -630,29 +617,29 @@ Covered = tuple[Point, float, float, float]  # whether it is within, log of the 
 
 
 def _covered(
-    points: Sequence[Point], where: Mapping[str, Joined], residuals: Residuals
+    points: Sequence[Point], where: Mapping[str, columns.Joined], residuals: Residuals
 ) -> Iterator[Covered]:
     """How the interval of each point did that never saw its system."""
     for system, some in grouped(points, lambda p: p.system).items():
         known = intervals_from(residuals, system)
         for p in some:
-            classes = wider(where[p.run], p.collective, band_of(p.size_bytes))
-            if (found := interval_of(classes, known)) is not None:
+            classes = columns.wider(where[p.run], p.collective, columns.band_of(p.size_bytes))
+            if (found := columns.interval_of(classes, known)) is not None:
                 beyond = max(log(found.low) + p.log_ratio, -p.log_ratio - log(found.high), 0.0)
                 width = log(found.high / found.low)
-                yield p, not beyond, width, width + 2 / (1 - WITHIN) * beyond
+                yield p, not beyond, width, width + 2 / (1 - columns.WITHIN) * beyond
 
 
 def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str]:
     """How far intervals can be trusted, by band and by system."""
     where = {entry.id: joined_by(entry) for entry in entries}
     every = [(p.log_ratio, p.system) for p in points]
-    one = {(TIME, ("", "", "", band)): every for band in BANDS}
+    one = {(columns.TIME, ("", "", "", band)): every for band in columns.BANDS}
     found, single = (list(_covered(points, where, it)) for it in (_residuals(points, where), one))
     yield COVERAGE
-    for name in (*BANDS, ALL, *sorted({p.system for p, *_ in found})):
+    for name in (*columns.BANDS, ALL, *sorted({p.system for p, *_ in found})):
         some, same = (
-            [it for it in each if name in (ALL, it[0].system, band_of(it[0].size_bytes))]
+            [it for it in each if name in (ALL, it[0].system, columns.band_of(it[0].size_bytes))]
             for each in (found, single)
         )
         if some:
@@ -672,7 +659,10 @@ def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str
 
 def _binomial(part: float, count: int) -> float:
     """Of so many, the part that lie within at a quantile, if each does with the same chance."""
-    chances = [comb(count, k) * WITHIN**k * (1 - WITHIN) ** (count - k) for k in range(count + 1)]
+    chances = [
+        comb(count, k) * columns.WITHIN**k * (1 - columns.WITHIN) ** (count - k)
+        for k in range(count + 1)
+    ]
     return int(np.searchsorted(np.cumsum(chances), part)) / count
 
 
@@ -761,14 +751,14 @@ def _by(points: Sequence[Point], key: str) -> dict[str, list[Point]]:
 
 
 def _table(title: str, parts: Mapping[str, Sequence[Point]]) -> Iterator[str]:
-    yield f"| {title} | " + " | ".join((*BANDS, ALL)) + " | points |"
-    yield "|---|" + "---|" * (len(BANDS) + 2)
+    yield f"| {title} | " + " | ".join((*columns.BANDS, ALL)) + " | points |"
+    yield "|---|" + "---|" * (len(columns.BANDS) + 2)
     for name, points in parts.items():
         errors = by_band(points)
-        cells = " | ".join(str(errors.get(band, "")) for band in (*BANDS, ALL))
+        cells = " | ".join(str(errors.get(band, "")) for band in (*columns.BANDS, ALL))
         yield f"| {name} | {cells} | {len(points)} |"
 
 
-def results_path(index: Path, name: str = STORED) -> Path:
+def results_path(index: Path, name: str = columns.STORED) -> Path:
     """Where the classes of an index, or the `intervals`, are stored: beside it."""
     return index.parent / name

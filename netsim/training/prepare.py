@@ -27,32 +27,21 @@ from netsim.training.recorded.chakra import is_execution_trace, ran_alone, tape_
 from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
 from netsim.training.recorded.layers import layer_times
 from netsim.workloads import model as models
+from netsim.workloads import setting as settings
 from netsim.workloads.memory import Memory, memory_of
-from netsim.workloads.setting import (
-    AXES,
-    CAST,
-    ELEMENT,
-    NARROW,
-    ONE_TILE_A_BLOCK,
-    STORED,
-    Extra,
-    Grid,
-    Roofline,
-    Setting,
-)
 from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
 
 Misfit = tuple[tuple[str | int, ...], str]
 
 
-def check_fits(cell: Cell, work: Training, setting: Setting) -> None:
+def check_fits(cell: Cell, work: Training, setting: settings.Setting) -> None:
     """Refuse the first thing that does not fit, at its place."""
     for path, message in _misfits(work, setting):
         raise cell.source.error(("workload", *path), message)
 
 
-def _misfits(work: Training, s: Setting) -> Iterator[Misfit]:
+def _misfits(work: Training, s: settings.Setting) -> Iterator[Misfit]:
     yield from _batch(s)
     if isinstance(s.model, models.Transformer):
         yield from _transformer_misfits(s, s.model)
@@ -62,7 +51,7 @@ def _misfits(work: Training, s: Setting) -> Iterator[Misfit]:
     yield from _replicas(work, s)
 
 
-def _batch(s: Setting) -> Iterator[Misfit]:
+def _batch(s: settings.Setting) -> Iterator[Misfit]:
     each = s.micro * s.replicas
     if s.batch % each:
         message = (
@@ -72,7 +61,7 @@ def _batch(s: Setting) -> Iterator[Misfit]:
         yield ("batch",), message
 
 
-def _transformer_misfits(s: Setting, m: models.Transformer) -> Iterator[Misfit]:
+def _transformer_misfits(s: settings.Setting, m: models.Transformer) -> Iterator[Misfit]:
     tp, cp, ep, pp = (s.degree(axis) for axis in ("tp", "cp", "ep", "pp"))
     where = ("parallelism",)
     if m.heads % tp:
@@ -112,7 +101,7 @@ def _transformer_misfits(s: Setting, m: models.Transformer) -> Iterator[Misfit]:
         )
 
 
-def _layer_list(s: Setting, m: models.LayerList) -> Iterator[Misfit]:
+def _layer_list(s: settings.Setting, m: models.LayerList) -> Iterator[Misfit]:
     for axis in ("tp", "cp", "ep"):
         if s.degree(axis) > 1:
             yield (
@@ -124,7 +113,7 @@ def _layer_list(s: Setting, m: models.LayerList) -> Iterator[Misfit]:
         yield ("parallelism", "pp"), f"{len(m.layers)} layers do not make {parts} parts"
 
 
-def _pipeline(s: Setting) -> Iterator[Misfit]:
+def _pipeline(s: settings.Setting) -> Iterator[Misfit]:
     pp, m = s.degree("pp"), s.micro_batches
     yield from _stages(s)
     if s.chunks > 1 and pp == 1:
@@ -141,7 +130,7 @@ def _pipeline(s: Setting) -> Iterator[Misfit]:
         )
 
 
-def _stages(s: Setting) -> Iterator[Misfit]:
+def _stages(s: settings.Setting) -> Iterator[Misfit]:
     where = ("pipeline", "stages")
     given, parts = s.stage_layers, s.degree("pp") * s.chunks
     layers = s.model.layers if isinstance(s.model, models.Transformer) else len(s.model.layers)
@@ -159,7 +148,7 @@ def _example(layers: int, parts: int) -> str:
     return f"[{', '.join(shown)}{', …' if parts > 8 else ''}]"
 
 
-def _replicas(work: Training, s: Setting) -> Iterator[Misfit]:
+def _replicas(work: Training, s: settings.Setting) -> Iterator[Misfit]:
     pp = s.degree("pp")
     if s.data in ("zero2", "zero3") and pp > 1:
         message = (
@@ -196,12 +185,12 @@ REMEDIES = {
 }
 
 
-def memories(setting: Setting) -> tuple[Memory, ...]:
+def memories(setting: settings.Setting) -> tuple[Memory, ...]:
     """The memory of a GPU of every pipeline stage."""
     return tuple(memory_of(setting, stage) for stage in range(setting.degree("pp")))
 
 
-def check_memory(cell: Cell, work: Training, setting: Setting, cluster: Cluster) -> None:
+def check_memory(cell: Cell, work: Training, setting: settings.Setting, cluster: Cluster) -> None:
     """Refuse what does not fit, unless it is wanted all the same."""
     if work.allow_oom:
         return
@@ -230,7 +219,9 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     given = work.parallelism
     others = given.tp * given.pp * given.cp
     place = ("workload", "parallelism")
-    written = " x ".join(f"{axis} {getattr(given, axis)}" for axis in AXES if _told(given, axis))
+    written = " x ".join(
+        f"{axis} {getattr(given, axis)}" for axis in settings.AXES if _told(given, axis)
+    )
     if given.dp is None:
         if gpus % (others * given.ep):
             message = f"{written or 'tp 1'} do not divide the {gpus} GPUs of the cluster"
@@ -242,7 +233,7 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
             "dp": gpus // (others * given.ep),
             "pp": given.pp,
         }
-    found = {axis: getattr(given, axis) for axis in AXES}
+    found = {axis: getattr(given, axis) for axis in settings.AXES}
     if prod(found.values()) == gpus:
         return found
     if others * given.dp == gpus:
@@ -257,7 +248,7 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
 
 
 def _others(given: Parallelism) -> dict[str, int]:
-    return {axis: getattr(given, axis) for axis in AXES if axis != "dp"}
+    return {axis: getattr(given, axis) for axis in settings.AXES if axis != "dp"}
 
 
 def _told(given: Parallelism, axis: str) -> bool:
@@ -289,7 +280,9 @@ def layer_flops(model: models.Transformer, layer: models.Layer, sequence: int) -
     return 2.0 * active + attention
 
 
-def extras_of(work: Training, model: models.Model, grid: Grid) -> tuple[Extra, ...]:
+def extras_of(
+    work: Training, model: models.Model, grid: settings.Grid
+) -> tuple[settings.Extra, ...]:
     """Presets by name, and those that are written out; what is given replaces the preset's."""
     found = []
     for number, given in enumerate(work.extras):
@@ -297,9 +290,9 @@ def extras_of(work: Training, model: models.Model, grid: Grid) -> tuple[Extra, .
         if given.preset is not None:
             held = model.parameters // (grid.degrees["tp"] * grid.degrees["pp"])
             known = preset(given.preset, held, work.micro_batch)
-        usual = known or Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
+        usual = known or settings.Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
         found.append(
-            Extra(
+            settings.Extra(
                 usual.name,
                 given.collective or usual.collective,
                 AXES_OF[given.group] if given.group else usual.axes,
@@ -375,12 +368,12 @@ USUAL_SCALING = {"mxfp8": "block", "nvfp4": "block"}
 BACKWARD = 0.8  # of what attention reaches forward, where only that is given
 
 
-def setting_of(cell: Cell, cluster: Cluster) -> Setting:
+def setting_of(cell: Cell, cluster: Cluster) -> settings.Setting:
     """The Setting of a training cell on its cluster."""
     work = cell.scenario.workload
     assert isinstance(work, Training)
     model = model_of(work)
-    grid = Grid(
+    grid = settings.Grid(
         degrees_of(cell, work, len(cluster.topology)), tuple(work.parallelism.order.split("-"))
     )
     setting = _setting(cell, work, model, grid, cluster)
@@ -389,8 +382,8 @@ def setting_of(cell: Cell, cluster: Cluster) -> Setting:
 
 
 def _setting(
-    cell: Cell, work: Training, model: models.Model, grid: Grid, cluster: Cluster
-) -> Setting:
+    cell: Cell, work: Training, model: models.Model, grid: settings.Grid, cluster: Cluster
+) -> settings.Setting:
     parallel, pipeline, replicas = work.parallelism, work.pipeline, work.replicas
     data = parallel.data or "ddp"
     schedule = pipeline.schedule or ("interleaved" if pipeline.chunks > 1 else "1f1b")
@@ -403,7 +396,7 @@ def _setting(
     overlap = replicas.overlap
     no_sync = replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
-    return Setting(
+    return settings.Setting(
         model=model,
         grid=grid,
         roofline=_roofline(work, cluster),
@@ -412,7 +405,9 @@ def _setting(
         sequence=sequence,
         dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or _gradient_dtype(work, data),
-        gather_dtype=CAST[work.dtype] if replicas.gather == "fp8" and work.dtype in CAST else "",
+        gather_dtype=settings.CAST[work.dtype]
+        if replicas.gather == "fp8" and work.dtype in settings.CAST
+        else "",
         scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"),
         data=data,
         sequence_parallel=sequential and grid.degrees["tp"] > 1,
@@ -453,33 +448,35 @@ def _recomputed(work: Training) -> tuple[str, ...]:
     return tuple(given) if isinstance(given, tuple) else (given,) * (given != "none")
 
 
-def recorded_setting(ranks: int, cluster: Cluster) -> Setting:
+def recorded_setting(ranks: int, cluster: Cluster) -> settings.Setting:
     """The setting of a step of which only the kernels are known: no model, no degrees."""
     gpu = cluster.machine_of(0).gpu
     flops = {str(name): rate for name, rate in gpu.flops.items()}
-    grid = Grid({axis: ranks if axis == "dp" else 1 for axis in AXES})
-    roofline = Roofline(flops, gpu.memory_bandwidth, gpu.sms)
+    grid = settings.Grid({axis: ranks if axis == "dp" else 1 for axis in settings.AXES})
+    roofline = settings.Roofline(flops, gpu.memory_bandwidth, gpu.sms)
     model = models.LayerList(name="recorded", layers=())
-    return Setting(model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1)
+    return settings.Setting(
+        model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1
+    )
 
 
 def _gradient_dtype(work: Training, data: str) -> str:
     """Megatron reduces in fp32; everyone else in the type of the weights."""
     if data in MEGATRON:
         return "float"
-    return STORED.get(work.dtype, work.dtype)
+    return settings.STORED.get(work.dtype, work.dtype)
 
 
-def _roofline(work: Training, cluster: Cluster) -> Roofline:
+def _roofline(work: Training, cluster: Cluster) -> settings.Roofline:
     gpu, own = cluster.machine_of(0).gpu, work.compute
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     if "fp4" in flops:  # units that scale by blocks came with FP4
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
     clock, gemm, attention = _clock(gpu), own.gemm_efficiency, own.attention_efficiency
-    narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in NARROW}
+    narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in settings.NARROW}
     back = BACKWARD * attention if attention else 0.0
     kernels = _kernels(gpu.arch, work)
-    return Roofline(
+    return settings.Roofline(
         flops=flops,
         bandwidth=gpu.memory_bandwidth,
         sms=gpu.sms,
@@ -491,8 +488,8 @@ def _roofline(work: Training, cluster: Cluster) -> Roofline:
         ),
         memory=own.memory_efficiency or value("memory.usable"),
         kernel=value("kernel.gap") if own.kernel is None else own.kernel,
-        element=ELEMENT[STORED.get(work.dtype, work.dtype)],
-        stores_beside=gpu.arch not in ONE_TILE_A_BLOCK,
+        element=settings.ELEMENT[settings.STORED.get(work.dtype, work.dtype)],
+        stores_beside=gpu.arch not in settings.ONE_TILE_A_BLOCK,
     )
 
 
@@ -583,7 +580,7 @@ class PreparedStep:
 
     cell: Cell
     cluster: Cluster
-    setting: Setting
+    setting: settings.Setting
     recorded: Replay | None = None
 
     @property

@@ -11,18 +11,9 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
+from netsim.nccl.schedules import writing
 from netsim.nccl.schedules.plan import Plan, Work, folded
 from netsim.nccl.schedules.primitives import Pass, PlannedChannel, RowKind
-from netsim.nccl.schedules.writing import (
-    USER,
-    Output,
-    Place,
-    Segments,
-    Turn,
-    Weave,
-    chunk_table,
-    remembered,
-)
 from netsim.schedule.schedule import (
     COPY,
     IN,
@@ -42,7 +33,7 @@ def pat(collective: Collective, plan: Plan) -> Schedule:
     """All channels' trees."""
     if len(set(plan.node)) < len(plan.node):
         raise ValueError("PAT: expected one rank a node")
-    output = Output(collective, places=plan.places)
+    output = writing.Output(collective, places=plan.places)
     ways = {
         work.channel: tuple(
             sorted(
@@ -58,11 +49,11 @@ def pat(collective: Collective, plan: Plan) -> Schedule:
         cut = _segments(collective, work, together, plan.slots, turns)
         rounds = _Rounds(channel, collective, together, turns, plan.slots)
 
-        def turn(rounds: _Rounds = rounds) -> Turn:
-            return Turn(rounds.woven, (rounds.ranks, rounds.all()))
+        def turn(rounds: _Rounds = rounds) -> writing.Turn:
+            return writing.Turn(rounds.woven, (rounds.ranks, rounds.all()))
 
         key = (*channel.key, together, turns, plan.slots)
-        output.add(remembered(collective, plan, key, turn), cut, rounds.regions)
+        output.add(writing.remembered(collective, plan, key, turn), cut, rounds.regions)
     return output.close()
 
 
@@ -74,11 +65,11 @@ def blocks_together(plan: Plan, work: Work, collective: Collective) -> int:
     return together
 
 
-def _segments(c: Collective, work: Work, together: int, slots: int, turns: int) -> Segments:
+def _segments(c: Collective, work: Work, together: int, slots: int, turns: int) -> writing.Segments:
     """Each block's place in a message, then messages of 1, 2, … blocks, by loop."""
-    offset, count = chunk_table(work, c.element_bytes)
+    offset, count = writing.chunk_table(work, c.element_bytes)
     one, many = np.zeros((1, together), np.int64), np.arange(1, together + 1)
-    return Segments(
+    return writing.Segments(
         np.hstack([offset + one, offset + one]),
         np.hstack([count + one, count * many]),
         np.hstack([count * (many - 1), count * one]),
@@ -96,7 +87,7 @@ class _Rounds:
     together: int
     turns: int
     slots: int
-    woven: Weave = field(default_factory=Weave)
+    woven: writing.Weave = field(default_factory=writing.Weave)
 
     def __post_init__(self) -> None:
         self.ranks = np.arange(self.collective.ranks)
@@ -157,22 +148,22 @@ class _Rounds:
             ahead = offset if self.gathers else offset + (1 << dimension)
             block = (self.ranks + ahead) % self.collective.ranks * self.collective.count
             summed = not self.gathers and dimension > 0 and ahead + 1 < self.collective.ranks
-            buffer, source = IN, Place(block)
+            buffer, source = IN, writing.Place(block)
             if self.gathers and offset == 0:
-                source = USER
+                source = writing.USER
             elif self.gathers:
                 buffer = OUT
             elif summed:
                 buffer, source = SCRATCH, self._sum(ahead)
             kind = self._local(Pass(buffer, SCRATCH, writes=1), number)
-            target = Place(region=dimension, turn=turn)
+            target = writing.Place(region=dimension, turn=turn)
             self._step(
                 self.woven.rows(kind, self.ranks, self.ranks, number, source=source, target=target)
             )
         return first + self.ranks
 
-    def _sum(self, ahead: int) -> Place:
-        return Place(region=2 * self.dimensions + ahead, inside=0)
+    def _sum(self, ahead: int) -> writing.Place:
+        return writing.Place(region=2 * self.dimensions + ahead, inside=0)
 
     def _message(self, blocks: int, dimension: int, turn: int, peer: Ints) -> Ints:
         pairs = zip(self.ranks.tolist(), peer.tolist(), strict=True)
@@ -182,8 +173,8 @@ class _Rounds:
             self.ranks,
             peer,
             self.together + blocks - 1,
-            source=Place(region=dimension, turn=turn),
-            target=Place(region=self.dimensions + dimension, turn=turn),
+            source=writing.Place(region=dimension, turn=turn),
+            target=writing.Place(region=self.dimensions + dimension, turn=turn),
         )
 
     def _store(
@@ -194,10 +185,16 @@ class _Rounds:
             ahead = offset + (1 << dimension) if self.gathers else offset
             block = (self.ranks + ahead) % self.collective.ranks * self.collective.count
             op = COPY if self.gathers else REDUCE if dimension else REDUCE_INPUT
-            target = Place(block) if self.gathers else USER if ahead == 0 else self._sum(ahead)
+            target = (
+                writing.Place(block)
+                if self.gathers
+                else writing.USER
+                if ahead == 0
+                else self._sum(ahead)
+            )
             out = self.gathers or ahead == 0
             made = Pass(SCRATCH, OUT if out else SCRATCH, op, 1 if self.gathers else 2, 1)
-            source = Place(region=self.dimensions + dimension, turn=turn)
+            source = writing.Place(region=self.dimensions + dimension, turn=turn)
             rows = self.woven.rows(
                 self._local(made, number),
                 *(self.ranks, self.ranks, number),
