@@ -29,6 +29,7 @@ SWITCH: dict[str, Any] = {
     "cluster": {"graph": {"kind": "switch", "gpus": 4, "bandwidth": "50GB/s", "latency": "1us"}},
     "workload": {"collective": "all_reduce", "sizes": [SIZE], "algorithm": "ring"},
 }
+NOISY = HOSTS | {"noise": "quiet", "samples": 2}
 GROUP = {"machine": "a100-x4", "nodes": 1}
 SLOW_LINK = {"link": "node0.gpu3->node0.gpu2", "bandwidth": "50%"}
 
@@ -83,6 +84,12 @@ CHANGES: list[tuple[dict[str, Any], str, Any]] = [
     (HOSTS, "seed", 9),
     (HOSTS, "fold", "off"),
     (HOSTS, "exact", True),
+    (HOSTS, "limits", True),
+    (HOSTS, "noise", "quiet"),
+    (NOISY, "samples", 3),
+    (NOISY, "noise", "production"),
+    (HOSTS, "cluster.faults", [SLOW_LINK | {"at": "5us"}]),
+    (HOSTS, "cluster.faults", [SLOW_LINK | {"at": "5us", "for": "5us"}]),
     (SWITCH, "cluster.graph.gpus", 6),
     (SWITCH, "cluster.graph.bandwidth", "60GB/s"),
     (SWITCH, "cluster.graph.latency", "2us"),
@@ -98,7 +105,7 @@ CHANGES: list[tuple[dict[str, Any], str, Any]] = [
 CHANGED = [(base, (path, value)) for base, path, value in CHANGES]
 # What makes no difference to a cell's numbers, or is only read before (sizes are asked one by one).
 NOT_ASKED = {"name", "sweep", "outputs", "measured", "prices", "sizes", "workload", "cluster"}
-IN_FILES = {"tuner", "graph"}  # tested by themselves
+IN_FILES = {"tuner", "graph", "code"}  # tested by themselves
 
 
 def changed(base: dict[str, Any], *changes: tuple[str, Any]) -> Prepared:

@@ -175,6 +175,8 @@ def test_no_simulated_time_is_below(topology: Topology) -> None:
             for algorithm in algorithms:
                 if algorithm in ("hierarchical", "scatter-allgather", "reduce-scatter-gather"):
                     continue
+                if algorithm == "swing" and ranks & (ranks - 1):
+                    continue
                 program = place(build(collective, algorithm), topology)
                 told = simulate(program).makespan
                 assert broken(Answer(told, limit=least.bandwidth), IN_TESTS) == [], algorithm
