@@ -390,12 +390,10 @@ def command(
                resume, quiet)  # fmt: skip
     rows, folder, failure = _simulate(job)
     if failure is None or len(cells) > 1:
-        written = [str(folder / "results.csv")]
-        if part is None:
-            tables = [*write_tables(expansion, rows, folder), *write_costs(cells, folder)]
-            written = [*tables, *write_outputs(cells, folder, engine)]
-        for file in written:
+        for file in _written(job, rows, folder, engine, whole=part is None):
             tell(f"wrote {file}")
+    if failure is None and (ended := {row.cell for row in rows if row.status != "ok"}):
+        tell(f"{len(ended)} of {len(cells)} cells ended with an error, which is in their row")
     for text in approximations(rows):
         tell(text)
     for text in after_lines(expansion, rows, one) if part is None else ():
@@ -404,6 +402,20 @@ def command(
         tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
+
+
+def _written(
+    job: _Run, rows: list[Row], folder: Path, engine: str, *, whole: bool
+) -> Iterator[str]:
+    """Write what follows from the rows, and the outputs of cells that came to an end."""
+    if not whole:
+        yield str(folder / RESULTS)
+        return
+    cells = job.expansion.cells
+    yield from (*write_tables(job.expansion, rows, folder), *write_costs(cells, folder))
+    ended = {row.cell for row in rows if row.status != "ok"}
+    able = [cell for cell in cells if cell.id not in ended]
+    yield from write_outputs(able, folder, engine) if able else [str(folder / RESULTS)]
 
 
 def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
@@ -428,18 +440,12 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
                   "(--resume keeps them)")  # fmt: skip
         if results.failed:
             say(f"{results.failed} rows that failed are tried again")
+        stream = run_tasks(
+            tasks, results, engine=job.engine, workers=helpers, cache=known, progress=progress
+        )
         with (
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
-            contextlib_closing(
-                run_tasks(
-                    tasks,
-                    results,
-                    engine=job.engine,
-                    workers=helpers,
-                    cache=known,
-                    progress=progress,
-                )
-            ) as found,
+            contextlib_closing(stream) as found,
         ):
             for task, row, error in found:
                 rows.append(row)

@@ -96,6 +96,18 @@ def test_a_nic_that_dies_ends_the_job_as_nccl_does(timed, tmp_path, capsys):
         timed("{nic: node0.nic0, at: 20us}", transport="efa")
 
 
+def test_a_run_shows_the_cells_that_came_to_an_end(tmp_path, capsys):
+    path = tmp_path / "jobs.yaml"
+    path.write_text(
+        "cluster: {machine: dgx-h100, nodes: 2, faults: [{nic: node0.nic0, at: 20us}]}\n"
+        "workload: {collective: all_reduce, sizes: [1MiB], algorithm: Ring}\n"
+        "sweep: {cluster.faults: [[{nic: node0.nic0, at: 20us}], []]}\n"
+    )
+    done = netsim(capsys, "run", path, "-o", tmp_path / "out")
+    assert (done.code, "1 of 2 cells ended with an error" in done.err) == (0, True), done.err
+    assert (tmp_path / "out/trace.json.gz").exists()
+
+
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])
 def test_a_gpu_that_slows_for_a_time(tmp_path, engine):
     """Kernels of a step take four times as long for 400 us on one of two GPUs."""
