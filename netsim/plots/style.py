@@ -30,6 +30,7 @@ GREY, PALE = "#555555", "#d9d9d9"
 FORMATS = ("svg", "png")
 TIMES = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))  # units and their microseconds
 
+_DPI = 150  # of pictures; text is not as wide at all, so room for it is found at the same
 _SETTINGS = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -60,7 +61,7 @@ def drawing() -> Iterator[None]:
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure (inches) that makes room for what lies outside its axes."""
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -76,7 +77,7 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
             raise ValueError(f"formats: expected {' or '.join(made_by)}, got {kind!r}")
         path = stem.parent / f"{stem.name}.{kind}"
         with replacing(path) as stream:
-            figure.savefig(stream, format=kind, dpi=150, facecolor="white", metadata=made_by[kind])
+            figure.savefig(stream, format=kind, dpi=_DPI, facecolor="white", metadata=made_by[kind])
         paths.append(path)
     return paths
 
