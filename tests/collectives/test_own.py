@@ -137,7 +137,7 @@ def test_cells_of_a_sweep_may_have_own_algorithms(file: Path) -> None:
 
 
 def test_what_is_too_large_to_be_verified_is_told(file: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("netsim.cell.prepare.MOST_CHECKED", 40)
+    monkeypatch.setattr("netsim.collectives.table.MOST_CHECKED", 40)
     file.write_text(file.read_text().replace("gpus: 2", "gpus: 9"))
     outcome = command(capsys, "check", str(file))
     assert outcome.code == 0
