@@ -92,7 +92,7 @@ def command(
                 for row in trial.rows:
                     bar.advance(row)
     folder = results.path
-    best = _tell(search, looked, folder)
+    best = _tell(search, looked, folder, layouts=trial_count is None)
     if tuner_out is not None:
         write_tuner(prepare(best.choice.cell), tuner_out, "auto")
     if lost := [trial.lost for trial in looked if trial.lost]:
@@ -114,7 +114,9 @@ def _objective(given: str, expansion: Expansion) -> str:
     return given or ("step_time_us" if training else "time_us")
 
 
-def _tell(search: searches.Search, looked: list[searches.Trial], folder: Path) -> searches.Trial:
+def _tell(
+    search: searches.Search, looked: list[searches.Trial], folder: Path, *, layouts: bool
+) -> searches.Trial:
     best = searches.best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
     failed = sum(bool(trial.failure) for trial in looked)
@@ -122,7 +124,7 @@ def _tell(search: searches.Search, looked: list[searches.Trial], folder: Path) -
     what = "cells" if seeds == 1 else f"choices, {seeds} seeds each,"
     typer.echo(f"{len(looked)} of {len(search.choices)} {what} looked at, {failed} failed, "
                f"{out - failed if out > failed else 0} outside the constraints")  # fmt: skip
-    if len(looked) < len(search.choices) and search.told:
+    if layouts and len(looked) < len(search.choices) and search.told:
         _tell_layouts(search, looked, folder)
     if best is None:
         raise _none(search, looked, folder)

@@ -317,6 +317,16 @@ def test_many_layouts_are_told_first_and_the_best_are_simulated(capsys) -> None:
     assert f"{fastest / 1e3:,.1f} ms" in done.out
 
 
+def test_layouts_that_a_sampler_decides_for_are_not_told_as_well(capsys) -> None:
+    pytest.importorskip("optuna")
+    Path("layouts.yaml").write_text(MANY_LAYOUTS)
+    some = netsim(capsys, "optimize", "layouts.yaml", "-o", "some", "-q", "--trials", "6")
+    assert some.code == 0, some.err
+    assert "6 of 12 cells looked at" in some.out
+    assert "told by one rank" not in some.out
+    assert not Path("some/layouts.csv").exists()
+
+
 def test_gpus_that_are_in_use_are_billed_by_their_own_model(capsys) -> None:
     text = """\
 cluster:
