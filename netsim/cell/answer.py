@@ -66,16 +66,8 @@ def _given_up(prepared: AnyPrepared, size: int, seconds: float) -> Row:
     if isinstance(prepared, Prepared):
         known = question_row(prepared, size)
         return replace(known, status="failed", error=error, time_us=microseconds)
-    cell = prepared.cell
-    known = Row(
-        scenario=cell.scenario.name or "",
-        cell=cell.id,
-        topology=cluster_label(cell.scenario.cluster),
-        seed=cell.scenario.seed,
-        model_version=MODEL_VERSION,
-        axes=dict(cell.axes),
-    )
-    return replace(named(cell, known), status="failed", error=error, step_time_us=microseconds)
+    known = untimed(prepared.cell)
+    return replace(known, status="failed", error=error, step_time_us=microseconds)
 
 
 def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
@@ -86,9 +78,17 @@ def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
         return 0
 
 
-def named(cell: Cell, row: Row) -> Row:
-    """What a row says of its cell, also where the simulation failed."""
-    work = cell.scenario.workload
+def untimed(cell: Cell) -> Row:
+    """What a row says of its cell, also where it was not prepared or its simulation failed."""
+    scenario, work = cell.scenario, cell.scenario.workload
+    row = Row(
+        scenario=scenario.name or "",
+        cell=cell.id,
+        topology=cluster_label(scenario.cluster),
+        seed=scenario.seed,
+        model_version=MODEL_VERSION,
+        axes=dict(cell.axes),
+    )
     if not isinstance(work, Workload):
         return replace(row, workload=f"training {work.label}")
     return replace(row, collective=work.collective, algorithm=work.algorithm, dtype=work.dtype)

@@ -8,7 +8,6 @@ use of one is noted. An entry that no rule makes a scenario of says why.
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, field
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.processes import Processes
 from netsim.base.values import dataclass
+from netsim.measured.compare import weights_of
 from netsim.measured.index import Entry
 from netsim.scenario.cells import expand
 from netsim.topology.load import load_machine
@@ -487,8 +487,7 @@ class StepError:
 
 def error(some: Sequence[ComparedStep]) -> StepError:
     """The error of some steps, at least one."""
-    sizes = Counter(one.group for one in some)
-    weights = np.array([1 / sizes[one.group] for one in some])
+    weights = weights_of([one.group for one in some])
     ratios = np.array([one.log_ratio for one in some])
 
     def quantile(values: NDArray[np.float64], part: float) -> float:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, Tell, silent
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
-from netsim.cell.answer import AnyPrepared, answer, memory_needed, named, prepare_any
+from netsim.cell.answer import AnyPrepared, answer, memory_needed, prepare_any, untimed
 from netsim.engines.engine import FEW
 from netsim.results.folder import Folder, Key, sealed, unsealed
 from netsim.results.row import Row, row_from
 from netsim.scenario.cells import Cell, Invalid, cell_of, is_textbook
-from netsim.scenario.models import cluster_label
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source
 
@@ -70,19 +69,8 @@ def finished_row(folder: Folder, task: Task) -> Row:
 
 def failed_row(task: Task, message: str) -> Row:
     """The row of a task that ended in an error."""
-    scenario = task.cell.scenario
-    row = Row(
-        scenario=scenario.name or "",
-        cell=task.cell.id,
-        topology=cluster_label(scenario.cluster),
-        size_bytes=task.size or None,
-        seed=scenario.seed,
-        model_version=MODEL_VERSION,
-        status="error",
-        error=message,
-        axes=dict(task.cell.axes),
-    )
-    return named(task.cell, row)
+    known = untimed(task.cell)
+    return replace(known, size_bytes=task.size or None, status="error", error=message)
 
 
 def invalid_row(point: Invalid, scenario: str) -> Row:

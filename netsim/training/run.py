@@ -735,8 +735,9 @@ class _Run:
             self._finish(number)
         return self.now
 
-    def _start(self, numbers: Sequence[int]) -> None:
-        touched = set[int]()
+    def _start(self, numbers: Sequence[int], left: Sequence[int] = ()) -> None:
+        """Begin with some tasks, in columns of which some may have been `left` just now."""
+        touched = set(left)
         for number in numbers:
             self.since[number] = self.now
             for column in self.columns[number]:
@@ -750,16 +751,10 @@ class _Run:
             self.waits[one] -= 1
             if not self.waits[one]:
                 ready.append(one)
-        touched = set(self.columns[number])
-        for column in touched:
+        for column in self.columns[number]:
             self.active[column].remove(number)
         self.version[number] = -1
-        for one in ready:
-            self.since[one] = self.now
-            for column in self.columns[one]:
-                self.active.setdefault(column, []).append(one)
-                touched.add(column)
-        self._shared(touched, ready)
+        self._start(ready, self.columns[number])
 
     def _shared(self, columns: set[int], fresh: Sequence[int]) -> None:
         concerned = {number for column in columns for number in self.active.get(column, ())}
