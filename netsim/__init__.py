@@ -4,8 +4,7 @@
     rows = netsim.run("quickstart", ["workload.sizes=64MiB"])
     rows[0].busbw_GBps
 
-The names below are the public interface; they are imported when they are first used.
-"""
+The names below are the public interface; they are imported when they are first used."""
 
 from importlib import import_module
 

@@ -48,8 +48,7 @@ def _watched() -> bool:
 
 def _end(code: object) -> None:
     """End as the interpreter does, but for taking every object apart, which takes a tenth of a
-    small run. What cannot be written is left to it, to tell that and its exit code.
-    """
+    small run. What cannot be written is left to it, to tell that and its exit code."""
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):

@@ -24,6 +24,7 @@ PICTURES = {
     "fabrics-1024": (["run", "fabrics-1024"], "busbw"),
     "one-dead-nic": (["run", "one-dead-nic"], "busbw"),
     "tree-or-ring": (["run", "tree-or-ring"], "busbw"),
+    "packed-trees": (["run", "packed-trees"], "busbw"),
     "moe-nvl72-or-hgx": (["run", "moe-nvl72-or-hgx"], "busbw"),
     "torus-alltoall": (["run", "torus-alltoall"], "busbw"),
     "pp-schedules": (["run", "pp-schedules"], "breakdown"),

@@ -45,6 +45,7 @@ from netsim.cell.simulate import row_of_size
 from netsim.cli.questions import Given, asked
 from netsim.nccl.choice import cost_table
 from netsim.scenario.cells import expand
+from netsim.topology.load import load_machine
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall",
                "sendrecv")  # fmt: skip
@@ -331,8 +332,17 @@ def known_entries(path: Path = KNOWN) -> list[dict[str, str]]:
 def tables(
     machines: Sequence[str], collectives: Sequence[str], nodes: Sequence[int]
 ) -> list[Table]:
-    """All questions; `alltoall` over more ranks than is sensible is left out by `expect` itself."""
-    return [Table(m, c, n) for m in machines for c in collectives for n in nodes]
+    """All questions; several hosts only of machines with NICs. `alltoall` over more ranks than is
+    sensible is left out by `expect` itself.
+    """
+    alone = {m for m in machines if load_machine(m).nics is None}
+    return [
+        Table(m, c, n)
+        for m in machines
+        for c in collectives
+        for n in nodes
+        if n < 2 or m not in alone
+    ]
 
 
 def scanned(every: Sequence[Table], sizes: str, jobs: int) -> Iterator[list[Point]]:

@@ -4,11 +4,12 @@ One table, `constants.csv`, which everything else reads: what a step of a block,
 launch, a wire or a kind of network costs, and what kernels of a model reach of a GPU's peaks. A
 constant is `given` by a source or `fitted` to runs, which are named, by a function that estimates
 it from them. It does not hold the tables by which NCCL itself chooses (`netsim.nccl.facts`), or
-figures of machines (`topologies/`).
-"""
+figures of machines (`topologies/`)."""
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from netsim.base.values import dataclass
@@ -29,8 +30,7 @@ ANY_SIZE = (0, 1 << 62)
 class Fitted:
     """The runs that a constant was fitted to, by their ids in scenarios/measured/index.yaml, and
     `estimator`, the function (module:name) that estimates it from them. `sizes` are the bytes of
-    calls between which the runs show it, `evidence` is what they show.
-    """
+    calls between which the runs show it, `evidence` is what they show."""
 
     runs: tuple[str, ...]
     evidence: str
@@ -42,8 +42,7 @@ class Fitted:
 class Constant:
     """One constant in SI units, what it belongs to, and either the source that gave it or the runs
     that it was fitted to. `enters` are the figures of a `calibration` in which it is contained,
-    where that is not the one of its own name.
-    """
+    where that is not the one of its own name."""
 
     id: str
     value: float
@@ -81,14 +80,9 @@ def _constant(row: Mapping[str, str]) -> Constant:
         sizes = (int(row["from_bytes"] or 0), int(row["to_bytes"] or ANY_SIZE[1]))
         fitted = Fitted(tuple(row["runs"].split()), row["evidence"], estimator, sizes)
     return Constant(
-        row["id"],
-        float(row["value"]) * factor,
-        unit,
-        row["belongs_to"],
-        row["given_by"],
-        fitted,
+        row["id"], float(row["value"]) * factor, unit, row["belongs_to"], row["given_by"], fitted,
         tuple(row["enters"].split()),
-    )
+    )  # fmt: skip
 
 
 def read_constants(lines: Iterable[str]) -> Mapping[str, Constant]:
@@ -102,9 +96,20 @@ def read_constants(lines: Iterable[str]) -> Mapping[str, Constant]:
 
 
 FILE = Path(__file__).with_suffix(".csv")
-TABLE = read_constants(FILE.read_text(encoding="utf-8").splitlines(keepends=True))
+TABLE = dict(read_constants(FILE.read_text(encoding="utf-8").splitlines(keepends=True)))
 
 
 def value(id: str) -> float:
     """The value of a constant, in SI units."""
     return TABLE[id].value
+
+
+@contextmanager
+def replaced(values: Mapping[str, float]) -> Iterator[None]:
+    """The table with other values of some constants, for who asks while this lasts."""
+    before = {id: TABLE[id] for id in values}
+    TABLE.update({id: replace(one, value=values[id]) for id, one in before.items()})
+    try:
+        yield
+    finally:
+        TABLE.update(before)

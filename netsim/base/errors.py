@@ -1,8 +1,7 @@
 """What netsim raises when it cannot go on: every error is one clear text and an exit code.
 
 Only the command line prints errors and only it exits; it needs `str(error)` and
-`error.exit_code`. Nothing here knows how files are read or how simulations run.
-"""
+`error.exit_code`. Nothing here knows how files are read or how simulations run."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,20 +33,12 @@ class ScenarioError(InputError):
     """One mistake in a file, with its place: source, line and column (from 1), dotted field."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        source: str = "",
-        line: int | None = None,
-        column: int | None = None,
-        field: str = "",
-        hint: str = "",
-    ) -> None:
+        self, message: str, *, source: str = "", line: int | None = None,
+        column: int | None = None, field: str = "", hint: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(message, hint=hint)
-        self.source = source
-        self.line = line
-        self.column = column
-        self.field = field
+        self.source, self.field = source, field
+        self.line, self.column = line, column
 
     @property
     def errors(self) -> tuple["ScenarioError", ...]:
@@ -66,13 +57,9 @@ class ScenarioErrors(ScenarioError):
     def __init__(self, errors: Sequence[ScenarioError]) -> None:
         first = errors[0]
         super().__init__(
-            first.message,
-            source=first.source,
-            line=first.line,
-            column=first.column,
-            field=first.field,
-            hint=first.hint,
-        )
+            first.message, source=first.source, line=first.line, column=first.column,
+            field=first.field, hint=first.hint,
+        )  # fmt: skip
         self.args = (tuple(errors),)
 
     @property
@@ -85,6 +72,12 @@ class ScenarioErrors(ScenarioError):
         lines = [str(error) for error in self.errors[:SHOWN_ERRORS]]
         left_out = len(self.errors) - len(lines)
         return "\n".join([*lines, f"... and {left_out} more errors"] if left_out else lines)
+
+
+def joined(errors: Iterable[ScenarioError]) -> ScenarioError:
+    """Several mistakes, each once, as one error; at least one."""
+    found = list({str(one): one for error in errors for one in error.errors}.values())
+    return found[0] if len(found) == 1 else ScenarioErrors(found)
 
 
 class NoRoomError(ScenarioError):
@@ -117,10 +110,9 @@ class InvariantError(NetsimError):
         self.about, self.broken = about, tuple(broken)
 
     def __str__(self) -> str:
-        return (
-            f"{self.about}: {'; '.join(self.broken)} (an invariant of netsim does not hold: a bug "
-            "in netsim, not in your input; please report it with the command that shows it)"
-        )
+        what = "an invariant of netsim does not hold: a bug in netsim, not in your input"
+        told = f"({what}; please report it with the command that shows it)"
+        return f"{self.about}: {'; '.join(self.broken)} {told}"
 
 
 def suggest(word: str, choices: Iterable[str]) -> str:

@@ -1,7 +1,6 @@
 """Files that are written whole or not at all, presets that are found, ends that wait for them.
 
-Whoever reads meanwhile, kills the process or runs out of room finds the old file as it was.
-"""
+Whoever reads meanwhile, kills the process or runs out of room finds the old file as it was."""
 
 import csv
 import os
@@ -147,9 +146,7 @@ def is_path(name: str) -> bool:
 # that nobody then knows of. Blocking the signal does not help: it then goes to another thread, and
 # Python raises in the first one all the same. So a handler notes it, and whoever holds it asks.
 
-UNWINDING = (
-    5.0  # seconds after Ctrl-C, in which what is finished is written and no other one counts
-)
+UNWINDING = 5.0  # seconds after Ctrl-C, while what is finished is written, and no other counts
 _AGAIN = 0.02  # seconds after which one that vanished is raised again
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -207,8 +204,7 @@ def deaf() -> Iterator[None]:
 def listen() -> None:
     """Raise KeyboardInterrupt once for all that come while a command ends; and if it vanishes in a
     callback, again and without a word of it. What a shell has us ignore (Ctrl-C is not for jobs in
-    its background) stays ignored.
-    """
+    its background) stays ignored."""
     raised, last = [-UNWINDING], [int(signal.SIGINT)]
 
     def interrupt(number: int, _: FrameType | None) -> None:

@@ -2,8 +2,7 @@
 
 Each is asked for one job at a time, so that it is known what a worker died of. A job that ended its
 worker is tried once more, alone. Jobs run together as long as the memory that they are expected to
-need, or are seen to have, is there.
-"""
+need, or are seen to have, is there."""
 
 import multiprocessing
 import os
@@ -57,7 +56,7 @@ def _work(
                 for answer in call(asked, *begun):
                     pipe.send(answer)
             except Exception as error:  # who asked decides what becomes of it
-                pipe.send(_Raised(_portable(error)))
+                pipe.send(_Raised(error))
 
 
 def _end_with(sentinel: int) -> None:
@@ -71,14 +70,10 @@ class _Raised:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-
-
-def _portable(error: Exception) -> Exception:
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # one that cannot be sent
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # one that cannot be sent
+            self.error = RuntimeError(f"{type(error).__name__}: {error}")
 
 
 class _Worker:
@@ -149,19 +144,13 @@ class Processes:
     workers, `rest(asked, n)` is what is still asked after n answers.
 
     with Processes(2, call) as workers:
-        for asked, answer in workers.results([(1, "one", 0, 1)]): ...
-    """
+        for asked, answer in workers.results([(1, "one", 0, 1)]): ..."""
 
     def __init__(
-        self,
-        count: int,
-        call: Callable[..., Iterator[Any]],
-        *,
-        begun: Sequence[Any] = (),
-        memory: int = 0,
-        tell: Tell = silent,
+        self, count: int, call: Callable[..., Iterator[Any]], *, begun: Sequence[Any] = (),
+        memory: int = 0, tell: Tell = silent,
         rest: Callable[[Any, int], Any] = lambda asked, n: asked,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.count, self.call, self.begun = count, call, begun
         self.limit, self.tell, self.rest = memory, tell, rest
         self.workers: list[_Worker] = []
@@ -224,11 +213,8 @@ class Processes:
         busy = self.busy
         if not self.limit or not busy:
             return True
-        taken = resident()
-        for worker in self.workers:
-            expected = worker.job.memory if worker.job is not None else 0
-            taken += max(expected, worker.memory())
-        return taken + job.memory <= self.limit
+        taken = (max(one.job.memory if one.job else 0, one.memory()) for one in self.workers)
+        return resident() + sum(taken) + job.memory <= self.limit
 
     def _give(self, job: Job) -> None:
         idle = [worker for worker in self.workers if worker.job is None]

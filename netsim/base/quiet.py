@@ -1,6 +1,5 @@
 """Imported by the process that workers are forked from, and by nothing else: they are silent from
-their first moment on.
-"""
+their first moment on."""
 
 import os
 import sys

@@ -1,8 +1,7 @@
 """What a process is: the versions of its packages, the memory that it has, and how far it is.
 
 Verbs say what they are at (`at`); while a command takes longer than a moment, a thread shows it on
-standard error: on a terminal in one line that comes and goes, elsewhere now and then.
-"""
+standard error: on a terminal in one line that comes and goes, elsewhere now and then."""
 
 import os
 import sys
@@ -21,8 +20,7 @@ MODEL_VERSION = "2"
 
 def late(name: str) -> Any:
     """A function of a part that most runs do without, imported when it is asked for. Only what
-    takes a tenth of a second and more is asked for so; `tests/core/test_house.py` has all of it.
-    """
+    takes a tenth of a second and more is asked for so; `tests/core/test_house.py` has all of it."""
     module, _, function = name.rpartition(".")
     return getattr(import_module(module), function)
 

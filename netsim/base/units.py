@@ -2,8 +2,7 @@
 
 Inside netsim a bandwidth is bytes/s, a time seconds, a size whole bytes, a rate of arithmetic
 FLOP/s. Arithmetic is exact until the last step, so that 600ns is 6e-07 and nothing else.
-Knows nothing of YAML or of files: every failure is a `UnitError` with the text to print.
-"""
+Knows nothing of YAML or of files: every failure is a `UnitError` with the text to print."""
 
 import difflib
 import math
@@ -58,53 +57,33 @@ class Kind:
 def _scaled(
     ends: tuple[str, ...], prefixes: Mapping[str, int], divisor: int = 1
 ) -> dict[str, Fraction]:
-    return {
-        prefix + end: Fraction(factor, divisor)
-        for end in ends
-        for prefix, factor in prefixes.items()
-    }
+    pairs = ((prefix + end, factor) for end in ends for prefix, factor in prefixes.items())
+    return {name: Fraction(factor, divisor) for name, factor in pairs}
 
 
 TIME = Kind(
-    "a time",
-    "600ns or 2.5us",
+    "a time", "600ns or 2.5us",
     {
-        "s": Fraction(1),
-        "ms": Fraction(1, 10**3),
-        "us": Fraction(1, 10**6),
-        "µs": Fraction(1, 10**6),
-        "μs": Fraction(1, 10**6),
-        "ns": Fraction(1, 10**9),
+        "s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6),
+        "µs": Fraction(1, 10**6), "μs": Fraction(1, 10**6), "ns": Fraction(1, 10**9),
         "ps": Fraction(1, 10**12),
-    },
-    usual="us",
-    largest=10**9,
-)
+    }, usual="us", largest=10**9,
+)  # fmt: skip
 SIZE = Kind(
-    "a size",
-    "64MiB, 64MB or 8B",
-    {**_scaled(("B",), BINARY), **_scaled(("B",), DECIMAL)},
-    usual="B",
-    largest=LARGEST_SIZE,
-)
+    "a size", "64MiB, 64MB or 8B", {**_scaled(("B",), BINARY), **_scaled(("B",), DECIMAL)},
+    usual="B", largest=LARGEST_SIZE,
+)  # fmt: skip
 BANDWIDTH = Kind(
-    "a bandwidth",
-    "400Gbps or 50GB/s",
+    "a bandwidth", "400Gbps or 50GB/s",
     {
-        **_scaled(("bps", "b/s"), DECIMAL, divisor=8),
-        **_scaled(("B/s", "Bps"), DECIMAL),
+        **_scaled(("bps", "b/s"), DECIMAL, divisor=8), **_scaled(("B/s", "Bps"), DECIMAL),
         **_scaled(("B/s",), BINARY),
-    },
-    usual="Gbps",
-    largest=10**18,
-)
+    }, usual="Gbps", largest=10**18,
+)  # fmt: skip
 FLOPS = Kind(
-    "a rate of arithmetic",
-    "989TFLOPS or 1.5PFLOP/s",
-    _scaled(("FLOPS", "FLOP/s"), DECIMAL),
-    usual="TFLOPS",
-    largest=10**24,
-)
+    "a rate of arithmetic", "989TFLOPS or 1.5PFLOP/s", _scaled(("FLOPS", "FLOP/s"), DECIMAL),
+    usual="TFLOPS", largest=10**24,
+)  # fmt: skip
 POWER = Kind(
     "a power", "700W or 1.2kW", {"W": Fraction(1), "kW": Fraction(10**3)}, usual="W", largest=10**6
 )
@@ -184,15 +163,11 @@ def parse_ratio(value: object, *, allow_zero: bool = False) -> float:
     """A ratio such as `2`, `0.5`, `2:1` or `50%`, as a number."""
     expected = "a ratio such as 2, 2:1 or 50%"
     text = _text(value, expected).strip()
-    over = text.removesuffix("%").split(":") if text.endswith("%") else text.split(":")
-    if len(over) > (1 if text.endswith("%") else 2) or not all(
-        NUMBER.fullmatch(part.strip()) for part in over
-    ):
+    over = [part.strip() for part in text.removesuffix("%").split(":")]
+    if len(over) > 2 - text.endswith("%") or not all(map(NUMBER.fullmatch, over)):
         raise UnitError(expected, value)
-    numbers = [_exact(part) for part in over]
-    below = (
-        Fraction(100) if text.endswith("%") else numbers[1] if len(numbers) == 2 else Fraction(1)
-    )
+    numbers = [*map(_exact, over), Fraction(100 if text.endswith("%") else 1)]
+    below = numbers[1]
     if below == 0:
         raise UnitError(expected, value, " (it divides by zero)")
     return float(_in_range(numbers[0] / below, value, expected, 10**12, allow_zero=allow_zero))
@@ -211,19 +186,15 @@ def format_size(nbytes: int) -> str:
 
 def format_time(seconds: float) -> str:
     """A time to four digits in the unit that fits: `2.5 us`, `600 ns`, `1.2 s`."""
-    return _four_digits(
-        seconds, {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}, zero="s"
-    )
+    units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
+    return _four_digits(seconds, units, zero="s")
 
 
 def format_bandwidth(bandwidth: float, *, bits: bool = False) -> str:
     """A bandwidth (bytes/s) to four digits: `50 GB/s`, or with `bits` `400 Gb/s`."""
     end, per_second = ("b/s", bandwidth * 8) if bits else ("B/s", bandwidth)
-    return _four_digits(
-        per_second,
-        {f"{p}{end}": float(DECIMAL[p]) for p in ("P", "T", "G", "M", "k", "")},
-        zero=end,
-    )
+    units = {f"{p}{end}": float(DECIMAL[p]) for p in ("P", "T", "G", "M", "k", "")}
+    return _four_digits(per_second, units, zero=end)
 
 
 def _quantity(value: object, kind: Kind, *, allow_zero: bool, original: object = None) -> Fraction:

@@ -3,8 +3,7 @@
 For every frozen class, `dataclasses` writes six methods as text and compiles each of them, half a
 millisecond in all, and a run defines a hundred classes before it begins. Here only `__init__` is
 compiled; the others do the same for any class. Type checkers see the usual decorator, and classes
-that ask for more than this knows get it.
-"""
+that ask for more than this knows get it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -40,12 +39,9 @@ def _made(kind: Any, options: dict[str, Any]) -> Any:
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(kind)
     fields = dataclasses.fields(made)
     methods = {
-        "__init__": _init(made, fields),
-        "__repr__": _repr,
-        "__setattr__": _set,
-        "__delattr__": _delete,
-        **_comparing([field.name for field in fields if field.compare]),
-    }
+        "__init__": _init(made, fields), "__repr__": _repr, "__setattr__": _set,
+        "__delattr__": _set, **_comparing([field.name for field in fields if field.compare]),
+    }  # fmt: skip
     if "slots" in asked:  # else copies and pickles go by attributes that nobody may set
         methods |= {"__getstate__": _state, "__setstate__": _restore}
     for name, method in methods.items():
@@ -98,12 +94,9 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({inside})"
 
 
-def _set(self: Any, name: str, value: Any) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def _delete(self: Any, name: str) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+def _set(self: Any, name: str, *value: Any) -> None:
+    what = "assign to" if value else "delete"
+    raise dataclasses.FrozenInstanceError(f"cannot {what} field {name!r}")
 
 
 def _state(self: Any) -> list[Any]:

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledError
 from netsim.base.files import Preset, find_preset, is_path, preset_folder
-from netsim.base.startup import MODEL_VERSION, late
+from netsim.base.startup import late
 from netsim.base.units import format_time
 from netsim.cell.prepare import UNCHECKED, Prepared, prepare
-from netsim.cell.simulate import question_row, row_of_size
+from netsim.cell.simulate import question_row, row_of_size, untimed
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, Expansion, Invalid, expand_all, slow_slots, with_settings
-from netsim.scenario.models import Workload, cluster_label
+from netsim.scenario.models import Workload
 from netsim.timing.bench import Progress
 from netsim.yamlio.read import Source, read_source
 
 if TYPE_CHECKING:
+    from netsim.cell.jobs import PreparedJobs
     from netsim.training.prepare import PreparedStep
 
-AnyPrepared: TypeAlias = "Prepared | PreparedStep"
+AnyPrepared: TypeAlias = "Prepared | PreparedStep | PreparedJobs"
 
 
 GIVEN_UP = (
@@ -35,6 +36,9 @@ GIVEN_UP = (
 
 def prepare_any(cell: Cell) -> AnyPrepared:
     """Check that the parts of a cell fit; errors name the field."""
+    if cell.scenario.shared:
+        jobs: PreparedJobs = late("netsim.cell.jobs.prepare_jobs")(cell)
+        return jobs
     if isinstance(cell.scenario.workload, Workload):
         return prepare(cell)
     step: PreparedStep = late("netsim.training.prepare.prepare_step")(cell)
@@ -48,6 +52,9 @@ def answer(
     try:
         if isinstance(prepared, Prepared):
             return row_of_size(prepared, size, engine=engine, progress=progress)
+        if prepared.cell.scenario.shared:
+            of_job = late("netsim.cell.jobs.row_of_job")
+            return of_job(prepared, size, engine=engine)  # type: ignore[no-any-return]
         of_step = late("netsim.training.run.row_of_step")
         row: Row = of_step(prepared, engine=engine, progress=progress)
     except StalledError:
@@ -78,30 +85,13 @@ def memory_needed(cell: Cell, sizes: Sequence[int]) -> int:
         return 0
 
 
-def untimed(cell: Cell) -> Row:
-    """What a row says of its cell, also where it was not prepared or its simulation failed."""
-    scenario, work = cell.scenario, cell.scenario.workload
-    row = Row(
-        scenario=scenario.name or "",
-        cell=cell.id,
-        topology=cluster_label(scenario.cluster),
-        seed=scenario.seed,
-        model_version=MODEL_VERSION,
-        axes=dict(cell.axes),
-    )
-    if not isinstance(work, Workload):
-        return replace(row, workload=f"training {work.label}")
-    return replace(row, collective=work.collective, algorithm=work.algorithm, dtype=work.dtype)
-
-
 # **** Runs ****
 # A scenario from its name to its rows: what `netsim run` and the Python API have in common.
 
 
 def find_scenario(name: str) -> Preset:
     """The file of a scenario: a path, or the name of a preset with or without its folder.
-    `scenarios/quickstart.yaml` finds the preset from any directory; a file that exists wins.
-    """
+    `scenarios/quickstart.yaml` finds the preset from any directory; a file that exists wins."""
     path = Path(name)
     if is_path(name) and not path.exists() and path.parent.name in ("", "scenarios"):
         preset = preset_folder("scenarios") / path.name
@@ -126,25 +116,19 @@ def name_of(path: Path) -> str:
 
 def checked(source: Source, *, alone: bool = True) -> Expansion:
     """All points of a scenario; those that do not fit together as such, with the reason. Where not
-    each is to stand `alone`, one of several that needs too much memory is left to its run.
-    """
+    each is to stand `alone`, one of several that needs too much memory is left to its run."""
     expansion = expand_all(source)
     points = list(expansion.points)
     # Cells of one cluster after each other, so that each cluster is built once.
     cells = [(number, point) for number, point in enumerate(points) if isinstance(point, Cell)]
     for number, cell in sorted(cells, key=lambda pair: pair[1].cluster):
-        points[number] = _fitting(cell, alone=alone or len(cells) == 1)
+        try:
+            prepare_any(cell)
+        except ScenarioError as error:
+            # One without room says so in its turn where others go on.
+            if alone or len(cells) == 1 or not isinstance(error, NoRoomError):
+                points[number] = Invalid(cell.id, cell.axes, error)
     return replace(expansion, points=tuple(points))
-
-
-def _fitting(cell: Cell, *, alone: bool) -> Cell | Invalid:
-    try:
-        prepare_any(cell)
-    except ScenarioError as error:
-        if isinstance(error, NoRoomError) and not alone:
-            return cell  # it says so in its turn, and the others go on
-        return Invalid(cell.id, cell.axes, error)
-    return cell
 
 
 def checked_cells(source: Source) -> list[Cell]:
@@ -166,8 +150,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
 def run(scenario: str | Path, settings: Sequence[str] = (), *, engine: str = "auto") -> list[Row]:
     """Simulate all cells of a scenario and return their rows; nothing is written. `settings`
     replace single values, as `netsim run --set` does: `run("quickstart",
-    ["workload.sizes=64MiB"])`.
-    """
+    ["workload.sizes=64MiB"])`."""
     cells = checked_cells(load_source(find_scenario(str(scenario)).path, settings))
     rows = []
     for cell in cells:

@@ -60,8 +60,7 @@ QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"  # how they are used, versions diffe
 class Built:
     """A topology, the cluster that it is unless it is a plain graph, and the communicators that
     cells had in it, by what they ask of NCCL; `alike` is what was found of textbook algorithms.
-    No other has its `number`.
-    """
+    No other has its `number`."""
 
     topology: Topology
     cluster: Cluster | None

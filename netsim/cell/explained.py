@@ -1,8 +1,7 @@
 """What traces, pictures and explanations of a cell are about; and its explanation at a size.
 
 All rows of an operation, or those that stand for all, or the first steps of long rings, where these
-would be too many. Its operation alone, from standstill.
-"""
+would be too many. Its operation alone, from standstill."""
 
 from __future__ import annotations
 
@@ -54,29 +53,23 @@ def shown_of(prepared: Prepared, size: int) -> Shown:
 # The explanation of one cell at one size: its operation alone, from standstill.
 
 
-def explained(
-    prepared: Prepared, size: int, *, engine: str = "auto", most_rows: int = MOST_ROWS
-) -> dict[str, Any]:
-    """Where the time of a cell goes at one size, as plain values in µs."""
-    return explained_run(prepared, size, engine=engine, most_rows=most_rows)[0]
-
-
 def explained_run(
     prepared: Prepared, size: int, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> tuple[dict[str, Any], Program, Timeline]:
-    """The same, with the program and the timeline that it is about."""
+    """Where the time of a cell goes at one size, as plain values in µs, with what that is about."""
     title = explained_title(prepared, size)
     on(title)
     shown = shown_of(prepared, size)
     program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
-    launch = prepared.launch(size)
+    launch, timeline = prepared.launch(size), simulate(program, engine)
+    program = program.as_run(timeline)
     case = Case(program, launch.host + launch.kernel)
-    timeline = simulate(program, engine)
     found = as_values(explain(case, timeline, engine=engine, most_rows=most_rows))
     plan = prepared.planned(size)
     who = f"NCCL's {plan.algorithm}" if plan else prepared.cell.scenario.collective.algorithm
     told = {"who": who, **limits(prepared, size, timeline.makespan, single=True)}
-    return {"title": "; ".join([title, *shown.notes]), **found, "limit": told}, program, timeline
+    title = prepared.cell.title(title, *shown.notes)
+    return {"title": title, **found, "limit": told}, program, timeline
 
 
 def explained_title(prepared: Prepared, size: int) -> str:
@@ -108,11 +101,9 @@ def explained_paths(
         at(what, number, len(on_trial))
         tried.append(_tried(prepared, size, what, changes, seeds, engine))
     return {
-        "routing": policy.routing,
-        "qps": policy.qps,
-        "spread": list(_spread_of(prepared, size)),
+        "routing": policy.routing, "qps": policy.qps, "spread": list(_spread_of(prepared, size)),
         "tried": tried,
-    }
+    }  # fmt: skip
 
 
 def _spread_of(prepared: Prepared, size: int) -> Iterator[dict[str, Any]]:
@@ -131,14 +122,10 @@ def _spread_of(prepared: Prepared, size: int) -> Iterator[dict[str, Any]]:
         carried = flows[mine]
         fullest = int(np.argmax(carried))
         yield {
-            "links": name,
-            "count": len(mine),
-            "used": int((carried > 0).sum()),
-            "connections": float(carried.sum()),
-            "mean": float(carried.mean()),
-            "most": float(carried[fullest]),
-            "fullest": topology.link_name(mine[fullest]),
-        }
+            "links": name, "count": len(mine), "used": int((carried > 0).sum()),
+            "connections": float(carried.sum()), "mean": float(carried.mean()),
+            "most": float(carried[fullest]), "fullest": topology.link_name(mine[fullest]),
+        }  # fmt: skip
 
 
 def _changes(prepared: Prepared, made: Fabric, policy: Policy) -> dict[str, dict[str, Any]]:
@@ -195,12 +182,9 @@ def _tried(
     times = sorted(row.time_us or 0.0 for row in rows)
     fullest = [row.fullest_over_mean or 0.0 for row in rows]
     return {
-        "what": what,
-        "settings": changes,
-        "us": times,
-        "median_us": median(times),
+        "what": what, "settings": changes, "us": times, "median_us": median(times),
         "fullest_over_mean": median(fullest),
-    }
+    }  # fmt: skip
 
 
 def _draws(prepared: Prepared) -> bool:

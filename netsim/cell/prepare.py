@@ -1,7 +1,6 @@
 """A cell whose parts fit: its topology, its communicators, the schedule of each of its sizes.
 
-What does not fit is said here, with its place in the scenario, before anything runs.
-"""
+What does not fit is said here, with its place in the scenario, before anything runs."""
 
 from __future__ import annotations
 
@@ -19,9 +18,10 @@ from netsim.base.values import dataclass
 from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
 from netsim.collectives import table as tables
 from netsim.collectives.collective import HAS_IN_PLACE, Collective, CollectiveError, collective_of
+from netsim.collectives.forest import links_of
 from netsim.nccl import choice, environment
 from netsim.nccl.choice import Planned
-from netsim.nccl.constants import NOTHING, calibrated_launch, nccl_launch
+from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.nccl.job import Job
 from netsim.nccl.schedules import table
@@ -31,7 +31,7 @@ from netsim.program.symmetry import odd_one
 from netsim.scenario.cells import Cell, placed
 from netsim.scenario.models import Scenario, Workload, node_count
 from netsim.scenario.names import DTYPES
-from netsim.schedule.repeat import Launch
+from netsim.schedule.repeat import AT_ONCE, Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing import ladder
 from netsim.timing.call import Call
@@ -47,8 +47,7 @@ class Prepared:
     """A cell whose parts are known to fit: its topology, and its GPUs by communicator. `jobs` are
     the communicators as NCCL sees them, where NCCL's algorithms run. `place` is the same number for
     cells on the same cluster, None if it is not known to be that of others. `limits` say how much
-    of a call is run in full.
-    """
+    of a call is run in full."""
 
     cell: Cell
     topology: Topology
@@ -75,6 +74,12 @@ class Prepared:
         work = self.cell.scenario.collective
         takes = tables.parameters_of(work.collective, work.built_by)
         whole = work.ranks is None and len(self.groups) == 1
+        if "links" in takes and "links" not in work.parameters:
+            ways = [links_of(self.topology, self.gpus[list(group)]) for group in self.groups]
+            if any(one != ways[0] for one in ways):
+                message = f"{work.algorithm} needs communicators whose links are the same"
+                raise CollectiveError("algorithm", message)
+            return {**work.parameters, "links": ways[0]}
         if "node_size" in takes and whole and not {"node_size", "groups"} & set(work.parameters):
             return {**work.parameters, "node_size": self.gpus_per_node}
         cluster = self.cell.scenario.cluster
@@ -91,15 +96,10 @@ class Prepared:
         """The collective of one communicator (or of another number of ranks) at a size."""
         work = self.cell.scenario.collective
         return collective_of(
-            work.collective,
-            ranks or len(self.groups[0]),
-            size,
-            DTYPES[work.dtype],
-            root=work.root,
-            in_place=in_place,
-            pairs=[(pair[0], pair[1]) for pair in work.pairs],
+            work.collective, ranks or len(self.groups[0]), size, DTYPES[work.dtype],
+            root=work.root, in_place=in_place, pairs=[(pair[0], pair[1]) for pair in work.pairs],
             matrix=work.matrix,
-        )
+        )  # fmt: skip
 
     @kept
     def call(self, size: int, *, in_place: bool = False) -> Call:
@@ -107,20 +107,13 @@ class Prepared:
         collective, kinds = self.collective(size, in_place=in_place), list(dict.fromkeys(self.jobs))
         scenario = self.cell.scenario
         return Call(
-            collective,
-            self.topology,
-            self.gpus,
-            self.groups,
+            collective, self.topology, self.gpus, self.groups,
             tuple(self.plan(job, collective) for job in kinds),
-            tuple(kinds.index(job) for job in self.jobs) or (0,),
-            scenario.collective.built_by,
-            {} if kinds else self.parameters,
-            self.launch(size),
-            scenario.collective.timing == "single" or scenario.timed,
-            self.may_fold,
-            self.together,
+            tuple(kinds.index(job) for job in self.jobs) or (0,), scenario.collective.built_by,
+            {} if kinds else self.parameters, self.launch(size),
+            scenario.collective.timing == "single" or scenario.timed, self.may_fold, self.together,
             self.memory,
-        )
+        )  # fmt: skip
 
     def memory_needed(self, size: int) -> int:
         """About how many bytes a process needs for a size at most."""
@@ -132,18 +125,16 @@ class Prepared:
 
     def launch(self, size: int) -> Launch:
         """What it takes to begin an operation in this cell."""
-        costs, usual = self.cell.scenario.launch_costs(), NOTHING
+        costs, usual = self.cell.scenario.launch_costs(), AT_ONCE
         plan = self.planned(size)
         if plan is not None:
             job = self.jobs[0]
             usual = nccl_launch(
-                costs.style,
-                job.comm.version,
-                begin=plan.start(job.mechanism, job.comm.n_nodes),
+                costs.style, job.comm.version, begin=plan.start(job.mechanism, job.comm.n_nodes),
                 channels=plan.n_channels,
                 sends_and_receives=choice.operations(self.collective(size)),
                 figures=job.calibration,
-            )
+            )  # fmt: skip
             if costs.style != "cuda_graph":
                 usual = calibrated_launch(usual, job.calibration)
         return Launch(
@@ -155,8 +146,7 @@ class Prepared:
     @property
     def may_fold(self) -> bool:
         """Whether like may be written once: not where paths go by load, or differ by message, nor
-        with noise.
-        """
+        with noise."""
         router = self.topology.router
         apart = getattr(router, "by_load", False) or getattr(router, "turns", 1) > 1
         apart = apart or self.cell.scenario.noise is not None or self.cell.scenario.timed
@@ -189,6 +179,9 @@ class Prepared:
 def prepare(cell: Cell) -> Prepared:
     """Build the topology of a cell and check that its workload fits; errors name the field."""
     source = cell.source
+    if cell.scenario.shared:
+        message = "what runs beside others is run and written out as a whole, by netsim run"
+        raise source.error((), message)
     if not isinstance(cell.scenario.workload, Workload):
         message = "a training step is run and written out as a whole, by netsim run"
         raise source.error(("workload",), message, key=True)
@@ -200,13 +193,10 @@ def prepare(cell: Cell) -> Prepared:
             raise source.error(("workload", "algorithm"), error.message, hint=error.hint) from None
     found = built(cell)
     prepared = Prepared(
-        cell,
-        _in_time(cell, found.topology),
-        groups_of(cell, found),
-        place=None if cell.scenario.timed else found.number,
-        limits=limits_with(cell.scenario),
+        cell, _in_time(cell, found.topology), groups_of(cell, found),
+        place=None if cell.scenario.timed else found.number, limits=limits_with(cell.scenario),
         memory=found.alike,
-    )
+    )  # fmt: skip
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)
     refuse_unjoined(cell, found, prepared.gpus, prepared.groups)
@@ -290,23 +280,20 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
 
 def _refuse(prepared: Prepared) -> None:
     largest = prepared.call(max(prepared.cell.scenario.collective.size_list()))
-    if too_large := ladder.why_not(largest, prepared.limits) or _too_large(prepared, largest):
+    too_large = ladder.why_not(largest, prepared.limits)
+    if not (too_large or largest.plans or ladder.size_of(largest, prepared.limits)):
+        # Of a textbook algorithm that is not sketched, from schedules of fewer ranks.
+        too_large = misfit(*_size_from_fewer(prepared), len(prepared.gpus))
+    if too_large:
         message = f"{too_large}{why_in_full(largest)}"
         raise prepared.cell.source.error(("workload",), message, key=True, kind=NoRoomError)
-
-
-def _too_large(prepared: Prepared, largest: Call) -> str:
-    """The same of a textbook algorithm that is not sketched, from schedules of fewer ranks."""
-    if largest.plans or ladder.size_of(largest, prepared.limits) is not None:
-        return ""
-    return misfit(*_size_from_fewer(prepared), len(prepared.gpus))
 
 
 def _size_from_fewer(prepared: Prepared) -> tuple[int, int]:
     """Rows and bytes of a textbook algorithm, from how they grow with the number of ranks."""
     work, ranks = prepared.cell.scenario.collective, len(prepared.groups[0])
     fixed = (
-        {"groups", "root", "dims"} & set(prepared.parameters)
+        {"groups", "root", "dims", "links"} & set(prepared.parameters)
         or work.pairs
         or work.matrix
         or work.root
@@ -347,8 +334,7 @@ UNCHECKED: dict[str, str] = {}  # what was too large to be verified, by the id o
 
 def _check_own(prepared: Prepared) -> None:
     """Verify an algorithm of the user's own at the sizes of the cell, in place too, the smallest
-    and the largest first.
-    """
+    and the largest first."""
     work, left = prepared.cell.scenario.collective, tables.MOST_CHECKED
     ends = min(work.size_list()), max(work.size_list())
     for size in sorted(work.size_list(), key=lambda size: size not in ends):
@@ -359,14 +345,10 @@ def _check_own(prepared: Prepared) -> None:
 
 def _verified(prepared: Prepared, size: int, *, in_place: bool) -> int:
     """Verify one size, if its rows are not too many for that; rows times ranks of it."""
-    work, collective = (
-        prepared.cell.scenario.collective,
-        prepared.collective(size, in_place=in_place),
-    )
+    work = prepared.cell.scenario.collective
+    collective = prepared.collective(size, in_place=in_place)
     rows = tables.refuse_wrong(collective, work.built_by, prepared.parameters)
     if rows * collective.ranks > tables.MOST_CHECKED:
-        UNCHECKED[prepared.cell.id] = (
-            f"{work.algorithm} is not verified: {rows} rows on {collective.ranks} ranks are too "
-            "many for that; check it on fewer"
-        )
+        told = f"{rows} rows on {collective.ranks} ranks are too many for that; check it on fewer"
+        UNCHECKED[prepared.cell.id] = f"{work.algorithm} is not verified: {told}"
     return rows * collective.ranks

@@ -2,8 +2,7 @@
 
 Cells of a sweep differ, yet many ask for the same in the end: versions of NCCL that plan a call
 alike, algorithms that are chosen or forced, launch costs that do not matter. Calls are equal if all
-is equal that their rows and times follow from, not if their scenarios are.
-"""
+is equal that their rows and times follow from, not if their scenarios are."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ from netsim.nccl.environment import Settings
 from netsim.nccl.job import Job, Wishes, plugin_of
 from netsim.nccl.schedules.plan import Plan
 from netsim.results import row as result_rows
-from netsim.scenario.models import cluster_label, node_count
+from netsim.scenario.cells import Cell
+from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.timing import ladder
 from netsim.timing.bench import Noise, Progress, disturbed
 from netsim.timing.call import Call
@@ -299,6 +299,7 @@ def question_row(prepared: Prepared, size: int, **found: Any) -> result_rows.Row
         channels=plan.n_channels if plan else None,
         size_bytes=collective.size_bytes,
         count=collective.count,
+        size_asked=size,
         validated=_validated(prepared, collective, size, plan)
         if plan
         else result_rows.NOT_VALIDATED,
@@ -310,21 +311,26 @@ def question_row(prepared: Prepared, size: int, **found: Any) -> result_rows.Row
 def _of_cell(prepared: Prepared) -> dict[str, Any]:
     scenario, work = prepared.cell.scenario, prepared.cell.scenario.collective
     return {
-        "scenario": scenario.name or "",
-        "cell": prepared.cell.id,
-        "topology": cluster_label(scenario.cluster),
-        "nodes": node_count(scenario.cluster),
-        "gpus_per_node": prepared.gpus_per_node,
-        "ranks": len(prepared.groups[0]),
-        "workload": "collective",
-        "collective": work.collective,
-        "dtype": work.dtype,
+        "scenario": scenario.name or "", "cell": prepared.cell.id,
+        "topology": cluster_label(scenario.cluster), "nodes": node_count(scenario.cluster),
+        "gpus_per_node": prepared.gpus_per_node, "ranks": len(prepared.groups[0]),
+        "workload": "collective", "collective": work.collective, "dtype": work.dtype,
         "launch": scenario.launch_costs().style,
-        "nccl_version": scenario.nccl.version if prepared.jobs else "",
-        "seed": scenario.seed,
-        "model_version": MODEL_VERSION,
-        "axes": prepared.cell.axes,
-    }
+        "nccl_version": scenario.nccl.version if prepared.jobs else "", "seed": scenario.seed,
+        "model_version": MODEL_VERSION, "axes": prepared.cell.axes,
+    }  # fmt: skip
+
+
+def untimed(cell: Cell) -> result_rows.Row:
+    """What a row says of its cell, also where it was not prepared or its simulation failed."""
+    scenario, work = cell.scenario, cell.scenario.workload
+    row = result_rows.Row(
+        scenario=scenario.name or "", cell=cell.id, topology=cluster_label(scenario.cluster),
+        seed=scenario.seed, model_version=MODEL_VERSION, axes=dict(cell.axes),
+    )  # fmt: skip
+    if not isinstance(work, Workload):
+        return replace(row, workload=f"training {work.label}")
+    return replace(row, collective=work.collective, algorithm=work.algorithm, dtype=work.dtype)
 
 
 def _validated(prepared: Prepared, collective: Collective, size: int, plan: Planned) -> str:
@@ -349,16 +355,11 @@ def interval_at(
 def _outcome(prepared: Prepared, timing: Timing, inplace: Timing | None) -> Outcome:
     worst = max((t for t in (timing, inplace) if t is not None), key=lambda t: t.uncertainty)
     return Outcome(
-        timing.seconds,
-        None if inplace is None else inplace.seconds,
-        bound_by(timing.program, timing.timeline, timing.use, timing.causes),
-        worst.approximation,
-        worst.uncertainty,
-        len(timing.program),
-        timing.engine,
-        fullest_link(prepared.topology, timing.program, timing.use),
-        _samples(prepared, timing),
-    )
+        timing.seconds, None if inplace is None else inplace.seconds,
+        bound_by(timing.program, timing.timeline, timing.use, timing.causes), worst.approximation,
+        worst.uncertainty, len(timing.program), timing.engine,
+        fullest_link(prepared.topology, timing.program, timing.use), _samples(prepared, timing),
+    )  # fmt: skip
 
 
 def _samples(prepared: Prepared, timing: Timing) -> tuple[float, ...]:

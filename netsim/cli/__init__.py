@@ -1,8 +1,7 @@
 """The command line: a table of verbs, and the only place that prints.
 
 A verb's module is imported when the verb is used, so that `--help` answers at once. Results go to
-standard output, diagnostics to standard error.
-"""
+standard output, diagnostics to standard error."""
 
 import gc
 import os
@@ -16,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from netsim.base.errors import InputError, NetsimError, nearest
+from netsim.base.errors import InputError, NetsimError, suggest
 from netsim.base.startup import __version__, watched
 from netsim.base.units import UnitError
 
@@ -29,20 +28,14 @@ Settings = Annotated[
 # Verb: its function, or those of its own verbs; what it does.
 VERBS = {
     "run": ("netsim.cli.run.command", "Simulate all cells of a scenario."),
-    "expect": (
-        "netsim.cli.expect.command",
-        "Print the table that nccl-tests would print, and why.",
-    ),
+    "expect": ("netsim.cli.expect.command",
+               "Print the table that nccl-tests would print, and why."),
     "compare": ("netsim.cli.compare.command", "Hold measured logs against the prediction."),
     "diff": ("netsim.cli.diff.command", "Show by size which of two is faster, and why."),
-    "calibrate": (
-        "netsim.cli.calibrate.command",
-        "Fit a few physical parameters to logs of a system.",
-    ),
-    "accuracy": (
-        "netsim.cli.accuracy.command",
-        "Hold the simulator against an index of measured runs.",
-    ),
+    "calibrate": ("netsim.cli.calibrate.command",
+                  "Fit a few physical parameters to logs of a system."),
+    "accuracy": ("netsim.cli.accuracy.command",
+                 "Hold the simulator against an index of measured runs."),
     "explain": ("netsim.cli.explain.command", "Show where the time goes and what would change it."),
     "merge": ("netsim.cli.files.merge", "Put together the results of the parts of a sweep."),
     "topo": ("netsim.cli.topo.VERBS", "List and show machines and topologies."),
@@ -52,7 +45,7 @@ VERBS = {
     "report": ("netsim.cli.report.report", "Write one HTML file of a folder of results."),
     "optimize": ("netsim.cli.optimize.command", "Search the choices of a scenario for the best."),
     "doctor": ("netsim.cli.files.doctor", "Show versions, extras and folders."),
-}
+}  # fmt: skip
 
 INTERRUPTED = 130
 GARBAGE = 50_000  # objects from which it is looked for: what a small run makes is not worth it
@@ -63,8 +56,7 @@ def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda:
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((word for word in arguments if not word.startswith("-")), "")
     if asked and asked not in VERBS:
-        near = nearest(asked, VERBS)
-        hint = f" (did you mean {near}?)" if near else ""
+        hint = suggest(asked, VERBS)
         typer.echo(f"netsim: expected one of {', '.join(VERBS)}, got {asked!r}{hint}", err=True)
         raise SystemExit(2)
     try:
@@ -83,15 +75,13 @@ def main(argv: Sequence[str] | None = None, started: Callable[[], Any] = lambda:
 def _app(asked: str) -> typer.Typer:
     """The application, with the module of the verb that is asked for and no other."""
     app = typer.Typer(
-        add_completion=False,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
+        add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
         help="A discrete-event simulator of collectives on GPU clusters.",
-    )
+    )  # fmt: skip
     app.callback()(_options)
     for verb, (home, text) in VERBS.items():
         if verb != asked:
-            app.command(verb, help=text)(_unused)
+            app.command(verb, help=text)(lambda: None)
             continue
         module, _, name = home.rpartition(".")
         found = getattr(import_module(module), name)
@@ -192,10 +182,6 @@ def _bug(error: Exception) -> int:
     return 2
 
 
-def _unused() -> None:
-    """A verb that is not the one asked for."""
-
-
 def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(__version__)
@@ -204,11 +190,8 @@ def _print_version(asked: bool) -> None:
 
 def _options(
     version: bool = typer.Option(
-        False,
-        "--version",
-        help="Print the version and exit.",
-        is_eager=True,
-        callback=_print_version,
+        False, "--version", help="Print the version and exit.",
+        is_eager=True, callback=_print_version,
     ),
-) -> None:
+) -> None:  # fmt: skip
     del version

@@ -73,7 +73,7 @@ def command(
             check_writable(flag, file)
     index = _index(index)
     if is_published(index):
-        _steps(index, only or (), jobs, json_file, page, quiet=quiet)
+        _steps(index, only or (), jobs, json_file, page, leave=leave, quiet=quiet)
         return
     corpus = read_index(index)
     entries = accuracy.chosen(corpus, only or ())
@@ -136,7 +136,7 @@ def _write(
             name: [f"{page.stem}/{file.name}" for file in files]
             for name, files in _pictures(found, folder).items()
         }
-        write_text(page, "\n".join(accuracy.page_text(found, entries, pictures)) + "\n")
+        write_text(page, accuracy.page_text(found, entries, pictures))
         if classes is not None:
             points = found.left_out or found.points
             write_text(classes, accuracy.classes_of(points, entries))
@@ -158,18 +158,22 @@ def _index(path: Path) -> Path:
 
 def _steps(
     index: Path, only: Sequence[str], jobs: int | None, json_file: Path | None,
-    page: Path | None, *, quiet: bool,
+    page: Path | None, *, leave: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    entries = accuracy.chosen(read_index(index, ()), only)
+    corpus = read_index(index, ())
+    entries = accuracy.chosen(corpus, only)
     with Counter("steps", quiet) as counter:
         found = run_steps(entries, jobs, counter.show)
+    if leave and found.compared and not found.missing:
+        with Counter("steps left out", quiet) as counter:
+            found = accuracy.steps_left_out(found, corpus, jobs, counter.show)
     if json_file is not None:
         write_text(json_file, found.json())
     for line in _steps_report(found):
         typer.echo(line)
     if page is not None and found.compared and not found.missing:
         sources = {entry.id: entry.text("source") for entry in entries}
-        write_text(page, "\n".join(page_of(found, sources)) + "\n")
+        write_text(page, page_of(found, sources))
     if not quiet:
         for note, ids in by_note(found.compared).items():
             typer.echo(f"assumed: {note}: {len(ids)} steps", err=True)
@@ -190,11 +194,12 @@ def _steps_report(found: Steps) -> Iterator[str]:
         error = one.simulated / told.seconds - 1
         name = f"{told.id[:NAME]:<{NAME}}"
         yield f"  {name}{told.gpus:>7}{told.seconds:>14.4g}{one.simulated:>14.4g}{error:>9.1%}"
-    for title, table in tables(found):
-        yield f"#\n# {title:<{NAME}}{'steps':>7}{'median':>10}{'p90':>8}{'bias':>9}"
-        for name, error_ in table.items():
-            figures = f"{error_.median:>10.1%}{error_.p90:>8.0%}{error_.bias:>+9.1%}"
-            yield f"  {name:<{NAME}}{error_.steps:>7}{figures}"
+    for part, some in (("", found.compared), (", left out", found.left_out)):
+        for title, table in tables(some) if some else ():
+            yield f"#\n# {title + part:<{NAME}}{'steps':>7}{'median':>10}{'p90':>8}{'bias':>9}"
+            for name, error_ in table.items():
+                figures = f"{error_.median:>10.1%}{error_.p90:>8.0%}{error_.bias:>+9.1%}"
+                yield f"  {name:<{NAME}}{error_.steps:>7}{figures}"
 
 
 def _pictures(found: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:

@@ -54,8 +54,7 @@ class Shown:
 class Counter(Shown):
     """A bar that is told what is done.
 
-    with Counter("runs", quiet=False) as counter: counter.show(3, 70)
-    """
+    with Counter("runs", quiet=False) as counter: counter.show(3, 70)"""
 
     def __init__(self, noun: str, quiet: bool) -> None:
         console = Console(stderr=True)
@@ -78,23 +77,17 @@ REFRESH = 0.1  # seconds
 class Bar(Shown):
     """A bar over all tasks, and one over the rows of the task at hand.
 
-    with Bar(31, quiet=False) as bar: ...
-    """
+    with Bar(31, quiet=False) as bar: ..."""
 
     def __init__(self, tasks: int, quiet: bool) -> None:
         self.console = Console(stderr=True)
         self.best: Row | None = None
         self.shown = self.console.is_terminal and not quiet
         self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            Whole(),
-            console=self.console,
-            transient=True,
-            disable=not self.shown,
-        )
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TimeRemainingColumn(), Whole(),
+            console=self.console, transient=True, disable=not self.shown,
+        )  # fmt: skip
         self.all = self.progress.add_task("sizes", total=tasks)
         self.one = self.progress.add_task("rows", total=None, visible=False)
 

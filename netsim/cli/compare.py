@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from math import expm1, inf, log1p
+from math import inf, log1p
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from netsim.base.errors import InputError
@@ -30,14 +31,11 @@ from netsim.training.recorded.kineto import Profile, is_trace, read_profile
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import Source
 
-
-def header() -> str:
-    """The lines above the rows."""
-    return (
-        f"# {'size':>11}  {'measured':>9}  {'simulated':>9}  {'error':>7}  "
-        f"{'measured':>9}  {'simulated':>9}  algorithm      protocol\n"
-        f"# {'(B)':>11}  {'(us)':>9}  {'(us)':>9}  {'(%)':>7}  {'busbw':>9}  {'busbw':>9}"
-    )
+HEADER = (
+    f"# {'size':>11}  {'measured':>9}  {'simulated':>9}  {'error':>7}  "
+    f"{'measured':>9}  {'simulated':>9}  algorithm      protocol\n"
+    f"# {'(B)':>11}  {'(us)':>9}  {'(us)':>9}  {'(%)':>7}  {'busbw':>9}  {'busbw':>9}"
+)
 
 
 def line(row: Row, logged: Mapping[int, tuple[str, str]]) -> str:
@@ -68,11 +66,24 @@ def summary(bands: Mapping[str, comparing.Error], what: str = "sizes") -> Iterat
 
 
 TABLE = "collectives.csv"
-COLUMNS = (
-    "collective", "group", "ranks", "size_bytes", "dtype", "calls", "measured_us", "least_us",
-    "time_us", "alone_us", "error_pct", "measured_total_us", "total_us", "measured_exposed_us",
-    "exposed_us", "simulated_calls", "algorithm", "protocol", "channels",
-)  # fmt: skip
+COLUMNS = {
+    **{name: f"any.{name}" for name in ("collective", "group", "ranks", "size_bytes", "dtype")},
+    "calls": "measured.calls", "measured_us": "measured.us", "least_us": "measured.least_us",
+    "time_us": "simulated.us", "alone_us": "simulated.alone_us", "error_pct": ".error",
+    "measured_total_us": "measured.total_us", "total_us": "simulated.total_us",
+    "measured_exposed_us": "measured.exposed_us", "exposed_us": "simulated.exposed_us",
+    "simulated_calls": "simulated.calls", "algorithm": "simulated.algorithm",
+    "protocol": "simulated.protocol", "channels": "simulated.channels",
+}  # fmt: skip
+
+
+def record(line: Line) -> dict[str, Any]:
+    """A kind of calls by the columns of the table; None is what is missing."""
+    found: dict[str, Any] = {}
+    for column, place in COLUMNS.items():
+        part, _, name = place.partition(".")
+        found[column] = getattr(getattr(line, part) if part else line, name, None)
+    return found | {"error_pct": None if line.error is None else line.error * 100}
 
 
 def compare_traces(
@@ -131,17 +142,15 @@ def bands_of(found: TraceCompared) -> dict[str, comparing.Error]:
 
 def error_of_time(found: TraceCompared) -> float:
     """The median error, each kind of call counted by its measured time; infinite without any."""
-    errors = sorted(
-        (abs(log1p(line.error)), line.measured.total_us)
+    pairs = [
+        (log1p(line.error), line.measured.total_us)
         for line in found.lines
         if line.measured is not None and line.error is not None
-    )
-    half, so_far = sum(spent for _, spent in errors) / 2, 0.0
-    for error, spent in errors:
-        so_far += spent
-        if so_far >= half:
-            return expm1(error)
-    return inf
+    ]
+    if not pairs:
+        return inf
+    ratios, spent = np.array(pairs).T
+    return comparing.error_figures(ratios, spent)[0]
 
 
 def lines(found: TraceCompared) -> Iterator[str]:
@@ -168,46 +177,21 @@ def lines(found: TraceCompared) -> Iterator[str]:
 
 
 def _line(line: Line) -> str:
-    one, measured, simulated = line.any, line.measured, line.simulated
-    times = [
-        measured.us if measured else None, measured.least_us if measured else None,
-        simulated.us if simulated else None, simulated.alone_us if simulated else None,
-    ]  # fmt: skip
-    exposed = [
-        measured.exposed_us if measured else None,
-        simulated.exposed_us if simulated else None,
-    ]
-    error = "-" if line.error is None else f"{line.error * 100:+.1f}"
-    chosen = "not simulated"
-    if simulated is not None:
-        chosen = " ".join(filter(None, (simulated.algorithm, simulated.protocol)))
-        chosen += "" if measured is not None else "  (not in the trace)"
-    return (
-        f"  {one.collective:<14}  {one.group[:14]:<14}  {one.ranks:>5}  {one.size_bytes:>11}  "
-        f"{one.calls:>5g}  {'  '.join(f'{_us(t):>9}' for t in times)}  {error:>7}  "
-        f"{'  '.join(f'{_us(t):>9}' for t in exposed)}  {chosen}"
+    row = record(line)
+    times = ("measured_us", "least_us", "time_us", "alone_us")
+    first, second = (
+        "  ".join(f"{'-' if row[name] is None else microseconds(row[name]):>9}" for name in names)
+        for names in (times, ("measured_exposed_us", "exposed_us"))
     )
-
-
-def _us(value: float | None) -> str:
-    return "-" if value is None else microseconds(value)
-
-
-def as_rows(found: TraceCompared) -> Iterator[tuple[object, ...]]:
-    """The lines of the CSV; what is missing is empty."""
-    for line in found.lines:
-        one, measured, simulated = line.any, line.measured, line.simulated
-        yield (
-            one.collective, one.group, one.ranks, one.size_bytes, one.dtype,
-            measured.calls if measured else "", measured.us if measured else "",
-            measured.least_us if measured else "", simulated.us if simulated else "",
-            simulated.alone_us if simulated else "",
-            "" if line.error is None else line.error * 100,
-            measured.total_us if measured else "", simulated.total_us if simulated else "",
-            measured.exposed_us if measured else "", simulated.exposed_us if simulated else "",
-            simulated.calls if simulated else "", simulated.algorithm if simulated else "",
-            simulated.protocol if simulated else "", simulated.channels if simulated else "",
-        )  # fmt: skip
+    error = "-" if line.error is None else f"{row['error_pct']:+.1f}"
+    chosen = "not simulated"
+    if line.simulated is not None:
+        chosen = " ".join(filter(None, (row["algorithm"], row["protocol"])))
+        chosen += "" if line.measured is not None else "  (not in the trace)"
+    return (
+        f"  {row['collective']:<14}  {row['group'][:14]:<14}  {row['ranks']:>5}  "
+        f"{row['size_bytes']:>11}  {line.any.calls:>5g}  {first}  {error:>7}  {second}  {chosen}"
+    )
 
 
 def as_json(found: TraceCompared) -> dict[str, Any]:
@@ -231,13 +215,19 @@ def as_json(found: TraceCompared) -> dict[str, Any]:
 
 def _write_trace(done: Sequence[TraceCompared], values: list[dict[str, Any]], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    rows = ((Path(one.trace).name, *row) for one in done for row in as_rows(one))
+    name = (Path(one.trace).name for one in done for _ in one.lines)
+    every = (record(line).values() for one in done for line in one.lines)
+    rows = ((trace, *row) for trace, row in zip(name, every, strict=True))
     table = write_text(output / TABLE, csv_of([("trace", *COLUMNS), *rows]))
     kept = write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
     for file in (table, kept, *plot_calls(table, output)):
         typer.echo(f"wrote {file}", err=True)
 
 
+MEANING = (
+    "# error: simulated / measured - 1; of several, the median of the factor by which they differ\n"
+    "# either way, less 1 (at 0.5 and at 2 times it is 100%); bias: the same with its sign"
+)
 FAR = 0.25  # log ratio from which a run that is slower than simulated is explained
 SHOWN = 5
 ALTERNATIVES = 3  # causes that look the same, of which more are too many to read
@@ -275,51 +265,56 @@ def command(
         check_writable("--json", json_file)
     traces = [path for path in logs if is_trace(path)]
     if traces:
-        _refuse_for_traces(traces, logs, collective, explain=explain)
+        if len(traces) < len(logs):
+            other = next(path for path in logs if path not in traces)
+            raise InputError(f"{traces[0]} is a trace, {other} is none: compare them one by one")
+        for name, value in (("--collective", collective is not None), ("--explain", explain)):
+            if value:
+                raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
         worst = compare_traces(traces, asked, output, json_file)
     else:
         runs = [run for path in logs for run in read_log(path, collective)]
-        done = [_compared(asked, run, explain) for run in runs]
-        _write(done, asked, output, json_file)
+        done: list[comparing.Compared] = []
+        typer.echo(MEANING)
+        try:
+            for run in runs:
+                _compared(asked, run, done, explain=explain)
+        finally:  # what is finished is worth having
+            _write(done, output, json_file)
         worst = max((one.bands[comparing.ALL].median for one in done if one.points), default=inf)
     if worst > most:
         typer.echo(f"# beyond the tolerance: {worst:.1%} > {most:.1%}", err=True)
         raise typer.Exit(1)
 
 
-def _refuse_for_traces(
-    traces: list[Path], logs: list[Path], collective: str | None, *, explain: bool
+def _compared(
+    asked: Question, run: LogRun, done: list[comparing.Compared], *, explain: bool
 ) -> None:
-    """What goes with logs only."""
-    if len(traces) < len(logs):
-        other = next(path for path in logs if path not in traces)
-        raise InputError(f"{traces[0]} is a trace, {other} is none: compare them one by one")
-    for name, given in (("--collective", collective is not None), ("--explain", explain)):
-        if given:
-            raise InputError(f"{name}: goes with logs, {traces[0]} is a trace")
-
-
-def _compared(asked: Question, run: LogRun, explain: bool) -> comparing.Compared:
-    """One run, printed as it is compared."""
-    source, notes = question_of(asked, run)
+    """One run, whose rows are printed and kept as they are compared."""
     if not run.rows:
         raise InputError(f"{run.file}: {run.problems[0] if run.problems else 'no rows'}")
+    source, notes = question_of(asked, run)
     prepared = prepared_with_notes(source, notes, run)
     if len(run.rows) == 1:
         typer.echo(f"{run.file}: one size only: no curve to compare", err=True)
-    found = comparing.compare(prepared, run)
-    hosts = node_count(prepared.cell.scenario.cluster)
-    typer.echo(f"# {run.collective} on {hosts} x {found.rows[0].topology}, {run.file}")
-    typer.echo(header())
-    for row in found.rows:
-        typer.echo(line(row, run.choices))
+    cluster, rows = prepared.cell.scenario.cluster, list[Row]()
+    typer.echo(
+        f"# {run.collective} on {node_count(cluster)} x {cluster_label(cluster)}, {run.file}"
+    )
+    typer.echo(HEADER)
+    try:
+        for row in comparing.rows_of(prepared, run):
+            rows.append(row)
+            typer.echo(line(row, run.choices))
+    finally:
+        found = comparing.Compared(run, tuple(rows), line_rate(cluster))
+        done.append(found)
     for text in summary(found.bands):
         typer.echo(text)
     if explain or (found.points and found.slower > FAR):
         for text in _causes(source, run):
             typer.echo(text)
     typer.echo("#")
-    return found
 
 
 def _causes(source: Source, run: LogRun) -> Iterator[str]:
@@ -328,18 +323,16 @@ def _causes(source: Source, run: LogRun) -> Iterator[str]:
         return
     good = [one for one in found if one.explains]
     yield (
-        "# single causes that would explain it, the best fit first:"
+        "# single causes that would explain it, the best fit (mean |log ratio|) first:"
         if good
         else "# no single cause that was tried explains it; the nearest:"
     )
     for one in (good or found)[:SHOWN]:
         text = " or ".join(one.names[:ALTERNATIVES])
-        yield f"#   {text}: mean error {one.error:.0%} instead of {one.before:.0%}"
+        yield f"#   {text}: median error {one.error:.1%} instead of {one.before:.1%}"
 
 
-def _write(
-    done: list[comparing.Compared], asked: Question, output: Path | None, json_file: Path | None
-) -> None:
+def _write(done: list[comparing.Compared], output: Path | None, json_file: Path | None) -> None:
     rows = [row for one in done for row in one.rows]
     values = [
         {
@@ -350,14 +343,13 @@ def _write(
         }
         for one in done
     ]
-    if json_file is not None:
+    if json_file is not None and rows:
         write_text(json_file, json.dumps(values, indent=1) + "\n")
-    if output is None:
+    if output is None or not rows:
         return
     output.mkdir(parents=True, exist_ok=True)
     table = write_text(output / "results.csv", csv_text(rows))
     write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
-    source, _ = question_of(asked, done[0].run)
-    rate = line_rate(comparing.prepared_for(source, done[0].run).cell.scenario.cluster)
-    for file in (table, output / "comparison.json", *plot_results([table], output, line_rate=rate)):
+    pictures = plot_results([table], output, line_rate=done[0].rate)
+    for file in (table, output / "comparison.json", *pictures):
         typer.echo(f"wrote {file}", err=True)

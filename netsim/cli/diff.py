@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
+from functools import partial
 from io import StringIO
 from itertools import pairwise
 from math import exp, log
@@ -21,15 +22,17 @@ from netsim.cell.prepare import prepare
 from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.measured.logs import read_log
 from netsim.nccl.facts import facts_of, parse_version
+from netsim.plots.results import names_of
 from netsim.plots.sizes import AXIS, read_results, spoken
 from netsim.results.nccl_tests import microseconds
-from netsim.results.row import EXACT, Row, Span, csv_text, ratio_span
+from netsim.results.row import EQUAL, EXACT, Row, Span, csv_text, ratio_span
 from netsim.scenario.cells import Cell
 from netsim.yamlio.read import read_source
 
 CELL = "#"  # between a folder of results or a scenario and what names one of its cells
 STEP = 0  # stands for the size of a training step, which has none
 _LISTED = 8
+WON = {"=": "they were equal", "A": "A was faster", "B": "B was faster"}
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ class Side:
 
 def side_of(name: str, table: pd.DataFrame) -> Side:
     """The rows of one cell; a training step has a time without a size."""
-    rows = table[table["time_us"].notna() & (table["size_bytes"] > 0)]
-    sizes, times = rows["size_bytes"], rows["time_us"]
+    rows = table[table["time_us"].notna() & (table["size_asked"] > 0)]
+    sizes, times = rows["size_asked"], rows["time_us"]
     if rows.empty and "step_time_us" in table.columns:
         rows = table[table["step_time_us"].notna()]
         times = rows["step_time_us"]
@@ -76,7 +79,7 @@ def table_of(rows: Sequence[Row], axes: Sequence[str]) -> pd.DataFrame:
     """Rows as they would be read from results.csv."""
     table = pd.read_csv(StringIO(csv_text(rows, axes)), dtype=str, keep_default_na=False)
     table = table.map(csv_value)
-    numbers = ["size_bytes", "time_us", "time_low_us", "time_high_us", "step_time_us"]
+    numbers = ["size_asked", "time_us", "time_low_us", "time_high_us", "step_time_us"]
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
     return table
 
@@ -86,7 +89,8 @@ def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
     if "cell" not in table.columns:
         return table
     axes = [name for name in table.columns if str(name).startswith(AXIS)]
-    cells = dict(zip(_names(table, axes), table.drop_duplicates("cell")["cell"], strict=True))
+    ones = table.drop_duplicates("cell")
+    cells = dict(zip(names_of(ones, axes), ones["cell"], strict=True))
     if wanted.strip() in cells:  # as they are listed, perhaps with commas of their own
         same: pd.DataFrame = table[table["cell"] == cells[wanted.strip()]]
         return same
@@ -94,7 +98,8 @@ def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
     for part in filter(None, (text.strip() for text in wanted.split(","))):
         key, _, value = part.rpartition("=")
         named = [a for a in axes if not key or key in (a[len(AXIS) :], a.rpartition(".")[2])]
-        fits = [_is(chosen[axis].astype(str), axis, value) for axis in named]
+        texts = {axis: chosen[axis].astype(str) for axis in named}
+        fits = [(own == value) | (own.map(partial(spoken, a)) == value) for a, own in texts.items()]
         kept = chosen[pd.concat(fits, axis=1).any(axis=1)] if fits else chosen[:0]
         if kept.empty:
             raise InputError(f"{path}: no cell is {part!r}", hint=_listed(table, axes))
@@ -107,20 +112,8 @@ def one_cell(path: Path, table: pd.DataFrame, wanted: str) -> pd.DataFrame:
     return chosen
 
 
-def _is(values: "pd.Series[str]", axis: str, wanted: str) -> "pd.Series[bool]":
-    return values.map(lambda value: wanted in (value, spoken(axis, value)))
-
-
-def _names(table: pd.DataFrame, axes: Sequence[str]) -> list[str]:
-    cells = table.drop_duplicates("cell")
-    return [
-        ", ".join(spoken(axis, str(row[axis])) for axis in axes).strip()
-        for _, row in cells.iterrows()
-    ]
-
-
 def _listed(table: pd.DataFrame, axes: Sequence[str]) -> str:
-    names = _names(table, axes)
+    names = names_of(table.drop_duplicates("cell"), axes)
     more = f"; … {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return "; ".join(names[:_LISTED]) + more
 
@@ -257,9 +250,6 @@ def _topology(name: str, collective: str, given: Given) -> Side:
     return side_of(name, table_of(rows, ()))
 
 
-EQUAL = 0.005  # by which two times may differ and be called equal
-
-
 def command(
     a: Annotated[
         str,
@@ -293,10 +283,10 @@ def command(
     each = versions_of(given)
     for line in (*_lines(one, other, common), *(_rules(*each) if len(each) > 1 else ())):
         typer.echo(line)
-    alone = len(one.times) + len(other.times) - 2 * len(common)
-    if alone:
-        have = "size that only one of them has is" if alone == 1 else "sizes that only one has are"
-        typer.echo(f"{alone} {have} left out", err=True)
+    if alone := [format_size(size) for size in sorted({*one.times} ^ {*other.times})]:
+        have = "size that only one of them has is" if len(alone) == 1 else "sizes of only one are"
+        few = ", ".join(alone[:_LISTED]) + ", …" * (len(alone) > _LISTED)
+        typer.echo(f"{len(alone)} {have} left out: {few}", err=True)
 
 
 def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
@@ -304,22 +294,22 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
     yield f"# B: {other.name}"
     titles = f"{'B / A':>6}  faster  {'80 % of ratios':<14}"
     yield f"# {'size':>11}  {'A (us)':>9}  {'B (us)':>9}  {titles}  A is | B is"
-    wins = [_faster(one.times[size], other.times[size]) for size in common]
     spans = {size: _ratios(one, other, size) for size in common}
-    unsure = {size for size, who in zip(common, wins, strict=True)
-             if who != "=" and spans[size][0] <= 1 <= spans[size][1]}  # fmt: skip
+    shown = {size: _faster(one.times[size], other.times[size], spans[size]) for size in common}
+    wins = ["=" if who.endswith("?") else who for who in shown.values()]
     for size in common:
-        a, b = one.times[size], other.times[size]
+        a, b, (low, high) = one.times[size], other.times[size], spans[size]
         why = f"{one.why.get(size, '')} | {other.why.get(size, '')}"
+        span = f"{low:.2f} to {high:.2f}" if low < high else ""
         yield (
             f"{size or 'step':>13}  {microseconds(a):>9}  {microseconds(b):>9}  {b / a:>6.2f}  "
-            f"{_faster(a, b) + '?' * (size in unsure):<6}  {_span_text(spans[size]):<14}  {why}"
+            f"{shown[size]:<6}  {span:<14}  {why}"
         )
     for (left, right), (before, after) in zip(pairwise(common), pairwise(wins), strict=True):
         if before != after:
             places = f"{format_size(left)} and {format_size(right)}"
             what = _change(one, other, left, right)
-            yield f"# between {places}: {_won(before)}, then {_won(after)}; there {what}"
+            yield f"# between {places}: {WON[before]}, then {WON[after]}; there {what}"
     ratios = {size: other.times[size] / one.times[size] for size in common}
     most = max(common, key=lambda size: abs(log(ratios[size])))
     mean = exp(sum(map(log, ratios.values())) / len(ratios))
@@ -330,8 +320,8 @@ def _lines(one: Side, other: Side, common: Sequence[int]) -> Iterator[str]:
     if common != [STEP]:
         sizes = "size" if counts[0] == 1 else "sizes"
         yield f"# A faster at {counts[0]} {sizes}, B at {counts[1]}, equal at {counts[2]}"
-        if unsure:
-            yield f"# ? (at {len(unsure)}): not sure, for 80 % of measured ratios lie about 1"
+        if unsure := sum("?" in who for who in shown.values()):
+            yield f"# ? (at {unsure}): equal, as far as can be told: 80 % of ratios lie about 1"
 
 
 def _ratios(one: Side, other: Side, size: int) -> Span:
@@ -345,18 +335,10 @@ def _ratios(one: Side, other: Side, size: int) -> Span:
     return ratio * low, ratio * high
 
 
-def _span_text(span: Span) -> str:
-    return f"{span[0]:.2f} to {span[1]:.2f}" if span[0] < span[1] else ""
-
-
-def _won(who: str) -> str:
-    return "they were equal" if who == "=" else f"{who} was faster"
-
-
-def _faster(a: float, b: float) -> str:
-    if abs(b / a - 1) <= EQUAL:
-        return "="
-    return "A" if a < b else "B"
+def _faster(a: float, b: float, span: Span) -> str:
+    """Who is faster, with a `?` where ratios of measured times lie about 1; `=` on a tie."""
+    who = "A" if a < b else "B"
+    return "=" if abs(b / a - 1) <= EQUAL else who + "?" * (span[0] <= 1 <= span[1])
 
 
 def _change(one: Side, other: Side, left: int, right: int) -> str:

@@ -20,7 +20,14 @@ from netsim.cli.questions import Given, Text, asked, simulated
 from netsim.cli.shown import SURENESS, Engine, Format, halves, sureness
 from netsim.nccl import choice, environment
 from netsim.nccl import job as jobs
-from netsim.results.nccl_tests import acceptance_csv, closing, line, min_bandwidth, opening
+from netsim.results.nccl_tests import (
+    acceptance_csv,
+    closing,
+    line,
+    microseconds,
+    min_bandwidth,
+    opening,
+)
 from netsim.results.row import Row, csv_text, stored
 from netsim.scenario.models import node_count
 from netsim.topology.config import ClusterConfig
@@ -122,18 +129,24 @@ def _nics(config: ClusterConfig, machine: Machine) -> int:
 _CHOICE = f"  {'algorithm':<13}  {'protocol':<9}  {'chan':>4}"
 
 
-def header() -> str:
+_PERCENTILES = ("p5", "p50", "p95", "p99")  # of samples with noise, in us
+
+
+def header(*, noise: bool = False) -> str:
     """The lines above the rows."""
-    return shown.titles(_CHOICE + SURENESS)
+    percentiles = "  " + "".join(f"{name:>9}" for name in _PERCENTILES)
+    return shown.titles(percentiles * noise + _CHOICE + SURENESS)
 
 
 def line_of(row: Row) -> str:
     """One row in the columns of the header; without a time where there is none."""
     fixed = f"{row.size_bytes:>12}  {row.count:>12}  {row.dtype:>8}"
     channels = "" if row.channels is None else str(row.channels)
+    times = [time for name in _PERCENTILES if (time := getattr(row, f"{name}_us")) is not None]
+    percentiles = "".join(["  ", *(f"{microseconds(time):>9}" for time in times)] if times else "")
     choice = f"  {row.algorithm:<13}  {row.protocol:<9}  {channels:>4}"
     last = row.bound_by if row.status == "ok" else row.error
-    return f"{fixed}{halves(row)}{choice}{sureness(row)}  {last}"
+    return f"{fixed}{halves(row)}{percentiles}{choice}{sureness(row)}  {last}"
 
 
 def print_table(
@@ -152,7 +165,8 @@ def print_table(
         return _printed(
             found, opening(run), lambda row: line(row, run.root), lambda rows: closing(run, rows)
         )
-    return _printed(found, header(), line_of, shown.footer)
+    noise = prepared.cell.scenario.noise is not None
+    return _printed(found, header(noise=noise), line_of, shown.footer)
 
 
 def _printed(

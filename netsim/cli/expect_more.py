@@ -17,8 +17,7 @@ from netsim.cell.simulate import row_of_size
 from netsim.cli.shown import MANY_SIZES, Engine, Format
 from netsim.engines.engine import at_hand
 from netsim.nccl.choice import Planned, cost_table
-from netsim.nccl.communicator import ChannelGraph, TunerRule
-from netsim.nccl.connect import Tree
+from netsim.nccl.communicator import TunerRule
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS, Algorithm, Protocol
 from netsim.nccl.graph_xml import write_graphs
 from netsim.nccl.job import Job
@@ -45,7 +44,10 @@ def explain(prepared: Prepared, size: int, form: Format) -> None:
     job, collective = prepared.jobs[0], prepared.collective(size)
     costs = cost_table(job, collective, prepared.cell.scenario.collective.dtype)
     if form in ("csv", "json"):
-        _candidates(cost_rows(costs, plan), form)
+        rows = [_cost_row(entry, plan) for entry in costs]
+        table = [dict(zip(COST_COLUMNS, row, strict=True)) for row in rows]
+        as_csv, as_json = csv_of([COST_COLUMNS, *rows]), json.dumps(table, indent=1) + "\n"
+        typer.echo(as_json if form == "json" else as_csv, nl=False)
         return
     by = " (by the tuner)" if plan.tuned else ""
     typer.echo(
@@ -53,25 +55,8 @@ def explain(prepared: Prepared, size: int, form: Format) -> None:
         f"{job.comm.n_nodes} node{'s' * (job.comm.n_nodes > 1)}: {plan.algorithm} "
         f"{plan.protocol}{by}, {plan.n_channels} of {job.comm.n_channels} channels\n"
     )
-    for text in (
-        *cost_lines(costs, plan),
-        "",
-        *search_lines(job),
-        "",
-        *rate_lines(job),
-        count_line(job),
-        "",
-        *channel_lines(job),
-    ):
-        typer.echo(text)
-
-
-def _candidates(rows: list[dict[str, object]], form: Format) -> None:
-    if form == "json":
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    lines = ([row.get(column) for column in COST_COLUMNS] for row in rows)
-    typer.echo(csv_of([COST_COLUMNS, *lines]), nl=False)
+    parts = (cost_lines(costs, plan), search_lines(job), rate_lines(job), channel_lines(job))
+    typer.echo("\n\n".join("\n".join(part) for part in parts))
 
 
 def cost_lines(costs: Sequence[TimedCost], chosen: Planned) -> Iterator[str]:
@@ -92,12 +77,8 @@ def cost_lines(costs: Sequence[TimedCost], chosen: Planned) -> Iterator[str]:
             yield _cost_line(entry, chosen)
 
 
-def cost_rows(costs: Sequence[TimedCost], chosen: Planned) -> list[dict[str, object]]:
-    """The same table as rows, for programs; nothing stands for what cannot run."""
-    return [dict(zip(COST_COLUMNS, _cost_row(entry, chosen), strict=True)) for entry in costs]
-
-
 def _cost_row(entry: TimedCost, chosen: Planned) -> tuple[object, ...]:
+    """A line of the same table, for programs; nothing stands for what cannot run."""
     cost, runs = entry.cost, entry.time_us is not None
     won = (cost.algorithm, cost.protocol) == (chosen.algorithm, chosen.protocol)
     figures = (cost.latency_us, cost.bandwidth) if runs else (None, None)
@@ -124,20 +105,17 @@ def search_lines(job: Job) -> Iterator[str]:
         for name, field in SEARCHED.items():
             graph = getattr(node.view, field)
             if graph is not None:
-                yield f"{name + ':':<15}{pattern_line(graph)}"
-
-
-def pattern_line(graph: ChannelGraph) -> str:
-    """One search as NCCL's log has it."""
-    return (
-        f"Pattern {graph.pattern}, crossNic {graph.cross_nic}, nChannels {graph.n_channels}, "
-        f"bw {graph.bw_intra:f}/{graph.bw_inter:f}, type {graph.type_intra}/{graph.type_inter}, "
-        f"sameChannels {int(graph.same_channels)}"
-    )
+                yield (
+                    f"{name + ':':<15}Pattern {graph.pattern}, crossNic {graph.cross_nic}, "
+                    f"nChannels {graph.n_channels}, bw {graph.bw_intra:f}/{graph.bw_inter:f}, "
+                    f"type {graph.type_intra}/{graph.type_inter}, "
+                    f"sameChannels {int(graph.same_channels)}"
+                )
 
 
 def rate_lines(job: Job) -> Iterator[str]:
-    """What one executed channel is counted for by the search, and what its block can move."""
+    """What one executed channel is counted for by the search, what its block can move, and how
+    many channels there are of each kind, as NCCL logs it."""
     comm, rate = job.comm, job.mechanism.rate
     each = comm.ring.n_channels / comm.n_channels
     inside, outside = comm.ring.bw_intra * each, comm.ring.bw_inter * each
@@ -145,14 +123,10 @@ def rate_lines(job: Job) -> Iterator[str]:
     yield f"a ring channel is counted for {inside:.2f} GB/s inside a node{between}"
     rates = ", ".join(f"{name} {rate.of(name) / 1e9:.2f} GB/s" for name in PROTOCOLS)
     yield f"the block of a channel moves {rates}"
-
-
-def count_line(job: Job) -> str:
-    """How many channels there are of each kind, as NCCL logs it."""
-    comm, sends = job.comm, job.sends.channels
+    sends = job.sends.channels
     collnet = comm.n_channels if comm.collnet_chain is not None else 0
     nvls = comm.nvls_channels if comm.nvls is not None else 0
-    return (
+    yield (
         f"{comm.n_channels} coll channels, {collnet} collnet channels, {nvls} nvls channels, "
         f"{sends.total} p2p channels, {sends.per_peer} p2p channels per peer"
     )
@@ -168,16 +142,13 @@ def channel_lines(job: Job) -> Iterator[str]:
         yield f"Channel {number:02d}/{count:02d} : {order}"
     ranks = range(min(job.comm.n_ranks, MOST_TREES))
     for rank in ranks:
-        places = (f"[{number}] {tree_place(tree, rank)}" for number, tree in enumerate(found.trees))
+        places = []  # three children, the rank itself, its parent; -1 is none
+        for number, tree in enumerate(found.trees):
+            down = "/".join(str(child) for child in [*tree.down[rank], -1, -1, -1][:3])
+            places.append(f"[{number}] {down}->{rank}->{tree.up[rank]}")
         yield f"rank {rank}: Trees " + " ".join(places)
     if job.comm.n_ranks > MOST_TREES:
         yield f"... and {job.comm.n_ranks - MOST_TREES} more ranks"
-
-
-def tree_place(tree: Tree, rank: int) -> str:
-    """The place of a rank in a tree: three children, itself, its parent; -1 is none."""
-    down = [*tree.down[rank], -1, -1, -1][:3]
-    return f"{'/'.join(str(child) for child in down)}->{rank}->{tree.up[rank]}"
 
 
 def write_graph(prepared: Prepared, path: Path) -> None:
@@ -301,12 +272,9 @@ class Tuner:
             function = COLLECTIVES[self.prepared.cell.scenario.collective.collective]
             wish = (candidate.algorithm, candidate.protocol, candidate.n_channels)
             rule = TunerRule(function, 0, EVERYTHING, *wish)
-            made = {
-                job: replace(job, comm=replace(job.comm, tuner=(rule,)))
-                for job in set(self.prepared.jobs)
-            }
-            jobs = tuple(made[job] for job in self.prepared.jobs)
-            self._forced[candidate] = replace(self.prepared, jobs=jobs)
+            jobs = self.prepared.jobs  # each is made anew but once
+            made = {job: replace(job, comm=replace(job.comm, tuner=(rule,))) for job in set(jobs)}
+            self._forced[candidate] = replace(self.prepared, jobs=tuple(made[job] for job in jobs))
         return self._forced[candidate]
 
 

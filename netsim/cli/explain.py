@@ -13,7 +13,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.startup import on
 from netsim.base.units import format_size, parse_cli_size
-from netsim.cell.explained import explained, explained_paths, explained_title
+from netsim.cell.explained import explained_paths, explained_run, explained_title
 from netsim.cell.prepare import Prepared
 from netsim.cli import folder_option, parsed, with_options
 from netsim.cli.questions import ONLY_EXPECT, CollectiveArgument, Given, Subject, questioned
@@ -51,12 +51,11 @@ def explain_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
     yield f"{title}: {time(found['time_us'])} from standstill, bound by {found['bound_by']}"
     limit = found.get("limit")
     if limit and limit["of_limit_pct"] is not None:
-        best = limit["best_known_us"]
-        known = best is not None and best > limit["limit_us"] * 1.001
+        best = limit["best_known_us"] or 0.0  # of some collectives none is known
+        known = f" ({time(best)} is known to be reached)" * (best > limit["limit_us"] * 1.001)
         yield (
             f"{limit['who']} reaches {limit['of_limit_pct']:.0f} % of what these links allow, "
-            f"{time(limit['limit_us'])}{f' ({time(best)} is known to be reached)' * known}; what "
-            f"binds: {limit['binds']}"
+            f"{time(limit['limit_us'])}{known}; what binds: {limit['binds']}"
         )
     sections = (_causes, _sharing, _links, _answers, _slack, _path)
     for section in sections:
@@ -66,13 +65,13 @@ def explain_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
             yield from lines
 
 
-def _causes(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"Where the time goes, along the critical path of {len(found['path'])} rows"
+def _causes(found: Mapping[str, Any], what: str = "rows", least: float = 0.0) -> Iterator[str]:
+    yield f"Where the time goes, along the critical path of {len(found['path'])} {what}"
     whole = found["time_us"] or 1.0
-    for cause, label in CAUSES.items():
-        spent = found["causes_us"][cause]
-        if spent > 0:
+    for cause, spent in found["causes_us"].items():
+        if spent > least * whole:
             bar = "#" * max(1, round(_BAR * spent / whole))
+            label = CAUSES.get(cause, cause)
             yield f"  {label:<36}{time(spent):>12}{spent / whole:>8.1%}  {bar}"
 
 
@@ -147,22 +146,29 @@ def _path(found: Mapping[str, Any]) -> Iterator[str]:
     hops = _hops(found["path"])
     if not hops:
         return
-    yield "The critical path, first to last"
-    left_out = len(hops) - _HOPS
     width = max(len(hop["name"]) for hop in hops) + 1
-    for number, hop in enumerate(hops):
-        if left_out > 0 and number == _HOPS // 2:
-            yield f"  ... {left_out} more steps"
-        if left_out > 0 and _HOPS // 2 <= number < len(hops) - _HOPS // 2:
-            continue
-        rows = f"{hop['rows']} rows" if hop["rows"] > 1 else "1 row"
-        most = max(hop["causes"], key=hop["causes"].get) if hop["causes"] else ""
-        cause = CAUSES.get(most, "")
-        where = f" on {hop['limit']}" if hop["limit"] and most in ("transfer", "sharing") else ""
-        yield (
-            f"  {time(hop['begin']):>10} {time(hop['end'] - hop['begin']):>10}"
-            f"  {hop['name']:<{width}}{rows:>9}  mostly {cause}{where}"
-        )
+    yield from _ends([_hop(hop, width) for hop in hops], _HOPS, "more steps")
+
+
+def _ends(lines: Sequence[str], most: int, more: str) -> Iterator[str]:
+    """The steps of a critical path; of many, the first and the last."""
+    yield "The critical path, first to last"
+    left_out, half = len(lines) - most, most // 2
+    if left_out <= 0:
+        yield from lines
+        return
+    yield from (*lines[:half], f"  ... {left_out} {more}", *lines[-half:])
+
+
+def _hop(hop: Mapping[str, Any], width: int) -> str:
+    rows = f"{hop['rows']} rows" if hop["rows"] > 1 else "1 row"
+    most = max(hop["causes"], key=hop["causes"].get) if hop["causes"] else ""
+    cause = CAUSES.get(most, "")
+    where = f" on {hop['limit']}" if hop["limit"] and most in ("transfer", "sharing") else ""
+    return (
+        f"  {time(hop['begin']):>10} {time(hop['end'] - hop['begin']):>10}"
+        f"  {hop['name']:<{width}}{rows:>9}  mostly {cause}{where}"
+    )
 
 
 def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -187,10 +193,7 @@ def _hops(path: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def explain_csv(found: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
-    lines: list[Sequence[object]] = [["section", "name", "quantity", "value"]]
-    lines.append(["total", "operation", "time_us", found["time_us"]])
-    for cause, spent in found["causes_us"].items():
-        lines.append(["cause", cause, "us", spent])
+    lines = _totals(found, "operation")
     lists = (
         ("shared_with", ("link", "who"), ("us",)),
         ("links", ("link",), ("full_us", "utilisation")),
@@ -202,15 +205,28 @@ def explain_csv(found: Mapping[str, Any]) -> str:
             "begin_us", "end_us", *(f"{cause}_us" for cause in CAUSES), "limited_by")),
     )  # fmt: skip
     for section, names, quantities in lists:
-        for one in found[section]:
-            name = " ".join(str(one[key]) for key in names)
-            for quantity in quantities:
-                if one.get(quantity) not in (None, ""):
-                    lines += [[section, name, quantity, one[quantity]]]
+        lines += _values(section, found[section], names, quantities)
     for group, values in found["slack_us"].items():
-        for name, spare in values.items():
-            lines.append(["slack", name, group, spare])
+        lines += [("slack", name, group, spare) for name, spare in values.items()]
     return csv_of(lines)
+
+
+def _totals(found: Mapping[str, Any], what: str) -> list[Sequence[object]]:
+    """The names of columns, the time, and its causes."""
+    causes = [("cause", cause, "us", spent) for cause, spent in found["causes_us"].items()]
+    total = ("total", what, "time_us", found["time_us"])
+    return [("section", "name", "quantity", "value"), total, *causes]
+
+
+def _values(
+    section: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str], quantities: Sequence[str]
+) -> Iterator[Sequence[object]]:
+    """A line for each quantity that a row has, under the names of the row."""
+    for one in rows:
+        name = " ".join(str(one[key]) for key in names)
+        for quantity in quantities:
+            if one.get(quantity) not in (None, ""):
+                yield section, name, quantity, one[quantity]
 
 
 def time(us: float) -> str:
@@ -258,11 +274,13 @@ def paths_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
             f"  {one['links']:<20}{used:>14}{one['mean']:>8.3g}{one['most']:>8.3g}"
             f"  {one['fullest']}"
         )
-    if len(now["us"]) > 1:
+    if len(times := now["us"]) > 1:
+        tenth = times[min(len(times) - 1, -(-9 * len(times) // 10) - 1)]
         yield ""
-        yield f"Time over {len(now['us'])} seeds of the hashes"
-        yield "  " + ", ".join(
-            f"{name} {time(value)}" for name, value in _percentiles(now["us"]).items()
+        yield f"Time over {len(times)} seeds of the hashes"
+        yield (
+            f"  least {time(times[0])}, median {time(median(times))}, p90 {time(tenth)}, "
+            f"most {time(times[-1])}"
         )
     yield ""
     yield "What would help, each tried (bytes of the fullest link over the mean of all)"
@@ -271,15 +289,10 @@ def paths_lines(found: Mapping[str, Any], title: str) -> Iterator[str]:
         if "refused" in one:
             yield f"  {one['what']:<24}  refused: {one['refused']}"
             continue
-        times = [time(value) for value in (one["median_us"], one["us"][0], one["us"][-1])]
+        texts = [time(value) for value in (one["median_us"], one["us"][0], one["us"][-1])]
         part = one["median_us"] / now["median_us"] if now["median_us"] else 0.0
-        ends = "".join(f"{text:>12}" for text in times)
+        ends = "".join(f"{text:>12}" for text in texts)
         yield f"  {one['what']:<24}{ends}{part:>9.0%}{one['fullest_over_mean']:>9.3g}"
-
-
-def _percentiles(times: Sequence[float]) -> dict[str, float]:
-    tenth = times[min(len(times) - 1, -(-9 * len(times) // 10) - 1)]
-    return {"least": times[0], "median": median(times), "p90": tenth, "most": times[-1]}
 
 
 def paths_csv(found: Mapping[str, Any]) -> str:
@@ -354,12 +367,7 @@ def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _step_causes(found: Mapping[str, Any]) -> Iterator[str]:
-    whole = found["time_us"] or 1.0
-    yield f"Where the time goes, along the critical path of {len(found['path'])} passes and calls"
-    for name, spent in found["causes_us"].items():
-        if spent > LEAST * whole:
-            bar = "#" * max(1, round(_BAR * spent / whole))
-            yield f"  {name:<36}{time(spent):>12}{spent / whole:>8.1%}  {bar}"
+    return _causes(found, "passes and calls", LEAST)
 
 
 def _gpus(found: Mapping[str, Any]) -> Iterator[str]:
@@ -396,54 +404,41 @@ def _step_answers(found: Mapping[str, Any]) -> Iterator[str]:
     yield "What would change it"
     yield f"  {'':<28}{'10 % faster':>22}{'free':>22}"
     for one in found["answers"]:
-        parts = [_step_answer(one[key], now) for key in ("faster_10pct_us", "free_us")]
+        parts = [
+            "" if us is None else f"{time(us)} ({(us / now - 1) if now else 0.0:+.1%})"
+            for us in (one["faster_10pct_us"], one["free_us"])
+        ]
         yield f"  {one['what']:<28}" + "".join(f"{part:>22}" for part in parts)
 
 
-def _step_answer(us: float | None, now: float) -> str:
-    return "" if us is None else f"{time(us)} ({(us / now - 1) if now else 0.0:+.1%})"
-
-
 def _step_path(found: Mapping[str, Any]) -> Iterator[str]:
-    hops = found["path"]
-    yield "The critical path, first to last"
-    left_out = len(hops) - HOPS
-    for number, hop in enumerate(hops):
-        if left_out > 0 and number == HOPS // 2:
-            yield f"  ... {left_out} more"
-        if left_out > 0 and HOPS // 2 <= number < len(hops) - HOPS // 2:
-            continue
+    lines = []
+    for hop in found["path"]:
         spent = hop["end_us"] - hop["begin_us"]
         share = hop["communicating_us"] / spent if spent else 0.0
         note = f"{share:.0%} communicating" if 0 < share < 0.995 else ""
-        yield (
+        lines.append(
             f"  {time(hop['begin_us']):>10} {time(spent):>10}  {hop['what']:<30}"
             f" rank {hop['rank']:<6}{note}".rstrip()
         )
+    return _ends(lines, HOPS, "more")
 
 
 def as_csv(found: Mapping[str, Any]) -> str:
     """Every value in a line of its own: section, name, quantity, value."""
-    lines: list[Sequence[object]] = [["section", "name", "quantity", "value"]]
-    lines.append(["total", "step", "time_us", found["time_us"]])
-    for cause, spent in found["causes_us"].items():
-        lines.append(["cause", cause, "us", spent])
-    for one in found["gpus_us"]:
-        for name, value in one.items():
-            if name != "gpus":
-                lines.append(["gpus", one["gpus"], f"{name} us", value])
-    for one in found["calls"]:
-        words = (one["kind"], one["collective"], one["name"], one["phase"], one["size_bytes"])
-        for name in ("ranks", "on_path", "path_us", "sharing_us", "exposed_us"):
-            lines += [["call", " ".join(map(str, words)), name, one[name]]]
-    for one in found["answers"]:
-        for name in ("faster_10pct_us", "free_us"):
-            if one[name] is not None:
-                lines += [["answer", one["what"], name, one[name]]]
-    for number, hop in enumerate(found["path"]):
-        for name in ("rank", "begin_us", "end_us", "communicating_us"):
-            lines += [["path", f"{number} {hop['what']}", name, hop[name]]]
-    return csv_of(lines)
+    spent = [
+        ("gpus", one["gpus"], f"{name} us", value)
+        for one in found["gpus_us"] for name, value in one.items() if name != "gpus"
+    ]  # fmt: skip
+    path = [{"number": number, **hop} for number, hop in enumerate(found["path"])]
+    lists = (
+        ("call", found["calls"], ("kind", "collective", "name", "phase", "size_bytes"),
+         ("ranks", "on_path", "path_us", "sharing_us", "exposed_us")),
+        ("answer", found["answers"], ("what",), ("faster_10pct_us", "free_us")),
+        ("path", path, ("number", "what"), ("rank", "begin_us", "end_us", "communicating_us")),
+    )  # fmt: skip
+    listed = [line for one in lists for line in _values(*one)]
+    return csv_of([*_totals(found, "step"), *spent, *listed])
 
 
 USUAL_SIZE = "64M"
@@ -482,9 +477,13 @@ def command(
     for note in notes:
         typer.echo(note, err=True)
     if isinstance(prepared, PreparedStep):
-        _refuse_for_steps(size=size, state=state, paths=paths)
+        for flag, asked in (("--size", size), ("--state", state), ("--paths", paths)):
+            if asked:
+                raise InputError(f"{flag}: goes with a collective, not with a training step")
         explain_step(prepared, form, output, engine)
         return
+    if not isinstance(prepared, Prepared):
+        raise InputError("what runs beside others is told by netsim run, in interference.csv")
     if state:
         show_states(prepared, nbytes, output)
         return
@@ -494,16 +493,10 @@ def command(
         found = explained_paths(prepared, chosen, seeds=seeds, engine=engine)
         print_values(found, form, paths_csv(found), paths_lines(found, title))
         return
-    found = explained(prepared, chosen, engine=engine)
+    found = explained_run(prepared, chosen, engine=engine)[0]
     table = explain_csv(found)
     print_values(found, form, table, explain_lines(found, title))
     if output is not None:
         files = write_values(found, table, output)
-        for path in (*files, *plot_explanation(found, output, title=title)):
+        for path in (*files, *plot_explanation(found, output)):
             typer.echo(f"wrote {path}", err=True)
-
-
-def _refuse_for_steps(*, size: str | None, state: bool, paths: bool) -> None:
-    for name, given in (("--size", size is not None), ("--state", state), ("--paths", paths)):
-        if given:
-            raise InputError(f"{name}: goes with a collective, not with a training step")

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
@@ -152,9 +153,10 @@ def doctor(
 ) -> None:
     """Print what netsim runs on, and what it finds; or its constants, or its invariants."""
     if constants or invariants:
-        asked = (constant_lines, constants), (invariant_lines, invariants)
-        for line in (line for lines, wanted in asked if wanted for line in lines()):
+        for line in constant_lines() if constants else ():
             typer.echo(line)
+        for one in INVARIANTS if invariants else ():
+            typer.echo(f"{one.name:<12}{one.statement} ({one.asked})")
         return
     typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
     typer.echo(f"Python {platform.python_version()}, {sys.executable}")
@@ -185,12 +187,6 @@ def constant_lines() -> Iterator[str]:
     )
 
 
-def invariant_lines() -> Iterator[str]:
-    """Every invariant with what it says and of what it is asked."""
-    for one in INVARIANTS:
-        yield f"{one.name:<12}{one.statement} ({one.asked})"
-
-
 def _cells(one: Constant) -> tuple[str, ...]:
     """A constant in the columns of the table, in the unit that people say it in."""
     scale, unit = UNITS[one.unit]
@@ -205,14 +201,8 @@ def _origin(one: Constant) -> str:
 
 
 def _required() -> list[str]:
-    found = []
-    for requirement in requires("netsim") or []:
-        if "extra ==" not in requirement:
-            name = requirement
-            for mark in "<>=!~;[ ":
-                name = name.partition(mark)[0]
-            found.append(name)
-    return sorted(found)
+    needed = [one for one in requires("netsim") or [] if "extra ==" not in one]
+    return sorted(re.split(r"[<>=!~;\[ ]", one)[0] for one in needed)
 
 
 def _version(name: str) -> str:

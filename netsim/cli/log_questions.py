@@ -1,29 +1,33 @@
 """The question that a log or a recorded trace asks: the scenario that it was measured on.
 
-What the file tells is completed by options; where they contradict one another, that is said.
-"""
+What the file tells is completed by options; where they contradict one another, that is said."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import preset_names
+from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells, find_scenario, load_source
 from netsim.cell.prepare import Prepared
 from netsim.cli.questions import Given, asked
 from netsim.measured import index
-from netsim.measured.compare import prepared_for
+from netsim.measured.compare import error_figures, fit_of, prepared_for
 from netsim.measured.logs import LogRun
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import node_count
 from netsim.scenario.training import Training
-from netsim.topology.load import load_machine
+from netsim.topology.load import FOLDER, load_machine
 from netsim.training.recorded.kineto import Profile
-from netsim.yamlio.models import apply_overrides, override
+from netsim.yamlio.models import override
 from netsim.yamlio.read import Source
+
+CANDIDATES, CANDIDATE_SIZES = 5, 4  # machines that are named, sizes that are simulated for each
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,34 @@ def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...
     topology = question.topology
     if topology is None:
         if said.machine is None:
-            raise InputError(
-                f"{run.file}: the log does not say on what it ran", hint="give --topology"
-            )
-        topology = said.machine
-        notes.append(f"taken from the log: {topology} ({run.gpu_name})")
+            topology, text = _fitting(question, run, said)
+        else:
+            topology, text = said.machine, f"taken from the log: {said.machine} ({run.gpu_name})"
+        notes.append(text)
     given = _completed(question.given, said, topology, notes, run.file)
     answer = asked(topology, run.collective, given)
     return answer.source, (*notes, *answer.notes)
+
+
+def _fitting(question: Question, run: LogRun, said: index.Proposal) -> tuple[str, str]:
+    """The machine whose simulation fits a log best that names none, and what else comes near."""
+    found: list[tuple[float, float, str]] = []
+    names = preset_names(FOLDER)
+    for done, name in enumerate(names):
+        at(f"{run.file}: was it {name}?", done, len(names))
+        with suppress(NetsimError):
+            given = _completed(question.given, said, name, [], run.file)
+            ratios = fit_of(asked(name, run.collective, given).source, run, CANDIDATE_SIZES)
+            found.append((error_figures(ratios)[0], float(abs(ratios).mean()), name))
+    if not found:
+        raise InputError(
+            f"{run.file}: the log does not say on what it ran, and no machine has its ranks",
+            hint="give --topology",
+        )
+    told = (f"{name} (median error {error:.1%})" for error, _, name in sorted(found)[:CANDIDATES])
+    text = f"the log does not say on what it ran; of {len(found)} machines these fit best:"
+    best = sorted(found)[0][2]
+    return best, f"{text} {', '.join(told)}; {best} is taken, --topology names another"
 
 
 def prepared_with_notes(source: Source, notes: Sequence[str], run: LogRun) -> Prepared:
@@ -77,6 +101,13 @@ def _completed(
     """The options, and what the log says where they say nothing."""
     counts = _counts_of_logs(given, said, topology, file)
     known: dict[str, str | int | None] = {"launch": said.launch, "nccl": said.nccl, **counts}
+    if said.cloud and not given.fabric and (counts.get("nodes") or given.nodes or 1) > 1:
+        (cloud, words), machine = said.cloud, load_machine(topology)
+        usual = machine.nics.count if machine.nics else 0
+        fewer = int(cloud.nics) if cloud.nics and int(cloud.nics) < usual else None
+        transport = cloud.transport if cloud.transport != machine.transport else None
+        known |= {"transport": transport, "nic": cloud.nic or None, "nics_per_node": fewer}
+        notes.append(f"the log's '{words}' tells {cloud.name}")
     given = _taken(given, known, notes, "log")
     named = {text.partition("=")[0] for text in given.env or ()}
     more = [f"{name}={value}" for name, value in said.variables if name not in named]
@@ -132,7 +163,7 @@ def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cel
             raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")
     if question.scenario is not None:
         found = find_scenario(question.scenario)
-        source = apply_overrides(load_source(found.path), question.given.settings or ())
+        source = load_source(found.path, question.given.settings or ())
         if "sweep" in source.data:
             raise InputError(f"{found.path}: a trace is held against one cell, not a sweep")
         first = checked_cells(source)[0]

@@ -1,5 +1,6 @@
 """`netsim optimize`: the best of the cells that a scenario's sweep declares, as a scenario file."""
 
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +13,11 @@ from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
 from netsim.cli import Settings, file_option, folder_option
 from netsim.cli.expect_more import write_tuner
-from netsim.cli.progress import Dask, Jobs, Memory, SkipInvalid, bar_over, helpers_of, tell
+from netsim.cli.progress import Dask, Jobs, Memory, NoBar, SkipInvalid, bar_over, helpers_of, tell
 from netsim.cli.questions import ScenarioName
-from netsim.cli.run import named, refuse_invalid
-from netsim.results.folder import check_writable, open_folder
+from netsim.cli.run import refuse_invalid
+from netsim.cli.shown import named
+from netsim.results.folder import Folder, check_writable, open_folder
 from netsim.scenario.cells import Expansion, expand_all
 from netsim.scenario.sweep import SEED
 from netsim.sweep import search as searches
@@ -70,33 +72,39 @@ def command(
     name = f"{cells[0].scenario.name or found.path.stem}"
     folder = output or Path("reports") / f"{name}-optimized"
     manifest = about(expansion, found.path, settings or [], "auto")
-    looked: list[searches.Trial] = []
     count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
-    seed = cells[0].scenario.seed
     with (
         open_folder(folder, name, resume=resume, about=manifest, tell=tell) as results,
         helpers_of(jobs, dask, memory, cells) as helpers,
         bar_over(count, quiet) as bar,
     ):
         tried = searches.trials(
-            search, results, most=trial_count, seed=seed, workers=helpers, together=jobs or 1
-        )
-
-        def write() -> None:
-            rows = [row for trial in looked for row in trial.rows]
-            results.write_results(rows, list(cells[0].axes))
-
-        with results.ended_by(write), closing(tried):
-            for trial in tried:
-                looked.append(trial)
-                for row in trial.rows:
-                    bar.advance(row)
-    folder = results.path
-    best = _tell(search, looked, folder, layouts=trial_count is None)
+            search, results, most=trial_count, seed=cells[0].scenario.seed, workers=helpers,
+            together=jobs or 1,
+        )  # fmt: skip
+        looked = _looked_at(tried, results, bar, list(cells[0].axes))
+    best = _tell(search, looked, results.path, layouts=trial_count is None)
     if tuner_out is not None:
         write_tuner(prepare(best.choice.cell), tuner_out, "auto")
     if lost := [trial.lost for trial in looked if trial.lost]:
         raise LostError(f"{len(lost)} of {len(looked)} cells looked at were lost: {lost[0]}")
+
+
+def _looked_at(
+    tried: Generator[searches.Trial, None, None], results: Folder, bar: NoBar, axes: list[str]
+) -> list[searches.Trial]:
+    """All trials as they are done; their rows are written, however this ends."""
+    looked: list[searches.Trial] = []
+
+    def write() -> None:
+        results.write_results([row for trial in looked for row in trial.rows], axes)
+
+    with results.ended_by(write), closing(tried):
+        for trial in tried:
+            looked.append(trial)
+            for row in trial.rows:
+                bar.advance(row)
+    return looked
 
 
 def _objective(given: str, expansion: Expansion) -> str:

@@ -1,19 +1,23 @@
 """The question that a verb asks: a scenario, or one made of a topology, a collective and options.
 
-Errors about an option name the option; those about a topology file its line.
-"""
+Errors about an option name the option; those about a topology file its line."""
 
 import os
-from collections.abc import Iterator
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from netsim.base.errors import InputError, NetsimError, ScenarioError
 from netsim.base.files import SUFFIXES, Preset, find_preset, is_path
-from netsim.base.startup import at, late, on
+from netsim.base.startup import STAGE, at, late, on, resident
 from netsim.base.units import format_size, parse_cli_sizes
 from netsim.base.values import dataclass
 from netsim.cell import answer
@@ -26,6 +30,7 @@ from netsim.engines.engine import at_hand
 from netsim.nccl import environment
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell, expand
+from netsim.timing.fits import available_memory
 from netsim.topology.config import loaded
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
@@ -37,8 +42,9 @@ FLAGS = {
     "nics_per_node": "cluster.nics_per_node", "algo": "workload.algorithm",
     "proto": "workload.protocol", "dtype": "workload.dtype", "launch": "launch",
     "nccl": "nccl.version", "tuner": "nccl.tuner", "graph": "nccl.graph", "exact": "exact",
+    "noise": "noise", "samples": "samples",
 }  # fmt: skip
-ONLY_EXPECT = ("tuner", "graph", "nccl_env")
+ONLY_EXPECT = ("tuner", "graph", "nccl_env", "noise", "samples")
 FOREIGN = (".xml", ".json", ".txt")
 
 
@@ -61,49 +67,45 @@ class Given:
     Verbs that take them have a parameter `given` (`netsim.cli.with_options`), named as flags are.
     """
 
-    nodes: Annotated[int | None, typer.Option(help="Hosts.", metavar="N")] = None
-    gpus_per_node: Annotated[
-        int | None, typer.Option(help="GPUs of a host in use.", metavar="G")
-    ] = None
+    nodes: Annotated[int | None, Option(help="Hosts.", metavar="N")] = None
+    gpus_per_node: Annotated[int | None, Option(help="GPUs of a host in use.", metavar="G")] = None
     sizes: Annotated[
-        str, typer.Option(help="FROM:TO:FACTOR, or a list such as 8,1M.", metavar="SIZES")
+        str, Option(help="FROM:TO:FACTOR, or a list such as 8,1M.", metavar="SIZES")
     ] = "8:8G:2"
-    fabric: Annotated[Text, typer.Option(help="What joins the hosts.", metavar="K")] = None
-    nic: Annotated[Text, typer.Option(help="Line rate of the NICs.", metavar="400Gbps")] = None
-    nics_per_node: Annotated[
-        int | None, typer.Option(help="NICs of a host in use.", metavar="K")
-    ] = None
-    transport: Annotated[Text, typer.Option(help="infiniband, roce, efa, tcp, …", metavar="T")] = (
-        None
-    )
+    fabric: Annotated[Text, Option(help="What joins the hosts.", metavar="K")] = None
+    nic: Annotated[Text, Option(help="Line rate of the NICs.", metavar="400Gbps")] = None
+    nics_per_node: Annotated[int | None, Option(help="NICs of a host in use.", metavar="K")] = None
+    transport: Annotated[Text, Option(help="infiniband, roce, efa, tcp, …", metavar="T")] = None
     algo: Annotated[
-        Text, typer.Option(help="Force one of NCCL's algorithms, or a textbook one.", metavar="A")
+        Text, Option(help="Force one of NCCL's algorithms, or a textbook one.", metavar="A")
     ] = None
-    proto: Annotated[Text, typer.Option(help="Force LL, LL128 or Simple.", metavar="P")] = None
-    dtype: Annotated[Text, typer.Option(help="As nccl-tests' -d.", metavar="D")] = None
+    proto: Annotated[Text, Option(help="Force LL, LL128 or Simple.", metavar="P")] = None
+    dtype: Annotated[Text, Option(help="As nccl-tests' -d.", metavar="D")] = None
     launch: Annotated[
-        Text, typer.Option(help="process_per_gpu, single_process or cuda_graph.", metavar="L")
+        Text, Option(help="process_per_gpu, single_process or cuda_graph.", metavar="L")
     ] = None
     nccl: Annotated[
-        Text,
-        typer.Option(help="NCCL's version, as 2.27; of expect, A,B compares two.", metavar="V"),
+        Text, Option(help="NCCL's version, as 2.27; of expect, A,B compares two.", metavar="V")
     ] = None
     tuner: Annotated[
-        Text, typer.Option(help="A tuner table whose lines replace NCCL's choice.", metavar="FILE")
+        Text, Option(help="A tuner table whose lines replace NCCL's choice.", metavar="FILE")
     ] = None
     graph: Annotated[
-        Text, typer.Option(help="NCCL's graph XML: the channels to run.", metavar="FILE")
+        Text, Option(help="NCCL's graph XML: the channels to run.", metavar="FILE")
     ] = None
     exact: Annotated[
-        bool | None,
-        typer.Option("--exact", help="Leave nothing out; refuse what is too large for that."),
+        bool | None, Option("--exact", help="Leave nothing out; refuse what is too large for that.")
     ] = None
-    env: Annotated[Texts, typer.Option(help="An NCCL variable.", metavar="NAME=VALUE")] = None
+    noise: Annotated[
+        Text, Option(help="Also percentiles with noise: quiet or production.", metavar="PRESET")
+    ] = None
+    samples: Annotated[int | None, Option(help="Of noise, 100.", metavar="N")] = None
+    env: Annotated[Texts, Option(help="An NCCL variable.", metavar="NAME=VALUE")] = None
     nccl_env: Annotated[
-        bool, typer.Option("--nccl-env", help="Take NCCL's variables of this process.")
+        bool, Option("--nccl-env", help="Take NCCL's variables of this process.")
     ] = False
     settings: Annotated[
-        Texts, typer.Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE")
+        Texts, Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE")
     ] = None
 
     @property
@@ -216,10 +218,10 @@ def _variables(given: Given) -> tuple[list[tuple[str, str, str]], tuple[str, ...
 
 
 Subject = Annotated[
-    str, typer.Argument(help="A scenario; or a machine or topology.", metavar="SCENARIO|TOPOLOGY")
+    str, Argument(help="A scenario; or a machine or topology.", metavar="SCENARIO|TOPOLOGY")
 ]
 CollectiveArgument = Annotated[
-    Text, typer.Argument(help="With a topology: all_reduce, alltoall, …", metavar="[COLLECTIVE]")
+    Text, Argument(help="With a topology: all_reduce, alltoall, …", metavar="[COLLECTIVE]")
 ]
 
 
@@ -238,35 +240,93 @@ def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:
     others = {"fabric": given.fabric, "transport": given.transport, "env": given.env}
     named = [*given.flags, *(name for name, value in others.items() if value)]
     if named:
-        raise InputError(
-            f"{flag_of(named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario",
-            hint="use --set KEY=VALUE, or name a collective",
-        )
+        message = f"{flag_of(named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario"
+        raise InputError(message, hint="use --set KEY=VALUE, or name a collective")
     found = find_scenario(subject)
     cells = expand(load_source(found.path, given.settings or ()))
     notes = [note for note in (found.note, *notes_of(cells)) if note]
     if len(cells) > 1:
-        notes.append(f"the first of {len(cells)} cells: {_where(cells[0])} (--set chooses another)")
+        where = ", ".join(f"{axis}={value}" for axis, value in cells[0].axes.items())
+        notes.append(f"the first of {len(cells)} cells: {where} (--set chooses another)")
     return cells[0], notes
 
 
-def _where(cell: Cell) -> str:
-    return ", ".join(f"{axis}={value}" for axis, value in cell.axes.items())
-
-
 ScenarioName = Annotated[
-    str, typer.Argument(help="A scenario file, or the name of a preset.", metavar="SCENARIO")
+    str, Argument(help="A scenario file, or the name of a preset.", metavar="SCENARIO")
 ]
 
 
+LONG = 2.0  # processor seconds from which on another core helps
+
+
 def simulated(prepared: Prepared, engine: Engine, failures: list[NetsimError]) -> Iterator[Row]:
-    """The row of every size, as it is done; what went wrong is added to `failures`."""
+    """The row of every size, as it is done; what went wrong is added to `failures`. Where this
+    takes long, another process begins with the last sizes."""
     sizes = prepared.cell.scenario.collective.size_list()
-    chosen = at_hand(engine, many=len(sizes) >= MANY_SIZES)
-    for number, size in enumerate(sizes):
-        at(format_size(size), number, len(sizes))
+    row_of = partial(answer.answer, prepared, engine=at_hand(engine, many=len(sizes) >= MANY_SIZES))
+    helper, told, begun = None, None, process_time()
+    try:
+        for number, size in enumerate(sizes):
+            at(format_size(size), number, len(sizes))
+            told = helper.told() if helper and told is None else told
+            try:
+                yield row_of(size) if told is None or size not in told else told[size]
+            except NetsimError as error:
+                failures.append(error)
+                yield replace(question_row(prepared, size), status="error", error=str(error))
+            left = sizes[number + 1 :]
+            if helper is None and process_time() - begun > LONG and _may_help(prepared, left):
+                helper = _Helper(left, row_of)
+    finally:
+        if helper is not None:
+            helper.end()
+
+
+def _may_help(prepared: Prepared, sizes: Sequence[int]) -> bool:
+    """Whether there are sizes for two, another core, and memory for the largest of them twice."""
+    if len(sizes) < 2 or len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2:
+        return False
+    return 2 * prepared.memory_needed(max(sizes)) <= available_memory()
+
+
+class _Helper:
+    """Another process, which answers the last sizes first; what it cannot answer, it leaves."""
+
+    def __init__(self, sizes: Sequence[int], row_of: Callable[[int], Row]) -> None:
+        self._left, begin = os.pipe()  # a byte for each size that nobody has begun
+        self._rows, tell = os.pipe()
+        os.write(begin, bytes(len(sizes)))
+        os.close(begin)
+        self._process = os.fork()
+        if self._process == 0:
+            self._answer(sizes, row_of, tell)
+        os.close(tell)
+        STAGE.others = partial(resident, self._process)
+
+    def told(self) -> dict[int, Row] | None:
+        """Its rows by size, once all are begun; None where one is left, which is begun here."""
+        if os.read(self._left, 1):
+            return None
+        with open(self._rows, "rb") as file, suppress(EOFError, pickle.UnpicklingError):
+            return dict(pickle.load(file))
+        return {}
+
+    def end(self) -> None:
+        """Let nothing be left of it."""
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+
+    def _answer(self, sizes: Sequence[int], row_of: Callable[[int], Row], tell: int) -> None:
         try:
-            yield answer.answer(prepared, size, engine=chosen)
-        except NetsimError as error:
-            failures.append(error)
-            yield replace(question_row(prepared, size), status="error", error=str(error))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            rows = dict[int, Row]()
+            for size in reversed(sizes):
+                if not os.read(self._left, 1):
+                    break
+                with suppress(NetsimError):
+                    rows[size] = row_of(size)
+            with open(tell, "wb") as file:
+                pickle.dump(rows, file)
+        finally:
+            os._exit(0)

@@ -11,7 +11,9 @@ import pandas as pd
 import typer
 
 from netsim.base.errors import InputError, LostError, NetsimError
-from netsim.base.startup import on
+from netsim.base.files import write_text
+from netsim.base.startup import at, on
+from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
@@ -20,15 +22,26 @@ from netsim.cli import folder_option
 from netsim.cli.progress import Jobs, Memory, tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.collective import Collective
+from netsim.plots import results as pictures
 from netsim.plots.explanation import plot_breakdown
-from netsim.plots.results import at_largest, plot_distribution, plot_results
-from netsim.plots.sizes import read_all
+from netsim.plots.results import asked_of, compared, plot_distribution, plot_results
+from netsim.plots.sizes import over_seeds, read_all
 from netsim.plots.style import read_values
 from netsim.plots.timeline import plot_links, plot_memory, plot_step, plot_timeline
 from netsim.plots.topology.draw import plot_topology
 from netsim.report.report import PICTURES, Extra, write_report
-from netsim.report.words import at_base
-from netsim.results.folder import BREAKDOWN, DISTRIBUTION, RESULTS, read_manifest
+from netsim.results.folder import (
+    BREAKDOWN,
+    DISTRIBUTION,
+    INTERFERENCE,
+    JOURNAL,
+    PARTIAL,
+    RESULTS,
+    read_manifest,
+    rows_in_order,
+    rows_of,
+)
+from netsim.results.row import csv_text
 from netsim.scenario.cells import Cell, expand_all, with_settings
 from netsim.scenario.models import Workload, line_rate
 from netsim.timing.invariants import Answer, ask
@@ -72,10 +85,14 @@ def make_report(
     manifest = read_manifest(folder)
     if "points" not in manifest:
         raise InputError(f"{folder}: was written by an older netsim", hint="run it again")
-    if not (folder / RESULTS).is_file():
-        raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
-    table = read_all([folder / RESULTS])
-    ask_rows(table, folder / RESULTS)
+    results = folder / RESULTS
+    if not results.is_file():  # of a run that was killed
+        if not (folder / JOURNAL).is_file():
+            raise InputError(f"{folder}: holds no {RESULTS}", hint="run it again, or with --resume")
+        text = csv_text(rows_in_order(rows_of(folder).finished, manifest), manifest["axes"])
+        results = write_text(folder / PARTIAL, text)
+    table = read_all([results])
+    ask_rows(table, results)
     costs = folder / COSTS
     lost: list[LostError] = []
     extra = _explained(folder, manifest, table, helpers, lost) if explain else Extra({})
@@ -110,10 +127,9 @@ def _explained(
 ) -> Extra:  # fmt: skip
     """Explanations of the base line and the best cell, and the drawing of its topology."""
     good = table[table["status"].isin(["", "ok"])]
-    rows = at_largest(good).dropna(subset=["time"]) if len(good) else good
-    if rows.empty:
+    if good.empty:
         return Extra({})
-    wanted = _wanted(manifest, rows)
+    wanted = _wanted(manifest, good)
     found: dict[str, Any] = {}
     topology = None
     try:
@@ -163,31 +179,40 @@ def _answers(asked: Sequence[tuple[Wanted, int]], helpers: Any) -> Iterator[tupl
         yield from ((one.label, found) for one, found in results)
 
 
-def _wanted(manifest: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
-    """The rows that are explained: of the best cell, and of the base line or else the slowest."""
+def _wanted(manifest: Mapping[str, Any], good: pd.DataFrame) -> dict[str, Any]:
+    """The rows that are explained: of the best cell, and of what `--cell` chose, the base line or
+    else the slowest under the same conditions: of others, those under which choices differ most."""
+    asked = asked_of(good, manifest)
+    rows = compared(over_seeds(good), asked)
+    rows = rows[rows["shown"]]
+    chosen = rows[rows["cell"].isin(manifest.get("chosen", []))]
+    told = chosen if len(chosen) else rows.iloc[[int(rows["ratio"].argmax())]]
+    rows = rows[rows["question"] == told["question"].iloc[0]]
     order = rows.sort_values("time", kind="stable")
     best, other, label = order.iloc[0], order.iloc[-1], "slowest"
-    if manifest.get("base"):
-        base = at_base(rows, manifest["base"])
+    if asked.base:
+        base = rows[(rows[[*asked.base]].astype(str) == [*asked.base.values()]).all(axis=1)]
         other, label = (base.iloc[0] if len(base) else best), "base line"
+    if len(chosen):
+        other, label = chosen.iloc[0], "chosen"
     return {"best": best} if other["cell"] == best["cell"] else {label: other, "best": best}
 
 
 def _sizes(good: pd.DataFrame, wanted: Mapping[str, Any]) -> list[int]:
     """The sizes that all of some cells have, up to that of the pictures."""
     known = [
-        set(good[good["cell"] == row["cell"]]["size_bytes"].dropna().astype(int))
+        set(good[good["cell"] == row["cell"]]["size_asked"].dropna().astype(int))
         for row in wanted.values()
     ]
-    largest = max(row["size_bytes"] for row in wanted.values())
+    largest = max(row["size"] for row in wanted.values())
     return sorted(size for size in set.intersection(*known) if size <= largest)
 
 
 def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
     """The largest size whose operation is short enough to be explained soon, in all cells."""
-    for size in reversed(sizes):
-        calls = [cell.call(size).looped for cell in prepared]
-        if max(call.rows() for call in calls) <= LARGEST:
+    for size in reversed(sizes):  # most are too large, as the first cell shows
+        at(format_size(size))
+        if all(cell.call(size).looped.rows() <= LARGEST for cell in prepared):
             return size
     raise InputError(
         f"every size has more than {LARGEST:,} rows, the most that a report explains",
@@ -196,7 +221,7 @@ def _explained_size(prepared: Sequence[Prepared], sizes: Sequence[int]) -> int:
 
 
 def _one(prepared: Prepared, size: int, folder: Path, label: str) -> dict[str, Any]:
-    most = MOST_ROWS if label == "best" else 0
+    most = MOST_ROWS if label in ("best", "chosen") else 0
     found, program, timeline = explained_run(prepared, size, most_rows=most)
     if label == "best":
         config = prepared.cell.scenario.cluster
@@ -226,16 +251,14 @@ def plot(
     output: Annotated[Path | None, folder_option("Folder for the plots.", "-o", "--output")] = None,
 ) -> None:
     """Redraw plots from RESULTS."""
-    results, traces, loads = _sorted(files)
+    found = _sorted(files)
     folder = output or (files[0] if files[0].is_dir() else files[0].parent)
-    written = plot_results(results, folder) if results else []
-    steps = [path for one in results if (path := one.with_name(BREAKDOWN)).exists()]
-    for table, place in _places(steps, folder):
-        written += plot_breakdown(table, place)
-    for trace, place in _places(traces, folder):
-        written += plot_timeline(trace, place)
-    for load, place in _places(loads, folder):
-        written += plot_links(load, place)
+    written = plot_results(found[RESULTS], folder) if found[RESULTS] else []
+    steps = [path for one in found[RESULTS] if (path := one.with_name(BREAKDOWN)).exists()]
+    drawn = ((plot_breakdown, steps), (plot_timeline, found[ROWS]), (plot_links, found[LOAD]))
+    for draw, some in drawn:
+        for file, place in _places(some, folder):
+            written += draw(file, place)
     for path in written:
         typer.echo(f"wrote {path}", err=True)
 
@@ -253,7 +276,7 @@ def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:
     return places
 
 
-def _sorted(files: list[Path]) -> tuple[list[Path], list[Path], list[Path]]:
+def _sorted(files: list[Path]) -> dict[str, list[Path]]:
     """Results, traces and link loads among the files named and in the folders named."""
     found: dict[str, list[Path]] = {RESULTS: [], ROWS: [], LOAD: []}
     for file in files:
@@ -265,7 +288,7 @@ def _sorted(files: list[Path]) -> tuple[list[Path], list[Path], list[Path]]:
                 found[path.name].append(path)
         else:
             found[file.name if file.name in (ROWS, LOAD) else RESULTS].append(file)
-    return found[RESULTS], found[ROWS], found[LOAD]
+    return found
 
 
 def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
@@ -274,16 +297,12 @@ def write_pictures(cells: Sequence[Cell], folder: Path, engine: str) -> list[str
     rates = {line_rate(cell.scenario.cluster) for cell in cells}
     rate = rates.pop() if len(rates) == 1 else None
     files = plot_results([folder / RESULTS], folder, line_rate=rate)
-    if (folder / BREAKDOWN).exists():
-        files += plot_breakdown(folder / BREAKDOWN, folder)
-    if (folder / DISTRIBUTION).exists():
-        files += plot_distribution(folder / DISTRIBUTION, folder)
-    is_step = not isinstance(cells[0].scenario.workload, Workload)
-    if is_step and (folder / TRACE).exists():
-        files += plot_step(folder / TRACE, folder)
-    if is_step and (folder / run.MEMORY_OVER_TIME).exists():
-        files += plot_memory(folder / run.MEMORY_OVER_TIME, folder)
-    if (folder / ROWS).exists():
-        files += plot_timeline(folder / ROWS, folder)
-        files += plot_links(folder / LOAD, folder)
+    drawn: dict[str, Any] = {BREAKDOWN: plot_breakdown, DISTRIBUTION: plot_distribution,
+                             ROWS: plot_timeline, LOAD: plot_links,
+                             INTERFERENCE: pictures.plot_interference}  # fmt: skip
+    if not (isinstance(cells[0].scenario.workload, Workload) or cells[0].scenario.shared):
+        drawn |= {TRACE: plot_step, run.MEMORY_OVER_TIME: plot_memory}
+    for name, draw in drawn.items():
+        if (folder / name).exists():
+            files += draw(folder / name, folder)
     return [str(path) for path in files]

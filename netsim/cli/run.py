@@ -1,15 +1,17 @@
 """`netsim run`: simulate all cells of a scenario and write what was asked for."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing as contextlib_closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import typer
 
-from netsim.base.errors import InputError, LostError, NetsimError, silent
+from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
 from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
@@ -19,7 +21,7 @@ from netsim.cli import Settings, folder_option, shown
 from netsim.cli import progress as shown_progress
 from netsim.cli.progress import tell as say
 from netsim.cli.questions import ScenarioName
-from netsim.cli.shown import Engine, Format, last_part
+from netsim.cli.shown import Engine, Format, last_part, named
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder
 from netsim.results.nccl_tests import TestRun, closing, line, opening
@@ -193,15 +195,33 @@ def _json(cells: Sequence[Cell]) -> Printer:
     return _AtEnd(lambda rows: json.dumps([asdict(row) for row in rows], indent=1))
 
 
+def _beside(rows: Sequence[Row]) -> str:
+    """What jobs take alone and beside the others, and who slows each most."""
+    lines = [
+        f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by"
+    ]
+    for row in rows:
+        told = row.neighbours
+        most = max((key for key in told if key.startswith("by:")), key=told.__getitem__, default="")
+        link = told.get(most.replace("by:", "on:"))
+        who = f"{most[3:]} {told[most]:.3f}{f' on {link}' if link else ''}" if most else row.error
+        figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
+        lines.append(f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})")
+    return "\n".join(lines)
+
+
 def _table(cells: Sequence[Cell]) -> Printer:
+    if cells[0].scenario.shared:
+        return _AtEnd(_beside)
     collective = isinstance(cells[0].scenario.workload, Workload)
     return _Table(cells) if collective else StepTable(cells)
 
 
 def _tests_log(cells: Sequence[Cell]) -> Printer:
     """nccl-tests times collectives only."""
-    if not isinstance(cells[0].scenario.workload, Workload):
-        raise InputError("--format nccl-tests: a training step is no run of nccl-tests")
+    if not isinstance(cells[0].scenario.workload, Workload) or cells[0].scenario.shared:
+        what = "several jobs are" if cells[0].scenario.shared else "a training step is"
+        raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
     return _TestsLog(cells)
 
 
@@ -251,8 +271,13 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
     cells = expansion.cells
     if len(cells) < 2:
         return
-    best = best_row(rows, expansion.sweep.base)
-    if best is not None:
+    best, groups = best_row(rows, expansion.sweep.base), dict[tuple[str, ...], list[Row]]()
+    for row in rows:
+        asked = [str(row.axes.get(name)) for name in expansion.sweep.conditions]
+        groups.setdefault((*asked,), []).append(row)
+    if len(groups) > 1:
+        yield from _best_of(expansion, list(groups.values()))
+    elif best is not None:
         where = f" at {format_size(best.size_bytes)}" if best.size_bytes else ""
         line = f"best{where}: {named(without_seed(best.axes))}, {format_time(time_of(best) / 1e6)}"
         line += " (median over seeds)" if SEED in best.axes else ""
@@ -267,6 +292,20 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
         except NetsimError as error:
             why = str(error)
         yield f"axis {idle.axis} changed nothing: {why}"
+
+
+def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[str]:
+    """The choice that is best under most conditions, if there is any choice."""
+    bests, asked = (
+        [best_row(rows, expansion.sweep.base) for rows in groups],
+        expansion.sweep.conditions,
+    )
+    chosen = [{k: v for k, v in without_seed(one.axes).items() if k not in asked}
+              for one in bests if one is not None]  # fmt: skip
+    for what, count in Counter(map(named, chosen)).most_common(1):
+        if what:
+            where = f"{count} of {len(groups)} conditions ({', '.join(map(last_part, asked))})"
+            yield f"best under {where}: {what}; netsim report compares all choices"
 
 
 def approximations(rows: Sequence[Row]) -> Iterator[str]:
@@ -294,11 +333,6 @@ def worst(failures: Sequence[NetsimError], tasks: int) -> NetsimError | None:
                      first.exit_code)  # fmt: skip
 
 
-def named(axes: Mapping[str, Any]) -> str:
-    """Values of axes in words: `nodes 4, nic 400Gbps`."""
-    return ", ".join(f"{last_part(key)} {value}" for key, value in axes.items())
-
-
 # What a run leaves behind besides rows: a table from the outputs of a scenario to modules.
 # A module is imported when its output is asked for: plots take longer to import than a small run.
 
@@ -307,13 +341,57 @@ WRITERS = {
     "trace": "netsim.cli.traces.write_traces",
     "chakra": "netsim.cli.traces.write_execution_traces",
     "connections": "netsim.cli.traces.write_connections",
+    "msccl": "netsim.cli.traces.write_msccl",
     "plots": "netsim.cli.report.write_pictures",
     "report": "netsim.cli.report.write_report_of_run",
 }
 
 
+OF_ONE = {"trace", "chakra", "connections"}  # outputs that are of one cell
+
+
+def wanted_cells(cells: Sequence[Cell], wanted: str | None) -> list[Cell]:
+    """The cells that `--cell` names, by the beginning of an id or by values of axes."""
+    if wanted is None:
+        return list(cells)
+    pairs = re.split(r",(?=[^,]+=)", wanted) if "=" in wanted else []
+    asked = {axis.strip(): value.strip() for axis, _, value in (p.partition("=") for p in pairs)}
+    found = [cell for cell in cells if cell.id.startswith(wanted)] if not asked else [
+        cell for cell in cells if all(_at(cell, axis) == value for axis, value in asked.items())
+    ]  # fmt: skip
+    if found and wanted:
+        return found
+    raise InputError(f"--cell {wanted}: {_unknown_cell(cells, wanted, asked)}",
+                     hint="an id of results.csv, or values of axes such as nodes=4")  # fmt: skip
+
+
+def _unknown_cell(cells: Sequence[Cell], wanted: str, asked: Mapping[str, str]) -> str:
+    """What no cell has, and what is near."""
+    if not asked:
+        ids = [cell.id for cell in cells]
+        return f"no id of a cell begins like this{suggest(wanted, ids)}"
+    axes = {name: axis for axis in cells[0].axes for name in (axis, last_part(axis))}
+    for axis, value in asked.items():
+        if axis not in axes:
+            return (
+                f"no axis {axis}{suggest(axis, axes)}, axes: {', '.join(cells[0].axes) or 'none'}"
+            )
+        values = list(dict.fromkeys(_at(cell, axis) for cell in cells))
+        if value not in values:
+            known = ", ".join(values[:_MOST])
+            return f"no cell has {axis} {value}{suggest(value, values)}, but {known}"
+    return "no cell has all of these values together"
+
+
+def _at(cell: Cell, axis: str) -> str:
+    """The value of a cell on an axis, which its last part names as well."""
+    short = {last_part(key): _plain(value) for key, value in cell.axes.items()}
+    return short.get(axis, "") if axis not in cell.axes else _plain(cell.axes[axis])
+
+
 def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
-    """Write what the scenario asks for; every file, with what it leaves out."""
+    """Write what the scenario asks for, of the first cell what is of one; every file, with what it
+    leaves out."""
     wanted = cells[0].scenario.outputs
     written = [str(folder / RESULTS), str(folder / TIMINGS)]
     for output, home in WRITERS.items():
@@ -328,6 +406,7 @@ class _Run:
 
     expansion: Expansion
     cells: list[Cell]
+    wanted: list[Cell]
     folder: Path
     name: str
     engine: str
@@ -354,6 +433,13 @@ def command(
     use_cache: shown_progress.UseCache = False,
     skip_invalid: shown_progress.SkipInvalid = False,
     seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None,
+    cell: Annotated[
+        str | None,
+        typer.Option(
+            help="Trace and draw this cell, or the best of these; else the best of all.",
+            metavar="ID|AXIS=VALUE,…",
+        ),
+    ] = None,
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
     allow_oom: Annotated[
         bool, typer.Option("--allow-oom", help="Run steps that need more memory than there is.")
@@ -372,50 +458,76 @@ def command(
     expansion = checked(load_source(found.path, changes), alone=False)
     refuse_invalid(expansion, skip=skip_invalid)
     cells, tell = expansion.cells, silent if quiet else say
-    for note in dict.fromkeys([found.note, *notes_of(cells)]):
-        if note:
-            tell(note)
-    for text in unused_keys(cells):
-        tell(f"warning: {text}")
-    check_prices(cells)
-    for cell in cells:
-        if cell.scenario.measured is not None:
-            late("netsim.measured.compare.check")(cell)
+    wanted = wanted_cells(cells, cell)
+    if cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
+        why = "--shard writes results only" if part else "outputs has neither trace nor report"
+        raise InputError(f"--cell {cell}: nothing is of one cell: {why}")
+    _tell_before(cells, found.note, tell)
     name = cells[0].scenario.name or found.path.stem
     folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
     one = engine_for(tasks_of(cells), engine)
     manifest = about(expansion, found.path, changes, one, part)
+    if cell:
+        manifest["chosen"] = [choice.id for choice in wanted]
     mine = shown_progress.part_of(cells, part)
-    job = _Run(expansion, mine, folder, name, one, form, manifest, jobs, memory, dask, use_cache,
-               resume, quiet)  # fmt: skip
+    job = _Run(expansion, mine, wanted, folder, name, one, form, manifest, jobs, memory, dask,
+               use_cache, resume, quiet)  # fmt: skip
     rows, folder, failure = _simulate(job)
     if failure is None or len(cells) > 1:
-        for file in _written(job, rows, folder, engine, whole=part is None):
-            tell(f"wrote {file}")
-    if failure is None and (ended := {row.cell for row in rows if row.status != "ok"}):
-        tell(f"{len(ended)} of {len(cells)} cells ended with an error, which is in their row")
-    for text in approximations(rows):
-        tell(text)
-    for text in after_lines(expansion, rows, one) if part is None else ():
-        tell(text)
+        for text in _written(job, rows, folder, engine, whole=part is None):
+            tell(text)
+    _tell_after(job, rows, tell, failed=failure is not None, whole=part is None)
     if verbose:
         tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
 
 
+def _tell_before(cells: Sequence[Cell], note: str, tell: Tell) -> None:
+    """What the user should know, or mend, before anything runs."""
+    for text in dict.fromkeys([note, *notes_of(cells)]):
+        if text:
+            tell(text)
+    for text in unused_keys(cells):
+        tell(f"warning: {text}")
+    check_prices(cells)
+    for cell in cells:
+        if cell.scenario.measured is not None:
+            late("netsim.measured.compare.check")(cell)
+
+
+def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, whole: bool) -> None:
+    """What rows show beyond themselves."""
+    ended = {row.cell for row in rows if row.status != "ok"}
+    if ended and not failed:
+        cells = len(job.expansion.cells)
+        tell(f"{len(ended)} of {cells} cells ended with an error, which is in their row")
+    for text in approximations(rows):
+        tell(text)
+    for text in after_lines(job.expansion, rows, job.engine) if whole else ():
+        tell(text)
+
+
 def _written(
     job: _Run, rows: list[Row], folder: Path, engine: str, *, whole: bool
 ) -> Iterator[str]:
     """Write what follows from the rows, and the outputs of cells that came to an end."""
-    if not whole:
-        yield str(folder / RESULTS)
-        return
-    cells = job.expansion.cells
-    yield from (*write_tables(job.expansion, rows, folder), *write_costs(cells, folder))
-    ended = {row.cell for row in rows if row.status != "ok"}
-    able = [cell for cell in cells if cell.id not in ended]
-    yield from write_outputs(able, folder, engine) if able else [str(folder / RESULTS)]
+    cells, files = job.expansion.cells, [str(folder / RESULTS)]
+    if whole:
+        files = [*write_tables(job.expansion, rows, folder), *write_costs(cells, folder)]
+        ended = {row.cell for row in rows if row.status != "ok"}
+        able = [cell for cell in cells if cell.id not in ended]
+        mine = {cell.id for cell in job.wanted}
+        best = best_row([row for row in rows if row.cell in mine], job.expansion.sweep.base)
+        able.sort(key=lambda cell: (best is None or cell.id != best.cell, cell.id not in mine))
+        if len(cells) > 1 and able and able[0].id in mine and OF_ONE & {*able[0].scenario.outputs}:
+            axes = named(able[0].axes)
+            yield f"traced and drawn: {axes} (cell {able[0].id}; --cell chooses another)"
+        if able and able[0].id in mine:
+            files += write_outputs(able, folder, engine)
+        else:
+            files.append(str(folder / RESULTS))
+    yield from (f"wrote {file}" for file in files)
 
 
 def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:

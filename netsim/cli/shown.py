@@ -1,9 +1,9 @@
 """Rows as text: the columns that nccl-tests users know, with what netsim adds."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from netsim.base.files import write_text
 from netsim.cell.prepare import Prepared
@@ -51,21 +51,17 @@ def line(row: Row, axes: Sequence[str] = (), *, validated: bool = False) -> str:
 
 def sureness(row: Row) -> str:
     """Between how much less and more than its time 80 % would be measured, and the error of what
-    was.
-    """
+    was."""
     low, high, time = row.time_low_us, row.time_high_us, row.time_us
     ends = (
         f"{low / time - 1:+.0%}{high / time - 1:+.0%}".replace("%", "", 1)
         if low and high and time
         else ""
     )
-    return f"  {ends:>8}  {_sure(row.validated):<{SURE}}"
-
-
-def _sure(validated: str) -> str:
-    """How a case is validated, in few characters: the error and from how many runs, or not."""
-    end = " (" if validated.startswith(NOT_VALIDATED) else ")"
-    return validated.split(end, maxsplit=1)[0] + (")" if end == ")" and validated else "")
+    if row.validated.startswith(NOT_VALIDATED):  # else the error and from how many runs
+        return f"  {ends:>8}  {NOT_VALIDATED:<{SURE}}"
+    few = row.validated.partition(")")[0] + ")" * bool(row.validated)
+    return f"  {ends:>8}  {few:<{SURE}}"
 
 
 def footer(rows: Sequence[Row]) -> str:
@@ -89,6 +85,11 @@ def _half(row: Row, which: str) -> str:
 def last_part(axis: str) -> str:
     """The last part of a dotted key, by which the title of a column is read."""
     return axis.rpartition(".")[2]
+
+
+def named(axes: Mapping[str, Any]) -> str:
+    """Values of axes in words: `nodes 4, nic 400Gbps`."""
+    return ", ".join(f"{last_part(key)} {value}" for key, value in axes.items())
 
 
 def run_of(prepared: Prepared) -> nccl_tests.TestRun:

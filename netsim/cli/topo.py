@@ -139,7 +139,9 @@ def list_machines() -> None:
         try:
             rows.append(_row(name))
         except InputError as error:
-            rows.append((name, "", "", "", "", _instead(error)))
+            cluster = "cluster" in str(error)
+            why = "a cluster or graph: see topo show" if cluster else f"no machine: {error}"
+            rows.append((name, "", "", "", "", why.splitlines()[0]))
     wide = shutil.get_terminal_size((_WIDTH, 24)).columns
     for line in _wrapped(rows, wide):
         typer.echo(line)
@@ -156,13 +158,6 @@ def _row(name: str) -> tuple[str, ...]:
         topo_text.nics(machine, short=True),
         machine.purpose or machine.description,
     )
-
-
-def _instead(error: InputError) -> str:
-    """What to say of a file in ./topologies that is no machine."""
-    if "cluster" in str(error):
-        return "a cluster or graph: see topo show"
-    return f"no machine: {str(error).splitlines()[0]}"
 
 
 def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
@@ -182,21 +177,24 @@ def _wrapped(rows: list[tuple[str, ...]], width: int) -> list[str]:
 def lint(name: topo_subject.Name, given: topo_subject.TopologyOptions) -> None:
     """Look for mistakes in NAME: far or missing NICs, narrow slots, oversubscription and more.
 
-    The exit code is 1 if any is found.
-    """
-    subject = _found(name, given)
+    The exit code is 1 if any is found."""
+    if _linted(_found(name, given)):
+        raise typer.Exit(1)
+
+
+def _linted(subject: topo_subject.Subject) -> bool:
+    """Whether rules find anything, which is printed."""
     cluster = subject.cluster
     at("rules are asked")
     found = lint_topology(subject.topology) if cluster is None else lint_cluster(cluster)
     hosts, gpus = max(1, subject.hosts), len(subject.topology)
     what = f"{topo_text.plural(hosts, 'host')}, {topo_text.plural(gpus, 'GPU')}"
-    if not found:
-        typer.echo(f"{subject.name}: nothing found ({what})")
-        return
-    for line in topo_text.columns([(one.place, one.rule, one.message) for one in found]):
+    rows = [(one.place, one.rule, one.message) for one in found]
+    for line in topo_text.columns(rows) if rows else ():
         typer.echo(line)
-    typer.echo(f"{subject.name}: {topo_text.plural(len(found), 'finding')} ({what})", err=True)
-    raise typer.Exit(1)
+    count = topo_text.plural(len(found), "finding") if found else "nothing found"
+    typer.echo(f"{subject.name}: {count} ({what})", err=bool(found))
+    return bool(found)
 
 
 PICTURES = Path("reports") / "topologies"
@@ -248,31 +246,40 @@ def import_file(
     file: Annotated[
         Path,
         typer.Argument(
-            help="NCCL XML, nvidia-smi topo -m, node-link JSON, ASTRA-sim network, InfraGraph.",
+            help="NCCL XML, nvidia-smi topo -m, rocm-smi --showtopo, amd-smi topology, "
+            "node-link JSON, ASTRA-sim network, InfraGraph.",
             metavar="FILE",
         ),
     ],
     gpu: topo_subject.GpuModel = None,
     nic: topo_subject.Nic = None,
+    nics: Annotated[
+        str | None,
+        typer.Option(
+            help="NICs of nvidia-smi to take, as mlx5_0,mlx5_3, or all "
+            "(default: those below a GPU's PCIe switch).",
+            metavar="NAMES",
+        ),
+    ] = None,
     output: Output = None,
 ) -> None:
-    """Turn FILE into a machine (or, if it is a network, a scenario) that other verbs use."""
-    found = topo_subject.foreign(file, gpu=gpu, nic=nic)
+    """Turn FILE into a machine (of a network: a scenario), and look for mistakes in it."""
+    found = topo_subject.foreign(file, gpu=gpu, nic=nic, nics=nics)
     target = _target(output or Path(FOLDER) / f"{file.stem}.yaml", file, told=output is not None)
     for note in found.notes:
         typer.echo(note, err=True)
     origin = f"# Imported from {file.name} ({topo_subject.FORMATS[found.form]}).\n"
     if isinstance(found.content, Machine):
         text, size = machine_yaml(found.content), topo_text.plural(found.content.gpu.count, "GPU")
-        what, use = f"a machine with {size}", f"machine: {_called(target)}"
+        called = target.stem if target.parent == Path(FOLDER) else target.as_posix()
+        what, use = f"a machine with {size}", f"machine: {called}"
     else:
-        text, size = (
-            graph_yaml(found.content, target.stem),
-            topo_text.plural(len(found.content), "GPU"),
-        )
+        text = graph_yaml(found.content, target.stem)
+        size = topo_text.plural(len(found.content), "GPU")
         what, use = f"a scenario with a graph of {size}", f"netsim run {target.as_posix()}"
     _write(target, origin + text)
     typer.echo(f"wrote {target.as_posix()}: {what}; use it as {use}")
+    _linted(topo_subject.imported(target.stem, found, topo_subject.TopologyOptions()))
 
 
 def _target(path: Path, source: Path, *, told: bool) -> Path:
@@ -281,11 +288,6 @@ def _target(path: Path, source: Path, *, told: bool) -> Path:
     if path.exists() and (not told or path.samefile(source)):
         raise InputError(f"{path}: exists already", hint="name another file with -o")
     return path
-
-
-def _called(path: Path) -> str:
-    """The name by which a scenario finds a machine file."""
-    return path.stem if path.parent == Path(FOLDER) else path.as_posix()
 
 
 @with_options(topo_subject.TopologyOptions)
@@ -317,22 +319,18 @@ def _exported(subject: topo_subject.Subject, form: str) -> str:
         return write_node_link(subject.topology)
     if form == "infragraph":
         return write_infragraph(subject.topology)
+    cluster = subject.cluster
     if form == "custom":
-        return _written_out(subject)
-    if subject.cluster is None:
+        if cluster is None or cluster.fabric is None:
+            raise InputError(f"{subject.name} has no fabric", hint="add --nodes 2 or more")
+        return custom_yaml(subject.section, cluster.fabric, cluster.ports, cluster.routing)
+    if cluster is None:
         raise InputError(f"{subject.name}: a graph without hosts; NCCL XML describes a host")
-    if subject.hosts > 1 and len(set(subject.cluster.domain.tolist())) > 1:
+    if subject.hosts > 1 and len(set(cluster.domain.tolist())) > 1:
         raise InputError(
             f"{subject.name}: {subject.hosts} hosts; NCCL XML describes one, so leave --nodes out"
         )
-    return write_system(node_system(subject.cluster, 0))
-
-
-def _written_out(subject: topo_subject.Subject) -> str:
-    cluster = subject.cluster
-    if cluster is None or cluster.fabric is None:
-        raise InputError(f"{subject.name} has no fabric", hint="add --nodes 2 or more")
-    return custom_yaml(subject.section, cluster.fabric, cluster.ports, cluster.routing)
+    return write_system(node_system(cluster, 0))
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,33 +1,33 @@
 """What NAME means to `netsim topo`: a machine, a scenario's cluster, or a foreign file."""
 
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from netsim.base.errors import InputError, ScenarioError, nearest, suggest
+from netsim.base.errors import InputError, ScenarioError, nearest
 from netsim.base.files import Preset, find_preset, is_path, preset_names
 from netsim.base.startup import on
 from netsim.base.units import format_bandwidth, parse_bandwidth
 from netsim.base.values import dataclass
 from netsim.cli import parsed
-from netsim.topology.cluster import Cluster, build_cluster
+from netsim.topology.cluster import Cluster, build_cluster, placed_in
 from netsim.topology.config import ClusterConfig
-from netsim.topology.foreign import infragraph
+from netsim.topology.foreign import infragraph, smi
 from netsim.topology.foreign.formats import detect, read_foreign
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
-from netsim.yamlio.models import FieldError, override
-from netsim.yamlio.read import Source, parse_value, read_source
+from netsim.yamlio.models import FieldError, apply_overrides, override
+from netsim.yamlio.read import Source, parse_value, read_source, sibling_hint
 from netsim.yamlio.validate import validate
 
 Name = Annotated[
     str,
     typer.Argument(
         help="A machine, a scenario, or a file: of one of these, NCCL XML, nvidia-smi topo -m, "
-        "node-link JSON, ASTRA-sim network.",
+        "rocm-smi --showtopo, amd-smi topology, node-link JSON, ASTRA-sim network.",
         metavar="NAME",
     ),
 ]
@@ -78,6 +78,7 @@ _HEAD = 2**20  # bytes that are looked at to tell a format
 FORMATS = {
     "nccl": "NCCL topology XML", "node-link": "node-link JSON", "astra-sim": "ASTRA-sim network",
     "nvidia-smi": "nvidia-smi topo -m", "infragraph": "InfraGraph",
+    "amd-smi": "rocm-smi --showtopo or amd-smi topology",
 }  # fmt: skip
 
 
@@ -97,18 +98,39 @@ def is_foreign(path: Path) -> bool:
     return _form(path) in ("astra-sim", "infragraph")
 
 
-def foreign(path: Path, *, gpu: str | None = None, nic: str | None = None) -> Foreign:
-    """Read a file of another program; `gpu` and `nic` are for what it leaves open."""
+def foreign(
+    path: Path, *, gpu: str | None = None, nic: str | None = None, nics: str | None = None
+) -> Foreign:
+    """Read a file of another program; `gpu` and `nic` are for what it leaves open, `nics` says
+    which of a matrix to take."""
     form = _form(path)
-    if form == "nvidia-smi" and not gpu:
-        message = "a matrix of nvidia-smi has no speeds: name the GPU model, as --gpu H100"
+    if form in MATRICES and not gpu:
+        message = f"a matrix of {form} has no speeds: name the GPU model, as {MATRICES[form]}"
         raise ScenarioError(message, source=path.as_posix())
+    if nics is not None and form != "nvidia-smi":
+        raise InputError(f"--nics {nics}: {path} is no matrix of nvidia-smi, whose NICs it chooses")
     rate = None if nic is None else parsed(parse_bandwidth, "--nic", nic)
-    content = read_foreign(path, gpu=gpu or "", nic_rate=rate)
+    content = read_foreign(path, gpu=gpu or "", nic_rate=rate, nics=nics or "")
     notes = _assumed(content, form, gpu, rate)
+    if form == "nvidia-smi" and nics is None:
+        notes += _storage(path)
     if form == "infragraph":
-        notes += _unrated(path)
+        links = infragraph.unrated_links(path.read_text("utf-8-sig"), path.as_posix())
+        unrated = f"assumed: rates of links without a bandwidth ({', '.join(links)})"
+        notes += [unrated] if links else []
     return Foreign(content, form, tuple(notes))
+
+
+MATRICES = {"nvidia-smi": "--gpu H100", "amd-smi": "--gpu MI300X"}
+
+
+def _storage(path: Path) -> list[str]:
+    """The NICs of a matrix that are left out by rule, and how to have them."""
+    matrix = smi.parse_matrix(path.read_text("utf-8-sig", errors="replace"), path.as_posix())
+    names = [name for name in matrix.devices if name not in matrix.computing().devices]
+    shown = ", ".join(dict(matrix.legend).get(name, name) for name in names)
+    left = f"left out as storage or management, not below a GPU's PCIe switch: {shown}"
+    return [f"{left} (topo import --nics all takes them, or names those to take)"] if names else []
 
 
 ASTRA_READING = (
@@ -117,27 +139,16 @@ ASTRA_READING = (
 )
 
 
-def _unrated(path: Path) -> list[str]:
-    """What an infrastructure leaves open."""
-    links = infragraph.unrated_links(path.read_text("utf-8-sig"), path.as_posix())
-    return [f"assumed: rates of links without a bandwidth ({', '.join(links)})"] if links else []
-
-
 def _form(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             return detect(stream.read(_HEAD).decode("utf-8-sig", errors="replace"))
     except FileNotFoundError:
-        raise ScenarioError("no such file", source=path.as_posix(), hint=_sibling(path)) from None
+        hint = sibling_hint(path, *FOREIGN)
+        raise ScenarioError("no such file", source=path.as_posix(), hint=hint) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ScenarioError(f"cannot be read: {reason}", source=path.as_posix()) from None
-
-
-def _sibling(path: Path) -> str:
-    beside = path.parent.iterdir() if path.parent.is_dir() else iter(())
-    near = nearest(path.name, sorted(file.name for file in beside if file.is_file()))
-    return f"did you mean {path.with_name(near).as_posix()}?" if near else ""
 
 
 def _assumed(
@@ -151,11 +162,14 @@ def _assumed(
         notes.append(
             f"assumed from the compute capability: {content.gpu.model} (--gpu names another)"
         )
-    if form == "nvidia-smi":
+    if form in MATRICES:
         notes.append(
-            "speeds of GPUs, NVLink, PCIe and CPUs are those of the machine with "
+            "speeds of GPUs, links between them, PCIe and CPUs are those of the machine with "
             f"{content.gpu.model} that is most like it"
         )
+        if form == "amd-smi":
+            beside = "one beside each GPU" if content.nics else "none is taken"
+            notes.append(f"NICs are not in it: {beside}")
         if content.nics and rate is None:
             usual = format_bandwidth(content.nics.rates[0], bits=True)
             notes.append(f"assumed: NICs of {usual} (--nic tells another rate)")
@@ -226,13 +240,18 @@ def _named(name: str) -> Preset:
 def _foreign(preset: Preset, options: TopologyOptions) -> Subject:
     """A file of another program: of one host, or of a network of GPUs."""
     found = foreign(preset.path, gpu=options.gpu, nic=options.nic)
-    if isinstance(found.content, Machine):
-        return _machine(preset.name, found.content, options, found.notes)
     given = [flag.split()[0] for flag, _ in options.of_cluster.values()]
     given += ["--fabric"] * bool(options.fabric) + ["--set"] * bool(options.settings)
-    if given:
+    if given and not isinstance(found.content, Machine):
         raise InputError(f"{preset.path}: a whole network; {given[0]} has no meaning for it")
-    return Subject(preset.name, found.content, notes=found.notes)
+    return imported(preset.name, found, options)
+
+
+def imported(name: str, found: Foreign, options: TopologyOptions) -> Subject:
+    """What a foreign file holds, as verbs take it."""
+    if isinstance(found.content, Machine):
+        return _machine(name, found.content, options, found.notes)
+    return Subject(name, found.content, notes=found.notes)
 
 
 def _machine(
@@ -254,27 +273,19 @@ def _with_options(source: Source, options: TopologyOptions) -> Source:
             flag = f"--fabric {options.fabric}"
             source = override(source, "cluster.fabric", {"kind": options.fabric}, flag)
     for text in options.settings or ():
-        source = _with_setting(source, text)
-    return source
-
-
-def _with_setting(source: Source, text: str) -> Source:
-    origin = f"--set {text}"
-    dotted, equals, value = text.partition("=")
-    parts = dotted.strip().split(".")
-    if not equals or not all(part.strip() for part in parts):
-        message = "expected KEY=VALUE such as cluster.fabric.oversubscription=2"
-        raise InputError(f"{origin}: {message}")
-    known = ClusterConfig.model_fields
-    if parts[0] != "cluster" and parts[0] not in known:
-        hint = suggest(parts[0], ["cluster", *known])
-        raise InputError(f"{origin}: expected a key of cluster, got '{parts[0]}'{hint}")
-    path = parts if parts[0] == "cluster" else ["cluster", *parts]
-    return override(source, ".".join(path), parse_value(value, origin), origin)
+        (key, equals, _), known = text.partition("="), ClusterConfig.model_fields
+        first, dot, rest = key.strip().partition(".")
+        if equals and first != "cluster":
+            near = first if first in known else nearest(first, known)
+            hint = f" (did you mean cluster.{near}{dot}{rest}?)" if near else ""
+            raise InputError(f"--set {text}: expected a key such as cluster.nodes{hint}")
+    return apply_overrides(source, options.settings or ())
 
 
 def _built(name: str, source: Source, notes: tuple[str, ...]) -> Subject:
-    config = validate(ClusterConfig, replace(source, data=_section(source)), ("cluster",))
+    if not isinstance(source.data.get("cluster"), dict):
+        raise source.error(("cluster",), "expected a section with machine, groups or graph")
+    config = validate(ClusterConfig, source, ("cluster",))
     try:
         if config.graph is not None:
             return Subject(name, config.graph.build(), None, config, notes)
@@ -282,15 +293,6 @@ def _built(name: str, source: Source, notes: tuple[str, ...]) -> Subject:
     except FieldError as error:
         raise source.error(("cluster", *error.path), error.message) from None
     except TopologyError as error:
-        field, _, message = error.message.partition(": ")
-        keys = [int(key) if key.isdigit() else key for key in field.split(".")]
-        raise source.error(("cluster", *(keys if message else ())), message or field) from None
+        raise placed_in(source, error, ("cluster",)) from None
     told = tuple(dict.fromkeys([*notes, *cluster.notes]))
     return Subject(name, cluster.topology, cluster, config, told, source.data["cluster"])
-
-
-def _section(source: Source) -> dict[str, Any]:
-    """The values with a cluster section that is a mapping."""
-    if not isinstance(source.data.get("cluster"), dict):
-        raise source.error(("cluster",), "expected a section with machine, groups or graph")
-    return source.data

@@ -11,7 +11,6 @@ from netsim.base.units import format_bandwidth, format_size, format_time
 from netsim.cli.topo_subject import Subject
 from netsim.topology import figures as figure_table
 from netsim.topology.cluster import Cluster
-from netsim.topology.graph import Ints
 from netsim.topology.host import PATH_TYPES, Host, cpu_above, path_types, relations
 from netsim.topology.load import figure_text
 from netsim.topology.machine import WORDS, Machine, ScaleUp
@@ -50,13 +49,15 @@ LEGEND = (
 def figures(machine: Machine) -> list[tuple[str, str]]:
     """Label and text of each figure of a machine."""
     gpu, cpu, pcie = machine.gpu, machine.cpu, machine.pcie
+    shared = machine.scale_up.hosts if machine.scale_up else 1
     domains = f"{cpu.domains} NUMA domain{'s' * (cpu.domains > 1)}"
     between = f", {format_bandwidth(cpu.link)} between two" if cpu.link and cpu.domains > 1 else ""
     return [
         ("GPUs", f"{gpu.count} x {gpu.model} ({gpu.arch}, {gpu.sms} SMs)"),
         ("memory a GPU", f"{format_size(gpu.memory)}, {format_bandwidth(gpu.memory_bandwidth)}"),
         ("scale-up a GPU", scale_up(machine)),
-        ("NVLink domain", _domain(machine)),
+        ("NVLink domain", f"{shared} such hosts share their NVLink switches: {shared * gpu.count} "
+                          "GPUs" if shared > 1 else ""),
         ("PCIe", f"gen {pcie.generation} x{pcie.width}, {format_bandwidth(pcie.usable)} usable "
                  "in each direction"),
         ("CPU", f"{cpu.vendor} {cpu.model}, {domains}{between}"),
@@ -89,14 +90,6 @@ def nics(machine: Machine, *, short: bool = False) -> str:
         return f"{given.count} x {rate}"
     direct = "" if given.gpudirect else ", without GPUDirect"
     return f"{given.count} x {rate} {given.model}{direct}"
-
-
-def _domain(machine: Machine) -> str:
-    up = machine.scale_up
-    if up is None or up.hosts == 1:
-        return ""
-    gpus = up.hosts * machine.gpu.count
-    return f"{up.hosts} such hosts share their NVLink switches: {gpus} GPUs"
 
 
 def _most_links(gpus: int, up: ScaleUp) -> int:
@@ -298,16 +291,12 @@ def route_lines(cluster: Cluster) -> Iterator[str]:
     ]
     yield from labelled(rows)
     yield "\nThe same by routing:"
-    head = ("routing", "links in use", "mean", "most", "with more than one flow")
-    yield from columns([head, *_by_routing(cluster, gpus, other)], right=(1, 2, 3, 4))
-
-
-def _by_routing(cluster: Cluster, src: Ints, dst: Ints) -> Iterator[tuple[str, ...]]:
-    """Flows of links between switches for every routing."""
-    for routing, (flows, _) in figure_table.loads_by_routing(cluster, src, dst).items():
-        used = flows[flows > 0]
-        figures = f"{used.mean():.3g}", f"{used.max():.3g}"
-        yield routing, f"{len(used)}", *figures, f"{int((flows > 1 + 1e-9).sum())}"
+    table = [("routing", "links in use", "mean", "most", "with more than one flow")]
+    for routing, (flows, _) in figure_table.loads_by_routing(cluster, gpus, other).items():
+        used, several = flows[flows > 0], int((flows > 1 + 1e-9).sum())
+        mean, most = f"{used.mean():.3g}", f"{used.max():.3g}"
+        table.append((routing, f"{len(used)}", mean, most, f"{several}"))
+    yield from columns(table, right=(1, 2, 3, 4))
 
 
 def source_summary(machine: Machine) -> str:

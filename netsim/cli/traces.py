@@ -7,15 +7,19 @@ import numpy as np
 
 from netsim.base.errors import InputError
 from netsim.base.files import write_text
-from netsim.cell.explained import shown_of
+from netsim.cell import jobs
+from netsim.cell.explained import explained_title, shown_of
 from netsim.cell.prepare import Prepared, prepare
+from netsim.collectives.collective import CollectiveError
+from netsim.collectives.msccl import written
 from netsim.engines.engine import simulate
 from netsim.metrics.links import gpu_time
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
 from netsim.scenario.cells import Cell
 from netsim.scenario.models import Workload
-from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER
+from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
+from netsim.timing.bench import Noise, sampled
 from netsim.trace.chrome import write_trace
 from netsim.trace.names import Operation
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
@@ -33,24 +37,40 @@ _BREAKDOWN = "breakdown.csv"
 
 def write_traces(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Simulate the operation once, from standstill, and write its trace and its links."""
+    size = max(cells[0].scenario.workload.size_list())
+    if cells[0].scenario.shared:
+        ran = jobs.shared(jobs.prepare_jobs(cells[0]), size, engine).all
+        about = {"cell": cells[0].id, "title": cells[0].title("jobs beside each other")}
+        return _written(ran.program, ran.timeline, [], folder, about)
     if not isinstance(cells[0].scenario.workload, Workload):
         return _write_step(cells[0], folder, engine)
     prepared = prepare(cells[0])
-    size = max(cells[0].scenario.collective.size_list())
     shown = shown_of(prepared, size)
     program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
-    done = simulate(program, engine)
-    operations = _operations(prepared, size)
+    done, notes = simulate(program, engine), list(shown.notes)
+    if given := cells[0].scenario.disturbances:
+        done = next(sampled(program, Noise(*given), engine))
+        notes.append(f"the first of {given[1]} samples with noise")
+    program = program.as_run(done)
+    title = cells[0].title(explained_title(prepared, size), *notes)
+    about = {"cell": cells[0].id, "title": title}
+    told = _written(program, done, _operations(prepared, size), folder, about)
+    _write_breakdown(folder / _BREAKDOWN, cells[0].id, size, program, done)
+    told[0] += "".join(f" ({note})" for note in notes)
+    return [*told, str(folder / _BREAKDOWN)]
+
+
+def _written(
+    program: Program, done: Timeline, operations: list[Operation], folder: Path,
+    about: dict[str, str],
+) -> list[str]:  # fmt: skip
     files = [
-        write_trace(folder / TRACE, program, done, operations),
+        write_trace(folder / TRACE, program, done, operations, about=about),
         write_rows(folder / ROWS, program, done, operations),
         write_links(folder / LINKS, program, done),
         write_links_over_time(folder / LOAD, program, done),
     ]
-    _write_breakdown(folder / _BREAKDOWN, cells[0].id, size, program, done)
-    notes = [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
-    notes[0] += "".join(f" ({note})" for note in shown.notes)
-    return [*notes, str(folder / _BREAKDOWN)]
+    return [f"{file.path}{f' ({file.note})' if file.note else ''}" for file in files]
 
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
@@ -112,16 +132,20 @@ def write_execution_traces(cells: Sequence[Cell], folder: Path, engine: str) -> 
     return [f"{folder / FOLDER} ({len(files) - 1} ranks)"]
 
 
+def _in_full(cell: Cell, refusal: str) -> tuple[Prepared, int, Schedule]:
+    """A cell, its largest size, and all rows of an operation of that."""
+    prepared, size = prepare(cell), max(cell.scenario.collective.size_list())
+    shown = shown_of(prepared, size)
+    if shown.notes:
+        raise InputError(f"outputs: {refusal}: {shown.notes[0]}")
+    return prepared, size, shown.schedule
+
+
 def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
     """Bytes from rank to rank of an operation of the first cell, at its largest size, as htsim
-    (`.cm`) and ns-3 (flows of HPCC's and its descendants) read them; all flows begin at once.
-    """
+    (`.cm`) and ns-3 (flows of HPCC's and its descendants) read them; all flows begin at once."""
     del engine
-    prepared = prepare(cells[0])
-    shown = shown_of(prepared, max(cells[0].scenario.collective.size_list()))
-    schedule = shown.schedule
-    if shown.notes:
-        raise InputError(f"outputs: connections of all ranks are too many: {shown.notes[0]}")
+    _, _, schedule = _in_full(cells[0], "connections of all ranks are too many")
     moves = np.flatnonzero(np.isin(schedule.kind, (TRANSFER, MULTICAST, SWITCH_REDUCE)))
     if (schedule.kind[moves] != TRANSFER).any():
         raise InputError("outputs: connections: what switches multicast or add up has no receiver")
@@ -137,3 +161,17 @@ def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[
         str(write_text(folder / "connections.cm", "\n".join(matrix) + "\n")),
         str(write_text(folder / "flows.txt", "\n".join(flows) + "\n")),
     ]
+
+
+def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """The algorithm of the first cell at its largest size, as MSCCL reads it."""
+    del engine
+    prepared, size, schedule = _in_full(cells[0], "msccl")
+    if len(prepared.groups) > 1:
+        raise InputError("outputs: msccl: several communicators have several algorithms")
+    name = cells[0].scenario.collective.algorithm
+    try:
+        text = written(name, schedule, prepared.collective(size))
+    except CollectiveError as error:
+        raise InputError(f"outputs: msccl: {error.message}") from None
+    return [str(write_text(folder / "algorithm.xml", text))]

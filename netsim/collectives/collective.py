@@ -1,7 +1,6 @@
 """The Collective: what every rank must hold before and after an operation; sizes and volumes.
 
-Values only; counts and offsets are in elements.
-"""
+Values only; counts and offsets are in elements."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,8 +15,7 @@ from netsim.schedule.schedule import IN, MULTICAST, OUT, SCRATCH, SWITCH_REDUCE,
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """An output range that must hold each origin's contribution exactly once, added up. Element
-    `offset + k` of the output is the sum over `origins` of their input `origin_offset + k`.
-    """
+    `offset + k` of the output is the sum over `origins` of their input `origin_offset + k`."""
 
     offset: int
     count: int
@@ -76,8 +74,7 @@ class Collective:
     a rank for all_gather, reduce_scatter, gather and scatter, a peer for alltoall, a pair for p2p,
     in all for the others. `matrix[s][d]` are the elements that s has for d in an alltoallv, packed
     in rank order on both sides. `pairs` are the (source, destination) of a p2p; each rank's blocks
-    lie in the order of its pairs.
-    """
+    lie in the order of its pairs."""
 
     name: str
     ranks: int
@@ -117,11 +114,19 @@ class Collective:
 
     def input_count(self, rank: int) -> int:
         """Elements in the input of a rank."""
-        return INPUT[self.name](self, rank)
+        return self._extent(rank, 0)
 
     def output_count(self, rank: int) -> int:
         """Elements in the output of a rank."""
-        return OUTPUT[self.name](self, rank)
+        return self._extent(rank, 1)
+
+    def _extent(self, rank: int, end: int) -> int:
+        if self.name == "p2p":
+            return self.count * sum(pair[end] == rank for pair in self.pairs)
+        if self.name == "alltoallv":
+            return sum(row[rank] for row in self.matrix) if end else sum(self.matrix[rank])
+        blocks = BLOCKS[self.name][end][rank == self.root]
+        return self.count * (self.ranks if blocks == ALL else blocks)
 
     def location(self, rank: int, buffer: int) -> tuple[int, int]:
         """The physical buffer (by the number of the larger one) and where in it one begins."""
@@ -172,10 +177,8 @@ class Collective:
 
 def _check(c: Collective) -> None:
     if c.name not in NAMES:
-        raise CollectiveError(
-            "collective",
-            f"expected one of {', '.join(NAMES)}, got {c.name!r}{suggest(c.name, NAMES)}",
-        )
+        expected = f"expected one of {', '.join(NAMES)}"
+        raise CollectiveError("collective", f"{expected}, got {c.name!r}{suggest(c.name, NAMES)}")
     for name, least in (("ranks", 1), ("count", 0), ("element_bytes", 1)):
         if getattr(c, name) < least:
             raise CollectiveError(name, f"expected at least {least}, got {getattr(c, name)}")
@@ -213,48 +216,20 @@ def _occurrence(values: Sequence[int]) -> NDArray[np.int64]:
     return np.array(places, np.int64)
 
 
-Extent = Callable[[Collective, int], int]
-
-
-def _count(c: Collective, rank: int) -> int:
-    return c.count
-
-
-def _all_counts(c: Collective, rank: int) -> int:
-    return c.ranks * c.count
-
-
-def _at_root(extent: Extent) -> Extent:
-    return lambda c, rank: extent(c, rank) if rank == c.root else 0
-
-
-INPUT: dict[str, Extent] = {
-    "all_reduce": _count,
-    "all_gather": _count,
-    "reduce_scatter": _all_counts,
-    "broadcast": _at_root(_count),
-    "reduce": _count,
-    "alltoall": _all_counts,
-    "alltoallv": lambda c, rank: sum(c.matrix[rank]),
-    "gather": _count,
-    "scatter": _at_root(_all_counts),
-    "sendrecv": _count,
-    "p2p": lambda c, rank: c.count * sum(s == rank for s, _ in c.pairs),
-    "barrier": lambda c, rank: 0,
-}
-OUTPUT: dict[str, Extent] = {
-    "all_reduce": _count,
-    "all_gather": _all_counts,
-    "reduce_scatter": _count,
-    "broadcast": _count,
-    "reduce": _at_root(_count),
-    "alltoall": _all_counts,
-    "alltoallv": lambda c, rank: sum(row[rank] for row in c.matrix),
-    "gather": _at_root(_all_counts),
-    "scatter": _count,
-    "sendrecv": _count,
-    "p2p": lambda c, rank: c.count * sum(d == rank for _, d in c.pairs),
-    "barrier": lambda c, rank: 0,
+# Blocks of `count` elements in the input and the output of a rank; ALL: one for each rank, 0: none.
+# The second of two numbers is that of the root.
+ALL = -1
+BLOCKS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    "all_reduce": ((1, 1), (1, 1)),
+    "all_gather": ((1, 1), (ALL, ALL)),
+    "reduce_scatter": ((ALL, ALL), (1, 1)),
+    "broadcast": ((0, 1), (1, 1)),
+    "reduce": ((1, 1), (0, 1)),
+    "alltoall": ((ALL, ALL), (ALL, ALL)),
+    "gather": ((1, 1), (0, ALL)),
+    "scatter": ((0, ALL), (1, 1)),
+    "sendrecv": ((1, 1), (1, 1)),
+    "barrier": ((0, 0), (0, 0)),
 }
 
 
@@ -275,11 +250,8 @@ def _exchanged(c: Collective, rank: int) -> list[Expectation]:
 
 def _paired(c: Collective, rank: int) -> list[Expectation]:
     source, target = c.pair_offsets()
-    return [
-        Expectation(int(target[k]), c.count, (s,), int(source[k]))
-        for k, (s, d) in enumerate(c.pairs)
-        if d == rank
-    ]
+    mine = [(k, s) for k, (s, d) in enumerate(c.pairs) if d == rank]
+    return [Expectation(int(target[k]), c.count, (s,), int(source[k])) for k, s in mine]
 
 
 EXPECTATIONS: dict[str, Callable[[Collective, int], list[Expectation]]] = {
@@ -335,8 +307,7 @@ def collective_of(
 ) -> Collective:
     """The collective that nccl-tests runs when asked for a size; `size_bytes` of it may be less.
     For alltoallv, `matrix` holds whole weights (all equal by default): the busiest rank sends or
-    receives the size.
-    """
+    receives the size."""
     if size_bytes < 0 or element_bytes < 1 or ranks < 1:
         got = (size_bytes, element_bytes, ranks)
         raise CollectiveError("size", f"expected bytes, element bytes and ranks, got {got}")

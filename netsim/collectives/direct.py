@@ -1,37 +1,18 @@
 """Direct sends: everyone to everyone at once, pairs, gather and scatter, a parameter server.
 
 What is to be summed up lands in a slot of its own for each sender and is added there by the
-receiver, one after the other: nothing else would order simultaneous arrivals.
-"""
+receiver, one after the other: nothing else would order simultaneous arrivals."""
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.collectives import writing
 from netsim.collectives.collective import Collective
+from netsim.collectives.forest import Forest, up_and_down
 from netsim.collectives.reduced import Part
-from netsim.collectives.writing import (
-    Ints,
-    Lanes,
-    Rows,
-    ceil_log2,
-    edges,
-    flag,
-    range_parts,
-    rank_of,
-    wrapped,
-)
-from netsim.schedule.schedule import (
-    ARRIVED,
-    IN,
-    IN_ORDER,
-    LOCAL_COPY,
-    OUT,
-    REDUCE,
-    REDUCE_INPUT,
-    SCRATCH,
-    Schedule,
-    Style,
-)
+from netsim.collectives.writing import Ints, Lanes, Rows, ceil_log2, edges, flag, range_parts
+from netsim.schedule import schedule
+from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, OUT, REDUCE, SCRATCH, Schedule, Style
 
 Offsets = NDArray[np.int64]
 TO_SLOT = Style(src_buffer=IN, dst_buffer=SCRATCH)
@@ -88,8 +69,7 @@ def exchange_and_add(
     lanes: Lanes, source: Offsets, target: Offsets, count: Offsets, *, overwrites: bool = False
 ) -> Rows:
     """Let rank q sum up `count[q]` elements at `source[q]` of all inputs at `target[q]` of OUT.
-    `overwrites`: the sums go where others' messages are read from. Returns the last row by rank.
-    """
+    `overwrites`: the sums go where others' messages are read from. Returns the last row by rank."""
     n, builder = lanes.ranks, lanes.builder
     if n == 1:
         return np.full(1, -1, np.int32)
@@ -103,7 +83,9 @@ def exchange_and_add(
     ranks, last = np.arange(n), np.full(n, -1, np.int32)
     for s in range(1, n):
         own = builder.pieces(count, slot[(s - 1) * n], target, source)
-        style = Style(LOCAL_COPY, REDUCE_INPUT if s == 1 else REDUCE, SCRATCH, OUT)
+        style = Style(
+            schedule.LOCAL_COPY, schedule.REDUCE_INPUT if s == 1 else REDUCE, SCRATCH, OUT
+        )
         arrived = (np.roll(table[s - 1], s), ARRIVED)
         last = builder.rows(
             style, ranks, ranks, own, step=1, after=[arrived, (last, IN_ORDER), *blockers]
@@ -120,34 +102,21 @@ DIRECT = Style(src_buffer=IN, dst_buffer=OUT)
 def linear_shift(collective: Collective) -> Schedule:
     """In step s everyone sends to the rank s after it, one message after the other."""
     lanes = Lanes(collective).keep()
-    shift_blocks(lanes)
+    exchange(lanes, *everyone_else(lanes.ranks), paired=False)
     return lanes.close()
-
-
-def shift_blocks(lanes: Lanes) -> None:
-    """Append the messages of a linear shift."""
-    shift, src = _steps(lanes.ranks)
-    dst = (src + shift) % np.int32(lanes.ranks)
-    _exchange(lanes, src, dst, shift, paired=False)
 
 
 def pairwise(collective: Collective) -> Schedule:
     """Step s, after the one before: r and r xor s exchange (n a power of 2), else r to r + s."""
     lanes = Lanes(collective).keep()
-    n = collective.ranks
-    shift, src = _steps(n)
-    dst = src ^ shift if n & (n - 1) == 0 else (src + shift) % np.int32(n)
-    _exchange(lanes, src, dst, shift, paired=True)
+    src, dst = everyone_else(collective.ranks)
+    if collective.ranks & (collective.ranks - 1) == 0:
+        dst = src ^ (dst - src) % np.int32(collective.ranks)
+    exchange(lanes, src, dst, paired=True)
     return lanes.close()
 
 
-def _steps(n: int) -> tuple[Rows, Rows]:
-    """The shift 1 … n-1 of each row, and its sender."""
-    shift = np.repeat(np.arange(1, n, dtype=np.int32), n)
-    return shift, np.tile(np.arange(n, dtype=np.int32), n - 1)
-
-
-def _exchange(lanes: Lanes, src: Rows, dst: Rows, shift: Rows, *, paired: bool) -> None:
+def exchange(lanes: Lanes, src: Rows, dst: Rows, *, paired: bool) -> None:
     """Row (s-1)·n + r is the message of rank r in step s."""
     n, blocks = lanes.ranks, lanes.collective.blocks()
     if n == 1:
@@ -162,11 +131,10 @@ def _exchange(lanes: Lanes, src: Rows, dst: Rows, shift: Rows, *, paired: bool) 
     if paired:
         received = np.empty((n - 1, n), np.int32)
         steps = np.arange(n - 1)[:, None]
-        received[steps, dst.reshape(n - 1, n)] = np.arange(first, first + len(src)).reshape(
-            n - 1, n
-        )
+        own = np.arange(first, first + len(src)).reshape(n - 1, n)
+        received[steps, dst.reshape(n - 1, n)] = own
         after.append((np.concatenate([np.full(n, -1, np.int32), received[:-1].ravel()]), ARRIVED))
-    rows = lanes.builder.rows(DIRECT, src, dst, pieces, step=shift - 1, after=after)
+    rows = lanes.builder.rows(DIRECT, src, dst, pieces, step=np.arange(len(src)) // n, after=after)
     lanes.passed(np.arange(n), rows[-n:], n - 2)
     last = slice(-n, None) if paired else slice(None)
     lanes.wait(dst[last], rows[last])
@@ -277,7 +245,7 @@ def binomial_scatter(collective: Collective) -> Schedule:
 def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[Part]:
     """The `number` blocks from a rank's on, without its own."""
     bounds = np.arange(lanes.ranks + 1) * lanes.collective.count
-    return range_parts(lanes, wrapped(rank + 1, number - 1, lanes.ranks), bounds, styles)
+    return range_parts(lanes, writing.wrapped(rank + 1, number - 1, lanes.ranks), bounds, styles)
 
 
 # Parameter server: everyone pushes its data to a server, which adds up and hands out the sum.
@@ -287,41 +255,14 @@ def _rest(lanes: Lanes, rank: Ints, number: Ints, styles: Rows) -> list[Part]:
 
 def server_all_reduce(collective: Collective, *, root: int = 0, sharded: bool = False) -> Schedule:
     """Push to the server `root`, or with `sharded` to all ranks as servers; then pull."""
-    lanes, root = Lanes(collective).keep(), rank_of("root", root, collective.ranks)
-    if flag("sharded", sharded):
-        _sharded(lanes)
-    elif collective.ranks > 1:
-        _single(lanes, root)
-    return lanes.close()
-
-
-def _sharded(lanes: Lanes) -> None:
-    n = lanes.ranks
-    bounds = edges(lanes.collective.count, n)
+    n, count, lanes = collective.ranks, collective.count, Lanes(collective).keep()
+    root = writing.rank_of("root", root, n)
+    if not flag("sharded", sharded):
+        others = ((root + distance) % n for distance in range(n - 1, 0, -1))
+        star = Forest((root,), (1,), tuple((0, root, rank, 0, -1) for rank in others))
+        return up_and_down(lanes, star, (np.array([[0]]), np.array([[0]]), np.array([[count]])))
+    bounds = edges(count, n)
     sums = exchange_and_add(lanes, bounds[:-1], bounds[:-1], np.diff(bounds))
     shard = lanes.builder.pieces(np.diff(bounds), bounds[:-1])
     send_to_all(lanes, Style(), np.tile(shard, n - 1), 2, after=sums)
-
-
-def _single(lanes: Lanes, root: int) -> None:
-    n, count, builder = lanes.ranks, lanes.collective.count, lanes.builder
-    others = (root + np.arange(1, n)) % n
-    slot = np.arange(n - 1) * count
-    push = builder.pieces(np.full(n - 1, count), 0, slot)
-    pushed = builder.rows(Style(src_buffer=IN, dst_buffer=SCRATCH), others, root, push)
-    lanes.passed(others, pushed)
-    first = builder.style(Style(LOCAL_COPY, REDUCE_INPUT, SCRATCH, OUT))
-    style = np.full(n - 1, builder.style(Style(LOCAL_COPY, REDUCE, SCRATCH, OUT)))
-    style[0] = first
-    before = len(builder) + np.arange(-1, n - 2)
-    before[0] = -1
-    add = builder.pieces(np.full(n - 1, count), slot, 0)
-    added = builder.rows(
-        style, root, root, add, step=1, after=[(pushed, ARRIVED), (before, IN_ORDER)]
-    )
-    whole = builder.pieces(count)
-    pulled = builder.rows(
-        Style(), root, others, whole, step=2, after=[(np.repeat(added[-1:], n - 1), IN_ORDER)]
-    )
-    lanes.wait(np.full(n - 1, root), pulled, IN_ORDER, 2)
-    lanes.wait(others, pulled)
+    return lanes.close()

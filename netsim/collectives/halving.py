@@ -1,9 +1,8 @@
-"""Recursive halving and doubling, and Bruck's algorithms: partners at powers of two.
+"""Recursive halving and doubling, Bruck's algorithms, binomial trees: partners at powers of two.
 
 All-reduce is a reduce-scatter by halving and an all-gather by doubling (Rabenseifner, 2004). Among
 n ranks the largest power of two form the core; each of the others (the odd ones of the first
-pairs) first hands its data to its even neighbour, and gets its result from there in the end.
-"""
+pairs) first hands its data to its even neighbour, and gets its result from there in the end."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from netsim.base.values import dataclass
 from netsim.collectives import writing
 from netsim.collectives.collective import Blocks, Collective
 from netsim.collectives.reduced import Part
+from netsim.collectives.writing import Folding, Ints, Lanes
 from netsim.schedule.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
 
 
@@ -19,9 +19,9 @@ from netsim.schedule.schedule import IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Sch
 class Core:
     """The ranks of the core, the outsiders, and the first block of each member (and the end)."""
 
-    members: writing.Ints
-    extras: writing.Ints
-    first: writing.Ints
+    members: Ints
+    extras: Ints
+    first: Ints
 
     @property
     def folded(self) -> NDArray[np.bool_]:
@@ -37,9 +37,9 @@ def core_of(n: int) -> Core:
     return Core(first[:size], first[:extras] + 1, first)
 
 
-def all_reduce(collective: Collective, *, fold: writing.Folding = None) -> Schedule:
+def all_reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Halve down to one chunk a member of the core, then double back: 2·log2(n) steps."""
-    lanes, core = writing.Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     size, odd = len(core.members), len(core.extras)
     bounds = writing.edges(collective.count, size)
     whole = np.repeat(lanes.builder.pieces(collective.count), odd)
@@ -57,15 +57,14 @@ def all_reduce(collective: Collective, *, fold: writing.Folding = None) -> Sched
         lanes.send(core.members[own], core.members[partner], parts, step, ready=True)
         step += 1
     step = _double(lanes, core, bounds, distances[::-1], step)
-    lanes.send(
-        core.members[:odd], core.extras, [Part(lanes.styles(np.full(odd, OUT), OUT), whole)], step
-    )
+    parts = [Part(lanes.styles(np.full(odd, OUT), OUT), whole)]
+    lanes.send(core.members[:odd], core.extras, parts, step)
     return lanes.close()
 
 
-def all_gather(collective: Collective, *, fold: writing.Folding = None) -> Schedule:
+def all_gather(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Partners exchange all they have (recursive doubling): log2(n) steps."""
-    lanes, core = writing.Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     n, block, odd = collective.ranks, collective.count, len(core.extras)
     bounds = np.arange(n + 1) * block
     own_block = lanes.builder.pieces(np.full(n, block), 0, bounds[:-1])
@@ -91,9 +90,9 @@ def all_gather(collective: Collective, *, fold: writing.Folding = None) -> Sched
     return lanes.close()
 
 
-def reduce_scatter(collective: Collective, *, fold: writing.Folding = None) -> Schedule:
+def reduce_scatter(collective: Collective, *, fold: Folding = None) -> Schedule:
     """Partners hand each other the half that is the other's (recursive halving): log2(n) steps."""
-    lanes, core = writing.Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
+    lanes, core = Lanes(collective, fold=fold).keep(), core_of(collective.ranks)
     n, odd, size = collective.ranks, len(core.extras), len(core.members)
     everything = (np.zeros(odd, np.int64), np.full(odd, n))
     inputs = np.full(odd, IN)
@@ -110,16 +109,12 @@ def reduce_scatter(collective: Collective, *, fold: writing.Folding = None) -> S
         lanes.send(core.members[own], core.members[partner], parts, step, ready=True)
         step += 1
     block = lanes.builder.pieces(np.full(odd, collective.count), core.extras * collective.count, 0)
-    lanes.send(
-        core.members[:odd],
-        core.extras,
-        [Part(lanes.styles(np.full(odd, SCRATCH), OUT), block)],
-        step,
-    )
+    parts = [Part(lanes.styles(np.full(odd, SCRATCH), OUT), block)]
+    lanes.send(core.members[:odd], core.extras, parts, step)
     return lanes.close()
 
 
-def _partners(size: int, distance: int) -> tuple[writing.Ints, writing.Ints, writing.Ints]:
+def _partners(size: int, distance: int) -> tuple[Ints, Ints, Ints]:
     """Members, their partners, and the first member of the partner's half in a halving step."""
     own = np.arange(size)
     partner = own ^ distance
@@ -127,7 +122,7 @@ def _partners(size: int, distance: int) -> tuple[writing.Ints, writing.Ints, wri
 
 
 def _double(
-    lanes: writing.Lanes, core: Core, bounds: NDArray[np.int64], distances: list[int], step: int
+    lanes: Lanes, core: Core, bounds: NDArray[np.int64], distances: list[int], step: int
 ) -> int:
     """Partners at growing distances copy to each other all that they have, in OUT."""
     size = len(core.members)
@@ -142,12 +137,12 @@ def _double(
 
 
 def _summands(
-    lanes: writing.Lanes,
-    receiver: writing.Ints,
-    low: writing.Ints,
-    high: writing.Ints,
-    source: writing.Ints,
-    op: writing.Ints,
+    lanes: Lanes,
+    receiver: Ints,
+    low: Ints,
+    high: Ints,
+    source: Ints,
+    op: Ints,
 ) -> list[Part]:
     """Blocks low … high-1: the receiver's own is summed up in OUT, the rest in SCRATCH."""
     block = lanes.collective.count
@@ -155,9 +150,8 @@ def _summands(
     rest = writing.range_parts(
         lanes, writing.around(low, high, receiver), bounds, lanes.styles(source, SCRATCH, op)
     )
-    piece = lanes.builder.pieces(
-        np.full(len(receiver), block), bounds[receiver], 0, bounds[receiver]
-    )
+    own = bounds[receiver]
+    piece = lanes.builder.pieces(np.full(len(own), block), own, 0, own)
     return [*rest, Part(lanes.styles(source, OUT, op), piece)]
 
 
@@ -169,7 +163,7 @@ def _summands(
 
 def bruck_all_gather(collective: Collective) -> Schedule:
     """The number of blocks that everyone has doubles every step."""
-    lanes = writing.Lanes(collective).keep()
+    lanes = Lanes(collective).keep()
     n, block = collective.ranks, collective.count
     ranks, bounds = np.arange(n), np.arange(n + 1) * block
     for s in range(writing.ceil_log2(n)):
@@ -187,7 +181,7 @@ def bruck_all_gather(collective: Collective) -> Schedule:
 
 def bruck_alltoall(collective: Collective) -> Schedule:
     """Few messages, but each block is sent up to log2(n) times: for small blocks."""
-    lanes = writing.Lanes(collective).keep()
+    lanes = Lanes(collective).keep()
     n = collective.ranks
     ranks, blocks = np.arange(n), collective.blocks()
     for s in range(writing.ceil_log2(n)):
@@ -197,7 +191,7 @@ def bruck_alltoall(collective: Collective) -> Schedule:
     return lanes.close()
 
 
-def _moved(lanes: writing.Lanes, blocks: Blocks, j: int, s: int) -> Part:
+def _moved(lanes: Lanes, blocks: Blocks, j: int, s: int) -> Part:
     """The blocks that must go j ranks on, moving by 2^s; in between they lie in scratch slots."""
     n = lanes.ranks
     done = j & ((1 << s) - 1)
@@ -210,3 +204,60 @@ def _moved(lanes: writing.Lanes, blocks: Blocks, j: int, s: int) -> Part:
     target = blocks.out_offset[origin, final] if last else slot[s]
     style = lanes.style(SCRATCH if done else IN, OUT if last else SCRATCH)
     return Part(np.full(n, style, np.int32), lanes.builder.pieces(count, source, target))
+
+
+# Binomial trees over whole buffers. Ranks are counted from the root on. In round s of a broadcast
+# every v < 2^s hands the data to v + 2^s; a reduce runs backwards. A rank's next message waits
+# until its last one has arrived, as with blocking sends, so that each of the ceil(log2 n) rounds
+# takes α + S/B.
+
+
+def broadcast(collective: Collective, *, fold: Folding = None) -> Schedule:
+    """The ranks that have the data double every round."""
+    lanes = Lanes(collective, fold=fold).keep()
+    _spread(lanes, collective.root, IN, 0)
+    return lanes.close()
+
+
+def reduce(collective: Collective, *, fold: Folding = None) -> Schedule:
+    """The ranks that have partial sums halve every round."""
+    lanes = Lanes(collective, fold=fold).keep()
+    _collect(lanes, collective.root, SCRATCH)
+    return lanes.close()
+
+
+def binomial_all_reduce(collective: Collective, *, root: int = 0, fold: Folding = None) -> Schedule:
+    """A reduce to one root, then a broadcast from there."""
+    lanes = Lanes(collective, fold=fold).keep()
+    root = writing.rank_of("root", root, collective.ranks)
+    _spread(lanes, root, OUT, _collect(lanes, root, OUT))
+    return lanes.close()
+
+
+def _spread(lanes: Lanes, root: int, from_buffer: int, step: int) -> int:
+    n = lanes.ranks
+    piece = lanes.builder.pieces(lanes.collective.count)
+    for s in range(writing.ceil_log2(n)):
+        v = np.arange(min(1 << s, n - (1 << s)))
+        part = Part(lanes.styles(np.where(v == 0, from_buffer, OUT), OUT), np.repeat(piece, len(v)))
+        source, target = (v + root) % n, (v + (1 << s) + root) % n
+        lanes.send(source, target, [part], step + s, blocking=True)
+    return step + writing.ceil_log2(n)
+
+
+def _collect(lanes: Lanes, root: int, elsewhere: int) -> int:
+    """Sum up into OUT at the root and into the buffer `elsewhere` on the others."""
+    n, rounds = lanes.ranks, writing.ceil_log2(lanes.ranks)
+    piece = lanes.builder.pieces(lanes.collective.count)
+    summed = np.zeros(n, bool)  # by distance from the root: holds more than its own input
+    buffer = np.where(np.arange(n) == 0, OUT, elsewhere)
+    for step, s in enumerate(reversed(range(rounds))):
+        v = np.arange(min(1 << s, n - (1 << s)))
+        w = v + (1 << s)
+        style = lanes.styles(
+            np.where(summed[w], buffer[w], IN), buffer[v], np.where(summed[v], REDUCE, REDUCE_INPUT)
+        )
+        part = Part(style, np.repeat(piece, len(v)))
+        lanes.send((w + root) % n, (v + root) % n, [part], step, ready=True)
+        summed[v] = True
+    return rounds

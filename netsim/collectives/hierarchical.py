@@ -2,8 +2,7 @@
 
 All-reduce: reduce-scatter inside each group, all-reduce across, all-gather inside. Every rank of a
 group carries its part of the data across, on a ring with the ranks of the same place in the other
-groups; so each link between groups carries 2(g-1)/g of S/m only.
-"""
+groups; so each link between groups carries 2(g-1)/g of S/m only."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,28 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
-from netsim.collectives.direct import shift_blocks
+from netsim.collectives.direct import everyone_else, exchange
 from netsim.collectives.reduced import Part, Sketch
 from netsim.collectives.ring import channel_styles, pass_around
 from netsim.collectives.writing import KEEP, Folding, Ints, Lanes, Rows, ceil_log2, edges, groups_of
-from netsim.schedule.schedule import (
-    ARRIVED,
-    COPY,
-    IN,
-    IN_ORDER,
-    LOCAL_COPY,
-    OUT,
-    REDUCE,
-    REDUCE_INPUT,
-    SCRATCH,
-    Lag,
-    Schedule,
-    Style,
-)
+from netsim.schedule import schedule
+from netsim.schedule.schedule import ARRIVED, IN, IN_ORDER, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
-FIRST, SUM, ADD, HAND_ON = (
-    (IN, OUT, REDUCE_INPUT), (OUT, OUT, REDUCE_INPUT), (OUT, OUT, REDUCE), (OUT, OUT, COPY),
-)  # fmt: skip
+FIRST, SUM = (IN, OUT, REDUCE_INPUT), (OUT, OUT, REDUCE_INPUT)
+ADD, HAND_ON = (OUT, OUT, schedule.REDUCE), (OUT, OUT, schedule.COPY)
 
 
 def all_reduce(
@@ -94,7 +80,7 @@ def broadcast(collective: Collective) -> Schedule:
     if not collective.in_place:
         own = lanes.builder.rows(KEEP, root, root, chunks[0])
         lanes.wait(np.array([root]), own, IN_ORDER)
-    styles = channel_styles(lanes, [(OUT, OUT, COPY)] * (n - 1), 1)
+    styles = channel_styles(lanes, [(OUT, OUT, schedule.COPY)] * (n - 1), 1)
     first = np.full(n - 1, chunks[0])
     pass_around(lanes, (np.arange(n) + root) % n, styles, first, 0, step=ceil_log2(n))
     return lanes.close()
@@ -127,7 +113,7 @@ def reduce(collective: Collective) -> Schedule:
 # group lies together in the output.
 
 Offsets = NDArray[np.int64]
-STAGE = Style(LOCAL_COPY, 0, IN, SCRATCH)
+STAGE = schedule.Style(schedule.LOCAL_COPY, 0, IN, SCRATCH)
 MOST_HOPS = 1 << 21  # across that are all sketched; of more, some distances and others to check
 CHECKED = 6  # of these
 
@@ -136,8 +122,7 @@ CHECKED = 6  # of these
 class Staging:
     """Blocks on their way between g groups of m ranks: how many elements, and where they lie. Equal
     blocks (`each` elements) follow from formulas; else `tables` are counts and places, by rank and
-    rank, in the input, in the output and in scratch.
-    """
+    rank, in the input, in the output and in scratch."""
 
     g: int
     m: int
@@ -148,33 +133,29 @@ class Staging:
         """What a rank has for another."""
         if self.tables is None:
             return np.full(np.broadcast(rank, to).shape, self.each)
-        return _at(self.tables[0], rank, to)
+        return _long(self.tables[0][rank, to])
 
     def given(self, rank: Ints, to: Ints) -> Offsets:
         """Where this lies in its input."""
-        return _long(to * self.each) if self.tables is None else _at(self.tables[1], rank, to)
+        return _long(to * self.each) if self.tables is None else _long(self.tables[1][rank, to])
 
     def taken(self, rank: Ints, to: Ints) -> Offsets:
         """Where it must go in the other's output."""
-        return _long(rank * self.each) if self.tables is None else _at(self.tables[2], rank, to)
+        return _long(rank * self.each) if self.tables is None else _long(self.tables[2][rank, to])
 
     def staged(self, rank: Ints, b: Ints, i: Ints | int) -> Offsets:
         """Where a rank keeps what its group's i-th has for its peer in group b."""
         if self.tables is None:
             own = np.where(b > rank // self.m, self.m, 0)
             return _long((b * self.m + i - own) * self.each)
-        return _at(self.tables[3], rank, b * self.m + i)
+        return _long(self.tables[3][rank, b * self.m + i])
 
     def crossing(self, rank: Ints, b: Ints) -> Offsets:
         """What a rank's group has for its peer in group b."""
         if self.tables is None:
             return np.full(np.broadcast(rank, b).shape, self.m * self.each)
         group, to = rank // self.m * self.m, b * self.m + rank % self.m
-        return _long(sum(_at(self.tables[0], group + i, to) for i in range(self.m)))
-
-
-def _at(table: Offsets, row: Ints, column: Ints) -> Offsets:
-    return _long(table[row, column])
+        return _long(sum(self.tables[0][group + i, to] for i in range(self.m)))
 
 
 def _long(values: ArrayLike) -> Offsets:
@@ -195,7 +176,7 @@ def alltoall(
     if lanes.writer.told(lambda sketch: _sketch(sketch, collective, g, m)):
         return lanes.close()
     if m == 1:
-        shift_blocks(lanes)
+        exchange(lanes, *everyone_else(lanes.ranks), paired=False)
         return lanes.close()
     staging = _staging(collective, g, m)
     everyone = np.arange(g * m)
@@ -212,8 +193,7 @@ def alltoallv(collective: Collective, *, node_size: int | None = None) -> Schedu
 
 def _sketch(sketch: Sketch, collective: Collective, g: int, m: int) -> None:
     """Hops inside groups, and across for some distances between groups (for all, where there are
-    few); those of others are kept to check what was found without them.
-    """
+    few); those of others are kept to check what was found without them."""
     if m == 1:
         sketch.refused = "groups have one rank each"
         return
@@ -267,8 +247,7 @@ def _stage_own(lanes: Lanes, s: Staging, some: Ints) -> Rows:
 
 def _inside(lanes: Lanes, s: Staging, some: Ints) -> Rows:
     """Blocks for the peers of every other rank of the group go to that rank; row by (t, u, rank),
-    where t - 1 is the distance inside the group, u that between the groups.
-    """
+    where t - 1 is the distance inside the group, u that between the groups."""
     g, m, k = s.g, s.m, len(some)
     shape = (m - 1, g, k)
     t, u, number = (x.ravel() for x in np.indices(shape))
@@ -310,7 +289,7 @@ def _across(lanes: Lanes, s: Staging, some: Ints, copies: Rows, inside: Rows) ->
     before[:k] = lanes.last[some]
     staged = np.full(len(u), -1, np.int32)
     staged[: len(copies)] = copies
-    after: list[tuple[Ints, Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
+    after: list[tuple[Ints, schedule.Lag]] = [(before, IN_ORDER), (staged, IN_ORDER)]
     for t in range(m - 1):
         sender = number[lanes.writer.lead(group * m + (place - t - 1) % m)]
         after.append((inside[t, u, sender], ARRIVED))

@@ -35,8 +35,7 @@ class Part:
 
 class Writer:
     """Writes down every row of lanes (channel · ranks + rank). Other writers leave some out; what
-    they have to know of those they are told here.
-    """
+    they have to know of those they are told here."""
 
     def begin(self, builder: Builder, channels: int) -> None:
         """Listen to an algorithm from its start."""
@@ -164,8 +163,7 @@ class Sketch(Writer):
         awaited: bool = True,
     ) -> None:
         """Messages that do not differ, of some rows each; `check`: only to check what is found. If
-        not `awaited`, only the end waits for their arrival.
-        """
+        not `awaited`, only the end waits for their arrival."""
         self._order.append(("bare", len(self._bare)))
         self._bare.append((sender, receiver, check, awaited))
         if not check:
@@ -186,9 +184,8 @@ class Sketch(Writer):
 
     def checks(self, turn: Ints) -> list[Skeleton]:
         """Further hops in which what is alike must be so, too."""
-        parts = [
-            (src, dst, np.zeros(len(src), np.int64)) for src, dst, check, _ in self._bare if check
-        ]
+        bare = [(src, dst) for src, dst, check, _ in self._bare if check]
+        parts = [(src, dst, np.zeros(len(src), np.int64)) for src, dst in bare]
         return [self._skeleton(np.zeros(self.lanes, np.int64), [part], turn) for part in parts]
 
     def steps(self) -> list[tuple[Ints, Ints]]:
@@ -294,8 +291,7 @@ WholeNumbers = NDArray[np.int64] | NDArray[np.int32]
 @dataclass(frozen=True)
 class Stands(Writer):
     """By lane (channel · ranks + rank): the one that stands for it, and how many that one is for.
-    Rows of the others are not written down; what waits for them waits for those that stand in.
-    """
+    Rows of the others are not written down; what waits for them waits for those that stand in."""
 
     fold: Fold
     first: Rows
@@ -373,8 +369,7 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class Laps:
     """Rings of lanes in the order in which they pass on (a ring each line), after their first step:
-    of `steps` that follow, `written` are; `rows` are those of the last.
-    """
+    of `steps` that follow, `written` are; `rows` are those of the last."""
 
     lanes: NDArray[np.int64]
     rows: Rows
@@ -385,8 +380,7 @@ class Laps:
 @dataclass
 class Relay(Writer):
     """What lanes do, call by call, where they hold one of these; rings have `STEPS` steps.
-    `refused` says why steps cannot be left out.
-    """
+    `refused` says why steps cannot be left out."""
 
     ranks: int = 0
     kept: list[tuple[WholeNumbers, Rows]] = field(default_factory=list)

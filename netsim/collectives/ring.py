@@ -2,8 +2,7 @@
 which are rings in several dimensions.
 
 All-reduce is a reduce-scatter followed by an all-gather (Patarasuk and Yuan, 2009). The rings may
-be several at once: the channels of one communicator, or the groups of a hierarchical algorithm.
-"""
+be several at once: the channels of one communicator, or the groups of a hierarchical algorithm."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -13,31 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.values import dataclass
+from netsim.collectives import writing
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.reduced import Part
-from netsim.collectives.writing import (
-    Folding,
-    Ints,
-    Lanes,
-    Rows,
-    at_most,
-    channel_count,
-    edges,
-    piece_count,
-    positive,
-)
-from netsim.schedule.schedule import (
-    ARRIVED,
-    COPY,
-    IN,
-    IN_ORDER,
-    OUT,
-    REDUCE,
-    REDUCE_INPUT,
-    SCRATCH,
-    Schedule,
-    Style,
-)
+from netsim.collectives.writing import Folding, Ints, Lanes, Rows, channel_count, edges, positive
+from netsim.schedule import schedule
+from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, REDUCE_INPUT, SCRATCH, Schedule, Style
 
 
 def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
@@ -91,10 +71,8 @@ def _block_offsets(c: Collective, k: int) -> tuple[NDArray[np.int64], ...]:
 
 def channel_styles(lanes: Lanes, phases: list[tuple[int, int, int]], channels: int) -> Rows:
     """The style of each step (source buffer, destination buffer, operation) on each channel."""
-    known = {
-        phase: [lanes.style(*phase, channel) for channel in range(channels)]
-        for phase in dict.fromkeys(phases)
-    }
+    each = range(channels)
+    known = {one: [lanes.style(*one, channel) for channel in each] for one in dict.fromkeys(phases)}
     return np.array([known[phase] for phase in phases], np.int32).reshape(len(phases), channels)
 
 
@@ -111,8 +89,7 @@ def pass_around(
     """Append the steps of several rings of length L at once; returns the step after the last. At
     step t the p-th member of ring i sends chunk c = (p + start - t) mod L, piece `first_piece[t]` +
     i·L + c, in style `styles[t, i]`, or `styles[t, i·L + p]` if there are so many. With `channels`,
-    the ranks of a single ring are in one ring on each channel.
-    """
+    the ranks of a single ring are in one ring on each channel."""
     ring = np.tile(np.asarray(members, np.int32), (channels, 1))
     steps, (rings, length) = len(styles), ring.shape
     if steps == 0 or length == 1:
@@ -181,7 +158,7 @@ def _ring_rows(
         step=np.repeat(np.arange(step, step + steps, dtype=np.int32), width),
         after=[
             (np.add.outer(base, places.before).ravel(), ARRIVED),
-            (np.add.outer(base, place).ravel(), IN_ORDER),
+            (np.add.outer(base, place).ravel(), schedule.IN_ORDER),
         ],
     )
     return rows[len(rows) - width :]
@@ -224,7 +201,7 @@ def _chain(
     """Row j·(n-1) + h takes piece j over hop h, once it is there and piece j-1 has left."""
     lanes = Lanes(collective).keep()
     builder, hops = lanes.builder, collective.ranks - 1
-    k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
+    k = writing.piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
     if hops == 0:
         return lanes.close()
     bounds = edges(collective.count, k)
@@ -238,15 +215,14 @@ def _chain(
         order[hop + 1],
         pieces[piece],
         step=piece + hop,
-        after=[(_if(hop > 0, row - 1), ARRIVED), (_if(piece > 0, row - hops), IN_ORDER)],
+        after=[
+            (np.where(hop > 0, row - 1, -1), ARRIVED),
+            (np.where(piece > 0, row - hops, -1), schedule.IN_ORDER),
+        ],
     )
     lanes.passed(order[:-1], rows[-hops:], k + hops - 2)
     lanes.wait(order[1:], rows[-hops:])
     return lanes.close()
-
-
-def _if(condition: NDArray[np.bool_], rows: Rows) -> Rows:
-    return np.where(condition, rows, np.int32(-1)).astype(np.int32)
 
 
 # **** Tori ****
@@ -262,8 +238,7 @@ MOST_PORTS = 64
 @dataclass(frozen=True, slots=True)
 class Step:
     """Every rank r sends `to[r]` the blocks at places `low[r]` … `low[r]` + `size` - 1. `summed`:
-    it has been sent parts of them before; `adds`: so has the receiver.
-    """
+    it has been sent parts of them before; `adds`: so has the receiver."""
 
     to: Ints
     low: Ints
@@ -300,7 +275,7 @@ def _turns(extents: Sequence[int], ports: int | None) -> Iterator[tuple[list[int
     """The order of dimensions of each port, and the direction that it goes round (1 or -1)."""
     used = [axis for axis, extent in enumerate(extents) if extent > 1]
     count = 2 * max(1, len(used)) if ports is None else positive("ports", ports)
-    for port in range(at_most("ports", count, MOST_PORTS)):
+    for port in range(writing.at_most("ports", count, MOST_PORTS)):
         first = port // 2 % max(1, len(used))
         yield used[first:] + used[:first], -1 if port % 2 else 1
 
@@ -335,7 +310,7 @@ def multi_ring(ranks: int, dims: Sequence[int] | None, ports: int | None) -> lis
     """Rings through all ranks, which share no link, each in both directions (Bae and Bose)."""
     extents = tuple(extent for extent in extents_of(ranks, dims) if extent > 1) or (1,)
     cycles = _cycles(extents)
-    count = at_most("ports", positive("ports", ports or 2 * len(cycles)), MOST_PORTS)
+    count = writing.at_most("ports", positive("ports", ports or 2 * len(cycles)), MOST_PORTS)
     plans = []
     for port in range(count):
         place = np.empty((1, ranks), np.int64)
@@ -365,8 +340,7 @@ def _cycles(extents: tuple[int, ...]) -> list[Ints]:
 
 def swing(ranks: int, dims: Sequence[int] | None, ports: int | None) -> list[Plan]:
     """Partners at distances 1, 1, 3, 5, 11, … to either side in turn, dimension after dimension:
-    few steps over short ways (De Sensi et al., 2024).
-    """
+    few steps over short ways (De Sensi et al., 2024)."""
     extents = extents_of(ranks, dims)
     if any(extent & (extent - 1) for extent in extents):
         what = "dims" if dims else "ranks"
@@ -413,8 +387,7 @@ def _halved(partners: list[Ints]) -> Plan:
 class _Port:
     """What one port sends of the data. Sums lie in OUT; what a reduce-scatter sums up for others
     lies in SCRATCH, at its place in the input. Blocks of an all-reduce are numbered by their
-    places, so that a message is one piece.
-    """
+    places, so that a message is one piece."""
 
     lanes: Lanes
     plan: Plan
@@ -473,7 +446,7 @@ def _by(planner: Planner, name: str) -> Callable[..., Schedule]:
             there = [] if name == "all_gather" else plan.steps
             back = [] if name == "reduce_scatter" else plan.steps[::-1]
             for step, one in enumerate(there):
-                some = list(parts(one, REDUCE if one.adds else REDUCE_INPUT))
+                some = list(parts(one, schedule.REDUCE if one.adds else REDUCE_INPUT))
                 lanes.send(ranks, one.to, some, step, channel=port, ready=one.adds)
             for step, one in enumerate(back, len(there)):
                 lanes.send(one.to, ranks, list(parts(one, COPY)), step, channel=port)

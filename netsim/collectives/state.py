@@ -2,8 +2,7 @@
 
 A chunk is a range of the data that is never cut during the whole schedule: of the input vector
 where contributions are added up or come from one root, of one rank's input after the other's
-otherwise. A rank holds in a chunk the fullest sum that lies in any of its buffers.
-"""
+otherwise. A rank holds in a chunk the fullest sum that lies in any of its buffers."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -62,7 +61,9 @@ def states(
     memory = Memory(schedule, collective, members)
     bases = _bases(collective)
     snapshots = [(START, _snapshot(memory, bases))]
-    step = _effective_steps(schedule)
+    step: list[int] = schedule.step.tolist()
+    for row in range(len(step)):
+        step[row] = max([step[row], *(step[earlier] for earlier, _ in schedule.dependencies(row))])
     rows = sorted(rows_of(schedule, which), key=step.__getitem__)
     for number, group in groupby(rows, key=step.__getitem__):
         for row in group:
@@ -70,11 +71,8 @@ def states(
         snapshots.append((number, _snapshot(memory, bases)))
     cuts = sorted({x for _, held in snapshots for parts in held for p in parts for x in p[:2]})
     chunks = tuple(Chunk(_letters(k), *span) for k, span in enumerate(pairwise(cuts)))
-    return States(
-        collective,
-        chunks,
-        tuple(State(number, _holdings(held, cuts, collective)) for number, held in snapshots),
-    )
+    found = (State(number, _holdings(held, cuts, collective)) for number, held in snapshots)
+    return States(collective, chunks, tuple(found))
 
 
 def render_text(
@@ -83,14 +81,6 @@ def render_text(
     """The table of every state, or of those after some steps; complete chunks are starred."""
     shown = [state for state in value.states if steps is None or state.step in steps]
     return "\n\n".join(_table(state, value.chunks, most_terms) for state in shown) + "\n"
-
-
-def _effective_steps(schedule: Schedule) -> list[int]:
-    step: list[int] = schedule.step.tolist()
-    ptr, deps = schedule.dep_ptr.tolist(), schedule.dep_row.tolist()
-    for row in range(len(step)):
-        step[row] = max([step[row], *(step[d] for d in deps[ptr[row] : ptr[row + 1]])])
-    return step
 
 
 def _bases(collective: Collective) -> list[int]:
@@ -130,17 +120,13 @@ def _holdings(
     for parts in held:
         best: list[tuple[int, ...]] = [()] * max(0, len(cuts) - 1)
         for low, high, contributions in parts:
-            origins = _origins(contributions, collective.ranks)
+            counts = enumerate(multiplicities(contributions, collective.ranks))
+            origins = tuple(rank for rank, times in counts for _ in range(times))
             for k in range(bisect_left(cuts, low), bisect_left(cuts, high)):
                 best[k] = max(best[k], origins, key=lambda o: (len(set(o)), len(o)))
         whole = collective.ranks if collective.reducing else 1
         rows.append(tuple(Holding(o, len(o) == len(set(o)) == whole) for o in best))
     return tuple(rows)
-
-
-def _origins(contributions: int, ranks: int) -> tuple[int, ...]:
-    counts = enumerate(multiplicities(contributions, ranks))
-    return tuple(rank for rank, times in counts for _ in range(times))
 
 
 def _letters(index: int) -> str:

@@ -1,8 +1,7 @@
 """Which algorithms there are: a table of collectives, and how one is built.
 
 An algorithm is a function of a Collective and of keyword parameters that returns a Schedule. It may
-also be one of a user's own, in a Python file: that is run, and what it writes is checked.
-"""
+also be one of a user's own, in a Python file: that is run, and what it writes is checked."""
 
 import re
 import sys
@@ -16,15 +15,11 @@ from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 from netsim.base.errors import suggest
+from netsim.base.startup import late
 from netsim.base.values import dataclass
-from netsim.collectives import direct, halving, hierarchical, ring, tree
-from netsim.collectives.collective import (
-    HAS_IN_PLACE,
-    ROOTED,
-    Collective,
-    CollectiveError,
-    collective_of,
-)
+from netsim.collectives import collective as operations
+from netsim.collectives import direct, forest, halving, hierarchical, ring
+from netsim.collectives.collective import HAS_IN_PLACE, ROOTED, Collective, CollectiveError
 from netsim.collectives.verify import RaceError, VerificationError, check_races, verify
 from netsim.collectives.writing import Folding
 from netsim.schedule.builder import Builder
@@ -35,13 +30,14 @@ Algorithm = Callable[..., Schedule]
 ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
         "ring": ring.all_reduce,
-        "tree": tree.binomial_all_reduce,
-        "double-binary-tree": tree.double_tree_all_reduce,
+        "tree": halving.binomial_all_reduce,
+        "double-binary-tree": forest.double_tree_all_reduce,
         "halving-doubling": halving.all_reduce,
         "direct": direct.all_reduce,
         "hierarchical": hierarchical.all_reduce,
         "parameter-server": direct.server_all_reduce,
         **ring.on_tori("all_reduce"),
+        **forest.ON_LINKS,
     },
     "all_gather": {
         "ring": ring.all_gather,
@@ -49,22 +45,26 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "bruck": halving.bruck_all_gather,
         "direct": direct.all_gather,
         **ring.on_tori("all_gather"),
+        **forest.ON_LINKS,
     },
     "reduce_scatter": {
         "ring": ring.reduce_scatter,
         "recursive-halving": halving.reduce_scatter,
         "direct": direct.reduce_scatter,
         **ring.on_tori("reduce_scatter"),
+        **forest.ON_LINKS,
     },
     "broadcast": {
         "ring": ring.broadcast,
-        "binomial": tree.broadcast,
+        "binomial": halving.broadcast,
         "scatter-allgather": hierarchical.broadcast,
+        "forest": forest.packed,
     },
     "reduce": {
         "ring": ring.reduce,
-        "binomial": tree.reduce,
+        "binomial": halving.reduce,
         "reduce-scatter-gather": hierarchical.reduce,
+        "forest": forest.packed,
     },
     "gather": {"linear": direct.linear_gather, "binomial": direct.binomial_gather},
     "scatter": {"linear": direct.linear_scatter, "binomial": direct.binomial_scatter},
@@ -96,15 +96,15 @@ def build(
     """The schedule of an algorithm for a collective; with a Sketch or Stands where it `folds`.
 
     >>> len(build(Collective("all_reduce", ranks=5, count=10), "ring"))  # 8 steps, then a mark each
-    45
-    """
+    45"""
     function = _function(collective.name, algorithm)
     if function is None:
         raise AlgorithmError("algorithm", _unknown_algorithm(collective.name, algorithm))
     known = parameters_of(collective.name, algorithm)
     for name in parameters:
         if name not in known:
-            choice = f"one of {', '.join(known)}" if known else "no parameter"
+            given = [one for one in known if one != "links"]
+            choice = f"one of {', '.join(given)}" if given else "no parameter"
             message = f"{shown_name(algorithm)} {collective.name} has {choice}, got {name!r}"
             raise AlgorithmError(name, message + suggest(name, known))
     if fold is not None:
@@ -149,13 +149,14 @@ def _unknown_algorithm(collective: str, algorithm: str) -> str:
 _OWN: dict[str, "Own"] = {}
 _DEFINED: dict[tuple[str, str], str] = {}
 _SOUND: set[tuple[str, Collective, str]] = set()
+FROM_XML = "netsim.collectives.msccl.algorithm"  # reading XML takes imports
 MOST_CHECKED = 5_000_000  # rows times ranks of a schedule that is verified: some seconds
 RANKS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 
 
 def is_own(algorithm: str) -> bool:
-    """Whether the name of an algorithm is that of a Python file."""
-    return algorithm.partition(":")[0].endswith(".py")
+    """Whether the name of an algorithm is that of a Python file, or of one of MSCCL's."""
+    return algorithm.partition(":")[0].endswith((".py", ".xml"))
 
 
 def shown_name(algorithm: str) -> str:
@@ -211,12 +212,13 @@ class Own:
 
 
 def own(name: str, text: str) -> str:
-    """The name by which `build` knows the algorithm `file.py:function` of a file with that text,
-    which is run for it.
-    """
+    """The name by which `build` knows the algorithm `file.py:function` (or `file.xml`) of a file
+    with that text, which is run for it (or read)."""
     file, _, wanted = name.partition(":")
     key = f"{name}#{sha256(text.encode()).hexdigest()[:8]}"
-    if key not in _OWN:
+    if key not in _OWN and file.endswith(".xml"):
+        _OWN[key] = Own(file, late(FROM_XML)(file, text))
+    elif key not in _OWN:
         names = _run(file, text)
         known = [one for one, value in names.items() if getattr(value, "__module__", "") == file]
         if wanted not in known or not isinstance(names[wanted], FunctionType):
@@ -229,8 +231,7 @@ def own(name: str, text: str) -> str:
 
 def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
     """Verify what an algorithm of a user's own writes, and look for races; the rows that it has.
-    What is too large for that (`MOST_CHECKED`) is not looked at.
-    """
+    What is too large for that (`MOST_CHECKED`) is not looked at."""
     made = build(collective, algorithm, **parameters)
     key = algorithm, collective, repr(parameters)
     if key in _SOUND or len(made) * collective.ranks > MOST_CHECKED:
@@ -240,10 +241,12 @@ def refuse_wrong(collective: Collective, algorithm: str, parameters: Mapping[str
         check_races(made, collective)
     except (VerificationError, RaceError) as error:
         mine, row = _OWN[algorithm], re.search(r"\brow (\d+) \(", str(error))
-        line = mine.line_of(int(row[1]) if row else -1, collective, parameters)
+        at = mine.file
+        if not at.endswith(".xml"):
+            at += f":{mine.line_of(int(row[1]) if row else -1, collective, parameters)}"
         where = f"{collective.name} of {collective.count} elements on {collective.ranks} ranks"
         where += ", in place" if collective.in_place else ""
-        raise AlgorithmError("algorithm", f"{mine.file}:{line}: {where}: {error}") from None
+        raise AlgorithmError("algorithm", f"{at}: {where}: {error}") from None
     _SOUND.add(key)
     return len(made)
 
@@ -257,8 +260,7 @@ def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algori
         @netsim.algorithm("all_reduce", ranks=[2, 4, 8])
         def mine(collective): ...
 
-        netsim.run("quickstart", ["workload.algorithm=mine"])
-    """
+        netsim.run("quickstart", ["workload.algorithm=mine"])"""
 
     def defined(function: Any) -> Algorithm:
         key = f"{function.__name__}#{len(_OWN)}"
@@ -268,10 +270,11 @@ def algorithm(collective: str, ranks: Sequence[int] = RANKS) -> Callable[[Algori
                 size = 16 * n * per_rank + 4 * (per_rank > 1)
                 pairs = [(r, r * 3 % n) for r in range(n)] if collective == "p2p" else []
                 root = n // 2 if collective in ROOTED else 0
-                asked = collective_of(
+                asked = operations.collective_of(
                     collective, n, size, root=root, in_place=in_place, pairs=pairs
                 )
-                refuse_wrong(asked, key, {})
+                linked = "links" in parameters_of(collective, key)
+                refuse_wrong(asked, key, {"links": forest.mesh(n)} if linked else {})
         ALGORITHMS[collective][function.__name__] = function
         _DEFINED[collective, function.__name__] = key
         return function  # type: ignore[no-any-return]

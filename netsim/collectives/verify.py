@@ -8,19 +8,8 @@ import numpy as np
 
 from netsim.base.errors import NetsimError
 from netsim.collectives.collective import Collective, Expectation
-from netsim.schedule.schedule import (
-    BUFFER_NAMES,
-    COMPUTE,
-    IN,
-    LOCAL_COPY,
-    MARK,
-    OUT,
-    REDUCE,
-    REDUCE_INPUT,
-    SCRATCH,
-    TRANSFER,
-    Schedule,
-)
+from netsim.schedule import schedule as work
+from netsim.schedule.schedule import COMPUTE, IN, LOCAL_COPY, MARK, OUT, REDUCE_INPUT, Schedule
 
 Value = TypeVar("Value")
 Part = tuple[int, int, Value]  # from, to (exclusive), value
@@ -83,7 +72,7 @@ class VerificationError(NetsimError, ValueError):
 
 def span_text(rank: int, buffer: int, start: int, stop: int) -> str:
     """An element range in words, for messages."""
-    return f"rank {rank}, {BUFFER_NAMES[buffer]} elements {start}..{stop - 1}"
+    return f"rank {rank}, {work.BUFFER_NAMES[buffer]} elements {start}..{stop - 1}"
 
 
 class Memory:
@@ -121,7 +110,7 @@ class Memory:
             data = self._add(row, data, part) if data else part
         for target in (self._rank(row, t) for t in targets):
             result = data
-            if style.op == REDUCE:
+            if style.op == work.REDUCE:
                 own = self._load(row, target, style.dst_buffer, dst_offset, count)
                 result = self._add(row, data, own)
             elif style.op == REDUCE_INPUT:
@@ -170,7 +159,7 @@ class Memory:
         segments.write(moved)
 
     def _check_target(self, row: int, rank: int, buffer: int, start: int, count: int) -> None:
-        if buffer == SCRATCH or count == 0:
+        if buffer == work.SCRATCH or count == 0:
             return
         if buffer == IN and not self.collective.in_place:
             raise VerificationError(f"{self.schedule.describe(row)} overwrites the input")
@@ -220,8 +209,7 @@ def verify(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
     """Raise a VerificationError unless collective `which` of a schedule is the given one.
-    `members[i]` is the schedule's rank that is rank i of the collective (default: the same).
-    """
+    `members[i]` is the schedule's rank that is rank i of the collective (default: the same)."""
     rows = rows_of(schedule, which)
     if collective.name == "barrier":
         _verify_barrier(schedule, rows, members or range(collective.ranks))
@@ -271,9 +259,7 @@ def _fault(cell: Cell, expected: Expectation, ranks: int) -> str:
         "double": [r for r in range(ranks) if 0 < wanted[r] < held[r]],
         "foreign": [r for r in range(ranks) if held[r] and not wanted[r]],
     }
-    texts = [
-        f"{what} the contribution of {_ranks(found)}" for what, found in faults.items() if found
-    ]
+    texts = [f"{what} the contribution of {_ranks(who)}" for what, who in faults.items() if who]
     if not texts and cell[0] != expected.origin_offset:
         texts = [f"foreign elements, {cell[0] - expected.origin_offset:+d} from those expected"]
     return "; ".join(texts)
@@ -336,8 +322,7 @@ def check_races(
     schedule: Schedule, collective: Collective, which: int = 0, members: Sequence[int] | None = None
 ) -> None:
     """Raise a RaceError unless all conflicting accesses to one location are ordered. `members[i]`
-    is the schedule's rank that is rank i of the collective (default: the same).
-    """
+    is the schedule's rank that is rank i of the collective (default: the same)."""
     number = {int(m): r for r, m in enumerate(members or range(collective.ranks))}
     watch = _Watch(schedule, collective)
     past = _Past(schedule)
@@ -417,7 +402,9 @@ class _Past:
 def _lanes(schedule: Schedule) -> tuple[list[object], ...]:
     """What two rows must share to arrive in the order in which they are sent."""
     ways = [
-        (style.channel, style.route, style.kind) if style.kind == TRANSFER else (k, "", style.kind)
+        (style.channel, style.route, style.kind)
+        if style.kind == work.TRANSFER
+        else (k, "", style.kind)
         for k, style in enumerate(schedule.styles)
     ]
     return schedule.src.tolist(), schedule.dst.tolist(), [ways[k] for k in schedule.style.tolist()]

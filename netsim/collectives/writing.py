@@ -1,8 +1,7 @@
 """How algorithms are written: lanes of ranks, chunks, groups, and messages of blocks.
 
 It turns "send this next" into rows with the right dependencies: a rank sends after its last send
-and after everything that has arrived at it since, and it is finished after all of that.
-"""
+and after everything that has arrived at it since, and it is finished after all of that."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -14,18 +13,9 @@ from netsim.base.memo import different
 from netsim.base.units import UnitError, parse_size
 from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.reduced import Part, Writer
+from netsim.schedule import schedule
 from netsim.schedule.builder import Builder
-from netsim.schedule.schedule import (
-    ARRIVED,
-    COPY,
-    IN,
-    IN_ORDER,
-    LOCAL_COPY,
-    OUT,
-    Lag,
-    Schedule,
-    Style,
-)
+from netsim.schedule.schedule import ARRIVED, COPY, IN, IN_ORDER, LOCAL_COPY, OUT, Lag, Style
 
 Rows = NDArray[np.int32]
 Ints = NDArray[np.int64] | NDArray[np.int32]
@@ -35,8 +25,7 @@ KEEP = Style(kind=LOCAL_COPY, src_buffer=IN, dst_buffer=OUT)
 
 class Lanes:
     """A Builder and, for every lane (channel · ranks + rank), its last row and open arrivals. Its
-    writer says which rows are written: all, or those that `fold` leaves.
-    """
+    writer says which rows are written: all, or those that `fold` leaves."""
 
     def __init__(self, collective: Collective, channels: int = 1, fold: Folding = None) -> None:
         n = collective.ranks
@@ -101,8 +90,7 @@ class Lanes:
     ) -> Rows:
         """Append a message from each of `src` to each of `dst`; returns its last rows (-1: none).
         `ready`: not before the receiver has received what was sent to it before (it reduces into
-        the same place). `blocking`: not before the sender's last message has arrived.
-        """
+        the same place). `blocking`: not before the sender's last message has arrived."""
         base = np.asarray(channel) * self.ranks
         sender, receiver = base + src, base + dst
         ends = np.full(len(src), -1, np.int32)
@@ -153,7 +141,7 @@ class Lanes:
         self._open += self._columns(lanes, rows, lag)
         self._step = max(self._step, step)
 
-    def close(self) -> Schedule:
+    def close(self) -> schedule.Schedule:
         """The finished Schedule; its last rows are one mark a rank, in order: the rank is done."""
         n = self.ranks
         columns = [*self._open, (self.last, IN_ORDER), *self._final]
@@ -258,8 +246,7 @@ def groups_of(
     n: int, node_size: int | None = None, groups: Sequence[Sequence[int]] | None = None
 ) -> Ints:
     """The ranks of every group, one row each: given ones, or `node_size` consecutive ranks. By
-    default a group has the largest number of ranks up to 8 that divides n.
-    """
+    default a group has the largest number of ranks up to 8 that divides n."""
     if groups is not None:
         return _given(n, node_size, groups)
     usual = max(size for size in range(1, USUAL_NODE + 1) if n % size == 0)

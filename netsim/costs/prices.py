@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -48,17 +49,15 @@ class Prices(Model):
     def of_port(self, kind: str, rate: float) -> Part:
         """The cheapest part of a kind that carries a rate (bytes/s); of the fastest, in parts."""
         table: dict[str, Part] = getattr(self, kind)
-        known = sorted(((parse_bandwidth(text), part) for text, part in table.items()), key=_speed)
+        known = sorted(
+            ((parse_bandwidth(text), part) for text, part in table.items()), key=itemgetter(0)
+        )
         for speed, part in known:
             if rate <= speed * (1 + 1e-9):
                 return part
         speed, part = known[-1]
         return Part(usd=part.usd * rate / speed, watts=part.watts * rate / speed,
                     source=part.source)  # fmt: skip
-
-
-def _speed(entry: tuple[float, Part]) -> float:
-    return entry[0]
 
 
 def load_prices(name: str = DEFAULT) -> Prices:
@@ -104,8 +103,7 @@ class Bill:
 def bill_of(cluster: Cluster, gpu_models: Sequence[str], prices: Prices) -> Bill:
     """Price what a cluster has: every cable joins two ports, with a transceiver at either end.
     `gpu_models` names the model of every GPU. Links inside a host belong to the host; the NICs of a
-    host that is alone have no cable and count for nothing.
-    """
+    host that is alone have no cable and count for nothing."""
     fabric, nics = cluster.fabric, len(cluster.ports) if cluster.fabric else 0
     lots = [(prices.of_gpu(model), float(n)) for model, n in Counter(gpu_models).items()]
     lots += _network(cluster, prices)

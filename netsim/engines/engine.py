@@ -1,8 +1,7 @@
 """Engines: a Program becomes a Timeline.
 
 The compiled engine is imported only when it is used: its start-up costs more than a small run, and
-compiling it, where that was never done, more than a hundred of them.
-"""
+compiling it, where that was never done, more than a hundred of them."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -39,8 +38,7 @@ class AnySimulator(Protocol):
 def choose(program: Program | Operations, engine: str = "auto") -> str:
     """The engine that `auto` means for a program: by its rows alone, so that what is written has
     the same bytes on every machine. For what is only shown, `AT_HAND` also asks whether the
-    compiled engine is compiled: the answer is the same to nine digits, the wait is not.
-    """
+    compiled engine is compiled: the answer is the same to nine digits, the wait is not."""
     if engine in FROM:
         rows = len(program)
         pays = rows >= FROM[engine] and (engine != AT_HAND or _compiling_pays(rows))
@@ -52,8 +50,7 @@ def choose(program: Program | Operations, engine: str = "auto") -> str:
 
 def at_hand(engine: str, *, many: bool = False) -> str:
     """What `auto` means for what is only shown. For many programs the start-up of the compiled
-    engine pays whatever their rows; if it is still to be compiled, each program is asked.
-    """
+    engine pays whatever their rows; if it is still to be compiled, each program is asked."""
     if engine != "auto":
         return engine
     return "compiled" if many and _compiling_pays(0) else AT_HAND

@@ -1,8 +1,7 @@
 """The SimPy engine, the definition of the model: max-min fairness in the plainest code.
 
 All flows rise together, each at its share times a common level, until a resource is full or a flow
-reaches its cap; those stop, the rest rise on. This is the definition that the SimPy engine uses.
-"""
+reaches its cap; those stop, the rest rise on. This is the definition that the SimPy engine uses."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import field
@@ -14,7 +13,7 @@ import numpy as np
 import simpy
 
 from netsim.base.values import dataclass
-from netsim.program.program import Program, Timeline, stalled
+from netsim.program.program import COARSE, Program, Timeline, stalled
 from netsim.schedule.schedule import SWITCH_REDUCE
 
 
@@ -29,8 +28,7 @@ class Demand:
 
 def fair_rates(demands: Sequence[Demand], capacity: Mapping[int, float]) -> list[float]:
     """Rates with Σ weight·rate ≤ capacity on every resource and rate ≤ cap, such that no rate ÷
-    share can grow except at the expense of one that is equal or smaller.
-    """
+    share can grow except at the expense of one that is equal or smaller."""
     if len(demands) == 1:
         return [_alone(demands[0], capacity)]
     rates = [0.0] * len(demands)
@@ -80,17 +78,15 @@ def _resources(
     return left, loads
 
 
-def dependants(program: Program) -> list[list[tuple[int, float]]]:
-    """For every row, those that wait for it, with the whole lag in seconds."""
+def dependants(program: Program) -> list[list[tuple[int, float, bool]]]:
+    """For every row, those that wait for it, the lag in seconds, and whether for its arrival."""
     schedule = program.schedule
     owners = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
-    arrival = program.path_latency[program.path[schedule.dep_row]]
-    lag = program.lag_seconds[schedule.dep_lag]
-    lag = lag + np.where(program.lag_arrival[schedule.dep_lag], arrival, 0.0)
-    after: list[list[tuple[int, float]]] = [[] for _ in range(len(program))]
-    edges = zip(owners.tolist(), schedule.dep_row.tolist(), lag.tolist(), strict=True)
-    for row, earlier, seconds in edges:
-        after[earlier].append((row, seconds))
+    lag, arrival = (of[schedule.dep_lag] for of in (program.lag_seconds, program.lag_arrival))
+    after: list[list[tuple[int, float, bool]]] = [[] for _ in range(len(program))]
+    columns = (owners, schedule.dep_row, lag, arrival)
+    for row, earlier, *wait in zip(*(column.tolist() for column in columns), strict=True):
+        after[earlier].append((row, *wait))
     return after
 
 
@@ -116,8 +112,7 @@ def run(
     program: Program, *, observer: Observer | None = None, progress: Progress | None = None
 ) -> Timeline:
     """Simulate a program. After every instant `observer(now, rates by row, capacities by link)`
-    sees the allocation, and `progress(rows done, rows, now)` may report.
-    """
+    sees the allocation, and `progress(rows done, rows, now)` may report."""
     return Simulation(program, observer, progress).timeline()
 
 
@@ -145,11 +140,15 @@ class Simulation:
     users: dict[int, set[int]] = field(default_factory=dict)
     touched: set[int] = field(default_factory=set)  # links with a change in this instant
     loners: set[int] = field(default_factory=set)  # new flows that draw on no link
+    choosing: list[int] = field(default_factory=list)  # rows that choose paths in this instant
+    messages: dict[int, int] = field(default_factory=dict)  # under way, by slot of choices
     carried: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program, schedule = self.program, self.program.schedule
-        self.env = simpy.Environment()
+        self.env, self.choices = simpy.Environment(), program.paths.choices
+        self.path, self.path_latency = program.path.tolist(), program.path_latency.tolist()
+        self.tolerance = TOLERANCE if self.choices is None else COARSE
         self.mail: dict[Address, list[Letter]] = {}
         self.beds: dict[Address, simpy.Event] = {}
         self.style, self.amount = schedule.style.tolist(), schedule.amount.tolist()
@@ -178,7 +177,8 @@ class Simulation:
         self.env.run()
         if self.done < len(self.program):
             raise stalled(self.program, self.start, self.end, self.now)
-        return Timeline(np.array(self.start), np.array(self.end))
+        path = None if self.choices is None else np.array(self.path, np.int32)
+        return Timeline(np.array(self.start), np.array(self.end), path)
 
     # **** Processes ****
 
@@ -188,7 +188,7 @@ class Simulation:
             self.now = self.agenda[0][0]
             if self.now > self.env.now:
                 yield self.env.timeout(self.now - self.env.now)
-            self.horizon = self.now * (1 + TOLERANCE)
+            self.horizon = self.now * (1 + self.tolerance)
             while self._deliver():
                 yield self.env.timeout(0)  # all who were woken act before the clock goes on
             if self.observer is not None:
@@ -205,6 +205,8 @@ class Simulation:
                     self.start[row] = self.now
                 if what == READY and latency > 0:
                     heappush(self.agenda, (self.now + latency, row, JOIN, 0.0))
+                elif self.amount[row] > 0 and self._may_choose(row):
+                    self.choosing.append(row)
                 elif self.amount[row] > 0:
                     self._join(row)
                 else:
@@ -225,12 +227,16 @@ class Simulation:
             yield self._sleep("link", link)
 
     def _fabric(self) -> Process:
-        """Take out flows that have ended; at the end of an instant, divide the links anew."""
+        """Take out flows that have ended; at the end of an instant, let messages choose their paths
+        in row order, and divide the links anew."""
         while True:
             yield self._sleep(*FABRIC)
             for row, _, _, _ in self._letters(*FABRIC):
                 self._leave(row)
             over = not self.agenda or self.agenda[0][0] > self.horizon
+            for row in sorted(self.choosing) if over else ():
+                self._choose(row)
+            self.choosing = [] if over else self.choosing
             if over and (self.touched or self.loners):
                 self._solve()
 
@@ -259,7 +265,11 @@ class Simulation:
             if what != LEAVE or self._is_current(number, detail):
                 due.append((number, what, detail, self.now))
         for letter in sorted(due):
-            address = self._addressee(letter[0], letter[1])
+            number, what = letter[:2]
+            if what == LEAVE:
+                address = FABRIC
+            else:
+                address = ("link", number) if what == CAPACITY else ("gpu", self.owner[number])
             self.mail.setdefault(address, []).append(letter)
             if address != FABRIC:
                 self._rouse(*address)
@@ -276,15 +286,43 @@ class Simulation:
             heappop(self.agenda)
         return False
 
-    def _addressee(self, number: int, what: int) -> Address:
-        if what == CAPACITY:
-            return "link", number
-        return FABRIC if what == LEAVE else ("gpu", self.owner[number])
-
     def _is_current(self, row: int, version: float) -> bool:
         return row in self.flows and self.flows[row].version == version
 
     # **** Rows and flows ****
+
+    def _may_choose(self, row: int) -> bool:
+        if self.choices is None or not self._draws(row):
+            return False
+        return len(self._options(row)) > 1
+
+    def _options(self, row: int) -> list[int]:
+        assert self.choices is not None
+        way = int(self.choices.way[self.path[row]])
+        return [way, *range(*self.choices.more[way : way + 2].tolist())]
+
+    def _choose(self, row: int) -> None:
+        """Take the first path whose fullest link, with one more message, has least for its rate."""
+        self.path[row] = min(self._options(row), key=self._fullest)
+        self._join(row)
+
+    def _fullest(self, path: int) -> float:
+        """Of the links that not all paths share, the messages for the rate of the fullest."""
+        choices, full = self.choices, 0.0
+        assert choices is not None
+        for entry in range(*choices.ptr[path : path + 2].tolist()):
+            if choices.apart[entry]:
+                rate = self.capacity[int(choices.link[choices.slot[entry]])]
+                messages = self.messages.get(int(choices.slot[entry]), 0) + 1
+                full = max(full, messages / rate if rate else inf)
+        return full
+
+    def _count(self, row: int, more: int) -> None:
+        """A message more, or one less, on the links of its path."""
+        path = self.path[row]
+        if self.choices is not None and self._draws(row):
+            for slot in self.choices.slot[slice(*self.choices.ptr[path : path + 2])].tolist():
+                self.messages[slot] = self.messages.get(slot, 0) + more
 
     def _join(self, row: int) -> None:
         draws, style = self._draws(row), self.style[row]
@@ -295,9 +333,10 @@ class Simulation:
             self.touched.add(link)
         if not draws:
             self.loners.add(row)
+        self._count(row, 1)
 
     def _draws(self, row: int) -> tuple[tuple[int, float], ...]:
-        path, paths = int(self.program.path[row]), self.program.paths
+        path, paths = self.path[row], self.program.paths
         if path not in self.draws:
             span = slice(int(paths.ptr[path]), int(paths.ptr[path + 1]))
             links, weights, active = paths.link[span], paths.weight[span], paths.active[span]
@@ -309,13 +348,16 @@ class Simulation:
         for link, _ in self.flows.pop(row).demand.draws:
             self.users[link].discard(row)
             self.touched.add(link)
+        self._count(row, -1)
         self._finish(row)
 
     def _finish(self, row: int) -> None:
         self.end[row] = self.now
         self.done += 1
-        for dependant, lag in self.after[row]:
-            self.ready[dependant] = max(self.ready[dependant], self.now + lag)
+        latency = self.path_latency[self.path[row]]
+        for dependant, lag, arrival in self.after[row]:
+            ready = self.now + (lag + latency if arrival else lag)
+            self.ready[dependant] = max(self.ready[dependant], ready)
             self.waiting[dependant] -= 1
             if self.waiting[dependant] == 0:
                 heappush(self.agenda, (self.ready[dependant], dependant, READY, 0.0))
@@ -328,17 +370,20 @@ class Simulation:
         flows = [self.flows[row] for row in rows]
         rates = fair_rates([flow.demand for flow in flows], self.capacity)
         for row, flow, rate in zip(rows, flows, rates, strict=True):
-            if rate != flow.rate:
-                self._change_rate(row, flow, rate)
-        self._report_loads(links)
-
-    def _change_rate(self, row: int, flow: _Flow, rate: float) -> None:
-        if flow.rate > 0:
-            flow.left = max(0.0, flow.left - flow.rate * (self.now - flow.since))
-        flow.since, flow.rate = self.now, rate
-        flow.version += 1
-        if rate > 0:
-            heappush(self.agenda, (self.now + flow.left / rate, row, LEAVE, flow.version))
+            if rate == flow.rate:
+                continue
+            if flow.rate > 0:
+                flow.left = max(0.0, flow.left - flow.rate * (self.now - flow.since))
+            flow.since, flow.rate = self.now, rate
+            flow.version += 1
+            if rate > 0:
+                heappush(self.agenda, (self.now + flow.left / rate, row, LEAVE, flow.version))
+        for link in links:
+            flows = [self.flows[row] for row in sorted(self.users.get(link, ()))]
+            load = sum(flow.rate * dict(flow.demand.draws)[link] for flow in flows)
+            if load < inf:  # an infinite rate lasts no time
+                self.mail.setdefault(("link", link), []).append((link, LOAD, load, self.now))
+                self._rouse("link", link)
 
     def _connected(self) -> tuple[list[int], list[int]]:
         links, rows = set(self.touched), set(self.loners)
@@ -351,11 +396,3 @@ class Simulation:
                     links.update(new)
                     fresh.extend(new)
         return sorted(links), sorted(rows)
-
-    def _report_loads(self, links: list[int]) -> None:
-        for link in links:
-            flows = [self.flows[row] for row in sorted(self.users.get(link, ()))]
-            load = sum(flow.rate * dict(flow.demand.draws)[link] for flow in flows)
-            if load < inf:  # an infinite rate lasts no time
-                self.mail.setdefault(("link", link), []).append((link, LOAD, load, self.now))
-                self._rouse("link", link)

@@ -41,8 +41,7 @@ class LinkTime:
 @dataclass(frozen=True)
 class Explanation:
     """The parts of a run's time, its busiest links, what would change it, and what has slack.
-    `slack` is by row, in seconds; `gpus` says how every GPU spends the run.
-    """
+    `slack` is by row, in seconds; `gpus` says how every GPU spends the run."""
 
     case: Case
     timeline: Timeline

@@ -59,8 +59,7 @@ def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.f
 @dataclass
 class Loads:
     """How much had passed over a link at any time of a run; found for links that are asked for. A
-    row's amount is spread evenly over the time that its bytes move.
-    """
+    row's amount is spread evenly over the time that its bytes move."""
 
     program: Program
     timeline: Timeline
@@ -126,8 +125,7 @@ class Limits:
     """What limits each of some rows while it moves.
 
     `link` is the fullest of its path if it was slowed, else the narrowest; -1 is the row's own cap,
-    -2 nothing. `alike` are all that are as full or as narrow, the cap (-1) among them.
-    """
+    -2 nothing. `alike` are all that are as full or as narrow, the cap (-1) among them."""
 
     link: NDArray[np.int64]
     alike: list[tuple[int, ...]]
@@ -205,8 +203,7 @@ class Segment:
     """One row of the path with what led up to it; all times in seconds. `before` is the row that it
     waited for (-1: none) and `lag` the number of that dependency's lag in the schedule. `link`
     limits its flow: a number of the link table, `OWN_RATE` or `NOTHING`; `alike` are all that limit
-    it alike, any of which would slow it alone.
-    """
+    it alike, any of which would slow it alone."""
 
     row: int
     before: int

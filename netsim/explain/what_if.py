@@ -1,7 +1,6 @@
 """What a program's time depends on, and how it answers: rates and latencies of classes of links.
 
-Each parameter can be scaled by a factor, which gives another program with the same rows.
-"""
+Each parameter can be scaled by a factor, which gives another program with the same rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,8 +40,7 @@ class Case:
 class Parameter:
     """One figure that the time depends on. More of a rate is faster, more of a time is slower.
     `value` is what all of its class have, in `unit`; None where they differ. `scaled` gives the
-    case with the figure times a factor.
-    """
+    case with the figure times a factor."""
 
     key: str
     label: str
@@ -244,8 +242,7 @@ class Answer:
     of `on_path`, less for a rate and more for a latency. Where kinds of links are full alike, less
     of either is slower and more of one alone is no faster: half counts for each. `better` and
     `worse` are the times with the parameter a step to each side, `swing` with ten steps, `ideal`
-    infinitely fast.
-    """
+    infinitely fast."""
 
     parameter: Parameter
     on_path: float
@@ -268,8 +265,7 @@ class Answer:
     def anomalous(self, now: float) -> bool:
         """Whether the time, `now`, answers in a way that no single path could: a better figure is
         slower, a worse one faster, or the time changes by more than the figure does. Rows that
-        share links then meet others than before, and no slope can be read out of it.
-        """
+        share links then meet others than before, and no slope can be read out of it."""
         if self.better is None or self.worse is None or self.swing is None or self.ideal is None:
             return False
         faster, slower = self.swing
@@ -287,8 +283,7 @@ def what_if(
     case: Case, split: Split, *, engine: str = "auto", most_rows: int = MOST_ROWS
 ) -> list[Answer]:
     """An answer for every parameter, those that matter most first. Parameters are confirmed in that
-    order as long as no more than `most_rows` rows are simulated.
-    """
+    order as long as no more than `most_rows` rows are simulated."""
     parameters = parameters_of(case)
     seconds = path_seconds(case.program, split)
     parameters.sort(key=lambda one: -seconds.get(one.key, 0.0))

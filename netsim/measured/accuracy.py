@@ -1,7 +1,6 @@
 """All runs of an index, simulated on several processes, with their errors, and the page on them.
 
-The same index gives the same points, however many processes share the work.
-"""
+The same index gives the same points, however many processes share the work."""
 
 import csv
 import fcntl
@@ -11,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, field, replace
 from functools import lru_cache
-from io import StringIO
 from itertools import combinations
-from math import comb, exp, inf, log, log2, sqrt
+from math import ceil, exp, inf, log, log2, sqrt
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from scipy.special import bdtrik
 
 from netsim.base.constants import FILE as CONSTANTS
 from netsim.base.constants import TABLE, Constant
@@ -52,6 +52,7 @@ from netsim.measured.estimate import (
     without_each,
 )
 from netsim.measured.index import Entry, dtype_of, joined_by, mapped
+from netsim.measured.training import Steps, published, rendered, run_steps
 from netsim.results import row as columns
 from netsim.results.folder import append, damaged, few_of, sealed, unsealed
 
@@ -111,8 +112,7 @@ def run_index(
 ) -> Accuracy:
     """Simulate all runs, or until Ctrl-C; `done` hears how many parts of how many are finished,
     `tell` of workers that died; what `journal` has is not simulated again. `figures` of a
-    calibration take the place of the usual ones in some runs.
-    """
+    calibration take the place of the usual ones in some runs."""
     parts: list[Part] = []
     failed: list[Failed] = []
     for entry in entries:
@@ -221,8 +221,7 @@ def _titled(part: Part) -> str:
 
 def key_of(part: Part, constant: Constant | None = None) -> str:
     """What an answer depends on, in a few characters: the part, this version, the constants and
-    machine files, and the constant that a run is looked at for.
-    """
+    machine files, and the constant that a run is looked at for."""
     entry = part.entry
     own = (*part.figures.items(), *(() if constant is None else (constant.id,)))
     asked = (entry.id, str(entry.folder), str(dict(entry.values)), part.rows, own)
@@ -272,17 +271,15 @@ class Journal:
                 if "shown" in values:
                     self.shown[key] = np.array(values["shown"], dtype=float)
                 else:
-                    self.found[key] = _answer_from(values["answer"])
+                    told = values["answer"]
+                    points = tuple(map(_point_from, told["points"]))
+                    failed = tuple(Failed(**one) for one in told["failed"])
+                    notes = tuple(map(str, told["notes"]))
+                    self.found[key] = Answer(str(told["run"]), points, failed, notes)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if line.endswith(b"\n"):
                     why = error if type(error) is ValueError else ValueError("not of a journal")
                     self.damaged.append(damaged(self.path, number, why))
-
-
-def _answer_from(values: Mapping[str, Any]) -> Answer:
-    points = tuple(map(_point_from, values["points"]))
-    failed = tuple(Failed(**one) for one in values["failed"])
-    return Answer(str(values["run"]), points, failed, tuple(map(str, values["notes"])))
 
 
 @contextmanager
@@ -362,6 +359,43 @@ def leave_out(
     missing, lost = found.missing + again.missing, found.lost + again.lost
     both = replace(found, missing=missing, lost=lost, without=tuple(order))
     return replace(both, left_out=tuple(points))
+
+
+def steps_left_out(
+    found: Steps, corpus: Sequence[Entry], jobs: int | None, done: Callable[[int, int], None]
+) -> Steps:
+    """The same with steps simulated once more without what their own group says of constants."""
+    groups, members = {}, []
+    for entry in corpus:
+        with suppress(NetsimError):
+            groups[entry.id] = published(entry).group
+            members.append(replace(entry, values={**entry.values, "system": groups[entry.id]}))
+    asked = {one.group for one in found.compared}
+    constants = [one for one in TABLE.values() if one.fitted and any(
+        groups.get(run) in asked for run in one.fitted.runs)]  # fmt: skip
+    pairs = [(one, run) for one in constants for run in looked_at(one, members)]
+    shown: dict[str, dict[str, Floats]] = {one.id: {} for one in constants}
+    workers = Processes(jobs or os.cpu_count() or 1, _shown)
+    tasks = (((one, run), f"{one.id} of {run.id}", 0, 1) for one, run in pairs)
+    with workers, closing(workers.results(tasks)) as results:
+        for (one, run), some in results:
+            shown[one.id][run.id] = some
+    every = (it for one in constants for it in without_each(one, members, shown[one.id]))
+    told = sorted((it for it in every if it.system in asked), key=attrgetter("system", "constant"))
+    values: dict[str, dict[str, float]] = {}
+    for step in found.compared:
+        mine = (it for it in told if it.system == step.group and it.ratio != 1)
+        if own := {it.constant: TABLE[it.constant].value * it.ratio for it in mine}:
+            values[step.published.id] = own
+    again = run_steps([entry for entry in corpus if entry.id in values], jobs, done, values)
+    new = {one.published.id: one for one in again.compared}
+    words = (
+        f"{it.system}: {it.constant} {TABLE[it.constant].value * it.ratio:.3g}"
+        + (f", that of {it.of}" if it.of in TABLE else ", as nothing else shows it" * bool(it.of))
+        for it in told
+    )
+    left = tuple(new.get(one.published.id, one) for one in found.compared)
+    return replace(found, left_out=left, missing=again.missing, without=tuple(words))
 
 
 def figures_off(entries: Sequence[Entry], off: Sequence[Without]) -> dict[str, Mapping[str, float]]:
@@ -446,13 +480,11 @@ def forecast_text(found: Accuracy, entries: Sequence[Entry]) -> str:
         for entry in entries
         for row in entry.rows()
     }
-    file = StringIO()
-    lines = csv.writer(file, lineterminator="\n")
-    lines.writerow(FORECAST)
+    lines: list[Sequence[object]] = [FORECAST]
     for p in found.points:
         what = p.run, p.system, p.machine, p.collective, p.size_bytes, *rows[p.run, p.size_bytes]
-        lines.writerow([*what, f"{p.simulated_us:.6g}", p.algorithm, p.protocol, MODEL_VERSION])
-    return file.getvalue()
+        lines.append((*what, f"{p.simulated_us:.6g}", p.algorithm, p.protocol, MODEL_VERSION))
+    return csv_of(lines)
 
 
 def from_forecast(path: Path, entries: Sequence[Entry]) -> Accuracy:
@@ -514,33 +546,6 @@ def compared(now: Sequence[Point], before: Sequence[Point]) -> list[tuple[str, f
     return sorted(both, key=lambda one: -abs(one[2] - one[1]))
 
 
-INTRO = """# Validation
-
-Every run of the corpus (`scenarios/measured/`) beside its simulation with default parameters. This
-page is written by `netsim accuracy scenarios/measured/index.yaml --leave-out --page FILE`.
-
-The error of a point is simulated ÷ measured − 1. Tables show, by size band, the median of the
-|log ratio| as a percentage, in brackets its 90th percentile, then the signed median (negative: the
-simulation is too fast). Every system (host, operator and build of NCCL) weighs the same. *Left
-out*: every constant that was fitted to a system is estimated again from the runs of others before
-that system is simulated, or taken from the next wider class, or stays, as told at the end. *In
-sample*, constants are those of the table. Runs with a problem, by their posters or us, are kept
-apart.
-"""
-
-COVERAGE = """
-## Intervals
-
-`time_low_us` and `time_high_us` are to hold 80 % of what is measured (docs/measured.md says how).
-Below, those of a system are from all others, whose constants may have been fitted to its runs too.
-*Within* is the part of its points (of several: the mean over systems), *range* where 90 % of parts
-would be if each system lay within or not, *width* the upper end over the lower, *score* the mean
-interval score of logarithms (less is better), beside that of one interval for all.
-
-| | systems | within | range | width | score | of one interval |
-|---|---|---|---|---|---|---|"""
-
-
 def classes_of(points: Sequence[Point], entries: Sequence[Entry]) -> str:
     """The error of every class of healthy runs, as the file that `validated` reads."""
     where = {entry.id: joined_by(entry) for entry in entries}
@@ -588,8 +593,7 @@ def _residuals_of_ratios(points: Sequence[Point]) -> Residuals:
 
 def intervals_from(residuals: Residuals, without: str = "") -> columns.Intervals:
     """The intervals of the classes that have enough systems, perhaps without what one system says.
-    A class of k systems is told as one of k + 1, of which the next one is any.
-    """
+    A class of k systems is told as one of k + 1, of which the next one is any."""
     found = {}
     for key, every in residuals.items():
         some = [one for one in every if one[1] != without]
@@ -636,7 +640,6 @@ def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str
     every = [(p.log_ratio, p.system) for p in points]
     one = {(columns.TIME, ("", "", "", band)): every for band in columns.BANDS}
     found, single = (list(_covered(points, where, it)) for it in (_residuals(points, where), one))
-    yield COVERAGE
     for name in (*columns.BANDS, ALL, *sorted({p.system for p, *_ in found})):
         some, same = (
             [it for it in each if name in (ALL, it[0].system, columns.band_of(it[0].size_bytes))]
@@ -647,7 +650,7 @@ def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str
             within, _, score = np.average([it[1:] for it in some], axis=0, weights=weights)
             width = exp(float(np.median([it[2] for it in some])))
             count = round(weights.sum())
-            low, high = (_binomial(part, count) for part in (0.05, 0.95))
+            low, high = (ceil(bdtrik(part, count, columns.WITHIN)) / count for part in (0.05, 0.95))
             other = np.average(
                 [it[3] for it in same], weights=weights_of([it[0].system for it in same])
             )
@@ -657,106 +660,30 @@ def _coverage(points: Sequence[Point], entries: Sequence[Entry]) -> Iterator[str
             )
 
 
-def _binomial(part: float, count: int) -> float:
-    """Of so many, the part that lie within at a quantile, if each does with the same chance."""
-    chances = [
-        comb(count, k) * columns.WITHIN**k * (1 - columns.WITHIN) ** (count - k)
-        for k in range(count + 1)
-    ]
-    return int(np.searchsorted(np.cumsum(chances), part)) / count
-
-
 def page_text(
     found: Accuracy, entries: Sequence[Entry], pictures: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    """The lines of the page; `pictures` are the files by machine, relative to the page."""
-    yield INTRO
+) -> str:
+    """The text of the page; `pictures` are the files by machine, relative to the page."""
     healthy = [point for point in found.points if point.healthy]
-    yield from _headline(found, healthy, [entry for entry in entries if not entry.healthy])
-    left = [point for point in found.left_out if point.healthy]
-    for title, points in (("left out", left), ("in sample", healthy)):
-        if points:
-            yield f"\n## By machine, {title}\n"
-            yield from _table("machine", _by(points, "machine"))
-            yield f"\n## By collective, {title}\n"
-            yield from _table("collective", _by(points, "collective"))
-    sources = {entry.id: entry.text("source") for entry in entries}
-    for machine, points in sorted(grouped(found.points, lambda p: p.machine).items()):
-        yield f"\n## {machine}\n"
-        for picture in pictures.get(machine, ()):
-            yield f"![Measured and simulated times on {machine}]({picture})\n"
-        marked = {
-            name + ("" if some[0].healthy else " (problem)"): some
-            for name, some in grouped(points, lambda p: p.run).items()
-        }
-        yield from _table("run", marked)
-        links = sorted({sources[p.run] for p in points if sources[p.run].startswith("http")})
-        if links:
-            yield "\nSources: " + ", ".join(f"<{link}>" for link in links)
-    yield from _assumed(found)
-    if left:
-        yield from _coverage(left, entries)
-    taken = [one for one in found.without if one.of]
-    if taken:
-        yield "\n## Taken over where a system was left out\n"
-        for other in taken:
-            yield f"- {other.system}: {other.constant} of {other.of}"
-    if found.failed:
-        yield "\n## Not simulated\n"
-        for one in found.failed:
-            size = "" if one.size_bytes is None else f" at {one.size_bytes} B"
-            yield f"- {one.run}{size}: {one.reason}"
-
-
-def _headline(found: Accuracy, healthy: Sequence[Point], ill: Sequence[Entry]) -> Iterator[str]:
-    runs = len({point.run for point in healthy})
-    machines = len({point.machine for point in healthy})
-    where = f"{_count(runs, 'healthy run')} on {_count(machines, 'kind')} of machine"
-    where += "s" * (machines != 1)
-    yield f"Model {MODEL_VERSION}, {where}, {_count(len(healthy), 'point')}.\n"
-    problems = [point for point in found.points if not point.healthy]
     left = [point for point in found.left_out if point.healthy]
     parts = {
         "healthy runs, left out": left, "healthy runs, in sample": healthy,
-        "runs with a problem": problems,
+        "runs with a problem": [point for point in found.points if not point.healthy],
     }  # fmt: skip
-    yield from _table("", {name: some for name, some in parts.items() if some})
-    yield "\nConditions:\n"
-    how = "left out" if found.left_out else "in sample (this page was written without --leave-out)"
-    yield f"- A column `validated` quotes the median of its class, {how}, of however few systems."
-    yield (
-        "- What a machine's file and NCCL's rules say was known before; where they were corrected "
-        "after a look at a run, that run's error is better than a forecast's."
-    )
-    if ill:
-        names = ", ".join(f"{entry.id} ({entry.text('healthy')})" for entry in ill)
-        yield f"- Kept apart as having a problem: {names}."
-    if found.notes:
-        yield f"- Something was assumed for {_count(len(found.notes), 'run')}, as listed below."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def _assumed(found: Accuracy) -> Iterator[str]:
-    if found.notes:
-        yield "\n## Assumed\n"
-        for run, notes in sorted(found.notes.items()):
-            yield f"- {run}: {'; '.join(notes)}"
+    return rendered(
+        "validation.md", version=MODEL_VERSION, found=found, healthy=healthy, left=left,
+        parts={name: some for name, some in parts.items() if some}, pictures=pictures,
+        machines=len({point.machine for point in healthy}), bands=(*columns.BANDS, ALL),
+        ill=[entry for entry in entries if not entry.healthy], by_band=by_band, by=_by,
+        sources={entry.id: entry.text("source") for entry in entries}, 
+        by_run=lambda some: grouped(some, lambda p: p.run + " (problem)" * (not p.healthy)),
+        coverage=_coverage(left, entries),
+        counted=lambda number, noun: f"{number} {noun}{'s' * (number != 1)}",
+    )  # fmt: skip
 
 
 def _by(points: Sequence[Point], key: str) -> dict[str, list[Point]]:
     return dict(sorted(grouped(points, lambda point: str(getattr(point, key))).items()))
-
-
-def _table(title: str, parts: Mapping[str, Sequence[Point]]) -> Iterator[str]:
-    yield f"| {title} | " + " | ".join((*columns.BANDS, ALL)) + " | points |"
-    yield "|---|" + "---|" * (len(columns.BANDS) + 2)
-    for name, points in parts.items():
-        errors = by_band(points)
-        cells = " | ".join(str(errors.get(band, "")) for band in (*columns.BANDS, ALL))
-        yield f"| {name} | {cells} | {len(points)} |"
 
 
 def results_path(index: Path, name: str = columns.STORED) -> Path:

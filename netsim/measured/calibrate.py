@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field, replace
+from dataclasses import field
+from functools import partial
 from math import exp, log
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,7 @@ SURE, LOOSE, FOREIGN = 1.6, 3.0, 10.0
 @dataclass(frozen=True)
 class Parameter:
     """One parameter: the constants that it scales together, each with its usual value. A fit moves
-    x, the logarithm of the factor; `low` and `high` bound that factor.
-    """
+    x, the logarithm of the factor; `low` and `high` bound that factor."""
 
     name: str
     usual: Mapping[str, float]
@@ -112,17 +111,6 @@ def _link_kind(machine: Machine) -> str:
     return "pcie" if machine.p2p else "shm"
 
 
-def calibration(figures: Mapping[str, float]) -> dict[str, dict[str, str]]:
-    """Figures as a `calibration` section has them."""
-    return {name: {"value": written(name, value)} for name, value in figures.items()}
-
-
-def figure(name: str, value: float, low: float, high: float) -> Figure:
-    """A fitted figure with its interval."""
-    texts = [written(name, one) for one in (value, low, high)]
-    return Figure(value=texts[0], stamp="calibrated", low=texts[1], high=texts[2])
-
-
 # Log ratios of simulated over measured times at any parameters, on several processes.
 # No point is simulated twice with parameters that are alike for it.
 
@@ -155,7 +143,7 @@ class MeasuredCells:
             figures: dict[str, float] = {}
             for parameter, value in zip(self.parameters, x.tolist(), strict=True):
                 figures |= parameter.figures(value) if value else {}
-            made = calibration(figures)
+            made = {name: {"value": written(name, value)} for name, value in figures.items()}
             cells = [compare.prepared_for(changed(one.source, made), one.run) for one in self.sets]
             self.last = (x.tobytes(), cells)
         return self.last[1]
@@ -185,8 +173,7 @@ class PointLost(Exception):
 @dataclass
 class Ratios:
     """The log ratios of all points at any parameters. with Ratios(parameters, sets, jobs) as
-    ratios: ratios.at([x, y], which)
-    """
+    ratios: ratios.at([x, y], which)"""
 
     parameters: Sequence[Parameter]
     sets: Sequence[Set]
@@ -204,7 +191,12 @@ class Ratios:
         self.cells = MeasuredCells(self.parameters, self.sets)
         cells = self.cells.at(np.zeros(len(self.parameters)))
         self.usual = cells
-        self._look(cells)
+        for number, (place, row) in enumerate(self.points):
+            plan = cells[place].planned(row.size_bytes)
+            assert plan is not None  # checked by whoever calibrates
+            self.depends[number] = np.array(
+                [concerns(one, plan.algorithm, plan.protocol) for one in self.parameters]
+            )
         jobs = self.jobs or min(os.cpu_count() or 1, len(self.points))
         if jobs > 1 and max(len(cell.gpus) for cell in cells) >= self.large:
             begun = (MeasuredCells(self.parameters, self.sets),)
@@ -212,28 +204,14 @@ class Ratios:
             STAGE.others = self.pool.memory
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self.pool is not None:
-            self.pool.__exit__(kind, error, trace)
+            self.pool.__exit__(*error)
 
     @property
     def points(self) -> list[tuple[int, Measured]]:
         """The number of its set, and the row, of every point."""
         return [(n, row) for n, one in enumerate(self.sets) for row in one.rows]
-
-    def _look(self, cells: Sequence[Prepared]) -> None:
-        """Find from what NCCL runs at each point which parameters cannot matter for it."""
-        for number, (place, row) in enumerate(self.points):
-            plan = cells[place].planned(row.size_bytes)
-            assert plan is not None  # checked by whoever calibrates
-            self.depends[number] = np.array(
-                [concerns(one, plan.algorithm, plan.protocol) for one in self.parameters]
-            )
 
     def at(self, places: Sequence[Floats], which: Sequence[int]) -> list[Floats]:
         """The log ratios of some points at some places; a PointLost where one has none."""
@@ -349,8 +327,7 @@ class Linear:
 
     def intervals(self, kept: Which, spread: float) -> Floats:
         """The 5th and 95th percentile of each parameter's move when points are drawn anew. What the
-        points do not tell is drawn as systems differ.
-        """
+        points do not tell is drawn as systems differ."""
         spans = np.zeros((len(kept), 2))
         count, points = int(kept.sum()), len(self.usual)
         if not count:
@@ -404,8 +381,7 @@ def _weighted(line: Linear, kept: Which, spread: float) -> Iterator[tuple[Floats
 
 def settled(line: Linear, seen: Which, spread: float) -> Which:
     """The parameters of which the points tell something, found by leaving the vaguest, one by one.
-    Two that do the same are both vague until one of them is left.
-    """
+    Two that do the same are both vague until one of them is left."""
     kept = seen.copy()
     while kept.any():
         *_, (rows, target) = _weighted(line, kept, spread)
@@ -512,7 +488,8 @@ def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -
         else:  # what the step showed (Broyden); differences would hardly change the next one
             slopes = slopes + np.outer(missed, move) / float(move @ move)
     x, kept, spread, forecast = best.x, best.kept, best.spread, best.forecast
-    left = [_why(bool(seen[i]), bool(kept[i]), bool(kept.any())) for i in range(count)]
+    unfitted = VAGUE if kept.any() else NO_BETTER
+    left = ["" if kept[i] else unfitted if seen[i] else UNSEEN for i in range(count)]
     spans = line.intervals(kept, spread)
     fitted = (
         Fitted(parameters[i], float(x[i]), float(x[i] + s[0]), float(x[i] + s[1]), left[i])
@@ -536,21 +513,12 @@ def _cost(x: Floats, residuals: Floats) -> float:
     return float(4 * (np.sqrt(1 + size**2) - 1).sum() + (x / SPREADS[-1]) @ (x / SPREADS[-1]))
 
 
-def _why(seen: bool, kept: bool, fitted: bool) -> str:
-    if not seen:
-        return UNSEEN
-    if not fitted:
-        return NO_BETTER
-    return "" if kept else VAGUE
-
-
 def _chosen(
     line: Linear, choices: Sequence[NDArray[np.bool_]], usual: Floats
 ) -> tuple[float, NDArray[np.bool_], Floats]:
     """The spread, and the parameters, whose fits forecast best what they have not seen. Nothing
     where no fit should be made. `choices`: what large sizes tell of rates may hold where latencies,
-    which small ones show, are not to be had.
-    """
+    which small ones show, are not to be had."""
     found, best = (SPREADS[0], np.zeros_like(choices[0]), usual), _score(usual)
     for seen in choices:
         for spread in SPREADS:
@@ -589,8 +557,7 @@ HUGE = 4 * 2**30  # larger sizes show no more than this one does, and take long
 @dataclass(frozen=True)
 class Calibrated:
     """What was fitted, and the error by band before and after. `forecast` is of every fitted size
-    where the others alone are fitted, `held` of sizes that no fit has seen, where there are any.
-    """
+    where the others alone are fitted, `held` of sizes that no fit has seen, where there are any."""
 
     fitted: tuple[Fitted, ...]
     figures: dict[str, Figure]
@@ -607,7 +574,12 @@ def calibrate(
     tell: Tell = silent,
 ) -> Calibrated:  # fmt: skip
     """Fit the parameters of one system to some runs of it; `tell` hears of workers that died."""
-    sets = [Set(source, run, _used(run.rows)) for source, run in pairs]
+    sets, held = list[Set](), list[Set]()
+    for source, run in pairs:
+        usual = [row for row in run.rows if row.size_bytes <= HUGE]
+        used = compare.few(usual if len(usual) >= MOST else run.rows, MOST)
+        sets.append(Set(source, run, used))
+        held.append(Set(source, run, compare.few([r for r in usual if r not in used], MOST_HELD)))
     count = sum(len(one.rows) for one in sets)
     if count < FEWEST:
         raise InputError(
@@ -617,7 +589,6 @@ def calibrate(
     first = compare.prepared_for(sets[0].source, sets[0].run)
     if not first.jobs:
         raise InputError("only NCCL's own algorithms can be calibrated; leave algorithm at auto")
-    held = [replace(one, rows=_held_back(one)) for one in sets]
     both = [*sets, *(one for one in held if one.rows)]
     with Ratios(parameters_of(first), both, jobs, memory=memory, tell=tell) as ratios:
         while True:
@@ -625,29 +596,13 @@ def calibrate(
             if len(fitted) < FEWEST:
                 raise LostError(next(iter(ratios.lost.values())))
             try:
-                return _calibrated(ratios, _fit(ratios, fitted), fitted, count)
+                at_some, narrow = (
+                    partial(ratios.at, which=fitted),
+                    partial(ratios.narrow, which=fitted),
+                )
+                return _calibrated(ratios, fit(ratios.parameters, at_some, narrow), fitted, count)
             except PointLost:
                 continue
-
-
-def _fit(ratios: Ratios, fitted: Sequence[int]) -> Fit:
-    return fit(
-        ratios.parameters,
-        lambda places: ratios.at(places, fitted),
-        lambda depends: ratios.narrow(depends, fitted),
-    )
-
-
-def _used(rows: Sequence[Measured]) -> tuple[Measured, ...]:
-    """The rows of a run that are simulated: of many, some evenly over the sizes."""
-    usual = [row for row in rows if row.size_bytes <= HUGE]
-    return compare.few(usual if len(usual) >= MOST else rows, MOST)
-
-
-def _held_back(one: Set) -> tuple[Measured, ...]:
-    return compare.few(
-        [row for row in one.run.rows if row not in one.rows and row.size_bytes <= HUGE], MOST_HELD
-    )
 
 
 def _calibrated(ratios: Ratios, found: Fit, fitted: Sequence[int], count: int) -> Calibrated:
@@ -672,5 +627,6 @@ def _figures(fitted: Sequence[Fitted]) -> dict[str, Figure]:
             continue
         low, high = one.parameter.figures(one.low), one.parameter.figures(one.high)
         for name, value in one.parameter.figures(one.x).items():
-            found[name] = figure(name, value, low[name], high[name])
+            texts = [written(name, one) for one in (value, low[name], high[name])]
+            found[name] = Figure(value=texts[0], stamp="calibrated", low=texts[1], high=texts[2])
     return found

@@ -127,7 +127,9 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
     work = prepared.cell.scenario.collective
     in_place = row.is_in_place(work.collective) and work.collective in HAS_IN_PLACE
     try:
-        size = _something(prepared, row.size_bytes)
+        size = row.size_bytes
+        while not prepared.collective(size).size_bytes:
+            size *= 2  # the least that newer versions of nccl-tests do not round to nothing
         timing = simulate_one(prepared, size, in_place=in_place, engine="compiled")
         plan = prepared.planned(size)
     except CollectiveError as error:
@@ -146,16 +148,9 @@ def point_of(entry: Entry, prepared: Prepared, row: Measured) -> Iterator[Point]
     )
 
 
-# Error by size band: the median of |log ratio|, its 90th percentile, and the signed bias.
-# All are given as parts: 0.15 means that simulated and measured differ by a factor of 1.15.
-
-
-def _something(prepared: Prepared, size: int) -> int:
-    """The size, or the least that newer versions of nccl-tests do not round to nothing."""
-    while not prepared.collective(size).size_bytes:
-        size *= 2
-    return size
-
+# The one definition of error, of sizes, steps, kinds of calls and causes: that of a point is
+# simulated / measured - 1; of several, the median of |log ratio|, its 90th percentile, and the
+# signed median (bias). All are parts: 0.15 means that both differ by a factor of 1.15.
 
 K = TypeVar("K", bound=Hashable)
 
@@ -179,17 +174,22 @@ class Error:
 
 def error_of(points: Sequence[Point]) -> Error:
     """The error of some points, at least one."""
-    ratios = np.array([point.log_ratio for point in points])
     systems = [point.system or point.run for point in points]
-    weights = weights_of(systems)
-    return Error(
-        len(points),
-        len({point.run for point in points}),
-        len({*systems}),
-        float(np.expm1(weighted_quantile(np.abs(ratios), weights, 0.5))),
-        float(np.expm1(weighted_quantile(np.abs(ratios), weights, 0.9))),
-        float(np.expm1(weighted_quantile(ratios, weights, 0.5))),
+    figures = error_figures([point.log_ratio for point in points], weights_of(systems))
+    return Error(len(points), len({point.run for point in points}), len({*systems}), *figures)
+
+
+def error_figures(
+    ratios: Sequence[float] | Floats, weights: Floats | None = None
+) -> tuple[float, float, float]:
+    """Median error, 90th percentile and bias of log ratios that may count differently."""
+    signed = np.asarray(ratios, dtype=float)
+    weights, size = np.ones(len(signed)) if weights is None else weights, np.abs(signed)
+    median, p90, bias = (
+        float(np.expm1(weighted_quantile(values, weights, part)))
+        for values, part in ((size, 0.5), (size, 0.9), (signed, 0.5))
     )
+    return median, p90, bias
 
 
 def weights_of(systems: Sequence[str]) -> Floats:
@@ -231,6 +231,7 @@ class Compared:
 
     run: LogRun
     rows: tuple[Row, ...]
+    rate: float | None = None  # of the NICs of a GPU, which plots show
 
     @property
     def points(self) -> list[Point]:
@@ -274,13 +275,11 @@ def prepared_for(source: Source, run: LogRun) -> Prepared:
     return prepare(checked_cells(source)[0])
 
 
-def compare(prepared: Prepared, run: LogRun) -> Compared:
-    """Every row of a run beside its simulation."""
-    rows = []
+def rows_of(prepared: Prepared, run: LogRun) -> Iterator[Row]:
+    """Every row of a run beside its simulation, as it is done."""
     for done, row in enumerate(run.rows):
         at(f"{run.file} at {row.size_bytes} B", done, len(run.rows))
-        rows.append(_row(prepared, row, run.collective))
-    return Compared(run, tuple(rows))
+        yield _row(prepared, row, run.collective)
 
 
 def _row(prepared: Prepared, measured: Measured, collective: str) -> Row:
@@ -320,6 +319,14 @@ def few(rows: Sequence[K], most: int) -> tuple[K, ...]:
 def times_of(prepared: Prepared, rows: Sequence[Measured], collective: str) -> Floats:
     """The simulated times of some rows."""
     return np.array([simulated_seconds(prepared, row, collective) for row in rows])
+
+
+def fit_of(source: Source, run: LogRun, most: int) -> Floats:
+    """The log ratios of a source's times over some of a run's."""
+    rows = few(run.rows, most)
+    measured = np.array([row.seconds(run.collective) for row in rows], dtype=float)
+    ratios: Floats = np.log(times_of(prepared_for(source, run), rows, run.collective) / measured)
+    return ratios
 
 
 def overlaid(row: Row, cell: Cell) -> Row:

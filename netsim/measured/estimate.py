@@ -1,14 +1,11 @@
 """The constants of the table once more, each estimated from the runs that it was fitted to.
 
 An estimator reads the runs that a constant names and nothing else, so that one of them can be left
-out and the constant estimated again. What the table has is not changed here.
-"""
+out and the constant estimated again. What the table has is not changed here."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from math import isclose, log
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +18,11 @@ from netsim.cell.prepare import Prepared, prepare
 from netsim.measured.compare import few, prepared_at, simulated_seconds
 from netsim.measured.index import Entry, dtype_of, mapped, nics_gbps, with_figures
 from netsim.measured.logs import Measured
-from netsim.measured.training import published
+from netsim.measured.training import compared, published
 from netsim.nccl.constants import ELSEWHERE, GENERATIONS, names_of
 from netsim.nccl.constants import constant as usual_value
 from netsim.nccl.facts import parse_version
-from netsim.scenario.cells import expand
 from netsim.topology.machine import TRANSPORTS
-from netsim.training.prepare import PreparedStep, prepare_step, usual_power
-from netsim.training.run import folded_step
-from netsim.yamlio.read import Source
 
 Floats = NDArray[np.float64]
 
@@ -46,8 +39,7 @@ LL_WIRE = 2  # bytes on the wire for each of data
 class Estimate:
     """What runs say of a constant: its value, from how many points, and what is left of them.
     `before` and `after` are the median |log ratio| of those points with the table's value and with
-    this one (nan where nothing is simulated); `at_edge`: it would go beyond what was tried.
-    """
+    this one (nan where nothing is simulated); `at_edge`: it would go beyond what was tried."""
 
     constant: Constant
     value: float
@@ -75,16 +67,14 @@ def estimated(constant: Constant, entries: Sequence[Entry]) -> Estimate:
 
 def shown_by(constant: Constant, entry: Entry) -> Floats:
     """What one run says of a constant, by its estimator: log ratios of points (rows) at the values
-    that are tried, or values of its own.
-    """
+    that are tried, or values of its own."""
     assert constant.fitted is not None
     return ESTIMATORS[constant.fitted.estimator.rpartition(":")[2]](constant, entry)
 
 
 def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
     """The estimate from what runs say: where simulated and measured times of the points that show
-    it agree best, or the median of values.
-    """
+    it agree best, or the median of values."""
     every = np.concatenate(shown)
     if every.ndim == 1:
         value = float(np.median(every)) if len(every) else float("nan")
@@ -98,31 +88,8 @@ def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
 def by_steps(constant: Constant, entry: Entry) -> Floats:
     """Log ratios of simulated over published times of a step at some values."""
     step = published(entry)
-    prepared = prepare_step(expand(Source(step.id, step.data))[0])
-    times = (_step_with(constant, prepared, one) for one in tried_values(constant).tolist())
-    return np.array([[log(seconds / step.seconds) for seconds in times]])
-
-
-def _step_with(constant: Constant, prepared: PreparedStep, value: float) -> float:
-    gpu, old = prepared.cluster.machine_of(0).gpu, prepared.setting.roofline
-    factor = value / constant.value
-    if constant.id == "power.exponent":
-        usual = usual_power(gpu)
-        factor = usual ** (value - constant.value)
-        changed: dict[str, Any] = {
-            "gemm": old.gemm * factor,
-            "narrow": {name: part * factor for name, part in old.narrow.items()},
-        }
-    elif constant.id.endswith(".gemm"):
-        changed = {"gemm": old.gemm * factor}
-    elif ".gemm." in constant.id:
-        changed = {"narrow": {name: part * factor for name, part in old.narrow.items()}}
-    else:
-        ahead, back = old.attention
-        late = constant.id.endswith(".backward")
-        changed = {"attention": (ahead, back * factor) if late else (ahead * factor, back)}
-    setting = replace(prepared.setting, roofline=replace(old, **changed))
-    return folded_step(replace(prepared, setting=setting)).seconds
+    values = tried_values(constant).tolist()
+    return np.array([[compared(step, {constant.id: one}).log_ratio for one in values]])
 
 
 def best_of(constant: Constant, values: Floats, ratios: Floats) -> Estimate:
@@ -206,8 +173,7 @@ def _figures(constant: Constant, prepared: Prepared, value: float) -> Mapping[st
 
 def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
     """What one process takes for each of its GPUs where calls are so small that only that counts,
-    in all rows.
-    """
+    in all rows."""
     assert constant.fitted is not None
     least, most = constant.fitted.sizes
     gpus = int(entry.text("topology", "gpus_per_node"))
@@ -223,8 +189,7 @@ def floor_of_launches(constant: Constant, entry: Entry) -> Floats:
 
 def slope_by_channels(constant: Constant, entry: Entry) -> Floats:
     """What one process takes more for each further channel and GPU where calls are small: the
-    slopes between all pairs of rows.
-    """
+    slopes between all pairs of rows."""
     assert constant.fitted is not None
     found = list[float]()
     rows = _rows_of(entry, *constant.fitted.sizes, most=len(entry.rows()))
@@ -285,15 +250,20 @@ FEW_RUNS = 4  # of a system that are looked at when a constant is estimated with
 # Where no run is left, a constant is taken over from the next wider class.
 WIDER = {
     "sm_70": "sm_80", "sm_80": "sm_90", "sm_90": "sm_100", "sm_100": "sm_90",
-    "infiniband": "roce", "roce": "infiniband", "efa": "roce", "tcpxo": "efa", "slingshot": "roce",
+    "sm_103": "sm_100", "infiniband": "roce", "roce": "infiniband", "efa": "roce", "tcpxo": "efa",
+    "slingshot": "roce",
+}  # fmt: skip
+# The same kernels on another generation, or the nearest type, where a generation has none wider.
+NEXT = {
+    "sm_90.flash2": "sm_80.attention", "sm_90.flash2.backward": "sm_80.attention.backward",
+    "sm_90.gemm.fp8.row": "sm_90.gemm.fp8", "sm_100.gemm.fp4": "sm_103.gemm.fp4",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Without:
     """A constant without what one system says of it: its value becomes `ratio` times as large, by
-    its estimator on the other runs or, where there are none, `of` a wider class.
-    """
+    its estimator on the other runs or, where there are none, `of` a wider class."""
 
     constant: str
     system: str
@@ -303,8 +273,7 @@ class Without:
 
 def looked_at(constant: Constant, entries: Sequence[Entry]) -> list[Entry]:
     """Runs that it is estimated from without each of its systems: a few of each; none where it was
-    fitted to one system only.
-    """
+    fitted to one system only."""
     assert constant.fitted is not None
     mine = [entry for entry in entries if entry.id in constant.fitted.runs]
     systems = dict.fromkeys(entry.system for entry in mine)
@@ -316,8 +285,7 @@ def without_each(
     constant: Constant, entries: Sequence[Entry], shown: Mapping[str, Floats]
 ) -> Iterator[Without]:
     """The constant without each of the systems that it was fitted to, from what each of the runs
-    that are `looked_at` says; no calibration has some.
-    """
+    that are `looked_at` says; no calibration has some."""
     assert constant.fitted is not None
     some = [entry for entry in looked_at(constant, entries) if entry.id in shown]
     every = estimate_of(constant, [shown[one.id] for one in some]).value if some else float("nan")
@@ -337,7 +305,8 @@ def _of(entries: Sequence[Entry], system: str) -> list[Entry]:
 
 def _wider(constant: Constant, system: str) -> Without:
     kind, _, rest = constant.id.partition(".")
-    wider = TABLE.get(f"{WIDER.get(kind, '')}.{rest}") or TABLE.get(rest)
+    other = NEXT.get(constant.id, f"{WIDER.get(kind, '')}.{rest}")
+    wider = TABLE.get(other) or TABLE.get(rest)
     if wider is None or not constant.value:
         return Without(constant.id, system, 1.0, "nothing: it stays as it is")
     return Without(constant.id, system, wider.value / constant.value, wider.id)
@@ -348,8 +317,7 @@ OFF = {"s": 0.0, "bytes": 0.0, "1": 1.0, "bytes/s": 1e15}  # values with which n
 
 def switched_off(id: str) -> Without:
     """A constant as if nobody knew it: that of all GPUs in place of one generation's, else a value
-    that costs nothing.
-    """
+    that costs nothing."""
     if id not in TABLE:
         raise InputError(f"no constant is called {id!r}{suggest(id, TABLE)}")
     constant = TABLE[id]

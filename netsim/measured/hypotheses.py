@@ -1,20 +1,21 @@
 """What would explain a run that is far from its simulation: single causes, each simulated.
 
 A cause changes one thing of the scenario. They are ranked by how well the changed simulation fits;
-those that no size tells apart are one.
-"""
+those that no size tells apart are one."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from math import exp
 from typing import Any
 
 import numpy as np
 
 from netsim.base.errors import NetsimError
+from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
-from netsim.measured.compare import Floats, few, prepared_for, times_of
+from netsim.measured.compare import Floats, error_figures, few, prepared_for, times_of
+from netsim.measured.index import CLOUDS
 from netsim.measured.logs import LogRun, Measured
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import override
@@ -23,6 +24,7 @@ from netsim.yamlio.read import Source
 SIZES = 6  # of a run that are simulated for each cause
 WORTH = 0.67  # a cause that leaves more of the error than this explains nothing
 SLOW_HOST = (3.0, 6.0, 12.0, 24.0)  # times the usual cost of a launch
+FLAGS = ("transport", "nic", "nics-per-node")
 ALIKE = 0.01  # the largest difference of log times up to which two causes are one
 
 
@@ -36,20 +38,22 @@ class Cause:
 
 @dataclass(frozen=True)
 class Explained:
-    """How well a cause fits: mean error as a part, and as it was without. `same` are the causes
-    that nothing tells apart from it, `nothing` says that it changes nothing.
-    """
+    """How well a cause fits: the error (measured/compare.py says of what), and as it was without.
+    `distance` and `usual` are the same as means of |log ratio|, in which every size counts. `same`
+    are the causes that nothing tells apart from it, `nothing` says that it changes nothing."""
 
     cause: str
     error: float
     before: float
+    distance: float
+    usual: float
     same: tuple[str, ...] = ()
     nothing: bool = False
 
     @property
     def explains(self) -> bool:
         """Whether it takes most of the error away."""
-        return not self.nothing and self.error < WORTH * self.before
+        return not self.nothing and self.distance < WORTH * self.usual
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,7 +80,9 @@ def tried(source: Source, run: LogRun) -> Tried:
     rows = few(run.rows, SIZES)
     prepared = prepared_for(source, run)
     times: dict[str, Floats] = {}
-    for cause in causes(source, prepared):
+    every = list(causes(source, prepared))
+    for done, cause in enumerate(every):
+        at(f"{run.file}, cause tried: {cause.name}", done, len(every))
         changed = source
         for key, value in cause.changes:
             changed = override(changed, key, value, cause.name)
@@ -88,7 +94,8 @@ def tried(source: Source, run: LogRun) -> Tried:
 def ranked(found: Tried, collective: str) -> list[Explained]:
     """The causes by how well they fit what was measured."""
     measured = np.array([row.seconds(collective) for row in found.rows], dtype=float)
-    before = _error(found.usual, measured)
+    logs = {name: np.log(times / measured) for name, times in found.times.items()}
+    usual = np.log(found.usual / measured)
     groups: list[list[str]] = []
     for name, seconds in found.times.items():
         twins = (group for group in groups if _alike(found.times[group[0]], seconds))
@@ -100,18 +107,16 @@ def ranked(found: Tried, collective: str) -> list[Explained]:
     explained = [
         Explained(
             first,
-            _error(found.times[first], measured),
-            before,
+            error_figures(logs[first])[0],
+            error_figures(usual)[0],
+            float(np.abs(logs[first]).mean()),
+            float(np.abs(usual).mean()),
             tuple(others),
             _alike(found.times[first], found.usual),
         )
         for first, *others in groups
     ]
-    return sorted(explained, key=lambda one: (one.nothing, one.error))
-
-
-def _error(simulated: Floats, measured: Floats) -> float:
-    return exp(float(np.abs(np.log(simulated / measured)).mean())) - 1
+    return sorted(explained, key=lambda one: (one.nothing, one.distance))
 
 
 def _alike(one: Floats, other: Floats) -> bool:
@@ -163,7 +168,27 @@ def _network(source: Source, prepared: Prepared, machine: Machine) -> Iterator[C
         yield Cause(f"every NIC at {name} rate", (("cluster.nic", value),))
     no_direct = {"machine": {"nics": {"gpudirect": False}}}
     yield Cause("no GPUDirect: data passes the hosts' memory", _add(source, no_direct))
-    yield Cause("TCP sockets instead of RDMA", _with_transport(source, "tcp"))
+    yield from _clouds(source, machine, count, rate)
+
+
+def _clouds(source: Source, machine: Machine, count: int, rate: float) -> Iterator[Cause]:
+    """Other networks that are offered with such GPUs."""
+    fabric = source.data.get("cluster", {}).get("fabric") or {}
+    now = (fabric.get("transport", machine.transport), f"{rate * 8 / 1e9:g}Gbps", str(count))
+    for cloud in CLOUDS:
+        asked = (cloud.transport, cloud.nic or now[1], cloud.nics or now[2])
+        if asked == now or not re.search(cloud.gpu, machine.gpu.model) or int(asked[2]) > count:
+            continue
+        flags = (f"--{name} {value}" for name, value, usual in zip(FLAGS, asked, now, strict=True)
+                 if value != usual)  # fmt: skip
+        yield Cause(
+            f"the network is {cloud.name}: {' '.join(flags)}",
+            (
+                ("cluster.fabric", {"kind": "rail-optimized", **fabric, "transport": asked[0]}),
+                ("cluster.nic", asked[1]),
+                ("cluster.nics_per_node", int(asked[2])),
+            ),
+        )
 
 
 def _inside(source: Source, machine: Machine) -> Iterator[Cause]:
@@ -227,8 +252,3 @@ def _add(source: Source, one: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def _machine(source: Source, figures: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     return _add(source, {"machine": figures})
-
-
-def _with_transport(source: Source, name: str) -> tuple[tuple[str, Any], ...]:
-    fabric = source.data.get("cluster", {}).get("fabric") or {}
-    return (("cluster.fabric", {**fabric, "transport": name}),)

@@ -1,7 +1,6 @@
 """An index of measured runs: what each entry says, where, and which NCCL it had.
 
-Prose of an entry is for people; what it means for a simulation is decided by `mapped`.
-"""
+Prose of an entry is for people; what it means for a simulation is decided by `mapped`."""
 
 import csv
 import re
@@ -158,15 +157,13 @@ def _entry(number: int, values: Any, source: Source, folder: Path, needed: Seque
     return Entry(str(values["id"]), folder, values, source, number, problem)
 
 
+def _table(name: str) -> list[list[str]]:
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return list(csv.reader(text.splitlines()[1:]))
+
+
 # Month of each release, from the release dates of NCCL's repository.
-RELEASED = {
-    (2018, 9): "2.3", (2019, 1): "2.4", (2019, 11): "2.5", (2020, 3): "2.6", (2020, 6): "2.7",
-    (2020, 11): "2.8", (2021, 4): "2.9", (2021, 7): "2.10", (2021, 9): "2.11", (2022, 3): "2.12",
-    (2022, 6): "2.13", (2022, 8): "2.14", (2022, 10): "2.15", (2022, 12): "2.16", (2023, 3): "2.17",
-    (2023, 4): "2.18", (2023, 10): "2.19", (2024, 2): "2.20", (2024, 4): "2.21", (2024, 6): "2.22",
-    (2024, 9): "2.23", (2025, 1): "2.24", (2025, 2): "2.25", (2025, 3): "2.26", (2025, 6): "2.27",
-    (2025, 10): "2.28", (2026, 1): "2.29", (2026, 4): "2.30",
-}  # fmt: skip
+RELEASED = tuple((int(y) * 12 + int(m), name) for y, m, name in _table("releases.csv"))
 BEHIND = 6  # months that installed versions are usually behind the newest
 NUMBER = re.compile(r"\b2\.\d{1,2}(?:\.\d{1,2})?\b")
 IN_PROSE = re.compile(r"\bNCCL\b[^.;]{0,24}?\b(2\.\d{1,2}(?:\.\d{1,2})?)\b", re.IGNORECASE)
@@ -197,9 +194,8 @@ def _nearest(text: str, said: str) -> tuple[Version, str]:
 
 def _usual(year: int, month: int) -> str:
     """What people ran then."""
-    then = year * 12 + month - BEHIND
-    known = [name for (y, m), name in RELEASED.items() if y * 12 + m <= then]
-    return known[-1] if known else next(iter(RELEASED.values()))
+    known = [name for then, name in RELEASED if then <= year * 12 + month - BEHIND]
+    return known[-1] if known else RELEASED[0][1]
 
 
 # From an entry of an index to the scenario that it measured, as `expect` would ask it.
@@ -459,12 +455,32 @@ def _variables(entry: Entry, version: Version, notes: list[str]) -> dict[str, st
 # scenario contradicts it.
 
 
+@dataclass(frozen=True)
+class Cloud:
+    """A network of hosts: the GPUs that are offered with it (a pattern), and what of a log (host
+    names, variables, messages of plug-ins, the command) tells it."""
+
+    name: str
+    gpu: str
+    evidence: str
+    transport: str
+    nic: str
+    nics: str
+
+
 # By the name that nccl-tests prints: machine with up to four GPUs on a host, and with more.
-MACHINES = tuple(
-    csv.reader(
-        Path(__file__).with_name("machines.csv").read_text(encoding="utf-8").splitlines()[1:]
-    )
-)
+MACHINES = tuple(_table("machines.csv"))
+CLOUDS = tuple(Cloud(*row) for row in _table("clouds.csv"))
+
+
+def cloud_of(run: logs.LogRun) -> tuple[Cloud, str] | None:
+    """The network that a log tells, and by which words."""
+    said = [*run.hosts, run.command, *run.network, *map("=".join, run.variables.items())]
+    for one in CLOUDS:
+        for text in said:
+            if found := re.search(one.evidence, text, re.IGNORECASE):
+                return one, found.group()
+    return None
 
 
 @dataclass(frozen=True)
@@ -478,6 +494,7 @@ class Proposal:
     nccl: str | None
     variables: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    cloud: tuple[Cloud, str] | None = None
 
 
 def proposal_of(run: logs.LogRun) -> Proposal:
@@ -493,7 +510,7 @@ def proposal_of(run: logs.LogRun) -> Proposal:
         ranks = told
     whole = listed is not None and len(run.devices) == listed
     hosts = len(run.hosts) if whole else None
-    most = max(run.hosts.values()) if whole else 8
+    most = max(run.hosts.values()) if whole else _most_on_a_host(run)
     machine = machine_named(run.gpu_name, most)
     version = None
     if run.nccl:
@@ -509,7 +526,15 @@ def proposal_of(run: logs.LogRun) -> Proposal:
         version,
         _proposed_variables(run, notes),
         tuple(notes),
+        cloud_of(run),
     )
+
+
+def _most_on_a_host(run: logs.LogRun) -> int:
+    """How many GPUs a host may have by a list that is cut: fewer than the rank of another host."""
+    first = next((device.host for device in run.devices), "")
+    most = min([8, *(device.rank for device in run.devices if device.host != first)])
+    return max(each for each in range(1, most + 1) if (run.listed_ranks or most) % each == 0)
 
 
 def machine_named(gpu: str, gpus: int) -> str | None:

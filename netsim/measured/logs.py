@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 from math import inf, isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass
@@ -82,6 +82,7 @@ class LogRun:
     command: str = ""
     nccl: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
+    network: tuple[str, ...] = ()  # what NCCL and its plug-ins say of networks
     choices: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     ratios: tuple[tuple[float, float], ...] = ()  # algbw, busbw
     problems: tuple[Problem, ...] = ()
@@ -138,6 +139,9 @@ PERF = re.compile(
 COMMAND = re.compile(rf"{PERF.pattern}\w*\s+-\w", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (\S+)")
 ASSIGNMENT = re.compile(r"(?:-x|export|--env|-e|^)\s+(NCCL_[A-Z0-9_]+)=(['\"]?)([^\s'\"]+)\2")
+# What is told of networks, and the variables of plug-ins.
+NETWORK = re.compile(r"(?:NET/|Using network |[Ll]oaded net plugin |\bFI_[A-Z_]{1,40}=).{1,160}")
+MOST_MESSAGES = 64
 CHOICE = re.compile(r"(?<!\d)(\d{1,20}) Bytes -> Algo (\w+) proto (\w+)")
 INFO = re.compile(r":\d+:\d+ \[[-\d]+\] NCCL (?:INFO|WARN|TRACE)")  # behind a host's name
 HOST = re.compile(r"[\w.\-]*[A-Za-z]")  # backwards
@@ -325,6 +329,7 @@ class _Around:
     command: str = ""
     nccl: str = ""
     variables: dict[str, str] = field(default_factory=dict)
+    network: dict[str, None] = field(default_factory=dict)
 
 
 def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
@@ -344,8 +349,7 @@ def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
 
 def _refuse_without_tables(content: bytes, name: str) -> None:
     """Refuse at once what has nothing that rows or headers have; what is let through may be both.
-    Junk of 100 MB is not worth looking at line by line, which takes minutes.
-    """
+    Junk of 100 MB is not worth looking at line by line, which takes minutes."""
     content = COLOURS.sub(b"", content)
     for words, start in ((ROW_WORDS, ROW_START), (HEADER_WORDS, HEADER_START)):
         for match in (match for word in words for match in word.finditer(content)):
@@ -447,6 +451,7 @@ class _Reader:
                 self.around.command,
                 self.around.nccl,
                 dict(self.around.variables),
+                tuple(self.around.network),
                 dict(table.choices),
                 tuple(table.ratios),
                 tuple(table.problems),
@@ -488,6 +493,8 @@ class _Reader:
             around.nccl = match.group(1)
         if match := ENVIRONMENT.search(line):
             around.variables[match[1]] = match[2].rstrip(".,;")
+        if (match := NETWORK.search(line)) and len(around.network) < MOST_MESSAGES:
+            around.network[match[0]] = None
         for match in ASSIGNMENT.finditer(line):
             around.variables[match[1]] = match[3]
         if COMMAND.search(line) and info_in(line) is None:
@@ -698,16 +705,6 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-class _Lines(Protocol):
-    """What `csv.reader` makes, which has no name."""
-
-    line_num: int
-
-    def __iter__(self) -> Iterator[list[str]]: ...
-
-    def __next__(self) -> list[str]: ...
-
-
 CSV_TIMES = ("oop_time_us", "ip_time_us")
 COARSE = 0.05  # error of a rate by its last digit beyond which it tells no time
 COLUMNS = (
@@ -724,8 +721,7 @@ def question(row: Measured) -> Measured:
 def read_csv(path: Path, bus_factor: float = 0.0, *, asked: bool = False) -> tuple[Measured, ...]:
     """All rows of a file that have a time, or a bandwidth of which it follows (bus bandwidth is
     `bus_factor` of algorithm bandwidth); of a file that is `asked`, all rows as questions, without
-    a look at their figures. What cannot be read is an error with its line.
-    """
+    a look at their figures. What cannot be read is an error with its line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -754,9 +750,14 @@ def parse_csv(text: str, name: str, bus_factor: float = 0.0) -> tuple[Measured, 
         raise InputError(f"{name}:{lines.line_num}: cannot be read: {error}") from None
 
 
-def _csv_rows(lines: "_Lines", name: str, bus_factor: float) -> tuple[Measured, ...]:
+def _csv_rows(lines: Any, name: str, bus_factor: float) -> tuple[Measured, ...]:
     header = [column.strip() for column in next(lines)]
-    _check_header(header, name)
+    if "size_bytes" not in header or not set(COLUMNS[5:]) & set(header):
+        missing = "size_bytes" if "size_bytes" not in header else " or ".join(CSV_TIMES)
+        raise InputError(
+            f"{name}: not a table of measured runs, there is no column {missing}"
+            f"{suggest(missing, header)}"
+        )
     found = []
     for cells in lines:
         place = f"{name}:{lines.line_num}"
@@ -771,15 +772,6 @@ def _csv_rows(lines: "_Lines", name: str, bus_factor: float) -> tuple[Measured, 
     if not found:
         raise InputError(f"{name}: no row has a time")
     return tuple(found)
-
-
-def _check_header(header: list[str], name: str) -> None:
-    if "size_bytes" not in header or not set(COLUMNS[5:]) & set(header):
-        missing = "size_bytes" if "size_bytes" not in header else " or ".join(CSV_TIMES)
-        raise InputError(
-            f"{name}: not a table of measured runs, there is no column {missing}"
-            f"{suggest(missing, header)}"
-        )
 
 
 def _csv_row(values: Mapping[str, str], place: str, line: int, bus_factor: float) -> Measured:
@@ -854,8 +846,7 @@ def read_log(
     path: Path, collective: str | None = None, presumed: str | None = None
 ) -> tuple[LogRun, ...]:
     """All runs of a file, each with its collective: the one given, where the file names none, or
-    the one presumed, where nothing else tells and the figures allow it.
-    """
+    the one presumed, where nothing else tells and the figures allow it."""
     runs = parse_log(_text(path), str(path))
     return tuple(_named(run, collective, presumed) for run in runs)
 

@@ -2,28 +2,29 @@
 
 An entry states a model, GPUs, a layout, and what was reached: `step_time_s`, or tokens a second and
 GPU. Frameworks are told by their sources. Rules below say what stands for what is not stated; each
-use of one is noted. An entry that no rule makes a scenario of says why.
-"""
+use of one is noted. An entry that no rule makes a scenario of says why."""
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, field
 from functools import cached_property
 from itertools import islice
-from math import expm1, log
+from math import log
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from jinja2 import Environment, PackageLoader
 
+from netsim.base.constants import replaced
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.processes import Processes
 from netsim.base.values import dataclass
-from netsim.measured.compare import weights_of
+from netsim.measured.compare import error_figures, weights_of
 from netsim.measured.index import Entry
 from netsim.scenario.cells import expand
 from netsim.topology.load import load_machine
@@ -34,46 +35,10 @@ from netsim.yamlio.read import Source
 
 Values = dict[str, Any]
 
-FRAMEWORKS = {
-    "mlcommons": "MLPerf (NeMo)", "llm-foundry": "MosaicML", "torchtitan": "TorchTitan",
-    "Megatron-Bridge": "NeMo",
-}  # fmt: skip
-# What accelerators are called, and the machine that has them with the figures that differ.
-MACHINES: tuple[tuple[str, str, Values], ...] = (
-    (r"gaudi|tpu|trainium|mi\d{3}", "", {}),
-    (r"500W", "dgx-h100", {"power": "500W", "memory": "96GB", "memory_bandwidth": "2400GB/s"}),
-    (r"a100.*40", "dgx-a100", {"memory": "40GB", "memory_bandwidth": "1555GB/s"}),
-    (r"gb300", "gb300-nvl72", {}),
-    (r"gb200", "gb200-nvl72", {}),
-    (r"b300", "hgx-b300", {}),
-    (r"b200|blackwell", "dgx-b200", {}),
-    (r"gh200", "gh200-x4", {}),
-    (r"h200", "hgx-h200", {}),
-    (r"h100", "dgx-h100", {}),
-    (r"a100", "dgx-a100", {}),
-)
-GENERATIONS = {
-    "sm_80": "Ampere", "sm_90": "Hopper", "sm_100": "Blackwell", "sm_103": "Blackwell Ultra",
-}  # fmt: skip
-# Layers, hidden, heads of MPT, as MosaicML's configurations have them.
-MPT = {
-    "125m": (12, 768, 12), "350m": (24, 1024, 16), "760m": (24, 1536, 12), "1b": (24, 2048, 16),
-    "3b": (32, 2560, 20), "7b": (32, 4096, 32), "13b": (40, 5120, 40), "30b": (48, 7168, 56),
-    "70b": (80, 8192, 64),
-}  # fmt: skip
-NAMED = (
-    (r"llama.?3.*405", "llama3-405b"), (r"llama.?3.*70b", "llama3-70b"),
-    (r"llama.?3.*8b", "llama3-8b"), (r"llama.?2.*70b", "llama2-70b"),
-    (r"deepseek.?v3", "deepseek-v3"), (r"mixtral.*8x7", "mixtral-8x7b"),
-    (r"qwen3.*235", "qwen3-235b-a22b"), (r"qwen3.*30b", "qwen3-30b-a3b"),
-    (r"gpt.?oss.*120", "gpt-oss-120b"), (r"gpt.?oss.*20", "gpt-oss-20b"),
-)  # fmt: skip
-
-FAMILIES = {
-    **dict.fromkeys(("llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b"), "Llama"),
-    **dict.fromkeys(("qwen3-30b-a3b", "qwen3-235b-a22b"), "Qwen3"),
-    **dict.fromkeys(("gpt-oss-20b", "gpt-oss-120b"), "GPT-OSS"), "deepseek-v3": "DeepSeek-V3",
-}  # fmt: skip
+_FILE = Path(__file__).with_name("training.toml")
+_TOLD: Mapping[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+MACHINES: Sequence[tuple[str, str, Values]] = _TOLD["patterns"]["machines"]
+NAMED: Sequence[tuple[str, str]] = _TOLD["patterns"]["models"]
 
 
 class Unstated(InputError):
@@ -94,6 +59,11 @@ class Published:
     seconds: float
     data: Values
     notes: tuple[str, ...]
+
+    @property
+    def group(self) -> str:
+        """What is left out together, and weighs as much as any other."""
+        return f"{self.framework}, {self.generation}"
 
 
 @dataclass
@@ -122,16 +92,12 @@ class _Rules:
     def degree(self, axis: str) -> int:
         return max(1, self.count("parallelism", axis, usual=1))
 
-    def assume(self, note: str) -> None:
-        """Note what a rule stands for."""
-        self.notes.append(note)
-
     @cached_property
     def framework(self) -> str:
         source = self.entry.text("source")
-        for part, name in FRAMEWORKS.items():
+        for part, name in _TOLD["frameworks"].items():
             if part in source:
-                return name
+                return str(name)
         return "TorchTitan" if "torchtitan" in self.entry.text("techniques") else "other"
 
     @cached_property
@@ -179,16 +145,16 @@ class _Rules:
         if size := re.search(r"MPT (\d+\w)", name, re.IGNORECASE):
             return self.mpt(size.group(1).lower()), "MPT"
         if re.search(r"GPT-3 175B", name, re.IGNORECASE):
-            return {**GPT3, "sequence": self.sequence}, "GPT-3"
+            return {**_TOLD["gpt3"], "sequence": self.sequence}, "GPT-3"
         for pattern, known in NAMED:
             if re.search(pattern, name, re.IGNORECASE) and known in MODELS:
                 more = f"{known}-mtp"
                 whole = more in MODELS and "w/o MTP" not in name
-                return more if whole else known, FAMILIES.get(known, known)
+                return more if whole else known, _TOLD["families"].get(known, known)
         raise Unstated(f"the layers of {name} are not among those that are simulated")
 
     def mpt(self, size: str) -> Values:
-        layers, hidden, heads = MPT.get(size, (0, 0, 0))
+        layers, hidden, heads = _TOLD["mpt"].get(size, (0, 0, 0))
         layers = self.count("layers", usual=layers)
         if not layers:
             raise Unstated(f"layers and width of MPT {size} are not stated")
@@ -224,22 +190,15 @@ class _Rules:
         return self.gpus // (self.degree("tp") * self.degree("pp") * self.degree("cp"))
 
 
-GPT3 = {
-    "layers": 96, "hidden": 12288, "heads": 96, "ffn": 49152, "vocabulary": 51200, "gated": False,
-    "biases": True, "tied": True, "positions": 2048,
-}  # fmt: skip
-
-
 # What each framework does that its users do not state, as its code has it.
 
 
 def _mosaic(r: _Rules) -> Values:
     """LLM Foundry: FSDP of a block a unit with 16-bit reduction, FlashAttention (2 since the H100),
-    fused cross entropy, non-reentrant checkpoints of whole blocks.
-    """
+    fused cross entropy, non-reentrant checkpoints of whole blocks."""
     checkpoints = r.text("activation_checkpointing").casefold() == "true"
     sharding = r.text("parallelism", "sharding")
-    r.assume("FSDP units of a block, gradients reduced in 16 bits (its benchmark's PURE)")
+    r.notes.append("FSDP units of a block, gradients reduced in 16 bits (its benchmark's PURE)")
     return {
         "dtype": "fp8" if "fp8" in r.text("precision") else "bfloat16",
         "micro_batch": r.count("micro_batch"),
@@ -254,8 +213,7 @@ def _mosaic(r: _Rules) -> Values:
 
 def _titan(r: _Rules) -> Values:
     """TorchTitan: FSDP2 that reduces in fp32, FlashAttention-2, loss in fp32 op by op; without a
-    compiler all is eager. Pipelines have as many micro-batches as stages.
-    """
+    compiler all is eager. Pipelines have as many micro-batches as stages."""
     told, precision = r.text("techniques"), r.text("precision")
     narrow, pp = "float8" in precision, r.degree("pp")
     work: Values = {
@@ -271,14 +229,14 @@ def _titan(r: _Rules) -> Values:
     local = r.batch // r.replicas
     work["micro_batch"] = max(1, local // pp) if pp > 1 else local
     if pp > 1:
-        r.assume("as many micro-batches as stages")
+        r.notes.append("as many micro-batches as stages")
         work["pipeline"] = {"chunks": 2 if "Interleaved" in told else 1}
     async_tp = re.search("async ?TP", told, re.IGNORECASE)
     work["parallelism"] = {
         "data": "fsdp2", "context": "all_gather", "sequence_parallel": True,
         "tensor_overlap": "pipelined" if async_tp else "none",
     }  # fmt: skip
-    r.assume("weights gathered in FP8 where scales are of tensors, gradients reduced in fp32")
+    r.notes.append("weights gathered in FP8 where scales are of tensors, gradients reduced in fp32")
     work["replicas"] = {
         "gradient_dtype": "float", "reshard": pp == 1, "no_sync": True,
         "gather": "fp8" if by_tensor else "weights",
@@ -288,8 +246,7 @@ def _titan(r: _Rules) -> Values:
 
 def _megatron(r: _Rules) -> Values:
     """Megatron Core: distributed optimizer whose exchanges overlap, tensor parallelism with
-    sequence parallelism and user buffers, interleaved pipelines.
-    """
+    sequence parallelism and user buffers, interleaved pipelines."""
     chunks = r.count("parallelism", "vp", usual=1)
     pp = r.degree("pp")
     return {
@@ -309,18 +266,13 @@ def _mlperf(r: _Rules) -> Values:
     pp = r.degree("pp")
     if not r.text("parallelism", "vp") and pp > 1:
         work["pipeline"]["chunks"] = max(1, 96 // pp // 2)
-        r.assume("chunks of two layers")
+        r.notes.append("chunks of two layers")
     if not r.text("precision"):
         work["dtype"] = (
             "fp8" if "a100" not in r.entry.text("accelerator").casefold() else "bfloat16"
         )
-        r.assume(f"dtype {work['dtype']}")
+        r.notes.append(f"dtype {work['dtype']}")
     return work
-
-
-NEMO_DTYPES = (
-    (r"nvfp4|fp4", "nvfp4"), (r"mxfp8|fp8-mx", "mxfp8"), (r"fp8", "fp8"), (r"bf16", "bfloat16"),
-)  # fmt: skip
 
 
 def _nemo(r: _Rules) -> Values:
@@ -328,10 +280,11 @@ def _nemo(r: _Rules) -> Values:
     work = _megatron(r)
     precision = r.text("precision")
     if not precision:
-        r.assume("FP8 scaled by tensors: the first figure of a cell")
+        r.notes.append("FP8 scaled by tensors: the first figure of a cell")
         precision = "FP8-CS"
     told = precision.casefold()
-    work["dtype"] = next((dtype for part, dtype in NEMO_DTYPES if re.search(part, told)), "")
+    dtypes = _TOLD["patterns"]["dtypes"]
+    work["dtype"] = next((dtype for part, dtype in dtypes if re.search(part, told)), "")
     if not work["dtype"]:
         raise Unstated(f"{precision} is no precision that is known")
     if work["dtype"] == "fp8":
@@ -348,13 +301,12 @@ def _nemo(r: _Rules) -> Values:
     return work
 
 
-# Modules that Megatron-Bridge's recipes recompute (scripts/performance/configs), by model and
-# machine; of experts in MXFP8 and NVFP4 before 26.06 only.
-RECOMPUTED = (
-    (r"deepseek", r".*", ["mla_up_proj"]),
-    (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200", ["layernorm", "moe_act"]),
-)
 BESIDE_OTHERS = 26.06  # release since which recipes exchange tokens beside another micro-batch
+# Where tokens go to each of their experts (dispatcher alltoall), and what drops tokens does so too.
+ALL_TO_ALL = (
+    (r"gpt.?oss", r"dgx-h100|dgx-b200|gb200"), (r"qwen3.?235", r"dgx-h100|dgx-b200|hgx-b300"),
+    (r"tokendrop", r".*"),
+)  # fmt: skip
 
 
 def _recipe(r: _Rules, work: Values) -> None:
@@ -364,15 +316,24 @@ def _recipe(r: _Rules, work: Values) -> None:
     across = (
         "deepseek" in model and r.machine[0] == "dgx-b200" and r.degree("ep") > r.count("per_node")
     )
+    if "qwen3_235" in model and r.machine[0] == "dgx-h100":
+        across, work["parallelism"]["tensor_overlap"] = True, "none"
     if r.degree("ep") > 1 and (newer or across):
         work["parallelism"]["expert_overlap"] = True
-        r.assume("tokens travel beside another micro-batch")
+        r.notes.append("tokens travel beside another micro-batch")
+    for pattern, machines in ALL_TO_ALL:
+        if re.search(pattern, model) and re.search(machines, r.machine[0]) and not newer:
+            work["parallelism"]["dispatcher"] = "alltoall"
+            r.notes.append("tokens go to each of their experts")
+    if newer and ("oss" not in model or r.machine[0] != "hgx-b300"):
+        work["experts"] = "fused"
+        r.notes.append("products of experts do what lies between them")
     if newer:
         return
-    for pattern, machines, modules in RECOMPUTED:
+    for pattern, machines, modules in _TOLD["patterns"]["recomputed"]:
         if re.search(pattern, model) and re.search(machines, r.machine[0]):
             work["recompute"] = modules
-            r.assume(f"recompute {', '.join(modules)}")
+            r.notes.append(f"recompute {', '.join(modules)}")
 
 
 RULES: dict[str, Callable[[_Rules], Values]] = {
@@ -398,7 +359,7 @@ def published(entry: Entry) -> Published:
     _divided(r, work, model)
     work |= {"model": model, "batch": r.batch, "sequence": r.sequence, "allow_oom": True}
     data = {"cluster": r.cluster(), "workload": work}
-    generation = GENERATIONS.get(load_machine(name).gpu.arch, load_machine(name).gpu.arch)
+    generation = _TOLD["generations"].get(load_machine(name).gpu.arch, load_machine(name).gpu.arch)
     return Published(
         entry.id, r.framework, name, generation, family, work.get("dtype", "bfloat16"), r.gpus,
         r.seconds(), data, tuple(r.notes),
@@ -407,8 +368,7 @@ def published(entry: Entry) -> Published:
 
 def _divided(r: _Rules, work: Values, model: Any) -> None:
     """Layers over stages where they are not even: embedding and loss count as one each, or the last
-    stage has fewer; and experts over no more ranks than replicas.
-    """
+    stage has fewer; and experts over no more ranks than replicas."""
     parallel, layers = work["parallelism"], MODELS[model].layers if isinstance(model, str) else 0
     parts = parallel["pp"] * work.get("pipeline", {}).get("chunks", 1)
     if isinstance(layers, int) and layers % parts:
@@ -419,9 +379,9 @@ def _divided(r: _Rules, work: Values, model: Any) -> None:
         if min(stages) < 0 or sum(stages) != layers:
             raise Unstated(f"{layers} layers in {parts} parts are not stated")
         work["pipeline"] = {**work.get("pipeline", {}), "stages": stages}
-        r.assume("layers by stage as Megatron divides them")
+        r.notes.append("layers by stage as Megatron divides them")
     if parallel["ep"] > r.replicas:
-        r.assume(f"ep {parallel['ep']} over tp and dp, told as {r.replicas} over dp")
+        r.notes.append(f"ep {parallel['ep']} over tp and dp, told as {r.replicas} over dp")
         parallel["ep"] = r.replicas
 
 
@@ -444,7 +404,7 @@ class ComparedStep:
     @property
     def group(self) -> str:
         """What is left out together, and weighs as much as any other."""
-        return f"{self.published.framework}, {self.published.generation}"
+        return self.published.group
 
 
 @dataclass(frozen=True)
@@ -454,6 +414,8 @@ class Steps:
     compared: tuple[ComparedStep, ...]
     failed: Mapping[str, str]
     missing: int = 0
+    left_out: tuple[ComparedStep, ...] = ()  # each without what its own group says of constants
+    without: tuple[str, ...] = ()  # what constants then are
 
     def json(self) -> str:
         """Every step, and the errors of the whole and of its groups."""
@@ -469,6 +431,10 @@ class Steps:
         groups = {name: asdict(error(some)) for name, some in by(self.compared, "group").items()}
         whole = asdict(error(self.compared)) if self.compared else {}
         values = {"steps": steps, "all": whole, "groups": groups, "failed": dict(self.failed)}
+        if self.left_out:
+            values["left_out"] = {one.published.id: one.simulated for one in self.left_out}
+            values["all_left_out"] = asdict(error(self.left_out))
+            values["without"] = self.without
         return json.dumps(values, indent=1) + "\n"
 
 
@@ -487,17 +453,8 @@ class StepError:
 
 def error(some: Sequence[ComparedStep]) -> StepError:
     """The error of some steps, at least one."""
-    weights = weights_of([one.group for one in some])
-    ratios = np.array([one.log_ratio for one in some])
-
-    def quantile(values: NDArray[np.float64], part: float) -> float:
-        order = np.argsort(values)
-        reached = np.cumsum(weights[order]) / weights.sum()
-        place = min(int(np.searchsorted(reached, part - 1e-9)), len(values) - 1)
-        return float(np.expm1(values[order][place]))
-
-    size = np.abs(ratios)
-    return StepError(len(some), quantile(size, 0.5), quantile(size, 0.9), quantile(ratios, 0.5))
+    ratios, groups = [one.log_ratio for one in some], [one.group for one in some]
+    return StepError(len(some), *error_figures(ratios, weights_of(groups)))
 
 
 def by(some: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
@@ -517,15 +474,16 @@ def _named(one: ComparedStep, key: str) -> str:
     return str(getattr(one.published, key))
 
 
-def compared(one: Published) -> ComparedStep:
-    """Simulate the scenario of an entry."""
-    step = folded_step(prepare_step(expand(Source(one.id, one.data))[0]))
+def compared(one: Published, values: Mapping[str, float] = MappingProxyType({})) -> ComparedStep:
+    """Simulate the scenario of an entry, perhaps with other values of some constants."""
+    with replaced(values):
+        step = folded_step(prepare_step(expand(Source(one.id, one.data))[0]))
     return ComparedStep(one, step.seconds, step.mfu)
 
 
-def _answer(entry: Entry) -> ComparedStep | str:
+def _answer(entry: Entry, values: Mapping[str, float]) -> ComparedStep | str:
     try:
-        return compared(published(entry))
+        return compared(published(entry), values)
     except NetsimError as problem:
         return " ".join(str(problem).split())
 
@@ -544,14 +502,17 @@ def run_steps(
     entries: Sequence[Entry],
     jobs: int | None = None,
     done: Callable[[int, int], None] | None = None,
+    values: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Steps:
-    """Simulate all entries, those of many GPUs first, or until Ctrl-C."""
+    """Simulate all entries, those of many GPUs first, or until Ctrl-C; by id perhaps with other
+    `values` of some constants."""
     gpus = [float(entry.text("accelerators") or 0) for entry in entries]
     order = sorted(range(len(entries)), key=lambda number: -gpus[number])
     found: dict[int, ComparedStep | str] = {}
     workers = Processes(jobs or os.cpu_count() or 1, _given)
     with suppress(KeyboardInterrupt), workers:  # what is finished is worth having
-        for number, one in _answers(entries, order, workers):
+        asked = [(entry, values.get(entry.id, {})) for entry in entries]
+        for number, one in _answers(asked, order, workers):
             found[number] = one
             if done:
                 done(len(found), len(entries))
@@ -561,20 +522,23 @@ def run_steps(
     return Steps(told, failed, len(entries) - len(found))
 
 
-def _given(entry: Entry) -> Iterator[ComparedStep | str]:
-    yield _answer(entry)
+Asked = tuple[Entry, Mapping[str, float]]
+
+
+def _given(asked: Asked) -> Iterator[ComparedStep | str]:
+    yield _answer(*asked)
 
 
 def _answers(
-    entries: Sequence[Entry], order: Sequence[int], workers: Processes
+    asked: Sequence[Asked], order: Sequence[int], workers: Processes
 ) -> Iterator[tuple[int, ComparedStep | str]]:
     if workers.count == 1 or len(order) == 1:
-        yield from ((number, _answer(entries[number])) for number in order)
+        yield from ((number, _answer(*asked[number])) for number in order)
         return
-    jobs = ((entries[number], entries[number].id, 0, 1) for number in order)
-    numbers = {entry.id: number for number, entry in enumerate(entries)}
+    jobs = ((asked[number], asked[number][0].id, 0, 1) for number in order)
+    numbers = {entry.id: number for number, (entry, _) in enumerate(asked)}
     with closing(workers.results(jobs)) as results:
-        for entry, found in results:
+        for (entry, _), found in results:
             yield numbers[entry.id], str(found) if isinstance(found, Exception) else found
 
 
@@ -582,36 +546,36 @@ HEAD = 40  # lines of an index, by which it is known
 KEYS = ("group", "machine", "framework", "precision", "family", "gpus")
 
 
-def tables(found: Steps) -> Iterator[tuple[str, dict[str, StepError]]]:
+def tables(compared: Sequence[ComparedStep]) -> Iterator[tuple[str, dict[str, StepError]]]:
     """The tables of a page: by every key, and of all."""
     for key in KEYS:
-        yield key, {name: error(some) for name, some in by(found.compared, key).items()}
-    yield "all", {"all": error(found.compared)}
+        yield key, {name: error(some) for name, some in by(compared, key).items()}
+    yield "all", {"all": error(compared)}
 
 
-def page_of(found: Steps, sources: Mapping[str, str]) -> Iterator[str]:
-    """The lines of the page."""
-    yield INTRO
-    for title, table in tables(found):
-        yield f"\n| {title} | steps | median error | 90th percentile | bias |"
-        yield "|---|---|---|---|---|"
-        for name, one in table.items():
-            yield f"| {name} | {one.steps} | {one.median:.1%} | {one.p90:.0%} | {one.bias:+.1%} |"
-    for name, some in by(found.compared, "group").items():
-        yield f"\n## {name}\n"
-        yield "| step | model | GPUs | dtype | published, s | simulated, s | error | MFU |"
-        yield "|---|---|---|---|---|---|---|---|"
-        yield from map(_line, some)
-        links = sorted({sources[one.published.id] for one in some})
-        yield "\nSources: " + ", ".join(f"<{link}>" for link in links if link.startswith("http"))
-    yield "\n## Assumed\n"
-    assumed = by_note(found.compared)
-    yield from (f"- {note}: {_listed(ids)}" for note, ids in assumed.items())
-    yield "\n## Not simulated\n"
+def page_of(found: Steps, sources: Mapping[str, str]) -> str:
+    """The text of the page."""
     reasons: dict[str, list[str]] = {}
     for id_, reason in found.failed.items():
         reasons.setdefault(reason.removeprefix(f"{id_}: "), []).append(id_)
-    yield from (f"- {reason}: {_listed(ids)}" for reason, ids in reasons.items())
+    return rendered(
+        "training.md", tables=tables(found.compared), groups=by(found.compared, "group"),
+        listed=_listed, sources=sources, assumed=by_note(found.compared), reasons=reasons,
+        left=dict(tables(found.left_out) if found.left_out else ()), without=found.without,
+    )  # fmt: skip
+
+
+def rendered(page: str, **values: Any) -> str:
+    """A page of the folder `page` with some values; blank lines are single."""
+    loader = PackageLoader("netsim.measured", "page")
+    pages = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+    pages.globals["linked"] = _linked
+    return re.sub(r"\n{3,}", "\n\n", pages.get_template(page).render(values)).strip() + "\n"
+
+
+def _linked(ids: Iterable[str], sources: Mapping[str, str]) -> str:
+    links = sorted({sources[one] for one in ids if sources[one].startswith("http")})
+    return "Sources: " + ", ".join(f"<{link}>" for link in links) if links else ""
 
 
 def by_note(some: Sequence[ComparedStep]) -> dict[str, list[str]]:
@@ -628,20 +592,4 @@ def _listed(ids: Sequence[str]) -> str:
     return shown if len(ids) <= MOST_NAMED else f"{shown} and {len(ids) - MOST_NAMED} more"
 
 
-def _line(one: ComparedStep) -> str:
-    p = one.published
-    return (
-        f"| {p.id} | {p.family} | {p.gpus} | {p.precision} | {p.seconds:.4g} | "
-        f"{one.simulated:.4g} | {expm1(one.log_ratio):+.1%} | {one.mfu:.0%} |"
-    )
-
-
 MOST_NAMED = 6
-INTRO = """# Published training steps beside simulated ones
-
-`netsim accuracy training.yaml --page docs/validation-training.md` writes this page. An entry of the
-index (`scenarios/measured/training.yaml`) states a model, GPUs, a layout and what was reached; the
-rules of its framework (`netsim/measured/training.py`) make a scenario of it. What a rule stands for
-is listed as assumed. Groups of framework and generation weigh equally. Bias is the median of
-simulated over published time.
-"""

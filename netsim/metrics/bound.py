@@ -1,18 +1,16 @@
 """What bounds a run: its critical path, from the row that ends last back to the first.
 
-Every second of the makespan falls to one cause. Below: what bounds any algorithm on a topology.
-"""
+Every second of the makespan falls to one cause. Below: what bounds any algorithm on a topology."""
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from math import inf
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.memo import different
 from netsim.base.values import dataclass
+from netsim.collectives.forest import flow, scipy_part
 from netsim.metrics.links import LinkUse, link_use
 from netsim.program.program import LinkTable, Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK
@@ -35,10 +33,9 @@ SHORTEST, LONGEST, MANY = 16, 8192, 32
 class CriticalPath:
     """Rows from first to last, and the seconds of each part of the makespan. `latency` is waiting
     for arrivals and start-up before bytes move; `launch` is a host's and a kernel's start,
-    `transfer` and `compute` are flows; `release` is waiting for a given time.
-    """
+    `transfer` and `compute` are flows; `release` is waiting for a given time."""
 
-    rows: NDArray[np.int64]
+    rows: Longs
     latency: float
     launch: float
     transfer: float
@@ -76,7 +73,7 @@ def critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     )
 
 
-def _walk(program: Program, timeline: Timeline) -> tuple[NDArray[np.int64], float, float]:
+def _walk(program: Program, timeline: Timeline) -> tuple[Longs, float, float]:
     start, end, waits = timeline.start, timeline.end, _Waits(program, timeline)
     row, lags, rows = int(np.argmax(end)), 0.0, list[int]()
     first, size, met = row + 1, SHORTEST, SHORTEST
@@ -119,7 +116,7 @@ class _Waits:
         return best.tolist(), when.tolist()
 
 
-def on_host(program: Program, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def on_host(program: Program, rows: Longs) -> NDArray[np.bool_]:
     """Which rows draw on a host's launches."""
     paths, kind = program.paths, program.links.kind
     launching = {-1: False}
@@ -163,8 +160,7 @@ SPOKEN = {
 @dataclass(frozen=True, slots=True)
 class Causes:
     """What the time of a run goes to: the part of each cause; and the seconds of its transfers by
-    the kind of link that makes them take as long, for whom it concerns.
-    """
+    the kind of link that makes them take as long, for whom it concerns."""
 
     shares: Mapping[str, float]
     transfers: Callable[[], Mapping[str, float]]
@@ -202,15 +198,11 @@ def link_label(table: LinkTable, link: int) -> tuple[str, str]:
     if "->" not in name:
         return spoken, name.partition("(")[2].rstrip(")") or name
     tail, _, head = name.partition("->")
-    ends = [end for end in (tail, head) if _is_device(end)]
+    # One end is a GPU or NIC rather than a switch in the middle.
+    ends = [end for end in (tail, head) if end.rpartition(".")[2].startswith(("gpu", "nic"))]
     if len(ends) != 1:
         return spoken, name
     return f"{spoken} {'egress' if ends[0] == tail else 'ingress'}", ends[0]
-
-
-def _is_device(node: str) -> bool:
-    """Whether a node is one end of a link (a GPU or NIC) rather than a switch in the middle."""
-    return node.rpartition(".")[2].startswith(("gpu", "nic"))
 
 
 def _busiest(table: LinkTable, use: LinkUse) -> str:
@@ -257,16 +249,10 @@ _MOST_FLOWS = 5_000  # unknown flows that a linear program is given
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
-def _scipy(part: str) -> Any:
-    """Of scipy, which takes longer to import than many a run; most ask for no limit."""
-    return import_module(f"scipy.{part}")
-
-
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Seconds that no algorithm beats: by the cut that binds, and by the longest distance. `best`
-    is what schedules are known to reach for large sizes, None if unknown.
-    """
+    is what schedules are known to reach for large sizes, None if unknown."""
 
     bandwidth: float
     latency: float
@@ -279,8 +265,7 @@ def limit_of(
     demand: Floats | None = None, nvls: bool = False,
 ) -> Limit:  # fmt: skip
     """The limit of a collective of devices `gpus` by rank, with `block` bytes as its count means
-    it; of what is sent between pairs, `demand[a, b]` are bytes. `nvls`: NVSwitches add up.
-    """
+    it; of what is sent between pairs, `demand[a, b]` are bytes. `nvls`: NVSwitches add up."""
     if len(gpus) < 2 or (block <= 0 if demand is None else not demand.any()):
         return Limit(0.0, 0.0, 0.0, "nothing has to move")
     cuts, every = _Cuts(topology, gpus, nvls=nvls), np.full(len(gpus), block)
@@ -328,8 +313,7 @@ class _Cuts:
 
     def sinks(self, apart: int = -1) -> Ints:
         """A rank of each kind that links tell apart, by what is around it, and around that; one
-        may be a kind of its own, and is left out.
-        """
+        may be a kind of its own, and is left out."""
         kinds = self.topology.node_kinds.astype(np.uint64)
         colour = kinds * 3 + np.isin(np.arange(self.nodes), self.ranks)
         colour[self.ranks[apart : apart + 1 or None]] += apart >= 0
@@ -351,8 +335,8 @@ class _Cuts:
     def distance(self) -> float:
         """Seconds between the two ranks that are farthest apart, from one rank of each kind."""
         shape, least = (self.nodes,) * 2, np.maximum(self.latency, 1e-15)  # 0 would be no link
-        graph = _scipy("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
-        far = _scipy("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[
+        graph = scipy_part("sparse").csr_array((least, (self.tail, self.head)), shape=shape)
+        far = scipy_part("sparse.csgraph").dijkstra(graph, indices=self.ranks[self.sinks()])[
             :, self.ranks
         ]
         return float(far.max())
@@ -361,8 +345,7 @@ class _Cuts:
         self, supply: Floats, ends: Ints, *, back: bool = False
     ) -> tuple[float, NDArray[np.bool_]]:
         """The longest time that a cut takes if each rank has some bytes that all `ends` want (with
-        `back`: is to have some that all ends have), and the cut.
-        """
+        `back`: is to have some that all ends have), and the cut."""
         tail, head = (self.head, self.tail) if back else (self.tail, self.head)
         into = np.bincount(head, self.rate, self.nodes)[self.ranks[ends]]
         alone = (supply.sum() - supply[ends]) / np.where(into > 0, into, np.nan)
@@ -391,21 +374,11 @@ class _Cuts:
         tails = np.concatenate([tail, np.full(len(some), source)])
         heads = np.concatenate([head, self.ranks[some]])
         most = np.concatenate([np.minimum(self.rate * seconds, supply.sum()), supply[some]])
-        whole, shape = np.round(most / unit).astype(np.int32), (self.nodes + 1,) * 2
-        sparse, graphs = _scipy("sparse"), _scipy("sparse.csgraph")
-        matrix = sparse.csr_array((whole, (tails, heads)), shape=shape)
-        left = matrix - sparse.csr_array(graphs.maximum_flow(matrix, source, end).flow)
-        left = left.multiply(left > 0).tocsr()
-        left.eliminate_zeros()
-        order = graphs.breadth_first_order(left, source, return_predecessors=False)
-        found = np.zeros(self.nodes + 1, bool)
-        found[order] = True
-        return found[:-1]
+        return flow([(tails, heads, np.round(most / unit))], source, end)[1][:-1]
 
     def all_reduce(self, block: float) -> tuple[float, NDArray[np.bool_], float]:
         """What each rank has must leave every part of them, and come in; and where no switch adds
-        up, parts exchange it 2 (parts - 1) times. Known is what scatters sums and gathers them.
-        """
+        up, parts exchange it 2 (parts - 1) times. Known is what scatters sums and gathers them."""
         one = np.where(np.arange(len(self.ranks)) == 0, block, 0.0)
         every = np.full(len(self.ranks), block / len(self.ranks))
         found = [self.tightest(one, self.sinks(0), back=back) for back in (False, True)]
@@ -420,8 +393,7 @@ class _Cuts:
 
     def between(self, demand: Floats) -> tuple[float, NDArray[np.bool_], float | None]:
         """Of what pairs exchange: the cuts around ranks and hosts, and all cuts by a linear program
-        where it is small.
-        """
+        where it is small."""
         least, side = 0.0, np.zeros(self.nodes, bool)
         around = [p == k for p in self.parts for k in range(int(p.max()) + 1)]
         for one in [*around, *(~one for one in around)]:
@@ -438,7 +410,7 @@ class _Cuts:
         """Seconds of the best flows, those of one source together."""
         ranks, edges = len(self.ranks), len(self.tail)
         unit, rate = float(demand.max()), np.minimum(self.rate, self.rate[self.rate < np.inf].sum())
-        speed, sparse = float(rate.max()), _scipy("sparse")
+        speed, sparse = float(rate.max()), scipy_part("sparse")
         at = np.concatenate([self.tail, self.head])
         signs = np.repeat([-1.0, 1.0], edges)
         balance = sparse.coo_array((signs, (at, np.tile(np.arange(edges), 2))), (self.nodes, edges))
@@ -448,7 +420,7 @@ class _Cuts:
         wanted[np.arange(ranks), self.ranks] -= demand.sum(axis=1) / unit
         nothing = sparse.coo_array((ranks * self.nodes, 1))
         over = sparse.kron(np.ones((1, ranks)), sparse.eye_array(edges))
-        found = _scipy("optimize").linprog(
+        found = scipy_part("optimize").linprog(
             np.r_[np.zeros(ranks * edges), 1.0],
             A_ub=sparse.hstack([over, sparse.coo_array(-rate[:, None] / speed)]).tocsr(),
             b_ub=np.zeros(edges),

@@ -1,8 +1,7 @@
 """What passed over the links of a Program during a run, and what each GPU did meanwhile.
 
 Amounts are in the unit of the resource: bytes on wires and memories, seconds on what gives one
-second a second (SMs as compute, proxies, messages, launches). Knows Program and Timeline only.
-"""
+second a second (SMs as compute, proxies, messages, launches). Knows Program and Timeline only."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from netsim.schedule.schedule import (
     Schedule,
     spelled_out,
 )
-from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology
 
 IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
 
@@ -29,19 +28,19 @@ IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give s
 class LinkUse:
     """The links that carried anything, each with its amount and its average utilisation (0…1)."""
 
-    link: NDArray[np.int64]
-    amount: NDArray[np.float64]
-    utilisation: NDArray[np.float64]
+    link: Longs
+    amount: Floats
+    utilisation: Floats
 
     def __len__(self) -> int:
         return len(self.link)
 
-    def top(self, count: int) -> NDArray[np.int64]:
+    def top(self, count: int) -> Longs:
         """Positions of the most utilised links, the busiest first, equal ones in link order."""
         return np.argsort(-self.utilisation, kind="stable")[:count]
 
 
-def link_amounts(program: Program, times: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def link_amounts(program: Program, times: Floats | None = None) -> Floats:
     """What all rows together draw on every link of the program, each so many times (once)."""
     paths = program.paths
     placed = program.path >= 0
@@ -58,7 +57,7 @@ def link_use(program: Program, timeline: Timeline) -> LinkUse:
     return use_of(program, link_amounts(program), timeline.makespan)
 
 
-def use_of(program: Program, amounts: NDArray[np.float64], seconds: float) -> LinkUse:
+def use_of(program: Program, amounts: Floats, seconds: float) -> LinkUse:
     """The utilisation of links that carry such amounts in so many seconds."""
     link = np.flatnonzero(amounts > 0)
     room = capacity_room(program.links, link, np.array([0.0, seconds]))[:, 0]
@@ -102,19 +101,17 @@ def same_links(one: LinkTable, other: LinkTable) -> bool:
     )
 
 
-def _counts(table: LinkTable) -> NDArray[np.int32]:
+def _counts(table: LinkTable) -> Ints:
     return np.ones(len(table), np.int32) if table.count is None else table.count
 
 
-def utilisation_of(amount: NDArray[np.float64], room: NDArray[np.float64]) -> NDArray[np.float64]:
+def utilisation_of(amount: Floats, room: Floats) -> Floats:
     """Amount ÷ room; 0 where there is no room, or no end to it."""
     bounded = np.isfinite(room) & (room > 0)
     return np.divide(amount, room, out=np.zeros_like(amount), where=bounded)
 
 
-def capacity_room(
-    table: LinkTable, links: NDArray[np.int64], edges: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def capacity_room(table: LinkTable, links: Longs, edges: Floats) -> Floats:
     """What each link could carry between consecutive edges, with its capacity changes."""
     widths = np.diff(edges)
     with np.errstate(invalid="ignore"):
@@ -127,7 +124,7 @@ def capacity_room(
     return room
 
 
-def _changing_room(table: LinkTable, link: int, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+def _changing_room(table: LinkTable, link: int, edges: Floats) -> Floats:
     steps = [(0.0, float(table.capacity[link]))]
     steps += [(when, value) for when, where, value in table.changes if where == link]
     ends = [when for when, _ in steps[1:]] + [np.inf]
@@ -142,23 +139,21 @@ def _changing_room(table: LinkTable, link: int, edges: NDArray[np.float64]) -> N
 # Who takes part in the rows of a schedule, as flat arrays: groups of multicasts and in-switch
 # reductions are spelled out member by member. Knows no links and no times.
 
-Ends = tuple[NDArray[np.int64], NDArray[np.int32]]  # rows, and a rank of each
+Ends = tuple[Longs, Ints]  # rows, and a rank of each
 
 
-def senders(schedule: Schedule, rows: NDArray[np.int64]) -> Ends:
+def senders(schedule: Schedule, rows: Longs) -> Ends:
     """Every (row, rank that it reads from or works on)."""
     return _spelled_out(schedule, rows, schedule.src[rows], SWITCH_REDUCE)
 
 
-def receivers(schedule: Schedule, rows: NDArray[np.int64]) -> Ends:
+def receivers(schedule: Schedule, rows: Longs) -> Ends:
     """Every (row, rank that data arrives at from elsewhere)."""
     rows = rows[_of_kinds(schedule, rows, TRANSFER, MULTICAST, SWITCH_REDUCE)]
     return _spelled_out(schedule, rows, schedule.dst[rows], MULTICAST)
 
 
-def _spelled_out(
-    schedule: Schedule, rows: NDArray[np.int64], end: NDArray[np.int32], group_kind: int
-) -> Ends:
+def _spelled_out(schedule: Schedule, rows: Longs, end: Ints, group_kind: int) -> Ends:
     if all(style.kind != group_kind for style in schedule.styles):
         return rows, end
     grouped = _of_kinds(schedule, rows, group_kind)
@@ -170,14 +165,14 @@ def _spelled_out(
     return everyone[order], np.concatenate([end[plain], member.astype(np.int32)])[order]
 
 
-def moves(schedule: Schedule, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+def moves(schedule: Schedule, rows: Longs | None = None) -> Longs:
     """Those of some rows (of all) that do anything."""
     kinds = (TRANSFER, LOCAL_COPY, MULTICAST, SWITCH_REDUCE, COMPUTE)
     rows = np.arange(len(schedule)) if rows is None else rows
     return rows[_of_kinds(schedule, rows, *kinds)]
 
 
-def _of_kinds(schedule: Schedule, rows: NDArray[np.int64], *kinds: int) -> NDArray[np.bool_]:
+def _of_kinds(schedule: Schedule, rows: Longs, *kinds: int) -> NDArray[np.bool_]:
     wanted = np.array([style.kind in kinds for style in schedule.styles], bool)
     found: NDArray[np.bool_] = wanted[schedule.style[rows]]
     return found
@@ -195,37 +190,35 @@ _CHUNK = 1 << 20  # rows treated at a time, to bound temporary memory
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
     """Amounts by link and bin: `amount[i, k]` passes `link[i]` from `edges[k]` to `edges[k + 1]`;
-    `room` is what its capacity allows in that time.
-    """
+    `room` is what its capacity allows in that time."""
 
-    link: NDArray[np.int64]
-    edges: NDArray[np.float64]
-    amount: NDArray[np.float64]
-    room: NDArray[np.float64]
+    link: Longs
+    edges: Floats
+    amount: Floats
+    room: Floats
 
     @property
-    def rate(self) -> NDArray[np.float64]:
+    def rate(self) -> Floats:
         """Average rate in every bin, in resource units a second."""
         widths = np.diff(self.edges)
         return np.divide(self.amount, widths, out=np.zeros_like(self.amount), where=widths > 0)
 
     @property
-    def utilisation(self) -> NDArray[np.float64]:
+    def utilisation(self) -> Floats:
         """Average utilisation in every bin, 0…1."""
         return utilisation_of(self.amount, self.room)
 
-    def seconds_at_capacity(self, least: float = 0.99) -> NDArray[np.float64]:
+    def seconds_at_capacity(self, least: float = 0.99) -> Floats:
         """How long each link was used to at least this part of its capacity."""
-        seconds: NDArray[np.float64] = (self.utilisation >= least) @ np.diff(self.edges)
+        seconds: Floats = (self.utilisation >= least) @ np.diff(self.edges)
         return seconds
 
 
 def load_over_time(
-    program: Program, timeline: Timeline, links: NDArray[np.int64], bins: int = BINS, exact: int = 0
+    program: Program, timeline: Timeline, links: Longs, bins: int = BINS, exact: int = 0
 ) -> LinkLoad:
     """The load of some links in equal bins from 0 to the end of the run. Where rows begin and end
-    at no more than `exact` times, the bins lie between these instead.
-    """
+    at no more than `exact` times, the bins lie between these instead."""
     if bins < 1:
         raise ValueError(f"bins: expected at least 1, got {bins}")
     edges = _changes(program, timeline) if exact else np.zeros(0)
@@ -239,7 +232,7 @@ def load_over_time(
     return LinkLoad(links, edges, _levelled(amount, room), room)
 
 
-def _changes(program: Program, timeline: Timeline) -> NDArray[np.float64]:
+def _changes(program: Program, timeline: Timeline) -> Floats:
     moving = (program.path >= 0) & (program.schedule.amount > 0)
     latency = program.style_values("latency")[program.schedule.style[moving]]
     end = timeline.end[moving]
@@ -250,7 +243,7 @@ def _changes(program: Program, timeline: Timeline) -> NDArray[np.float64]:
     return np.append(when[apart], timeline.makespan)
 
 
-def _positions(program: Program, links: NDArray[np.int64]) -> NDArray[np.int64]:
+def _positions(program: Program, links: Longs) -> Longs:
     place = np.full(len(program.links), -1, np.int64)
     place[links] = np.arange(len(links))
     return place
@@ -260,10 +253,10 @@ def _positions(program: Program, links: NDArray[np.int64]) -> NDArray[np.int64]:
 class _Spread:
     program: Program
     timeline: Timeline
-    edges: NDArray[np.float64]
-    place: NDArray[np.int64]
+    edges: Floats
+    place: Longs
 
-    def add(self, amount: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
+    def add(self, amount: Floats, rows: Longs) -> None:
         """Add what some rows draw on the links asked for."""
         row, link, drawn = self._draws(rows)
         style = self.program.schedule.style[row]
@@ -280,9 +273,7 @@ class _Spread:
         flat += np.bincount(link * bins + last, drawn * tail, size)
         amount += self._between(link, first, last, drawn / duration, amount.shape)
 
-    def _draws(
-        self, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    def _draws(self, rows: Longs) -> tuple[Longs, Longs, Floats]:
         paths = self.program.paths
         rows = rows[self.program.path[rows] >= 0]
         path = self.program.path[rows]
@@ -294,18 +285,13 @@ class _Spread:
         wanted = (link >= 0) & (drawn > 0)
         return row[wanted], link[wanted], drawn[wanted]
 
-    def _bin(self, when: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _bin(self, when: Floats) -> Longs:
         inside = np.searchsorted(self.edges, when, side="right") - 1
         return np.clip(inside, 0, len(self.edges) - 2)
 
     def _between(
-        self,
-        link: NDArray[np.int64],
-        first: NDArray[np.int64],
-        last: NDArray[np.int64],
-        rate: NDArray[np.float64],
-        shape: tuple[int, ...],
-    ) -> NDArray[np.float64]:
+        self, link: Longs, first: Longs, last: Longs, rate: Floats, shape: tuple[int, ...]
+    ) -> Floats:
         """What falls into the bins strictly between first and last: rises and falls, summed up."""
         far = last > first + 1
         link, first, last, rate = link[far], first[far], last[far], rate[far]
@@ -316,16 +302,14 @@ class _Spread:
         return np.maximum(rates, 0.0) * np.diff(self.edges)
 
 
-def _levelled(amount: NDArray[np.float64], room: NDArray[np.float64]) -> NDArray[np.float64]:
+def _levelled(amount: Floats, room: Floats) -> Floats:
     """Move what exceeds the room of a bin to others of the same busy spell: earlier, then later."""
     busy = amount > 0
     earlier = _passed_on(amount[:, ::-1], room[:, ::-1], busy[:, ::-1])[:, ::-1]
     return _passed_on(earlier, room, busy)
 
 
-def _passed_on(
-    amount: NDArray[np.float64], room: NDArray[np.float64], busy: NDArray[np.bool_]
-) -> NDArray[np.float64]:
+def _passed_on(amount: Floats, room: Floats, busy: NDArray[np.bool_]) -> Floats:
     """Hand surplus from bin to bin; what is left at the end of a busy spell stays there."""
     level = np.empty_like(amount)
     surplus = np.zeros(len(amount))
@@ -337,20 +321,19 @@ def _passed_on(
     return level
 
 
-Spans = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]  # rank, begin, end
+Spans = tuple[Ints, Floats, Floats]  # rank, begin, end
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
     """Seconds of every rank. Communicating is sending, receiving or copying; busy is that or
     computing, so `busy - computing` is communication that nothing hides; waiting is the rest of the
-    makespan.
-    """
+    makespan."""
 
-    communicating: NDArray[np.float64]
-    computing: NDArray[np.float64]
-    busy: NDArray[np.float64]
-    waiting: NDArray[np.float64]
+    communicating: Floats
+    computing: Floats
+    busy: Floats
+    waiting: Floats
 
 
 def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
@@ -365,15 +348,10 @@ def gpu_time(program: Program, timeline: Timeline) -> GpuTime:
     busy = communicating
     if len(work[0]):
         busy = _covered(_joined(work, talk), ranks, timeline.makespan)
-    return GpuTime(
-        communicating=communicating,
-        computing=computing,
-        busy=busy,
-        waiting=np.maximum(timeline.makespan - busy, 0.0),
-    )
+    return GpuTime(communicating, computing, busy, np.maximum(timeline.makespan - busy, 0.0))
 
 
-def arrivals(program: Program, timeline: Timeline, rows: NDArray[np.int64]) -> Spans:
+def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
     """When the data of rows comes in, by receiving rank: a path latency after it leaves."""
     row, rank = receivers(program.schedule, rows)
     delay = program.path_latency[program.path[row]]
@@ -382,20 +360,17 @@ def arrivals(program: Program, timeline: Timeline, rows: NDArray[np.int64]) -> S
     return rank, np.minimum(timeline.start[row] + startup, end) + delay, end + delay
 
 
-def _working(program: Program, timeline: Timeline, rows: NDArray[np.int64]) -> Spans:
+def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:
     row, rank = senders(program.schedule, rows)
     return rank, timeline.start[row], timeline.end[row]
 
 
 def _joined(one: Spans, other: Spans) -> Spans:
-    return (
-        np.concatenate([one[0], other[0]]),
-        np.concatenate([one[1], other[1]]),
-        np.concatenate([one[2], other[2]]),
-    )
+    return (np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]]),
+            np.concatenate([one[2], other[2]]))  # fmt: skip
 
 
-def _covered(spans: Spans, ranks: int, makespan: float) -> NDArray[np.float64]:
+def _covered(spans: Spans, ranks: int, makespan: float) -> Floats:
     rank, begin, end = spans
     small = rank.astype(np.uint16) if ranks <= 1 << 16 else rank  # numpy sorts these by counting
     order = np.argsort(small, kind="stable")

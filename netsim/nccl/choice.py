@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl import split
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.constants import Mechanism
-from netsim.nccl.facts import AUTO, COLLECTIVES, Algorithm
+from netsim.nccl.facts import AUTO, COLLECTIVES
 from netsim.nccl.job import Hop, Job, Wishes
 from netsim.nccl.p2p import Rounds, Sends, distinct_rows
 from netsim.nccl.schedules.plan import Plan, Transfers, Work
@@ -159,22 +160,22 @@ def nccl_plan(
     job: Job, collective: Collective, dtype: str, *, registered: bool = False, direct: bool = False
 ) -> Plan:
     """How NCCL runs a collective on a job. `registered`: the user has registered the buffers;
-    `direct`: one process has all GPUs of a node.
-    """
-    if collective.name in COLLECTIVES:
-        return plan_of(job, collective, dtype, registered=registered, direct=direct)
-    return plan_of_sends(job, collective)
-
-
-def plan_of(
-    job: Job, collective: Collective, dtype: str, *, registered: bool, direct: bool
-) -> Plan:
-    """The plan of one of NCCL's functions."""
+    `direct`: one process has all GPUs of a node."""
     comm, wiring = job.comm, job.wiring
+    usual: dict[str, Any] = {"mechanism": job.mechanism, "places": False, "memory": job.memory}
+    usual |= {"link": wiring.link, "links": wiring.links}
+    if collective.name not in COLLECTIVES:
+        sends = Transfers(collective, job.rounds, job.sends)
+        # Since 2.12 over the GPU beside the NIC on the receiver's rail, unless it is told not to.
+        pxn = "PXN" in comm.facts.path_types and comm.settings.pxn_level == 2
+        routes = OverRails(wiring.node) if pxn and not comm.settings.pxn_disabled else {}
+        # Each transfer has a protocol of its own.
+        return Plan(SEND_RECV, "Simple", wiring.node, transfers=sends, routes=routes, **usual)
     choice = choose(comm, call_of(collective, dtype))
     # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
-    routes = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
+    ways = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
     heads = wiring.direct if choice.algorithm == "CollNetDirect" else wiring.nvls
+    direct = direct and choice.protocol == "Simple" and comm.facts.direct
     return Plan(
         choice.algorithm,
         choice.protocol,
@@ -185,43 +186,17 @@ def plan_of(
         heads=heads.ranks,
         chains=wiring.chains.ranks,
         doors=wiring.chains.doors if choice.algorithm == "CollNetChain" else heads.doors,
-        mechanism=job.mechanism,
-        link=wiring.link,
-        links=wiring.links,
-        routes=routes.get(choice.algorithm, {}),
-        direct=direct
-        and choice.protocol == "Simple"
-        and comm.facts.direct
-        and not comm.settings.p2p_direct_disabled,
+        routes=ways.get(choice.algorithm, {}),
+        direct=direct and not comm.settings.p2p_direct_disabled,
         registered=registered,
         slot_bytes=split.slot_bytes(choice.protocol, comm.settings),
-        places=False,
-        memory=job.memory,
-    )
-
-
-def plan_of_sends(job: Job, collective: Collective) -> Plan:
-    """The plan of a collective that NCCL runs as grouped sends and receives."""
-    comm, sends, wiring = job.comm, job.sends, job.wiring
-    nodes = wiring.node
-    return Plan(
-        SEND_RECV,
-        "Simple",  # each transfer has its own
-        nodes,
-        transfers=Transfers(collective, job.rounds, sends),
-        mechanism=job.mechanism,
-        link=wiring.link,
-        links=wiring.links,
-        routes=OverRails(nodes) if _crosses_nvlink(comm) else {},
-        places=False,
-        memory=job.memory,
+        **usual,
     )
 
 
 class OverRails(Mapping[Hop, str]):
     """The ways of sends between nodes: over NVLink to the NIC on the receiver's rail (PXN). Found
-    for a hop that is asked for; not listed, for there are as many as channels and pairs.
-    """
+    for a hop that is asked for; not listed, for there are as many as channels and pairs."""
 
     def __init__(self, nodes: tuple[int, ...]) -> None:
         self.nodes = nodes
@@ -238,17 +213,10 @@ class OverRails(Mapping[Hop, str]):
         return 0
 
 
-def _crosses_nvlink(comm: Communicator) -> bool:
-    """Whether this NCCL sends over another GPU's NIC (2.12 and later, unless switched off)."""
-    settings = comm.settings
-    return "PXN" in comm.facts.path_types and settings.pxn_level == 2 and not settings.pxn_disabled
-
-
 def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...]:
     """The part of every channel, in chunks as NCCL sizes them. Before 2.22 all channels shared
     every loop over the data; what a channel has of all loops is one part here, in chunks of the
-    same sizes.
-    """
+    same sizes."""
     comm, function = job.comm, COLLECTIVES[collective.name]
     algorithm, protocol = choice.algorithm, choice.protocol
     used = launch(comm, collective.size_bytes, algorithm, protocol, choice.n_channels)
@@ -260,18 +228,18 @@ def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...
         chunk = split.chunk_bytes(comm, function, algorithm, protocol, total, n_channels=n)
         if even:
             return _works([part for _, part in split.split_evenly(nbytes, n)], chunk, element)
-        spread = _chunks_of_a_loop(job, collective, algorithm)
+        heads = {"Ring": comm.n_ranks, "NVLS": comm.n_heads, "NVLSTree": comm.n_heads}
+        spread = heads.get(algorithm, 1) if collective.name == "all_reduce" else 1
         loops = split.shared_loops(nbytes, chunk, n, used.n_threads, protocol, spread=spread)
         return _works(split.shared_parts(loops, nbytes, n, spread=spread), chunk, element)
     share = split.Share(function, collective.count, element, protocol)
+    parts, asked = (
+        split.split_over_channels([share], used.n_channels, comm.n_ranks),
+        (comm, function, algorithm, protocol),
+    )
+    chunks = (split.chunk_bytes(*asked, part.count * scale) for part in parts)
     return tuple(
-        Work(
-            part.channel,
-            part.offset,
-            part.count,
-            split.chunk_bytes(comm, function, algorithm, protocol, part.count * scale),
-        )
-        for part in split.split_over_channels([share], used.n_channels, comm.n_ranks)
+        Work(p.channel, p.offset, p.count, chunk) for p, chunk in zip(parts, chunks, strict=True)
     )
 
 
@@ -282,10 +250,3 @@ def _works(parts: Sequence[int], chunk: int, element_bytes: int) -> tuple[Work, 
             made.append(Work(channel, start, nbytes // element_bytes, chunk))
         start += nbytes // element_bytes
     return tuple(made)
-
-
-def _chunks_of_a_loop(job: Job, collective: Collective, algorithm: Algorithm) -> int:
-    if collective.name != "all_reduce":
-        return 1
-    heads = {"Ring": job.comm.n_ranks, "NVLS": job.comm.n_heads, "NVLSTree": job.comm.n_heads}
-    return heads.get(algorithm, 1)

@@ -1,8 +1,7 @@
 """A communicator: its channels, its settings, and the rules of a tuner in place of NCCL's choice.
 
 The first rule that fits a call wins, as in NCCL's example tuner plugin; None means any. A rule
-whose algorithm cannot run is passed over in favour of NCCL's own choice, as NCCL does.
-"""
+whose algorithm cannot run is passed over in favour of NCCL's own choice, as NCCL does."""
 
 from functools import cached_property
 from typing import Any
@@ -46,8 +45,7 @@ BALANCED_TREE, SPLIT_TREE, TREE, RING, NVLS, COLLNET_DIRECT = 1, 2, 3, 4, 5, 6
 @dataclass(frozen=True)
 class Channel:
     """One channel inside a node: GPUs in order (NVLS: the head only), and ports in and out. GPUs
-    are ranks within the node, ports are counted in the order of the topology file.
-    """
+    are ranks within the node, ports are counted in the order of the topology file."""
 
     gpus: tuple[int, ...]
     nics: tuple[int, int] | None = None

@@ -18,8 +18,7 @@ T = TypeVar("T")
 
 class Repeated(Sequence[T], Generic[T]):
     """`count` values of which no more than `period` differ: `make(number)` with number < period.
-    What nobody looks at is not made: a tree over very many ranks where only rings run.
-    """
+    What nobody looks at is not made: a tree over very many ranks where only rings run."""
 
     def __init__(self, count: int, period: int, make: Callable[[int], T]) -> None:
         self.length, self.period, self.make = count, period, make
@@ -53,8 +52,7 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True, eq=False)
 class Seats:
     """The ranks of all nodes one after the other, where each node's begin, and each node's kind.
-    `first` are the nodes that stand for the kinds.
-    """
+    `first` are the nodes that stand for the kinds."""
 
     ranks: Ints
     start: Ints
@@ -136,8 +134,7 @@ class Tree:
 
 def double_binary_tree(n_nodes: int) -> tuple[tuple[NodePlace, ...], tuple[NodePlace, ...]]:
     """Both trees: the first is rooted at node 0, and its leaves are the odd nodes; the second is
-    the first mirrored (even) or shifted by one node (odd).
-    """
+    the first mirrored (even) or shifted by one node (odd)."""
     first = tuple(_place(node, n_nodes) for node in range(n_nodes))
     return first, tuple(_twin(node, n_nodes, first) for node in range(n_nodes))
 
@@ -186,8 +183,10 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
     for above, one in zip(ranks[below - 1].tolist(), ranks[below].tolist(), strict=True):
         down[above] = (one,)
     for number in (0, 1):
+        # The GPU of the chain that talks to this child; the first talks to parents.
+        door = {BALANCED_TREE: 1 - number, SPLIT_TREE: 1}.get(pattern, 0)
         node = np.flatnonzero(children[:, number] >= 0)
-        parent = ranks[start[node] + np.minimum(_door(pattern, number), seats.size[node] - 1)]
+        parent = ranks[start[node] + np.minimum(door, seats.size[node] - 1)]
         top = ranks[start[children[node, number]]]
         up[top] = parent
         for above, one in zip(parent.tolist(), top.tolist(), strict=True):
@@ -195,18 +194,10 @@ def planted(seats: Seats, pattern: int, children: Ints) -> Tree:
     return Tree(tuple(up.tolist()), tuple(down))
 
 
-def _door(pattern: int, child_number: int) -> int:
-    """The place in the chain of the GPU that talks to a child node; the first talks to parents."""
-    if pattern == BALANCED_TREE:
-        return 1 if child_number == 0 else 0
-    return 1 if pattern == SPLIT_TREE else 0
-
-
 # From the graph of one node to the channels that run: how many, and over which ranks they go.
 # Search channels are doubled, rings of the nodes are joined end to end, and each pair of channels
 # gets the two trees. The ranks of nodes may be numbered in any way.
 
-Nodes = Sequence[Sequence[int]]
 PLENTY = 16  # channels that Hopper needs over a network before NCCL stops doubling
 FAST_RING = 45.0
 
@@ -220,16 +211,9 @@ class Layout:
 
 
 def executed_channels(
-    ring: ChannelGraph,
-    tree: ChannelGraph,
-    *,
-    n_nodes: int,
-    local_ranks: int,
-    min_cc: int,
-    facts: Facts,
-    settings: Settings = NO_SETTINGS,
-    collnet: ChannelGraph | None = None,
-) -> int:
+    ring: ChannelGraph, tree: ChannelGraph, *, n_nodes: int, local_ranks: int, min_cc: int,
+    facts: Facts, settings: Settings = NO_SETTINGS, collnet: ChannelGraph | None = None,
+) -> int:  # fmt: skip
     """How many channels a communicator has after doubling and the user's limits."""
     count = min(2 * min(ring.n_channels, tree.n_channels), facts.max_channels)
     if collnet is not None and collnet.n_channels:
@@ -251,44 +235,25 @@ def limited_channels(count: int, facts: Facts, settings: Settings) -> int:
 
 def worst_graph(graphs: Sequence[ChannelGraph], facts: Facts) -> ChannelGraph:
     """What nodes of several kinds agree on: the fewest channels, slowest speeds and worst types.
-    Its channels are those of the first node; `mixed_layout` takes each node's own.
-    """
-    first = graphs[0]
-    worst = max((graph.type_intra for graph in graphs), key=facts.rank)
-    far = max((graph.type_inter for graph in graphs), key=facts.rank)
+    Its channels are those of the first node."""
     count = min(graph.n_channels for graph in graphs)
     return ChannelGraph(
-        pattern=max(graph.pattern for graph in graphs),
-        n_channels=count,
+        pattern=max(graph.pattern for graph in graphs), n_channels=count,
         bw_intra=min(graph.bw_intra for graph in graphs),
         bw_inter=min(graph.bw_inter for graph in graphs),
-        type_intra=worst,
-        type_inter=far,
+        type_intra=max((graph.type_intra for graph in graphs), key=facts.rank),
+        type_inter=max((graph.type_inter for graph in graphs), key=facts.rank),
         same_channels=all(graph.same_channels for graph in graphs),
         cross_nic=max(graph.cross_nic for graph in graphs),
         latency_inter=max(graph.latency_inter for graph in graphs),
-        channels=first.channels[:count],
-    )
-
-
-def layout(ring: ChannelGraph, tree: ChannelGraph, nodes: Nodes, n_channels: int) -> Layout:
-    """Rings and trees of all executed channels over the ranks of equal `nodes`."""
-    return mixed_layout([ring] * len(nodes), [tree] * len(nodes), nodes, n_channels)
-
-
-def mixed_layout(
-    rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], nodes: Nodes, n_channels: int
-) -> Layout:
-    """Rings and trees over the ranks of `nodes`, each node with its own graphs."""
-    seats = seats_of(nodes, zip(map(id, rings), map(id, trees), strict=True))
-    kinds = [(rings[node], trees[node]) for node in seats.first]
-    return laid_out([ring for ring, _ in kinds], [tree for _, tree in kinds], seats, n_channels)
+        channels=graphs[0].channels[:count],
+    )  # fmt: skip
 
 
 def laid_out(
     rings: Sequence[ChannelGraph], trees: Sequence[ChannelGraph], seats: Seats, n_channels: int
 ) -> Layout:
-    """The same from the graphs of each kind of node."""
+    """Rings and trees of all executed channels over ranks, from the graphs of each kind of node."""
     searched = min(graph.n_channels for graph in (*rings, *trees))
     joined = Repeated(n_channels, searched, partial(_ring, rings, seats, searched))
     pattern = max(graph.pattern for graph in trees)

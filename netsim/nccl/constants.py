@@ -2,8 +2,7 @@
 
 InfiniBand's verbs have one way for all sizes, and `Mechanism` has their costs. libfabric's CXI
 provider, by which NCCL uses Slingshot, has several; `base/constants.csv` says how long each takes,
-with the runs that show it.
-"""
+with the runs that show it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -16,6 +15,7 @@ from netsim.base.errors import InputError, suggest
 from netsim.base.values import dataclass
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import Protocol, Version
+from netsim.schedule.repeat import Launch
 from netsim.topology import machine
 from netsim.topology.machine import BOTH_WAYS, MACHINE, TRANSPORT, Figure, value_of
 
@@ -27,8 +27,7 @@ class Handling:
     """Seconds for which a NIC, with who serves it, is busy with a message after another one of its
     connection: completions of the one before, its receive buffer, the next request. `eager` is for
     one sent at once; `read` comes on top of others where the receiver reads the data, and `first`
-    is what the first of those takes.
-    """
+    is what the first of those takes."""
 
     eager: float = 0.0
     ll: float = 0.0
@@ -51,8 +50,7 @@ class MessagePath:
     """The ways of messages by their bytes on the wire. Up to `inline_bytes` data travels in the
     request itself; beyond, the NIC spends `fetch` seconds on getting it. Up to `eager_bytes` it is
     sent at once; beyond, the receiver's side asks for it, which takes `rendezvous` seconds. A
-    message that follows another is prepared meanwhile.
-    """
+    message that follows another is prepared meanwhile."""
 
     inline_bytes: int = ANY
     fetch: float = 0.0
@@ -92,8 +90,7 @@ CXI = MessagePath(
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """How a network's library works: the path of messages, and what it takes less or more than
-    verbs until a proxy has `notice` of data, for a `post`, and until data is `matched`.
-    """
+    verbs until a proxy has `notice` of data, for a `post`, and until data is `matched`."""
 
     path: MessagePath = PLAIN
     notice: float = 0.0
@@ -174,8 +171,7 @@ class NetworkCost:
     post on a message of grouped sends, whose buffers all channels share, `pool_turn` the least time
     between chunks of a channel with `pool_each` for every channel to a peer, and `pool_start` what
     such an operation begins later; `check`: what the proxy spends on a byte of LL, whose flags it
-    looks at. `path`: what the network's library makes of a message's size.
-    """
+    looks at. `path`: what the network's library makes of a message's size."""
 
     notice: float
     post: ByProtocol
@@ -210,8 +206,7 @@ class Mechanism:
     what others have made ready for it. The pass between a rank's buffer and the switch's is made by
     a part of the warps, at `nvls_copy_rate`, and goes through the parts of all heads in turn, each
     of which costs `nvls_part` beyond that.
-    `host_memory` is for blocks that meet in the host's memory.
-    """
+    `host_memory` is for blocks that meet in the host's memory."""
 
     rate: ByProtocol
     step_cost: ByProtocol
@@ -254,59 +249,33 @@ BEGIN = tuple(value(f"begin.{protocol}") for protocol in ("ll", "ll128", "simple
 GRAIN = ByProtocol(value("grain.ll"), value("grain.ll128"), inf)
 HOST_MEMORY = HostMemory(value("host_memory.ll"), value("host_memory.simple"))
 
-NVLINK = LinkCost(
-    ByProtocol(
-        value("nvlink.hop.ll") - NVLINK_WIRE,
-        value("nvlink.hop.ll128") - NVLINK_WIRE,
-        value("nvlink.sync.simple"),
-    ),
-    credit=value("nvlink.credit"),
-)
 
-PCIE = LinkCost(
-    ByProtocol(
-        value("pcie.hop.ll") - PCIE_WIRE,
-        value("pcie.hop.ll128") - PCIE_WIRE,
-        value("pcie.sync.simple"),
-    ),
-    credit=value("pcie.credit"),
-)
+def _link_cost(kind: str, wire: float, poll: float = 0.0) -> LinkCost:
+    ll, ll128 = (value(f"{kind}.hop.{lines}") - wire + poll for lines in ("ll", "ll128"))
+    return LinkCost(ByProtocol(ll, ll128, value(f"{kind}.sync.simple")), value(f"{kind}.credit"))
 
+
+NVLINK, PCIE = _link_cost("nvlink", NVLINK_WIRE), _link_cost("pcie", PCIE_WIRE)
 # Through host memory a line is polled over PCIe.
-SHM = replace(
-    PCIE,
-    sync=replace(
-        PCIE.sync, ll=PCIE.sync.ll + value("shm.poll"), ll128=PCIE.sync.ll128 + value("shm.poll")
-    ),
-)
+SHM = _link_cost("pcie", PCIE_WIRE, value("shm.poll"))
 
 # LL and LL128 carry their flags in the data, so that only a poll is left at the receiver. Wires,
 # switches and NICs are the topology's.
 NETWORK = NetworkCost(
-    notice=value("network.notice"),
-    post=_by_protocol("network.post"),
-    message=value("network.message"),
-    delivery=_by_protocol("network.delivery"),
-    flush=value("network.flush"),
-    credit=value("network.credit"),
+    notice=value("network.notice"), post=_by_protocol("network.post"),
+    message=value("network.message"), delivery=_by_protocol("network.delivery"),
+    flush=value("network.flush"), credit=value("network.credit"),
     reduction=value("network.reduction.all") - value("network.reduction.message"),
-    check=value("network.check"),
-    pool=value("network.pool"),
-    pool_turn=value("network.pool_turn"),
-    pool_each=value("network.pool_each"),
-    pool_start=value("network.pool_start"),
-)
+    check=value("network.check"), pool=value("network.pool"), pool_turn=value("network.pool_turn"),
+    pool_each=value("network.pool_each"), pool_start=value("network.pool_start"),
+)  # fmt: skip
 
 
 def _nvlink(sm: int) -> LinkCost:
     if sm < 100:
         return NVLINK
-    sync = replace(
-        NVLINK.sync,
-        ll=value("sm_100.nvlink.hop.ll") - NVLINK_WIRE,
-        simple=value("sm_100.nvlink.sync.simple"),
-    )
-    return replace(NVLINK, sync=sync)
+    ll, simple = value("sm_100.nvlink.hop.ll"), value("sm_100.nvlink.sync.simple")
+    return replace(NVLINK, sync=replace(NVLINK.sync, ll=ll - NVLINK_WIRE, simple=simple))
 
 
 def _generation(sm: int) -> Mechanism:
@@ -340,19 +309,17 @@ def mechanism_of(
     min_cc: int, *, cpu_vendor: str = "Intel", plugin: Plugin = VERBS, rccl: bool = False
 ) -> Mechanism:
     """The constants for the oldest GPU of a communicator (compute capability 90 for 9.0), with what
-    the network's plugin takes. RCCL's blocks have half as many threads.
-    """
+    the network's plugin takes. RCCL's blocks have half as many threads."""
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     found = MECHANISMS[newest]
     network = _plugged(found.network, plugin)
     if cpu_vendor == "AMD":
         times, handling = value("network.post.amd"), network.path.handling
         network = replace(
-            network,
-            post=replace(network.post, simple=times * network.post.simple),
-            pool=times * network.pool,
+            network, post=replace(network.post, simple=times * network.post.simple),
             path=replace(network.path, handling=replace(handling, simple=times * handling.simple)),
-        )
+            pool=times * network.pool,
+        )  # fmt: skip
     if rccl:
         found = replace(found, grain=replace(found.grain, ll=found.grain.ll * value("rccl.grain")))
     return replace(found, network=network)
@@ -360,16 +327,12 @@ def mechanism_of(
 
 def _plugged(network: NetworkCost, plugin: Plugin) -> NetworkCost:
     """The cost of messages with a plugin of its own."""
-    post, delivery = network.post, network.delivery
+    post, late = network.post, network.delivery
     return replace(
-        network,
-        path=plugin.path,
-        notice=network.notice + plugin.notice,
+        network, path=plugin.path, notice=network.notice + plugin.notice,
         post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
-        delivery=ByProtocol(
-            *(one + plugin.matched for one in (delivery.ll, delivery.ll128, delivery.simple))
-        ),
-    )
+        delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
+    )  # fmt: skip
 
 
 LAUNCHES = ("launch.host", "launch.kernel", "launch.each_channel", "launch.each_send")
@@ -420,10 +383,8 @@ def _replaced(value: Any, path: list[str], new: float) -> Any:
 
 HOST = value("launch.host")
 # For each further channel, whatever the GPU has to do, by the version since which it is so.
-HOST_EACH_CHANNEL = {
-    Version(2, 12): value("launch.each_channel.2_12"),
-    Version(0, 0): value("launch.each_channel.2_10"),
-}
+HOST_EACH_CHANNEL = {Version(2, 12): value("launch.each_channel.2_12"),
+                     Version(0, 0): value("launch.each_channel.2_10")}  # fmt: skip
 HOST_EACH_SEND = {
     Version(2, 28): value("launch.each_send.2_28"),  # alltoall, gather and scatter are calls
     Version(0, 0): value("launch.each_send"),
@@ -433,29 +394,15 @@ GRAPH_HOST = value("launch.graph_host")
 GRAPH_KERNEL = value("launch.graph_gap") + value("launch.block_start")
 
 
-@dataclass(frozen=True)
-class LaunchTimes:
-    """Seconds of the host for one launch, and of the GPU before the first byte."""
-
-    host: float
-    kernel: float
-
-
 def nccl_launch(
-    style: str,
-    version: Version,
-    *,
-    begin: float = 0.0,
-    channels: int = 1,
-    sends_and_receives: int = 0,
-    figures: "Mapping[str, Figure]" = MappingProxyType({}),
-) -> LaunchTimes:
+    style: str, version: Version, *, begin: float = 0.0, channels: int = 1,
+    sends_and_receives: int = 0, figures: "Mapping[str, Figure]" = MappingProxyType({}),
+) -> Launch:  # fmt: skip
     """What a launch of one NCCL call costs. `begin` is what its kernel takes beyond that of LL. The
     host pays for every channel, or, where sends and receives are grouped, for each of them, as much
-    as `figures` of a calibration say.
-    """
+    as `figures` of a calibration say."""
     if style == "cuda_graph":
-        return LaunchTimes(GRAPH_HOST, GRAPH_KERNEL + begin)
+        return Launch(GRAPH_HOST, GRAPH_KERNEL + begin)
 
     def calibrated(name: str, usual: float) -> float:
         return machine.value_of(name, figures[name]) if name in figures else usual
@@ -468,21 +415,14 @@ def nccl_launch(
     more = each_send * max(0, sends_and_receives - 1)
     if not sends_and_receives:
         more = each_channel * (channels - 1)
-    return LaunchTimes(HOST + more, KERNEL + begin)
+    return Launch(HOST + more, KERNEL + begin)
 
 
-def calibrated_launch(times: LaunchTimes, figures: "Mapping[str, Figure]") -> LaunchTimes:
+def calibrated_launch(times: Launch, figures: "Mapping[str, Figure]") -> Launch:
     """The same with the launch and the kernel of a system that was measured."""
     usual = {"launch.host": HOST, "launch.kernel": KERNEL}
-    more = {
-        name: machine.value_of(name, figures[name]) - base
+    host, kernel = (
+        machine.value_of(name, figures[name]) - base if name in figures else 0.0
         for name, base in usual.items()
-        if name in figures
-    }
-    return LaunchTimes(
-        max(0.0, times.host + more.get("launch.host", 0.0)),
-        max(0.0, times.kernel + more.get("launch.kernel", 0.0)),
     )
-
-
-NOTHING = LaunchTimes(0.0, 0.0)
+    return Launch(max(0.0, times.host + host), max(0.0, times.kernel + kernel))

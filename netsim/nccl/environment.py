@@ -2,23 +2,15 @@
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError, shown, suggest
 from netsim.base.values import dataclass
-from netsim.nccl.facts import (
-    ALGORITHMS,
-    FUNCTIONS,
-    NEWEST,
-    PROTOCOLS,
-    Facts,
-    Function,
-    PathType,
-    Version,
-    facts_of,
-)
+from netsim.nccl import facts as rules
+from netsim.nccl.facts import ALGORITHMS, FUNCTIONS, NEWEST, PROTOCOLS, Facts, Function, PathType
 
 
 class VariableError(InputError):
@@ -29,10 +21,14 @@ class VariableError(InputError):
         self.variable = variable
 
 
+def _table(name: str) -> tuple[dict[str, str], ...]:
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
 # Every name, what a variable that is read changes here, or why a known one changes nothing, where
 # that is worth telling. Users see the second; the table in the documentation is made of both.
-with Path(__file__).with_name("variables.csv").open(encoding="utf-8", newline="") as _file:
-    _ROWS = tuple(csv.DictReader(_file))
+_ROWS = _table("variables.csv")
 KNOWN_VARIABLES = frozenset(row["variable"] for row in _ROWS)
 EFFECTS = {row["variable"]: row["effect"] for row in _ROWS if row["effect"]}
 WITHOUT_EFFECT = {row["variable"]: row["why_none"] for row in _ROWS if row["why_none"]}
@@ -43,16 +39,6 @@ VENDOR_PREFIXES = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TCPX")
 
 # The language of NCCL_ALGO and NCCL_PROTO: comma lists, `^` for all but these, one a function.
 # `ring,tree;allreduce:^nvls` is two lists: one for all functions, one for AllReduce.
-
-
-def algorithm_lists(text: str, facts: Facts) -> dict[Function, tuple[str, ...]]:
-    """The algorithms that a value of NCCL_ALGO admits, by function."""
-    return choice_lists(text, ALGORITHMS, facts.algorithms, facts)
-
-
-def protocol_lists(text: str, facts: Facts) -> dict[Function, tuple[str, ...]]:
-    """The protocols that a value of NCCL_PROTO admits, by function."""
-    return choice_lists(text, PROTOCOLS, PROTOCOLS, facts)
 
 
 def choice_lists(
@@ -110,43 +96,18 @@ def reason(name: str) -> str:
 # Their own tuners decide on top, by tables that are not published; give such a table as a tuner's.
 # What a user sets wins, as it does with the plugins.
 
-ANY = 10_000
-
-
-@dataclass(frozen=True)
-class PluginSetting:
-    """One variable, for GPUs below a compute capability, and where that is known from."""
-
-    variable: str
-    value: str
-    source: str
-    below: int = ANY
-
-
+# Variable and value by transport, for GPUs below a compute capability, and where it is known from.
 # EFA delivers out of order. Only where the GPU's writes of 128 bytes arrive whole (from Hopper on)
 # does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO. The one measured run agrees at
 # small sizes (aws_p4d_a100_2x8_all_reduce_1: 175 us at 32 B, where LL would take 39), though its
 # settings are not recorded and its large sizes look like rings.
-_EFA = "aws-ofi-nccl, src/platform-aws.c"
-_A3 = "Google's guide to GPUDirect-TCPXO on A3 Mega"
-
-PLUGINS: dict[str, tuple[PluginSetting, ...]] = {
-    "efa": (PluginSetting("NCCL_PROTO", "Simple", _EFA, below=90),),
-    "tcpxo": (
-        PluginSetting("NCCL_ALGO", "Ring,Tree", _A3),
-        PluginSetting("NCCL_PROTO", "Simple", _A3),
-        PluginSetting("NCCL_CROSS_NIC", "0", _A3),
-        PluginSetting("NCCL_BUFFSIZE", "8388608", _A3),
-        PluginSetting("NCCL_P2P_NET_CHUNKSIZE", "524288", _A3),
-        PluginSetting("NCCL_P2P_PCI_CHUNKSIZE", "524288", _A3),
-        PluginSetting("NCCL_P2P_NVL_CHUNKSIZE", "1048576", _A3),
-    ),
-}
+PLUGINS = _table("plugins.csv")
 
 
 def plugin_variables(transport: str, min_cc: int) -> Mapping[str, str]:
     """What the plugin of a transport sets where the oldest GPU is of this compute capability."""
-    return {one.variable: one.value for one in PLUGINS.get(transport, ()) if min_cc < one.below}
+    able = (row for row in PLUGINS if not row["below"] or min_cc < int(row["below"]))
+    return {row["variable"]: row["value"] for row in able if row["transport"] == transport}
 
 
 # Which NICs a variable such as NCCL_IB_HCA names: `mlx5_0:1,mlx5_1`, `^mlx5_2`, `=mlx5_1`.
@@ -257,12 +218,12 @@ NO_SETTINGS = Settings()
 Reader = Callable[[str, Facts], object]
 
 
-def settings_from(variables: Mapping[str, str], version: Version = NEWEST) -> Settings:
+def settings_from(variables: Mapping[str, str], version: rules.Version = NEWEST) -> Settings:
     """The settings that these variables ask of an NCCL version; a wrong one is an error."""
     for name in variables:
         if not is_known(name):
             raise InputError(f"{name} is no NCCL variable{suggest(name, KNOWN_VARIABLES)}")
-    facts = facts_of(version)
+    facts = rules.facts_of(version)
     fields: dict[str, Any] = {}
     for name, (setting, reader) in READERS.items():
         text = variables.get(name, "").strip()
@@ -286,12 +247,10 @@ def is_known(name: str) -> bool:
 def known_and_unknown(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """NCCL's variables of a process environment, and a warning for each name none knows."""
     ours = {n: text for n, text in variables.items() if n.startswith("NCCL_") or is_known(n)}
-    warnings = tuple(
-        f"{name} is no NCCL variable{suggest(name, KNOWN_VARIABLES)}"
-        for name in ours
-        if not is_known(name)
-    )
-    return {name: text for name, text in ours.items() if is_known(name)}, warnings
+    known = {name: text for name, text in ours.items() if is_known(name)}
+    unknown = (name for name in ours if name not in known)
+    wrong = (f"{name} is no NCCL variable{suggest(name, KNOWN_VARIABLES)}" for name in unknown)
+    return known, tuple(wrong)
 
 
 def without_effect(variables: Mapping[str, str]) -> dict[str, str]:
@@ -317,23 +276,18 @@ def _policy(text: str) -> dict[str, Any]:
     return {"nics_policy": name, "nics_at_most": int(number)} if name == "MAX" else {}
 
 
-def _whole(least: int, most: int) -> Reader:
+def _whole(least: int, most: int, multiple: int = 1) -> Callable[[str, Facts], int]:
     def read(text: str, facts: Facts) -> int:
-        digits = text.removeprefix("-")
-        number = int(text, 0) if digits.isascii() and digits.isalnum() and _is_int(text) else None
+        digits, number = text.removeprefix("-"), None
+        with suppress(ValueError):
+            number = int(text, 0) if digits.isascii() and digits.isalnum() else None
         if number is None or not least <= number <= most:
             raise ValueError(f"expected a whole number from {least} to {most}, got {shown(text)}")
+        if number % multiple:
+            raise ValueError(f"expected a multiple of {multiple}, got {shown(text)}")
         return number
 
     return read
-
-
-def _is_int(text: str) -> bool:
-    try:
-        int(text, 0)
-    except ValueError:
-        return False
-    return True
 
 
 def _flag(text: str, facts: Facts) -> bool:
@@ -342,18 +296,7 @@ def _flag(text: str, facts: Facts) -> bool:
 
 def _flag_or_auto(text: str, facts: Facts) -> bool | None:
     number = _whole(-2, 1)(text, facts)
-    return None if isinstance(number, int) and number < 0 else bool(number)
-
-
-def _bytes_of(protocol: str) -> Reader:
-    read = _whole(1, 2**31)
-    return lambda text, facts: {protocol: read(text, facts)}
-
-
-def _microseconds(text: str, facts: Facts) -> float:
-    number = _whole(0, 10**9)(text, facts)
-    assert isinstance(number, int)
-    return number / 1000
+    return None if number < 0 else bool(number)
 
 
 def _level(text: str, facts: Facts) -> str:
@@ -377,20 +320,7 @@ def _nics(text: str, facts: Facts) -> str:
 OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 
 
-def _threads(least: int, most: int) -> Reader:
-    read = _whole(least, most)
-
-    def checked(text: str, facts: Facts) -> object:
-        number = read(text, facts)
-        if isinstance(number, int) and number % 32:
-            raise ValueError(f"expected a multiple of 32, got {shown(text)}")
-        return number
-
-    return checked
-
-
 def _one_of(*words: str) -> Reader:
-
     def read(text: str, facts: Facts) -> bool:
         if text.casefold() not in words:
             hint = suggest(text, words)
@@ -401,14 +331,14 @@ def _one_of(*words: str) -> Reader:
 
 
 KINDS: dict[str, Reader] = {
-    "algorithms": algorithm_lists,
+    "algorithms": lambda text, facts: choice_lists(text, ALGORITHMS, facts.algorithms, facts),
     "flag": _flag,
     "flag_or_auto": _flag_or_auto,
     "level": _level,
-    "microseconds": _microseconds,
+    "microseconds": lambda text, facts: _whole(0, 10**9)(text, facts) / 1000,
     "names": lambda text, facts: nic_names(text),
     "nics": _nics,
-    "protocols": protocol_lists,
+    "protocols": lambda text, facts: choice_lists(text, PROTOCOLS, PROTOCOLS, facts),
     "socket": lambda text, facts: text.casefold() == "socket",
 }
 
@@ -417,11 +347,13 @@ def _reader(values: str) -> Reader:
     """Who reads such values: one of the kinds, or what is made of some words for `whole 1 64`."""
     kind, *words = values.split()
     if kind == "bytes_of":
-        return _bytes_of(words[0])
+        read = _whole(1, 2**31)
+        return lambda text, facts: {words[0]: read(text, facts)}
     if kind == "one_of":
         return _one_of(*words)
-    made = {"whole": _whole, "threads": _threads}.get(kind)
-    return KINDS[kind] if made is None else made(*map(int, words))
+    if kind in ("whole", "threads"):
+        return _whole(int(words[0]), int(words[1]), 32 if kind == "threads" else 1)
+    return KINDS[kind]
 
 
 # The setting of a variable and its reader; without a setting, a value is checked and nothing more.

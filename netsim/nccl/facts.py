@@ -1,7 +1,6 @@
 """NCCL's words in its order, its versions, and the rules and numbers that change with them.
 
-The order decides ties between equal times, so these tuples are facts and not just lists.
-"""
+The order decides ties between equal times, so these tuples are facts and not just lists."""
 
 import re
 import tomllib
@@ -37,8 +36,7 @@ COLLECTIVES: dict[str, Function] = {
 
 def function_of(collective: str) -> Function:
     """The NCCL function behind a collective's name, `all_reduce` or `AllReduce`."""
-    by_name = dict(COLLECTIVES)
-    by_name.update((name, name) for name in FUNCTIONS)
+    by_name: dict[str, Function] = {**COLLECTIVES, **{name: name for name in FUNCTIONS}}
     if collective not in by_name:
         hint = suggest(collective, by_name)
         raise InputError(f"NCCL has no algorithm choice for {collective!r}{hint}")
@@ -88,9 +86,8 @@ def supported_version(version: Version) -> Version:
     nearest = nearest_version(version)
     if nearest != version:
         span = f"{OLDEST}–{NEWEST.major}.{NEWEST.minor}"
-        raise InputError(
-            f"NCCL {version} is outside the modelled versions {span}", hint=f"nearest: {nearest}"
-        )
+        message = f"NCCL {version} is outside the modelled versions {span}"
+        raise InputError(message, hint=f"nearest: {nearest}")
     return version
 
 
@@ -108,9 +105,8 @@ def nearest_version(version: Version) -> Version:
 def _value(found: Any) -> Any:
     """Lists as tuples, and tables by compute capability or model of a CPU with numbers as keys."""
     if isinstance(found, dict):
-        return {
-            int(key, 0) if key[0].isdigit() else key: _value(part) for key, part in found.items()
-        }
+        names = (int(key, 0) if key[0].isdigit() else key for key in found)
+        return dict(zip(names, map(_value, found.values()), strict=True))
     return tuple(map(_value, found)) if isinstance(found, list) else found
 
 
@@ -191,10 +187,8 @@ def facts_of(version: Version = NEWEST) -> Facts:
 
 def architecture(compute_capability: int, table: Mapping[str, object]) -> str:
     """The newest row of `table` that is not newer than the GPU (70 is Volta, 90 is Hopper)."""
-    fitting = [
-        name for name, lowest in ARCHITECTURES if lowest <= compute_capability and name in table
-    ]
-    return fitting[-1] if fitting else next(iter(table))
+    names = [one for one, lowest in ARCHITECTURES if lowest <= compute_capability and one in table]
+    return names[-1] if names else next(iter(table))
 
 
 def step_value(table: Mapping[int, float], key: int) -> float:
@@ -203,11 +197,5 @@ def step_value(table: Mapping[int, float], key: int) -> float:
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(old)
-    for key, value in new.items():
-        known = merged.get(key)
-        if isinstance(known, dict) and isinstance(value, dict):
-            merged[key] = _merge(known, value)
-        else:
-            merged[key] = value
-    return merged
+    both = [k for k, v in new.items() if isinstance(v, dict) and isinstance(old.get(k), dict)]
+    return {**old, **new, **{key: _merge(old[key], new[key]) for key in both}}

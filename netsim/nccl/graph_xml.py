@@ -1,52 +1,31 @@
 """NCCL's graph XML: the searched channels of a node, read and written."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from netsim.base.errors import ScenarioError, shown, suggest
 from netsim.base.values import dataclass
-from netsim.nccl.communicator import (
-    BALANCED_TREE,
-    COLLNET_DIRECT,
-    NVLS,
-    RING,
-    SPLIT_TREE,
-    TREE,
-    Channel,
-    ChannelGraph,
-)
+from netsim.nccl import communicator as comm
+from netsim.nccl.communicator import Channel, ChannelGraph
 from netsim.nccl.facts import Facts, PathType
 from netsim.nccl.node import NodeView
 from netsim.nccl.paths import PathTable
-from netsim.topology.foreign.nccl_xml import (
-    Element,
-    flag,
-    hexadecimal,
-    integer,
-    known,
-    parse_elements,
-    real,
-    text,
-)
+from netsim.topology.foreign import nccl_xml as xml
+from netsim.topology.foreign.nccl_xml import Element, integer, known, text
 
 HOST_SHIFT = 56  # bits below the number of a host, in nodes that are several hosts
 
 
 def gpu_numbers(table: PathTable) -> dict[int, int]:
     """The GPU of the node, by rank within it, behind every number."""
-    graph = table.graph
-    pairs = zip(table.gpus, graph.local_ranks, strict=True)
-    hosts = _hosts(table)
-    return {_number(hosts, graph.nodes[gpu].host, graph.gpu(gpu).dev): rank for gpu, rank in pairs}
+    numbers = (_number(table, gpu, table.graph.gpu(gpu).dev) for gpu in table.gpus)
+    return dict(zip(numbers, table.graph.local_ranks, strict=True))
 
 
 def port_numbers(table: PathTable) -> dict[int, int]:
     """The port of the node, by its place in the file, behind every number."""
-    graph, hosts = table.graph, _hosts(table)
-    return {
-        _number(hosts, graph.nodes[net].host, graph.net(net).dev): place
-        for place, net in enumerate(table.nets)
-    }
+    ports = enumerate(table.nets)
+    return {_number(table, net, table.graph.net(net).dev): place for place, net in ports}
 
 
 def written(number: int) -> str:
@@ -54,20 +33,18 @@ def written(number: int) -> str:
     return f"{number:#x}" if number else "0"
 
 
-def _hosts(table: PathTable) -> list[str]:
-    return list(dict.fromkeys(node.host for node in table.graph.nodes if node.kind == "CPU"))
-
-
-def _number(hosts: Sequence[str], host: str, device: int) -> int:
-    return (hosts.index(host) << HOST_SHIFT) + device
+def _number(table: PathTable, node: int, device: int) -> int:
+    nodes = table.graph.nodes
+    hosts = list(dict.fromkeys(one.host for one in nodes if one.kind == "CPU"))
+    return (hosts.index(nodes[node].host) << HOST_SHIFT) + device
 
 
 # Channels that a user gives (NCCL_GRAPH_FILE) in place of those that would be searched.
 # What does not match the topology is refused with its line, where NCCL would go wrong later.
 
-TREES = (BALANCED_TREE, SPLIT_TREE, TREE)
+TREES = (comm.BALANCED_TREE, comm.SPLIT_TREE, comm.TREE)
 # Patterns that a graph may have, by its id.
-PATTERNS = {0: (RING,), 1: TREES, 2: TREES, 3: (NVLS,), 4: (COLLNET_DIRECT,)}
+PATTERNS = {0: (comm.RING,), 1: TREES, 2: TREES, 3: (comm.NVLS,), 4: (comm.COLLNET_DIRECT,)}
 HEADED = (3, 4)  # ids of graphs whose channels are a head only
 ATTRIBUTES = {
     *("id", "pattern", "crossnic", "nchannels", "speedintra", "speedinter", "latencyinter"),
@@ -108,7 +85,7 @@ def graphs_of(file: GraphFile, table: PathTable, facts: Facts) -> dict[int, Chan
 
 
 def _root(file: GraphFile) -> Element:
-    root = parse_elements(file.text.encode(), file.source)
+    root = xml.parse_elements(file.text.encode(), file.source)
     if root.name != "graphs":
         raise root.error(f"expected a graphs element at the top, got {root.name}")
     known(root, {"version"}, {"graph"})
@@ -137,7 +114,7 @@ class _Devices:
 
     def _of(self, element: Element, numbers: Mapping[int, int], what: str) -> int:
         text(element, "dev")
-        number = int(hexadecimal(element, "dev", ""), 16)
+        number = int(xml.hexadecimal(element, "dev", ""), 16)
         if number not in numbers:
             there = ", ".join(written(one) for one in sorted(numbers)) or "none"
             raise element.error(f"the node has the {what} {there}, not {written(number)}", "dev")
@@ -155,22 +132,19 @@ def _read_graph(element: Element, number: int, devices: _Devices, facts: Facts) 
         message = f"{count} channels announced, {len(element.children)} there"
         raise element.error(message, "nchannels")
     return ChannelGraph(
-        pattern=pattern,
-        n_channels=count,
-        bw_intra=_speed(element, "speedintra"),
-        bw_inter=_speed(element, "speedinter"),
-        type_intra=_path_type(element, "typeintra", facts),
+        pattern=pattern, n_channels=count, bw_intra=_speed(element, "speedintra"),
+        bw_inter=_speed(element, "speedinter"), type_intra=_path_type(element, "typeintra", facts),
         type_inter=_path_type(element, "typeinter", facts),
-        same_channels=flag(element, "samechannels", default=False),
+        same_channels=xml.flag(element, "samechannels", default=False),
         cross_nic=integer(element, "crossnic", 0, most=2),
-        latency_inter=real(element, "latencyinter", 0.0),
+        latency_inter=xml.real(element, "latencyinter", 0.0),
         channels=tuple(_read_channel(child, number, devices) for child in element.children),
-    )
+    )  # fmt: skip
 
 
 def _speed(element: Element, name: str) -> float:
     text(element, name)
-    speed = real(element, name, 0.0)
+    speed = xml.real(element, name, 0.0)
     if speed == 0:
         raise element.error("expected a speed in GB/s above 0", name)
     return speed
@@ -197,22 +171,16 @@ def _read_channel(element: Element, number: int, devices: _Devices) -> Channel:
     elif nets:
         raise nets[0].error("the job has one node, whose channels do not use the network")
     gpus = tuple(devices.gpu(child) for child in inner)
-    _check_gpus(element, inner, gpus, number, len(devices.gpus))
-    ends = (devices.port(nets[0]), devices.port(nets[1])) if nets else None
-    return Channel(gpus, ends)
-
-
-def _check_gpus(
-    element: Element, inner: list[Element], gpus: tuple[int, ...], number: int, count: int
-) -> None:
     twice = next((place for place, gpu in enumerate(gpus) if gpu in gpus[:place]), None)
     if twice is not None:
         dev = inner[twice].attributes["dev"]
         raise inner[twice].error(f"GPU {dev} is in this channel twice", "dev")
-    if number in HEADED and len(gpus) != 1:
-        raise element.error(f"expected the one GPU that is its head, got {len(gpus)}")
-    if number not in HEADED and len(gpus) != count:
-        raise element.error(f"expected all {count} GPUs of the node, got {len(gpus)}")
+    count = 1 if number in HEADED else len(devices.gpus)
+    if len(gpus) != count:
+        some = "the one GPU that is its head" if count == 1 else f"all {count} GPUs of the node"
+        raise element.error(f"expected {some}, got {len(gpus)}")
+    ends = (devices.port(nets[0]), devices.port(nets[1])) if nets else None
+    return Channel(gpus, ends)
 
 
 # The field of a view by the id of a graph, in the order of NCCL's dumps.
@@ -242,19 +210,7 @@ def _written_graph(view: NodeView, number: int, graph: ChannelGraph) -> Iterator
     gpus = {rank: number for number, rank in gpu_numbers(view.table).items()}
     ports = {place: number for number, place in port_numbers(view.table).items()}
     for channel in graph.channels:
-        yield "  <channel>"
-        yield from (f"    {line}" for line in _written_channel(channel, gpus, ports))
-        yield "  </channel>"
+        nets = [f'    <net dev="{written(ports[end])}"/>' for end in channel.nics or ()]
+        inner = (f'    <gpu dev="{written(gpus[r])}" rank="{r}"/>' for r in channel.gpus)
+        yield from ("  <channel>", *nets[:1], *inner, *nets[1:], "  </channel>")
     yield "</graph>"
-
-
-def _written_channel(
-    channel: Channel, gpus: dict[int, int], ports: dict[int, int]
-) -> Iterator[str]:
-    ends = channel.nics
-    if ends is not None:
-        yield f'<net dev="{written(ports[ends[0]])}"/>'
-    for rank in channel.gpus:
-        yield f'<gpu dev="{written(gpus[rank])}" rank="{rank}"/>'
-    if ends is not None:
-        yield f'<net dev="{written(ports[ends[1]])}"/>'

@@ -18,15 +18,15 @@ from netsim.nccl.communicator import Channel, ChannelGraph, Communicator, TunerR
 from netsim.nccl.constants import Mechanism, calibrated, mechanism_of
 from netsim.nccl.constants import plugin_of as message_plugin
 from netsim.nccl.environment import Settings, plugin_variables, settings_from
-from netsim.nccl.facts import AUTO, FUNCTIONS, NEWEST, Facts, Version, facts_of
+from netsim.nccl.facts import AUTO, FUNCTIONS, NEWEST, Version, facts_of
 from netsim.nccl.graph_xml import GraphFile, graphs_of
 from netsim.nccl.node import NodeView, communicator, search_node
 from netsim.nccl.p2p import Rounds, Sends, rounds_of, sends_of
 from netsim.nccl.paths import PathTable, p2p_level, reaches_directly
 from netsim.nccl.system import with_latency, with_nics
-from netsim.topology.cluster import Cluster
+from netsim.topology.cluster import Cluster, usual_fabric
 from netsim.topology.config import ClusterConfig, Override
-from netsim.topology.fabrics.config import RailOptimized, SingleSwitch
+from netsim.topology.fabrics.config import SingleSwitch
 from netsim.topology.foreign.nccl_xml import XmlPci, XmlSystem
 from netsim.topology.machine import Figure
 from netsim.topology.nccl_view import ASSUMED_SM, node_system
@@ -57,11 +57,8 @@ class Wishes:
     def with_plugin(self, variables: Mapping[str, str]) -> "Wishes":
         """The same with what a network plugin sets, where the user says nothing of it."""
         forced = {"NCCL_ALGO": self.algorithm, "NCCL_PROTO": self.protocol}
-        free = {
-            name: value
-            for name, value in variables.items()
-            if forced.get(name, AUTO) == AUTO and not self.variables.get(name)
-        }
+        unforced = [name for name in variables if forced.get(name, AUTO) == AUTO]
+        free = {name: variables[name] for name in unforced if not self.variables.get(name)}
         return replace(self, variables={**self.variables, **free}) if free else self
 
     def _alone(self, variable: str, what: str) -> None:
@@ -142,12 +139,9 @@ class Ways(Mapping[Hop, str]):
     """The way of every hop between nodes; `hops` are sources and destinations by channel."""
 
     def __init__(
-        self,
-        seats: connect.Seats,
-        views: Sequence[NodeView],
-        graphs: Sequence[ChannelGraph],
+        self, seats: connect.Seats, views: Sequence[NodeView], graphs: Sequence[ChannelGraph],
         hops: connect.Repeated[tuple[Ints, Ints]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.seats, self.views, self.graphs, self.hops = seats, views, graphs, hops
         # All nodes have as many channels as the one with the fewest, and repeat those.
         self.channels = min(graph.n_channels for graph in graphs)
@@ -194,20 +188,16 @@ class Ways(Mapping[Hop, str]):
         arrive, _ = self._at(table, dst).T
         combined = np.column_stack([leave, arrive, relayed])
         kinds, which = np.unique(combined, axis=0, return_inverse=True)
-        names = [_way(*kind) for kind in kinds.tolist()]
+        names = [
+            "pxn" if pxn and out == into else f"{'pxn' if pxn else 'nic'}:{out}:{into}"
+            for out, into, pxn in kinds.tolist()
+        ]  # by two NICs, the first of which may be that of another GPU (PXN)
         ways = [names[number] for number in which.reshape(-1).tolist()]
         return dict(zip(zip(src.tolist(), dst.tolist(), strict=True), ways, strict=True))
 
     def _at(self, table: Ints, rank: Ints) -> Ints:
         found: Ints = table[self.seats.kind[self.seats.node[rank]], self.seats.place[rank]]
         return found
-
-
-def _way(leave: int, arrive: int, relayed: int) -> str:
-    """The name of a way by two NICs, the first of which may be that of another GPU (PXN)."""
-    if relayed and leave == arrive:
-        return "pxn"
-    return f"{'pxn' if relayed else 'nic'}:{leave}:{arrive}"
 
 
 def _doors(view: NodeView, graph: ChannelGraph, channel: int) -> list[tuple[int, bool]]:
@@ -238,13 +228,9 @@ class NodeLayout:
 
 
 def nodes_of(
-    cluster: Cluster,
-    gpus: NDArray[np.int32],
-    version: Version,
-    variables: Mapping[str, str],
-    settings: Settings,
-    graphs: GraphFile | None = None,
-) -> tuple[NodeLayout, ...]:
+    cluster: Cluster, gpus: NDArray[np.int32], version: Version, variables: Mapping[str, str],
+    settings: Settings, graphs: GraphFile | None = None,
+) -> tuple[NodeLayout, ...]:  # fmt: skip
     """The nodes of a communicator whose ranks are these GPUs of a cluster, by their first rank."""
     domain = cluster.domain
     transport = cluster.transport.name if cluster.transport else ""
@@ -278,19 +264,14 @@ def nodes_of(
 
 @lru_cache(maxsize=64)
 def _searched(
-    system: XmlSystem,
-    networked: bool,
-    version: Version,
-    variables: tuple[tuple[str, str], ...],
+    system: XmlSystem, networked: bool, version: Version, variables: tuple[tuple[str, str], ...],
     graphs: GraphFile | None,
-) -> NodeView:
+) -> NodeView:  # fmt: skip
     return search_node(
-        system,
-        networked=networked,
-        version=version,
+        system, networked=networked, version=version,
         settings=settings_from(dict(variables), version),
         given=partial(graphs_of, graphs) if graphs else None,
-    )
+    )  # fmt: skip
 
 
 def _taking_part(system: XmlSystem, places: Sequence[int]) -> XmlSystem:
@@ -447,10 +428,8 @@ def _chains(nodes: Sequence[NodeLayout], seats: connect.Seats, n_channels: int) 
         own = [graph.channels[number] for graph in graphs if graph]
         orders.append(_of_nodes(nodes, seats, [one.gpus for one in own]))
         doors.append(_common([_door(node, one) for node, one in zip(kinds, own, strict=True)]))
-    return Chains(
-        tuple(orders[channel % searched] for channel in range(n_channels)),
-        tuple(doors[channel % searched] for channel in range(n_channels)),
-    )
+    turns = [channel % searched for channel in range(n_channels)]
+    return Chains(tuple(orders[turn] for turn in turns), tuple(doors[turn] for turn in turns))
 
 
 def _of_nodes(
@@ -496,11 +475,9 @@ class Job:
         """What execution costs on its GPUs."""
         transport = self.cluster.transport.name if self.cluster.transport else ""
         usual = mechanism_of(
-            self.comm.min_cc,
-            cpu_vendor=self.comm.cpu_vendor,
-            plugin=message_plugin(transport, self.comm.settings),
-            rccl=self.comm.rccl,
-        )
+            self.comm.min_cc, cpu_vendor=self.comm.cpu_vendor,
+            plugin=message_plugin(transport, self.comm.settings), rccl=self.comm.rccl,
+        )  # fmt: skip
         return calibrated(usual, self.calibration)
 
     @cached_property
@@ -540,18 +517,14 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
             len(nodes),
             version=wishes.version,
             settings=settings,
-            network_collectives=_reduces(node),
+            network_collectives=any(table.graph.net(net).coll for net in table.nets),
         )
         for node in kinds.values()
+        for table in [node.view.table]
     ]
     ranks = [len(node.ranks) for node in nodes]
     comm = replace(_joined(alike, ranks), tuner=wishes.tuner)
     return Job(comm, nodes, cluster, gpus)
-
-
-def _reduces(node: NodeLayout) -> bool:
-    graph = node.view.table.graph
-    return any(graph.net(net).coll for net in node.view.table.nets)
 
 
 def plugin_of(cluster: Cluster, gpus: NDArray[np.int32]) -> Mapping[str, str]:
@@ -569,7 +542,9 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
     if len(kinds) == 1:
         return first
     vendors, oldest = {one.cpu_vendor for one in kinds}, min(one.min_cc for one in kinds)
-    graphs = _worst_graphs(kinds, first.facts)
+    graphs: dict[str, Any] = dict.fromkeys(GRAPHS)  # none where one node has none
+    for name, some in ((name, [getattr(one, name) for one in kinds]) for name in GRAPHS):
+        graphs[name] = None if None in some else connect.worst_graph(some, first.facts)
     channels = connect.executed_channels(  # every rank counts them from the graphs agreed on
         graphs["ring"],
         graphs["tree"],
@@ -581,28 +556,14 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
         collnet=graphs["collnet_chain"],
     )
     return replace(
-        first,
-        **graphs,
-        n_ranks=sum(ranks),
-        n_channels=channels,
-        min_cc=oldest,
+        first, **graphs, n_ranks=sum(ranks), n_channels=channels, min_cc=oldest,
         max_cc=max(one.max_cc for one in kinds),
         cpu_vendor=first.cpu_vendor if len(vendors) == 1 else "mixed",
         nvls_channels=min(one.nvls_channels for one in kinds),
-        n_heads=min(one.n_heads for one in kinds),
-        most_local_ranks=max(ranks),
+        n_heads=min(one.n_heads for one in kinds), most_local_ranks=max(ranks),
         nvswitch=all(one.nvswitch for one in kinds),
         network_collectives=all(one.network_collectives for one in kinds),
-    )
-
-
-def _worst_graphs(kinds: Sequence[Communicator], facts: Facts) -> dict[str, Any]:
-    """The worst graphs of all nodes, by name; none where one node has none."""
-    found: dict[str, Any] = {}
-    for name in GRAPHS:
-        graphs = [getattr(one, name) for one in kinds]
-        found[name] = None if None in graphs else connect.worst_graph(graphs, facts)
-    return found
+    )  # fmt: skip
 
 
 VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace
@@ -624,7 +585,9 @@ def networked(config: ClusterConfig, settings: Settings, version: Version) -> Cl
         return config
     if alone:  # its GPUs may have to meet at its NICs
         return config.model_copy(update={"fabric": SingleSwitch(kind="single-switch", **changed)})
-    fabric = config.fabric or _usual(config)
+    nics = config.members[0].loaded.machine.nics
+    count = config.nics_per_node if config.nics_per_node is not None else nics.count if nics else 0
+    fabric = config.fabric or usual_fabric(count)
     return config.model_copy(update={"fabric": fabric.model_copy(update=changed)})
 
 
@@ -645,12 +608,3 @@ def loses_gpudirect(job: Job) -> bool:
         for gpu in node.view.table.gpus
         for net in node.view.table.nets
     )
-
-
-def _usual(config: ClusterConfig) -> RailOptimized | SingleSwitch:
-    """What joins hosts without a word about it: as `topology/cluster.py` has it."""
-    nics = config.members[0].loaded.machine.nics
-    count = config.nics_per_node if config.nics_per_node is not None else nics.count if nics else 0
-    if count > 1:
-        return RailOptimized(kind="rail-optimized")
-    return SingleSwitch(kind="single-switch")

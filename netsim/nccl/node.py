@@ -1,31 +1,22 @@
 """NCCL's view of one node and of a communicator over many such nodes, from a topology file.
 
 Runs the searches that NCCL runs at initialisation, in its order. All nodes are alike, so the
-work does not depend on how many there are.
-"""
+work does not depend on how many there are."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from netsim.base.values import dataclass
-from netsim.nccl.communicator import (
-    BALANCED_TREE,
-    COLLNET_DIRECT,
-    NVLS,
-    RING,
-    TREE,
-    Channel,
-    ChannelGraph,
-    Communicator,
-)
+from netsim.nccl import communicator as graphs
+from netsim.nccl.communicator import BALANCED_TREE, COLLNET_DIRECT, NVLS, ChannelGraph, Communicator
 from netsim.nccl.connect import executed_channels
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import NEWEST, Facts, Version, facts_of
 from netsim.nccl.paths import PathTable, path_table
 from netsim.nccl.search import Arena, Request, search
 from netsim.nccl.system import cpu_vendor, system_graph
-from netsim.topology.foreign.nccl_xml import XmlGpu, XmlSystem
+from netsim.topology.foreign.nccl_xml import XmlSystem
 
 GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 
@@ -61,14 +52,16 @@ def search_node(
     graph = system_graph(system, facts, networked=networked, devices=devices)
     arena = Arena(path_table(graph, settings), settings)
     own = given(arena.table, facts) if given else {}
-    ring = own.get(0) or search(arena, Request(RING, 1, facts.search_channels), settings)
+    ring = own.get(0) or search(arena, Request(graphs.RING, 1, facts.search_channels), settings)
     if not networked and 0 not in own:
         ring = over_all_links(system, ring)
     count = ring.n_channels
     tree = own.get(1) or search(arena, Request(BALANCED_TREE, count, count), settings)
     nvls = chain = direct = None
     if settings.collnet and networked:
-        chain = own.get(2) or search(arena, Request(TREE, count, count, collnet=True), settings)
+        chain = own.get(2) or search(
+            arena, Request(graphs.TREE, count, count, collnet=True), settings
+        )
         wish = Request(COLLNET_DIRECT, 1, facts.max_channels, collnet=True)
         direct = own.get(4) or search(arena, wish, settings)
     # Switches reduce and multicast from Hopper on.
@@ -87,52 +80,40 @@ def communicator(
     network_collectives: bool = False,
 ) -> Communicator:
     """The communicator over `n_nodes` such nodes; searched alone if there is one."""
-    capabilities = [node.table.graph.gpu(gpu).sm for gpu in node.table.gpus]
+    graph, facts, heads = node.table.graph, facts_of(version), node.nvls or node.collnet_direct
+    capabilities = [graph.gpu(gpu).sm for gpu in node.table.gpus]
+    vendors = {cpu_vendor(graph.cpu(cpu)) for cpu in graph.of_kind("CPU")}
+    channels = executed_channels(
+        node.ring,
+        node.tree,
+        n_nodes=n_nodes,
+        local_ranks=node.local_ranks,
+        min_cc=min(capabilities),
+        facts=facts,
+        settings=settings,
+        collnet=node.collnet_chain,
+    )
     return Communicator(
         n_ranks=n_nodes * node.local_ranks,
         n_nodes=n_nodes,
         ring=node.ring,
         tree=node.tree,
-        n_channels=_channels(node, n_nodes, facts_of(version), settings),
+        n_channels=channels,
         min_cc=min(capabilities),
         max_cc=max(capabilities),
-        cpu_arch=node.table.graph.first_cpu.arch,
-        cpu_vendor=_vendor(node),
+        cpu_arch=graph.first_cpu.arch,
+        cpu_vendor=vendors.pop() if len(vendors) == 1 else "mixed",
         nvls=node.nvls,
         collnet_direct=node.collnet_direct,
         collnet_chain=node.collnet_chain,
-        nvls_channels=nvls_channels(min(capabilities), n_nodes, facts_of(version), settings),
-        n_heads=_heads(node),
-        nvswitch=bool(node.table.graph.of_kind("NVS")),
-        rccl=any(node.table.graph.gpu(gpu).gcn for gpu in node.table.gpus),
+        nvls_channels=nvls_channels(min(capabilities), n_nodes, facts, settings),
+        n_heads=len({channel.gpus[0] for channel in heads.channels}) if heads else 0,
+        nvswitch=bool(graph.of_kind("NVS")),
+        rccl=any(graph.gpu(gpu).gcn for gpu in node.table.gpus),
         network_collectives=network_collectives,
         version=version,
         settings=settings,
     )
-
-
-def _channels(node: NodeView, n_nodes: int, facts: Facts, settings: Settings) -> int:
-    return executed_channels(
-        node.ring,
-        node.tree,
-        n_nodes=n_nodes,
-        local_ranks=node.local_ranks,
-        min_cc=min(node.table.graph.gpu(gpu).sm for gpu in node.table.gpus),
-        facts=facts,
-        settings=settings,
-        collnet=node.collnet_chain,
-    )
-
-
-def _heads(node: NodeView) -> int:
-    graph = node.nvls or node.collnet_direct
-    return len({channel.gpus[0] for channel in graph.channels}) if graph else 0
-
-
-def _vendor(node: NodeView) -> str:
-    graph = node.table.graph
-    vendors = {cpu_vendor(graph.cpu(cpu)) for cpu in graph.of_kind("CPU")}
-    return vendors.pop() if len(vendors) == 1 else "mixed"
 
 
 def nvls_channels(min_cc: int, n_nodes: int, facts: Facts, settings: Settings) -> int:
@@ -156,25 +137,18 @@ Order = tuple[int, ...]
 def over_all_links(system: XmlSystem, found: ChannelGraph) -> ChannelGraph:
     """The rings of a full mesh of AMD's GPUs; what was found anywhere else."""
     gpus = list(system.gpus())
-    if not _is_mesh(gpus) or found.n_channels >= len(gpus) - 1:
+    others = len(gpus) - 1
+    joined = (len({link.target for link in gpu.nvlinks}) >= others for gpu in gpus)
+    amd = all(gpu.gcn and gpu.rank is not None for gpu in gpus)
+    if len(gpus) < 3 or found.n_channels >= others or not amd or not all(joined):
         return found
     rings = rings_of_mesh(len(gpus))
     if not rings:
         return found
-    channels = tuple(Channel(order) for order in rings) * COPIES
+    channels = tuple(graphs.Channel(order) for order in rings) * COPIES
     speed = found.bw_intra / COPIES
     return replace(
         found, n_channels=len(channels), channels=channels, bw_intra=speed, bw_inter=speed
-    )
-
-
-def _is_mesh(gpus: Sequence[XmlGpu]) -> bool:
-    """Whether each of several GPUs of AMD is linked to every other."""
-    return len(gpus) > 2 and all(
-        gpu.gcn
-        and gpu.rank is not None
-        and len({link.target for link in gpu.nvlinks}) >= len(gpus) - 1
-        for gpu in gpus
     )
 
 

@@ -1,8 +1,7 @@
 """Sends and receives of NCCL: the rounds in which ranks meet, and the channels and chunks of each.
 
 Every rank walks the same rounds, so that sends and receives of one round match. In a round a rank
-sends as many groups and as many places further on as the order of both says.
-"""
+sends as many groups and as many places further on as the order of both says."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
@@ -24,20 +23,10 @@ Ints = NDArray[np.int64]
 BATCH = 8  # operations that share a channel's block at a time
 
 
-@dataclass(frozen=True)
-class Round:
-    """What a rank does in one round, and the number of the round."""
-
-    number: int
-    send_to: int
-    receive_from: int
-
-
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """The rounds of a communicator: its ranks in groups of equal size (a row each), and how far
-    rounds go on between groups (`far`) and inside them (`near`), those in the inner loop.
-    """
+    rounds go on between groups (`far`) and inside them (`near`), those in the inner loop."""
 
     seats: Seats
     groups: Ints
@@ -70,11 +59,6 @@ class Rounds:
         found: Ints = self.groups[to, (place[rank] + place[dst] - place[src]) % near]
         return found
 
-    def of(self, rank: int) -> tuple[Round, ...]:
-        """The rounds of a rank: with whom it exchanges data, itself first."""
-        found = self._peers(rank, 1), self._peers(rank, -1)
-        return tuple(Round(number, *both) for number, both in enumerate(zip(*found, strict=True)))
-
     def channels(self, number: Ints, total: int) -> Ints:
         """The first channel of some rounds: spread by reversing the bits of their numbers."""
         return first_channels(number, total, self.n_nodes, self._apart)
@@ -84,13 +68,6 @@ class Rounds:
         node = self.seats.node
         crossed: NDArray[np.bool_] = node[np.asarray(src)] != node[np.asarray(dst)]
         return crossed
-
-    def _peers(self, rank: int, way: int) -> list[int]:
-        own, place = (int(column[rank]) for column in self._places)
-        rows = (own + way * self.far) % len(self.far)
-        columns = (place + way * self.near) % len(self.near)
-        peers: list[int] = self.groups[rows[:, None], columns].ravel().tolist()
-        return peers
 
     @cached_property
     def _places(self) -> tuple[Ints, Ints]:
@@ -191,8 +168,7 @@ LL_STEP = 1 << 16  # bytes of a slot of LL's FIFO
 class P2pChannels:
     """Channels for sends and receives: in all, for one peer, and the fewest of an operation.
     `ll_by` is what the threshold of LL counts: a part, all channels of an operation, or, before its
-    channels are counted (whose parts are then of LL's slots), the most that it may have.
-    """
+    channels are counted (whose parts are then of LL's slots), the most that it may have."""
 
     total: int
     per_peer: int
@@ -227,9 +203,8 @@ def p2p_channels(
     total = min(n_channels, settings.max_p2p_channels or n_channels)
     total = max(total, settings.min_p2p_channels or 1)
     few, total = 2 if 2 * n_ranks <= 4 * total else 1, _power_of_two(total)
-    counts = [
-        _to_peer(table, gpu, peer) for gpu in table.gpus for peer in table.gpus if gpu != peer
-    ]
+    pairs = ((one, two) for one in table.gpus for two in table.gpus if one != two)
+    counts = [_to_peer(table, *pair) for pair in pairs]
     networked = n_ranks > len(table.gpus)
     if networked:
         counts += [_to_network(table, gpu, facts, settings, few) for gpu in table.gpus]
@@ -327,10 +302,8 @@ class Sends:
 
 def sends_of(comm: Communicator, tables: Sequence[PathTable]) -> Sends:
     """Channels and chunk of sends, given the paths of each kind of node: the least of all."""
-    each = [
-        p2p_channels(table, comm.n_channels, comm.n_ranks, comm.facts, comm.settings)
-        for table in tables
-    ]
+    asked = comm.n_channels, comm.n_ranks, comm.facts, comm.settings
+    each = [p2p_channels(table, *asked) for table in tables]
     least = P2pChannels(
         min(one.total for one in each),
         min(one.per_peer for one in each),

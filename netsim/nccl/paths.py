@@ -1,9 +1,9 @@
 """The best path between every two ends of NCCL's graph, and where NCCL takes another one.
 
 First the widest of the shortest paths; then pairs without peer-to-peer access go through a CPU,
-ports go through the GPU beside them (PXN), and ports without GPUDirect through a CPU.
-"""
+ports go through the GPU beside them (PXN), and ports without GPUDirect through a CPU."""
 
+from itertools import product
 from typing import NamedTuple
 
 from netsim.base.values import dataclass
@@ -51,7 +51,11 @@ def path_table(graph: SystemGraph, settings: Settings = NO_SETTINGS) -> PathTabl
             _paths_to(graph, node, paths, nvb=not settings.nvb_disabled)
     gpus, nets = tuple(graph.of_kind("GPU")), tuple(graph.of_kind("NET"))
     table = PathTable(graph, paths, gpus, nets)
-    _without_p2p(table, settings)
+    limit = graph.facts.rank(p2p_level(graph, settings))
+    for target, source in product(gpus, gpus):  # without P2P through the receiver's CPU
+        found = paths.get((source, target))
+        if source != target and (found is None or found.type > limit):
+            _via(table, local_cpu(table, target), source, target)
     _to_nets(table, settings)
     beside = tuple(local_gpu(table, net, settings) for net in nets)
     return PathTable(graph, paths, gpus, nets, beside)
@@ -80,7 +84,7 @@ def _paths_to(graph: SystemGraph, base: int, paths: Paths, *, nvb: bool) -> None
                 kind = _hop_type(graph, index)
                 if graph.nodes[node].kind == "GPU" and known.type == kind == nvlink and known.links:
                     kind = through_gpu
-                back = _reverse(graph, index)
+                back = reverse_of(graph, index)
                 if back >= 0:
                     links = (back, *known.links)
                     paths[peer, base] = Path(max(known.type, kind), bandwidth, links)
@@ -99,7 +103,8 @@ def _hop_type(graph: SystemGraph, index: int) -> int:
     return rank(name) if name in graph.facts.path_types else rank("NVL")
 
 
-def _reverse(graph: SystemGraph, index: int) -> int:
+def reverse_of(graph: SystemGraph, index: int) -> int:
+    """The link of the same kind the other way; -1 where there is none."""
     link = graph.links[index]
     for candidate in graph.links_out[link.target]:
         back = graph.links[candidate]
@@ -135,16 +140,6 @@ def p2p_level(graph: SystemGraph, settings: Settings) -> PathType:
         few = len(graph.of_kind("GPU")) <= 2
         return "SYS" if cpu.arch == "x86_64" and vendor == "AMD" and few else "PXB"
     return "PXB" if cpu.arch == "arm64" or vendor in ("Intel", "Zhaoxin") else "SYS"
-
-
-def _without_p2p(table: PathTable, settings: Settings) -> None:
-    """GPU pairs that cannot reach each other's memory stage through the receiver's CPU."""
-    limit = table.graph.facts.rank(p2p_level(table.graph, settings))
-    for target in table.gpus:
-        for source in table.gpus:
-            found = table.paths.get((source, target))
-            if source != target and (found is None or found.type > limit):
-                _via(table, local_cpu(table, target), source, target)
 
 
 def _to_nets(table: PathTable, settings: Settings) -> None:
@@ -231,27 +226,11 @@ def ports_of(table: PathTable, gpu: int, settings: Settings) -> list[int]:
         return []
     sharers = nearest(table, ports[0], table.gpus)
     count, start = len(ports), table.graph.gpu(gpu).dev
-    if count & (count - 1) == 0:
-        start = _mirrored(start, count)
-    used = _ports_per_gpu(count, len(sharers), settings)
+    if count & (count - 1) == 0:  # the bits of its number in reverse order
+        start = int(f"{start % count:0{count.bit_length() - 1}b}"[::-1], 2)
+    most = {"ALL": count, "MAX": max(1, min(settings.nics_at_most, count))}
+    used = most.get(settings.nics_policy, -(-count // max(1, len(sharers))))
     return [ports[(start + turn) % count] for turn in range(used)]
-
-
-def _ports_per_gpu(ports: int, sharers: int, settings: Settings) -> int:
-    if settings.nics_policy == "ALL":
-        return ports
-    if settings.nics_policy == "MAX":
-        return max(1, min(settings.nics_at_most, ports))
-    return -(-ports // max(1, sharers))
-
-
-def _mirrored(number: int, power_of_two: int) -> int:
-    mirrored, low, high = 0, 1, power_of_two >> 1
-    while high:
-        if number & low:
-            mirrored |= high
-        low, high = low << 1, high >> 1
-    return mirrored
 
 
 def local_gpu(table: PathTable, net: int, settings: Settings) -> int:

@@ -1,5 +1,6 @@
 """NCCL's search of channels on the graph of a node: what it tries, finds, copies and gives up."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from netsim.nccl.communicator import (
 )
 from netsim.nccl.environment import NO_SETTINGS, Settings
 from netsim.nccl.facts import architecture
-from netsim.nccl.paths import PathTable, nearest, ports_of
+from netsim.nccl.paths import PathTable, nearest, ports_of, reverse_of
 from netsim.nccl.system import cpu_vendor, net_bandwidth
 
 
@@ -103,9 +104,7 @@ class Arena:
         self.ports_by_type = [self._ports_by_type(gpu) for gpu in self.gpus]
         # By pattern: where to go from a GPU, given those used, the port and when it comes.
         self.onwards: dict[int, dict[tuple[int, int, int, int], list[int]]] = {}
-        self.scores: dict[
-            tuple[int, int], list[tuple[float, float, int, float, int, int, int]]
-        ] = {}
+        self.scores: dict[tuple[int, int], list[Score]] = {}
         self._needs: dict[tuple[int, int, int], Needs] = {}
 
     def type_of(self, source: int, target: int) -> int:
@@ -132,10 +131,6 @@ class Arena:
         out = graph.links_out[self.gpus[gpu]]
         return [self.left[link] for link in out if graph.links[link].kind in usable]
 
-    def left_of_port(self, net: int) -> int:
-        """What is left of the link by which a port sends into the node."""
-        return sum(self.left[index] for index in self.table.graph.links_out[self.nets[net]])
-
     def take(self, needs: Needs) -> bool:
         """Take what a hop needs from every link of it, or nothing at all."""
         left = self.left
@@ -155,10 +150,9 @@ class Arena:
     def needs(self, source: int, target: int, amount: int) -> Needs:
         """What a flow of `amount` takes on each link of the path, in the order of the path."""
         key = (source, target, amount)
-        found = self._needs.get(key)
-        if found is None:
-            found = self._needs[key] = self._count(source, target, amount)
-        return found
+        if key not in self._needs:
+            self._needs[key] = self._count(source, target, amount)
+        return self._needs[key]
 
     def nvls_flows(self, head: int, amount: int, limit: int) -> Needs | None:
         """What one NVLS head takes: every GPU to and from the switch once, itself twice."""
@@ -202,9 +196,9 @@ class Arena:
             taken.append((index, forward))
             end = graph.nodes[link.target]
             if end.kind == "GPU" and not from_gpu and graph.gpu(link.target).sm < 80:
-                taken.append((self._reverse(index), -(-forward // 8)))
+                taken.append((reverse_of(graph, index), -(-forward // 8)))
             if end.kind == "CPU" and link.kind == "NVL" and graph.cpu(link.target).arch == "ppc64":
-                taken.append((self._reverse(index), forward))
+                taken.append((reverse_of(graph, index), forward))
         return _summed(taken)
 
     def _crosses_intel(self, links: tuple[int, ...]) -> bool:
@@ -212,15 +206,6 @@ class Arena:
         ends = (graph.links[index].target for index in links)
         cpus = (graph.cpu(end) for end in ends if graph.nodes[end].kind == "CPU")
         return any(cpu.arch == "x86_64" and cpu_vendor(cpu) == "Intel" for cpu in cpus)
-
-    def _reverse(self, index: int) -> int:
-        graph = self.table.graph
-        link = graph.links[index]
-        return next(
-            back
-            for back in graph.links_out[link.target]
-            if graph.links[back].target == link.source and graph.links[back].kind == link.kind
-        )
 
     def _rail(self, net: int) -> tuple[str, str, int]:
         """What tells rails apart: the rail of the file if it has one, else the physical port."""
@@ -250,28 +235,18 @@ class Arena:
 
 def _summed(needs: list[tuple[int, int]]) -> Needs:
     """Needs with every link once, so that checking them one by one is checking them all."""
-    total: dict[int, int] = {}
+    total = Counter[int]()
     for link, amount in needs:
-        total[link] = total.get(link, 0) + amount
+        total[link] += amount
     return tuple(total.items())
-
-
-def widest_path(arena: Arena) -> float:
-    """The best single path of any GPU, to a port if there are ports, else to another GPU."""
-    ends = arena.nets or arena.gpus
-    pairs = ((gpu, end) for gpu in arena.gpus for end in ends if gpu != end)
-    return max((arena.bandwidth(gpu, end) for gpu, end in pairs), default=0.0)
 
 
 def total_bandwidth(arena: Arena) -> float:
     """What one GPU can send in total: its NVLinks together or its PCIe link."""
     graph = arena.table.graph
-    best = 0.0
-    for gpu, pci in zip(arena.gpus, arena.pci_of_gpu, strict=True):
-        links = (graph.links[index] for index in graph.links_out[gpu])
-        nvlinks = sum(link.bandwidth for link in links if link.kind == "NVL")
-        best = max(best, pci, nvlinks)
-    return best
+    out = ([graph.links[index] for index in graph.links_out[gpu]] for gpu in arena.gpus)
+    nvlinks = (sum(link.bandwidth for link in links if link.kind == "NVL") for links in out)
+    return max(0.0, *arena.pci_of_gpu, *nvlinks)
 
 
 # In which order the channel search tries ports and GPUs: the nearest first, by NCCL's scores.
@@ -294,24 +269,22 @@ def nets_of(arena: Arena, type_inter: int, gpus: Iterable[int]) -> list[int]:
 def next_gpus(arena: Arena, pattern: int, gpu: int, used: int, door: int, sort: int) -> list[int]:
     """GPUs to try after `gpu`: by the way to the port `door` if `sort`, then by the way to them.
     With `sort` = -1 the port comes later: where all GPUs are equally far from this one, those far
-    from the port go first, so that the channel ends near it.
-    """
-    if arena.switches:
-        return [peer for peer in _switch_neighbours(arena, pattern, gpu) if not used >> peer & 1]
-    scores = [score for score in _sorted_scores(arena, gpu, door) if not used >> score[-1] & 1]
+    from the port go first, so that the channel ends near it."""
+    count = len(arena.gpus)
+    if arena.switches:  # behind it all are equal; the same neighbours each time are best
+        before, after = (gpu - 1) % count, (gpu + 1) % count
+        first = {RING: (before, after), SPLIT_TREE: (after, before), BALANCED_TREE: (after, before)}
+        near = dict.fromkeys(first.get(pattern, (after,)))
+        return [peer for peer in near if not used >> peer & 1]
+    if (gpu, door) not in arena.scores:  # by the way to the port, then by that to them
+        others = ((gpu + ahead) % count for ahead in range(1, count))
+        every = [_score(arena, gpu, peer, door) for peer in others]
+        arena.scores[gpu, door] = sorted(score for score in every if score[4])
+    scores = [score for score in arena.scores[gpu, door] if not used >> score[-1] & 1]
     order = [score[-1] for score in scores]
     if sort == -1 and len({score[3:5] for score in scores}) == 1:
         order.reverse()
     return order
-
-
-def _sorted_scores(arena: Arena, gpu: int, door: int) -> list[Score]:
-    """Every other GPU by width and length of the way to the port, then of the way to it."""
-    if (gpu, door) not in arena.scores:
-        others = ((gpu + ahead) % len(arena.gpus) for ahead in range(1, len(arena.gpus)))
-        scores = [_score(arena, gpu, peer, door) for peer in others]
-        arena.scores[gpu, door] = sorted(score for score in scores if score[4])
-    return arena.scores[gpu, door]
 
 
 def _score(arena: Arena, gpu: int, peer: int, door: int) -> Score:
@@ -323,14 +296,6 @@ def _score(arena: Arena, gpu: int, peer: int, door: int) -> Score:
     ahead = (peer - gpu) % len(arena.gpus)
     way = (-arena.bandwidth(source, target), arena.hops(source, target))
     return (*to_net, *way, ahead, peer)
-
-
-def _switch_neighbours(arena: Arena, pattern: int, gpu: int) -> list[int]:
-    """Behind a switch all GPUs are equal; talking to the same neighbours each time is best."""
-    count = len(arena.gpus)
-    before, after = (gpu - 1) % count, (gpu + 1) % count
-    first = {RING: (before, after), SPLIT_TREE: (after, before), BALANCED_TREE: (after, before)}
-    return list(dict.fromkeys(first.get(pattern, (after,))))
 
 
 # The most channels that any walk of an attempt could find, from capacities alone.
@@ -385,8 +350,9 @@ def fewest_hops(arena: Arena, attempt: Attempt) -> int:
 
 
 def _through_port(arena: Arena, nets: tuple[int, ...], attempt: Attempt, inter: int) -> int:
-    whole = int(attempt.bw_inter)
-    most = max(arena.left_of_port(net) // inter for net in nets) * len(nets)
+    whole, links = int(attempt.bw_inter), arena.table.graph.links_out
+    inwards = [sum(arena.left[link] for link in links[arena.nets[net]]) for net in nets]
+    most = max(inwards) // inter * len(nets)
     return min(most, max(int(arena.port_left[net]) // whole for net in nets)) if whole else most
 
 
@@ -482,7 +448,9 @@ class Walker:
         self.inter = round(attempt.bw_inter * 1000)
         self.whole = int(attempt.bw_inter)  # GB/s that a channel takes from its port
         self.headed = attempt.pattern in (NVLS, COLLNET_DIRECT)
-        self.exit_step = self._exit_step()
+        # The place in the order at which a channel goes back to a port; -1 for never.
+        leaves = {RING: self.n_gpus - 1, SPLIT_TREE: 1}
+        self.exit_step = leaves.get(attempt.pattern, 0) if arena.nets else -1
         self.hops: dict[tuple[int, int, int, int], Hop | None] = {}
         self.inside: list[dict[int, Hop | None]] = [{} for _ in range(self.n_gpus)]
         self.onwards = arena.onwards.setdefault(attempt.pattern, {})
@@ -500,12 +468,6 @@ class Walker:
             else:
                 stack.append(below)
         return self.found
-
-    def _exit_step(self) -> int:
-        """The place in the order at which a channel goes back to a port; -1 for never."""
-        if not self.arena.nets:
-            return -1
-        return {RING: self.n_gpus - 1, SPLIT_TREE: 1}.get(self.attempt.pattern, 0)
 
     def _channel(self, budget: Budget) -> Walk:
         number = len(self.orders)
@@ -654,8 +616,10 @@ class Walker:
 
     def _head(self, gpu: int, budget: Budget) -> Walk:
         """A head of NVLS or CollNet: traffic between it and all GPUs of the node must fit."""
-        if gpu not in self.heads:
-            self.heads[gpu] = self._head_needs(gpu)
+        if gpu not in self.heads and self.attempt.pattern == NVLS:
+            self.heads[gpu] = self.arena.nvls_flows(gpu, self.intra, self.attempt.type_intra)
+        elif gpu not in self.heads:
+            self.heads[gpu] = self.arena.direct_flows(gpu, self.intra)
         needs = self.heads[gpu]
         if needs is None or not self.arena.take(needs):
             return
@@ -663,11 +627,6 @@ class Walker:
         yield self._finish(budget)
         self.n_hops -= len(needs)
         self.arena.give_back(needs)
-
-    def _head_needs(self, gpu: int) -> Needs | None:
-        if self.attempt.pattern == NVLS:
-            return self.arena.nvls_flows(gpu, self.intra, self.attempt.type_intra)
-        return self.arena.direct_flows(gpu, self.intra)
 
     def _hop(self, source: int, end: int, amount: int, way: int = 0) -> Hop | None:
         """The hop to GPU `end` (way 1: from a port) or to port `end` (way 2), if it is allowed."""
@@ -773,22 +732,19 @@ class _Ladder:
         self.arena, self.request = arena, request
         row = arena.facts.inter_speeds if arena.nets else arena.facts.intra_speeds
         self.speeds = row[architecture(arena.min_cc, row)]
-        self.widest, self.total = widest_path(arena), total_bandwidth(arena)
+        ends = ((gpu, end) for gpu in arena.gpus for end in arena.nets or arena.gpus if gpu != end)
+        self.widest = max((arena.bandwidth(*pair) for pair in ends), default=0.0)
+        self.total = total_bandwidth(arena)
         self.types = _type_limits(arena)
         self.cross_nic = settings.cross_nic if len(arena.nets) > 1 else 0
         self.rung = self._first_rung()
         self.start = Attempt(
-            pattern=request.pattern,
-            bw_intra=self.speeds[self.rung],
-            bw_inter=self.speeds[self.rung],
-            type_intra=self.types[0],
-            type_inter=self.types[2],
-            same_channels=request.pattern != NVLS,
-            cross_nic=int(self.cross_nic == 1),
-            min_channels=request.min_channels,
-            max_channels=request.max_channels,
+            pattern=request.pattern, bw_intra=self.speeds[self.rung],
+            bw_inter=self.speeds[self.rung], type_intra=self.types[0], type_inter=self.types[2],
+            same_channels=request.pattern != NVLS, cross_nic=int(self.cross_nic == 1),
+            min_channels=request.min_channels, max_channels=request.max_channels,
             collnet=request.collnet,
-        )
+        )  # fmt: skip
         self.now = self.start
         self.found = Found(replace(self.start, bw_intra=0.0, bw_inter=0.0))
         self.effort = ALL_VISITS
@@ -801,21 +757,21 @@ class _Ladder:
         gpus, total = len(self.arena.gpus), self.total
         if gpus > 1 and self.request.pattern != RING:
             total *= gpus / (gpus - 1)
-        for rung, speed in enumerate(self.speeds):
-            if speed <= self.widest and speed * self.request.min_channels <= total:
-                return rung
-        return len(self.speeds) - 1
+        least, rungs = self.request.min_channels, range(len(self.speeds))
+        fits = (
+            n for n in rungs if self.speeds[n] <= self.widest and self.speeds[n] * least <= total
+        )
+        return next(fits, rungs[-1])
 
     def relax(self) -> None:
         """Pass 1: try the present wishes; while they cannot be met, give up one of them."""
-        while True:
+        following: Attempt | None = self.now
+        while following is not None:
+            self.now = following
             budget = self._try()
-            if budget.complete or self._saturated():
+            if budget.complete or self.found.n_channels * self.found.attempt.bw_inter >= self.total:
                 return
             following = self._relaxed(budget)
-            if following is None:
-                return
-            self.now = following
 
     def _try(self) -> Budget:
         full = VISITS_SAME if self.now.same_channels else VISITS
@@ -852,9 +808,6 @@ class _Ladder:
         sockets = attempt.type_intra == self.arena.facts.rank("SYS")
         return self.arena.cpu == ("x86_64", "AMD") and sockets
 
-    def _saturated(self) -> bool:
-        return self.found.n_channels * self.found.attempt.bw_inter >= self.total
-
     def _relaxed(self, budget: Budget) -> Attempt | None:
         """The next attempt, wish by wish like the digits of a counter, or nothing at the end."""
         now, start = self.now, self.start
@@ -871,7 +824,9 @@ class _Ladder:
         if now.type_intra < widest and self._unsolved(now.type_intra, intra=True):
             return replace(now, type_intra=now.type_intra + 1)
         now = replace(now, type_intra=start.type_intra)
-        if self.arena.nets and now.type_inter < self.types[3] and self._may_widen(now):
+        near = now.type_inter < self.arena.facts.rank("PXN")
+        wider = near or self._unsolved(now.type_inter, intra=False)
+        if self.arena.nets and now.type_inter < self.types[3] and wider:
             return replace(now, type_inter=now.type_inter + 1)
         now = replace(now, type_inter=start.type_inter)
         rails = self.cross_nic == 2 and now.cross_nic == 0
@@ -883,10 +838,6 @@ class _Ladder:
         """Whether a worse path type could still be an improvement on what was found."""
         best = self.found.attempt
         return not self.found.n_channels or kind < (best.type_intra if intra else best.type_inter)
-
-    def _may_widen(self, now: Attempt) -> bool:
-        near = now.type_inter < self.arena.facts.rank("PXN")
-        return near or self._unsolved(now.type_inter, intra=False)
 
     def _slower(self, now: Attempt) -> Attempt | None:
         if self.rung + 1 >= len(self.speeds):
@@ -962,14 +913,8 @@ def _graph(arena: Arena, request: Request, found: Found) -> ChannelGraph:
         slow = FALLBACK_SPEED
         return ChannelGraph(request.pattern, 1, slow, slow, "SYS", "SYS", True, channels=(plain,))
     return ChannelGraph(
-        pattern=attempt.pattern,
-        n_channels=found.n_channels,
-        bw_intra=attempt.bw_intra,
-        bw_inter=attempt.bw_inter,
-        type_intra=types[attempt.type_intra],
-        type_inter=types[attempt.type_inter],
-        same_channels=attempt.same_channels,
-        cross_nic=attempt.cross_nic,
-        latency_inter=found.latency_inter,
-        channels=found.channels,
-    )
+        pattern=attempt.pattern, n_channels=found.n_channels, bw_intra=attempt.bw_intra,
+        bw_inter=attempt.bw_inter, type_intra=types[attempt.type_intra],
+        type_inter=types[attempt.type_inter], same_channels=attempt.same_channels,
+        cross_nic=attempt.cross_nic, latency_inter=found.latency_inter, channels=found.channels,
+    )  # fmt: skip

@@ -1,7 +1,6 @@
 """FIFO slots, chunks and slices: in which pieces a channel moves its share, by protocol.
 
-Sizes are bytes of user data. How pieces follow one another is the business of the schedules.
-"""
+Sizes are bytes of user data. How pieces follow one another is the business of the schedules."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -229,8 +228,7 @@ class _Cells:
 
 def loops_of_part(nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT) -> Loops:
     """The loops of one channel's share: each covers `spread` chunks, the last smaller ones.
-    `spread` is the number of ranks for a ring AllReduce, of heads for NVLS, else 1.
-    """
+    `spread` is the number of ranks for a ring AllReduce, of heads for NVLS, else 1."""
     whole, left = divmod(nbytes, spread * chunk)
     return Loops(chunk, whole, min(chunk, _up(_ceil(left, spread), alignment)))
 
@@ -239,8 +237,7 @@ def shared_loops(
     nbytes: int, chunk: int, n_channels: int, n_threads: int, protocol: Protocol, *, spread: int = 1
 ) -> Loops:
     """The loops before 2.22: each is cut into `n_channels` × `spread` chunks of equal size. Channel
-    c takes the chunks from c × `spread` on; `spread` is the ranks of a ring AllReduce.
-    """
+    c takes the chunks from c × `spread` on; `spread` is the ranks of a ring AllReduce."""
     grain = {"LL": n_threads * 8, "LL128": n_threads * 30}
     alignment = grain.get(protocol, (n_threads - 32) * 8)
     chunks = n_channels * spread

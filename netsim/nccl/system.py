@@ -1,8 +1,7 @@
 """The graph that NCCL builds of one node: GPUs, PCIe switches, CPUs, NVSwitches, NICs and ports.
 
 Made from the values of a topology file. The order of nodes and links decides ties later, so it
-follows NCCL's: faster links first, the way up the PCIe tree last. Paths are found in `paths`.
-"""
+follows NCCL's: faster links first, the way up the PCIe tree last. Paths are found in `paths`."""
 
 from collections.abc import Collection
 from dataclasses import field, replace
@@ -109,8 +108,7 @@ def system_graph(
     system: XmlSystem, facts: Facts, *, networked: bool, devices: Collection[int] | None = None
 ) -> SystemGraph:
     """NCCL's graph of a node; without `networked` it has no ports, as for a single node. `devices`
-    are the CUDA devices in use; where the file gives ranks, GPUs without one are out.
-    """
+    are the CUDA devices in use; where the file gives ranks, GPUs without one are out."""
     builder = _Builder(SystemGraph(facts), networked, _used_gpus(system, devices))
     for cpu in system.cpus:
         node = builder.graph.add("CPU", cpu.host_hash, cpu)

@@ -1,27 +1,20 @@
 """NCCL's choice of algorithm and protocol: what it estimates for each, and what it may not take.
 
 The formulas of its tuning model as they are, version by version; a selection heuristic, not a
-prediction. Whether NCCL may choose an entry at all is said by `refusal`.
-"""
+prediction. Whether NCCL may choose an entry at all is said by `refusal`."""
 
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from netsim.base.errors import InputError, ScenarioError, shown, suggest
 from netsim.base.values import dataclass
+from netsim.nccl import facts as rules
 from netsim.nccl.communicator import TREE, ChannelGraph, Communicator, TunerRule
-from netsim.nccl.facts import (
-    ALGORITHMS,
-    FUNCTIONS,
-    PROTOCOLS,
-    Algorithm,
-    Function,
-    Protocol,
-    architecture,
-)
+from netsim.nccl.facts import ALGORITHMS, PROTOCOLS, Algorithm, Function, Protocol, architecture
 
 GATHERS = ("AllGather", "ReduceScatter")
 
@@ -33,6 +26,174 @@ def ring_steps(function: Function, n_ranks: int) -> int:
     return n_ranks - 1 if function in GATHERS else n_ranks
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the cost table of a communicator, while it is rated on its channels."""
+
+    comm: Communicator
+    graph: ChannelGraph
+    function: Function
+    algorithm: Algorithm
+    protocol: Protocol
+
+    def bandwidth(self) -> float:
+        """Bytes of the call a second, in GB/s."""
+        comm, gathers = self.comm, self.function in GATHERS
+        if self.algorithm in ("NVLS", "NVLSTree"):
+            bus = self._nvls_bus()
+        elif self.algorithm == "PAT":
+            bus = comm.facts.pat_factor * self._raw_bus()
+        elif self.algorithm == "CollNetDirect":
+            bus = self._collnet_direct_bus()
+        elif self.algorithm == "CollNetChain":
+            bus = self._raw_bus(collnet=True)
+        else:
+            bus = self._ring_bus() if self.algorithm == "Ring" else self._tree_bus()
+        return bus if gathers and self.algorithm != "Ring" else bus * self._bus_ratio()
+
+    def _bus_ratio(self) -> float:
+        comm = self.comm
+        if self.algorithm in ("NVLS", "NVLSTree") and not comm.facts.nvls_efficiency:
+            nodes = comm.n_nodes
+            return 5 / 6 if self.algorithm == "NVLS" else 0.7 * nodes / (2 * max(1, nodes - 1))
+        if self.algorithm in ("Ring", "NVLS", "NVLSTree"):
+            return comm.n_ranks / ring_steps(self.function, comm.n_ranks)
+        return 0.5
+
+    def _raw_bus(self, *, collnet: bool = False) -> float:
+        comm, graph = self.comm, self.graph
+        inside = comm.n_nodes <= 2 or collnet
+        bus = graph.n_channels * (graph.bw_intra if inside else graph.bw_inter)
+        cap = comm.facts.a100_cap if comm.min_cc == 80 else 0.0
+        return min(bus, cap) if cap else bus
+
+    def _channel_cap(self, table: str) -> float:
+        rows = self.comm.facts.channel_max[table]
+        row = rows[architecture(self.comm.min_cc, rows)]
+        return self.graph.n_channels * row[self.comm.node_column]
+
+    def _ll_cap(self) -> float:
+        """The most that LL carries; with several nodes NCCL reads the row by CPU, not by GPU."""
+        comm, rows = self.comm, self.comm.facts.ll_max
+        if comm.n_nodes == 1:
+            return rows[architecture(comm.min_cc, rows)][comm.node_column]
+        return rows["Ampere" if comm.cpu_vendor in ("AMD", "mixed") else "Volta"][comm.node_column]
+
+    def _ring_bus(self) -> float:
+        comm, facts, bus = self.comm, self.comm.facts, self._raw_bus()
+        if self.protocol == "LL":
+            quarter = comm.n_nodes > 1 or self.function in ("AllReduce", "Reduce")
+            share = 0.5 if facts.ring_ll_half else 1 / 4 if quarter else 1 / 3
+            return min(self._ll_cap(), share * bus)
+        if self.protocol == "LL128":
+            share = facts.ring_ll128_lone_gpu if comm.ppn < 2 else 0.92
+            return min(share * bus, self._channel_cap("Ring LL128"))
+        return bus
+
+    def _tree_bus(self) -> float:
+        bus = min(0.92 * self._raw_bus(), self._channel_cap("Tree"))
+        if self.protocol == "LL":
+            bus = min(bus / 3.8, self._ll_cap())
+        elif self.protocol == "LL128":
+            share = 7 / 9 if self.comm.n_nodes == 1 else 120 / 128
+            bus = min(share * bus, self._channel_cap("Tree LL128"))
+        return bus * self.comm.facts.one_gpu_tree_factor if self.graph.pattern == TREE else bus
+
+    def _collnet_direct_bus(self) -> float:
+        comm, graph = self.comm, self.graph
+        if self.function in GATHERS:
+            return comm.ppn * min(graph.bw_intra, 0.9 * graph.bw_inter)
+        factor = comm.ppn / graph.n_channels
+        factor -= (factor - 1) / 2
+        bus = self._raw_bus(collnet=True) / factor
+        return bus * 0.85 if comm.min_cc >= 90 else bus
+
+    def _nvls_bus(self) -> float:
+        comm, graph, tree = self.comm, self.graph, self.algorithm == "NVLSTree"
+        facts, share = comm.facts, (comm.ppn - 1) / comm.ppn
+        if not facts.nvls_efficiency:
+            by_nic = self.function in GATHERS and facts.nvls_shard_rule == "inter"
+            sharded = min(graph.bw_intra * share, 0.9 * graph.bw_inter)
+            bus = graph.n_channels * sharded if by_nic else self._raw_bus()
+        elif graph.n_channels < 2:
+            return 0.0
+        else:
+            efficiency = facts.nvls_efficiency[architecture(comm.min_cc, facts.nvls_efficiency)]
+            intra = graph.bw_intra * efficiency * (graph.n_channels - 1) / graph.n_channels
+            intra *= 2 if self.function == "AllReduce" else share
+            inter = graph.bw_inter * (2 if comm.n_nodes <= 2 and tree else 1)
+            bus = graph.n_channels * min(intra, inter)
+        return min(bus, self._channel_cap("NVLSTree")) if tree else bus
+
+    # The latency, in µs. Like those of bandwidth, these are the formulas by which NCCL chooses; the
+    # simulation has its own times.
+
+    def latency(self) -> float:
+        """The part of a call's time that does not grow with its size, in µs."""
+        base = self.comm.facts.base_latency[self.algorithm][PROTOCOLS.index(self.protocol)]
+        if self.algorithm == "Ring" and self.function in ("Broadcast", "Reduce"):
+            return base + self._ring_chain()
+        return base + (self._ring() if self.algorithm == "Ring" else self._others())
+
+    def _hop(self, link: str, algorithm: Algorithm) -> float:
+        tree = (algorithm, self.protocol) == ("Tree", "Simple")
+        if link == "PCI" and self.comm.cpu_arch == "ppc64" and tree:
+            algorithm = "Ring"
+        return self.comm.facts.hop_latency[link][algorithm][PROTOCOLS.index(self.protocol)]
+
+    @property
+    def _link_inside(self) -> str:
+        return "NVLINK" if self.graph.type_intra == "NVL" else "PCI"
+
+    def _inside(self) -> float:
+        hop = self._hop(self._link_inside, self.algorithm)
+        slowed = self.protocol == "LL" and self.comm.n_nodes > 1
+        return hop * self.comm.facts.intra_ll_penalty if slowed else hop
+
+    def _between(self) -> float:
+        """One network hop; a Simple receive also flushes, which is a second trip to the NIC."""
+        facts, more = self.comm.facts, self.graph.latency_inter
+        lone = self.comm.ppn == 1 and facts.lone_gpu_tree_hops
+        hop = self._hop("NET", "Tree" if lone else self.algorithm)
+        if facts.net_latency_replaces:
+            return more or hop
+        return hop + more * (2 if self.protocol == "Simple" else 1)
+
+    def _ring_chain(self) -> float:
+        link = self._link_inside if self.comm.n_nodes == 1 else "NET"
+        if self.graph.same_channels:
+            return self._hop(link, "Ring")
+        hop = self._hop(link, "Tree" if self.protocol == "Simple" else "Ring")
+        return ring_steps(self.function, self.comm.n_ranks) * hop
+
+    def _ring(self) -> float:
+        comm, nodes, net_steps = self.comm, self.comm.n_nodes, 0
+        steps = ring_steps(self.function, comm.n_ranks)
+        if nodes > 1 and self.function == "AllReduce":
+            net_steps = 2 * (nodes if comm.facts.ring_wraps_over_net else nodes - 1)
+        elif nodes > 1:
+            net_steps = nodes - 1
+        intra = self._inside()
+        if comm.facts.net_overhead and nodes > 1:
+            intra = max(intra, net_overhead_us(comm) * (3 if self.protocol == "Simple" else 1))
+        return (steps - net_steps) * intra + net_steps * self._between()
+
+    def _others(self) -> float:
+        comm, intra, inter = self.comm, self._inside(), self._between()
+        per_node, depth = comm.n_ranks // comm.n_nodes, comm.n_nodes.bit_length() - 1
+        if self.algorithm == "Tree":
+            return 2 * ((per_node - 1) * intra + depth * inter)
+        if self.algorithm == "CollNetDirect":
+            return 2 * (min(1, per_node - 1) * intra + (per_node - 1) * 0.4) + inter
+        if self.algorithm == "CollNetChain":
+            return 2 * (per_node - 1) * intra + inter
+        if self.algorithm == "NVLS":
+            return intra + (inter if comm.n_nodes > 1 else 0.0)
+        if self.algorithm == "NVLSTree":
+            return intra + 2 * depth * inter
+        return depth * (inter / 3.5) + 2.8 * comm.n_ranks
+
+
 def algorithm_bandwidth(
     comm: Communicator, function: Function, algorithm: Algorithm, protocol: Protocol
 ) -> float:
@@ -40,131 +201,7 @@ def algorithm_bandwidth(
     graph = comm.graph(algorithm)
     if graph is None or graph.n_channels == 0:
         return 0.0
-    if algorithm in ("NVLS", "NVLSTree"):
-        bandwidth = _nvls_bus(comm, graph, function, algorithm)
-    else:
-        bandwidth = _BUS[algorithm](comm, graph, function, protocol)
-    if function in GATHERS and algorithm != "Ring":
-        return bandwidth
-    return bandwidth * _bus_ratio(comm, function, algorithm)
-
-
-def _bus_ratio(comm: Communicator, function: Function, algorithm: Algorithm) -> float:
-    if algorithm in ("NVLS", "NVLSTree") and not comm.facts.nvls_efficiency:
-        nodes = comm.n_nodes
-        return 5 / 6 if algorithm == "NVLS" else 0.7 * nodes / (2 * max(1, nodes - 1))
-    if algorithm in ("Ring", "NVLS", "NVLSTree"):
-        return comm.n_ranks / ring_steps(function, comm.n_ranks)
-    return 0.5
-
-
-def _raw_bus(comm: Communicator, graph: ChannelGraph, *, collnet: bool = False) -> float:
-    inside = comm.n_nodes <= 2 or collnet
-    bus = graph.n_channels * (graph.bw_intra if inside else graph.bw_inter)
-    cap = comm.facts.a100_cap if comm.min_cc == 80 else 0.0
-    return min(bus, cap) if cap else bus
-
-
-def _channel_cap(comm: Communicator, table: str, graph: ChannelGraph) -> float:
-    rows = comm.facts.channel_max[table]
-    row = rows[architecture(comm.min_cc, rows)]
-    return graph.n_channels * row[comm.node_column]
-
-
-def _ll_cap(comm: Communicator) -> float:
-    """The most that LL carries; with several nodes NCCL reads the row by CPU and not by GPU."""
-    rows = comm.facts.ll_max
-    if comm.n_nodes == 1:
-        row = architecture(comm.min_cc, rows)
-    else:
-        row = "Ampere" if comm.cpu_vendor in ("AMD", "mixed") else "Volta"
-    return rows[row][comm.node_column]
-
-
-def _ring_bus(
-    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
-) -> float:
-    facts, bus = comm.facts, _raw_bus(comm, graph)
-    if protocol == "LL":
-        quarter = comm.n_nodes > 1 or function in ("AllReduce", "Reduce")
-        share = 0.5 if facts.ring_ll_half else 1 / 4 if quarter else 1 / 3
-        return min(_ll_cap(comm), share * bus)
-    if protocol == "LL128":
-        share = facts.ring_ll128_lone_gpu if comm.ppn < 2 else 0.92
-        return min(share * bus, _channel_cap(comm, "Ring LL128", graph))
-    return bus
-
-
-def _tree_bus(
-    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
-) -> float:
-    bus = min(0.92 * _raw_bus(comm, graph), _channel_cap(comm, "Tree", graph))
-    if protocol == "LL":
-        bus = min(bus / 3.8, _ll_cap(comm))
-    elif protocol == "LL128":
-        share = 7 / 9 if comm.n_nodes == 1 else 120 / 128
-        bus = min(share * bus, _channel_cap(comm, "Tree LL128", graph))
-    return bus * comm.facts.one_gpu_tree_factor if graph.pattern == TREE else bus
-
-
-def _pat_bus(
-    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
-) -> float:
-    return comm.facts.pat_factor * _raw_bus(comm, graph)
-
-
-def _collnet_direct_bus(
-    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
-) -> float:
-    if function in GATHERS:
-        return comm.ppn * min(graph.bw_intra, 0.9 * graph.bw_inter)
-    factor = comm.ppn / graph.n_channels
-    factor -= (factor - 1) / 2
-    bus = _raw_bus(comm, graph, collnet=True) / factor
-    return bus * 0.85 if comm.min_cc >= 90 else bus
-
-
-def _collnet_chain_bus(
-    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
-) -> float:
-    return _raw_bus(comm, graph, collnet=True)
-
-
-def _nvls_bus(
-    comm: Communicator, graph: ChannelGraph, function: Function, algorithm: Algorithm
-) -> float:
-    facts, share = comm.facts, (comm.ppn - 1) / comm.ppn
-    if not facts.nvls_efficiency:
-        gathers_by_nic = function in GATHERS and facts.nvls_shard_rule == "inter"
-        sharded = min(graph.bw_intra * share, 0.9 * graph.bw_inter)
-        bus = graph.n_channels * sharded if gathers_by_nic else _raw_bus(comm, graph)
-        if algorithm == "NVLSTree":
-            bus = min(bus, _channel_cap(comm, "NVLSTree", graph))
-        return bus
-    if graph.n_channels < 2:
-        return 0.0
-    efficiency = facts.nvls_efficiency[architecture(comm.min_cc, facts.nvls_efficiency)]
-    intra = graph.bw_intra * efficiency * (graph.n_channels - 1) / graph.n_channels
-    intra *= 2 if function == "AllReduce" else share
-    inter = graph.bw_inter * (2 if comm.n_nodes <= 2 and algorithm == "NVLSTree" else 1)
-    bus = graph.n_channels * min(intra, inter)
-    if algorithm == "NVLSTree":
-        bus = min(bus, _channel_cap(comm, "NVLSTree", graph))
-    return bus
-
-
-_BUS = {
-    "Ring": _ring_bus,
-    "Tree": _tree_bus,
-    "PAT": _pat_bus,
-    "CollNetDirect": _collnet_direct_bus,
-    "CollNetChain": _collnet_chain_bus,
-}
-
-
-# NCCL's estimate of the latency of every function, algorithm and protocol, in µs.
-# Like those of bandwidth, these are the formulas by which NCCL chooses; the simulation has its own
-# times.
+    return Entry(comm, graph, function, algorithm, protocol).bandwidth()
 
 
 def latency_us(
@@ -172,16 +209,7 @@ def latency_us(
 ) -> float:
     """The part of a call's time that does not grow with its size, in µs."""
     graph = comm.graph(algorithm)
-    if graph is None:
-        return 0.0
-    base = comm.facts.base_latency[algorithm][PROTOCOLS.index(protocol)]
-    if algorithm == "Ring" and function in ("Broadcast", "Reduce"):
-        return base + _ring_chain(comm, graph, function, protocol)
-    if algorithm == "Ring":
-        return base + _ring(comm, graph, function, protocol)
-    intra = _inside(comm, graph, algorithm, protocol)
-    inter = _between(comm, graph, algorithm, protocol)
-    return base + _others(comm, algorithm, intra, inter)
+    return Entry(comm, graph, function, algorithm, protocol).latency() if graph else 0.0
 
 
 def net_overhead_us(comm: Communicator) -> float:
@@ -189,74 +217,6 @@ def net_overhead_us(comm: Communicator) -> float:
     if comm.settings.net_overhead_us is not None:
         return comm.settings.net_overhead_us
     return 2.0 if comm.cpu_arch == "x86_64" and comm.cpu_vendor == "AMD" else 1.0
-
-
-def _hop(comm: Communicator, link: str, algorithm: Algorithm, protocol: Protocol) -> float:
-    if link == "PCI" and comm.cpu_arch == "ppc64" and (algorithm, protocol) == ("Tree", "Simple"):
-        algorithm = "Ring"
-    return comm.facts.hop_latency[link][algorithm][PROTOCOLS.index(protocol)]
-
-
-def _link_inside(graph: ChannelGraph) -> str:
-    return "NVLINK" if graph.type_intra == "NVL" else "PCI"
-
-
-def _inside(
-    comm: Communicator, graph: ChannelGraph, algorithm: Algorithm, protocol: Protocol
-) -> float:
-    hop = _hop(comm, _link_inside(graph), algorithm, protocol)
-    slowed = protocol == "LL" and comm.n_nodes > 1
-    return hop * comm.facts.intra_ll_penalty if slowed else hop
-
-
-def _between(
-    comm: Communicator, graph: ChannelGraph, algorithm: Algorithm, protocol: Protocol
-) -> float:
-    """One network hop; a Simple receive also flushes, which is a second trip to the NIC."""
-    lone = comm.ppn == 1 and comm.facts.lone_gpu_tree_hops
-    hop = _hop(comm, "NET", "Tree" if lone else algorithm, protocol)
-    if comm.facts.net_latency_replaces:
-        return graph.latency_inter or hop
-    return hop + graph.latency_inter * (2 if protocol == "Simple" else 1)
-
-
-def _ring_chain(
-    comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol
-) -> float:
-    link = _link_inside(graph) if comm.n_nodes == 1 else "NET"
-    if graph.same_channels:
-        return _hop(comm, link, "Ring", protocol)
-    algorithm: Algorithm = "Tree" if protocol == "Simple" else "Ring"
-    return ring_steps(function, comm.n_ranks) * _hop(comm, link, algorithm, protocol)
-
-
-def _ring(comm: Communicator, graph: ChannelGraph, function: Function, protocol: Protocol) -> float:
-    steps, nodes = ring_steps(function, comm.n_ranks), comm.n_nodes
-    net_steps = 0
-    if nodes > 1 and function == "AllReduce":
-        net_steps = 2 * (nodes if comm.facts.ring_wraps_over_net else nodes - 1)
-    elif nodes > 1:
-        net_steps = nodes - 1
-    intra = _inside(comm, graph, "Ring", protocol)
-    if comm.facts.net_overhead and nodes > 1:
-        intra = max(intra, net_overhead_us(comm) * (3 if protocol == "Simple" else 1))
-    inter = _between(comm, graph, "Ring", protocol)
-    return (steps - net_steps) * intra + net_steps * inter
-
-
-def _others(comm: Communicator, algorithm: Algorithm, intra: float, inter: float) -> float:
-    per_node, depth = comm.n_ranks // comm.n_nodes, comm.n_nodes.bit_length() - 1
-    if algorithm == "Tree":
-        return 2 * ((per_node - 1) * intra + depth * inter)
-    if algorithm == "CollNetDirect":
-        return 2 * (min(1, per_node - 1) * intra + (per_node - 1) * 0.4) + inter
-    if algorithm == "CollNetChain":
-        return 2 * (per_node - 1) * intra + inter
-    if algorithm == "NVLS":
-        return intra + (inter if comm.n_nodes > 1 else 0.0)
-    if algorithm == "NVLSTree":
-        return intra + 2 * depth * inter
-    return depth * (inter / 3.5) + 2.8 * comm.n_ranks
 
 
 # Which algorithm and protocol NCCL may use, and the rule that forbids each of the others.
@@ -287,7 +247,9 @@ def call_refusal(
 ) -> str:
     """Why this call's data type or reduction rules the algorithm out, or an empty text."""
     if algorithm in ("NVLS", "NVLSTree") and function != "AllGather":
-        return _nvls_type(data_type, reduction)
+        some = ("sum", "min", "max") if data_type in NVLS_INTEGERS_AND_HALVES else ("sum",)
+        able = data_type in NVLS_INTEGERS_AND_HALVES + NVLS_SUM_ONLY and reduction in some
+        return "" if able else f"NVLink SHARP cannot reduce {data_type} by {reduction}"
     if algorithm == "PAT" and function == "ReduceScatter" and reduction in ("avg", "mulsum"):
         return f"PAT has no {reduction} reduction"
     return ""
@@ -302,14 +264,10 @@ def not_made(
         return f"NCCL {comm.version} has no {algorithm}"
     if function in ("Broadcast", "Reduce") and algorithm != "Ring":
         return f"{function} runs on rings only"
-    gathers = function in ("AllGather", "ReduceScatter")
-    if gathers and algorithm not in facts.gather_algorithms:
-        newer = algorithm in ("NVLS", "CollNetDirect")
-        return (
-            f"NCCL {comm.version} has no {algorithm} {function}"
-            if newer
-            else (f"{algorithm} exists for AllReduce only")
-        )
+    if function in GATHERS and algorithm not in facts.gather_algorithms:
+        if algorithm in ("NVLS", "CollNetDirect"):
+            return f"NCCL {comm.version} has no {algorithm} {function}"
+        return f"{algorithm} exists for AllReduce only"
     if function == "AllReduce" and algorithm == "PAT":
         return "PAT exists for AllGather and ReduceScatter only"
     if algorithm in SIMPLE_ONLY and protocol != "Simple":
@@ -341,17 +299,13 @@ def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
     graph, facts = comm.graph(algorithm), comm.facts
     if graph is None:
         return ""
-    if not facts.ll128_wide:
-        same = comm.min_cc == comm.max_cc and comm.min_cc in (70, 80)
-        if not same:
-            return "LL128 needs all GPUs V100 or all A100"
-        widest = "NVL"
-    else:
-        if comm.min_cc < 70:
-            return "LL128 needs GPUs of compute capability 7.0 or newer"
-        if comm.min_cc != comm.max_cc and comm.min_cc < 90:
-            return "LL128 needs GPUs of one compute capability before Hopper"
-        widest = "NVB"
+    alike, widest = comm.min_cc == comm.max_cc, "NVB" if facts.ll128_wide else "NVL"
+    if not facts.ll128_wide and not (alike and comm.min_cc in (70, 80)):
+        return "LL128 needs all GPUs V100 or all A100"
+    if comm.min_cc < 70:
+        return "LL128 needs GPUs of compute capability 7.0 or newer"
+    if not alike and comm.min_cc < 90:
+        return "LL128 needs GPUs of one compute capability before Hopper"
     if facts.rank(graph.type_intra) > facts.rank(widest):
         return f"LL128 inside a node needs paths up to {widest}, found {graph.type_intra}"
     far = "PXN" if facts.ll128_wide and comm.min_cc >= 90 and comm.settings.ll128_c2c else "PXB"
@@ -386,8 +340,7 @@ def _collnet_direct(comm: Communicator, function: Function) -> str:
 
 
 def _heads(comm: Communicator, function: Function) -> str:
-    gathers = function in ("AllGather", "ReduceScatter")
-    if gathers and comm.n_nodes > 1 and comm.local_ranks > comm.n_heads:
+    if function in GATHERS and comm.n_nodes > 1 and comm.local_ranks > comm.n_heads:
         return f"{comm.local_ranks} local ranks but {comm.n_heads} of them have a NIC"
     return ""
 
@@ -436,14 +389,6 @@ def _no_graph(comm: Communicator, algorithm: Algorithm) -> str:
     return "NVLS needs at least 2 heads" if too_few and graph.n_channels < 2 else ""
 
 
-def _nvls_type(data_type: str, reduction: str) -> str:
-    if data_type in NVLS_INTEGERS_AND_HALVES and reduction in ("sum", "min", "max"):
-        return ""
-    if data_type in NVLS_SUM_ONLY and reduction == "sum":
-        return ""
-    return f"NVLink SHARP cannot reduce {data_type} by {reduction}"
-
-
 _ALGORITHM_RULES = {
     "CollNetDirect": _collnet_direct,
     "CollNetChain": _collnet_chain,
@@ -458,20 +403,11 @@ _ALGORITHM_RULES = {
 # costs is simulated elsewhere; this only tells what runs.
 
 
-# How NCCL discounts the bandwidth of trees at middle sizes; the index is log2(bytes / 64).
-TREE_CORRECTION: dict[Protocol, tuple[float, ...]] = {
-    "LL": (
-        *(1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5),
-        *(0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0),
-    ),
-    "LL128": (
-        *(1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6),
-        *(0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0),
-    ),
-    "Simple": (
-        *(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5),
-        *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
-    ),
+# How NCCL discounts the bandwidth of trees at middle sizes, in tenths; by log2(bytes / 64).
+TREE_CORRECTION: dict[Protocol, tuple[int, ...]] = {
+    "LL": (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10, 10),
+    "LL128": (10, 10, 10, 10, 10, 9, 8, 8, 8, 7, 6, 6, 6, 6, 6, 6, 8, 9, 9, 9, 9, 10, 10, 10),
+    "Simple": (9, 9, 9, 9, 9, 9, 9, 8, 7, 6, 6, 5, 5, 5, 5, 6, 7, 8, 7, 7, 8, 9, 9, 9),
 }
 FP8_RING_PENALTY = 1024.0
 FP8_TYPES = ("f8e4m3", "f8e5m2")  # as nccl-tests names them
@@ -524,12 +460,7 @@ class Choice:
 
 def cost_table(comm: Communicator) -> tuple[Cost, ...]:
     """Latency and bandwidth of every function, algorithm and protocol, in NCCL's order."""
-    return tuple(
-        cost_entry(comm, function, algorithm, protocol)
-        for function in FUNCTIONS
-        for algorithm in ALGORITHMS
-        for protocol in PROTOCOLS
-    )
+    return tuple(cost for function in rules.FUNCTIONS for cost in _costs_of(comm, function))
 
 
 def cost_entry(
@@ -553,11 +484,8 @@ def timed_costs(comm: Communicator, call: Call) -> tuple[TimedCost, ...]:
 def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
     found: tuple[Cost, ...] | None = comm.memory.get(("costs", function))
     if found is None:
-        found = tuple(
-            cost_entry(comm, function, algorithm, protocol)
-            for algorithm in ALGORITHMS
-            for protocol in PROTOCOLS
-        )
+        both = product(ALGORITHMS, PROTOCOLS)
+        found = tuple(cost_entry(comm, function, *entry) for entry in both)
         comm.memory["costs", function] = found
     return found
 
@@ -632,10 +560,10 @@ def _correction(comm: Communicator, call: Call, cost: Cost) -> float:
     if call.function != "AllReduce" or step < 0:
         return 1.0
     if cost.algorithm == "Tree":
-        return table[step] if step < 23 else 1.0
+        return table[step] / 10 if step < 23 else 1.0
     blackwell = comm.min_cc >= 100 and comm.cpu_arch == "x86_64"
     corrected = comm.facts.nvls_tree_corrected and blackwell and cost.algorithm == "NVLSTree"
-    return table[step] if corrected and step < 24 else 1.0
+    return table[step] / 10 if corrected and step < 24 else 1.0
 
 
 def _on_plateau(comm: Communicator, call: Call, cost: Cost) -> bool:
@@ -666,12 +594,19 @@ def _reasons(comm: Communicator, timed: tuple[TimedCost, ...]) -> str:
 # Columns: collective, least and most bytes, algorithm, protocol, channels, nodes, ranks, and
 # optionally pipelined operations and registration; -1 means any, `#` begins a comment.
 
-Word = TypeVar("Word", bound=str)
-
-COLUMNS = (
-    *("collective", "min_bytes", "max_bytes", "algorithm", "protocol", "channels"),
-    *("nodes", "ranks", "pipe_ops", "registered"),
-)
+# By column the field of a rule; names that it may have (none: a whole number); or any, as -1.
+COLUMNS: dict[str, tuple[str, tuple[str, ...], bool]] = {
+    "collective": ("function", rules.FUNCTIONS, False),
+    "min_bytes": ("least_bytes", (), False),
+    "max_bytes": ("most_bytes", (), False),
+    "algorithm": ("algorithm", ALGORITHMS, False),
+    "protocol": ("protocol", PROTOCOLS, False),
+    "channels": ("n_channels", (), True),
+    "nodes": ("n_nodes", (), True),
+    "ranks": ("n_ranks", (), True),
+    "pipe_ops": ("n_pipe_ops", (), True),
+    "registered": ("registered", (), True),
+}
 REQUIRED = 8
 HEADER = "# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"
 # How the plugin spells algorithms; it reads them without regard to case.
@@ -714,55 +649,33 @@ def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:
     """The lines of a tuner table; every mistake is named with its line and column name."""
     rules = []
     for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            cells = [cell.strip() for cell in next(csv.reader([line]))]
-            rules.append(_rule(_Row(cells, source, number)))
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        cells, column = [cell.strip() for cell in next(csv.reader([line]))], ""
+        try:
+            if not REQUIRED <= len(cells) <= len(COLUMNS):
+                raise ValueError(f"{REQUIRED} to {len(COLUMNS)} columns, got {len(cells)}")
+            given: dict[str, Any] = {}
+            for column, cell in zip(COLUMNS, cells, strict=False):
+                field, names, optional = COLUMNS[column]
+                given[field] = None if optional and cell == "-1" else _value(cell, names)
+        except ValueError as error:
+            message = f"expected {error}"
+            raise ScenarioError(message, source=source, line=number, field=column) from None
+        rules.append(TunerRule(**given))
     return tuple(rules)
 
 
-class _Row:
-    def __init__(self, cells: list[str], source: str, line: int) -> None:
-        self.source, self.line = source, line
-        if not REQUIRED <= len(cells) <= len(COLUMNS):
-            message = f"expected {REQUIRED} to {len(COLUMNS)} columns, got {len(cells)}"
-            raise ScenarioError(message, source=source, line=line)
-        self.cells = dict(zip(COLUMNS, cells, strict=False))
-
-    def error(self, column: str, expected: str, hint: str = "") -> ScenarioError:
-        message = f"expected {expected}, got {shown(self.cells[column])}{hint}"
-        return ScenarioError(message, source=self.source, line=self.line, field=column)
-
-    def name(self, column: str, names: tuple[Word, ...]) -> Word:
-        by_name = {name.casefold(): name for name in names}
-        written = self.cells[column].replace("_", "").casefold()
-        if written not in by_name:
-            hint = suggest(self.cells[column], names)
-            raise self.error(column, f"one of {', '.join(names)}", hint)
+def _value(cell: str, names: tuple[str, ...]) -> str | int:
+    by_name = {name.casefold(): name for name in names}
+    written = cell.replace("_", "").casefold()
+    if written in by_name:
         return by_name[written]
-
-    def integer(self, column: str) -> int:
-        written = self.cells[column]
-        if not (written.isascii() and written.isdecimal()):
-            raise self.error(column, "a whole number")
-        return int(written)
-
-    def integer_or_any(self, column: str) -> int | None:
-        return None if self.cells.get(column, "-1") == "-1" else self.integer(column)
-
-
-def _rule(row: _Row) -> TunerRule:
-    return TunerRule(
-        function=row.name("collective", FUNCTIONS),
-        least_bytes=row.integer("min_bytes"),
-        most_bytes=row.integer("max_bytes"),
-        algorithm=row.name("algorithm", ALGORITHMS),
-        protocol=row.name("protocol", PROTOCOLS),
-        n_channels=row.integer_or_any("channels"),
-        n_nodes=row.integer_or_any("nodes"),
-        n_ranks=row.integer_or_any("ranks"),
-        n_pipe_ops=row.integer_or_any("pipe_ops"),
-        registered=row.integer_or_any("registered"),
-    )
+    if names:
+        raise ValueError(f"one of {', '.join(names)}, got {shown(cell)}{suggest(cell, names)}")
+    if not (cell.isascii() and cell.isdecimal()):
+        raise ValueError(f"a whole number, got {shown(cell)}")
+    return int(cell)
 
 
 # How many channels and threads NCCL gives to one call: small calls get few.
@@ -790,8 +703,7 @@ def launch(
     wanted: int | None = None,
 ) -> Launch:
     """Channels and threads of a call of `nbytes`, as counted for its choice. A tuner's `wanted`
-    number of channels takes the place of NCCL's, as far as there are so many.
-    """
+    number of channels takes the place of NCCL's, as far as there are so many."""
     found = _own_launch(comm, nbytes, algorithm, protocol)
     if wanted is None or wanted < 1:
         return found

@@ -1,6 +1,6 @@
 """Pictures of explanations: where time goes, what would change it, steps and their calls."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -34,6 +35,7 @@ from netsim.plots.style import (
     time_text,
     time_unit,
     tint,
+    wrapped,
 )
 
 CAUSES = {
@@ -73,9 +75,13 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
     """A stacked bar of causes for every named explanation."""
     figure = new_figure(7.6, 1.5 + 0.55 * len(found))
     axes = figure.subplots()
-    unit, factor = time_unit(max(one["time_us"] for one in found.values()))
+    longest = max(one["time_us"] for one in found.values()) or 1.0
+    unit, factor = time_unit(longest)
     for place, one in enumerate(found.values()):
-        _stack(axes, place, one, factor)
+        parts = [(one["causes_us"].get(cause, 0.0), look[1]) for cause, look in CAUSES.items()]
+        _stack(axes, place, parts, one["time_us"] or 1.0, longest, factor)
+        axes.text(one["time_us"] / factor, place, f" {time_text(one['time_us'])}", va="center")
+    axes.set_xlim(0, 1.12 * longest / factor)
     axes.set_yticks(range(len(found)), list(found))
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.set_xlabel(f"time ({unit})")
@@ -83,31 +89,42 @@ def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") ->
     used = [c for c in CAUSES if any(one["causes_us"].get(c, 0) > 0 for one in found.values())]
     handles = [Patch(color=CAUSES[cause][1], label=CAUSES[cause][0]) for cause in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles) or 1))
-    axes.set_title(title, loc="left")
+    axes.set_title(wrapped(title, 7), loc="left")
     return figure
 
 
-def _stack(axes: Axes, place: int, one: Mapping[str, Any], factor: float) -> None:
+def _stack(
+    axes: Axes,
+    place: int,
+    parts: Iterable[tuple[float, "Colour"]],
+    whole: float,
+    longest: float,
+    factor: float,
+) -> None:
+    """A bar of parts of `whole`; percentages where a part of the axis (`longest`) has room."""
     left = 0.0
-    whole = one["time_us"] or 1.0
-    for cause, (_, colour) in CAUSES.items():
-        spent = one["causes_us"].get(cause, 0.0)
-        if spent <= 0:
-            continue
-        axes.barh(place, spent / factor, left=left / factor, color=colour, height=0.62)
-        if spent / whole > 0.07:
-            text = f"{spent / whole:.0%}"
-            middle = (left + spent / 2) / factor
-            light = colour in (AMBER, SKY)
-            axes.text(middle, place, text, ha="center", va="center", fontsize=9,
-                      color=BLACK if light else "white")  # fmt: skip
-        left += spent
+    for value, colour in parts:
+        width = value / factor
+        if value > 1e-3 * longest:
+            axes.barh(place, width, left=left, height=0.66, color=colour, edgecolor="white", lw=0.5)
+        if value > ROOM * longest:
+            red, green, blue = to_rgb(colour)
+            dark = 0.3 * red + 0.6 * green + 0.1 * blue < DARK
+            axes.text(
+                left + width / 2,
+                place,
+                f"{value / whole:.0%}",
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color="white" if dark else BLACK,
+            )
+        left += width
 
 
 def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     """How far 10 % of each parameter moves the time, either way; None where nothing does. What was
-    not simulated again is drawn pale, by its part of the critical path.
-    """
+    not simulated again is drawn pale, by its part of the critical path."""
     now = found["time_us"]
     shown = [(one, _swing(one, now)) for one in found["parameters"]]
     shown = [pair for pair in shown if abs(pair[1][0] - pair[1][1]) > _LEAST]
@@ -132,7 +149,7 @@ def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
         pale = tint(GREY, _UNSURE)
         handles.append(Patch(color=pale, label="pale: by the critical path, not simulated"))
     figure.legend(handles=handles, loc="outside lower left", ncols=3)
-    axes.set_title(title, loc="left")
+    axes.set_title(wrapped(title, 5), loc="left")
     return figure
 
 
@@ -212,7 +229,8 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     handles = [Patch(color=PALE, label=f"all other work{others}")]
     handles += [Patch(color=CAUSES[c][1], label=CAUSES[c][0]) for c in CAUSES if c in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=4)
-    axes.set_title(f"critical path: {title}" if title else "critical path", loc="left")
+    title = f"critical path: {title}" if title else "critical path"
+    axes.set_title(wrapped(title, 9), loc="left")
     return figure
 
 
@@ -261,7 +279,8 @@ WORK: dict[str, Colour] = {
     "compute, step": "#8c8c8c", "compute, slowed by NCCL": tint(PINK, 0.35), "waiting": "#c8c8c8",
 }  # fmt: skip
 OTHER: Colour = "#5a5a5a"
-ROOM = 0.05  # of the step: parts that are wide enough for their name
+ROOM = 0.06  # of the longest bar: parts that are wide enough for their percentage
+DARK = 0.55  # the lightness below which text is white
 
 
 def plot_explained_step(
@@ -287,34 +306,16 @@ def step_breakdown_figure(found: Mapping[str, Any]) -> Figure:
     axes = figure.subplots()
     _, factor = time_unit(found["time_us"])
     seen: dict[str, Colour] = {}
-    for place, (_, parts) in enumerate(bars):
-        _step_stack(axes, place, parts, found["time_us"], factor, seen)
+    whole = found["time_us"]
+    for place, (_, causes) in enumerate(bars):
+        for name in (name for name, value in causes.items() if value > 1e-3 * whole):
+            seen.setdefault(name, _colour(name))
+        parts = [(value, seen.get(name, OTHER)) for name, value in causes.items()]
+        _stack(axes, place, parts, whole, whole, factor)
     _finish(axes, [name for name, _ in bars], found)
     handles = [axes.barh(0, 0, color=colour, label=name) for name, colour in seen.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
-
-
-def _step_stack(
-    axes: Axes,
-    place: int,
-    parts: Mapping[str, float],
-    whole: float,
-    factor: float,
-    seen: dict[str, Colour],
-) -> None:
-    left = 0.0
-    for name, value in parts.items():
-        width = value / factor
-        if value > 1e-3 * whole:
-            colour = seen.setdefault(name, _colour(name))
-            axes.barh(place, width, left=left, height=0.7, color=colour, edgecolor="white", lw=0.5)
-            if value > ROOM * whole:
-                axes.text(
-                    left + width / 2, place, f"{value / whole:.0%}", ha="center", va="center",
-                    fontsize=8, color="white" if colour in (BLUE, BLACK, OTHER) else "#111111",
-                )  # fmt: skip
-        left += width
 
 
 def _colour(name: str) -> Colour:
@@ -363,7 +364,8 @@ def _finish(
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, found["time_us"] / factor * room)
     axes.set_xlabel(f"time ({unit})")
-    axes.set_title(f"{found['title']}: {time_text(found['time_us'])}", loc="left")
+    title = f"{found['title']}: {time_text(found['time_us'])}"
+    axes.set_title(wrapped(title, 8), loc="left")
 
 
 PARTS = {

@@ -1,10 +1,12 @@
 """Pictures of results.csv: against size, side by side as bars, and beside measured times."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from itertools import combinations
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,8 +19,10 @@ from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.plots import sizes as by_size
 from netsim.plots import style
+from netsim.results.row import EQUAL, ratio_of
+from netsim.scenario.sweep import CONDITIONS
 
-MOST_CURVES = 8  # that a distribution is drawn with
+Grid = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 _MOST = 60  # bars that one figure shows
 
 
@@ -78,6 +82,8 @@ def _measures(rows: pd.DataFrame) -> list[_Measure]:
 
 def _of_seeds(lines: Sequence[by_size.Line]) -> str:
     """What bars with ends mean."""
+    if any(by_size.has_noise(line.table) for line in lines):
+        return "\nwithout noise, and 5 to 95 % of samples with it"
     if not any(
         by_size.has_bands(line.table) or by_size.has_bands(line.table, "step_time_us")
         for line in lines
@@ -88,6 +94,8 @@ def _of_seeds(lines: Sequence[by_size.Line]) -> str:
 
 
 def _ends(rows: pd.DataFrame, column: str) -> list[tuple[float, float]] | None:
+    if by_size.has_noise(rows):
+        return list(zip(rows["p5_us"].tolist(), rows["p95_us"].tolist(), strict=True))
     if not by_size.has_bands(rows, column):
         return None
     low, high = (rows[f"{column}_p{p}"] for p in (by_size.PERCENTILES[0], by_size.PERCENTILES[-1]))
@@ -99,7 +107,8 @@ def _draw(axes: Axes, measure: _Measure) -> None:
     if measure.ends:
         for place, (low, high) in enumerate(measure.ends):
             axes.plot([low, high], [place, place], color=style.BLACK, linewidth=1.2, marker="|")
-    furthest = [high for _, high in measure.ends or []] or measure.values
+    highest = [high for _, high in measure.ends or []] or measure.values
+    furthest = [max(pair) for pair in zip(measure.values, highest, strict=True)]
     for place, (end, text) in enumerate(zip(furthest, measure.texts, strict=True)):
         if isfinite(end):
             axes.annotate(text, (end, place), (5, 0), textcoords="offset points", va="center",
@@ -124,8 +133,7 @@ def plot_results(
 ) -> list[Path]:
     """Draw one or several results.csv; the files written, none if there is nothing to draw.
     `line_rate` (GB/s) is drawn as a guide. More lines than a figure can show are pale behind some
-    of them, and are spread over several figures, by the column with the fewest values.
-    """
+    of them, and are spread over several figures, by the column with the fewest values."""
     table = by_size.read_results(paths)
     steps = table.get("step_time_us", pd.Series(dtype=float)).notna().reindex(table.index)
     parts = [
@@ -152,18 +160,18 @@ def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, by_size.Lines
     if table.empty:
         return []
     lines = by_size.lines_of(table)
-    title = _title(table)
+    title = title_of(table)
     if len(lines.lines) <= MOST_LINES or table["size_bytes"].nunique() < 2:
         return [(name, title, lines)]
     if len(lines.columns) < 2:
         return [(name, title, by_size.thinned(lines, FEW_LINES))]
-    place = _splitting(lines)
+    counts = [len({line.values[k] for line in lines.lines}) for k in range(len(lines.columns))]
+    place = counts.index(min(counts))  # the column that makes the fewest figures
     values = list(dict.fromkeys(line.values[place] for line in lines.lines))
     column = lines.columns[place].removeprefix(by_size.AXIS)
     drawn, told = values, ""
     if len(values) > MOST_FIGURES:
-        steps = (round(k * (len(values) - 1) / (MOST_FIGURES - 1)) for k in range(MOST_FIGURES))
-        drawn = [values[k] for k in steps]
+        drawn = [values[k] for k in by_size.thinned_places(len(values), MOST_FIGURES)]
         told = f"\n{MOST_FIGURES} of {len(values)} values of {column} have a picture each"
     return [
         (name, title + told, by_size.thinned(lines, FEW_LINES)),
@@ -173,12 +181,6 @@ def _parts(name: str, table: pd.DataFrame) -> list[tuple[str, str, by_size.Lines
             for part in [by_size.thinned(_only(lines, place, value), FEW_LINES, MOST_LINES)]
         ),
     ]
-
-
-def _splitting(lines: by_size.Lines) -> int:
-    """The naming column with the fewest values, which makes the fewest figures."""
-    counts = [len({line.values[k] for line in lines.lines}) for k in range(len(lines.columns))]
-    return min(range(len(counts)), key=lambda k: (counts[k], k))
 
 
 def _only(lines: by_size.Lines, place: int, value: str) -> by_size.Lines:
@@ -192,7 +194,7 @@ def _only(lines: by_size.Lines, place: int, value: str) -> by_size.Lines:
     )
 
 
-def _title(table: pd.DataFrame) -> str:
+def title_of(table: pd.DataFrame) -> str:
     """What all rows have in common: `all_reduce on 4 x dgx-h100`."""
     collective, topology, hosts, ranks = (
         str(table[column].iloc[0])
@@ -209,130 +211,257 @@ def _plain(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in text.rpartition(".")[2] or text)
 
 
-# Pictures of a sweep, from its results alone: what every axis does, heat maps of two axes, and
-# what is fastest for what it costs.
+# Pictures of a sweep, from its results alone. Choices are compared where the same was asked: under
+# equal conditions and at one size.
 
 _MOST_AXES = 6
 _MOST_VALUES = 40
 _MOST_MAPS = 3
-_FAR = 20  # times as long, from which times are drawn on a logarithmic axis
+MOST_QUESTIONS = 24  # rows of the map of conditions by choices
+MOST_PANELS = 12  # conditions that have a panel each
 _LABELLED = 14  # columns or rows of a heat map whose cells are labelled
 _NAMED = 12  # cells of a front that have names
 _LEVEL_ROOM = 34  # letters that fit below a panel side by side
 _SAME = 1e-3  # part of a time by which cells have to differ
+_SLOWED = 1.0005  # times as long, from which a job is slowed
 
 
-def swept_axes(table: pd.DataFrame) -> list[str]:
-    """The columns of axes with more than one value."""
-    return [c for c in table.columns if str(c).startswith(by_size.AXIS) and table[c].nunique() > 1]
+@dataclass(frozen=True)
+class Asked:
+    """The columns of axes that are conditions, those that one chooses from, and the base line."""
+
+    conditions: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    base: Mapping[str, Any] = field(default_factory=dict)
 
 
-def at_largest(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the largest size that all cells have; steps have none."""
-    if "size_bytes" not in table.columns or not table["size_bytes"].notna().any():
-        return table.assign(time=table["step_time_us"])
-    counts = table.groupby("size_bytes")["cell"].nunique()
-    shared = counts[counts == counts.max()].index.max()
-    rows: pd.DataFrame = table[table["size_bytes"] == shared]
-    return rows.assign(time=rows["time_us"])
+def asked_of(table: pd.DataFrame, manifest: Mapping[str, Any]) -> Asked:
+    """What a sweep asks, by the manifest of its run; axes with one value are neither."""
+    axes = [c for c in table.columns if str(c).startswith(by_size.AXIS) and table[c].nunique() > 1]
+    known = manifest.get("conditions", CONDITIONS)
+    asked = tuple(axis for axis in axes if axis.removeprefix(by_size.AXIS) in known)
+    base = {by_size.AXIS + axis: str(value) for axis, value in (manifest.get("base") or {}).items()}
+    choices = tuple(axis for axis in axes if axis not in (*asked, by_size.SEED))
+    return Asked(asked, choices, {c: base[c] for c in choices if c in base})
 
 
-def axes_figure(table: pd.DataFrame) -> Figure | None:
-    """For every axis, the times of all cells at each of its values: all, and their median."""
-    rows = at_largest(table)
-    axes = swept_axes(rows)[:_MOST_AXES]
-    if not axes or rows["time"].isna().all():
+def names_of(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Every row by its values in some columns: `4 nodes, nic 400Gbps`."""
+    texts = []
+    for column in columns:
+        values = list(dict.fromkeys(table[column].astype(str)))
+        words = [by_size.spoken(column, one).strip() for one in by_size.telling(values)]
+        texts.append(table[column].astype(str).map(dict(zip(values, words, strict=True))))
+    return [", ".join(one) for one in zip(*texts, strict=True)] or [""] * len(table)
+
+
+def compared(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
+    """The rows with what they answer (`question`, `size`) and what was chosen; how their time
+    compares with the fastest that answers the same, and whether the tool can tell them apart.
+    `shown`: of the largest size that most cells with the same question have."""
+    column = "time_us" if table["time_us"].notna().any() else "step_time_us"
+    rows = table.assign(time=table[column], size=table["size_asked"].fillna(0).astype(int))
+    rows = rows[rows["time"] > 0]
+    rows = rows.assign(question=names_of(rows, asked.conditions),
+                       choice=names_of(rows, asked.choices))  # fmt: skip
+    same = rows.groupby(["question", "size"], sort=False)
+    rows = with_ratios(rows, rows.loc[same["time"].transform("idxmin")])
+    counts = same["cell"].nunique()
+    shared = counts[counts == counts.groupby("question").transform("max")].reset_index()
+    largest = shared.groupby("question")["size"].max()
+    return rows.assign(shown=rows["size"] == rows["question"].map(largest))
+
+
+def with_ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """The rows with how many times as long they take as others, and what cannot be told apart."""
+    pairs = zip(others.to_dict("records"), rows.to_dict("records"), strict=True)
+    spans = [ratio_of(one, other) for one, other in pairs]
+    equal = [low <= 1 <= high or abs(ratio - 1) <= EQUAL for ratio, low, high in spans]
+    ratio, low, high = zip(*spans, strict=True) if spans else ((), (), ())
+    return rows.assign(ratio=ratio, low=low, high=high, equal=equal)
+
+
+def against(rows: pd.DataFrame, asked: Asked) -> pd.DataFrame:
+    """The rows against those that differ from them only in having the values of the base line."""
+    others = [axis for axis in asked.choices if axis not in asked.base]
+    keys = [*rows[["question", "size", *others]].astype(str).itertuples(index=False, name=None)]
+    at_base = (rows[[*asked.base]].astype(str) == list(asked.base.values())).all(axis=1)
+    place = {key: k for k, (key, is_base) in enumerate(zip(keys, at_base, strict=True)) if is_base}
+    known = np.array([key in place for key in keys], bool)
+    pairs = [place[key] for key in keys if key in place]
+    return with_ratios(rows[known], rows.iloc[pairs]).assign(
+        choice=names_of(rows[known], [*asked.base]), is_base=at_base[known]
+    )
+
+
+def axes_figure(rows: pd.DataFrame, asked: Asked, title: str = "") -> Figure | None:
+    """For every choice, how the time of each of its values compares with that of the first (or the
+    base line's), all else being equal: every pair, and their geometric mean."""
+    rows = rows[rows["shown"]]
+    axes = asked.choices[:_MOST_AXES]
+    if not axes:
         return None
     across = min(len(axes), 3)
     down = -(-len(axes) // across)
-    figure = style.new_figure(3.4 * across + 0.6, 2.9 * down + 0.3)
+    figure = style.new_figure(3.4 * across + 0.6, 2.9 * down + 0.5)
     panels = figure.subplots(down, across, squeeze=False, sharey=True)
     for panel, axis in zip(panels.flat, axes, strict=False):
-        _axis_panel(panel, rows, axis)
+        first = {axis: asked.base.get(axis, str(rows[axis].iloc[0]))}
+        _axis_panel(panel, against(rows, replace(asked, base=first)), axis, first[axis])
     for panel in list(panels.flat)[len(axes) :]:
         panel.set_visible(False)
     for row in panels:
-        row[0].set_ylabel("time")
-    _wide_or_from_zero(panels[0][0], rows["time"].dropna())
-    for row in panels:
-        row[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.time_text(value)))
+        row[0].set_ylabel("times as long, all else equal")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
 
 
-def _wide_or_from_zero(panel: Axes, times: pd.Series) -> None:
-    """Times from 0 on, or on a logarithmic axis where they are far apart."""
-    if times.min() > 0 and times.max() > _FAR * times.min():
-        style.time_axis(panel, float(times.min()), float(times.max()))
-    else:
-        panel.set_ylim(bottom=0)
-
-
-def _axis_panel(panel: Axes, rows: pd.DataFrame, axis: str) -> None:
-    values = list(dict.fromkeys(rows[axis]))[:_MOST_VALUES]
-    groups = [rows[rows[axis] == value]["time"].dropna().to_numpy() for value in values]
-    for place, times in enumerate(groups):
-        abreast = min(len(times), 7)
-        spread = (np.arange(len(times)) % 7 - (abreast - 1) / 2) * 0.04
-        panel.plot(place + spread, times, "o", color=style.tint(style.BLUE, 0.45), markersize=3.5,
+def _axis_panel(panel: Axes, pairs: pd.DataFrame, axis: str, first: str) -> None:
+    values = list(dict.fromkeys(pairs[axis].astype(str)))[:_MOST_VALUES]
+    panel.axhline(1.0, color=style.GREY, linewidth=0.8)
+    for place, value in enumerate(values):
+        ratios = pairs[pairs[axis].astype(str) == value]["ratio"].to_numpy(np.float64)
+        abreast = min(len(ratios), 7)
+        spread = (np.arange(len(ratios)) % 7 - (abreast - 1) / 2) * 0.04
+        panel.plot(place + spread, ratios, "o", color=style.tint(style.BLUE, 0.45), markersize=3.5,
                    markeredgewidth=0)  # fmt: skip
-    medians = [float(np.median(times)) if len(times) else np.nan for times in groups]
-    panel.plot(range(len(values)), medians, "-", color=style.ORANGE, marker="o", markersize=5)
-    labels = [str(value) for value in values]
-    _name_columns(panel, range(len(values)), labels)
+        mean = float(np.exp(np.log(ratios).mean()))
+        panel.plot([place - 0.3, place + 0.3], [mean, mean], color=style.ORANGE, linewidth=2.4)
+    _name_columns(panel, range(len(values)), values)
     panel.grid(axis="x", visible=False)
-    panel.set_title(short(axis), loc="left", fontsize=10)
+    panel.set_xlim(-0.6, len(values) - 0.4)
+    panel.set_title(f"{short(axis)}, against {first}", loc="left", fontsize=10)
 
 
-def _name_columns(panel: Axes, places: Sequence[float], labels: Sequence[str]) -> None:
+def _name_columns(panel: Axes, places: Any, labels: Sequence[str]) -> None:
     """Names below a panel, at an angle where they would not fit side by side."""
     crowded = sum(map(len, labels)) > _LEVEL_ROOM
     panel.set_xticks(places, labels, rotation=35 if crowded else 0,
                      ha="right" if crowded else "center", fontsize=8.5)  # fmt: skip
 
 
-def heat_figure(table: pd.DataFrame) -> Figure | None:
-    """The median time for every pair of values of two axes, for the first few pairs of axes."""
-    rows = at_largest(table)
-    axes = [a for a in swept_axes(rows) if rows[a].nunique() <= _MOST_VALUES]
-    axes.sort(key=lambda axis: -_effect(rows, axis))
-    pairs = list(combinations(axes, 2))[:_MOST_MAPS]
-    if not pairs or rows["time"].isna().all():
+def heat_figure(rows: pd.DataFrame, asked: Asked, title: str = "") -> Figure | None:
+    """Of several questions, every choice at each, as times as long as the fastest; of one, the time
+    for every pair of values of two choices, for the first few pairs."""
+    rows = rows[rows["shown"]]
+    if rows["choice"].nunique() < 2:
         return None
-    figure = style.new_figure(4.3 * len(pairs) + 0.4, 3.6)
-    panels = figure.subplots(1, len(pairs), squeeze=False)[0]
-    for panel, (one, other) in zip(panels, pairs, strict=True):
-        grid = rows.pivot_table("time", one, other, aggfunc="median", sort=False, observed=True)
-        image = panel.pcolormesh(grid.to_numpy(), cmap="viridis_r", edgecolors="white",
-                                 linewidth=1.5)  # fmt: skip
-        middles = [place + 0.5 for place in range(grid.shape[1])]
-        _name_columns(panel, middles, [str(v) for v in grid.columns])
-        panel.set_yticks(np.arange(grid.shape[0]) + 0.5, [str(v) for v in grid.index],
-                         fontsize=8.5)  # fmt: skip
-        panel.set_xlabel(short(other))
-        panel.set_ylabel(short(one))
-        panel.grid(visible=False)
-        _label_cells(panel, grid.to_numpy())
-        bar = figure.colorbar(image, ax=panel, shrink=0.85)
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.time_text(value)))
-        bar.ax.tick_params(labelsize=8)
+    if rows["question"].nunique() > 1:
+        few = list(dict.fromkeys(rows["question"]))[:MOST_QUESTIONS]
+        rows = rows[rows["question"].isin(few)]
+        grid = rows.pivot_table("ratio", "question", "choice", sort=False)
+        figure = style.new_figure(0.55 * grid.shape[1] + 3.4, max(3.6, 0.3 * len(grid) + 1.6))
+        text = "times as long as the fastest (light = fast)"
+        _heat_panel(figure, figure.subplots(), grid, text, lambda value: f"{value:.3g}")
+    else:
+        axes = [a for a in asked.choices if rows[a].nunique() <= _MOST_VALUES]
+        medians = {a: rows.groupby(a, sort=False, observed=True)["time"].median() for a in axes}
+        axes.sort(key=lambda axis: -float(medians[axis].max() / medians[axis].min()))
+        pairs = list(combinations(axes, 2))[:_MOST_MAPS]
+        if not pairs:
+            return None
+        figure = style.new_figure(4.3 * len(pairs) + 0.4, 3.6)
+        panels = figure.subplots(1, len(pairs), squeeze=False)[0]
+        for panel, (one, other) in zip(panels, pairs, strict=True):
+            grid = rows.pivot_table("time", one, other, aggfunc="median", sort=False, observed=True)
+            _heat_panel(figure, panel, grid, "median time (light = fast)", style.time_text)
+            panel.set(xlabel=short(other), ylabel=short(one))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
 
 
-def _label_cells(panel: Axes, values: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> None:
-    if max(values.shape) > _LABELLED or values.shape[1] > 8:
+def interference_figure(path: Path) -> Figure | None:
+    """From interference.csv, how many times as long each job takes beside each other one, at its
+    last size, and on which link they meet; None where there is no such file."""
+    if not path.exists():
+        return None
+    table = style.read_values(path, ("scenario", "cell", "size_bytes"), path.name)
+    by = [str(name) for name in table.columns if str(name).startswith("by:")]
+    axes = [str(name) for name in table.columns if str(name).startswith(by_size.AXIS)]
+    table = table.drop_duplicates(axes, keep="last")
+    figure = style.new_figure(2.5 + 1.7 * len(by), 1.5 + 0.6 * len(table))
+    panel, grid = figure.subplots(), table[by].to_numpy(float)
+    panel.pcolormesh(grid, cmap="Reds", vmin=1, vmax=2, edgecolors="white", linewidth=1.5)
+    for (row, column), value in np.ndenumerate(np.nan_to_num(grid)):
+        met = str(table[f"on:{by[column][3:]}"].iloc[row]).replace("->", "->\n")
+        text = f"{value:.3g}" + (f"\n{met}" if value > _SLOWED else "") if value else ""
+        panel.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7.5,
+                   color="white" if value > 1.6 else style.BLACK)  # fmt: skip
+    panel.set_xticks(np.arange(len(by)) + 0.5, [f"beside {one[3:]}" for one in by])
+    names = [", ".join(map(str, one)) for one in table[axes].itertuples(index=False)]
+    panel.set_yticks(np.arange(len(table)) + 0.5, names)
+    panel.invert_yaxis()
+    panel.grid(visible=False)
+    panel.set_title("Times as long as alone", loc="left")
+    return figure
+
+
+def plot_interference(path: Path, out_dir: Path) -> list[Path]:
+    """Draw interference.csv: who slows whom."""
+    with style.drawing():
+        figure = interference_figure(path)
+        return style.save(figure, out_dir / "interference") if figure else []
+
+
+def _heat_panel(
+    figure: Figure, panel: Axes, grid: pd.DataFrame, what: str, text: Callable[[float], str]
+) -> None:
+    image = panel.pcolormesh(grid.to_numpy(), cmap="viridis_r", edgecolors="white", linewidth=1.5)
+    _name_columns(panel, np.arange(grid.shape[1]) + 0.5, [str(v) for v in grid.columns])
+    panel.set_yticks(np.arange(len(grid)) + 0.5, [str(v) for v in grid.index], fontsize=8.5)
+    panel.invert_yaxis()
+    panel.grid(visible=False)
+    _label_cells(panel, grid.to_numpy(), text)
+    bar = figure.colorbar(image, ax=panel, shrink=0.85)
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    bar.ax.tick_params(labelsize=8)
+    bar.set_label(what, fontsize=8)
+
+
+def _label_cells(panel: Axes, values: Grid, text: Callable[[float], str]) -> None:
+    if values.shape[0] > max(_LABELLED, MOST_QUESTIONS) or values.shape[1] > _LABELLED:
         return
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
             colour = "white" if value > middle else style.BLACK
-            label = style.time_text(float(f"{value:.3g}"))
+            label = text(float(f"{value:.3g}"))
             panel.text(column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=7.5,
                        color=colour)  # fmt: skip
 
 
-def _effect(rows: pd.DataFrame, axis: str) -> float:
-    medians = rows.groupby(axis, sort=False, observed=True)["time"].median()
-    return float(medians.max() / medians.min()) if len(medians) and medians.min() > 0 else 0.0
+def facets_figure(
+    rows: pd.DataFrame, few: Sequence[str], line_rate: float | None = None, title: str = ""
+) -> Figure:
+    """Bus bandwidth against size, a panel for every condition, with a line for each of a few
+    choices, which have the same colour in all panels."""
+    questions = list(dict.fromkeys(rows["question"]))[:MOST_PANELS]
+    across = min(len(questions), 4)
+    down = -(-len(questions) // across)
+    figure = style.new_figure(3.1 * across + 2.6, 2.5 * down + 0.5)
+    panels = figure.subplots(down, across, squeeze=False, sharex=True)
+    for panel, question in zip(panels.flat, questions, strict=False):
+        mine = rows[rows["question"] == question].sort_values("size")
+        for number, name in enumerate(few):
+            line = mine[mine["choice"] == name]
+            panel.plot(line["size"], line["busbw_GBps"], label=name, color=style.PALETTE[number],
+                       marker=style.MARKERS[number], markersize=4, linewidth=1.4)  # fmt: skip
+        if line_rate is not None:
+            panel.axhline(line_rate, label=f"line rate {line_rate:.4g} GB/s", **by_size.RATE)
+        style.size_axis(panel, rows["size"].min(), rows["size"].max())
+        panel.tick_params(axis="x", labelsize=7.5)
+        panel.set_ylim(bottom=0)
+        panel.set_title(question, loc="left", fontsize=9)
+    for panel in list(panels.flat)[len(questions) :]:
+        panel.set_visible(False)
+    for row in panels:
+        row[0].set_ylabel("bus bandwidth (GB/s)", fontsize=8.5)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    why = by_size.above_rate(rows, line_rate) if line_rate is not None else []
+    handles += [Line2D([], [], linestyle="") for _ in why]
+    figure.legend(handles, [*labels, *why], loc="outside right upper")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
 
 
 def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
@@ -347,14 +476,11 @@ def pareto_front(cost: Sequence[float], time: Sequence[float]) -> list[int]:
     return front
 
 
-def pareto_figure(table: pd.DataFrame, column: str, label: str) -> Figure | None:
+def pareto_figure(rows: pd.DataFrame, column: str, label: str, title: str = "") -> Figure | None:
     """Time against what a cell takes (cost, power), with those that nothing beats in both."""
-    rows = at_largest(table)
-    if column not in rows.columns:
+    if column not in rows.columns or rows[column].nunique() < 2:
         return None
-    rows = rows[rows[column].notna() & rows["time"].notna()]
-    if rows[column].nunique() < 2:
-        return None
+    rows = rows[rows[column].notna()]
     cost, time = rows[column].to_numpy(np.float64), rows["time"].to_numpy(np.float64)
     front = pareto_front(cost.tolist(), time.tolist())
     figure = style.new_figure(9.2, 4.2)
@@ -370,26 +496,19 @@ def pareto_figure(table: pd.DataFrame, column: str, label: str) -> Figure | None
     panel.set_ylabel("time")
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.time_text(value)))
     panel.margins(x=0.12, y=0.12)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     return figure
 
 
 def _name_front(figure: Figure, panel: Axes, front: pd.DataFrame, column: str) -> None:
     """Number the cells of a front, and list them beside it: names would cover each other."""
-    axes, handles = swept_axes(front), []
+    handles = []
     for number, (_, row) in enumerate(front.iterrows(), start=1):
         panel.annotate(str(number), (row[column], row["time"]), ha="center", va="center",
                        color="white", fontsize=7.5, fontweight="bold")  # fmt: skip
-        name = ", ".join(by_size.spoken(axis, str(row[axis])) for axis in axes)
-        handles.append(Line2D([], [], linestyle="", label=f"{number}  {name}"))
+        handles.append(Line2D([], [], linestyle="", label=f"{number}  {row['choice']}"))
     figure.legend(handles=handles, loc="outside right upper", handlelength=0, handletextpad=0)
-
-
-def shown_size(table: pd.DataFrame) -> str:
-    """The size that the pictures are of."""
-    rows = at_largest(table)
-    sizes = rows["size_bytes"].dropna().tolist() if "size_bytes" in rows.columns else []
-    return format_size(int(sizes[0])) if sizes else ""
 
 
 def short(axis: str) -> str:

@@ -27,8 +27,7 @@ _TIMES = ("time_us", "step_time_us")
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
     """A row for all seeds of a cell and size, with how many there are in `seeds`, for each time its
-    median, and its percentiles as `time_us_p5`; the table as it is, where seeds do not differ.
-    """
+    median, and its percentiles as `time_us_p5`; the table as it is, where seeds do not differ."""
     if SEED not in table.columns or table[SEED].nunique() < 2:
         return table
     axes = [str(c) for c in table.columns if str(c).startswith("axis:") and c != SEED]
@@ -54,17 +53,25 @@ def has_bands(table: pd.DataFrame, time: str = "time_us") -> bool:
 
 
 NUMBERS = (
-    "size_bytes", "time_us", "time_low_us", "time_high_us", "busbw_GBps", "algbw_GBps",
-    "measured_time_us", "step_time_us", "limit_us",
+    "size_bytes", "size_asked", "time_us", "time_low_us", "time_high_us", "busbw_GBps",
+    "algbw_GBps", "measured_time_us", "step_time_us", "limit_us", "p5_us", "p50_us", "p95_us",
+    "p99_us",
 )  # fmt: skip
-DRAWN = ("cell", "algorithm", "protocol", "seeds")  # beside the numbers and their percentiles
+DRAWN = (
+    "cell",
+    "algorithm",
+    "protocol",
+    "collective",
+    "nodes",
+    "seeds",
+)  # beside the numbers and their percentiles
 # What may tell two cells apart, the most telling first.
 NAMING = (
     "topology", "collective", "workload", "algorithm", "protocol", "nodes", "gpus_per_node",
     "ranks", "channels", "dtype", "launch", "nccl_version", "scenario", "file", "seed", "engine",
     "model_version", "cell",
 )  # fmt: skip
-_PLAIN = frozenset({"topology", "collective", "workload", "algorithm", "protocol", "scenario"})
+_PLAIN = {"topology", "collective", "workload", "algorithm", "protocol", "scenario", "kind"}
 _COUNTED = {"nodes": "node", "ranks": "rank", "channels": "channel", "gpus_per_node": "GPU",
             "gpus": "GPU"}  # fmt: skip
 _SPOKEN = {"nccl_version": "NCCL"}
@@ -105,7 +112,10 @@ def read_all(paths: Sequence[Path]) -> pd.DataFrame:
         table = style.read_table(path, style.RESULTS, "the columns of results.csv")
         table = style.with_numbers(path, table, NUMBERS)
         tables.append(table.assign(file=path.parent.name or path.stem))
-    return pd.concat(tables, ignore_index=True)
+    found = pd.concat(tables, ignore_index=True)
+    if "size_asked" not in found.columns:  # written by an older netsim
+        found = found.assign(size_asked=found["size_bytes"])
+    return found
 
 
 def lines_of(table: pd.DataFrame) -> Lines:
@@ -130,8 +140,7 @@ def lines_of(table: pd.DataFrame) -> Lines:
 def thinned(lines: Lines, few: int, most: int = 0, always: Sequence[str] = ()) -> Lines:
     """A few of the lines, the others as `rest`, if there are more than `most`: evenly in the order
     of their one column, or from the fastest to the slowest at their largest size; those of some
-    cells in any case.
-    """
+    cells in any case."""
     if len(lines.lines) <= max(few, most):
         return lines
     order = list(range(len(lines.lines)))
@@ -139,11 +148,17 @@ def thinned(lines: Lines, few: int, most: int = 0, always: Sequence[str] = ()) -
         ends = [(-line.table["size_bytes"].iloc[-1], line.table["time_us"].iloc[-1])
                 for line in lines.lines]  # fmt: skip
         order.sort(key=ends.__getitem__)
-    chosen = {order[round(k * (len(order) - 1) / (few - 1))] for k in range(few)}
+    chosen = {order[k] for k in thinned_places(len(order), few)}
     chosen |= {k for k, line in enumerate(lines.lines) if line.table["cell"].iloc[0] in always}
     kept = [line for k, line in enumerate(lines.lines) if k in chosen]
     rest = [line for k, line in enumerate(lines.lines) if k not in chosen]
     return Lines(lines.columns, tuple(kept), tuple(rest))
+
+
+def thinned_places(count: int, few: int) -> list[int]:
+    """Places of a few among many, evenly from the first to the last."""
+    places = (round(k * (count - 1) / (few - 1)) for k in range(few))
+    return [*dict.fromkeys(places)] if count > few else [*range(count)]
 
 
 def _telling(table: pd.DataFrame, cell: Integers, starts: Integers) -> tuple[str, ...]:
@@ -337,12 +352,17 @@ def _short(label: str) -> str:
 # are.
 
 _WIDTH, _PANEL = 7.6, 3.0  # inches: of the panels, and the height of each
-_RATE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.2}
+RATE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.2}
 _PALE: dict[str, Any] = {"color": "#bdbdbd", "linewidth": 0.7, "zorder": 1.2}
 _MOST_DRAWN = 100  # pale lines that an SVG has as such
 _BANDS = (0.16, 0.3)  # how strong the outer and the inner percentiles are
 _FEW_SPANS = 3  # lines that have a band of where measured times lie
 _MOST_HIDDEN = 3  # lines on top of one for which it is drawn wider
+_ABOVE = {
+    **dict.fromkeys(("NVLS", "NVLSTree"), "NVLS, NVSwitches add up and copy"),
+    **dict.fromkeys(("CollNetDirect", "CollNetChain"), "SHARP, switches of the fabric add up"),
+    **dict.fromkeys(("alltoall", "alltoallv", "sendrecv"), "a part never leaves its host"),
+}
 _FAR = 3  # times the fastest line, beyond which a line rate is told, not drawn
 _SEEN = 0.01  # from which times of two lines can be told apart
 Entry = tuple[Artist, str]
@@ -350,8 +370,7 @@ Entry = tuple[Artist, str]
 
 def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) -> Figure:
     """Both panels over one size axis, and below them what NCCL chose, where that changes.
-    `line_rate` (GB/s) is drawn as a guide.
-    """
+    `line_rate` (GB/s) is drawn as a guide."""
     shown, looks = lines.lines, looks_of(lines)
     strip = [i for i, line in enumerate(shown) if len(set(choice(line))) > 1][:8]
     rows = rows_of([shown[i] for i in strip]) if strip else 0
@@ -370,7 +389,8 @@ def sizes_figure(lines: Lines, title: str = "", line_rate: float | None = None) 
             fill = {"color": look.colour, "alpha": _BANDS[0]}
             _fill(panels[0], panels[1], line.table, ends, fill)
     _bandwidth_panel(panels[0], line_rate if _near(line_rate, shown) else None)
-    _time_panel(panels[1], [*shown, *lines.rest], ("time_low_us", "time_high_us") * spans)
+    columns = ("time_low_us", "time_high_us") * spans + ("p5_us", "p95_us")
+    _time_panel(panels[1], [*shown, *lines.rest], columns)
     if strip:
         draw_strip(panels[2], [shown[i] for i in strip], [looks[i].colour for i in strip])
     _shared_axis(panels, shown)
@@ -391,6 +411,12 @@ def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> N
     sizes = line.table["size_bytes"].to_numpy()
     if has_bands(line.table):
         _draw_bands(bandwidth, time, line.table, look)
+    ideal = line.table["busbw_GBps"] * line.table["time_us"]
+    if has_noise(line.table):
+        ends, middle = (line.table["p5_us"], line.table["p95_us"]), line.table["p50_us"]
+        _fill(bandwidth, time, line.table, ends, {"color": look.colour, "alpha": _BANDS[0]})
+        for axes, values in ((bandwidth, ideal / middle), (time, middle)):
+            axes.plot(sizes, values.to_numpy(), "--", color=look.colour, linewidth=1.0)
     simulated = look.simulated()
     if hidden:
         simulated |= {"linewidth": 1.8 + 2.2 * hidden, "markersize": 5 + 2.2 * hidden}
@@ -398,7 +424,6 @@ def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> N
     time.plot(sizes, line.table["time_us"].to_numpy(), **simulated)
     if "limit_us" in line.table.columns and line.table["limit_us"].notna().any():
         limit: dict[str, Any] = {"color": look.colour, "linestyle": ":", "linewidth": 1.1}
-        ideal = line.table["busbw_GBps"] * line.table["time_us"]
         bandwidth.plot(sizes, (ideal / line.table["limit_us"]).to_numpy(), **limit)
         time.plot(sizes, line.table["limit_us"].to_numpy(), **limit)
     if has_measured(line):
@@ -436,7 +461,12 @@ def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[Line]) -> None:
 def has_interval(line: Line) -> bool:
     """Whether it is known between which times most of a line would be measured."""
     known = line.table["time_low_us"].notna().any() if "time_low_us" in line.table else False
-    return bool(known) and not has_bands(line.table)
+    return bool(known) and not has_bands(line.table) and not has_noise(line.table)
+
+
+def has_noise(table: pd.DataFrame) -> bool:
+    """Whether there are percentiles of samples with noise."""
+    return "p95_us" in table.columns and bool(table["p95_us"].notna().any())
 
 
 def has_measured(line: Line) -> bool:
@@ -461,7 +491,7 @@ def _near(line_rate: float | None, lines: Sequence[Line]) -> bool:
 def _bandwidth_panel(axes: Axes, line_rate: float | None) -> None:
     axes.set_ylabel("bus bandwidth (GB/s)")
     if line_rate is not None:
-        axes.axhline(line_rate, zorder=1, **_RATE)
+        axes.axhline(line_rate, zorder=1, **RATE)
     axes.set_ylim(bottom=0)
     axes.set_ylim(top=axes.get_ylim()[1] * 1.04)
 
@@ -495,14 +525,29 @@ def _entries(axes: Axes, lines: Sequence[Line], line_rate: float | None) -> list
         hollow = Line2D(
             [], [], color=style.BLACK, marker="o", markerfacecolor="white", linestyle=""
         )
-        entries.append((hollow, "measured"))
+        plain = Line2D([], [], color=style.BLACK, marker="o")
+        entries += [(plain, "simulated")] * (len(labels) > 1) + [(hollow, "measured")]
     if any(one.get_linestyle() == ":" for one in axes.lines):
         entries.append((Line2D([], [], color=style.BLACK, linestyle=":"), "limit of the links"))
     if line_rate is not None:
-        drawn = Line2D([], [], **_RATE) if _near(line_rate, lines) else Line2D([], [], linestyle="")
+        drawn = Line2D([], [], **RATE) if _near(line_rate, lines) else Line2D([], [], linestyle="")
         far = "" if _near(line_rate, lines) else " (far above)"
         entries.append((drawn, f"line rate {line_rate:.4g} GB/s{far}"))
+        why = above_rate(pd.concat([line.table for line in lines]), line_rate)
+        entries += [(Line2D([], [], linestyle=""), text) for text in why]
     return entries
+
+
+def above_rate(table: pd.DataFrame, line_rate: float) -> list[str]:
+    """Why bus bandwidths, which count what a ring would send, lie above a line rate."""
+    over = table[table["busbw_GBps"] > line_rate * (1 + _SEEN)]
+    kinds = over.reindex(columns=["algorithm", "collective", "nodes"]).astype(str)
+    tree = {"Tree": "trees send every byte once between 2 nodes"}
+    found = [
+        _ABOVE.get(algorithm) or _ABOVE.get(collective) or tree.get(nodes == "2" and algorithm)
+        for algorithm, collective, nodes in kinds.drop_duplicates().itertuples(index=False)
+    ]
+    return [f"above it: {why}" for why in dict.fromkeys(found) if why]
 
 
 def _summarised(lines: Lines, *, spans: bool) -> list[Entry]:
@@ -519,6 +564,10 @@ def _summarised(lines: Lines, *, spans: bool) -> list[Entry]:
         entries += [
             (Patch(color=style.GREY, alpha=alpha, linewidth=0), name) for alpha, name in strong
         ]
+    if any(has_noise(line.table) for line in lines.lines):
+        dashed = Line2D([], [], color=style.GREY, linestyle="--", linewidth=1.0)
+        entries.append((dashed, "median of samples with noise"))
+        entries.append((Patch(color=style.GREY, alpha=_BANDS[0], linewidth=0), "5 to 95 % of them"))
     if lines.rest:
         many = f"{len(lines.rest):,} more cell{'' if len(lines.rest) == 1 else 's'}"
         entries.append((Line2D([], [], **_PALE), many))

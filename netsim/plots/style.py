@@ -1,14 +1,14 @@
 """How all pictures look: colours, markers, tick labels, and files that come out the same each time.
 
 Pictures are made with the object interface of matplotlib, so that no global state is touched; the
-settings below hold only while one is drawn.
-"""
+settings below hold only while one is drawn."""
 
 import csv
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import log2
 from pathlib import Path
+from textwrap import wrap
 
 import matplotlib as mpl
 import numpy as np
@@ -57,6 +57,11 @@ def drawing() -> Iterator[None]:
     """The settings of all pictures, for as long as one is drawn and saved."""
     with mpl.rc_context(rc=_SETTINGS):  # type: ignore[arg-type]
         yield
+
+
+def wrapped(title: str, inches: float) -> str:
+    """A title in lines that a figure of so many inches has room for."""
+    return "\n".join(wrap(title, int(11.5 * inches)))
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -139,8 +144,7 @@ LOAD = ("link", "t_us", "GBps", "utilisation")
 
 def read_table(path: Path, columns: Sequence[str], what: str) -> pd.DataFrame:
     """All cells of a CSV file as text, having the given columns; `what` names such files. The index
-    holds the lines of the file.
-    """
+    holds the lines of the file."""
     try:
         header, rows, lines = _read(path, what)
     except FileNotFoundError:
@@ -162,15 +166,11 @@ def read_long_table(
     path: Path, columns: Sequence[str], what: str, only: Collection[str]
 ) -> pd.DataFrame:
     """As `read_table`, but of many rows only some columns, if there are such; a text that cells
-    have in common is held once, as a category.
-    """
-    try:
-        table = _read_at_once(path, columns, only)
-    except (OSError, ValueError):
-        table = None
-    if table is None:  # row by row, what is wrong is told
-        return read_table(path, columns, what).astype("category")
-    return table
+    have in common is held once, as a category."""
+    with suppress(OSError, ValueError):
+        if (table := _read_at_once(path, columns, only)) is not None:
+            return table
+    return read_table(path, columns, what).astype("category")  # row by row, what is wrong is told
 
 
 def _read_at_once(path: Path, columns: Sequence[str], only: Collection[str]) -> pd.DataFrame | None:

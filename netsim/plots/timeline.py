@@ -1,17 +1,17 @@
 """Pictures of a trace: timeline, links and memory over time, states of an algorithm.
 
 A row that moves data gives a bar to its sender and, later by the latency of the path, one to its
-receiver. Bars that overlap on one lane share its height.
-"""
+receiver. Bars that overlap on one lane share its height."""
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from heapq import heappop, heappush
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
+from netsim.collectives.state import Holding, State
 from netsim.plots import style
 from netsim.schedule.schedule import spelled_out
 
@@ -36,20 +37,20 @@ _MOVING = ("transfer", "multicast", "switch_reduce")
 _OWN = {"local_copy": LOCAL, "compute": COMPUTE, "mark": LAUNCH}
 _DELAYS = ("startup_us", "latency_us")
 _MOST_LANES = 128  # of all bands together
-MOST_RANKS = 64
+MOST_RANKS = 16  # of more, one of each class of equal ranks is drawn
+_ALIKE_WITHIN = (0.02, 0.05, 0.1)  # of the whole time: by how much equal ranks may differ
 
 
 @dataclass(frozen=True)
 class Gantt:
     """Bars (rank, number of the lane, part, begin, end in µs, what, step, track, tracks), names of
-    the lanes, and what of the run is left out.
-    """
+    ranks and of lanes, and what of the run is left out."""
 
     bars: pd.DataFrame
-    ranks: tuple[int, ...]
+    ranks: Mapping[int, str]
     lanes: tuple[str, ...]
     title: str
-    left_out: str
+    told: str
 
 
 def read_gantt(path: Path) -> Gantt:
@@ -66,18 +67,84 @@ def read_gantt(path: Path) -> Gantt:
     bars = _bars(table)
     bars = bars[bars["end"] > bars["begin"]]
     ranks, lanes = np.unique(bars["rank"]).tolist(), np.unique(bars["lane"]).tolist()
-    shown = ranks[:MOST_RANKS]
+    shown, told = {rank: f"rank {rank}" for rank in ranks}, f"{len(ranks)} ranks"
+    if len(ranks) > MOST_RANKS:
+        shown, told = _one_of_each(bars)
     kept = lanes[: max(_MOST_LANES // max(len(shown), 1), 1)]
     bars = bars[bars["rank"].isin(shown) & bars["lane"].isin(kept)]
     bars = bars.assign(lane=np.searchsorted(kept, bars["lane"]))
-    titles = table["collective"].unique() if "collective" in table else ()
+    about = about_trace(path.parent)
+    titles = table["collective"].unique().tolist() if "collective" in table else []
+    if (rows := about.get("rows", 0)) > len(table):
+        told += f", the first {len(table):,} of {rows:,} rows"
     return Gantt(
         bars=_with_tracks(bars),
-        ranks=tuple(shown),
+        ranks=shown,
         lanes=tuple(names[lane] for lane in kept),
-        title=", ".join(filter(None, titles)),
-        left_out=_left_out((len(shown), len(ranks)), (len(kept), len(lanes))),
+        title=about.get("title") or ", ".join(filter(None, titles)),
+        told=told if len(kept) == len(lanes) else f"{told}, {len(kept)} of {len(lanes)} lanes",
     )
+
+
+def _one_of_each(bars: pd.DataFrame) -> tuple[dict[int, str], str]:
+    """A rank of each class of those that do the same at the same time, on whatever channels, named
+    with how many they are; and that in words. Of too many classes the largest are shown."""
+    ranks, sketches = _sketches(bars)
+    classes, within = list[list[int]](), 0.0
+    for within in _ALIKE_WITHIN:
+        classes = _classes(sketches, within)
+        if len(classes) <= MOST_RANKS:
+            break
+    shown = {}
+    for first, *others in sorted(sorted(classes, key=len, reverse=True)[:MOST_RANKS]):
+        more = f"\nand {len(others)} alike" if others else ""
+        shown[ranks[first]] = f"rank {ranks[first]}{more}"
+    some = f"{len(shown)} of {len(classes)}" if len(shown) < len(classes) else f"{len(shown)}"
+    told = f"{len(ranks)} ranks in {some} class{'es' * (len(classes) > 1)}"
+    return shown, f"{told}, alike within {within:.0%} of the time"
+
+
+def _classes(sketches: Sequence[NDArray[np.float64]], within: float) -> list[list[int]]:
+    """Places of sketches in groups, the first of each standing for all."""
+    classes: list[list[int]] = []
+    for place, sketch in enumerate(sketches):
+        near = (
+            one for one in classes
+            if len(sketches[one[0]]) == len(sketch)
+            and np.abs(sketches[one[0]] - sketch).max(initial=0.0) <= within
+        )  # fmt: skip
+        mine = next(near, None)
+        if mine is None:
+            classes.append(mine := [])
+        mine.append(place)
+    return classes
+
+
+def _sketches(bars: pd.DataFrame) -> tuple[list[int], list[NDArray[np.float64]]]:
+    """Ranks, and what each does: for each kind of bar, how many lanes have such, and when these
+    begin, end and how long they are busy, in order, for equal ranks use other channels."""
+    kinds = ["rank", "part", "what"]
+    spans = bars.assign(busy=bars["end"] - bars["begin"]).groupby([*kinds, "lane"], observed=True)
+    lanes = spans.agg({"begin": "min", "end": "max", "busy": "sum"}) / float(bars["end"].max())
+    lanes = lanes.reset_index()
+    count = lanes.groupby(kinds, observed=True).size().unstack(["part", "what"], fill_value=0)
+    columns = [
+        lanes.sort_values([*kinds, name])[name].to_numpy() for name in ("begin", "end", "busy")
+    ]
+    cuts = np.flatnonzero(np.diff(lanes["rank"])) + 1
+    told = zip(count.to_numpy(), *(np.split(column, cuts) for column in columns), strict=True)
+    return count.index.tolist(), [np.concatenate(one) for one in told]
+
+
+def about_trace(folder: Path) -> Mapping[str, Any]:
+    """What the first line of a folder's trace.json.gz says of it: title, rows; else nothing."""
+    try:
+        with gzip.open(folder / "trace.json.gz", "rt", encoding="utf-8") as file:
+            head = json.loads(file.readline().partition(',"traceEvents"')[0] + "}")
+    except (OSError, EOFError, ValueError, zlib.error):  # missing, cut off or another's
+        return {}
+    found = head.get("otherData")
+    return found if isinstance(found, dict) else {}
 
 
 def _with_lanes(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -161,15 +228,6 @@ def _packed(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     return tracks
 
 
-def _left_out(ranks: tuple[int, int], lanes: tuple[int, int]) -> str:
-    parts = [
-        f"{shown} of {total} {what}"
-        for (shown, total), what in ((ranks, "ranks"), (lanes, "lanes"))
-        if shown < total
-    ]
-    return ", ".join(parts)
-
-
 # A run as a timeline: a band for each GPU, a lane for each channel, sends above receives.
 # Bars are coloured by what they do to the data, so that the phases of an algorithm show; steps are
 # written into the bars that have room for them.
@@ -220,14 +278,14 @@ def timeline_figure(gantt: Gantt) -> Figure:
     _name_bands(axes, gantt, inches / total)
     _label_steps(axes, gantt.bars, boxes, inches / total)
     _legend(figure, gantt)
-    notes = [gantt.title, f"{bands} ranks" if not gantt.left_out else gantt.left_out]
-    axes.set_title(", ".join(filter(None, notes)), loc="left")
+    title = ", ".join(filter(None, (gantt.title, gantt.told)))
+    axes.set_title(style.wrapped(title, _TIMELINE_WIDTH), loc="left")
     return figure
 
 
 def _boxes(gantt: Gantt, factor: float) -> np.ndarray:
     bars = gantt.bars
-    band = np.searchsorted(gantt.ranks, bars["rank"])
+    band = np.searchsorted(list(gantt.ranks), bars["rank"])
     lane, half = bars["lane"].to_numpy(), bars["part"].to_numpy()
     height = np.where(half == FULL, 0.94, 0.46)
     top = band * (len(gantt.lanes) + _GAP) + lane + np.where(half == LOWER, 0.5, 0.03)
@@ -240,13 +298,8 @@ def _boxes(gantt: Gantt, factor: float) -> np.ndarray:
 
 def _corners(boxes: np.ndarray) -> np.ndarray:
     left, right, top, bottom = boxes.T
-    return np.stack(
-        [
-            np.column_stack(xy)
-            for xy in ((left, top), (right, top), (right, bottom), (left, bottom))
-        ],
-        axis=1,
-    )
+    around = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
+    return np.moveaxis(around, 2, 0)
 
 
 def _name_bands(axes: Axes, gantt: Gantt, inches: float) -> None:
@@ -254,7 +307,7 @@ def _name_bands(axes: Axes, gantt: Gantt, inches: float) -> None:
     lanes, step = len(gantt.lanes), len(gantt.lanes) + _GAP
     every = max(1, int(np.ceil(0.15 / (inches * step))))
     middles = [i * step + lanes / 2 for i in range(len(gantt.ranks))]
-    axes.set_yticks(middles[::every], [f"rank {rank}" for rank in gantt.ranks[::every]])
+    axes.set_yticks(middles[::every], list(gantt.ranks.values())[::every])
     axes.tick_params(axis="y", which="both", length=0)
     axes.grid(visible=False, axis="y")
     for i in range(0, len(gantt.ranks), 2):
@@ -304,13 +357,18 @@ class Load:
     links: tuple[str, ...]
     edges: NDArray[np.float64]
     percent: NDArray[np.float64]
+    title: str = ""
 
 
 def plot_links(load_csv: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
     """Draw links over time as lines and as a heat map; the files written."""
-    load = _in_use(read_load(load_csv))
-    if not load.links:
+    load = read_load(load_csv)
+    seen = load.percent.max(axis=1, initial=0.0) >= _LEAST
+    if not seen.any():
         return []
+    used = (name for name, keep in zip(load.links, seen.tolist(), strict=True) if keep)
+    title = about_trace(load_csv.parent).get("title", "")
+    load = Load(tuple(used), load.edges, load.percent[seen], title)
     out_dir.mkdir(parents=True, exist_ok=True)
     with style.drawing():
         files = style.save(lines_figure(load), out_dir / "links", formats)
@@ -327,13 +385,6 @@ def read_load(path: Path) -> Load:
     width = float(begins[1] - begins[0]) if len(begins) > 1 else 1.0
     edges = np.append(begins, begins[-1] + width) if len(begins) else begins
     return Load(tuple(map(str, grid.index)), edges, grid.to_numpy() * 100)
-
-
-def _in_use(load: Load) -> Load:
-    """The links that are busy enough to be seen at some time."""
-    seen = load.percent.max(axis=1, initial=0.0) >= _LEAST
-    links = tuple(name for name, keep in zip(load.links, seen.tolist(), strict=True) if keep)
-    return Load(links, load.edges, load.percent[seen])
 
 
 def lines_figure(load: Load) -> Figure:
@@ -356,9 +407,10 @@ def lines_figure(load: Load) -> Figure:
     panels[-1].set_xlim(0, load.edges[-1] / factor)
     panels[-1].set_xlabel(f"time ({unit})")
     figure.supylabel("utilisation (%)", fontsize=10)
-    if len(groups) > MOST_LINES:
-        text = f"the busiest {MOST_LINES} of {len(groups)} that differ"
-        figure.suptitle(text, x=0.01, ha="left", fontsize=11)
+    few = len(groups) <= MOST_LINES
+    told = load.title, "" if few else f"the busiest {MOST_LINES} of {len(groups)} that differ"
+    if text := "; ".join(filter(None, told)):
+        figure.suptitle(style.wrapped(text, _LINKS_WIDTH), x=0.01, ha="left", fontsize=11)
     return figure
 
 
@@ -388,18 +440,19 @@ def heat_figure(load: Load) -> Figure:
     )
     axes = figure.subplots()
     unit, factor = style.time_unit(float(load.edges[-1]))
-    mesh = axes.pcolormesh(
-        load.edges / factor,
-        np.arange(rows + 1),
-        load.percent,
-        cmap="viridis",
-        vmin=0,
-        vmax=100,
-        rasterized=True,
-    )
-    _name_rows(axes, load.links)
+    looks: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": 100, "rasterized": True}
+    mesh = axes.pcolormesh(load.edges / factor, np.arange(rows + 1), load.percent, **looks)
+    # Names at the middle of the rows; where they would touch, only some of them.
+    every = max(1, int(np.ceil(0.13 * rows / _inches(rows))))
+    places = np.arange(rows)[::every]
+    names = [load.links[place] for place in places]
+    axes.set_yticks(places + 0.5, names, fontsize=8 if rows <= 40 else 7)
+    axes.set_ylim(rows, 0)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False)
     axes.set_xlabel(f"time ({unit})")
-    axes.set_title("links over time", loc="left")
+    title = ": ".join(filter(None, ("links over time", load.title)))
+    axes.set_title(style.wrapped(title, _LINKS_WIDTH), loc="left")
     bar = figure.colorbar(mesh, ax=axes, pad=0.01, fraction=0.05, aspect=25)
     bar.set_label("utilisation (%)")
     return figure
@@ -407,17 +460,6 @@ def heat_figure(load: Load) -> Figure:
 
 def _inches(rows: int) -> float:
     return min(0.2 * rows, max(8.0, 0.09 * rows))
-
-
-def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Names at the middle of the rows; where they would touch, only some of them."""
-    every = max(1, int(np.ceil(0.13 * len(names) / _inches(len(names)))))
-    places = np.arange(len(names))[::every]
-    size = 8 if len(names) <= 40 else 7
-    axes.set_yticks(places + 0.5, [names[i] for i in places], fontsize=size)
-    axes.set_ylim(len(names), 0)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False)
 
 
 def plot_trace(
@@ -486,14 +528,15 @@ class _Rank:
 
 def plot_step(trace: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
     """Draw the trace of a step; nothing if it is the trace of something else."""
-    ranks = _distinct(_ranks(json.loads(gzip.decompress(trace.read_bytes()))))
+    found = json.loads(gzip.decompress(trace.read_bytes()))
+    ranks, title = _distinct(_ranks(found)), found.get("otherData", {}).get("title", "")
     if not ranks:
         return []
     with style.drawing():
-        return style.save(step_figure(ranks), out_dir / "timeline", formats)
+        return style.save(step_figure(ranks, title), out_dir / "timeline", formats)
 
 
-def step_figure(ranks: Sequence[_Rank]) -> Figure:
+def step_figure(ranks: Sequence[_Rank], title: str = "") -> Figure:
     """A band for every rank: kernels above, a lane for each stream of NCCL's below."""
     lanes = [(rank, name) for rank in ranks for name in rank.lanes]
     last = max(rank.end for rank in ranks)
@@ -503,27 +546,27 @@ def step_figure(ranks: Sequence[_Rank]) -> Figure:
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.set(w_pad=0.15)  # names of lanes reach further than it reckons
     axes = figure.subplots()
-    top, boxes, colours, ticks = 0.0, list[np.ndarray](), list[Any](), list[tuple[float, str]]()
+    top, boxes, colours, ticks = 0.0, list[Any](), list[Any](), list[tuple[float, str]]()
     for rank in ranks:
         axes.text(0, top - 0.08, rank.name, fontsize=8.5, va="bottom", color="#333333")
-        for name, bars in rank.lanes.items():
+        for name in rank.lanes:
             ticks.append((top + 0.5, _short(name)))
             # Many bars show how full a lane is.
-            least = _STEP_THIN * last if len(bars) < _FEW else 0.0
-            for begin, end, what in bars:
+            least = _STEP_THIN * last if len(rank.lanes[name]) < _FEW else 0.0
+            for begin, end, what in rank.lanes[name]:
                 right = max(end, begin + least) / factor
-                boxes.append(_box(begin / factor, right, top + 0.06, top + 0.94))
+                boxes.append((begin / factor, right, top + 0.06, top + 0.94))
                 colours.append(STEP_COLOURS[what])
             top += 1.0
         _label(axes, rank, top - len(rank.lanes), factor, last)
         top += _STEP_GAP + 0.3
-    axes.add_collection(
-        PolyCollection(
-            boxes, facecolors=colours, linewidths=0, rasterized=len(boxes) > _MOST_SHAPES
-        )
-    )
+    many = len(boxes) > _MOST_SHAPES
+    corners: Any = _corners(np.array(boxes))
+    bars = PolyCollection(corners, facecolors=colours, linewidths=0, rasterized=many)
+    axes.add_collection(bars)
     axes.set_xlim(0, last / factor)
     axes.set_ylim(top - _STEP_GAP, -0.7)
+    axes.set_title(style.wrapped(title, _STEP_WIDTH), loc="left")
     axes.set_yticks([place for place, _ in ticks], [name for _, name in ticks], fontsize=7.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
@@ -539,10 +582,6 @@ def step_figure(ranks: Sequence[_Rank]) -> Figure:
 def _short(lane: str) -> str:
     """`NCCL pp recv from stage 0` has little room at the side."""
     return lane.removeprefix("NCCL ").replace("from stage ", "from ").replace("to stage ", "to ")
-
-
-def _box(left: float, right: float, top: float, bottom: float) -> np.ndarray:
-    return np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
 
 
 def _label(axes: Axes, rank: _Rank, top: float, factor: float, last: float) -> None:
@@ -571,7 +610,10 @@ def _ranks(data: Mapping[str, Any]) -> list[_Rank]:
         elif event["cat"] == "wait":
             found[pid].lanes[lane].append((*bar, "waiting for the last rank"))
         else:
-            found[pid].lanes[lane].append((*bar, _what(event, lane)))
+            what = KINDS.get(lane.removeprefix("NCCL ").split()[0], "other collectives")
+            if lane == "compute":
+                what = PHASES.get(event["args"].get("phase", ""), "optimizer and other")
+            found[pid].lanes[lane].append((*bar, what))
             found[pid].labels.append((*bar, lane, SHORT.get(event["name"].split()[0], "")))
     return [rank for rank in found.values() if any(rank.lanes.values())]
 
@@ -580,12 +622,6 @@ def _names(data: Mapping[str, Any], kind: str) -> Iterator[tuple[tuple[int, int]
     for event in data["traceEvents"]:
         if event.get("ph") == "M" and event["name"] == kind:
             yield (event["pid"], event["tid"]), event["args"]["name"]
-
-
-def _what(event: Mapping[str, Any], lane: str) -> str:
-    if lane == "compute":
-        return PHASES.get(event["args"].get("phase", ""), "optimizer and other")
-    return KINDS.get(lane.removeprefix("NCCL ").split()[0], "other collectives")
 
 
 def _distinct(ranks: Sequence[_Rank]) -> list[_Rank]:
@@ -652,18 +688,10 @@ def _chosen(stages: list[int]) -> list[int]:
 def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     when, total = table["time_us"] / factor, table["bytes"] / GB
     constant = float((table["bytes"] - table["activations_bytes"]).min()) / GB
-    axes.fill_between(
-        when, 0, constant, step="post", color=style.PALE, label="states and buffers", linewidth=0
-    )
-    axes.fill_between(
-        when,
-        constant,
-        total,
-        step="post",
-        color=style.tint(style.BLUE, 0.5),
-        label="activations",
-        linewidth=0,
-    )
+    looks: dict[str, Any] = {"step": "post", "linewidth": 0}
+    axes.fill_between(when, 0, constant, color=style.PALE, label="states and buffers", **looks)
+    blue = style.tint(style.BLUE, 0.5)
+    axes.fill_between(when, constant, total, color=blue, label="activations", **looks)
     peak = int(total.to_numpy().argmax())
     axes.plot(when.iloc[peak], total.iloc[peak], "v", color=style.ORANGE, label="peak")
     axes.annotate(
@@ -677,31 +705,11 @@ def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
 
 
 # What every rank holds in every chunk, step by step: a small grid for each state of a schedule.
-# Takes any value shaped like that of `explain --state` (the protocols below); knows no collective.
+# Knows no collective.
 
 MOST_STATES = 16  # of more, some are shown, the first and the last among them
 _MOST_TERMS = 6  # contributions up to which a cell spells them out
 _STATES_WIDTH = 12.0  # inches that a grid, or a line of them, may take
-
-
-class Holding(Protocol):
-    """The ranks whose contributions a cell adds up, and whether that is all of them."""
-
-    @property
-    def origins(self) -> tuple[int, ...]: ...  # noqa: D102
-
-    @property
-    def complete(self) -> bool: ...  # noqa: D102
-
-
-class State(Protocol):
-    """What ranks hold after a step (-1: before the first): `held[rank][chunk]`."""
-
-    @property
-    def step(self) -> int: ...  # noqa: D102
-
-    @property
-    def held(self) -> Sequence[Sequence[Holding]]: ...  # noqa: D102
 
 
 def plot_states(
@@ -719,7 +727,8 @@ def plot_states(
 
 def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "") -> Figure:
     """A grid of ranks × chunks for each state; sums as text, complete cells in green."""
-    shown, ranks = _some(len(states)), len(states[0].held)
+    picked = np.linspace(0, len(states) - 1, min(len(states), MOST_STATES)).round().astype(int)
+    shown, ranks = sorted(set(picked.tolist())), len(states[0].held)
     wide, high = _text_inches(states)
     spelled = wide * len(chunks) <= _STATES_WIDTH and high * ranks <= _STATES_WIDTH
     if not spelled:
@@ -741,12 +750,6 @@ def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "
     figure.suptitle(title + left_out, x=0.01, ha="left", fontsize=12)
     _states_legend(figure, [states[i] for i in shown], spelled=spelled)
     return figure
-
-
-def _some(count: int) -> list[int]:
-    """Indices of the states shown: all, or as many as fit, evenly spread."""
-    picked = np.linspace(0, count - 1, min(count, MOST_STATES)).round().astype(int)
-    return sorted(set(picked.tolist()))
 
 
 def _text_inches(states: Sequence[State]) -> tuple[float, float]:
@@ -772,16 +775,11 @@ def _draw_spelled(axes: Axes, state: State, before: State | None, chunks: Sequen
 
 
 def _draw_small(axes: Axes, state: State, before: State | None, chunks: Sequence[str]) -> None:
-    ranks = len(state.held)
+    ranks, new = len(state.held), style.tint(style.ORANGE, 0.8)
     colours = [
-        [
-            style.tint(style.ORANGE, 0.8)
-            if _is_new(before, r, c, holding)
-            else _colour(holding, ranks)
-            for c, holding in enumerate(row)
-        ]
-        for r, row in enumerate(state.held)
-    ]
+        new if _is_new(before, r, c, holding) else _colour(holding, ranks)
+        for r, row in enumerate(state.held) for c, holding in enumerate(row)
+    ]  # fmt: skip
     image = np.array(colours).reshape(ranks, len(chunks), 3)
     axes.imshow(image, extent=(0, len(chunks), ranks, 0), interpolation="nearest", aspect="auto")
 
@@ -841,11 +839,7 @@ def _states_legend(figure: Figure, states: Sequence[State], *, spelled: bool) ->
         patches.insert(0, Patch(facecolor=style.tint(style.BLUE, 0.35), label="part of the sum"))
     if any(len(set(h.origins)) < len(h.origins) for h in held):
         patches.append(Patch(facecolor=style.tint(style.AMBER, 0.8), label="counted twice"))
-    new: dict[str, Any] = {
-        "facecolor": "none" if spelled else style.tint(style.ORANGE, 0.8),
-        "edgecolor": style.ORANGE,
-    }
-    patches.append(Patch(label="changed in this step", **new))
-    figure.legend(
-        handles=patches, loc="outside lower left", ncols=len(patches), labelcolor=style.BLACK
-    )
+    inside = "none" if spelled else style.tint(style.ORANGE, 0.8)
+    patches.append(Patch(facecolor=inside, edgecolor=style.ORANGE, label="changed in this step"))
+    looks: dict[str, Any] = {"ncols": len(patches), "labelcolor": style.BLACK}
+    figure.legend(handles=patches, loc="outside lower left", **looks)

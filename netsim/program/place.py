@@ -1,8 +1,7 @@
 """place: a Schedule on a Topology becomes a Program.
 
 Rows that go the same way with the same weights share one path; what can never limit anything is
-marked so that engines skip it.
-"""
+marked so that engines skip it."""
 
 from collections.abc import Sequence
 from math import inf
@@ -29,8 +28,7 @@ def place(
     processes: Sequence[int] | None = None,
 ) -> Program:
     """Give every row its path: rank i runs on device `gpus[i]` (default i), in process
-    `processes[i]` (default: one process for each rank).
-    """
+    `processes[i]` (default: one process for each rank)."""
     device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
     found = routes.distinct_ways(schedule, topology)
@@ -79,7 +77,11 @@ def _laid(
 ) -> _Laid:
     resources = routes.Resources(len(topology.links), topology)
     ways = routes.Ways(schedule, topology, device, process, resources)
-    ptr, link, weight, latency = ways.paths(found)
+    every, of_way = routes.with_choices(found, topology, device)
+    ptr, link, weight, latency = ways.paths(every)
+    choices = None
+    if len(of_way) > len(found.klass):
+        choices = routes.choices_of(of_way, len(found.klass), ptr, link)
     wires = topology.links  # of a half-duplex pair, the first one's capacity counts for both
     capacity = np.concatenate([wires.bandwidth[wires.resource], resources.capacity()])
     changes = tuple(sorted([*topology.changes, *resources.changes()]))
@@ -89,7 +91,7 @@ def _laid(
         room = np.where(loose, np.inf, capacity)
     active = routes.active_entries(ptr, link, weight, room, changes)
     return _Laid(
-        Paths(ptr, link, weight, active, latency),
+        Paths(ptr, link, weight, active, latency, choices),
         _link_table(topology, resources, capacity, changes, schedule.fold, device),
         tuple(str(topology.gpus[int(d)]) for d in device),
         schedule.fold,

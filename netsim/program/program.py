@@ -1,8 +1,7 @@
 """The Program: a schedule placed on a topology, as arrays that engines read; and the Timeline.
 
 Links are meant in the wide sense: wires, and whatever else has a rate that rows share. A Program
-knows neither collectives nor scenarios, and holds no state of a run.
-"""
+knows neither collectives nor scenarios, and holds no state of a run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,28 +17,41 @@ from netsim.schedule.repeat import Launch, framed, unrolled
 from netsim.schedule.schedule import COMPUTE, MULTICAST, SWITCH_REDUCE, Schedule, spelled_out
 
 
-def read_only(column: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The column, which nobody may change from now on."""
-    column.setflags(write=False)
-    return column
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Paths that messages choose from when they start: path p is one of way `way[p]`, which is the
+    first of these paths; the others are `more[way]` to `more[way + 1]`. On path p the messages
+    under way are counted on `slot[ptr[p]:ptr[p + 1]]`, which stand for `link[slot]`; those that are
+    `apart`, not on all paths of the way, are what it is chosen by."""
+
+    way: NDArray[np.int32]
+    more: NDArray[np.int64]
+    ptr: NDArray[np.int64]
+    slot: NDArray[np.int32]
+    apart: NDArray[np.bool_]
+    link: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for name in Choices.__slots__:
+            getattr(self, name).setflags(write=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
     """The distinct sets of resources that rows draw on, in CSR form. `link` and `weight` (resource
     units per byte or work-second) hold everything a path draws on; `active` marks the entries that
-    can ever limit it. `latency` is that of one traversal.
-    """
+    can ever limit it. `latency` is that of one traversal."""
 
     ptr: NDArray[np.int64]
     link: NDArray[np.int32]
     weight: NDArray[np.float64]
     active: NDArray[np.bool_]
     latency: NDArray[np.float64]
+    choices: Choices | None = None
 
     def __post_init__(self) -> None:
-        for name in Paths.__slots__:
-            getattr(self, name).setflags(write=False)
+        for column in (self.ptr, self.link, self.weight, self.active, self.latency):
+            column.setflags(write=False)
 
     def __len__(self) -> int:
         return len(self.latency)
@@ -50,8 +62,7 @@ class LinkTable:
     """Every resource of a Program: what it is, where, and its capacity. `name` and `kind` answer by
     number, so that nothing is spelled out for links nobody looks at; a kind is that of a wire, or
     the name of a resource. `changes` are (time, link, capacity), in order of time. `count` is how
-    many like it each stands for; None: for itself.
-    """
+    many like it each stands for; None: for itself."""
 
     name: Callable[[int], str]
     kind: Callable[[int], str]
@@ -68,8 +79,7 @@ class LinkTable:
 class Program:
     """A placed schedule. `path` gives every row its entry of `paths`; -1 where it draws on nothing.
     Styles, pieces, dependencies and tags are the schedule's own columns. `gpus` names the device of
-    every rank.
-    """
+    every rank."""
 
     schedule: Schedule
     path: NDArray[np.int32]
@@ -109,15 +119,22 @@ class Program:
         latency = self.paths.latency
         if latency.strides == (0,) and len(self.path) and self.path.min() >= 0:
             return latency  # the same for all, which takes no memory
-        return read_only(np.append(latency, 0.0))
+        latency = np.append(latency, 0.0)
+        latency.setflags(write=False)
+        return latency
+
+    def as_run(self, timeline: "Timeline") -> "Program":
+        """It with the paths that its messages chose."""
+        return self if timeline.path is None else replace(self, path=timeline.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Start and end of every row, in seconds."""
+    """Start and end of every row, in seconds; and its path, where messages choose theirs."""
 
     start: NDArray[np.float64]
     end: NDArray[np.float64]
+    path: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         self.start.setflags(write=False)
@@ -132,6 +149,9 @@ class Timeline:
         return float(self.end.max(initial=0.0))
 
 
+COARSE = 1e-11  # what lies so close is one instant where messages choose by what is under way
+
+
 # Operations: a placed schedule done several times over, one operation after the other.
 # It is written down once: what changes from one to the next is only when the host launches it.
 
@@ -139,8 +159,7 @@ class Timeline:
 @dataclass(frozen=True, slots=True)
 class Operations:
     """`once` is one operation between its marks (see `framed`), `launched` when the host has
-    launched each (first axis) on every rank. A rank begins one when it has ended the one before.
-    """
+    launched each (first axis) on every rank. A rank begins one when it has ended the one before."""
 
     once: Program
     launched: NDArray[np.float64]

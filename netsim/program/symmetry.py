@@ -3,8 +3,7 @@
 Everything starts with what it is; then it is told apart by what it touches, until nothing changes.
 In such classes every row has the same rate (an equitable partition), so one row can stand for all.
 Colours are 64-bit hashes of what was seen, so that two classes are taken for one at odds of 1e-7
-for a million things.
-"""
+for a million things."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,20 +16,13 @@ from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
 from netsim.schedule.schedule import Alike, Fold, Skeleton, Symmetry
 from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Topology
+from netsim.topology.network import STEP, mixed
 
 Colours = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 MOST_ROUNDS = 600  # of telling apart; a ring of as many different hops takes that long
 LEAST_ROUNDS = 64
 MOST_WORK = 200_000_000  # entries of hops and wires looked at in all rounds: half a minute
-
-_MIX = (
-    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
-    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
-    (np.uint64(31), np.uint64(1)),
-)
-_BLOCK = 1 << 15  # numbers mixed at a time: few enough for the processor's caches
-_STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass
@@ -46,8 +38,7 @@ class Classes:
 @dataclass(frozen=True, slots=True)
 class Tight:
     """Which wires can ever be full, by link, where of all else that blocks share only proxies and
-    NICs can be: blocks of a rank may then differ. `home` is the host of every rank.
-    """
+    NICs can be: blocks of a rank may then differ. `home` is the host of every rank."""
 
     wires: NDArray[np.bool_]
     home: Ints
@@ -115,7 +106,7 @@ def _hops(edges: _Edges, was: Classes) -> Colours:
 def _round(skeleton: Skeleton, edges: _Edges, was: Classes, tight: Tight | None = None) -> Classes:
     hop = _hops(edges, was)
     size = len(was.blocks)
-    out, into = (_sums(end, mixed(hop + _STEP), size) for end in (edges.src, edges.dst))
+    out, into = (_sums(end, mixed(hop + STEP), size) for end in (edges.src, edges.dst))
     own = was.blocks if tight else _told(was.blocks, was.ranks[skeleton.rank])
     blocks = _told(own, out, into)
     on_wire = _sums(edges.wire, mixed(hop[edges.hop] ^ edges.part), len(was.wires))
@@ -142,7 +133,7 @@ def _at_first(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32])
     for when, link, value in topology.changes:
         here = _told(_bits(np.array([when, value])))
         one = slice(link, link + 1)
-        wires[one] = mixed(wires[one] + here[:1] * _STEP + here[1:])
+        wires[one] = mixed(wires[one] + here[:1] * STEP + here[1:])
     ranks = mixed(skeleton.turn.astype(np.uint64))
     for name in sorted(topology.capacities):
         ranks = _told(ranks, _bits(topology.capacities[name][device]))
@@ -188,23 +179,10 @@ def _edges(
     return _Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def mixed(values: Colours) -> Colours:
-    """Numbers spread over all 64 bits."""
-    result: Colours = values + _STEP
-    shifted = np.empty(min(len(result), _BLOCK), np.uint64)
-    for first in range(0, len(result), _BLOCK):
-        block = result[first : first + _BLOCK]
-        for shift, factor in _MIX:
-            np.right_shift(block, shift, out=shifted[: len(block)])
-            block ^= shifted[: len(block)]
-            block *= factor
-    return result
-
-
 def _told(*columns: Colours) -> Colours:
     result = mixed(columns[0])
     for column in columns[1:]:
-        result = mixed(result * _STEP + column)
+        result = mixed(result * STEP + column)
     return result
 
 
@@ -237,8 +215,7 @@ def symmetry_of(
     rounds: int = MOST_ROUNDS,
 ) -> Symmetry | None:
     """What of a skeleton is alike on a topology; None if that is not found, or if further hops
-    (`checks`) are not alike where it is, or not in so many rounds.
-    """
+    (`checks`) are not alike where it is, or not in so many rounds."""
     found = classes(skeleton, topology, device, rounds)
     if found is None or not all(holds(found, one, topology, device) for one in checks):
         return None
@@ -249,8 +226,7 @@ def loose_symmetry(
     skeleton: Skeleton, topology: Topology, device: NDArray[np.int32], tight: Tight
 ) -> Symmetry | None:
     """What is alike but for what can never be full: lanes then, and what they share, but no ranks,
-    of which those of a host begin together. None if that is not found.
-    """
+    of which those of a host begin together. None if that is not found."""
     found = classes(skeleton, topology, device, MOST_ROUNDS, tight)
     if found is None:
         return None
@@ -369,8 +345,7 @@ ROOM = 1e-9  # by which what is asked of a wire may exceed what it has: rounding
 @dataclass(frozen=True, slots=True)
 class Together:
     """What is alike where ranks keep step; the rate of messages in the slowest step (bytes/s), and
-    by how many seconds the latencies of any two may differ.
-    """
+    by how many seconds the latencies of any two may differ."""
 
     symmetry: Symmetry
     rate: float
@@ -406,8 +381,7 @@ def together(
 @dataclass(frozen=True, slots=True)
 class _Passed:
     """A step: the rate of its messages, their least and greatest latency, the wires of each in the
-    order of its way (CSR form), and what part of how many messages each wire carries.
-    """
+    order of its way (CSR form), and what part of how many messages each wire carries."""
 
     rate: float
     soonest: float

@@ -1,7 +1,6 @@
 """Ways: the links that rows with the same ends draw on, found once for each.
 
-Millions of rows usually take a few thousand ways; everything that costs is done once for each.
-"""
+Millions of rows usually take a few thousand ways; everything that costs is done once for each."""
 
 from collections.abc import Iterator
 from dataclasses import field, replace
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from netsim.base.errors import InputError
 from netsim.base.memo import different
 from netsim.base.values import dataclass
+from netsim.program.program import Choices
 from netsim.schedule.schedule import (
     COMPUTE,
     LOCAL_COPY,
@@ -26,11 +26,12 @@ from netsim.schedule.schedule import (
     Use,
     spelled_out,
 )
-from netsim.topology.graph import NODE_KINDS, Routes, Topology
-from netsim.topology.reduction import ReductionTree, SwitchReduction
+from netsim.topology.graph import NODE_KINDS, Topology
+from netsim.topology.reduction import SwitchReduction
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
 _SMALL, _WORTH = 1 << 16, 64  # cells that cost nothing; cells a row that cost more than sorting
+_PATHS = 1 << 20  # about so many paths are chosen from at most; two for each way in any case
 _ROWS_AT_A_TIME = 1 << 18  # rows treated at a time: few enough for the processor's caches
 
 
@@ -85,69 +86,76 @@ def connections_on_links(
     schedule: Schedule, topology: Topology, device: NDArray[np.int32]
 ) -> NDArray[np.float64]:
     """How many connections every link carries: pairs of ranks that send on a channel, each counted
-    by the part of its bytes that goes there.
-    """
-    found = distinct_ways(schedule, topology)
-    routes = Connections(schedule, topology, device, found).routes
-    flows = np.zeros(len(topology.links))
+    by the part of its bytes that goes there."""
+    found, ranks = distinct_ways(schedule, topology), schedule.ranks
+    kinds: dict[tuple[str, int], list[int]] = {}
+    for number, way in enumerate(found.classes):
+        if way.kind == TRANSFER:
+            kinds.setdefault((way.route, way.channel), []).append(number)
+    asked = []
+    for (route, channel), numbers in kinds.items():
+        mine = np.isin(found.klass, numbers)
+        pair = different(found.src[mine].astype(np.int64) * ranks + found.dst[mine])
+        channels = np.full(len(pair), channel, np.int32)
+        asked.append((device[pair // ranks], device[pair % ranks], channels, route))
+    flows, routes = np.zeros(len(topology.links)), topology.laid(asked)
     np.add.at(flows, routes.link, routes.fraction)
     return flows
 
 
-@dataclass
-class Connections:
-    """The pairs of ranks that send on a channel by a route, and the routes of all: where paths go
-    by load, a connection keeps to one, whatever the rows that it carries.
-    """
-
-    schedule: Schedule
-    topology: Topology
-    device: NDArray[np.int32]
-    found: Distinct
-
-    @cached_property
-    def _kinds(self) -> dict[tuple[str, int], int]:
-        kinds: dict[tuple[str, int], int] = {}
-        for way in self.found.classes:
+def with_choices(
+    found: Distinct, topology: Topology, device: NDArray[np.int32]
+) -> tuple[Distinct, NDArray[np.int32]]:
+    """The ways, behind them those that their messages may take instead, each once, and of which way
+    every one is: of a way of so many turns, each that is like no earlier one."""
+    ways, count = np.arange(len(found.klass), dtype=np.int32), len(found.classes)
+    turns = min(getattr(topology.router, "choices", 1), max(2, _PATHS // max(1, len(ways))))
+    if turns < 2:
+        return found, ways
+    marks = np.random.default_rng(0).integers(1 << 62, size=len(topology.links))
+    seen, new = np.zeros((turns, len(ways)), np.int64), np.zeros((turns, len(ways)), bool)
+    for turn in range(turns):
+        for number, way in enumerate(found.classes):
             if way.kind == TRANSFER:
-                kinds.setdefault((way.route, way.channel), len(kinds))
-        return kinds
+                mine = np.flatnonzero(found.klass == number)
+                ends = device[found.src[mine]], device[found.dst[mine]]
+                channel = np.full(len(mine), way.channel, np.int32)
+                routes = topology.routes(*ends, channel, _over(way, turn).route)
+                total = np.append(0, np.cumsum(marks[routes.link]))
+                seen[turn, mine] = total[routes.ptr[1:]] - total[routes.ptr[:-1]]
+        new[turn] = (seen[turn] != seen[:turn]).all(axis=0)
+    owner, later = np.nonzero(new[1:].T)
+    classes = [_over(way, turn) for turn in range(turns) for way in found.classes]
+    klass = np.append(found.klass, found.klass[owner] + (later + 1) * count).astype(np.int32)
+    more = Distinct(
+        found.path,
+        (*found.classes, *classes[count:]),
+        klass,
+        np.append(found.src, found.src[owner]),
+        np.append(found.dst, found.dst[owner]),
+    )
+    return more, np.append(ways, owner).astype(np.int32)
 
-    @cached_property
-    def _keys(self) -> NDArray[np.int64]:
-        found, ranks = self.found, self.schedule.ranks
-        of_class = [
-            self._kinds[way.route, way.channel] if way.kind == TRANSFER else -1
-            for way in found.classes
-        ]
-        kind = np.array(of_class, np.int64)[found.klass]
-        return np.where(kind < 0, -1, (kind * ranks + found.src) * ranks + found.dst)
 
-    @cached_property
-    def of_way(self) -> NDArray[np.int64]:
-        """The connection of every way."""
-        return np.searchsorted(self._distinct, self._keys)
-
-    @cached_property
-    def _distinct(self) -> NDArray[np.int64]:
-        return different(self._keys[self._keys >= 0])
-
-    @cached_property
-    def routes(self) -> Routes:
-        """The route of every connection."""
-        found, keys, ranks = self.found, self._distinct, self.schedule.ranks
-        placed = np.flatnonzero(found.path >= 0)
-        placed = placed[self._keys[found.path[placed]] >= 0]
-        into = self.of_way[found.path[placed]]
-        amount = np.zeros(len(keys))
-        np.add.at(amount, into, self.schedule.amount[placed])
-        parts = []
-        for (route, channel), kind in self._kinds.items():
-            mine = np.flatnonzero(keys // ranks**2 == kind)
-            ends = (self.device[keys[mine] // ranks % ranks], self.device[keys[mine] % ranks])
-            channels = np.full(len(mine), channel, np.int32)
-            parts.append((*ends, channels, route, amount[mine]))
-        return self.topology.laid(parts)
+def choices_of(
+    way: NDArray[np.int32], ways: int, ptr: NDArray[np.int64], link: NDArray[np.int32]
+) -> Choices:
+    """What is chosen from, by the way that every path is one of, and all paths."""
+    count, wires = np.bincount(way, minlength=ways), int(link.max(initial=0)) + 1
+    key = np.repeat(way, np.diff(ptr)).astype(np.int64) * wires + link
+    distinct, place, times = np.unique(key, return_inverse=True, return_counts=True)
+    apart = (times < count[distinct // wires])[place]
+    compared = np.zeros(wires, bool)
+    compared[link[apart]] = True
+    kept, slot = compared[link], np.cumsum(compared) - 1
+    return Choices(
+        way,
+        ways + np.append(0, np.cumsum(count - 1)),
+        np.append(0, np.cumsum(kept))[ptr],
+        slot[link[kept]].astype(np.int32),
+        apart[kept],
+        np.flatnonzero(compared),
+    )
 
 
 def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]:
@@ -246,8 +254,7 @@ _NARROW = 16  # paths of so few entries are searched for repetitions entry by en
 def pack(blocks: list[Entries], ways: int) -> Packed:
     """Take all blocks out of the list and lay out their entries way by way. In a block, the entries
     of a way follow each other. Several of one way on one link (half duplex, both ends) are added
-    up.
-    """
+    up."""
     none = np.zeros(0, np.int32)
     ptr = np.zeros(ways + 1, np.int64)
     owners = np.concatenate([none, *(block[0] for block in blocks)])
@@ -326,9 +333,9 @@ def active_entries(
     least, most = capacity.copy(), capacity.copy()
     for _, where, value in changes:
         least[where], most[where] = min(least[where], value), max(most[where], value)
-    outer, uses = _outer_paths(ptr, link, len(least)), np.zeros(len(least), np.int64)
-    for _, entries in _chunks(ptr):
-        uses += np.bincount(link[entries], minlength=len(least))
+    uses, owner = np.bincount(link, minlength=len(least)), owners_of(ptr)
+    outer = np.full(len(least), -1), np.full(len(least), -1)  # the first and the last path
+    outer[0][link[::-1]], outer[1][link] = owner[::-1], owner
     alive = np.isfinite(least)
     for position in range(int(np.diff(ptr).max(initial=0))):
         rival = _rivals(ptr, link, outer, position)
@@ -396,22 +403,6 @@ def _loose(
     return np.concatenate([*found, mine])
 
 
-def _outer_paths(
-    ptr: NDArray[np.int64], link: NDArray[np.int32], links: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first and the last path of every resource, -1 for what is on none."""
-    first, last = np.full(links, -1), np.full(links, -1)
-    for paths, entries in _chunks(ptr):
-        here = link[entries]
-        lengths = np.diff(ptr[paths.start : paths.stop + 1])
-        owner = np.repeat(np.arange(paths.start, paths.stop), lengths)
-        last[here] = owner
-        here, owner = here[::-1], owner[::-1]
-        new = first[here] < 0
-        first[here[new]] = owner[new]
-    return first, last
-
-
 def _rivals(
     ptr: NDArray[np.int64],
     link: NDArray[np.int32],
@@ -441,54 +432,6 @@ def _rivals(
 # takes as long as simulating a million rows.
 
 ONE_WAY, BOTH_WAYS = "sharp", "sharp-all"
-
-
-@dataclass
-class FabricTrees:
-    """The trees of one topology, each found once."""
-
-    topology: Topology
-    _trees: dict[tuple[tuple[int, ...], str, int], ReductionTree] = field(default_factory=dict)
-
-    @cached_property
-    def _reduction(self) -> SwitchReduction:
-        return SwitchReduction(self.topology)
-
-    def links(
-        self, one: int, group: Ints, route: str, channel: int, *, down: bool
-    ) -> tuple[Ints, float]:
-        """Links and latency between device `one` and a group: `down` to the group, else from it."""
-        kind, _, way = route.partition(":")
-        if kind == BOTH_WAYS and down:
-            return np.zeros(0, np.int32), 0.0
-        tree = self._tree(group, way, channel)
-        if kind == BOTH_WAYS:
-            return np.concatenate([tree.up, tree.down]), tree.up_latency + tree.down_latency
-        seconds = self.topology.links.latency
-        if down:
-            alone = self._branch(one, tree.up, tree.root, up=True)
-            return np.concatenate([alone, tree.down]), float(
-                seconds[alone].sum()
-            ) + tree.down_latency
-        alone = self._branch(one, tree.down, tree.root, up=False)
-        return np.concatenate([tree.up, alone]), tree.up_latency + float(seconds[alone].sum())
-
-    def _tree(self, group: Ints, way: str, channel: int) -> ReductionTree:
-        key = (tuple(group.tolist()), way, channel)
-        if key not in self._trees:
-            self._trees[key] = self._reduction.tree(group, way, channel)
-        return self._trees[key]
-
-    def _branch(self, device: int, tree: Ints, root: int, *, up: bool) -> Ints:
-        links = self.topology.links
-        near, far = (links.tail, links.head) if up else (links.head, links.tail)
-        onward = dict(zip(near[tree].tolist(), tree.tolist(), strict=True))
-        node, found = int(self.topology.gpu_nodes[device]), []
-        while node != root:
-            found.append(onward[node])
-            node = int(far[found[-1]])
-        return np.array(found, np.int32)
-
 
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
 _PORTION = 1 << 15  # ways routed at a time, to bound temporary memory
@@ -575,12 +518,11 @@ class Ways:
     device: NDArray[np.int32]
     process: NDArray[np.int32]
     resources: Resources
-    connections: Connections | None = None  # where paths go by load
 
     @cached_property
-    def fabric(self) -> FabricTrees:
+    def fabric(self) -> SwitchReduction:
         """Trees through switches of the fabric that reduce."""
-        return FabricTrees(self.topology)
+        return SwitchReduction(self.topology)
 
     def paths(
         self, found: Distinct
@@ -588,10 +530,10 @@ class Ways:
         """Pointers, links, weights and latencies of all ways, in CSR form."""
         latency = np.zeros(len(found.klass))
         entries: list[Entries] = []
-        if getattr(self.topology.router, "by_load", False):
-            self.connections = Connections(self.schedule, self.topology, self.device, found)
+        order = np.argsort(found.klass, kind="stable").astype(np.int32)
+        ends = np.searchsorted(found.klass[order], np.arange(len(found.classes) + 1))
         for number, way in enumerate(found.classes):
-            mine = np.flatnonzero(found.klass == number).astype(np.int32)
+            mine = order[ends[number] : ends[number + 1]]
             if len(mine) > _PORTION:  # by destination, for the sake of routers that search
                 mine = mine[np.argsort(found.dst[mine], kind="stable")]
             for first in range(0, len(mine), _PORTION):
@@ -624,11 +566,7 @@ class Ways:
             none = np.zeros(0, np.int32)
             return none, none, np.zeros(0)
         channel = np.full(len(mine), way.channel, np.int32)
-        if self.connections is None:
-            ends = self.device[src], self.device[dst]
-            routes = self.topology.routes(*ends, channel, way.route)
-        else:
-            routes = self.connections.routes.of(self.connections.of_way[mine])
+        routes = self.topology.routes(self.device[src], self.device[dst], channel, way.route)
         latency[mine] = routes.latency
         owner = np.repeat(mine, np.diff(routes.ptr))
         return owner, routes.link, routes.fraction
@@ -681,8 +619,12 @@ class Ways:
         parts: list[Entries] = [(none, none, np.zeros(0))]  # no row may be of this class
         for number, rank, members in zip(mine, root, group, strict=True):
             devices = self.device[np.array(self.schedule.groups[members])]
+            kind, _, inner = way.route.partition(":")
             links, delay = self.fabric.links(
-                int(self.device[rank]), devices, way.route, way.channel, down=way.kind == MULTICAST
+                int(self.device[rank]),
+                (devices, inner, way.channel),
+                down=way.kind == MULTICAST,
+                all_at_once=kind == BOTH_WAYS,
             )
             latency[number] = delay
             parts.append((np.full(len(links), number, np.int32), links, np.ones(len(links))))

@@ -1,42 +1,41 @@
 """From a folder of results to report.html: the table, the pictures, and the page around them."""
 
 import base64
+import csv
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from math import nan
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from netsim.base.files import write_text
+from netsim.base.startup import at as at_stage
 from netsim.base.values import dataclass
 from netsim.plots.explanation import breakdown_figure, timeline_figure, tornado_figure
-from netsim.plots.results import axes_figure, heat_figure, pareto_figure, short, shown_size
-from netsim.plots.sizes import AXIS, lines_of, sizes_figure, thinned
-from netsim.plots.style import drawing, save
-from netsim.report.words import Summary, at_base, blank, summary_of
-
-# Column of results.csv, title, kind.
-COLUMNS = (
-    ("size_bytes", "size", "size"),
-    ("algorithm", "algorithm", "text"),
-    ("protocol", "protocol", "text"),
-    ("time_us", "time", "time"),
-    ("step_time_us", "step time", "time"),
-    ("busbw_GBps", "bus bandwidth (GB/s)", "number"),
-    ("speedup", "against base", "ratio"),
-    ("cost_usd", "cost (USD)", "money"),
-    ("power_w", "power (W)", "money"),
-    ("error_pct", "error (%)", "number"),
-    ("bound_by", "bound by", "text"),
-    ("status", "status", "text"),
+from netsim.plots.results import (
+    MOST_PANELS,
+    MOST_QUESTIONS,
+    against,
+    asked_of,
+    axes_figure,
+    compared,
+    facets_figure,
+    heat_figure,
+    interference_figure,
+    pareto_figure,
+    short,
+    title_of,
 )
+from netsim.plots.sizes import AXIS, SEED, lines_of, sizes_figure, thinned, thinned_places
+from netsim.plots.style import drawing, save
+from netsim.report.words import Summary, blank, pages, summary_of
+
 DIGITS = 6
 
 
@@ -47,10 +46,11 @@ def sheet_of(table: pd.DataFrame, axes: Sequence[str]) -> dict[str, Any]:
         if AXIS + axis in table.columns:
             title = short(axis)
             columns.append(_column(table[AXIS + axis].tolist(), title, "text"))
-    for name, title, kind in COLUMNS:
+    for name, title, kind in csv.reader(_part("columns.csv").splitlines()):
         if name in table.columns and not _told(table, name, axes):
             values = table[name].tolist()
-            if _says_something(values, kind):
+            known = {value for value in values if not blank(value)}
+            if len(known) > (1 if kind == "text" else 0):
                 columns.append(_column(values, title, kind))
     return {"rows": len(table), "columns": columns}
 
@@ -61,11 +61,6 @@ def _told(table: pd.DataFrame, name: str, axes: Sequence[str]) -> bool:
         one in table.columns and table[one].astype(str).equals(table[name].astype(str))
         for one in same
     )
-
-
-def _says_something(values: Sequence[Any], kind: str) -> bool:
-    known = {value for value in values if not blank(value)}
-    return len(known) > (1 if kind == "text" else 0)
 
 
 def _column(values: Sequence[Any], title: str, kind: str) -> dict[str, Any]:
@@ -117,20 +112,23 @@ def write_report(folder: Path, manifest: Mapping[str, Any], table: pd.DataFrame,
     table = _with_more(table, manifest, extra)
     good = table[table["status"].isin(["", "ok"])]
     summary = summary_of(table, good, manifest)
-    pictures = _pictures(folder, good, manifest, extra, summary)
-    environment = Environment(loader=PackageLoader("netsim.report", "page"), autoescape=True)
     script = _part("report.js")
-    page = environment.get_template("report.html").render(
+    comment = takewhile(lambda line: line.startswith("#"), manifest.get("text", "").splitlines())
+    template = pages().get_template("report.html")
+    page = template.render(
         name=manifest["scenario"],
-        summary=summary,
-        groups=pictures,
+        question=" ".join(line.lstrip("# ").strip() for line in comment),
+        sum=summary,
+        rows=len(table),
+        cells=table["cell"].nunique(),
+        failed=table["cell"].nunique() - good["cell"].nunique(),
+        groups=_pictures(folder, good, manifest, extra, summary),
         sheet=Markup(page_json(sheet_of(table, manifest.get("axes", [])))),
         style=Markup(_part("report.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         manifest=manifest,
         explanations=extra.explanations,
-        command=_command(manifest),
     )
     return write_text(folder / REPORT, page)
 
@@ -143,23 +141,12 @@ def _with_more(table: pd.DataFrame, manifest: Mapping[str, Any], extra: Extra) -
     """The rows with how they compare to the base line, and what their cells cost."""
     if extra.costs is not None:
         table = table.merge(extra.costs[["cell", "cost_usd", "power_w"]], on="cell", how="left")
-    base = manifest.get("base") or {}
-    if base:
-        others = [c for c in table.columns if c.startswith(AXIS) and c[len(AXIS) :] not in base]
-        keys = [*others, "size_bytes"]
-        chosen = at_base(table, base)
-        known = {tuple(map(str, row[:-1])): row[-1] for row in chosen[[*keys, "time_us"]].values}
-        compared = [
-            known.get(tuple(map(str, row[:-1])), nan) / row[-1] if row[-1] else nan
-            for row in table[[*keys, "time_us"]].values
-        ]
-        table = table.assign(speedup=np.array(compared, np.float64))
+    good = table[table["status"].isin(["", "ok"])]
+    asked = asked_of(good, manifest)
+    if asked.base and len(good):
+        every = replace(asked, choices=(*asked.choices, *{SEED} & {*table.columns}))
+        table = table.assign(speedup=1 / against(compared(good, every), every)["ratio"])
     return table
-
-
-def _command(manifest: Mapping[str, Any]) -> str:
-    settings = "".join(f" --set '{text}'" for text in manifest.get("settings", []))
-    return f"netsim run {manifest.get('file', manifest['scenario'])}{settings}"
 
 
 def _pictures(
@@ -167,60 +154,41 @@ def _pictures(
 ) -> dict[str, list[Picture]]:
     place = folder / PICTURES
     place.mkdir(exist_ok=True)
-    size = shown_size(good) if len(good) else ""
-    at = f" at {size}" if size else ""
-    found = extra.explanations
-    best = found.get("best") or next(iter(found.values()), None)
-    what = best.get("title", "") if best else ""
-    plans: list[tuple[str, str, str, str, Any]] = [
-        ("results", "sizes", "Against message size", _shown(good),
-         lambda: _sizes(good, manifest, summary)),
-        ("results", "axes", f"What every axis does{at}",
-         "The time of every cell at each value of an axis; the line is the median",
-         lambda: axes_figure(good)),
-        ("results", "heat", f"Two axes together{at}", "Median time for each pair of values",
-         lambda: heat_figure(good)),
-        ("results", "cost", f"Time against cost{at}", "Cells that none beats in both are marked",
-         lambda: pareto_figure(good, "cost_usd", "cost (USD)")),
-        ("results", "power", f"Time against power{at}", "Cells that none beats in both are marked",
-         lambda: pareto_figure(good, "power_w", "power (W)")),
-        ("why", "breakdown", "Where the time goes",
-         f"The critical path of one {_operation(what)}, by cause",
-         lambda: breakdown_figure(found) if found else None),
-        ("why", "tornado", "What would change it",
-         "The time with each parameter 10 % worse and better",
-         lambda: tornado_figure(best, what) if best else None),
-        ("why", "timeline", "The critical path", "All GPUs over time, the critical path in colour",
-         lambda: timeline_figure(best, what) if best else None),
-    ]  # fmt: skip
     groups: dict[str, list[Picture]] = {"results": [], "why": [], "topology": []}
+    if good.empty:
+        return groups
+    rows, asked, found = summary.rows, summary.asked, extra.explanations
+    name, front = title_of(good) + summary.at, rows[rows["shown"]]
+    front = front[front["question"] == summary.answers[-1][0]]
+    best = found.get("chosen") or found.get("best") or next(iter(found.values()), {})
+    what, front_of = best.get("title", ""), ", ".join(filter(None, (name, summary.answers[-1][0])))
+    figures: dict[str, Callable[[], Figure | None]] = {
+        "sizes": lambda: _sizes(good, manifest, summary),
+        "axes": lambda: axes_figure(rows, asked, name),
+        "heat": lambda: heat_figure(rows, asked, name),
+        "interference": lambda: interference_figure(folder / "interference.csv"),
+        "cost": lambda: pareto_figure(front, "cost_usd", "cost (USD)", front_of),
+        "power": lambda: pareto_figure(front, "power_w", "power (W)", front_of),
+        "breakdown": lambda: breakdown_figure(found) if best else None,
+        "tornado": lambda: tornado_figure(best, what) if best else None,
+        "timeline": lambda: timeline_figure(best, what) if best else None,
+    }
+    numbers = {"lines": MOST_LINES, "panels": MOST_PANELS, "questions": MOST_QUESTIONS}
+    plans = pages().get_template("pictures.txt").render(sum=summary, what=what, **numbers)
     with drawing():
-        for group, name, title, text, make in plans:
-            figure = make() if len(good) else None
+        for number, line in enumerate(plans.splitlines()):
+            group, stem, title, text = line.split("|")
+            at_stage(title, number, len(figures))
+            figure = figures[stem]()
             if figure is not None:
-                groups[group].append(_saved(figure, place / name, title, text))
+                svg, *_ = written = save(figure, place / stem)
+                names = tuple(file.name for file in written)
+                groups[group].append(Picture(title, text, _uri(svg), names))
     if extra.topology is not None:
         text = "Links of the best cell's topology, coloured by how much they are used"
         files = (extra.topology.name, extra.topology.with_suffix(".png").name)
         groups["topology"].append(Picture("Topology", text, _uri(extra.topology), files))
     return groups
-
-
-def _shown(good: pd.DataFrame) -> str:
-    """What the picture against size shows of so many cells."""
-    count = good["cell"].nunique()
-    if count <= MOST_LINES:
-        return "Bus bandwidth and time of every cell"
-    return f"{count} cells; some from one end to the other, and the base line, if any, have names"
-
-
-def _operation(title: str) -> str:
-    return title.rpartition(" on ")[0] or "operation"
-
-
-def _saved(figure: Figure, stem: Path, title: str, text: str) -> Picture:
-    files = save(figure, stem)
-    return Picture(title, text, _uri(files[0]), tuple(file.name for file in files))
 
 
 def _uri(svg: Path) -> str:
@@ -233,7 +201,14 @@ def _uri(svg: Path) -> str:
 
 def _sizes(good: pd.DataFrame, manifest: Mapping[str, Any], summary: Summary) -> Figure | None:
     """Cells against size: of many, some from the fastest to the slowest and the base are named."""
-    if good["size_bytes"].nunique() < 2:
+    if summary.rows["size"].nunique() < 2:
         return None
-    lines = thinned(lines_of(good.assign(file="")), MOST_LINES, always=summary.base_cells[:1])
-    return sizes_figure(lines, "", manifest.get("line_rate"))
+    rate, title = manifest.get("line_rate"), title_of(good)
+    if len(summary.answers) > 1:
+        names = [one.name for one in summary.choices]
+        few = [names[k] for k in thinned_places(len(names), MOST_LINES)]
+        return facets_figure(summary.rows, few, rate, title)
+    lines = thinned(
+        lines_of(good.assign(file="")), MOST_LINES, always=[summary.base_line.get("cell", "")]
+    )
+    return sizes_figure(lines, title, rate)

@@ -1,164 +1,68 @@
-"""What a report says in sentences: which cell is fastest, what bounds it, how far to trust it."""
+"""What a report says: which choice is fastest under equal conditions, how sure that is, and what is
+left out. The sentences of the answer stand in `page/answer.txt`."""
 
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import groupby
 from math import isnan
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from jinja2 import Environment, PackageLoader, select_autoescape
 
 from netsim.base.units import format_size
 from netsim.base.values import dataclass
-from netsim.plots.results import at_largest, shown_size
-from netsim.plots.sizes import AXIS, spoken
+from netsim.plots.results import Asked, against, asked_of, compared
+from netsim.plots.sizes import over_seeds
 from netsim.plots.style import time_text
-from netsim.results.row import NOT_VALIDATED, ratio_span
+from netsim.results.row import EQUAL
 
-Record = Mapping[str, Any]
+Record = Mapping[Any, Any]
 
-EQUAL = 0.005  # by which two times may differ and be called equal
-_CLOSE = 0.02  # by which times may differ and hardly matter
-_FEW = 4  # cells that are compared one by one
-_SPELLS = 3  # ranges of sizes that are told
-_OF_THE_PATH = ("latency", "launch", "compute", "release", "serial")
-
-
-def cell_name(row: Record, axes: Sequence[str]) -> str:
-    """A cell by its values on the axes: `4 nodes, nic 400Gbps`."""
-    parts = [
-        spoken(AXIS + axis, str(row[AXIS + axis]))
-        for axis in axes
-        if not blank(row.get(AXIS + axis))
-    ]
-    return ", ".join(parts) or str(row.get("algorithm") or row.get("scenario") or "the cell")
+_LISTED = 10  # rows of a table of the answer
+_OF_TRUST = (
+    "time_us", "time_low_us", "time_high_us", "measured_time_us", "error_pct", "approximation",
+    "approximation_pct",
+)  # fmt: skip
 
 
-def headline(records: Sequence[Record], good: pd.DataFrame, axes: Sequence[str],
-             bases: Sequence[str], size: str) -> str:  # fmt: skip
-    """The answer. `records` are the cells at one size, the fastest first; `good` has all sizes."""
-    if not records:
-        return "No cell could be simulated."
-    best, at = records[0], f" at {size}" if size else ""
-    bound = bound_sentence(str(best.get("bound_by") or ""))
-    if len(records) == 1:
-        what = str(best.get("collective") or best.get("workload") or "it").replace("_", "-")
-        return " ".join(
-            filter(None, (f"{_upper(what)} takes {time_text(best['time'])}{at}.", bound))
-        )
-    name = _upper(cell_name(best, axes))
-    sentences = (
-        f"{name} is fastest{at}: {time_text(best['time'])}{_compared(records, axes, bases)}.",
-        _doubt(best, records[1], axes),
-        _elsewhere(good, str(best["cell"]), axes),
-        bound,
-    )
-    return " ".join(filter(None, sentences))
-
-
-def bound_sentence(bound: str) -> str:
-    """What `bound_by` of results.csv says, in words."""
-    found = re.fullmatch(r"(.*) (\d+) %", bound)
-    if not bound or found is None:
-        return f"It is bound by {bound}." if bound else ""
-    what, share = found.groups()
-    if what.startswith(_OF_THE_PATH):
-        return f"It is bound by {what}, {share} % of its time."
-    return f"It is bound by {what}, which is used to {share} %."
-
-
-def longer(time: float, best: float) -> str:
-    """How much longer a time is than the best one, in words."""
-    ratio = time / best if best > 0 else 1.0
-    if ratio < 1 + EQUAL:
+def longer(ratio: float) -> str:
+    """How much longer a time is than another, in words."""
+    if abs(ratio - 1) <= EQUAL:
         return "as long"
+    if ratio < 1:
+        return f"{1 - ratio:.0%} less"
     return f"{ratio - 1:.0%} longer" if ratio < 1.995 else f"{ratio:.3g} times as long"
 
 
-def _compared(records: Sequence[Record], axes: Sequence[str], bases: Sequence[str]) -> str:
-    """The fastest against the others where these are few, else against the base or the slowest."""
-    best, others = records[0], records[1:]
-    if len(others) >= _FEW:
-        base = next((one for one in others if one["cell"] in bases), None)
-        word = "the slowest" if base is None else "the base line"
-        others = [others[-1] if base is None else base]
-        name = f"{word} ({cell_name(others[0], axes)})"
-        return f"; {name} takes {longer(others[0]['time'], best['time'])}"
-    parts = [f"{cell_name(one, axes)} takes {longer(one['time'], best['time'])}" for one in others]
-    return "".join(f"{', ' if place else '; '}{part}" for place, part in enumerate(parts))
+@dataclass(frozen=True)
+class Choice:
+    """One choice over all conditions: under how many it is the fastest, or cannot be told from it
+    (of how many); how many times as long it takes, as geometric mean, at least and at most, and
+    under which conditions; and its row where that is most."""
+
+    name: str
+    fastest: int
+    of: int
+    mean: float
+    least: float
+    most: float
+    where: tuple[str, str]
+    row: Record
 
 
-def _doubt(best: Record, other: Record, axes: Sequence[str]) -> str:
-    """What is to be said where the second may be the faster one when both are measured."""
-    if blank(best.get("time_low_us")) or blank(other.get("time_low_us")):
-        return ""
-    spans = [(one["time_low_us"] / one["time"], one["time_high_us"] / one["time"])
-             for one in (best, other)]  # fmt: skip
-    names, size = (str(best["collective"]), str(other["collective"])), int(best["size_bytes"])
-    same = best["topology"] == other["topology"]
-    low, high = ratio_span(names, size, (spans[0], spans[1]), same=same)
-    if other["time"] / best["time"] * low > 1:
-        return ""
-    return (
-        f"That is not sure: 80 % of such ratios are measured at {low:.2f} to {high:.2f} times the "
-        f"simulated one, so {cell_name(other, axes)} may be as fast."
-    )
-
-
-def _elsewhere(good: pd.DataFrame, best: str, axes: Sequence[str]) -> str:
-    """At which other sizes another cell is faster."""
-    winners = _winners(good, best)
-    if len(winners) < 2:
-        return ""
-    ones: list[dict[str, Any]] = good.drop_duplicates("cell").to_dict("records")  # type: ignore[assignment]
-    names = {str(row["cell"]): cell_name(row, axes) for row in ones}
-    spells = [
-        (cell, [size for size, _ in group])
-        for cell, group in groupby(winners, key=lambda winner: winner[1])
-    ]
-    if len(spells) == 1:
-        return _lead(good, [size for size, _ in winners])
-    if len(spells) > _SPELLS:
-        between = f"{format_size(winners[0][0])} and {format_size(winners[-1][0])}"
-        return f"Which is fastest changes {len(spells) - 1} times between {between}."
-    parts = [f"{names[cell]} {_span(sizes)}" for cell, sizes in spells if cell != best]
-    return f"At other sizes another is faster: {', '.join(parts)}."
-
-
-def _lead(good: pd.DataFrame, sizes: Sequence[int]) -> str:
-    """What is to be said where one cell is fastest everywhere: where that hardly matters."""
-    times = good[good["size_bytes"].isin(sizes)].groupby("size_bytes")["time_us"]
-    ratios = (times.max() / times.min()).to_dict()
-    apart = [ratios[size] for size in sizes]
-    close = next((place for place, ratio in enumerate(apart) if ratio > 1 + _CLOSE), len(apart))
-    first, last = format_size(sizes[0]), format_size(sizes[-1])
-    if close == len(sizes):
-        return f"All are within {_CLOSE:.0%} of each other at every size from {first} to {last}."
-    if close:
-        return f"Up to {format_size(sizes[close - 1])} all are within {_CLOSE:.0%} of each other."
-    return f"No other is faster at any size from {first} to {last}."
-
-
-def _span(sizes: Sequence[int]) -> str:
-    if len(sizes) == 1:
-        return f"at {format_size(sizes[0])}"
-    return f"from {format_size(sizes[0])} to {format_size(sizes[-1])}"
-
-
-def _winners(good: pd.DataFrame, best: str) -> list[tuple[int, str]]:
-    """The fastest cell at every size that as many cells have as any; on a tie, the best one."""
-    if "size_bytes" not in good.columns or not good["size_bytes"].notna().any():
-        return []
-    counts = good.groupby("size_bytes")["cell"].nunique()
+def summed(rows: pd.DataFrame) -> list[Choice]:
+    """All choices, those that take least on average first."""
     found = []
-    for size in sorted(counts[counts == counts.max()].index):
-        times = good[good["size_bytes"] == size].groupby("cell", sort=False)["time_us"].min()
-        times = times[times.notna()]
-        if len(times):
-            near = best in times.index and times[best] <= times.min() * (1 + EQUAL)
-            found.append((int(size), best if near else str(times.idxmin())))
-    return found
+    for name, mine in rows.sort_values("ratio", kind="stable").groupby("choice", sort=False):
+        first, last = mine.iloc[0], mine.iloc[-1]
+        mean = float(np.exp(np.log(mine["ratio"]).mean()))
+        where = first["question"], last["question"]
+        found.append(Choice(str(name), int(mine["equal"].sum()), len(mine), mean, first["ratio"],
+                            last["ratio"], where, dict(last)))  # fmt: skip
+    return sorted(found, key=lambda one: one.mean)
 
 
 def blank(value: Any) -> bool:
@@ -166,154 +70,125 @@ def blank(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and isnan(value))
 
 
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def trust(good: pd.DataFrame) -> list[str]:
     """How far the figures can be trusted, a sentence for each way that they were validated."""
-    lines = []
-    for text, count in good["validated"].value_counts().items() if len(good) else ():
-        lines.append(f"{rows_text(count)}: {_validation(str(text))}.")
-    if "time_low_us" in good.columns and good["time_low_us"].notna().any():
-        some = good[good["time_low_us"].notna()]
-        low, high = (some[f"time_{end}_us"] / some["time_us"] for end in ("low", "high"))
-        lines.append(
-            f"{rows_text(len(some))} with an interval: 80 % of times are measured between "
-            f"{low.median() - 1:+.0%} and {high.median() - 1:+.0%} of the simulated one (medians)."
-        )
-    if "measured_time_us" in good.columns and good["measured_time_us"].notna().any():
-        errors = pd.to_numeric(good["error_pct"], errors="coerce").dropna().abs()
-        lines.append(
-            f"{rows_text(len(errors))} with a measured time beside: median error "
-            f"{errors.median():.1f} %, largest {errors.max():.1f} %."
-        )
-    if "approximation" in good.columns:
-        lines += _approximations(good[~good["approximation"].map(blank)])
-    return lines
-
-
-def _validation(text: str) -> str:
-    known = re.fullmatch(r"(\d+)% \((\d+ runs?)\)", text)
-    if known:
-        return (
-            f"of this machine, network, collective and size range, {known[2]} on hardware "
-            f"{'was' if known[2] == '1 run' else 'were'} simulated with a median error of "
-            f"{known[1]} %"
-        )
-    near = re.fullmatch(r"not validated \((\w+): (\d+)%\)", text)
-    if near:
-        return (
-            f"not validated; {near[1].replace('_', '-')} on the same machine, network and size "
-            f"range has a median error of {near[2]} %"
-        )
-    if text == NOT_VALIDATED:
-        return "not validated: no measured run of such a machine, network and size range"
-    return text or "no hardware to hold it against: a textbook algorithm or graph"
-
-
-def _approximations(rows: pd.DataFrame) -> list[str]:
-    """Rows whose time is not of every loop or operation, and how far that may be off."""
-    lines = []
-    kinds = rows["approximation"].astype(str)
+    table = good.reindex(columns=[*good.columns, *{*_OF_TRUST} - {*good.columns}])
+    some = table[table["time_low_us"].notna()]
+    ends = [some[f"time_{end}_us"].div(some["time_us"]).median() - 1 for end in ("low", "high")]
+    near = table[~table["approximation"].map(blank)]
+    kinds = near["approximation"].astype(str)
     for counts, words in ((r"\d+ of \d+ loops", "fewer loops"), (r"\d+", "some")):
         kinds = kinds.str.replace(counts, words, regex=True)
-    for kind, some in rows.groupby(kinds, sort=False):
-        worst = pd.to_numeric(some["approximation_pct"], errors="coerce").max()
-        most = "" if blank(worst) else f", at most {worst:.2g} % off"
-        lines.append(f"{rows_text(len(some))} approximated ({kind}){most}.")
-    return lines
+    off = pd.to_numeric(near["approximation_pct"], errors="coerce").groupby(kinds, sort=False)
+    measured = table[table["measured_time_us"].notna()]["error_pct"]
+    text = (
+        pages()
+        .get_template("trust.txt")
+        .render(
+            validated=table["validated"].value_counts().items(),
+            spans=[len(some), *ends] if len(some) else (),
+            errors=pd.to_numeric(measured, errors="coerce").dropna().abs(),
+            approximated=[(kind, len(one), one.max()) for kind, one in off],
+        )
+    )
+    return text.splitlines()
 
 
-def rows_text(count: int) -> str:
-    """A number of rows."""
-    return f"{count:,} row{'' if count == 1 else 's'}"
-
-
-_LISTED = 5
-Line = tuple[str, str, str, str]  # a cell, its time, how much longer, its bandwidth or cost
+def left_out(table: pd.DataFrame, rows: pd.DataFrame, manifest: Mapping[str, Any]) -> list[str]:
+    """What the answer does not speak of, and why."""
+    points = manifest.get("points", [])
+    apart = rows[~rows["cell"].isin(rows[rows["shown"]]["cell"])] if len(rows) else rows
+    text = (
+        pages()
+        .get_template("left.txt")
+        .render(
+            asked=sum(len(point.get("sizes", ())) for point in points),
+            there=int((table["status"] != "invalid").sum()),
+            shard=manifest.get("shard"),
+            invalid=[point["error"] for point in points if "error" in point],
+            points=len(points),
+            failed=table[~table["status"].isin(["", "ok", "invalid"])],
+            apart=[*dict.fromkeys(apart["question"].str.cat(apart["choice"], ", ").str.strip(", "))]
+            if len(apart)
+            else [],
+        )
+    )
+    return [line for line in text.splitlines() if line]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The answer: a question, a sentence, a few figures, the best and the worst cells."""
+    """The answer: a headline, all choices under equal conditions and against the base line, and
+    under each condition its rows, the fastest first."""
 
-    question: str
-    headline: str
-    cards: tuple[tuple[str, str, str], ...]
-    beside: str  # what the last column of the tables is
-    best: tuple[Line, ...]
-    worst: tuple[Line, ...]
-    failures: tuple[str, ...]
-    validated: tuple[str, ...]
-    base_cells: tuple[str, ...] = field(default=())
+    asked: Asked
+    rows: pd.DataFrame
+    left_out: Sequence[str]
+    failures: Sequence[str]
+    validated: Sequence[str]
+    headline: str = ""
+    choices: Sequence[Choice] = ()
+    base: Sequence[Choice] = ()
+    base_line: Record = field(default_factory=dict)
+    answers: Sequence[tuple[str, Sequence[Record]]] = ()
+
+    @property
+    def at(self) -> str:
+        """The size that is shown, in words."""
+        sizes = {int(rows[0]["size"]) for _, rows in self.answers}
+        return f" at {format_size(min(sizes))}" if len(sizes) == 1 and min(sizes) else ""
+
+
+def pages() -> Environment:
+    """The templates of reports, and what words they may ask for."""
+    loader = PackageLoader("netsim.report", "page")
+    found = Environment(loader=loader, autoescape=select_autoescape())
+    found.filters.update(longer=longer, time=time_text, bytes=format_size, dollars=dollars)
+    found.tests["blank"] = blank
+    return found
 
 
 def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, Any]) -> Summary:
     """Sum up a table of results."""
-    axes = list(manifest.get("axes", []))
-    rows = at_largest(good).sort_values("time", kind="stable") if len(good) else good
-    rows = rows[rows["time"].notna()] if len(rows) else rows
-    bases = _base_cells(good, manifest)
-    records: list[dict[str, Any]] = rows.to_dict("records") if len(rows) else []  # type: ignore[assignment]
-    listed = [_line(one, records[0]["time"], axes) for one in records]
-    failed = table[~table["status"].isin(["", "ok"])]
-    return Summary(
-        question=_question(manifest),
-        headline=headline(records, good, axes, bases, shown_size(good) if len(good) else ""),
-        cards=tuple(_cards(table, records, bases, axes)),
-        beside="bus bandwidth" if all(blank(r.get("cost_usd")) for r in records) else "cost",
-        best=tuple(listed[:_LISTED]),
-        worst=tuple(reversed(listed[_LISTED:][-_LISTED:])),
-        failures=tuple(dict.fromkeys(failed["error"].astype(str)))[:10],
-        validated=tuple(trust(good)),
-        base_cells=tuple(bases),
-    )
+    asked, headlines = asked_of(good, manifest), pages().get_template("answer.txt")
+    rows = compared(over_seeds(good), asked) if len(good) else good
+    failed = table[~table["status"].isin(["", "ok"])]["error"].astype(str)
+    failures = [*dict.fromkeys(failed)][:_LISTED]
+    found = Summary(asked, rows, left_out(table, rows, manifest), failures, trust(good))
+    told = dict[str, Any]()
+    if len(rows):
+        shown = rows[rows["shown"]].sort_values("ratio", kind="stable")
+        base = against(shown, asked) if asked.base else shown[:0].assign(is_base=False)
+        lines = base[base["is_base"].astype(bool)]
+        groups = shown.groupby("question", sort=False)
+        answers = {str(name): mine.to_dict("records") for name, mine in groups}
+        ordered = [(name, answers[name]) for name in dict.fromkeys(rows["question"])]
+        found = replace(
+            found, choices=summed(shown), base=summed(base.drop(lines.index)), answers=ordered,
+            base_line=dict(lines.iloc[0]) if len(lines) else {},
+        )  # fmt: skip
+        told = _told(found, shown)
+    text = headlines.render(sum=found, **told)
+    return replace(found, headline=" ".join(text.split()))
 
 
-def _question(manifest: Mapping[str, Any]) -> str:
-    """The first comment of the scenario file, which says what it asks."""
-    lines = []
-    for line in str(manifest.get("text", "")).splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.lstrip("# ").strip())
-    return " ".join(lines)
-
-
-def _line(row: Mapping[str, Any], best: float, axes: Sequence[str]) -> Line:
-    more = "" if row["time"] <= best else longer(row["time"], best)
-    beside = _bandwidth(row) if blank(row.get("cost_usd")) else dollars(row["cost_usd"])
-    return cell_name(row, axes), time_text(row["time"]), more, beside
-
-
-def _cards(
-    table: pd.DataFrame, records: Sequence[Any], bases: Sequence[str], axes: Sequence[str]
-) -> list[tuple[str, str, str]]:
-    failed = table[~table["status"].isin(["", "ok"])]["cell"].nunique()
-    note = f"{failed} failed" if failed else "all answered"
-    cards = [("cells", f"{table['cell'].nunique():,}", f"{rows_text(len(table))}, {note}")]
-    if not records:
-        return cards
-    best = records[0]
-    bandwidth = _bandwidth(best)
-    note = f"{bandwidth} bus bandwidth" if bandwidth else ""
-    cards.append(("best time", time_text(best["time"]), note))
-    base = next((r for r in records if r["cell"] in bases), None)
-    if base is not None:
-        ratio = base["time"] / best["time"]
-        cards.append(("against the base line", f"{ratio:.2f} ×", time_text(base["time"])))
-    elif len(records) > 1:
-        ratio = records[-1]["time"] / best["time"]
-        cards.append(("best against worst", f"{ratio:.2f} ×", time_text(records[-1]["time"])))
-    if not blank(best.get("cost_usd")):
-        power = f"{best['power_w'] / 1e3:.3g} kW"
-        cards.append(("cost of the best", dollars(best["cost_usd"]), power))
-        cheap = min(records, key=lambda one: (float(one["cost_usd"]), one["time"]))
-        if cheap["cost_usd"] < best["cost_usd"]:
-            note = f"{cell_name(cheap, axes)}: {longer(cheap['time'], best['time'])}"
-            cards.append(("cheapest", dollars(cheap["cost_usd"]), note))
-    return cards
+def _told(found: Summary, shown: pd.DataFrame) -> dict[str, Any]:
+    """What the headline needs beside the summary: the fastest row, what cannot be told from it,
+    what bounds the fastest; of one question, which is fastest over stretches of sizes."""
+    best, fastest = dict(shown.iloc[0]), shown.groupby("question").head(1)
+    kinds = fastest["bound_by"].astype(str).str.replace(r" \S*\d+ %$", "", regex=True)
+    every = {size: mine.sort_values("ratio") for size, mine in found.rows.groupby("size")
+             if len(found.answers) == 1 and mine["choice"].nunique() > 1}  # fmt: skip
+    near = {size: mine[mine["equal"]]["choice"].tolist() for size, mine in every.items()}
+    winners = groupby(near, lambda size: best["choice"] if best["choice"] in near[size]
+                      else near[size][0])  # fmt: skip
+    return {
+        "best": best, "bounds": Counter(kinds).most_common(1)[0], "sizes": [*every],
+        "apart": [size for size, mine in every.items() if not mine["equal"].all()],
+        "spells": [(name, [*sizes]) for name, sizes in winners],
+        "sure": [one for one in found.choices[1:]
+                 if len(found.answers) == 1 and one.fastest and one.mean > 1 + EQUAL],
+    }  # fmt: skip
 
 
 def dollars(amount: float) -> str:
@@ -322,20 +197,3 @@ def dollars(amount: float) -> str:
         if amount >= factor:
             return f"${amount / factor:.3g}{unit}"
     return f"${amount:.0f}"
-
-
-def _bandwidth(row: Mapping[str, Any]) -> str:
-    value = row.get("busbw_GBps")
-    return "" if value is None or blank(value) else f"{value:.4g} GB/s"
-
-
-def _base_cells(good: pd.DataFrame, manifest: Mapping[str, Any]) -> list[str]:
-    base = manifest.get("base") or {}
-    return [str(cell) for cell in at_base(good, base)["cell"].drop_duplicates()] if base else []
-
-
-def at_base(rows: pd.DataFrame, base: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows whose axes have the values of the base line."""
-    for axis, value in base.items():
-        rows = rows[rows[AXIS + axis].astype(str) == str(value)]
-    return rows

@@ -2,8 +2,7 @@
 
 Every finished row goes to `journal.jsonl` and is synced to disk. `results.csv` is that journal in
 the order of the cells, replaced as a whole, so that an interrupted and resumed run ends with the
-same bytes as an uninterrupted one.
-"""
+same bytes as an uninterrupted one."""
 
 import fcntl
 import json
@@ -26,15 +25,18 @@ from netsim.results.row import Row, csv_text, details_text, row_from
 MANIFEST = "run.json"
 JOURNAL = "journal.jsonl"
 RESULTS = "results.csv"
+PARTIAL = "results-partial.csv"  # of a run that was killed
 TIMINGS = "timings.csv"
 BREAKDOWN = "breakdown.csv"
 DISTRIBUTION = "distribution.csv"
+INTERFERENCE = "interference.csv"
 # Everything that a run writes besides its journal and manifest.
 OUTPUTS = (
-    RESULTS, TIMINGS, BREAKDOWN, "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
+    RESULTS, PARTIAL, TIMINGS, BREAKDOWN, "trace.csv", "trace.json*", "links*.csv", "busbw*.[ps]*g",
     "step_time*.[ps]*g", "timeline*.[ps]*g", "links*.[ps]*g", "comparison.csv", "bands.csv",
     "costs.csv", "explain*.*", "report.html", "breakdown*.[ps]*g", "collectives.csv", "memory.csv",
-    "distribution.*", "chakra/*.et", "chakra/groups.json", "connections.cm", "flows.txt",
+    "distribution.*", "interference.*", "chakra/*.et", "chakra/groups.json", "connections.cm",
+    "flows.txt", "algorithm.xml",
 )  # fmt: skip
 
 SYNC_EVERY = 0.2  # seconds; a process that is killed loses nothing even between
@@ -191,6 +193,8 @@ class Folder:
                 write_text(self.path / BREAKDOWN, details_text(rows, axes))
             if any(row.quantiles for row in rows):
                 write_text(self.path / DISTRIBUTION, details_text(rows, axes, "quantiles"))
+            if any(row.neighbours for row in rows):
+                write_text(self.path / INTERFERENCE, details_text(rows, axes, "neighbours"))
             return write_text(self.path / RESULTS, csv_text(rows, axes))
         except InputError as error:
             raise InputError(error.message, hint=ROOM) from None
@@ -211,8 +215,7 @@ def open_folder(
 ) -> Iterator[Folder]:  # fmt: skip
     """Open a folder for the results of a scenario, alone; `about` is kept in its manifest. What the
     same scenario left there is replaced, or with `resume` continued; a folder that holds anything
-    else is refused. `tell` hears what is damaged or deleted.
-    """
+    else is refused. `tell` hears what is damaged or deleted."""
     _make(path)
     _refuse_others(path, scenario, resume, tell)
     folder = Folder(path, (path / JOURNAL).open("ab+"), tell=tell)
@@ -227,7 +230,8 @@ def open_folder(
                 folder.journal.seek(0)
                 folder.discarded = sum(line.endswith(b"\n") for line in folder.journal)
             folder.journal.truncate(0)
-            _remove_outputs(path)
+            for file in (file for pattern in OUTPUTS for file in path.glob(pattern)):
+                file.unlink(missing_ok=True)  # files of two runs never lie side by side
         folder.manifest = sealed({"scenario": scenario, **(about or {})})
         write_text(path / MANIFEST, folder.manifest)
         yield folder
@@ -245,13 +249,6 @@ def append(file: int, line: bytes) -> None:
     except OSError:
         os.ftruncate(file, good)
         raise
-
-
-def _remove_outputs(path: Path) -> None:
-    """Take away what an earlier run wrote, so that files of two runs never lie side by side."""
-    for pattern in OUTPUTS:
-        for file in path.glob(pattern):
-            file.unlink(missing_ok=True)
 
 
 def check_writable(flag: str, path: Path) -> None:
@@ -381,7 +378,7 @@ def merge_into(target: Folder, parts: Sequence[Path], manifest: Mapping[str, Any
         own = read_manifest(part)
         _check_alike(part, own, parts[0], manifest)
         _check_place(part, own.get("shard"), read_manifest(parts[0]).get("shard"), places)
-        found = _rows_of(part)
+        found = rows_of(part)
         for text in few_of(found.damaged):
             target.tell(text)
         for key, row in found.finished.items():
@@ -418,7 +415,8 @@ def rows_in_order(
         for size in point["sizes"]:
             row = finished.get((point["cell"], size))
             if row is not None:
-                rows.append(replace(row, scenario=manifest["scenario"], axes=point["axes"]))
+                own = {"scenario": manifest["scenario"], "axes": point["axes"]}
+                rows.append(replace(row, **own, size_asked=size or None))
     return rows
 
 
@@ -450,7 +448,8 @@ def _check_place(
     places[number] = part
 
 
-def _rows_of(part: Path) -> Folder:
+def rows_of(part: Path) -> Folder:
+    """What the journal of a folder holds."""
     try:
         with (part / JOURNAL).open("rb") as journal:
             folder = Folder(part, journal)

@@ -1,8 +1,7 @@
 """Rows as nccl-tests (2.19) writes them, text and JSON, for whatever reads its logs.
 
 The one addition is the first line, which says that the figures are simulated. `#wrong` is N/A, as
-with nccl-tests' -c 0: a simulation has no data to check.
-"""
+with nccl-tests' -c 0: a simulation has no data to check."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -118,8 +117,7 @@ def closing(run: TestRun, rows: Sequence[Row]) -> str:
 
 def half(row: Row, which: str) -> tuple[float, float, float]:
     """Time (us), algbw and busbw (GB/s), out of place or in place. nccl-tests runs alltoall and
-    sendrecv "in place" as well: the same transfers once more.
-    """
+    sendrecv "in place" as well: the same transfers once more."""
     time = getattr(row, which)
     if time is None:
         time = row.time_us or 0.0

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import lru_cache
-from math import exp, hypot, log
+from math import exp, hypot, isnan, log, nan
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Row:
     nccl_version: str = ""
     size_bytes: int | None = None
     count: int | None = None
+    size_asked: int | None = None  # before it is rounded to whole elements on every rank
     time_us: float | None = None
     time_low_us: float | None = None
     time_high_us: float | None = None
@@ -44,6 +45,8 @@ class Row:
     p95_us: float | None = None
     p99_us: float | None = None
     samples: int | None = None
+    alone_us: float | None = None  # of jobs beside others, as the next
+    slowdown: float | None = None
     inplace_time_us: float | None = None
     algbw_GBps: float | None = None
     busbw_GBps: float | None = None
@@ -68,6 +71,12 @@ class Row:
     axes: Mapping[str, Any] = field(default_factory=dict)
     details: Mapping[str, float] = field(default_factory=dict)  # the line of breakdown.csv
     quantiles: Mapping[str, float] = field(default_factory=dict)  # the line of distribution.csv
+    neighbours: Mapping[str, Any] = field(default_factory=dict)  # the line of interference.csv
+
+    @property
+    def asked(self) -> int:
+        """The size that was asked for, by which rows of several cells match; 0 of a step."""
+        return self.size_asked or self.size_bytes or 0
 
     @property
     def doubtful(self) -> bool:
@@ -75,8 +84,9 @@ class Row:
         return (self.approximation_pct or 0.0) > DOUBTFUL
 
 
+EQUAL = 0.005  # by which two times may differ and be called equal
 DOUBTFUL = 5.0  # percent by which a time may be off
-BESIDE = ("axes", "details", "quantiles")
+BESIDE = ("axes", "details", "quantiles", "neighbours")
 QUANTILES = (0, 0.5, *range(1, 100), 99.5, 100)
 COLUMNS = tuple(column.name for column in fields(Row) if column.name not in BESIDE)
 AXIS = "axis:"
@@ -276,6 +286,19 @@ def interval_of(
     """The interval of the first of some classes that has one."""
     known = intervals() if known is None else known
     return next((known[of, one] for one in classes if (of, one) in known), None)
+
+
+def ratio_of(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> tuple[float, float, float]:
+    """How many times as long the second of two rows takes, each with its `time`, and between which
+    ratios 80 % of measured ones lie, as far as that is known."""
+    ratio = other["time"] / one["time"]
+    spans = [(row.get("time_low_us", nan) / row["time"], row.get("time_high_us", nan) / row["time"])
+             for row in (one, other)]  # fmt: skip
+    if one["cell"] == other["cell"] or any(isnan(low) for low, _ in spans):
+        return ratio, ratio, ratio
+    names, same = (one["collective"], other["collective"]), one["topology"] == other["topology"]
+    low, high = ratio_span(names, int(one["size"]), (spans[0], spans[1]), same=same)
+    return ratio, ratio * low, ratio * high
 
 
 Span = tuple[float, float]  # factors of a simulated time

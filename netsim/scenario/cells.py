@@ -2,9 +2,9 @@
 
 A cell is a Scenario without a sweep. Its id is a hash of what is asked (the contents of machine and
 fabric files, parameters, seed, model version), not of names, sizes or outputs: equal questions have
-equal ids, whoever asks.
-"""
+equal ids, whoever asks."""
 
+import csv
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from netsim.base.errors import InputError, ScenarioError, ScenarioErrors, nearest, suggest
+from netsim.base.errors import InputError, ScenarioError, joined, suggest
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.units import format_bandwidth
 from netsim.base.values import dataclass
 from netsim.collectives.collective import CollectiveError
 from netsim.collectives.table import is_own
-from netsim.scenario.models import Scenario, Workload, node_count, question
+from netsim.nccl.environment import without_effect
+from netsim.scenario.models import Scenario, Workload, cluster_label, node_count, question
 from netsim.scenario.sweep import WORDS, Change, Condition, Point, Sweep, looked_up, read_sweep
 from netsim.yamlio.models import apply_overrides, override
 from netsim.yamlio.read import KeyPath, Source
@@ -28,14 +29,20 @@ from netsim.yamlio.validate import validate
 @dataclass(frozen=True)
 class Cell:
     """One question: a scenario without a sweep, its id, and where on the axes it lies. `cluster` is
-    the part of the id that its cluster makes: cells with the same have one topology.
-    """
+    the part of the id that its cluster makes: cells with the same have one topology."""
 
     id: str
     scenario: Scenario
     source: Source
     axes: Mapping[str, Any]
     cluster: str = ""
+
+    def title(self, what: str, *notes: str) -> str:
+        """What runs, on which machines, where the cell lies, and what else one must know."""
+        config = self.scenario.cluster
+        axes = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in self.axes.items())
+        told = f"{what}, {node_count(config)} x {cluster_label(config)}", axes, *notes
+        return "; ".join(filter(None, told))
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,6 @@ class Expansion:
 
     sweep: Sweep
     points: tuple[Cell | Invalid, ...]
-    skipped: int = 0
 
     @property
     def cells(self) -> list[Cell]:
@@ -67,10 +73,8 @@ class Expansion:
 
     def refuse_invalid(self) -> None:
         """Raise all that is wrong with any point, each mistake once."""
-        found = {str(one): one for point in self.invalid for one in point.error.errors}
-        if found:
-            errors = list(found.values())
-            raise errors[0] if len(errors) == 1 else ScenarioErrors(errors)
+        if self.invalid:
+            raise joined(point.error for point in self.invalid)
 
 
 def expand(source: Source) -> list[Cell]:
@@ -82,44 +86,48 @@ def expand(source: Source) -> list[Cell]:
 
 def expand_all(source: Source) -> Expansion:
     """All points of the sweep of a scenario file, those that are invalid as such."""
-    sweep = read_sweep(source)
     bare = replace(source, data={k: v for k, v in source.data.items() if k != "sweep"})
+    try:
+        sweep = read_sweep(source)
+    except ScenarioError as error:
+        raise joined([*_wrong(bare), error]) from None
     if not sweep.axes:
         return Expansion(sweep, (_cell(bare, Point({}, ())),))
     _check_base(bare, sweep)
     points: list[Cell | Invalid] = []
-    skipped = 0
     for point in sweep.points():
         try:
-            placed = _placed(bare, source, point)
-            if _left_out(source, placed, point, sweep):
-                skipped += 1
-                continue
-            points.append(_cell(placed, point))
+            placed = bare
+            for change in point.changes:
+                placed = override(placed, change[0], change[1], _origin(source, change))
+            if not _left_out(source, placed, point, sweep):
+                points.append(_cell(placed, point))
         except ScenarioError as error:
-            points.append(Invalid(_mark(point), point.axes, error))
+            mark = _hash({"axes": {k: str(v) for k, v in point.axes.items()}})[:8]
+            points.append(Invalid(f"invalid-{mark}", point.axes, error))
     if not points:
         raise source.error(("sweep",), "every cell is left out by skip or only", key=True)
-    return Expansion(sweep, tuple(points), skipped)
+    return Expansion(sweep, tuple(points))
 
 
 def _check_base(bare: Source, sweep: Sweep) -> None:
     """What is wrong apart from the axes is told once, at its own place, not once for each cell."""
     swept = {key.partition(".")[0] for axis in sweep.axes for step in axis.steps
              for key, _, _ in step[1]}  # fmt: skip
+    apart = [one for one in _wrong(bare) if one.field.partition(".")[0] not in swept]
+    if apart:
+        for change in next(iter(sweep.points())).changes:  # with what is wrong of a first cell
+            bare = override(bare, change[0], change[1], _origin(bare, change))
+        raise joined([*apart, *_wrong(bare)])
+
+
+def _wrong(bare: Source) -> Sequence[ScenarioError]:
+    """All that is wrong with a scenario without its sweep."""
     try:
-        validate(Scenario, bare)
+        validate(Scenario, with_job(bare))
     except ScenarioError as error:
-        apart = [one for one in error.errors if one.field.partition(".")[0] not in swept]
-        if apart:
-            raise apart[0] if len(apart) == 1 else ScenarioErrors(apart) from None
-
-
-def _placed(bare: Source, source: Source, point: Point) -> Source:
-    placed = bare
-    for change in point.changes:
-        placed = override(placed, change[0], change[1], _origin(source, change))
-    return placed
+        return error.errors
+    return ()
 
 
 def _origin(source: Source, change: Change) -> str:
@@ -160,16 +168,36 @@ def _keys(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _cell(placed: Source, point: Point) -> Cell:
-    placed = _with_code(placed)
+    placed = _with_code(with_job(placed))
     scenario = validate(Scenario, placed)
     asked = question(scenario.cluster)
     return Cell(cell_id(scenario, asked), scenario, placed, point.axes, _hash(asked))
 
 
+def with_job(source: Source, name: str = "") -> Source:
+    """A source of several jobs with the workload of one, which it names or else the first."""
+    jobs, name = source.data.get("jobs"), name or source.data.get("job", "")
+    known = [job for job in jobs if isinstance(job, Mapping)] if isinstance(jobs, list) else []
+    if not known:
+        return source
+    names = [str(job.get("name")) for job in known]
+    if "workload" in source.data and "job" not in source.data:
+        raise source.error(("workload",), "stands in jobs, where there are several", key=True)
+    for number, one in enumerate(names):
+        if one in names[:number]:
+            raise source.error(("jobs", number, "name"), f"two jobs are called {one}")
+    if name and name not in names:
+        raise source.error(("job",), f"there is no job '{name}'{suggest(name, names)}")
+    number = names.index(name) if name else 0
+    if "workload" not in known[number]:
+        raise source.error(("jobs", number), "missing key 'workload'")
+    data = {**source.data, "job": names[number], "workload": known[number]["workload"]}
+    return replace(source, data=data, aliases={"workload": ("jobs", number, "workload")})
+
+
 def _with_code(source: Source) -> Source:
     """The source with the text of the Python file that its algorithm names, from where it goes into
-    the id of the cell and to workers. The file is beside the scenario, or in the current folder.
-    """
+    the id of the cell and to workers. The file is beside the scenario, or in the current folder."""
     given = source.data.get("workload")
     work = given if isinstance(given, Mapping) else {}
     name = work.get("algorithm")
@@ -181,7 +209,7 @@ def _with_code(source: Source) -> Source:
     place = ("workload", "algorithm")
     if found is None:
         message = f"there is no file {path} beside the scenario, nor in the current folder"
-        beside = sorted(file.name for file in Path(source.name).parent.glob("*.py"))
+        beside = sorted(f.name for f in Path(source.name).parent.glob("*") if is_own(f.name))
         raise source.error(place, message + suggest(path.name, beside))
     try:
         text = found.read_text(encoding="utf-8")
@@ -206,14 +234,12 @@ def cell_id(scenario: Scenario, cluster: Mapping[str, Any] | None = None) -> str
         "launch": scenario.launch_costs().model_dump(mode="json"),
         "seed": scenario.seed,
     }
+    if scenario.shared:
+        names = {"jobs", "job", "background"}
+        asked["shared"] = scenario.model_dump(mode="json", include=names)
     if scenario.noise is not None:
         asked["noise"] = scenario.noise.model_dump(mode="json"), scenario.samples
     return _hash(asked)
-
-
-def _mark(point: Point) -> str:
-    """An id for a point that no scenario is possible at."""
-    return "invalid-" + _hash({"axes": {k: str(v) for k, v in point.axes.items()}})[:8]
 
 
 def _hash(asked: Mapping[str, Any]) -> str:
@@ -248,7 +274,9 @@ def with_settings(source: Source, assignments: Iterable[str]) -> Source:
             source = _swept(source, _with_variant(sweep, key, value, assignment))
         else:
             _refuse_in_vain(sweep, key, assignment)
-            source = _swept(apply_overrides(source, [assignment]), _without_axis(sweep, key), key)
+            mine = key not in WORDS and key in sweep
+            left = _without_base(_without(sweep, key), key) if mine else dict(sweep)
+            source = _swept(apply_overrides(source, [assignment]), left, key)
     return source
 
 
@@ -274,18 +302,10 @@ def _with_variant(
     named = _variants(sweep)[axis]
     names = {str(one): one for one in named} if isinstance(named, Mapping) else {}
     if name not in names:
-        near = nearest(name, list(names))
-        hint = f" (did you mean {near}?)" if near else ""
-        known = ", ".join(names)
+        known, hint = ", ".join(names), suggest(name, names)
         raise InputError(f"--set {assignment}: expected a variant ({known}), got '{name}'{hint}")
     chosen = {**_variants(sweep), axis: {names[name]: named[names[name]]}}
     return _without_base({**sweep, "variants": chosen}, axis, unless=name)
-
-
-def _without_axis(sweep: Mapping[str, Any], key: str) -> dict[str, Any]:
-    if key in WORDS or key not in sweep:
-        return dict(sweep)
-    return _without_base(_without(sweep, key), key)
 
 
 def _without_base(sweep: dict[str, Any], axis: str, unless: str | None = None) -> dict[str, Any]:
@@ -302,10 +322,9 @@ def _refuse_in_vain(sweep: Mapping[str, Any], key: str, assignment: str) -> None
     for axis, others in _set_by(sweep):
         for other in others:
             if (key == other and axis != f"sweep.{key}") or key.startswith(f"{other}."):
-                raise InputError(
-                    f"--set {assignment}: every point of {axis} sets {other} again",
-                    hint=f"--set '{axis}=…' replaces that, --set sweep=null all axes",
-                )
+                message = f"--set {assignment}: every point of {axis} sets {other} again"
+                hint = f"--set '{axis}=…' replaces that, --set sweep=null all axes"
+                raise InputError(message, hint=hint)
 
 
 def _set_by(sweep: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -341,32 +360,51 @@ def is_textbook(scenario: Scenario) -> bool:
     return work.algorithm not in NCCL_ALGORITHMS and work.collective != "p2p"
 
 
+def _by_value(where: str, values: str) -> Callable[[Scenario], bool]:
+    """Whether a value of the workload is not among those (`!`: is among them)."""
+
+    def idle(scenario: Scenario) -> bool:
+        value: object = scenario.workload
+        for part in where.split("."):
+            value = getattr(value, part, None)
+        if where == "parallelism.data":
+            value = value or "ddp"
+        return (str(value) in values.removeprefix("!").split()) is values.startswith("!")
+
+    return idle
+
+
+_TABLE = Path(__file__).with_name("idle.csv").read_text(encoding="utf-8").splitlines()[1:]
 # A key, when it is idle, and why.
 RULES: tuple[tuple[KeyPath, Callable[[Scenario], bool], str], ...] = (
-    (("workload", "root"), lambda s: s.collective.collective not in ROOTED,
-     "only broadcast, reduce, gather and scatter have a root"),
-    (("workload", "pairs"), lambda s: s.collective.collective not in ("p2p", "sendrecv"),
-     "only p2p has pairs"),
-    (("workload", "matrix"), lambda s: s.collective.collective != "alltoallv",
-     "only alltoallv has a matrix"),
     (("workload", "parameters"), lambda s: not is_textbook(s),
      "NCCL's algorithms take none; nccl.env sets its variables"),
     (("nccl",), is_textbook, "a textbook algorithm does not ask NCCL"),
-    (("cluster", "fabric"), _one_host, "there is one host"),
-    (("cluster", "placement"), _one_host, "there is one host"),
-    (("cluster", "nic"), _one_host, "there is one host"),
-    (("cluster", "nics_per_node"), _one_host, "there is one host"),
+    *((("cluster", key), _one_host, "there is one host")
+      for key in ("fabric", "placement", "nic", "nics_per_node")),
+    (("cluster", "fabric", "sharp"),
+     lambda s: not is_textbook(s) and s.nccl.env.get("NCCL_COLLNET_ENABLE") != "1",
+     "NCCL has switches reduce only with NCCL_COLLNET_ENABLE=1 in nccl.env"),
+    *((tuple(key.split(".")), _by_value(where, values), why)
+      for key, where, values, why in csv.reader(_TABLE)),
 )  # fmt: skip
 
 
 def unused_keys(cells: Sequence[Cell]) -> Iterator[str]:
-    """A warning for every key that is idle in all cells."""
-    for path, idle, reason in RULES:
-        if all(_written(cell, path) and idle(cell.scenario) for cell in cells):
-            source = cells[0].source
-            place = source.locate(path, key=True)
-            where = ":".join(str(p) for p in (place.name, place.line, place.column) if p)
-            yield f"{where}: {'.'.join(map(str, path))} changes nothing: {reason}"
+    """A warning for every key, or variable of NCCL's, that is idle in all cells."""
+    told: list[KeyPath] = []
+    idle = [(path, why) for path, idle, why in RULES
+            if all(_written(cell, path) and idle(cell.scenario) for cell in cells)]  # fmt: skip
+    every = [without_effect(cell.scenario.nccl.env) for cell in cells]
+    idle += [(("nccl", "env", name), why) for name, why in every[0].items()
+             if all(name in one for one in every)]  # fmt: skip
+    for path, reason in idle:
+        if any(path[: len(one)] == one for one in told):
+            continue
+        told.append(path)
+        place = cells[0].source.locate(path, key=True)
+        where = ":".join(str(p) for p in (place.name, place.line, place.column) if p)
+        yield f"{where}: {'.'.join(map(str, path))} changes nothing: {reason}"
 
 
 def idle_axis(cells: Sequence[Cell], axis: str) -> str:

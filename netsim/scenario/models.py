@@ -1,16 +1,24 @@
 """What a scenario file may say, as models: every key, its type and its default.
 
 Whether the parts fit together (an algorithm and its collective, ranks and GPUs) is checked where
-they meet, in `resolve`; how a cluster is described belongs to the topology layer.
-"""
+they meet, in `resolve`; how a cluster is described belongs to the topology layer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from netsim.base import constants
 from netsim.base.errors import InputError, shown, suggest
@@ -23,8 +31,7 @@ from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName
 from netsim.topology.config import ClusterConfig
 from netsim.topology.faults import Retries
-from netsim.topology.machine import Machine
-from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Seconds
+from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Ratio, Seconds
 
 if TYPE_CHECKING:
     from netsim.nccl.communicator import TunerRule
@@ -141,7 +148,7 @@ class Workload(Model, defer_build=False):
         return list(self.sizes) if isinstance(self.sizes, tuple) else [self.sizes]
 
 
-def _kind_of_workload(value: object) -> str:
+def kind_of_workload(value: object) -> str:
     """A training step names a model, a recorded one a trace; all else is a collective."""
     keys = value if isinstance(value, Mapping) else getattr(value, "model_fields_set", ())
     return "training" if "model" in keys else "recorded" if "trace" in keys else "collective"
@@ -151,33 +158,28 @@ AnyWorkload = Annotated[
     Annotated[Workload, Tag("collective")]
     | Annotated[Training, Tag("training")]
     | Annotated[Recorded, Tag("recorded")],
-    Discriminator(_kind_of_workload),
+    Discriminator(kind_of_workload),
 ]
 
 
-def _tuner(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError(f"expected the path of a tuner table, got {shown(value)}")
-    return tuning.read_tuner(Path(value))
+def _file_of(what: str, read: Callable[[Path], object]) -> BeforeValidator:
+    def found(value: object) -> object:
+        if not isinstance(value, str):
+            raise ValueError(f"expected the path of {what}, got {shown(value)}")
+        return read(Path(value))
+
+    return BeforeValidator(found)
 
 
-def _graphs(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError(f"expected the path of NCCL's graph XML, got {shown(value)}")
-    return read_graph_file(Path(value))
-
-
-GraphXml = Annotated[GraphFile, BeforeValidator(_graphs), WithJsonSchema({"type": "string"})]
-TunerFile = Annotated[
-    tuple[TunerRule, ...], BeforeValidator(_tuner), WithJsonSchema({"type": "string"})
-]
+_TEXT = WithJsonSchema({"type": "string"})
+GraphXml = Annotated[GraphFile, _file_of("NCCL's graph XML", read_graph_file), _TEXT]
+TunerFile = Annotated[tuple[TunerRule, ...], _file_of("a tuner table", tuning.read_tuner), _TEXT]
 
 
 class Nccl(Model, defer_build=False):
     """The NCCL that decides: its version, its variables, whether buffers are registered. `tuner` is
     the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what is kept is
-    what they contain. NCCL's own variables for them do the same.
-    """
+    what they contain. NCCL's own variables for them do the same."""
 
     version: Annotated[str, BeforeValidator(_version)] = str(NEWEST)
     env: dict[str, Annotated[str, BeforeValidator(_variable)]] = Field(default_factory=dict)
@@ -185,20 +187,25 @@ class Nccl(Model, defer_build=False):
     tuner: TunerFile = ()
     graph: GraphXml | None = None
 
-    @model_validator(mode="after")
-    def _check(self) -> "Nccl":
-        if not self.env:
-            return self
-        version = parse_version(self.version)
-        for name, value in self.env.items():
+    @field_validator("env")
+    @classmethod
+    def _understood(cls, env: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        version, wrong = parse_version(info.data.get("version", str(NEWEST))), list[FieldError]()
+        for name, value in env.items():
             try:
                 environment.settings_from({name: value}, version)
             except InputError as error:
-                raise FieldError(str(error).removeprefix(f"{name}: "), "env", name) from None
+                wrong.append(FieldError(str(error).removeprefix(f"{name}: "), name))
+        if wrong:
+            raise FieldError(wrong[0].message, *wrong[0].path, more=wrong[1:])
         try:
-            environment.settings_from(self.env, version)
+            environment.settings_from(env, version)
         except InputError as error:
-            raise FieldError(str(error), "env") from None
+            raise FieldError(str(error)) from None
+        return env
+
+    @model_validator(mode="after")
+    def _check(self) -> "Nccl":
         named = self.env.get(TUNER_VARIABLE)
         if named and not self.tuner:  # the variable of NCCL's example tuner plugin
             object.__setattr__(self, "tuner", tuning.read_tuner(Path(named)))
@@ -214,8 +221,7 @@ LaunchStyle = Literal["process_per_gpu", "single_process", "cuda_graph"]
 class LaunchCosts(Model, defer_build=False):
     """How operations are issued: by one process a GPU (perhaps as a CUDA graph), or by one for all
     GPUs of a node. Without `host` and `kernel`, NCCL's algorithms take what NCCL takes, and
-    textbook algorithms nothing.
-    """
+    textbook algorithms nothing."""
 
     style: LaunchStyle = "process_per_gpu"
     host: Seconds | None = None
@@ -249,11 +255,8 @@ def _lines(value: object) -> object:
     return tuple(found)
 
 
-OnTop = Annotated[
-    tuple[str, float],
-    BeforeValidator(_on_top),
-    WithJsonSchema({"type": "string", "examples": ["2%", "3us"]}),
-]
+_SHOWN = WithJsonSchema({"type": "string", "examples": ["2%", "3us"]})
+OnTop = Annotated[tuple[str, float], BeforeValidator(_on_top), _SHOWN]
 
 
 class Normal(Model):
@@ -278,8 +281,7 @@ class Exponential(Model):
 
 class Spread(Model):
     """What comes on top of a time without noise: by a distribution, or by samples of a file, one a
-    line. `common: host` has one draw for all of a host.
-    """
+    line. `common: host` has one draw for all of a host."""
 
     normal: Normal | None = None
     lognormal: LogNormal | None = None
@@ -347,8 +349,7 @@ def _preset(value: object) -> object:
 
 class Noise(Model):
     """What comes on top, by rank or host: of the time of kernels and of bytes on links a part, of
-    the beginning of an operation or step a time.
-    """
+    the beginning of an operation or step a time."""
 
     compute: Spread | None = None
     launch: Spread | None = None
@@ -370,23 +371,59 @@ class Noise(Model):
         return {name: (s.draw, s.common == "host") for name, s in given.items() if s is not None}
 
 
-class Scenario(Model):
+JobName = Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$")]
+
+
+class JobConfig(Model):
+    """One of several jobs of a cluster: how many hosts and how they are chosen among those that are
+    free, or which; operations or steps one after the other from `start`, so many, or as many as
+    take until the longest of the others is over."""
+
+    name: JobName
+    nodes: Annotated[int, Field(ge=1)] | None = None
+    placement: Literal["contiguous", "spread", "random"] | ListOf[Index] = "contiguous"
+    workload: dict[str, Any]
+    start: Seconds = 0.0
+    repeat: Annotated[int, Field(ge=1, le=100_000)] | None = None
+
+
+class BackgroundConfig(Model):
+    """Messages of one `size` between hosts, which begin at random: of each sender so many that they
+    are the part `load` of what its NICs carry (of an incast, of what those of its target do)."""
+
+    pattern: Literal["uniform", "permutation", "incast", "hotspot"]
+    load: Annotated[Ratio, Field(le=1)]
+    size: Bytes = 2**20
+    seed: Index = 0
+    hosts: Literal["all", "unused"] | ListOf[Index] = "all"
+    target: Index | None = None
+
+    @model_validator(mode="after")
+    def _aimed(self) -> "BackgroundConfig":
+        if self.target is not None and self.pattern not in ("incast", "hotspot"):
+            raise FieldError(f"{self.pattern} has none, only incast and hotspot", "target")
+        return self
+
+
+class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove("workload")):
     """One scenario file."""
 
-    name: Annotated[str, Field(pattern=r"^[^\W_][\w.-]*$")] | None = None
+    name: JobName | None = None
     cluster: ClusterConfig
     workload: AnyWorkload
+    jobs: ListOf[JobConfig] = ()
+    job: str = ""  # whose workload this is
+    background: ListOf[BackgroundConfig] = ()
     nccl: Nccl = Field(default_factory=Nccl)
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
-    outputs: ListOf[Literal["csv", "plots", "trace", "chakra", "connections", "report"]] = (
-        "csv",
-        "plots",
-        "trace",
-    )
+    outputs: ListOf[
+        Literal["csv", "plots", "trace", "chakra", "connections", "msccl", "report"]
+    ] = ("csv", "plots", "trace")
     measured: str | None = None  # a log, JSON or CSV of the same runs on hardware
     seed: Index = 0
     prices: str | None = None
+    report: dict[Literal["conditions", "choices"], ListOf[str]] = Field(default_factory=dict)
     fold: Literal["auto", "off"] = "auto"  # whether what is alike is simulated once
     exact: bool = False  # whether calls are refused that only a part of them would tell
     noise: Annotated[Noise, BeforeValidator(_preset)] | None = None
@@ -412,14 +449,17 @@ class Scenario(Model):
     def _fits(self) -> "Scenario":
         if "chakra" in self.outputs and isinstance(self.workload, Workload):
             raise FieldError("chakra is for training steps, not for a collective", "outputs")
-        if "connections" in self.outputs and not isinstance(self.workload, Workload):
-            raise FieldError("connections are for a collective, not for a step", "outputs")
+        step = not isinstance(self.workload, Workload)
+        for output in [one for one in ("connections", "msccl") if one in self.outputs and step]:
+            raise FieldError(f"{output}: only a collective has it, no step", "outputs")
         forced = [number for number, one in enumerate(self.cluster.faults) if one.loss]
         if forced and self.retries is None:
             message = "only InfiniBand and RoCE send again what is lost after NCCL_IB_TIMEOUT"
             raise FieldError(message, "cluster", "faults", forced[0], "loss")
         if self.timed and self.noise is not None:
             raise FieldError("goes with no faults that begin at a time", "noise")
+        if self.noise is not None and self.shared:
+            raise FieldError("goes with no jobs and no background", "noise")
         if self.samples is not None and self.noise is None:
             raise FieldError("without noise all samples are alike: noise: production", "samples")
         return self
@@ -429,6 +469,11 @@ class Scenario(Model):
         """The workload, where it is known to be a collective."""
         assert isinstance(self.workload, Workload)
         return self.workload
+
+    @property
+    def shared(self) -> bool:
+        """Whether its operations or steps run beside others."""
+        return bool(self.jobs or self.background)
 
     @property
     def timed(self) -> bool:
@@ -477,11 +522,8 @@ def node_count(config: ClusterConfig) -> int:
 def question(config: ClusterConfig) -> dict[str, Any]:
     """The cluster with the contents of its machine files, as plain values."""
     asked: dict[str, Any] = config.model_dump(mode="json", exclude={"machine", "groups"})
-    asked["hosts"] = [
-        group.model_dump(mode="json", exclude={"machine"})
-        | {"machine": group.loaded.machine.model_dump(mode="json")}
-        for group in config.members
-    ]
+    hosts = [(one.model_dump(mode="json"), one.loaded.machine) for one in config.members]
+    asked["hosts"] = [one | {"machine": of.model_dump(mode="json")} for one, of in hosts]
     return asked
 
 
@@ -492,17 +534,12 @@ def line_rate(config: ClusterConfig) -> float | None:
         return graph.bandwidth / 1e9 if getattr(graph, "kind", "") == "switch" else None
     machine = config.members[0].loaded.machine
     if node_count(config) > 1:
-        return None if len(config.members) > 1 else _nic_sum(config, machine)
+        nics, chosen = machine.nics, config.nic or (config.fabric.nic if config.fabric else None)
+        if len(config.members) > 1 or nics is None:
+            return None
+        rates = (chosen,) * nics.count if chosen else nics.rates
+        return sum(rates[: config.nics_per_node]) / 1e9
     up = machine.scale_up
     if up is None or up.links is None or not up.switches:
         return None
     return up.links * up.link_bandwidth / 1e9
-
-
-def _nic_sum(config: ClusterConfig, machine: "Machine") -> float | None:
-    nics = machine.nics
-    if nics is None:
-        return None
-    chosen = config.nic or (config.fabric.nic if config.fabric else None)
-    rates = (chosen,) * nics.count if chosen else nics.rates
-    return sum(rates[: config.nics_per_node]) / 1e9

@@ -4,8 +4,9 @@ import ast
 import glob
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field, replace
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -236,13 +237,7 @@ def _measured(one: str, other: str) -> tuple[Any, Any]:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, str):
-        for parse in (parse_bandwidth, parse_time, parse_size):
-            try:
-                return parse(value)
-            except UnitError:
-                continue
-    return value
+    return _measured(value, value)[0] if isinstance(value, str) else value
 
 
 def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any:
@@ -264,8 +259,14 @@ def looked_up(data: Mapping[str, Any], axes: Mapping[str, Any], key: str) -> Any
 # conditions, a base line and seeds. Knows dotted keys and values, but not what most of them mean.
 
 MOST_CELLS = 1_000_000
-NOT_SWEPT = ("name", "sweep", "outputs", "prices")
-SEED = "seed"
+NOT_SWEPT = ("name", "sweep", "outputs", "prices", "report")
+# What is asked for, which nobody chooses; answers are compared where it is equal.
+CONDITIONS = (
+    "workload.collective", "workload.sizes", "workload.root", "workload.ranks", "workload.pairs",
+    "workload.matrix", "workload.split", "workload.model", "workload.batch", "workload.sequence",
+    "cluster.nodes", "cluster.gpus_per_node", "cluster.gpus", "cluster.graph.gpus", "job",
+)  # fmt: skip
+SEED, JOB = "seed", "job"
 WORDS = ("zip", "variants", "skip", "only", "base", "seeds")
 
 Change = tuple[str, Any, KeyPath]  # a dotted key, its value, and where that is written
@@ -274,11 +275,15 @@ Change = tuple[str, Any, KeyPath]  # a dotted key, its value, and where that is 
 @dataclass(frozen=True)
 class Axis:
     """Steps that exclude each other: each gives values to one or several named axes, for results,
-    and changes keys of the scenario.
-    """
+    and changes keys of the scenario."""
 
     names: tuple[str, ...]
     steps: tuple[tuple[tuple[Any, ...], tuple[Change, ...]], ...]
+
+    def changed(self, name: str) -> set[str]:
+        """The keys behind a name: itself, or those of its variants."""
+        keys = {key for _, changes in self.steps for key, _, _ in changes}
+        return {name} if name in keys else keys
 
 
 @dataclass(frozen=True)
@@ -297,6 +302,18 @@ class Sweep:
     skip: tuple[Condition, ...] = ()
     only: tuple[Condition, ...] = ()
     base: Mapping[str, Any] | None = None
+    report: Mapping[str, Any] = field(default_factory=dict)  # conditions and choices by name
+
+    @property
+    def conditions(self) -> list[str]:
+        """The names of the axes that are part of the question; of others one chooses a value."""
+        return [
+            name for axis in self.axes for name in axis.names
+            if name in self.report.get("conditions", ()) or (
+                name not in (SEED, *self.report.get("choices", ()))
+                and all(key in CONDITIONS for key in axis.changed(name))
+            )
+        ]  # fmt: skip
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -326,11 +343,28 @@ def read_sweep(source: Source) -> Sweep:
         elif key not in WORDS:
             axes.append(_plain(source, path, str(key), value))
     axes += _seeds(source, given)
+    jobs = source.data.get("jobs")
+    if isinstance(jobs, list) and len(jobs) > 1 and "job" not in source.data:
+        names = dict.fromkeys(str(job["name"]) for job in jobs if "name" in job)
+        axes.append(Axis((JOB,), tuple(((name,), ((JOB, name, ("jobs",)),)) for name in names)))
     _check(source, axes)
-    sweep = Sweep(
-        tuple(axes), _conditions(source, "skip", given), _conditions(source, "only", given)
-    )
+    skip, only = (_conditions(source, word, given) for word in ("skip", "only"))
+    sweep = Sweep(tuple(axes), skip, only, report=_told_apart(source, axes))
     return _with_base(source, sweep, given)
+
+
+def _told_apart(source: Source, axes: Sequence[Axis]) -> Mapping[str, Any]:
+    """The axes that `report` calls conditions and choices; keys that are not swept are neither."""
+    given, names = source.data.get("report"), [name for axis in axes for name in axis.names]
+    listed = given if isinstance(given, Mapping) else {}
+    for kind, values in listed.items():
+        for place, name in enumerate(values if isinstance(values, list) else ()):
+            try:
+                looked_up(source.data, dict.fromkeys(names), str(name))
+            except KeyError:
+                message = f"{name} is no axis of this sweep{suggest(str(name), names)}"
+                raise source.error(("report", kind, place), message) from None
+    return listed
 
 
 def _plain(source: Source, path: KeyPath, key: str, value: Any) -> Axis:
@@ -415,21 +449,18 @@ def _check(source: Source, axes: list[Axis]) -> None:
             if name in seen:
                 raise source.error(("sweep",), f"{name} is swept twice", key=True)
             seen[name] = 1
-        _refuse_twice(source, axis)
+        known = set()
+        for (
+            values,
+            changes,
+        ) in axis.steps:  # one that stands there twice would be two rows of a cell
+            label = tuple(map(str, values))
+            if label in known:
+                raise source.error(changes[0][2], f"{', '.join(label)} stands here twice", key=True)
+            known.add(label)
     cells = prod(len(axis.steps) for axis in axes)
     if cells > MOST_CELLS:
         raise source.error(("sweep",), f"makes {cells} cells, more than {MOST_CELLS}", key=True)
-
-
-def _refuse_twice(source: Source, axis: Axis) -> None:
-    """A value that stands twice on one axis would be two rows of one cell."""
-    known = set()
-    for values, changes in axis.steps:
-        label = tuple(map(str, values))
-        if label in known:
-            what = ", ".join(label)
-            raise source.error(changes[0][2], f"{what} stands here twice", key=True)
-        known.add(label)
 
 
 def _conditions(source: Source, word: str, given: Mapping[str, Any]) -> tuple[Condition, ...]:
@@ -465,7 +496,7 @@ def _with_base(source: Source, sweep: Sweep, given: Mapping[str, Any]) -> Sweep:
         if _label(value) not in values:
             listed = ", ".join(map(str, values[:12]))
             raise source.error((*path, name), f"expected one of {listed}, got {shown(value)}")
-    return Sweep(sweep.axes, sweep.skip, sweep.only, {k: _label(v) for k, v in base.items()})
+    return replace(sweep, base={k: _label(v) for k, v in base.items()})
 
 
 def _values(sweep: Sweep, name: str) -> list[Any]:

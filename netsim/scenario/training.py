@@ -1,6 +1,5 @@
 """What a scenario file may say of a training step, as models: the model, how it is divided, what
-else it does. Whether degrees fit the cluster is checked where they meet.
-"""
+else it does. Whether degrees fit the cluster is checked where they meet."""
 
 from typing import Annotated, Literal
 
@@ -96,8 +95,7 @@ DataKind = Literal[
 class Parallelism(Model):
     """Degrees, the order of ranks, and the kind of data parallelism. `order` names the axes from
     the fastest. `ep` divides the data-parallel ranks, as Megatron has it, or is an axis of its own:
-    whichever makes the degrees multiply to the GPUs.
-    """
+    whichever makes the degrees multiply to the GPUs."""
 
     dp: Degree | None = None
     tp: Degree = 1
@@ -117,17 +115,15 @@ class Parallelism(Model):
     def _axes(self) -> "Parallelism":
         axes = self.order.split("-")
         if sorted(axes) != sorted(AXES):
-            raise FieldError(
-                f"expected the axes {', '.join(AXES)} joined by '-', each once, got {self.order!r}",
-                "order",
-            )
+            known = ", ".join(AXES)
+            message = f"expected the axes {known} joined by '-', each once, got {self.order!r}"
+            raise FieldError(message, "order")
         return self
 
 
 class Pipeline(Model):
     """How stages work through micro-batches; `chunks` of layers a stage when interleaved. `stages`:
-    the layers of each (blocks of a transformer; with chunks those of all first chunks, then on).
-    """
+    the layers of each (blocks of a transformer; with chunks those of all first chunks, then on)."""
 
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "naive"] | None = None
     chunks: Count = 1
@@ -137,9 +133,8 @@ class Pipeline(Model):
     @model_validator(mode="after")
     def _chunks(self) -> "Pipeline":
         if self.chunks > 1 and self.schedule not in (None, "interleaved"):
-            raise FieldError(
-                f"{self.schedule} has one chunk a stage; interleaved has more", "chunks"
-            )
+            message = f"{self.schedule} has one chunk a stage; interleaved has more"
+            raise FieldError(message, "chunks")
         if self.schedule == "interleaved" and self.chunks == 1:
             raise FieldError("interleaved needs at least 2 chunks a stage", "chunks")
         return self
@@ -148,8 +143,7 @@ class Pipeline(Model):
 class Replicas(Model):
     """What data parallelism does with gradients and weights. DDP: `bucket`, `first_bucket`,
     `overlap`, `no_sync`. FSDP: `reshard`, `backward_prefetch`, `limit_all_gathers`, `shard` (ranks
-    that share one copy: HYBRID_SHARD). Distributed optimizer: `overlap_gather`.
-    """
+    that share one copy: HYBRID_SHARD). Distributed optimizer: `overlap_gather`."""
 
     bucket: Bytes = 25 * 2**20
     first_bucket: Bytes = 2**20
@@ -174,9 +168,8 @@ class CompressionConfig(Model):
     @model_validator(mode="after")
     def _part(self) -> "CompressionConfig":
         if self.keep > 1:
-            raise FieldError(
-                f"expected a part of the gradients, at most 100%, got {self.keep:g}", "keep"
-            )
+            message = f"expected a part of the gradients, at most 100%, got {self.keep:g}"
+            raise FieldError(message, "keep")
         return self
 
 
@@ -204,8 +197,7 @@ class ExtraConfig(Model):
 class ComputeConfig(Model):
     """What kernels reach of the machine's peaks, or the user's own times of layers. `times` is a
     CSV with the columns layer, forward_us, backward_us for one micro-batch, or a trace of PyTorch's
-    profiler.
-    """
+    profiler."""
 
     gemm_efficiency: Ratio | None = None
     attention_efficiency: Ratio | None = None
@@ -235,7 +227,13 @@ Module = Literal[
 ]  # fmt: skip
 
 
-class Training(Model):
+class _Step(Model):
+    def size_list(self) -> list[int]:
+        """A step has no message size; 0 stands for none."""
+        return [0]
+
+
+class Training(_Step):
     """A training step: a model, its batch, how both are divided among the GPUs."""
 
     model: ModelName | TransformerConfig | ListOf[LayerConfig]
@@ -251,6 +249,7 @@ class Training(Model):
     recompute: Recompute | ListOf[Module] = "none"
     attention: Literal["fused", "flash2", "unpadded", "unfused"] = "fused"
     elementwise: Literal["fused", "eager"] = "fused"
+    experts: Literal["separate", "fused"] = "separate"
     loss: Literal["fused", "eager", "kernel"] | None = None
     imbalance: Annotated[float, Field(ge=1, strict=False)] = 1.0
     optimizer: Literal["adam", "adam-eager", "sgd", "sgd-momentum"] = "adam"
@@ -270,15 +269,10 @@ class Training(Model):
         """What results call the model."""
         return self.model if isinstance(self.model, str) else "custom"
 
-    def size_list(self) -> list[int]:
-        """A step has no message size; 0 stands for none."""
-        return [0]
 
-
-class Recorded(Model):
+class Recorded(_Step):
     """A step that was recorded: a PyTorch profiler trace of one rank, which all ranks repeat.
-    `step` is the number of one of the profiler's steps (the one of median length by default).
-    """
+    `step` is the number of one of the profiler's steps (the one of median length by default)."""
 
     trace: str
     step: Index | None = None
@@ -288,7 +282,3 @@ class Recorded(Model):
     def label(self) -> str:
         """What results call it."""
         return self.trace
-
-    def size_list(self) -> list[int]:
-        """A step has no message size; 0 stands for none."""
-        return [0]

@@ -1,8 +1,7 @@
 """The Builder: writes a Schedule down, many rows at a time.
 
 It interns what repeats (styles, pieces, lags, groups) and refuses a dependency on a row that does
-not come earlier. It knows nothing of collectives.
-"""
+not come earlier. It knows nothing of collectives."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ class Builder:
         b.marks([1, 0], after=[(sent, ARRIVED)])
         schedule = b.finish()
 
-    docs/extending.md goes through a whole algorithm.
-    """
+    docs/extending.md goes through a whole algorithm."""
 
     def __init__(
         self, ranks: int, element_bytes: float = 1.0, collectives: Sequence[str] = ("",)
@@ -98,8 +96,7 @@ class Builder:
         own_offset: ArrayLike | None = None,
     ) -> Rows:
         """Numbers of new pieces of data, in elements; offsets default to `src_offset`. `own_offset`
-        is where the receiver's own input lies for a fused receive-reduce.
-        """
+        is where the receiver's own input lies for a fused receive-reduce."""
         dst = src_offset if dst_offset is None else dst_offset
         own = dst if own_offset is None else own_offset
         given = [np.atleast_1d(np.asarray(x, np.int64)) for x in (src_offset, dst, own, count)]
@@ -143,8 +140,7 @@ class Builder:
         `after` holds one earlier row for every new row (-1: none) and the lag: ARRIVED where what
         it sent is read, IN_ORDER where the sender has to be done. `joins` gives any number of them
         instead, in CSR form: pointers, rows, and a lag or the numbers of lags; row i waits for
-        rows[pointers[i]:pointers[i + 1]]. `step` is a label for messages and traces.
-        """
+        rows[pointers[i]:pointers[i + 1]]. `step` is a label for messages and traces."""
         number = self.style(style) if isinstance(style, schedule.Style) else style
         given = [np.asarray(x, np.int32) for x in (number, src, dst, piece, step)]
         shape = np.broadcast_shapes((1,), *(x.shape for x in given))
@@ -289,8 +285,7 @@ def compute_style(share: float = COMPUTE_SHARE, **given: Any) -> schedule.Style:
     """The style of a compute row: work-seconds on the SMs of one GPU, at most one a second.
 
     By its tiny share it yields to communication: what channels hold of the SMs is theirs, and
-    compute has the rest.
-    """
+    compute has the rest."""
     return schedule.Style(kind=schedule.COMPUTE, cap=1.0, share=share, **given)
 
 

@@ -1,28 +1,19 @@
 """One operation between marks: one that lets each rank begin, and one that it is done.
 
 A rank's rows begin after its start mark, and its end mark comes when all that it sends has left and
-all that it receives has arrived. Rows that follow others of their rank need no word from a mark.
-"""
+all that it receives has arrived. Rows that follow others of their rank need no word from a mark."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.schedule.schedule import (
-    ARRIVED,
-    IN_ORDER,
-    MARK,
-    MULTICAST,
-    SWITCH_REDUCE,
-    Lag,
-    Pieces,
-    Schedule,
-    Style,
-    spelled_out,
-)
+from netsim.schedule import schedule as work
+from netsim.schedule.schedule import ARRIVED, IN_ORDER, MARK, MULTICAST, Lag, Pieces, Schedule
 
+COLUMNS = ("style", "src", "dst", "piece", "step")  # of what each row is by itself
 _CHUNK = 1 << 20  # dependencies looked at at a time
 
 Flags = NDArray[np.bool_]
@@ -34,8 +25,9 @@ def framed(schedule: Schedule, kernel: float = 0.0) -> Schedule:
     ranks, rows = schedule.ranks, len(schedule)
     lags, arrived, in_order = _lags(schedule.lags)
     gates, closing = _ends(schedule)
-    style = (*schedule.styles, Style(MARK, stream="launch", latency=kernel), Style(MARK))
+    style = (*schedule.styles, work.Style(MARK, stream="launch", latency=kernel), work.Style(MARK))
     everyone, nothing = np.arange(ranks, dtype=np.int32), len(schedule.pieces.count)
+    table = [getattr(schedule.pieces, name) for name in Pieces.__slots__]
     waits = np.diff(schedule.dep_ptr)
     counts = [np.zeros(ranks, np.int64), waits + np.bincount(gates.row, minlength=rows)]
     counts.append(1 + np.bincount(closing.rank, minlength=ranks))  # who does nothing ends, too
@@ -50,16 +42,17 @@ def framed(schedule: Schedule, kernel: float = 0.0) -> Schedule:
     at = np.searchsorted(closing.rank, everyone)  # where its own start mark goes
     last = np.insert(closing.row + ranks, at, everyone)
     last_lag = np.insert(np.where(closing.receives, arrived, in_order), at, in_order)
+    usual = ((one, one) for one in (everyone, everyone, nothing, 0))
+    marks = zip(COLUMNS, ((len(style) - 2, len(style) - 1), *usual), strict=True)
+    columns: dict[str, Any] = {
+        name: _between(getattr(schedule, name), *ends, ranks) for name, ends in marks
+    }
     return replace(
         schedule,
         styles=style,
-        pieces=_with_nothing(schedule.pieces),
+        pieces=Pieces(*(np.append(column, np.zeros(1, column.dtype)) for column in table)),
         lags=lags,
-        style=_between(schedule.style, len(style) - 2, len(style) - 1, ranks),
-        src=_between(schedule.src, everyone, everyone, ranks),
-        dst=_between(schedule.dst, everyone, everyone, ranks),
-        piece=_between(schedule.piece, nothing, nothing, ranks),
-        step=_between(schedule.step, 0, 0, ranks),
+        **columns,
         dep_ptr=ptr,
         dep_row=np.concatenate([dep_row, last.astype(np.int32)]),
         dep_lag=np.concatenate([dep_lag, last_lag.astype(np.int16)]),
@@ -79,8 +72,7 @@ class _Touch:
 @dataclass(frozen=True, slots=True)
 class _Plain:
     """By row, for its source and for its target: whether it follows a row of that rank, and
-    whether another follows it (a receiving rank's: once its data has arrived).
-    """
+    whether another follows it (a receiving rank's: once its data has arrived)."""
 
     follows: tuple[Flags, Flags]
     followed: tuple[Flags, Flags]
@@ -88,7 +80,7 @@ class _Plain:
 
 def _ends(schedule: Schedule) -> tuple[_Touch, _Touch]:
     """Who has to wait for start marks, by row, and whom end marks have to wait for, by rank."""
-    grouped = np.isin(schedule.kind, (MULTICAST, SWITCH_REDUCE))
+    grouped = np.isin(schedule.kind, (MULTICAST, work.SWITCH_REDUCE))
     ends = schedule.src.copy(), schedule.dst.copy()
     for end in ends:
         end[~grouped] = schedule.stand_in(end[~grouped])
@@ -129,7 +121,7 @@ def _of_groups(schedule: Schedule, rows: NDArray[np.int64]) -> _Touch:
     """Multicasts and in-switch reductions: the group, and the one outside."""
     down = schedule.kind[rows] == MULTICAST
     root = np.where(down, schedule.src[rows], schedule.dst[rows])
-    place, member = spelled_out(
+    place, member = work.spelled_out(
         schedule.groups, np.where(down, schedule.dst[rows], schedule.src[rows])
     )
     everyone = np.concatenate([place, np.arange(len(rows))])
@@ -182,14 +174,8 @@ def _lags(known: tuple[Lag, ...]) -> tuple[tuple[Lag, ...], int, int]:
 
 
 def _between(column: Rows, before: object, after: object, ranks: int) -> Rows:
-    ends = (np.broadcast_to(np.asarray(x, np.int32), ranks) for x in (before, after))
-    first, last = ends
+    first, last = (np.broadcast_to(np.asarray(x, np.int32), ranks) for x in (before, after))
     return np.concatenate([first, column, last])
-
-
-def _with_nothing(pieces: Pieces) -> Pieces:
-    columns = (getattr(pieces, name) for name in Pieces.__slots__)
-    return Pieces(*(np.append(column, np.zeros(1, column.dtype)) for column in columns))
 
 
 # Operations back to back, as a benchmark issues them: each rank's kernels serial on its stream.
@@ -201,8 +187,7 @@ def _with_nothing(pieces: Pieces) -> Pieces:
 class Launch:
     """What it takes to begin an operation. `host` seconds of a process for each launch, one after
     the other over the GPUs it drives (`gpus_per_process`), and `kernel` seconds on the GPU before
-    the first byte moves.
-    """
+    the first byte moves."""
 
     host: float = 0.0
     kernel: float = 0.0
@@ -247,13 +232,10 @@ def unrolled(frame: Schedule, launched: NDArray[np.float64]) -> Repeated:
     size = len(frame)
     dep_ptr, dep_row, dep_lag = _in_a_row(frame, times)
     release_row, release_time = _releases(frame, launched)
+    tiled: dict[str, Any] = {name: np.tile(getattr(frame, name), times) for name in COLUMNS}
     schedule = replace(
         frame,
-        style=np.tile(frame.style, times),
-        src=np.tile(frame.src, times),
-        dst=np.tile(frame.dst, times),
-        piece=np.tile(frame.piece, times),
-        step=np.tile(frame.step, times),
+        **tiled,
         dep_ptr=dep_ptr,
         dep_row=dep_row,
         dep_lag=dep_lag,

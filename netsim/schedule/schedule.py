@@ -43,8 +43,7 @@ class Fold:
     """What stands for what: `ranks` by rank, `wires` by link, `nodes` by node of the topology (of
     NICs), `blocks` by rank for each channel that is written down: the first is coded as
     channel × ranks + rank. Of what is `loose`, by link, all that ever happens at once cannot fill
-    any; nor then what a GPU has besides its SMs and its proxy.
-    """
+    any; nor then what a GPU has besides its SMs and its proxy."""
 
     ranks: Alike
     wires: Alike
@@ -74,8 +73,7 @@ class Skeleton:
     """What a schedule is made of, without its rows: blocks and the hops between them. A block is
     what one rank does on one channel; `lane` numbers parts that can be written down without the
     others, `kind` says what else blocks must have in common to be alike. `turn` is that of a rank:
-    what tells it from others besides where it is.
-    """
+    what tells it from others besides where it is."""
 
     ranks: int
     rank: Ints
@@ -125,8 +123,7 @@ class Use:
 
     Use("hbm", "dst", 2.0)              # two passes over the memory of the receiving GPU a byte
     Use("sm", "src", 1.0, index=3)      # the SM of channel 3 on the sending GPU
-    Use("proxy", "src", 1e-6 / 2**20)   # 1 µs of the sender's proxy thread for each MiB
-    """
+    Use("proxy", "src", 1e-6 / 2**20)   # 1 µs of the sender's proxy thread for each MiB"""
 
     resource: str
     end: str
@@ -151,8 +148,7 @@ class Style:
     second); `share` is its part in a fair division; `wire` multiplies the bytes on every wire
     (16/15 for a protocol that carries 15 bytes in 16); `route` picks one of the topology's ways (""
     is its own choice). `multiplicity` is the number of equal rows with the same ends that this one
-    stands for, `copies` that of rows elsewhere that do the same (see Fold).
-    """
+    stands for, `copies` that of rows elsewhere that do the same (see Fold)."""
 
     kind: int = TRANSFER
     op: int = COPY
@@ -187,8 +183,7 @@ class Style:
 class Lag:
     """How long after the end of a row its dependant may start. With `arrival`, the latency of the
     earlier row's path comes on top: the dependant waits for the data to arrive. Without, it waits
-    for the sender's side only (order on one channel).
-    """
+    for the sender's side only (order on one channel)."""
 
     seconds: float = 0.0
     arrival: bool = True
@@ -206,8 +201,7 @@ IN_ORDER = Lag(0.0, False)
 class Pieces:
     """The table of distinct pieces of data or work; a row refers to its piece by number. Offsets
     and counts are in elements; `amount` is the bytes that move, or the work-seconds of a compute
-    row.
-    """
+    row."""
 
     src_offset: NDArray[np.int64]
     dst_offset: NDArray[np.int64]
@@ -221,8 +215,7 @@ class Schedule:
     """Rows in a topological order, with their dependencies in CSR form. Row i depends on
     `dep_row[dep_ptr[i]:dep_ptr[i + 1]]`, all of them earlier rows, so a cycle cannot be written
     down. `src` is the sending rank (the group, for an in-switch reduction), `dst` the receiving one
-    (the group, for a multicast). With a `fold`, rows stand for others too.
-    """
+    (the group, for a multicast). With a `fold`, rows stand for others too."""
 
     ranks: int
     styles: tuple[Style, ...]
@@ -287,10 +280,8 @@ class Schedule:
     def dependencies(self, row: int) -> list[tuple[int, Lag]]:
         """What one row waits for."""
         span = slice(int(self.dep_ptr[row]), int(self.dep_ptr[row + 1]))
-        return [
-            (int(d), self.lags[int(lag)])
-            for d, lag in zip(self.dep_row[span], self.dep_lag[span], strict=True)
-        ]
+        both = zip(self.dep_row[span].tolist(), self.dep_lag[span].tolist(), strict=True)
+        return [(earlier, self.lags[lag]) for earlier, lag in both]
 
     def members(self, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ranks that one row reads from, and those that it writes to."""
@@ -327,15 +318,12 @@ def split_evenly(count: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.
 
 def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world: int) -> Schedule:
     """All rows of all schedules, nothing of one waiting for another. Rank i of `schedules[k]`
-    becomes rank `ranks[k][i]` of `world`. Rows keep their order, schedule after schedule.
-    """
+    becomes rank `ranks[k][i]` of `world`. Rows keep their order, schedule after schedule."""
     if any(one.fold is not None for one in schedules):
         raise ValueError("schedules: expected them in full, got one that is folded")
     tables = _Tables(world)
-    parts = [
-        tables.add(one, np.asarray(who, np.int32))
-        for one, who in zip(schedules, ranks, strict=True)
-    ]
+    pairs = zip(schedules, ranks, strict=True)
+    parts = [tables.add(one, np.asarray(who, np.int32)) for one, who in pairs]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     lengths = np.cumsum([0, *(len(one.dep_row) for one in schedules)])
     pointers = [one.dep_ptr[:-1] + first for one, first in zip(schedules, lengths, strict=False)]

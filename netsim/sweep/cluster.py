@@ -1,7 +1,6 @@
 """Workers of a Dask cluster that is running already, or that Slurm starts (extra `dask`).
 
-The scheduler hands orders to workers, and gives those of a worker that died to another.
-"""
+The scheduler hands orders to workers, and gives those of a worker that died to another."""
 
 import asyncio
 import logging
@@ -66,10 +65,8 @@ class DaskWorkers:
             if version != VERSION and not isinstance(version, OSError):  # one that just died
                 has = "no netsim that can be used" if isinstance(version, Exception) else version
                 self.close()
-                raise InputError(
-                    f"--dask {self.address}: {name} has {has}, not netsim {VERSION}",
-                    hint="install the same version everywhere",
-                )
+                message = f"--dask {self.address}: {name} has {has}, not netsim {VERSION}"
+                raise InputError(message, hint="install the same version everywhere")
 
     def _asked(self, run: Callable[..., Any], **options: Any) -> Any:
         """What others answer when they are asked for their version; or the exception."""
@@ -88,7 +85,9 @@ class DaskWorkers:
             with held() as interrupt:
                 while left or known:
                     while left and len(known) < AT_ONCE:
-                        future = self._submit(left.pop(), known)
+                        order = left.pop()
+                        future = self.client.submit(fulfilled, order, pure=False, retries=0)
+                        known[future.key] = order
                         running.add(future)
                     while not (running.has_ready() or running.is_empty()):
                         interrupt.check()
@@ -101,10 +100,9 @@ class DaskWorkers:
                     order = known.pop(future.key)
                     yield order, self._result(future, order)
         except (OSError, self.distributed.CancelledError, TimeoutError) as error:
-            raise InputError(
-                f"--dask {self.address}: the scheduler is gone ({type(error).__name__}); what was "
-                "finished is kept, --resume continues"
-            ) from None
+            what = f"the scheduler is gone ({type(error).__name__})"
+            told = f"{what}; what was finished is kept, --resume continues"
+            raise InputError(f"--dask {self.address}: {told}") from None
 
     def _tell_if_alone(self) -> None:
         """Workers may come at any time; somebody who forgot to start one should know."""
@@ -112,11 +110,6 @@ class DaskWorkers:
             slurm = self.address == SLURM
             hint = "Slurm has started none" if slurm else f"start one: dask worker {self.address}"
             self.tell(f"--dask {self.address}: no worker has come yet; {hint}")
-
-    def _submit(self, order: Order, known: dict[str, Order]) -> Any:
-        future = self.client.submit(fulfilled, order, pure=False, retries=0)
-        known[future.key] = order
-        return future
 
     def _result(self, future: Any, order: Order) -> list[Answer]:
         try:
@@ -163,9 +156,8 @@ def _imported(name: str) -> Any:
         with handlers_kept():  # dask_jobqueue ends the process at Ctrl-C, without a word
             return import_module(name)
     except ImportError:
-        raise InputError(
-            f"--dask needs the package {name}", hint="pip install 'netsim[dask]'"
-        ) from None
+        hint = "pip install 'netsim[dask]'"
+        raise InputError(f"--dask needs the package {name}", hint=hint) from None
 
 
 def _slurm(jobs: int) -> Any:
@@ -176,8 +168,6 @@ def _slurm(jobs: int) -> Any:
         cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # a job that ends is asked for again
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"--dask slurm: {reason}",
-            hint="say cores, memory and queue in ~/.config/dask/jobqueue.yaml",
-        ) from None
+        hint = "say cores, memory and queue in ~/.config/dask/jobqueue.yaml"
+        raise InputError(f"--dask slurm: {reason}", hint=hint) from None
     return cluster

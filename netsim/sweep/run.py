@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from netsim.base.errors import InputError, LostError, NetsimError, NoRoomError, Tell, silent
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at, late, memory_limit
 from netsim.base.values import dataclass
-from netsim.cell.answer import AnyPrepared, answer, memory_needed, prepare_any, untimed
+from netsim.cell.answer import AnyPrepared, answer, memory_needed, prepare_any
+from netsim.cell.simulate import untimed
 from netsim.engines.engine import FEW
 from netsim.results.folder import Folder, Key, sealed, unsealed
 from netsim.results.row import Row, row_from
@@ -60,29 +61,20 @@ def engine_for(tasks: Sequence[Task], engine: str = "auto") -> str:
 def finished_row(folder: Folder, task: Task) -> Row:
     """The row of a task; an equal question asked under other names keeps its own names."""
     row = folder.finished[task.key]
-    named = replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes))
+    named = replace(row, scenario=task.cell.scenario.name or "", axes=dict(task.cell.axes),
+                    size_asked=task.size or None)  # fmt: skip
     if not task.cell.scenario.measured:
         return named
     beside: Row = late("netsim.measured.compare.overlaid")(named, task.cell)
     return beside
 
 
-def failed_row(task: Task, message: str) -> Row:
-    """The row of a task that ended in an error."""
-    known = untimed(task.cell)
-    return replace(known, size_bytes=task.size or None, status="error", error=message)
-
-
 def invalid_row(point: Invalid, scenario: str) -> Row:
     """The row of a point that no scenario is possible at."""
     return Row(
-        scenario=scenario,
-        cell=point.id,
-        model_version=MODEL_VERSION,
-        status="invalid",
-        error=str(point.error),
-        axes=dict(point.axes),
-    )
+        scenario=scenario, cell=point.id, model_version=MODEL_VERSION, status="invalid",
+        error=str(point.error), axes=dict(point.axes),
+    )  # fmt: skip
 
 
 # Finished rows of all sweeps on this machine, by the id of what was asked.
@@ -98,11 +90,8 @@ _KEEP = "insert or replace into rows values (?, ?, ?, ?, ?)"
 
 def cache_file() -> Path:
     """Where the cache is: $NETSIM_CACHE, or in the user's folder for caches."""
-    given = os.environ.get("NETSIM_CACHE")
-    if given:
-        return Path(given)
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "netsim" / "rows.sqlite"
+    return Path(os.environ.get("NETSIM_CACHE") or Path(home, "netsim", "rows.sqlite"))
 
 
 def _sqlite() -> Any:
@@ -112,8 +101,7 @@ def _sqlite() -> Any:
 
 class Cache:
     """Rows that were computed before; found by cell, size, engine and version of netsim. Damaged
-    rows are told and computed again; a file that cannot be used any more is told once.
-    """
+    rows are told and computed again; a file that cannot be used any more is told once."""
 
     def __init__(self, path: Path, tell: Tell = silent) -> None:
         self.path, self.tell, self.found = path, tell, 0
@@ -204,6 +192,9 @@ class Order:
     engine: str
     version: str = VERSION
 
+    def __hash__(self) -> int:
+        return hash(self.cell)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -219,13 +210,12 @@ class Answer:
 def fulfil(order: Order) -> Iterator[Answer]:
     """Do what an order asks for, after checking it."""
     if order.version != VERSION:
-        raise InputError(
-            f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}",
-            hint="install the same version everywhere",
-        )
-    _cell(_Once(order))  # what is wrong here is wrong with the worker
+        told = f"worker {socket.gethostname()} runs netsim {VERSION}, the sweep {order.version}"
+        raise InputError(told, hint="install the same version everywhere")
+    once = replace(order, sizes=())  # orders of one cell differ in sizes only
+    _cell(once)  # what is wrong here is wrong with the worker
     try:
-        prepared = _prepared(_Once(order))
+        prepared = _prepared(once)
     except NetsimError as error:
         yield from (misfit(size, error) for size in order.sizes)
         return
@@ -244,11 +234,9 @@ def misfit(size: int, error: NetsimError) -> Answer:
 
 
 def answers(
-    prepared: AnyPrepared,
-    sizes: Sequence[int],
-    engine: str,
+    prepared: AnyPrepared, sizes: Sequence[int], engine: str,
     progress: Callable[[int], Progress | None] = lambda size: None,
-) -> Iterator[Answer]:
+) -> Iterator[Answer]:  # fmt: skip
     """The answers of one cell, one size after the other."""
     for size in sizes:
         began = time.perf_counter()
@@ -259,11 +247,8 @@ def answers(
             row, error, code = None, str(caught), caught.exit_code
         except MemoryError:
             row, error, code = None, no_room(prepared, size), LostError.exit_code
-        timing = {
-            "wall_s": time.perf_counter() - began,
-            "host": socket.gethostname(),
-            "worker": os.getpid(),
-        }
+        took = time.perf_counter() - began
+        timing = {"wall_s": took, "host": socket.gethostname(), "worker": os.getpid()}
         yield Answer(size, None if row is None else asdict(row), timing, error, code)
 
 
@@ -271,41 +256,23 @@ def no_room(prepared: AnyPrepared, size: int) -> str:
     """How a cell is told that ended for want of memory."""
     most, limit = prepared.memory_needed(size), memory_limit()
     there = f" of {limit / 1e9:.2g} GB" if limit else ""
-    return (
-        f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB); fewer "
-        "ranks, sizes or chunks need less"
-    )
-
-
-@dataclass(frozen=True)
-class _Once:
-    """An order as the key of a cache: orders of one cell differ in sizes only."""
-
-    order: Order
-
-    def __hash__(self) -> int:
-        return hash(self.order.cell)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Once) and self.order.cell == other.order.cell
+    told = f"does not fit into the memory{there} (estimated at up to {most / 1e9:.2g} GB)"
+    return f"{told}; fewer ranks, sizes or chunks need less"
 
 
 @lru_cache(maxsize=4)
-def _cell(once: _Once) -> Cell:
-    order = once.order
+def _cell(order: Order) -> Cell:
     cell = cell_of(Source(order.name, dict(order.data)), order.axes)
     if cell.id != order.cell:
-        raise InputError(
-            f"worker {socket.gethostname()} finds other machine or topology files than the sweep "
-            "was made from",
-            hint="bring the same files to every machine",
-        )
+        told = "finds other machine or topology files than the sweep was made from"
+        hint = "bring the same files to every machine"
+        raise InputError(f"worker {socket.gethostname()} {told}", hint=hint)
     return cell
 
 
 @lru_cache(maxsize=4)
-def _prepared(once: _Once) -> AnyPrepared:
-    return prepare_any(_cell(once))
+def _prepared(order: Order) -> AnyPrepared:
+    return prepare_any(_cell(order))
 
 
 CHUNK = 31  # sizes that one order has at most: enough to make what a cell needs only once
@@ -381,17 +348,11 @@ def _shared_out(orders: Sequence[Order], count: int) -> list[Order]:
 
 
 def run_tasks(
-    tasks: Sequence[Task],
-    folder: Folder,
-    *,
-    engine: str = "auto",
-    workers: Workers | None = None,
-    cache: Cache | None = None,
-    progress: Shown = lambda task: None,
-) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:
+    tasks: Sequence[Task], folder: Folder, *, engine: str = "auto", workers: Workers | None = None,
+    cache: Cache | None = None, progress: Shown = lambda task: None,
+) -> Generator[tuple[Task, Row, NetsimError | None], None, None]:  # fmt: skip
     """Get the rows that the folder does not have yet; yield every row, in order, once it is there.
-    `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them.
-    """
+    `engine` is what `engine_for` all tasks of the sweep says, also where these are some of them."""
     engine = engine_for(tasks, engine)
     if cache is not None:
         _from_cache(tasks, folder, cache, engine)
@@ -422,7 +383,8 @@ def keep(
     """Record what came of a task; its error goes to `errors`."""
     if answer.row is None:
         errors[task.key] = CellError(answer.error, answer.exit_code)
-        row = failed_row(task, answer.error)
+        known, size = untimed(task.cell), task.size or None
+        row = replace(known, size_bytes=size, status="error", error=answer.error)
     else:
         row = row_from(answer.row)
     folder.record(task.key, row, dict(answer.timing))
@@ -471,9 +433,8 @@ def _elsewhere(tasks: Sequence[Task], engine: str, workers: Workers) -> Found:
         for first in range(0, len(group), CHUNK):
             part = group[first : first + CHUNK]
             cell, sizes = part[0].cell, tuple(task.size for task in part)
-            orders.append(
-                Order(cell.id, cell.source.name, cell.source.data, cell.axes, sizes, engine)
-            )
+            where = cell.source.name, cell.source.data, cell.axes
+            orders.append(Order(cell.id, *where, sizes, engine))
             known.update({task.key: task for task in part})
     with closing(workers.fulfil(orders)) as fulfilled:
         for order, found in fulfilled:

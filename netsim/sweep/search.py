@@ -99,20 +99,16 @@ def holds(condition: Condition, axes: Mapping[str, Any], figures: Mapping[str, A
     except ValueError as error:
         if absent:
             return False
-        raise InputError(f"--subject-to: {error}{_units(condition, figures)}") from None
-
-
-def _units(condition: Condition, figures: Mapping[str, Any]) -> str:
-    plain = [name for name in condition.names if name in figures]
-    return f"; {plain[0]} is a plain number, such as {figures[plain[0]]:.4g}" if plain else ""
+        plain = [name for name in condition.names if name in figures][:1]
+        hint = (f"; {name} is a plain number, such as {figures[name]:.4g}" for name in plain)
+        raise InputError(f"--subject-to: {error}{''.join(hint)}") from None
 
 
 def nearest_misses(
     constraints: Constraints, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> str:
     """Why no cell will do: constraints that none meets, with what there is of each figure; if each
-    is met by some, only together they rule out all. `found`: (axes, figures) of cells that ran.
-    """
+    is met by some, only together they rule out all. `found`: (axes, figures) of cells that ran."""
     never = [c for c in constraints.conditions if not any(holds(c, *one) for one in found)]
     if not never:
         return "each constraint is met by some cell, but no cell meets all of them"
@@ -225,7 +221,10 @@ class Search:
         found = []
         for number, choice in enumerate(choices):
             at("layouts, told by one rank of each stage", number, len(choices))
-            found.append(_told(choice))
+            try:
+                found.append(Told(choice, folded_step(prepare_step(choice.cell)).seconds))
+            except InputError as error:
+                found.append(Told(choice, refused=error.message))
         return sorted(found, key=lambda one: one.seconds)
 
     @cached_property
@@ -248,13 +247,6 @@ class Search:
                 figures = _figures(choice, rows)
                 allowed = self.constraints.hold(choice.axes, figures)
                 yield Trial(choice, rows, figures, allowed, next(lost, ""))
-
-
-def _told(choice: Choice) -> Told:
-    try:
-        return Told(choice, folded_step(prepare_step(choice.cell)).seconds)
-    except InputError as error:
-        return Told(choice, refused=error.message)
 
 
 def _best_told(
@@ -285,23 +277,16 @@ def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _middle(values: Sequence[Any]) -> Any:
-    if len(values) > 1 and all(isinstance(v, int | float) for v in values):
-        return median(values)
-    return values[0]
+    numbers = len(values) > 1 and all(isinstance(v, int | float) for v in values)
+    return median(values) if numbers else values[0]
 
 
 def trials(
-    search: Search,
-    folder: Folder,
-    *,
-    most: int | None = None,
-    seed: int = 1,
-    workers: Workers | None = None,
-    together: int = 1,
-) -> Generator[Trial, None, None]:
+    search: Search, folder: Folder, *, most: int | None = None, seed: int = 1,
+    workers: Workers | None = None, together: int = 1,
+) -> Generator[Trial, None, None]:  # fmt: skip
     """All choices where they are few, the best of many layouts, else those that a sampler decides
-    for, `most` of them, so many `together`.
-    """
+    for, `most` of them, so many `together`."""
     if most is None and any(not one.refused for one in search.told):
         yield from _best_told(search, folder, workers)
         return
@@ -328,10 +313,8 @@ class _Sampler:
         sampler = self._optuna.samplers.TPESampler(seed=seed)
         self._study = self._optuna.create_study(sampler=sampler)
         self._choices = {place_of(choice.axes): choice for choice in search.choices}
-        self._axes = {
-            axis: list(dict.fromkeys(str(choice.axes[axis]) for choice in search.choices))
-            for axis in search.choices[0].axes
-        }
+        every = [choice.axes for choice in search.choices]
+        self._axes = {a: list(dict.fromkeys(str(one[a]) for one in every)) for a in every[0]}
         self._asked: dict[Place, Any] = {}
         self.seen: dict[Place, Trial] = {}
 
@@ -370,10 +353,8 @@ def _optuna() -> Any:
     try:
         return import_module("optuna")
     except ImportError:
-        raise InputError(
-            f"to try some of many choices (--trials, or more than {EXHAUSTIVE}) needs optuna",
-            hint="pip install 'netsim[optimize]'",
-        ) from None
+        told = f"to try some of many choices (--trials, or more than {EXHAUSTIVE}) needs optuna"
+        raise InputError(told, hint="pip install 'netsim[optimize]'") from None
 
 
 def best_of(found: Sequence[Trial], objective: str) -> Trial | None:

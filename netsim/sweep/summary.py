@@ -25,9 +25,9 @@ from netsim.program.program import Program, Timeline
 from netsim.results.row import AXIS, Row
 from netsim.scenario.cells import Cell, Expansion, idle_axis
 from netsim.scenario.models import Workload, line_rate
-from netsim.scenario.sweep import SEED
+from netsim.scenario.sweep import JOB, SEED
 from netsim.topology.cluster import Cluster, build_cluster
-from netsim.topology.config import ClusterConfig, Group
+from netsim.topology.config import ClusterConfig
 from netsim.topology.graph import LINK_KINDS
 
 PERCENTILES = (5, 25, 50, 75, 95)
@@ -43,14 +43,13 @@ def time_of(row: Row) -> float:
 
 def base_rows(rows: Sequence[Row], base: Mapping[str, Any]) -> dict[tuple[str, int], Row]:
     """For every row by (cell, size), the one it is compared with: the same cell, but for the axes
-    that the base line gives values.
-    """
-    known = {(place_of(row.axes), row.size_bytes): row for row in rows if time_of(row)}
+    that the base line gives values."""
+    known = {(place_of(row.axes), row.asked): row for row in rows if time_of(row)}
     found = {}
     for row in rows:
-        other = known.get((place_of({**row.axes, **base}), row.size_bytes))
+        other = known.get((place_of({**row.axes, **base}), row.asked))
         if time_of(row) and other is not None:
-            found[row.cell, row.size_bytes or 0] = other
+            found[row.cell, row.asked] = other
     return found
 
 
@@ -70,7 +69,7 @@ def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, 
     fixed = ("cell", "size_bytes", "time_us", "base_cell", "base_time_us", "speedup")
     lines: list[list[object]] = [[*fixed, *(AXIS + name for name in axes)]]
     for row in rows:
-        other = against.get((row.cell, row.size_bytes or 0))
+        other = against.get((row.cell, row.asked))
         if other is not None:
             own, base_time = time_of(row), time_of(other)
             figures = [own, other.cell, base_time, base_time / own]
@@ -84,7 +83,7 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
     groups: dict[tuple[object, ...], list[float]] = {}
     for row in rows:
         if time_of(row):
-            key = (*(row.axes[name] for name in others), row.size_bytes)
+            key = (*(row.axes[name] for name in others), row.asked)
             groups.setdefault(key, []).append(time_of(row))
     names = [f"time_us_p{p}" for p in PERCENTILES]
     lines: list[list[object]] = [
@@ -99,13 +98,12 @@ def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
 def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row | None:
     """The fastest row of the largest size; of cells without a size, the shortest step. Of cells
     that differ in their seed only, the one in the middle stands for all. What is not clearly faster
-    than the base line does not beat it, and what may be off by much is not the best.
-    """
+    than the base line does not beat it, and what may be off by much is not the best."""
     good = [row for row in rows if row.status == "ok" and time_of(row) and not row.doubtful]
-    largest = max((row.size_bytes or 0 for row in good), default=0)
+    largest = max((row.asked for row in good), default=0)
     groups: dict[Place, list[Row]] = {}
     for row in good:
-        if (row.size_bytes or 0) == largest:
+        if row.asked == largest:
             groups.setdefault(place_of(without_seed(row.axes)), []).append(row)
     middle = [sorted(group, key=time_of)[(len(group) - 1) // 2] for group in groups.values()]
     best = min(middle, key=time_of, default=None)
@@ -147,11 +145,11 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
     by_cell: dict[str, dict[int, float]] = {}
     for row in rows:
         if row.status == "ok" and time_of(row):
-            by_cell.setdefault(row.cell, {})[row.size_bytes or 0] = time_of(row) + (
-                row.p99_us or 0.0
-            )
+            by_cell.setdefault(row.cell, {})[row.asked] = time_of(row) + (row.p99_us or 0.0)
     found = []
     for axis in cells[0].axes if cells and by_cell else ():
+        if axis == JOB:
+            continue
         groups: dict[str, list[Cell]] = {}
         for cell in cells:
             if cell.id in by_cell:
@@ -166,11 +164,9 @@ def idle_axes(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Idle]:
 
 def _alike(times: Sequence[Mapping[int, float]]) -> bool:
     first = times[0]
-    return all(
-        other.keys() == first.keys()
-        and all(abs(other[size] - t) <= EQUAL * max(t, 1e-300) for size, t in first.items())
-        for other in times[1:]
-    )
+    pairs = ((t, other.get(size, np.inf)) for other in times[1:] for size, t in first.items())
+    same = all(other.keys() == first.keys() for other in times)
+    return same and all(abs(other - t) <= EQUAL * max(t, 1e-300) for t, other in pairs)
 
 
 def reason(idle: Idle, engine: str = "auto") -> str:
@@ -178,15 +174,15 @@ def reason(idle: Idle, engine: str = "auto") -> str:
     known = idle_axis(idle.cells, idle.axis)
     if known:
         return known
-    if not isinstance(idle.cells[0].scenario.workload, Workload):
-        return "the step does not depend on it"
+    if not isinstance(idle.cells[0].scenario.workload, Workload) or idle.cells[0].scenario.shared:
+        return "what is run does not depend on it"
     programs = [_program(cell, idle.size) for cell in idle.cells]
     one, other = programs
     changed = _changed_kinds(one, other)
     if len(one) > MOST_ROWS:
-        return f"it changes {_listed(changed) or 'nothing that is simulated'}"
+        return f"it changes {', '.join(changed) or 'nothing that is simulated'}"
     timeline = simulate(one, engine)
-    most = _most_used(one, timeline)
+    most = _most_used(one.as_run(timeline), timeline)
     if changed:
         used = {kind: most.get(kind, 0.0) for kind in changed}
         parts = [
@@ -266,10 +262,6 @@ def _table(program: Program) -> dict[str, Any]:
     return {kind: np.sort(np.array(rows), axis=0).tolist() for kind, rows in found.items()}
 
 
-def _listed(kinds: Sequence[str]) -> str:
-    return ", ".join(kinds)
-
-
 COSTS = "costs.csv"
 COLUMNS = ("switches", "cables", "nics", "gpus", "cost_usd", "power_w")
 
@@ -279,11 +271,11 @@ def bill(cell: Cell) -> Bill | None:
     config, name = cell.scenario.cluster, cell.scenario.prices
     if name is None or config.graph is not None:
         return None
-    models = [
-        group.loaded.machine.gpu.model
-        for group in config.members
-        for _ in range(group.nodes * _gpus_of(group))
-    ]
+    models: list[str] = []
+    for group in config.members:
+        gpu = group.loaded.machine.gpu
+        some = group.gpus_per_node or gpu.count if group.gpus is None else len(group.gpus)
+        models += [gpu.model] * (group.nodes * some)
     return bill_of(_healthy(cell.cluster, config), models, load_prices(name))
 
 
@@ -303,12 +295,6 @@ def _healthy(key: str, config: ClusterConfig) -> "Cluster":
     return _MADE[key]
 
 
-def _gpus_of(group: "Group") -> int:
-    if group.gpus is not None:
-        return len(group.gpus)
-    return group.gpus_per_node or group.loaded.machine.gpu.count
-
-
 def check_prices(cells: Sequence[Cell]) -> None:
     """Read the prices that cells name; what is wrong with them is raised."""
     for name in {cell.scenario.prices for cell in cells} - {None}:
@@ -319,59 +305,45 @@ def write_costs(cells: Sequence[Cell], folder: Path) -> list[str]:
     """Write what every cell costs, if prices are wanted."""
     if all(cell.scenario.prices is None for cell in cells):
         return []
-    lines = [",".join(("cell", *COLUMNS))]
-    for cell in {cell.id: cell for cell in cells}.values():
-        found = bill(cell)
-        if found is not None:
-            lines.append(",".join([cell.id, *(repr(getattr(found, c)) for c in COLUMNS)]))
-    return [str(write_text(folder / COSTS, "\n".join(lines) + "\n"))]
+    bills = {cell.id: bill(cell) for cell in {cell.id: cell for cell in cells}.values()}
+    rows = [(of, *(getattr(b, name) for name in COLUMNS)) for of, b in bills.items() if b]
+    return [str(write_text(folder / COSTS, csv_of([("cell", *COLUMNS), *rows])))]
 
 
 PACKAGES = ("numpy", "numba", "simpy", "networkx", "scipy")
 
 
 def about(
-    expansion: Expansion,
-    path: Path,
-    settings: Sequence[str],
-    engine: str,
+    expansion: Expansion, path: Path, settings: Sequence[str], engine: str,
     shard: tuple[int, int] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """The manifest of a run, apart from the name of its scenario."""
     text = path.read_text(encoding="utf-8", errors="replace")
     scenario = expansion.cells[0].scenario if expansion.cells else None
     rates = {line_rate(cell.scenario.cluster) for cell in expansion.cells}
     return {
-        "file": path.as_posix(),
-        "text": text,
-        "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "settings": list(settings),
-        "engine": engine,
-        "seed": None if scenario is None else scenario.seed,
-        "versions": versions(),
+        "file": path.as_posix(), "text": text, "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "settings": list(settings), "engine": engine,
+        "seed": None if scenario is None else scenario.seed, "versions": versions(),
         "axes": list(expansion.sweep.names),
+        "conditions": expansion.sweep.conditions,
         "base": None if expansion.sweep.base is None else dict(expansion.sweep.base),
         "line_rate": rates.pop() if len(rates) == 1 else None,
         "points": [_point(point) for point in expansion.points],
         "shard": None if shard is None else list(shard),
-    }
+    }  # fmt: skip
 
 
 def _point(point: Any) -> dict[str, Any]:
     if isinstance(point, Cell):
-        return {
-            "cell": point.id,
-            "axes": _plain(point.axes),
-            "sizes": point.scenario.workload.size_list(),
-        }
+        sizes = point.scenario.workload.size_list()
+        return {"cell": point.id, "axes": _plain(point.axes), "sizes": sizes}
     return {"cell": point.id, "axes": _plain(point.axes), "error": str(point.error)}
 
 
 def _plain(axes: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: value if isinstance(value, str | int | float | bool | None) else str(value)
-        for key, value in axes.items()
-    }
+    plain = str | int | float | bool | None
+    return {key: one if isinstance(one, plain) else str(one) for key, one in axes.items()}
 
 
 def versions() -> dict[str, str]:

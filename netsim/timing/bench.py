@@ -1,8 +1,7 @@
 """Operations on an engine: one from standstill, and several back to back.
 
 Ranks that end early begin their next operation early, so operations can overlap. What follows from
-a few of them for all others, the ladder decides (`timing/ladder.py`).
-"""
+a few of them for all others, the ladder decides (`timing/ladder.py`)."""
 
 from __future__ import annotations
 
@@ -49,6 +48,7 @@ class Bench:
         engine = choose(program, self.engine)
         runs = simulator(program, engine)
         timeline = runs.timeline(progress=self.progress)
+        program = program.as_run(timeline)
         ends = ends_of(program, timeline) + self.launch.kernel
         return Alone(schedule, program, timeline, ends, runs, engine)
 
@@ -111,8 +111,7 @@ def busy_ranks(schedule: Schedule) -> NDArray[np.int64]:
 
 def ends_of(program: Program, timeline: Timeline, *, apart: bool = False) -> Floats:
     """When each channel (first axis) of each rank is done: all sent has left, all has arrived.
-    `apart`: by its own rows, not by those of ranks that it stands for, too.
-    """
+    `apart`: by its own rows, not by those of ranks that it stands for, too."""
     schedule, latency = program.schedule, program.path_latency
     first = np.array([style.channel for style in schedule.styles], np.int64) * schedule.ranks
     ends = np.zeros((int(first.max(initial=0)) // schedule.ranks + 1, schedule.ranks))
@@ -145,21 +144,16 @@ class InARow:
     _apart: list[Floats] = field(default_factory=list, repr=False, compare=False)
     _together: list[Floats] = field(default_factory=list, repr=False, compare=False)
 
-    @property
-    def may_be_apart(self) -> bool:
-        """Whether the first is over before the second one moves anything."""
-        return self.launch.together and _is_over(self.alone, self.alone.first, self.launch)
-
     def ends(self, times: int) -> tuple[Floats, bool]:
         """When so many are over (first axis) by busy rank, and whether they are apart: each is then
-        simulated alone, from when its ranks begin it.
-        """
-        apart = self._one_by_one(times) if self.may_be_apart else None
-        if apart is None and len(self._together) < times:
+        simulated alone, from when its ranks begin it."""
+        apart = self.launch.together and _is_over(self.alone, self.alone.first, self.launch)
+        found = self._one_by_one(times) if apart else None
+        if found is None and len(self._together) < times:
             many = operations(self.alone.program, times, self.launch)
             self._together[:] = ends_of_operations(many, self.engine)
-        ends = np.stack(self._together[:times]) if apart is None else apart
-        return ends[:, self.alone.busy], apart is not None
+        ends = np.stack(self._together[:times]) if found is None else found
+        return ends[:, self.alone.busy], found is not None
 
     def _one_by_one(self, times: int) -> Floats | None:
         """None if they overlap after all, or the host holds up."""
@@ -174,7 +168,8 @@ class InARow:
                 row.append(2 * row[-1] - row[-2])
                 continue
             begins = np.maximum(row[-1], begin) + self.launch.kernel
-            ended = ends_of(self.alone.program, self.alone.simulator.timeline(begins)).max(axis=0)
+            timeline = self.alone.simulator.timeline(begins)
+            ended = ends_of(self.alone.program.as_run(timeline), timeline).max(axis=0)
             row.append(np.maximum(begins, ended))  # who does nothing ends, too
         return np.stack(row[:times])
 
@@ -209,8 +204,7 @@ Draw = Callable[[np.random.Generator, int], Floats]
 @dataclass(frozen=True)
 class Noise:
     """By what is disturbed, draws of what comes on top (a part, of launches seconds), and whether a
-    host has one for all that is its own; how many samples there are.
-    """
+    host has one for all that is its own; how many samples there are."""
 
     draws: Mapping[str, tuple[Draw, bool]]
     samples: int
@@ -228,6 +222,11 @@ class Noise:
 
 def disturbed(program: Program, noise: Noise, engine: str) -> Floats:
     """When a program is over in each of the samples."""
+    return np.array([timeline.makespan for timeline in sampled(program, noise, engine)])
+
+
+def sampled(program: Program, noise: Noise, engine: str) -> Iterator[Timeline]:
+    """A program as each of the samples runs it."""
     paths, links = program.paths, program.links
     # What may limit anything is no longer told by capacities that are all the same.
     active = np.isfinite(links.capacity)[paths.link]
@@ -239,7 +238,6 @@ def disturbed(program: Program, noise: Noise, engine: str) -> Floats:
     }
     names = {what: [_owner(links.name(n)) for n in some] for what, some in hit.items()}
     runs, engine = simulator(program, engine), choose(program, engine)
-    found = np.empty(noise.samples)
     for sample in range(noise.samples):
         capacity = links.capacity.copy()
         for what, some in hit.items():
@@ -249,8 +247,7 @@ def disturbed(program: Program, noise: Noise, engine: str) -> Floats:
         if hit.keys() & noise.draws.keys():
             other = replace(program, links=replace(links, capacity=capacity))
             runs = simulator(other, engine)
-        found[sample] = runs.timeline(begins).makespan
-    return found
+        yield runs.timeline(begins)
 
 
 def _owner(name: str) -> str:
@@ -269,8 +266,7 @@ LAST = "last run"
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a run told: when each channel of each rank is done, and how its loops recur (None: they
-    do not, or nobody has asked: `looked` says which).
-    """
+    do not, or nobody has asked: `looked` says which)."""
 
     ends: Floats
     recurs: Recurrence | None = None
@@ -292,7 +288,8 @@ class Runs:
             told[LAST] = key, alone
             if key not in told:
                 told[key] = Told(alone.ends.ravel())
-            if self._is_usual(loops):
+            usual = self.work.like is not None and loops & (loops - 1) == 0
+            if usual and loops >= self.work.first:  # calls of other sizes will look into it, too
                 self.recurs(loops)
         found: Alone = told[LAST][1]
         return found
@@ -324,6 +321,8 @@ class Runs:
     def use_of_all(self, loops: int, seconds: float) -> links.LinkUse:
         """What passes over the links in all loops: each adds what those of a run do."""
         alone, short = self[loops], self.bench.placed(self.work.shortest)
+        if short.paths.choices is not None:
+            short = self.bench.alone(self.work.shortest).program
         if not links.same_links(alone.program.links, short.links):
             return links.link_use(alone.program, alone.timeline)
         times = (self.work.loops - loops) / (loops - self.work.least)
@@ -336,10 +335,6 @@ class Runs:
             self[loops]
         found: Told = self.work.told[key]
         return found
-
-    def _is_usual(self, loops: int) -> bool:
-        """Whether calls of other sizes will look into such a run, too."""
-        return self.work.like is not None and loops & (loops - 1) == 0 and loops >= self.work.first
 
     def _found(self, loops: int) -> Recurrence | None:
         alone, work = self[loops], self.work

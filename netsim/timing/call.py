@@ -21,7 +21,7 @@ from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, rows_of_rings
 from netsim.program.place import TIGHT, place
 from netsim.schedule.repeat import AT_ONCE, Launch
-from netsim.schedule.schedule import Schedule, Symmetry, combine
+from netsim.schedule.schedule import Schedule, combine
 from netsim.timing.steady import LONGEST_PERIOD
 from netsim.topology.graph import Topology
 
@@ -40,8 +40,7 @@ class Call:
     `groups` are the ranks of every communicator. NCCL's have `plans`, by kind, and of each the
     place of its plan in `kinds`; else there is a textbook `algorithm` with its `parameters`. What
     is alike `may_fold`; of the GPUs of a process, so many start `together`, one after the other.
-    `memory` keeps what was found of an algorithm on this topology, also for other sizes.
-    """
+    `memory` keeps what was found of an algorithm on this topology, also for other sizes."""
 
     collective: Collective
     topology: Topology
@@ -76,30 +75,27 @@ class Call:
     @cached_property
     def by_channel(self) -> Call | None:
         """NCCL's trees with one channel for all that meet in nothing that can ever be full; None
-        where that is not less than what is `folded`.
-        """
+        where that is not less than what is `folded`."""
         like, usual = self.looped.like, (self.folded or self).plans[:1]
         trees = self.may_fold and like and [plan.algorithm for plan in usual] == ["Tree"]
         if not trees or like is None or self.together > 1 or self.topology.changes:
             return None
         plan, key = usual[0], ("channels alike", like(self.looped.least))
         if key not in plan.memory:
-            plan.memory[key] = self._channels_alike()
+            program = place(self.looped.shortest, self.topology, self.gpus.tolist())
+            tight = np.zeros(len(program.links), bool)
+            tight[program.paths.link[tight_entries(program)]] = True
+            wires = len(self.topology.links)
+            others = (wires + np.flatnonzero(tight[wires:])).tolist()
+            plan.memory[key] = None
+            if {program.links.kind(number) for number in others} <= set(TIGHT):
+                where = self.topology, self.gpus, tight[:wires]
+                found = smaller.channels_alike(self.collective, self.plans[0], *where)
+                plan.memory[key] = found
         fewer = replace(plan, symmetry=plan.memory[key])
         if fewer.symmetry is None or smaller.written_share(fewer) >= smaller.written_share(plan):
             return None
         return replace(self, plans=(fewer,), may_fold=False)
-
-    def _channels_alike(self) -> Symmetry | None:
-        program = place(self.looped.shortest, self.topology, self.gpus.tolist())
-        tight = np.zeros(len(program.links), bool)
-        tight[program.paths.link[tight_entries(program)]] = True
-        wires = len(self.topology.links)
-        others = {program.links.kind(n) for n in (wires + np.flatnonzero(tight[wires:])).tolist()}
-        if not others <= set(TIGHT):
-            return None
-        where = self.topology, self.gpus, tight[:wires]
-        return smaller.channels_alike(self.collective, self.plans[0], *where)
 
     def of_hops(self, hops: int) -> Call:
         """NCCL's ring in which chunks go only so many ranks far."""
@@ -131,8 +127,7 @@ class Looped:
     down with that many loops. With fewer loops all data is smaller by whole loops: what is left
     over for a last, partial one is the same. `rounding` is by which part its loops differ at most,
     `memory` the loops that its FIFOs hold. `like(loops)` is equal for what is the same in calls of
-    other sizes, of which `told` keeps what was found.
-    """
+    other sizes, of which `told` keeps what was found."""
 
     loops: int
     write: Callable[[int], Schedule]
@@ -163,8 +158,7 @@ class Looped:
     @property
     def first(self) -> int:
         """Loops of the shortest run that is looked into: what it compares has gone once through all
-        memory. It is 2, 4, 8, …, for shorter calls have as many.
-        """
+        memory. It is 2, 4, 8, …, for shorter calls have as many."""
         least = self.least - 1 + max(_FIRST, self.memory + 1 + LONGEST_PERIOD)
         return 1 << (least - 1).bit_length()
 
@@ -231,7 +225,7 @@ def looped_fold(call: Call, fold: Stands | Schedule) -> Looped:
 def _pieces(collective: Collective, algorithm: str, parameters: Mapping[str, Any]) -> int:
     if "#" in stamp(collective.name, algorithm):
         return 1  # what pieces are in a user's own is not known
-    if "chunks" not in parameters_of(collective.name, algorithm):
+    if "chunks" not in (taken := parameters_of(collective.name, algorithm)) or "links" in taken:
         return 1
     count = collective.count
     if algorithm == "double-binary-tree":  # each tree has half of the data

@@ -35,8 +35,7 @@ class Answer:
     """A row, as far as it is known, and what it follows from: seconds and the part by which they
     may be `off`; the operation whose rows were run; what passes over its links in all, in loops
     that were not run, too; the collective; size, algorithm and bus bandwidth as they are printed;
-    and the seconds of the same question run in full; and those that no algorithm beats.
-    """
+    and the seconds of the same question run in full; and those that no algorithm beats."""
 
     seconds: float
     off: float = 0.0
@@ -89,8 +88,7 @@ def _wire(answer: Answer) -> str:
 
 def delivered(schedule: Schedule) -> float:
     """Bytes that all rows bring to ranks from others: those of a multicast to each of its members,
-    those of an in-switch reduction from each of them.
-    """
+    those of an in-switch reduction from each of them."""
     styles = schedule.styles
     times = [style.multiplicity * style.copies * (style.kind in MOVING) for style in styles]
     brought = schedule.amount * np.array(times, np.float64)[schedule.style]
@@ -109,8 +107,7 @@ def delivered(schedule: Schedule) -> float:
 
 def least_delivered(collective: Collective) -> float:
     """Bytes that must reach ranks from others, however it is done. Each rank's contribution to a
-    sum has to meet another one, and each rank that is to have what it has not has to get it.
-    """
+    sum has to meet another one, and each rank that is to have what it has not has to get it."""
     ranks, block = collective.ranks, float(collective.count * collective.element_bytes)
     if collective.name == "alltoallv":
         others = np.array(collective.matrix, np.float64)

@@ -2,15 +2,14 @@
 
 Cells, training steps, traces, explanations and the question whether a run fits ask here, and nobody
 else decides. The first rungs time one operation from standstill; the last ones, operations back to
-back, of which one is known by then. All thresholds are `Limits`.
-"""
+back, of which one is known by then. All thresholds are `Limits`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 
@@ -51,8 +50,9 @@ class Limits:
     A call is run in full at once if it has no more `rows`; else with fewer loops, if runs of up to
     the `part` of them show how they go on. Only rings of more than `rings` rows are told by hops,
     from runs that differ by at least so many `hops` (as a FIFO has slots): what these add may
-    differ by `tolerated` once the part `around` of the ring is run. Rings of fewer than `folded`
-    rows are written out.
+    differ by `tolerated` once the part `around` of the ring is run. From the part `hopped` of those
+    rows on, so are rings of which what hops add agrees by then. Rings of fewer than `folded` rows
+    are written out.
 
     Of operations back to back the numbers `in_a_row` are tried, the first one with up to `most`
     rows, the others with up to `repeated`, and with up to `restless` where those not run may move
@@ -60,8 +60,7 @@ class Limits:
     So `few` may tell the others. Launches of the host leave no trace in what is longer by `short`.
     From `meeting` rows on, too many for operations in a row, it is asked where channels meet.
     Up to `shown` rows are shown in full. `exact`: nothing is left out. `without` are rungs that are
-    not asked.
-    """
+    not asked."""
 
     steps: int = 1 << 26
     early: float = 1e-3
@@ -70,6 +69,7 @@ class Limits:
     rows: float = 50_000
     part: float = 0.25
     rings: float = 5_000_000
+    hopped: float = 0.4
     hops: int = 8
     tolerated: float = 0.02
     around: float = 0.125
@@ -114,6 +114,7 @@ class Refusal:
 Follow = Callable[[Launch, int], tuple[Floats, bool]]
 
 ONCE = Refusal("what is alike is written down once")
+TOO_DIFFERENT = Refusal("what a few hops add differs too much to tell the rest")
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,7 @@ class One:
     """One operation from standstill, of which `alone` was run. `ends` is when the ranks that take
     part are done, which may be off by the part `off`. `follow` tells when operations in a row are
     over by rank, and whether each is over before the next (None: that cannot be told); each is
-    `rows`. `fewer` are runs with fewer loops.
-    """
+    `rows`. `fewer` are runs with fewer loops."""
 
     alone: Alone
     ends: Floats
@@ -141,8 +141,7 @@ class Timing:
     those of one operation alone, or of what stands for it; `uncertainty` is by which part the
     answer can move. `use` is what passes over the links in all of it, `causes` what the time goes
     to where the timeline does not tell; `hops` is how far chunks went round rings for it, 0: all
-    the way.
-    """
+    the way."""
 
     seconds: float
     program: Program
@@ -215,14 +214,11 @@ def max_plus(asked: Asked) -> Offer | Refusal:
         return Refusal(work)
     sizes = len(work.program), len(work.program.paths)
     written = Looped(1, lambda _: work.schedule)
-    return Offer(lambda bench: _relayed(bench, work), written, *sizes, _first(work))
-
-
-def _first(work: Relayed) -> str:
-    return (
+    note = (
         f"those of the first {STEPS_OF_RINGS} steps of every ring are shown, and what follows "
         f"them; the whole takes {format_time(work.seconds)}"
     )
+    return Offer(lambda bench: _relayed(bench, work), written, *sizes, note)
 
 
 def _relayed(bench: Bench, work: Relayed) -> One:
@@ -273,8 +269,8 @@ def whole(asked: Asked) -> Offer | Refusal:
 def _in_full(call: Call, limits: Limits) -> Offer | Refusal:
     """All loops of a call, unless these are too many rows."""
     work, rings = call.looped, call.rows_of_rings
-    if rings > limits.rings:
-        return Refusal(f"{rings:.2g} rows are more than {limits.rings:.2g}")
+    if rings > limits.hopped * limits.rings:
+        return Refusal(f"{rings:.2g} rows are more than {limits.hopped * limits.rings:.2g}")
     if limits.rows < np.inf:
         if _may_be_cut(work, limits) and work.rows() > limits.rows:
             return Refusal(f"{work.rows():.2g} rows are more than {limits.rows:.2g}")
@@ -310,7 +306,9 @@ def _following(alone: Alone, engine: str) -> Follow:
 def by_channel(asked: Asked) -> Offer | Refusal:
     """Trees, one channel for all that meet in nothing that can ever be full but on their ranks."""
     call, limits = asked.call, asked.limits
-    if limits.exact or not call.plans or _misses(call, limits):
+    # Whether it is still to be tried with fewer loops, or has few rows.
+    other = limits.exact or not call.plans or limits.rows < np.inf
+    if other or call.looped.rows() < limits.meeting:
         return Refusal("channels that do not meet are left out of large trees only")
     one = call.by_channel
     if one is None:
@@ -318,16 +316,10 @@ def by_channel(asked: Asked) -> Offer | Refusal:
     return Offer(lambda bench: _by_channel(bench, one, limits))
 
 
-def _misses(call: Call, limits: Limits) -> bool:
-    """Whether a call has few rows, or is still to be tried with fewer loops."""
-    return limits.rows < np.inf or call.looped.rows() < limits.meeting
-
-
 def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
     """What it may be off shows in runs in which ranks begin a picosecond apart: where queues are
     full, the least difference grows from loop to loop, and no order of sums is right. Operations in
-    a row are not told: ranks begin them when all of their channels are done.
-    """
+    a row are not told: ranks begin them when all of their channels are done."""
     one, ranks = _all_of(bench, call.looped, limits), call.collective.ranks
     alone = one.alone
     own = ends_by_rank(call.plans[0], alone.unjoined)
@@ -423,32 +415,50 @@ def fewer_hops(asked: Asked) -> Offer | Refusal:
         return Refusal("only rings of a single communicator are told from a few hops")
     if why := steady.why_whole(call.collective, call.plans[0], limits.hops):
         return Refusal(why)
-    if limits.exact or call.rows_of_rings <= limits.rings:
+    if limits.exact or call.rows_of_rings <= limits.hopped * limits.rings:
         return Refusal("rings have few enough rows")
     return Offer(lambda bench: _by_hops(bench, call, limits))
 
 
 def _by_hops(bench: Bench, call: Call, limits: Limits) -> Timing | Refusal:
-    """Rows are those of the last run; on links, each hop leaves as much as another."""
-    timings, plan = dict[int, Timing](), call.plans[0]
-    shorter = replace(limits, rings=np.inf)
+    """One operation, less what operations in a row overlap with the least and with the most hops
+    that are held against others. Rows are those of the last run; on links, each hop leaves as much
+    as another."""
+    plan, shorter = call.plans[0], replace(limits, rings=np.inf)
+    times, known = dict[int, float](), list[Asked]()
 
-    def seconds(hops: int) -> float:
-        timings[hops] = _timed(bench, call.of_hops(hops), shorter)
-        return timings[hops].seconds
+    def alone(hops: int) -> float:
+        known.clear()  # before the next one needs the memory
+        asked = Asked(call.of_hops(hops), shorter)
+        one = _climbed(bench, asked, SINGLE)
+        assert isinstance(one, One)
+        known.append(replace(asked, one=one))
+        times[hops] = float(_known(known[0]).ends.max())
+        return times[hops]
 
-    runs = steady.runs_of(call.collective, plan, limits.hops)
-    found = steady.full_ring(len(plan.node) - 1, runs, seconds, limits.tolerated, limits.around)
+    runs, whole = steady.runs_of(call.collective, plan, limits.hops), len(plan.node) - 1
+    tolerated, few = limits.tolerated, call.rows_of_rings <= limits.rings
+    if few:  # all of them can be run instead
+        runs = takewhile(lambda hops: hops <= limits.around * whole, runs)
+        tolerated = min(steady.AGREE, tolerated)
+    found = steady.full_ring(whole, runs, alone, tolerated, limits.around)
     if found is None:
-        return Refusal("what a few hops add differs too much to tell the rest")
-    last = timings[found.hops]
+        return TOO_DIFFERENT
+    last, least = _in_a_row(bench, known.pop()), sorted(times)[-1 - steady.WINDOW]
+    gain = times[found.hops] - last.seconds
+    less = times[least] - _timed(bench, call.of_hops(least), shorter).seconds
+    more = (gain - less) / (found.hops - least) * (found.whole - found.hops)
+    seconds = found.seconds - gain - more
+    off = abs(more) / seconds
+    if few and off > limits.alike:
+        return TOO_DIFFERENT
     use = replace(last.use, amount=last.use.amount * (found.whole / found.hops))
     return replace(
         last,
         use=use,
-        seconds=found.seconds,
+        seconds=seconds,
         approximation=f"rings of {found.whole} hops from what {found.hops} take",
-        uncertainty=found.uncertainty + last.uncertainty * last.seconds / found.seconds,
+        uncertainty=found.uncertainty + off + last.uncertainty * last.seconds / seconds,
         hops=found.hops,
     )
 
@@ -526,8 +536,7 @@ def _in_a_row_in_full(bench: Bench, asked: Asked) -> Timing:
 
 def _mean(ends: Floats) -> float:
     """From the first launch to the last end of as many operations as are timed: where fewer were
-    run, others take as long as the last did.
-    """
+    run, others take as long as the last did."""
     last = ends.max(axis=1)
     more = (TIMED - len(last)) * (last[-1] - last[-2])
     return float(last[-1] + more) / TIMED
@@ -535,8 +544,7 @@ def _mean(ends: Floats) -> float:
 
 def _differs(ends: Floats) -> float:
     """By which part that may be off: those that were not run may differ as those do that were, of
-    which a few do not show all: so many more as of values that are spread evenly.
-    """
+    which a few do not show all: so many more as of values that are spread evenly."""
     took = np.diff(ends.max(axis=1))
     span = np.ptp(took) * (len(took) + 1) / (len(took) - 1)
     return float((TIMED - len(ends)) / TIMED * span / took.mean())
@@ -563,8 +571,7 @@ def _period(follow: Follow, launch: Launch, rows: int, limits: Limits) -> float 
 def period_of(ends: Floats, apart: bool = False) -> float | None:
     """The time from one operation to the next, from when some are over (first axis) by rank: if all
     ranks end as much later as some operations before, twice in a row, the same follows again. Where
-    each is over before the next begins (`apart`), once is enough.
-    """
+    each is over before the next begins (`apart`), once is enough."""
     last = len(ends) - 1
     for period in range(1, last // 2 + 1):
         seconds = float((ends[last] - ends[last - period]).mean()) / period
@@ -582,8 +589,7 @@ Told = Callable[[Follow, int], float | None]
 
 def _overlapping(bench: Bench, asked: Asked, what: str, told: Told) -> Timing | None:
     """Operations begin before the last one is over by as much as those of fewer loops do, and as
-    much more with every loop; None where that does not tell enough, and all can be run.
-    """
+    much more with every loop; None where that does not tell enough, and all can be run."""
     one, limits = _known(asked), asked.limits
     runs, gains = one.fewer, dict[int, float]()
     assert runs is not None
@@ -621,8 +627,7 @@ def _tells(gains: dict[int, float], work: Looped, limits: Limits, loops: int, wh
 
 def _more(gains: dict[int, float], loops: int) -> tuple[float, float]:
     """How much more operations overlap with all loops, as between the last runs; and by how much
-    that may be off, as between the last three.
-    """
+    that may be off, as between the last three."""
     known = sorted(gains)
     slopes = [(gains[b] - gains[a]) / (b - a) for a, b in pairwise(known)]
     left = loops - known[-1]
@@ -658,7 +663,8 @@ def _timing(bench: Bench, one: One, seconds: float, words: str = "", off: float 
 
 EXACT: tuple[Rung, ...] = (in_step, max_plus, folded, whole)
 OPERATIONS: tuple[Rung, ...] = (one_operation, fewer_operations, as_timed)
-RUNGS: tuple[Rung, ...] = (by_channel, *EXACT, fewer_loops, fewer_hops, *OPERATIONS)
+SINGLE: tuple[Rung, ...] = (by_channel, *EXACT, fewer_loops, fewer_hops)
+RUNGS = (*SINGLE, *OPERATIONS)
 
 
 def timed(
@@ -670,20 +676,27 @@ def timed(
 
 
 def _timed(bench: Bench, call: Call, limits: Limits) -> Timing:
-    one, why = None, list[str]()
-    for some in (limits, limits.in_full):
-        for rung in _asked(RUNGS, limits):
-            if (rung in OPERATIONS) != (one is not None):
-                continue
-            found: Offer | One | Timing | Refusal = rung(Asked(call, some, one))
+    found = _climbed(bench, Asked(call, limits), SINGLE)
+    return found if isinstance(found, Timing) else _in_a_row(bench, Asked(call, limits, found))
+
+
+def _in_a_row(bench: Bench, asked: Asked) -> Timing:
+    found = _climbed(bench, asked, OPERATIONS)
+    assert isinstance(found, Timing)
+    return found
+
+
+def _climbed(bench: Bench, asked: Asked, rungs: tuple[Rung, ...]) -> One | Timing:
+    """What the first of the rungs tells, if none does within wider limits."""
+    why = list[str]()
+    for limits in (asked.limits, asked.limits.in_full):
+        for rung in _asked(rungs, limits):
+            found: Offer | One | Timing | Refusal = rung(replace(asked, limits=limits))
             if isinstance(found, Offer):
                 found = found.run(bench)
-            if isinstance(found, Timing):
+            if not isinstance(found, Refusal):
                 return found
-            if isinstance(found, One):
-                one = found
-            else:
-                why.append(found.words)
+            why.append(found.words)
     raise InputError("; ".join(dict.fromkeys(reversed(why))))
 
 
@@ -726,15 +739,20 @@ def written(call: Call, limits: Limits = LIMITS) -> Looped:
 def why_not(call: Call, limits: Limits = LIMITS) -> str:
     """Why a call would not fit, by its least rows; "" if it does. Nothing is simulated."""
     if limits.exact:
-        return _why_not_exactly(call, limits)
+        offers = [rung(Asked(call, limits)) for rung in _asked(EXACT, limits)]
+        if any(isinstance(found, Offer) for found in offers):
+            return ""
+        mine = offers[EXACT.index(folded) :] if call.plans else offers
+        words = (found.words for found in mine if isinstance(found, Refusal) and found != ONCE)
+        rows, why = max(call.rows_of_rings, rows_in_full(call)), "; ".join(words)
+        return f"no exact rung tells it, for {why}; in full it has about {rows:.2g} rows"
     if not call.plans:
         found = size_of(call, limits)
         return "" if found is None else fits.misfit(*found, len(call.gpus))
     c, groups = call.collective, len(call.groups)
     algorithm = call.plans[0].algorithm
-    if not fits.misfit_of_nccl(c.name, c.ranks, groups, algorithm):
-        return ""
-    if told_by_hops(call, limits):
+    misfit = fits.misfit_of_nccl(c.name, c.ranks, groups, algorithm)
+    if not misfit or told_by_hops(call, limits):
         return ""
     share = 1.0 if call.folded is None else written_share(call.folded.plans[0])
     return fits.misfit_of_nccl(c.name, c.ranks, groups, algorithm, share)
@@ -744,16 +762,6 @@ def told_by_hops(call: Call, limits: Limits = LIMITS) -> bool:
     """Whether rings of a call are told from a few hops."""
     asked = Asked(call, limits)
     return bool(call.plans) and isinstance(fewer_hops(asked), Offer)
-
-
-def _why_not_exactly(call: Call, limits: Limits) -> str:
-    offers = [rung(Asked(call, limits)) for rung in _asked(EXACT, limits)]
-    if any(isinstance(found, Offer) for found in offers):
-        return ""
-    mine = offers[EXACT.index(folded) :] if call.plans else offers
-    why = "; ".join(found.words for found in mine if isinstance(found, Refusal) and found != ONCE)
-    rows = max(call.rows_of_rings, rows_in_full(call))
-    return f"no exact rung tells it, for {why}; in full it has about {rows:.2g} rows"
 
 
 def size_of(call: Call, limits: Limits = LIMITS) -> tuple[int, int] | None:

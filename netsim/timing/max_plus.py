@@ -3,8 +3,7 @@
 In a step every lane waits for its own last row and for what the lane before has sent, which arrives
 `way` later, and then takes `took`. After m steps a lane's end is the greatest, over the lane q from
 which its wait comes, of q's end at first, the ways and rows from there, and as many rows as are
-left (of m) of the slowest lane in between, for rows may wait at any of them.
-"""
+left (of m) of the slowest lane in between, for rows may wait at any of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -171,14 +170,19 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
 
 def replayed(relay: Relay, costs: Costs, begin: Floats, *, short: bool = False) -> Floats:
     """When ranks that begin at such times are done; `short`: of the steps that are written."""
-    lanes = 1 + max(int(_lanes_of(call).max(initial=0)) for call in relay.calls)
+    each = (call.sender if isinstance(call, Message) else call.lanes for call in relay.calls)
+    lanes = 1 + max(int(some.max(initial=0)) for some in each)
     rank = np.arange(lanes) % relay.ranks
     times = _Times(begin[rank].copy(), np.full(lanes, -np.inf))
     for call in relay.calls:
         if isinstance(call, Message):
             _send(times, call, costs, begin[rank])
         else:
-            _pass_on(times, call, costs, call.written if short else call.steps)
+            # What its steps wait for besides one another was in the way of its first already.
+            steps, way = call.written if short else call.steps, costs.way[call.rows]
+            end = after(times.last[call.lanes], costs.took[call.rows], way, steps)
+            times.arrived[call.lanes] = np.roll(end + way, 1, axis=-1)
+            times.last[call.lanes] = end
     done = begin.copy()
     np.maximum.at(done, rank, np.maximum(times.last, times.arrived))
     for ranks, rows in relay.kept:
@@ -193,10 +197,6 @@ class _Times:
         self.last, self.arrived = last, arrived
 
 
-def _lanes_of(call: Message | Laps) -> NDArray[np.integer]:
-    return call.sender if isinstance(call, Message) else call.lanes
-
-
 def _send(times: _Times, call: Message, costs: Costs, begin: Floats) -> None:
     sender, receiver = call.sender, call.receiver
     start = np.maximum(times.last[sender], times.arrived[sender])
@@ -207,14 +207,6 @@ def _send(times: _Times, call: Message, costs: Costs, begin: Floats) -> None:
     times.arrived[sender] = -np.inf
     times.last[sender] = end
     np.maximum.at(times.arrived, receiver, end + costs.way[call.rows])
-
-
-def _pass_on(times: _Times, call: Laps, costs: Costs, steps: int) -> None:
-    """What the steps of a ring wait for besides one another was in the way of its first already."""
-    way = costs.way[call.rows]
-    end = after(times.last[call.lanes], costs.took[call.rows], way, steps)
-    times.arrived[call.lanes] = np.roll(end + way, 1, axis=-1)
-    times.last[call.lanes] = end
 
 
 # **** Relayed ****

@@ -2,8 +2,7 @@
 
 What further ones add is found by running a few in full: no closed form is assumed, and how far the
 answer can be off is part of it. Between runs increments are compared (`extend`); within one, all
-that is going on with what was going on loops before (`recurrence`).
-"""
+that is going on with what was going on loops before (`recurrence`)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice, pairwise
@@ -45,8 +44,7 @@ def extend(
     tolerated: float = AGREE,
 ) -> Extended | None:
     """The ends of `n` of anything, if what one more adds is the same in all `pairs` of runs, of
-    which the first ends with the longest. Each pair is a verdict on the others at another phase.
-    """
+    which the first ends with the longest. Each pair is a verdict on the others at another phase."""
     ends = {k: np.atleast_1d(np.asarray(ends_of(k), np.float64)) for k in set(chain(*pairs))}
     length = np.array([b - a for a, b in pairs])
     added = np.stack([(ends[b] - ends[a]) / (b - a) for a, b in pairs])
@@ -61,8 +59,7 @@ def extend(
 
 def onward(ends: Floats, added: Floats, spread: float) -> Extended | None:
     """Ends that are so much later, of which `spread` is not sure; None if a part overtakes another
-    that was the last: what parts then do to one another has not been seen.
-    """
+    that was the last: what parts then do to one another has not been seen."""
     later = ends + added
     latest = float(later[ends.argmax()])
     if later.max() > latest * (1 + AGREE):
@@ -84,8 +81,7 @@ Number = TypeVar("Number", bound=np.generic)
 @dataclass(frozen=True, slots=True)
 class Lane:
     """Rows that a channel repeats loop after loop: the last is just before `end`, a loop has
-    `size`, and there are `loops`. `begin` is the first row before them all.
-    """
+    `size`, and there are `loops`. `begin` is the first row before them all."""
 
     begin: int
     end: int
@@ -108,8 +104,7 @@ class Lane:
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """Every `loops` loops the same goes on again, `seconds` later; what was seen differs by
-    `spread` from this, relatively. The last loops begin at `until`.
-    """
+    `spread` from this, relatively. The last loops begin at `until`."""
 
     loops: int
     seconds: float
@@ -237,8 +232,7 @@ def why_whole(collective: Collective, plan: Plan, least: int) -> str:
 
 def runs_of(collective: Collective, plan: Plan, least: int) -> Iterator[int]:
     """How far chunks go in runs of a ring, one longer than the other by whole hosts and at least
-    that many hops, up to half of the ring; chunks that are shorter than others fit in between.
-    """
+    that many hops, up to half of the ring; chunks that are shorter than others fit in between."""
     ranks, whole = len(plan.nodes[0]), len(plan.node) - 1
     unit, first = ranks * -(-least // ranks), shorter_chunks(collective, plan)
     hops = first + (whole - first) % unit or unit
@@ -252,8 +246,7 @@ def full_ring(
     whole: int, runs: Iterator[int], seconds: Callable[[int], float], tolerated: float, part: float
 ) -> Hops | None:
     """The time of a ring of `whole` hops, by `seconds` of chunks that go as far as in some `runs`.
-    None if what hops add still differs by more than is `tolerated`, from that `part` of it on.
-    """
+    None if what hops add still differs by more than is `tolerated`, from that `part` of it on."""
     times: dict[int, float] = {}
     for last in runs:
         times[last] = seconds(last)

@@ -1,8 +1,7 @@
 """Textbook algorithms whose equal parts are written down once: what stands for what on a topology.
 
 An algorithm is sketched first, with a hop for each message but no rows; from the classes of what
-is sketched follows which lanes are written.
-"""
+is sketched follows which lanes are written."""
 
 from hashlib import blake2b
 from typing import Any
@@ -16,7 +15,7 @@ from netsim.collectives.reduced import Sketch, Stands
 from netsim.collectives.table import build, folds, shown_name
 from netsim.program import symmetry
 from netsim.program.symmetry import MOST_ROUNDS, Together, alike, odd_one, symmetry_of
-from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER, Schedule, Skeleton, Symmetry
+from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER, Skeleton, Symmetry
 from netsim.timing import max_plus
 from netsim.timing.bench import Alone
 from netsim.timing.call import Call
@@ -30,8 +29,7 @@ RELAYED, KEPT_STEP = "relayed", "kept step"
 @dataclass(frozen=True)
 class Sketched:
     """A textbook algorithm as a sketch: what of it is alike, in ways that are asked for one by one.
-    What is found is kept in the call's memory, also for other sizes.
-    """
+    What is found is kept in the call's memory, also for other sizes."""
 
     call: Call
     sketch: Sketch
@@ -58,8 +56,7 @@ class Sketched:
 
     def together(self, least: int, early: float) -> Together | None:
         """What is alike where all ranks keep step, and end within the part `early` of all steps, of
-        which there are some at `least`; None where not.
-        """
+        which there are some at `least`; None where not."""
         sketch, memory, key = self.sketch, self.call.memory, (*self.what, KEPT_STEP)
         if sketch.step_count * self.call.collective.ranks < least:
             return None
@@ -169,10 +166,11 @@ Floats = NDArray[np.float64]
 def ends_of_all(call: Call, alone: Alone, spread: float) -> Floats:
     """When every rank is done: whatever ends last, and the last messages that it receives; by
     `spread` latencies between ranks differ. A message that one rank sends to another, all others
-    send as far on.
-    """
+    send as far on."""
     schedule, timeline = alone.schedule, alone.timeline
-    ranks, crosses = np.arange(schedule.ranks), _crossing(alone.schedule)
+    ranks = np.arange(schedule.ranks)
+    # Rows of a hierarchical all-to-all that cross between groups.
+    crosses = (schedule.style_column("src_buffer") == SCRATCH) & (schedule.kind == TRANSFER)
     path = alone.program.path_latency[alone.program.path]
     own = np.where(crosses, 0.0, path) + timeline.end
     ends = np.full(len(ranks), own[schedule.kind != MARK].max())
@@ -183,10 +181,3 @@ def ends_of_all(call: Call, alone: Alone, spread: float) -> Floats:
         routes = call.topology.routes(src, dst, np.zeros(len(src), np.int32))
         ends = np.maximum(ends, timeline.end[row] + routes.latency)
     return ends
-
-
-def _crossing(schedule: Schedule) -> NDArray[np.bool_]:
-    """Which rows of a hierarchical all-to-all cross between groups."""
-    found: NDArray[np.bool_] = schedule.style_column("src_buffer") == SCRATCH
-    found &= schedule.kind == TRANSFER
-    return found

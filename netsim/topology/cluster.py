@@ -1,7 +1,6 @@
 """A Cluster: hosts laid out one after the other, joined by a fabric into one Topology; from YAML.
 
-GPUs are `node0.gpu3` and so on; host by host, links and nodes are offsets of those of its class.
-"""
+GPUs are `node0.gpu3` and so on; host by host, links and nodes are offsets of those of its class."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.errors import InputError, shown, suggest
+from netsim.base.errors import InputError, ScenarioError, shown, suggest
 from netsim.base.values import dataclass
 from netsim.topology import faults, graph
 from netsim.topology.config import ClusterConfig, Group
@@ -236,7 +235,7 @@ def assembled(config: ClusterConfig) -> Cluster:
         tuple(f"node{number}" for number in range(total)),
         placed(config, total),
     )
-    fabric = config.network or _usual(plan)
+    fabric = config.network or usual_fabric(int(plan.ports.rail.max(initial=0)) + 1)
     made = None
     if (total > 1 or isinstance(config.network, configs.SingleSwitch)) and len(plan.ports):
         key = "fabric" if fabric is config.fabric or config.fabric is None else "fabric.between"
@@ -262,22 +261,17 @@ def _fabric(config: Any, plan: Plan, size: int, transport: Transport, key: str) 
 
 def _transport(config: ClusterConfig) -> Transport:
     named = config.network.transport if config.network else None
-    usual = config.members[0].loaded.machine.transport
-    return calibrated_transport(TRANSPORTS[named or usual], _calibration_of(config))
-
-
-def _calibration_of(config: ClusterConfig) -> Machine:
-    """The first machine, with a calibration that holds for all hosts."""
     machine = config.members[0].loaded.machine
+    usual = machine.transport
     for one in config.overrides:
-        if not one.hosts and "calibration" in one.machine:
+        if not one.hosts and "calibration" in one.machine:  # it holds for all hosts
             machine = with_figures(machine, {"calibration": one.machine["calibration"]})
-    return machine
+    return calibrated_transport(TRANSPORTS[named or usual], machine)
 
 
-def _usual(plan: Plan) -> Any:
+def usual_fabric(nics: int) -> Any:
     """Rail-optimized and non-blocking where hosts have several NICs, else a single switch."""
-    if plan.ports.rail.max(initial=0) > 0:
+    if nics > 1:
         return configs.RailOptimized(kind="rail-optimized")
     return configs.SingleSwitch(kind="single-switch")
 
@@ -386,7 +380,12 @@ class _Classes:
         if group.p2p is not None:
             machine = machine.model_copy(update={"p2p": group.p2p})
         if isinstance(self.config.fabric, configs.NvlinkDomain):
-            machine = _in_domain(machine, self.config.fabric.hosts)
+            up, hosts = machine.scale_up, self.config.fabric.hosts
+            if up is None or up.switches is None:
+                message = "an NVLink domain needs a machine with NVSwitches"
+                raise FieldError(message, "fabric", "kind")
+            changed = {"scale_up": up.model_copy(update={"hosts": hosts})}
+            machine = machine.model_copy(update=changed)
         nics: tuple[int, ...] | None = None
         for number in overrides:
             one = self.config.overrides[number]
@@ -402,13 +401,6 @@ class _Classes:
         return make_host(machine, gpus, dead, left)
 
 
-def _in_domain(machine: Machine, hosts: int) -> Machine:
-    if machine.scale_up is None or machine.scale_up.switches is None:
-        raise FieldError("an NVLink domain needs a machine with NVSwitches", "fabric", "kind")
-    scale_up = machine.scale_up.model_copy(update={"hosts": hosts})
-    return machine.model_copy(update={"scale_up": scale_up})
-
-
 def _check_nics(nics: tuple[int, ...], count: int, override: int) -> None:
     for place, nic in enumerate(nics):
         if nic >= count:
@@ -422,8 +414,7 @@ FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): (.*)", re.DOTALL)
 
 def build_topology(config: ClusterConfig | Mapping[str, Any]) -> graph.Topology:
     """The topology of a cluster section: as a mapping such as {"machine": "dgx-h100", "nodes": 2},
-    or as a scenario has it (`cell.scenario.cluster`).
-    """
+    or as a scenario has it (`cell.scenario.cluster`)."""
     if isinstance(config, Mapping):
         config = validate(ClusterConfig, Source("cluster", dict(config)))
     if not isinstance(config, ClusterConfig):
@@ -442,9 +433,15 @@ def build_at(config: ClusterConfig, source: Source, path: KeyPath = ("cluster",)
     try:
         return build_topology(config)
     except graph.TopologyError as error:
-        told = FIELD.fullmatch(error.message)
-        field, message = told.groups() if told else ("", error.message)
-        raise source.error((*path, *_keys(field)), message) from None
+        raise placed_in(source, error, path) from None
+
+
+def placed_in(source: Source, error: graph.TopologyError, path: KeyPath) -> ScenarioError:
+    """An error that begins with the key that it is about, with its place in the source."""
+    told = FIELD.fullmatch(error.message)
+    field, message = told.groups() if told else ("", error.message)
+    keys = [int(key) if key.isdigit() else key for key in field.split(".") if key]
+    return source.error((*path, *keys), message)
 
 
 def build_cluster(config: ClusterConfig) -> "Cluster":
@@ -454,7 +451,3 @@ def build_cluster(config: ClusterConfig) -> "Cluster":
     except FieldError as error:
         path = ".".join(map(str, error.path))
         raise graph.TopologyError(f"{path}: {error.message}" if path else error.message) from None
-
-
-def _keys(field: str) -> list[str | int]:
-    return [int(key) if key.isdigit() else key for key in field.split(".")] if field else []

@@ -66,8 +66,7 @@ class Group(Model, defer_build=False):
 
 class Override(Model, defer_build=False):
     """Other figures for one host, some, or (without `node`) all; `nics`: only these are there. Or
-    for the links of a name, as in faults: line rate and latency.
-    """
+    for the links of a name, as in faults: line rate and latency."""
 
     node: Index | ListOf[Index] | None = None
     nics: ListOf[Index] | None = None
@@ -144,44 +143,41 @@ class _Regular(Model):
     latency: Seconds = 0.0
 
 
-class SwitchGraph(_Regular):
+class _OfGpus(_Regular):
+    """Those of a number of GPUs."""
+
+    kind: str
+    gpus: GpuCount
+
+    def build(self) -> Topology:
+        """The topology."""
+        made = {"switch": switch, "ring": ring, "full-mesh": full_mesh}[self.kind]
+        return made(self.gpus, self.bandwidth, self.latency)
+
+
+class SwitchGraph(_OfGpus):
     """GPUs on one switch; the latency is that from GPU to GPU."""
 
     kind: Literal["switch"]
-    gpus: GpuCount
-
-    def build(self) -> Topology:
-        """The topology."""
-        return switch(self.gpus, self.bandwidth, self.latency)
 
 
-class RingGraph(_Regular):
+class RingGraph(_OfGpus):
     """Every GPU linked to the next."""
 
     kind: Literal["ring"]
-    gpus: GpuCount
-
-    def build(self) -> Topology:
-        """The topology."""
-        return ring(self.gpus, self.bandwidth, self.latency)
 
 
-class MeshGraph(_Regular):
+class MeshGraph(_OfGpus):
     """A link between every two GPUs."""
 
     kind: Literal["full-mesh"]
     gpus: Annotated[int, Field(ge=1, le=2048)]
 
-    def build(self) -> Topology:
-        """The topology."""
-        return full_mesh(self.gpus, self.bandwidth, self.latency)
-
 
 class TorusGraph(_Regular):
     """A grid of GPUs that closes in every dimension; `bandwidth` and `latency` may be lists, by
     dimension. A `twist` shifts what closes a dimension of k by k in those of 2k; links between
-    cubes of `cube` a side, which optical switches join, take `optical` longer.
-    """
+    cubes of `cube` a side, which optical switches join, take `optical` longer."""
 
     kind: Literal["torus"]
     dims: Annotated[ListOf[Count], Field(min_length=1, max_length=6)]
@@ -217,8 +213,7 @@ class TorusGraph(_Regular):
 
 class Node(Model):
     """A node; a GPU passes on traffic of others only with `forwards: true`; `reduces`: a switch
-    that adds up what passes.
-    """
+    that adds up what passes."""
 
     name: Annotated[str, Field(min_length=1)]
     kind: NodeKind = "gpu"

@@ -44,8 +44,7 @@ class Fault(Model):
 
     `at`, `for` and `every` say when, from the beginning of an operation or step; a NIC is dead
     then. What is down loses what is in flight, which is sent again when a timer runs out; with
-    `loss: false` it is a pause.
-    """
+    `loss: false` it is a pause, with `fallback: true` the other ports of the NIC carry it."""
 
     link: str | None = None
     bandwidth: Left | None = None
@@ -57,6 +56,7 @@ class Fault(Model):
     lasts: Seconds | None = Field(None, alias="for")
     every: Seconds | None = None
     loss: bool | None = None
+    fallback: bool | None = None
 
     @model_validator(mode="after")
     def _one_thing(self) -> "Fault":
@@ -81,6 +81,7 @@ class Fault(Model):
     @model_validator(mode="after")
     def _in_time(self) -> "Fault":
         given = {"for": self.lasts, "every": self.every, "loss": self.loss}
+        given["fallback"] = self.fallback
         extra = next((name for name, value in given.items() if value is not None), None)
         if self.at is None and extra:
             raise FieldError("needs at: when it begins, such as 2ms", extra)
@@ -92,6 +93,8 @@ class Fault(Model):
             raise FieldError("expected a time longer than for, which it needs", "every")
         if self.loss is not None and not self.down:
             raise FieldError("only what is down loses: a link with 0%, or a NIC", "loss")
+        if self.fallback and (self.link is None or not self.down or self.loss):
+            raise FieldError("goes with a port that is down (0%) and loses nothing", "fallback")
         return self
 
     @property
@@ -206,13 +209,12 @@ class Retries:
 
 def loses(fault: Fault) -> bool:
     """Whether what is in flight is lost."""
-    return fault.at is not None and fault.down and fault.loss is not False
+    return fault.at is not None and fault.down and fault.loss is not False and not fault.fallback
 
 
 def in_time(topology: Topology, faults: Sequence[Fault], retries: Retries | None) -> Topology:
     """The topology with what faults change while something runs. Without retries, nothing is lost
-    for longer than its link is down.
-    """
+    for longer than its link is down."""
     changes, slower = list(topology.changes), list(topology.slower)
     bandwidth = topology.links.bandwidth
     for number, fault in enumerate(faults):
@@ -225,12 +227,24 @@ def in_time(topology: Topology, faults: Sequence[Fault], retries: Retries | None
                 slower += [(begin, gpu, 1 / (fault.slowdown or 1.0)), (end, gpu, 1.0)]
             continue
         hit, left = _left_of(topology, fault, number, bandwidth)
+        if fault.fallback:
+            hit, left = _carried(topology, hit, number)
         drawn = topology.links.resource[hit].tolist()
         rates = zip(drawn, left.tolist(), bandwidth[drawn].tolist(), strict=True)
         for (begin, end), (link, less, whole) in product(spans, list(rates)):
             changes += [(begin, link, less), (end, link, whole)]
     times = [tuple(one for one in some if one[0] < inf) for some in (changes, slower)]
     return replace(topology, changes=times[0], slower=times[1])
+
+
+def _carried(topology: Topology, down: NDArray[np.int64], fault: int) -> tuple[Any, Floats]:
+    """All ports of a NIC, each with its part of what those carry that are left."""
+    links, own = topology.links, np.array([".nic" in str(name) for name in topology.nodes])
+    out, nic = own[links.tail], np.where(own[links.tail], links.tail, links.head)
+    ports = (links.kind == NIC) & np.isin(nic, nic[down]) & np.isin(out, out[down])
+    if ports.sum() <= len(down) or not ports[down].all():
+        raise TopologyError(f"faults.{fault}.fallback: expected a port of a NIC that has others")
+    return np.flatnonzero(ports), links.bandwidth[ports] * (1 - len(down) / ports.sum())
 
 
 def _spans(fault: Fault, retries: Retries | None) -> Iterator[tuple[float, float]]:
@@ -291,14 +305,9 @@ def _why_none(topology: Topology, text: str, ends: list[tuple[str, str]]) -> str
         near = ", ".join(str(topology.nodes[int(n)]) for n in joined)
         return f"'{known[0][0]}' has links to {near}"
     unknown = next((e for pair in ends[:1] for e in pair if not _nodes(topology, e).any()), text)
-    return f"there is no '{unknown}'{suggest(unknown, _nearby(topology, unknown))}"
-
-
-def _nearby(topology: Topology, name: str) -> list[str]:
-    """Names to suggest: nodes of a host where one is named, else switches."""
-    inside = "." in name
-    names = [str(node) for node in topology.nodes if ("." in str(node)) == inside]
-    return names[:4096]
+    # To suggest: nodes of a host where one is named, else switches.
+    names = [name for name in map(str, topology.nodes) if ("." in name) == ("." in unknown)]
+    return f"there is no '{unknown}'{suggest(unknown, names[:4096])}"
 
 
 def told_of(topology: Topology, named: Sequence[str]) -> list[str]:

@@ -1,7 +1,6 @@
 """Figures of clusters and graphs: switches, cables, bisection, oversubscription, diameter, tiers.
 
-Bisection is the largest flow from the first half of the fabric's hosts to the other half.
-"""
+Bisection is the largest flow from the first half of the fabric's hosts to the other half."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -27,8 +26,7 @@ def _sparse() -> Any:
 class Figures:
     """What a fabric has and gives. `switches` by tier; `cables` between switches and `access`
     cables to NICs; bytes/s from one half of the hosts to the other; line rate of a half over that;
-    switches on the longest route.
-    """
+    switches on the longest route."""
 
     switches: dict[str, int]
     cables: int
@@ -78,8 +76,7 @@ def route_statistics(
     topology: Topology, src: Ints, dst: Ints, channel: int = 0, way: str = ""
 ) -> RouteStatistics:
     """The statistics of one flow from every `src[i]` to `dst[i]`."""
-    channels, each = np.full(len(src), channel, np.int32), np.ones(len(src))
-    routes = topology.laid([(src, dst, channels, way, each)])
+    routes = topology.laid([(src, dst, np.full(len(src), channel, np.int32), way)])
     flows = np.zeros(len(topology.links))
     np.add.at(flows, routes.link, routes.fraction)
     between = links_of_fabric(topology)
@@ -94,15 +91,15 @@ def links_of_fabric(topology: Topology) -> Longs:
 
 def loads_by_routing(cluster: Cluster, src: Ints, dst: Ints) -> dict[str, tuple[Floats, Longs]]:
     """By routing that the fabric allows, flows on the links between switches if every `src[i]`
-    sends to `dst[i]`, and the links; the cluster's own routing comes first.
-    """
+    sends to `dst[i]`, and the links; the cluster's own routing comes first."""
     router = cluster.topology.router
     assert isinstance(router, ClusterRouter)
     assert router.selection is not None
     now = router.selection
     grouped = () if now.fabric.groups is None else ("minimal", "valiant")
     between, found = links_of_fabric(cluster.topology), {}
-    names = ("static", "ecmp", "spray", "adaptive", *grouped)
+    sprayed = () if now.policy.in_order else ("spray",)
+    names = ("static", "ecmp", *sprayed, "adaptive", *grouped)
     for routing in dict.fromkeys((now.policy.routing, *names)):
         policy = replace(now.policy, routing=routing)
         changed = replace(router, selection=Selection(now.fabric, policy))
@@ -214,19 +211,7 @@ def _graph_bisection(topology: Topology, out: Floats) -> float:
     if not np.isfinite(total):
         return float("inf")
     capacity = np.minimum(capacity, total)  # more than all GPUs send is as good as infinite
-    return _flow(tail, head, capacity, _unit(capacity, total), (nodes, nodes + 1))
-
-
-def _unit(capacity: Floats, total: float) -> float:
-    """The bytes/s that flow is counted in: a common divisor of all capacities if one is found."""
-    finest = max(total, 1.0) / _UNITS
-    some = capacity[capacity > 0]
-    for part in range(1, 25):
-        unit = float(some.min(initial=np.inf)) / part
-        counts = some / unit
-        if unit > finest and np.allclose(counts, np.round(counts), rtol=0, atol=1e-9):
-            return unit
-    return finest
+    return _flow(tail, head, capacity, max(total, 1.0) / _UNITS, (nodes, nodes + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +257,8 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
             down, across, up = (
                 _side(c[mine], b[mine]) for c, b in zip(counts, carried, strict=True)
             )
-            ratio = _ratio(carried[0][mine], carried[2][mine])
+            above = mine & (carried[2] > 0)
+            ratio = float((carried[0] / np.maximum(carried[2], 1))[above].max(initial=0.0))
             found.append(Tier(name, int(mine.sum()), down, across, up, ratio))
     return tuple(found)
 
@@ -280,9 +266,3 @@ def tiers_of(fabric: Fabric) -> tuple[Tier, ...]:
 def _side(counts: Longs, carried: Floats) -> Side:
     fullest = int(counts.argmax())
     return Side(int(counts[fullest]), float(carried[fullest]))
-
-
-def _ratio(down: Floats, up: Floats) -> float:
-    """0 where nothing is above."""
-    some = up > 0
-    return float((down[some] / up[some]).max()) if some.any() else 0.0

@@ -1,8 +1,7 @@
 """A topology as arrays: names and kinds of nodes, and links as columns; as networkx for others.
 
 Generated clusters are laid out as arrays at once; a sketch or a networkx graph is frozen into the
-same form. Knows nothing of routes.
-"""
+same form. Knows nothing of routes."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, replace
@@ -55,8 +54,7 @@ class Links:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Nodes (name, kind as index of NODE_KINDS, whether traffic of others passes, whether it adds
-    up what passes: a switch with SHARP) and links.
-    """
+    up what passes: a switch with SHARP) and links."""
 
     nodes: tuple[Hashable, ...]
     kinds: NDArray[np.int8]
@@ -69,8 +67,7 @@ class Layout:
 class Sketch:
     """A graph as it is written down: nodes and links by their ends, each with its attributes. What
     a networkx graph would hold, where nothing else of networkx is needed: importing that takes
-    longer than many a run.
-    """
+    longer than many a run."""
 
     nodes: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
     edges: dict[tuple[Hashable, Hashable], dict[str, Any]] = field(default_factory=dict)
@@ -168,8 +165,7 @@ def _check_edge(name: str, link: str, given: Mapping[str, Any]) -> None:
 @dataclass(frozen=True, slots=True)
 class Routes:
     """One route for each pair asked for, in CSR form: links, the fraction of the bytes on each
-    (1 unless sprayed over several paths), and the latency of one traversal in seconds.
-    """
+    (1 unless sprayed over several paths), and the latency of one traversal in seconds."""
 
     ptr: Longs
     link: Ints
@@ -184,8 +180,8 @@ class Routes:
         return Routes(ptr, self.link[at], self.fraction[at], self.latency[pairs])
 
 
-# Sources, destinations and channels of connections that go one way, and the bytes of each.
-Asked = tuple[Ints, Ints, Ints, str, Floats]
+# Sources, destinations and channels of connections that go one way.
+Asked = tuple[Ints, Ints, Ints, str]
 
 
 class Router(Protocol):
@@ -205,8 +201,7 @@ class Router(Protocol):
 class Topology:
     """Devices joined by links, described by a graph or laid out as arrays. `gpus` lists the nodes
     of kind gpu in device order. `capacities` holds, by resource name (`sm`, `hbm`, `nvls`, …), what
-    one GPU has of it; what is absent never limits.
-    """
+    one GPU has of it; what is absent never limits."""
 
     name: str
     description: "nx.DiGraph[Any] | Sketch | Layout"
@@ -281,17 +276,31 @@ class Topology:
         return self.router.routes(self, src, dst, channel, way)
 
     def laid(self, asked: Sequence[Asked]) -> Routes:
-        """The routes of all that a schedule sends. Where paths go by load, connections leave their
-        static paths one after the other where others carry less.
-        """
-        router: Any = self.router
-        if not getattr(router, "by_load", False):
-            return joined([self.routes(*one[:4]) for one in asked])
-        loads = np.zeros(len(self.links))
-        for src, dst, channel, way, amount in asked:
-            routes = self.routes(src, dst, channel, way)
-            np.add.at(loads, routes.link, np.repeat(amount, np.diff(routes.ptr)) * routes.fraction)
-        return joined([router.routes(self, *one[:4], (loads, one[4])) for one in asked])
+        """The routes of all that a schedule sends; where messages choose by load, as if all began
+        at one instant, each on the first of its paths whose fullest link has least for its rate."""
+        turns = range(getattr(self.router, "choices", 1))
+        if len(turns) == 1:
+            return joined([self.routes(*one) for one in asked])
+        rates = self.links.bandwidth.clip(1.0).tolist()
+        flows, parts = [0] * len(rates), []
+        for src, dst, channel, way in asked:
+            every = joined([self.routes(src, dst, channel, f"{way}@{turn}") for turn in turns])
+            first, count = every.ptr.tolist(), len(src)
+            taken = []
+            for pair in range(count):
+                rows = range(pair, len(every.latency), count)
+                links = [every.link[first[row] : first[row + 1]].tolist() for row in rows]
+                shared = set(links[0]).intersection(*links)
+                full = [
+                    max(((flows[n] + 1) / rates[n] for n in mine if n not in shared), default=0.0)
+                    for mine in links
+                ]
+                best = full.index(min(full))
+                taken.append(rows[best])
+                for link in links[best]:
+                    flows[link] += 1
+            parts.append(every.of(np.array(taken, np.int64)))
+        return joined(parts)
 
 
 def joined(parts: Sequence[Routes]) -> Routes:

@@ -1,8 +1,7 @@
 """The inside of one host: its graph, routes, which NICs a GPU uses, how devices are joined.
 
 Nodes: GPUs, one `nvswitch0` for all NVSwitch chips, PCIe switches, CPUs (NUMA domains), their
-memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`.
-"""
+memories, NICs. A GPU's egress and ingress are its two links to `nvswitch0`."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
@@ -29,7 +28,8 @@ def host_graph(machine: Machine) -> graphs.Sketch:
     for number in range(machine.gpu.count):
         graph.node(f"gpu{number}", kind="gpu", forwards=False)
     if machine.scale_up is not None and machine.scale_up.switches is not None:
-        graph.node("nvswitch0", kind="nvswitch", **_adds(machine.scale_up))
+        adds = {"reduces": True} if machine.scale_up.multicast else {}
+        graph.node("nvswitch0", kind="nvswitch", **adds)
     for number in range(len(machine.pcie.switches)):
         graph.node(f"pcie{number}", kind="pcie")
     for number in range(machine.cpu.domains):
@@ -40,10 +40,6 @@ def host_graph(machine: Machine) -> graphs.Sketch:
     for a, b, kind, bandwidth in _joints(machine):
         _join(graph, machine, a, b, kind, bandwidth)
     return graph
-
-
-def _adds(scale_up: ScaleUp) -> dict[str, bool]:
-    return {"reduces": True} if scale_up.multicast else {}
 
 
 def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
@@ -133,8 +129,7 @@ def nics_of_gpus(layout: graphs.Layout, out: graphs.Ints, devices: tuple[int, ..
     """The NICs of every GPU, one a channel in turn (NCCL 2.30, src/graph/topo.cc). Of k nearest
     NICs, the first of which is nearest to m GPUs, a GPU takes ceil(k/m), from number `device` on
     (bit-mirrored where k is a power of two). So GPUs whose own NIC is gone take turns on all that
-    are left.
-    """
+    are left."""
     gpus, nics = out.shape[:2]
     if not nics:
         return np.zeros((gpus, 0), np.int32)
@@ -176,8 +171,7 @@ class Host:
     by GPU (and GPU or NIC) of links: `peer` the way between two GPUs, `staged` the way through the
     host's memory, `out` and `into` between GPU and NIC, `relay` the way to a NIC over NVLink and
     the GPU beside that NIC. `local` lists the NICs of a GPU, one a channel in turn; `egress` and
-    `ingress` are the links of a GPU to NVSwitches (-1: none).
-    """
+    `ingress` are the links of a GPU to NVSwitches (-1: none)."""
 
     machine: Machine
     gpus: tuple[int, ...]
@@ -213,22 +207,12 @@ def make_host(
     out, into = search.to_nics()
     peer, staged = search.between_gpus()
     local = nics_of_gpus(search.topology.layout, out, tuple(gpus))
+    relays, numbers = search.relays(peer, out, local), np.array(rails, np.int32)
     return Host(
-        machine,
-        tuple(gpus),
-        search.topology.layout,
-        np.array(rails, np.int32),
-        search.gpu_node,
-        search.nic_node,
-        peer,
-        staged,
-        out,
-        into,
-        search.relays(peer, out, local),
-        local,
-        search.switch_links(out=True),
-        search.switch_links(out=False),
-    )
+        machine, tuple(gpus), search.topology.layout, numbers, search.gpu_node, search.nic_node,
+        peer, staged, out, into, relays, local,
+        search.switch_links(out=True), search.switch_links(out=False),
+    )  # fmt: skip
 
 
 def _part_in_use(

@@ -69,8 +69,7 @@ def _cut_off(gpu: bool, linked: bool) -> str:
 
 def _loss(topology: Topology, link: int) -> str:
     """What a dead link costs: the part that its like at the same node carried before. What it
-    carried itself is not known any more; parallel or sibling links of its kind tell.
-    """
+    carried itself is not known any more; parallel or sibling links of its kind tell."""
     links = topology.links
     tail, head = int(links.tail[link]), int(links.head[link])
     nodes = topology.node_kinds

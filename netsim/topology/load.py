@@ -78,7 +78,13 @@ def with_figures(model: M, changes: Mapping[str, Any], *path: str | int) -> M:
         for part in field.metadata:
             kind = Annotated[kind, part]
         update[key] = _validated(kind, value, (*path, key))
-    return _rechecked(model.model_copy(update=update), path)
+    changed = model.model_copy(update=update)
+    for name in type(model).__pydantic_decorators__.model_validators:
+        try:  # the rules between the fields hold for what was changed, too
+            getattr(changed, name)()
+        except FieldError as error:
+            raise FieldError(error.message, *path, *error.path) from None
+    return changed
 
 
 def _validated(kind: Any, value: Any, path: tuple[str | int, ...]) -> Any:
@@ -88,16 +94,6 @@ def _validated(kind: Any, value: Any, path: tuple[str | int, ...]) -> Any:
     except pydantic.ValidationError as error:
         first = all_findings(error, one, ())[0]
         raise FieldError(first.text, *path, *first.path[1:]) from None
-
-
-def _rechecked(model: M, path: tuple[str | int, ...]) -> M:
-    """The rules between the fields hold for what was changed, too."""
-    for name in type(model).__pydantic_decorators__.model_validators:
-        try:
-            getattr(model, name)()
-        except FieldError as error:
-            raise FieldError(error.message, *path, *error.path) from None
-    return model
 
 
 def with_nics(

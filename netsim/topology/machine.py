@@ -98,19 +98,15 @@ def _figures(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def stamped(
     parts: Mapping[str, Any], stamps: Stamps, calibration: Mapping[str, Figure]
 ) -> list[Stamped]:
-    """Every figure with its stamp; a calibrated one takes the place of the nominal one."""
+    """Every figure with its stamp or that of the nearest part that it belongs to; a calibrated one
+    takes the place of the nominal one."""
     words = {path: word for word, paths in stamps.items() for path in paths}
     found = [
-        Stamped(path, value, _word(path, words))
+        Stamped(path, value, next((words[p] for p in _upwards(path) if p in words), "assumed"))
         for path, value in figures_of(parts)
         if path not in calibration
     ]
     return found + [Stamped(name, one.value, one.stamp) for name, one in calibration.items()]
-
-
-def _word(path: str, words: Mapping[str, Stamp]) -> Stamp:
-    """The stamp of a figure or else of the nearest part that it belongs to."""
-    return next((words[part] for part in _upwards(path) if part in words), "assumed")
 
 
 def check_stamps(parts: Mapping[str, Any], stamps: Stamps) -> None:
@@ -148,8 +144,7 @@ class Transport:
     how its switches usually choose between equal paths. `in_order`: packets that overtake others
     are dropped and sent again, so that a message keeps to one path; else receivers place them as
     they come, and a message ends with its last part. Where the figures are from is in
-    `base/constants.csv`.
-    """
+    `base/constants.csv`."""
 
     name: str
     hop: float
@@ -163,34 +158,19 @@ class Transport:
     in_order: bool = False
 
 
-def _transport(name: str, **more: Any) -> Transport:
-    return Transport(name, value(f"{name}.hop"), value(f"{name}.usable"), **more)
-
-
+_ETHERNET: dict[str, Any] = {"routing": "ecmp", "in_order": True}
+PROFILES: dict[str, dict[str, Any]] = {
+    "roce": _ETHERNET,
+    "efa": {"latency": value("efa.latency"), "stated_latency": value("efa.stated_latency"),
+            "groups": True, "routing": "spray"},
+    "tcpxo": {**_ETHERNET, "latency": value("tcpxo.latency")},
+    "slingshot": {"routing": "spray"},
+    "tcp": {**_ETHERNET, "nic_cap": value("tcp.nic_cap"), "latency": value("tcp.latency"),
+            "gpudirect": False},
+}  # fmt: skip
 TRANSPORTS = {
-    one.name: one
-    for one in (
-        _transport("infiniband"),
-        _transport("roce", routing="ecmp", in_order=True),
-        _transport(
-            "efa",
-            latency=value("efa.latency"),
-            stated_latency=value("efa.stated_latency"),
-            groups=True,
-            routing="spray",
-        ),
-        _transport("tcpxo", latency=value("tcpxo.latency"), routing="ecmp", in_order=True),
-        _transport("slingshot", routing="spray"),
-        _transport(
-            "tcp",
-            nic_cap=value("tcp.nic_cap"),
-            latency=value("tcp.latency"),
-            gpudirect=False,
-            routing="ecmp",
-            in_order=True,
-        ),
-        Transport("nvlink", hop=value("nvlink.wire_hop"), usable=value("nvlink.usable")),
-    )
+    name: Transport(name, value(f"{name}.hop"), value(f"{name}.usable"), **PROFILES.get(name, {}))
+    for name in get_args(TransportName)
 }
 
 
@@ -233,8 +213,7 @@ class PcieLink(models.Model):
 class Pcie(PcieLink):
     """The PCIe tree: the place of each switch, and the link that holds unless told otherwise.
     `uplinks` are those of the switches where they differ. `bridged`: NCCL sees every device behind
-    a bridge of its own, so GPU and NIC of one switch are PXB and not PIX.
-    """
+    a bridge of its own, so GPU and NIC of one switch are PXB and not PIX."""
 
     switches: models.ListOf[str] = ()
     uplinks: models.ListOf[PcieLink] | None = None
@@ -269,8 +248,7 @@ class Gpu(models.Model):
 class ScaleUp(models.Model):
     """NVLink or xGMI: every GPU with `links` to a switch, `links` to every peer, or `peers`.
     `link_bandwidth` is what one link carries in one direction after protocol overhead. `hosts` is
-    how many hosts share the switches. `fitted: false`: the machine has the ports, but no bridge.
-    """
+    how many hosts share the switches. `fitted: false`: the machine has the ports, but no bridge."""
 
     kind: Literal["nvlink", "xgmi"]
     link_bandwidth: models.Bandwidth
@@ -303,8 +281,7 @@ class C2c(models.Model):
 
 class Cpu(models.Model):
     """The CPUs: one domain for each NUMA domain with devices. `memory_bandwidth` is that of one
-    domain, reading and writing together; `link` is what two domains exchange in one direction.
-    """
+    domain, reading and writing together; `link` is what two domains exchange in one direction."""
 
     vendor: str
     model: str
@@ -327,8 +304,7 @@ class Cpu(models.Model):
 
 class Nics(models.Model):
     """The NICs of a machine; `gpudirect`: they reach GPU memory without the host's. `rate_each`
-    is for NICs that are not all alike.
-    """
+    is for NICs that are not all alike."""
 
     model: str
     count: models.Count
@@ -347,8 +323,7 @@ class Nics(models.Model):
 class Machine(models.Model):
     """One host. `p2p`: whether GPUs may reach each other's memory over PCIe. `calibration`: what
     was fitted to measurements of this very system, by the names that `kind_of` knows.
-    `stamps`: where figures are from, as lists of figures by word; the others are assumed.
-    """
+    `stamps`: where figures are from, as lists of figures by word; the others are assumed."""
 
     description: str
     purpose: str = ""

@@ -1,8 +1,7 @@
 """What NCCL sees of a host: the machine as values of NCCL's topology XML.
 
 Bus ids are made up (switches 10, 11, …, NICs 40 on, GPUs 80 on, in PCI domain 0; bridges in domain
-1). GPUs of other makers than NVIDIA are shown as NVIDIA's nearest: an assumption.
-"""
+1). GPUs of other makers than NVIDIA are shown as NVIDIA's nearest: an assumption."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,15 +56,10 @@ def _collective(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:
 def _cpu(host: Host, domain: int, host_number: int, first_rank: int) -> nccl_xml.XmlCpu:
     cpu = host.machine.cpu
     return nccl_xml.XmlCpu(
-        numaid=domain,
-        host_hash=f"{host_number:#x}",
-        affinity="ffffffff",
-        arch=cpu.arch,
-        vendor=VENDORS.get(cpu.vendor, cpu.vendor),
-        familyid=cpu.family,
-        modelid=cpu.model_id,
+        numaid=domain, host_hash=f"{host_number:#x}", affinity="ffffffff", arch=cpu.arch,
+        vendor=VENDORS.get(cpu.vendor, cpu.vendor), familyid=cpu.family, modelid=cpu.model_id,
         pcis=_below(host.machine, f"cpu{domain}", host.gpus, host.rail.tolist(), first_rank),
-    )
+    )  # fmt: skip
 
 
 def _below(
@@ -91,27 +85,15 @@ def _pci(
     busid: str, code: str, link: PcieLink, below: tuple[nccl_xml.XmlPci, ...] = ()
 ) -> nccl_xml.XmlPci:
     return nccl_xml.XmlPci(
-        busid,
-        class_code=code,
-        vendor="0x0",
-        device="0x0",
-        subsystem_vendor="0x0",
-        subsystem_device="0x0",
-        link_speed=SPEEDS[link.generation],
-        link_width=link.width,
+        busid, class_code=code, vendor="0x0", device="0x0", subsystem_vendor="0x0",
+        subsystem_device="0x0", link_speed=SPEEDS[link.generation], link_width=link.width,
         pcis=below,
-    )
+    )  # fmt: skip
 
 
 def _bridged(pci: nccl_xml.XmlPci) -> nccl_xml.XmlPci:
-    return replace(
-        pci,
-        busid=pci.busid.replace("0000:", "0001:", 1),
-        class_code=BRIDGE_CLASS,
-        gpu=None,
-        nics=(),
-        pcis=(pci,),
-    )
+    busid = pci.busid.replace("0000:", "0001:", 1)
+    return replace(pci, busid=busid, class_code=BRIDGE_CLASS, gpu=None, nics=(), pcis=(pci,))
 
 
 def _gpu(machine: Machine, gpu: int, rank: int, gpus: Sequence[int]) -> nccl_xml.XmlPci:

@@ -2,13 +2,13 @@
 
 Ends are numbered: ports of NICs first, then switches. Every cable takes two links, one from its
 first end and one back: 2c and 2c + 1. Paths follow equal-cost next links, found for all
-destinations of a switch at once; fabrics say what the graph is, never what its paths are.
-"""
+destinations of a switch at once; fabrics say what the graph is, never what its paths are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import inf
+from itertools import chain
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,7 @@ class Ports:
 class Terms:
     """What all fabrics take: rate of cables between switches (bytes/s), latency of one switch hop
     and of entering a NIC (seconds), the usable part of every line rate, and at most how much of it
-    a NIC carries.
-    """
+    a NIC carries."""
 
     link: float
     hop: float
@@ -56,8 +55,7 @@ class Fabric:
     """A fabric as columns; `tail` and `head` number ports, then switches from `ports` on. `tiers`
     names the levels of switches from the NICs up, `level` is that of every switch. `groups` is the
     group of every switch (-1: none), `grid` the extents of routers on a torus. `reduces`: its
-    switches add up data on its way (SHARP). `note` is what was assumed.
-    """
+    switches add up data on its way (SHARP). `note` is what was assumed."""
 
     kind: str
     terms: Terms
@@ -102,19 +100,14 @@ def fabric(
     access = np.tile(terms.port(ports.rate) / max(1, planes), planes)
     rate = np.r_[access, [terms.link * terms.usable] * len(cables)]
     down = np.where(np.arange(len(low)) < len(leaf), terms.nic, terms.hop)
-    return Fabric(
-        kind,
-        terms,
-        count,
-        tuple(name for _, names in tiers for name in names),
-        tuple(level for level, _ in tiers),
-        np.repeat(np.arange(len(tiers), dtype=np.int32), [len(names) for _, names in tiers]),
-        np.stack([low, high], axis=1).ravel(),
-        np.stack([high, low], axis=1).ravel(),
-        np.repeat(rate, 2),
-        np.stack([np.full(len(low), terms.hop), down], axis=1).ravel(),
-        **more,
+    levels, names = zip(*tiers, strict=True)
+    level = np.repeat(np.arange(len(tiers), dtype=np.int32), [len(some) for some in names])
+    tail, head, latency = (
+        np.stack(pair, axis=1).ravel()
+        for pair in ((low, high), (high, low), (np.full(len(low), terms.hop), down))
     )
+    columns = (level, tail, head, np.repeat(rate, 2), latency)
+    return Fabric(kind, terms, count, tuple(chain(*names)), levels, *columns, **more)
 
 
 def found_tiers(made: Fabric) -> Fabric:
@@ -140,14 +133,13 @@ def numbered(name: str, count: int) -> tuple[str, ...]:
 
 FAR = np.int16(2**15 - 1)  # as many links as lead nowhere
 _KEPT = 1 << 25  # distances that are kept; beyond, those to the targets asked for are found anew
-_BLOCK = 1 << 11  # targets searched for together
+_TOGETHER = 1 << 11  # targets searched for together
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """The next links of each of some (switch, target): `link[ptr[i]:ptr[i + 1]]`, the parallel
-    ones to a neighbour side by side; `first` says where another neighbour begins.
-    """
+    ones to a neighbour side by side; `first` says where another neighbour begins."""
 
     ptr: Longs
     link: Ints
@@ -166,8 +158,7 @@ class Candidates:
 
     def place(self, pair: Longs, neighbour: Ints, lane: Ints) -> Longs:
         """Where the link of a pair is by number of the neighbour and among those to it (both are
-        taken modulo what there is).
-        """
+        taken modulo what there is)."""
         starts = np.flatnonzero(self.first)
         size = np.diff(np.append(starts, len(self.link)))
         begin = np.searchsorted(starts, self.ptr)
@@ -179,8 +170,7 @@ class Candidates:
 class NextLinks:
     """Shortest paths between switches by number of links, over those with a number in `link`. Links
     of a switch stand in the order of its neighbours: by their first cable, forward before back,
-    which on a torus turns one dimension after the other.
-    """
+    which on a torus turns one dimension after the other."""
 
     def __init__(
         self, switches: int, tail: Ints, head: Ints, link: Ints, targets: tuple[Longs, Ints]
@@ -211,8 +201,8 @@ class NextLinks:
             column = np.zeros(len(self._known), np.int32)
             column[asked] = np.arange(len(asked))
             return self._search(asked), column[target]
-        for first in range(0, len(asked), _BLOCK):
-            fresh = asked[first : first + _BLOCK]
+        for first in range(0, len(asked), _TOGETHER):
+            fresh = asked[first : first + _TOGETHER]
             fresh = fresh[~self._known[fresh]]
             if len(fresh):
                 self._distance[:, fresh] = self._search(fresh)
@@ -365,8 +355,7 @@ class Network:
         turn; its slot on its switches; then what tells apart those that come up to one switch,
         parallel cables first and then the rank of their switches. Taken modulo the ways up, that is
         what D-mod-k and subnet managers do: every port of a leaf has an uplink of its own, every
-        leaf of a pod a core.
-        """
+        leaf of a pod a core."""
         place, turn = self.places[0], np.argsort(self.places[0], kind="stable")
         slot = np.empty(len(place), np.int32)
         slot[turn] = np.arange(len(place)) - np.searchsorted(place[turn], place[turn])
@@ -391,6 +380,13 @@ class Network:
             np.maximum.at(wide, tier, count)
             most.append(wide.tolist())
         return most[0], most[1]
+
+    @cached_property
+    def turns(self) -> tuple[int, ...]:
+        """How many links a NIC, and a switch of each tier but the last, chooses from at most."""
+        top, least = int(self.tier.max(initial=1)), 2 if len(self.core) else 1
+        above = (max(least, width) for width in self.widths[1][1 : max(2, top)])
+        return int(np.diff(self.access[0][0]).max(initial=1)), *above
 
     def leave(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
         """The links out of every source (-1: no more), and how far on: -1 if straight there."""
@@ -457,7 +453,7 @@ def chosen(fits: NDArray[np.bool_], number: NDArray[Any]) -> Longs:
 # A function of ports, channel and seed, so that a connection keeps its path. What a fault cuts off
 # is spread over all that is left; paths over dead links are left out if another one exists.
 
-MOST_WAYS = 64  # paths of a pair that adaptive routing looks at
+MOST_WAYS = 64  # paths that a message chooses from with adaptive routing
 _CELLS = 4_000_000  # cells of paths that are looked at together, to bound temporary memory
 _FIRST, _LAST, _AGAIN = 62, 63, 64  # turns of a hash: at the ends, and around what is dead
 
@@ -465,16 +461,17 @@ _FIRST, _LAST, _AGAIN = 62, 63, 64  # turns of a hash: at the ends, and around w
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How paths are chosen: `static` by destination, `ecmp` by hash, `spray` over all equally,
-    `adaptive` by load, `minimal` and `valiant` by hash among the links between groups. With hashes
-    a connection has `qps` queue pairs, each with a hash of its own: they `split` every message, or
-    messages take them in turn. `dead` marks links of the fabric that carry nothing.
-    """
+    `adaptive` by load when a message starts, `minimal` and `valiant` by hash among the links
+    between groups. With hashes a connection has `qps` queue pairs, each with a hash of its own:
+    they `split` every message, or messages take them in turn. `dead` marks links of the fabric that
+    carry nothing. What has to arrive `in_order` is not sprayed."""
 
     routing: str
     seed: int = 0
     qps: int = 1
     split: bool = True
     dead: NDArray[np.bool_] | None = None
+    in_order: bool = False
 
     @property
     def hashed(self) -> bool:
@@ -482,43 +479,64 @@ class Policy:
         return self.routing in ("ecmp", "minimal", "valiant")
 
 
+STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+_BLOCK = 1 << 15  # numbers mixed at a time: few enough for the processor's caches
+
+
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers spread over all 64 bits: splitmix64."""
+    result = values + STEP
+    shifted = np.empty(min(len(result), _BLOCK), np.uint64)
+    for first in range(0, len(result), _BLOCK):
+        block = result[first : first + _BLOCK]
+        for shift, factor in _MIX:
+            np.right_shift(block, np.uint64(shift), out=shifted[: len(block)])
+            block ^= shifted[: len(block)]
+            block *= np.uint64(factor)
+    return result
+
+
 def mix(*values: NDArray[Any] | int) -> NDArray[np.uint64]:
-    """A fixed integer hash of several columns (splitmix64's finaliser after each)."""
-    state: NDArray[np.uint64] = np.zeros(1, np.uint64)
-    with np.errstate(over="ignore"):
-        for value in values:
-            state = state + np.asarray(value).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            state = state ^ (state >> np.uint64(31))
+    """A fixed integer hash of several columns."""
+    state = np.zeros(1, np.uint64)
+    for value in values:
+        state = mixed(state + np.asarray(value).astype(np.uint64))
     return state
 
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """Turns of static routes: by destination, see `Network.order`; so many `off` them."""
+    """Turns of static routes: by destination, see `Network.order`; so many `off` them, counted
+    through those of the NIC, then of every tier."""
 
     usual: Network
     dst: Ints
     off: int = 0
 
+    @property
+    def _order(self) -> Ints:
+        turns, order = self.usual.turns, np.stack(self.usual.order).astype(np.int32)
+        off = np.unravel_index(self.off % prod(turns), turns, order="F")
+        order[: len(turns)] += np.array(off, np.int32)[:, None]
+        return order
+
     def number(self, rows: Longs, step: int) -> Longs:
         """Where there is no order: at the ends; and where the usual way is cut, so that what was on
-        one cable, or on those to one neighbour, parts.
-        """
+        one cable, or on those to one neighbour, parts."""
         order, dst = self.usual.order, self.dst[rows]
         if step in (_FIRST, _LAST):
-            return order[0][dst].astype(np.int64) + self.off
+            ends: Longs = self._order[0][dst].astype(np.int64)
+            return ends
         near, wide = (max(1, most[1]) for most in self.usual.widths)
         spread = order[1][dst] // near + self.usual.rank[dst] * (wide // near)
         return spread.astype(np.int64) + self.off
 
     def place(self, found: Candidates, pair: Longs, node: Ints, rows: Longs, step: int) -> Longs:
         """Up by the number of the tier; down by the same number among parallel cables, so that
-        what went up apart comes down apart.
-        """
+        what went up apart comes down apart."""
         del step
-        tier, order = self.usual.tier, np.stack(self.usual.order) + self.off
+        tier, order = self.usual.tier, self._order
         here, there = tier[node], tier[found.head[found.ptr[pair]]]
         up, dst = there >= here, self.dst[rows]
         neighbour = order[np.where(up, here, np.maximum(there - 1, 1)), dst]
@@ -565,27 +583,23 @@ class Selection:
         dead = self.policy.dead
         return self.usual if dead is None else Network(self.fabric, dead)
 
-    def paths(
-        self,
-        src: Ints,
-        dst: Ints,
-        channel: Ints,
-        load: tuple[Floats, Floats] | None = None,
-        queue: int = -1,
-    ) -> Paths:
+    @property
+    def choices(self) -> int:
+        """Paths that a message chooses from when it starts, at most."""
+        adaptive = self.policy.routing == "adaptive"
+        return min(MOST_WAYS, prod(self.usual.turns)) if adaptive else 1
+
+    def paths(self, src: Ints, dst: Ints, channel: Ints, queue: int = -1) -> Paths:
         """Links between the switches of each pair of ports and the part of the bytes on each, over
-        all queue pairs or one. With adaptive routing, `load` is the bytes on every link of the
-        fabric, those of these pairs on their static paths included, and those of each pair; what
-        leaves its path changes it.
-        """
+        all queue pairs or one; with adaptive routing, one of the choices."""
         policy = self.policy
         if policy.routing == "spray":
-            return _parted(self, src, dst)
-        if policy.routing == "adaptive" and load is not None:
-            return _least_loaded(self, src, dst, load)
+            return self._over_what_is_left(
+                src, dst, lambda now, rows: _evenly(now, src[rows], dst[rows])
+            )
         parts = []
         for qp in range(policy.qps if policy.hashed else 1) if queue < 0 else (queue,):
-            turns: Turns = _Spread(self.usual, dst)
+            turns: Turns = _Spread(self.usual, dst, max(0, queue))
             if policy.hashed:
                 turns = _Hashed(np.broadcast_to(mix(policy.seed, src, dst, channel, qp), len(src)))
             parts.append(self._one(src, dst, turns))
@@ -594,45 +608,23 @@ class Selection:
 
     def _one(self, src: Ints, dst: Ints, turns: Turns) -> Ints:
         find = _over_groups if self.policy.routing in ("minimal", "valiant") else _shortest
-        rows = np.arange(len(src))
-        if self.left is self.usual:
-            return find(self, self.usual, src, dst, turns, rows)
-        whole = self.left.joined(src, dst)
-        parts = []
-        for network, mine in ((self.left, whole), (self.usual, ~whole)):
-            hops = find(self, network, src[mine], dst[mine], turns, rows[mine])
-            parts.append((rows[mine], (hops, np.ones(hops.shape))))
-        return assembled(len(src), parts)[0]
 
+        def over(now: Network, rows: Longs) -> Paths:
+            hops = find(self, now, src[rows], dst[rows], turns, rows)
+            return hops, np.ones(hops.shape)
 
-def _least_loaded(how: Selection, src: Ints, dst: Ints, load: tuple[Floats, Floats]) -> Paths:
-    """Every pair in turn leaves its static path if the fullest link of another, with it, is less
-    full: paths that turn off the static one by one, two, … at every switch.
-    """
-    widest = max([2, *how.usual.widths[1]])
-    ways = [
-        how._one(src, dst, _Spread(how.usual, dst, off)) for off in range(min(widest, MOST_WAYS))
-    ]
-    width = max(way.shape[1] for way in ways)
-    every = np.stack(
-        [np.pad(way, [(0, 0), (0, width - way.shape[1])], constant_values=-1) for way in ways],
-        axis=1,
-    )
-    made = how.fabric
-    each = np.append(1 / made.bandwidth.clip(1.0), 0.0)  # the last one is that of no link
-    core = np.append(np.minimum(made.tail, made.head) >= made.ports, False)
-    each = np.where(core, each, 0.0)
-    full = np.append(load[0], 0.0) * each
-    found = every[:, 0].copy()
-    for row, (paths, amount) in enumerate(zip(every, load[1].tolist(), strict=True)):
-        usual = paths[0]
-        full[usual] -= amount * each[usual]
-        worst = (full[paths] + amount * each[paths]).max(axis=1)
-        if worst[0] > worst.min() * (1 + 1e-9):
-            found[row] = paths[int(worst.argmin())]
-        full[found[row]] += amount * each[found[row]]
-    load[0][core[:-1]] = full[core] / each[core]
-    return found, np.ones(found.shape)
+        return self._over_what_is_left(src, dst, over)[0]
+
+    def _over_what_is_left(
+        self, src: Ints, dst: Ints, find: Callable[[Network, Longs], Paths]
+    ) -> Paths:
+        """Over the usual network where what faults leave does not join both ends."""
+        whole = np.ones(len(src), bool)
+        if self.left is not self.usual:
+            whole = self.left.joined(src, dst)
+        sides = (self.left, np.flatnonzero(whole)), (self.usual, np.flatnonzero(~whole))
+        parts = [(rows, find(now, rows)) for now, rows in sides if len(rows)]
+        return parts[0][1] if len(parts) == 1 else assembled(len(src), parts)
 
 
 def _shortest(
@@ -750,17 +742,6 @@ def _inside(
         legs.append(link)
         away = away[here[away] != end[away]]
     return legs
-
-
-def _parted(how: Selection, src: Ints, dst: Ints) -> Paths:
-    if how.left is how.usual:
-        return _evenly(how.usual, src, dst)
-    whole = how.left.joined(src, dst)
-    parts = [
-        (np.flatnonzero(mine), _evenly(network, src[mine], dst[mine]))
-        for network, mine in ((how.left, whole), (how.usual, ~whole))
-    ]
-    return assembled(len(src), parts)
 
 
 Entries = tuple[Longs, Ints, Floats]  # pair, link, part of the bytes

@@ -1,8 +1,7 @@
 """Reduction inside the fabric (SHARP): the tree of switches that adds up what some GPUs send.
 
 Each GPU sends its data once, towards a root switch; switches add up what comes from below and pass
-the sum on; the result comes down the same tree. Knows links and switches, but no schedule.
-"""
+the sum on; the result comes down the same tree. Knows links and switches, but no schedule."""
 
 from importlib import import_module
 from typing import Any
@@ -25,8 +24,7 @@ def _dijkstra(*given: Any, **how: Any) -> Any:
 class ReductionTree:
     """A tree of switches (by node number) with its root, and its links. Every link in `up` (GPUs to
     NICs to root) and in `down` (back again) carries the data once. `up_latency` and `down_latency`
-    are those of the longest branch, in seconds.
-    """
+    are those of the longest branch, in seconds."""
 
     root: int
     switches: Ints
@@ -41,6 +39,7 @@ class SwitchReduction:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        self._trees: dict[tuple[bytes, str, int], ReductionTree] = {}
         layout, links = topology.layout, topology.links
         able = layout.reduces & (layout.kinds == NODE_KINDS.index("switch"))
         self.switches = np.flatnonzero(able).astype(np.int32)
@@ -57,10 +56,37 @@ class SwitchReduction:
         )
         self._joined = steps.multiply(steps.T).tocsr()  # what is alive in both directions
 
+    def links(
+        self, one: int, asked: tuple[Ints, str, int], *, down: bool, all_at_once: bool
+    ) -> tuple[Ints, float]:
+        """Links and latency between a device and those that are asked for, see `tree`: `down` to
+        them, else from them; `all_at_once`: up and down in one stream, which is that of the way up.
+        """
+        if all_at_once and down:
+            return np.zeros(0, np.int32), 0.0
+        key = (asked[0].tobytes(), *asked[1:])
+        tree = self._trees[key] = self._trees.get(key) or self.tree(*asked)
+        if all_at_once:
+            return np.concatenate([tree.up, tree.down]), tree.up_latency + tree.down_latency
+        alone = self._branch(one, tree.up if down else tree.down, tree.root, up=down)
+        seconds = float(self.topology.links.latency[alone].sum())
+        if down:
+            return np.concatenate([alone, tree.down]), seconds + tree.down_latency
+        return np.concatenate([tree.up, alone]), tree.up_latency + seconds
+
+    def _branch(self, device: int, tree: Ints, root: int, *, up: bool) -> Ints:
+        links = self.topology.links
+        near, far = (links.tail, links.head) if up else (links.head, links.tail)
+        onward = dict(zip(near[tree].tolist(), tree.tolist(), strict=True))
+        node, found = int(self.topology.gpu_nodes[device]), []
+        while node != root:
+            found.append(onward[node])
+            node = int(far[found[-1]])
+        return np.array(found, np.int32)
+
     def tree(self, gpus: Ints, way: str = "net", channel: int = 0) -> ReductionTree:
         """The tree for devices `gpus` on one rail, which leave and arrive as `way` says (see
-        `ways`). Channels take the equally good roots, and parallel cables, in turn.
-        """
+        `ways`). Channels take the equally good roots, and parallel cables, in turn."""
         if not len(self.switches):
             raise TopologyError(
                 f"{self.topology.name}: no switch of its fabric reduces (cluster.fabric.sharp)"
@@ -104,8 +130,7 @@ class SwitchReduction:
 
     def _rooted(self, leaves: Ints, channel: int) -> tuple[int, Ints, int]:
         """The nearest switch above all leaves, what each switch has above it on the way there, and
-        how often the roots have been gone through.
-        """
+        how often the roots have been gone through."""
         hops = _dijkstra(self._joined, indices=leaves, unweighted=True)
         farthest, total = hops.max(axis=0), hops.sum(axis=0)
         if not np.isfinite(farthest).any():

@@ -1,8 +1,7 @@
 """The router of clusters: tables inside hosts, the fabric's paths between them, all pairs at once.
 
 Same host: the class's table. Same NVLink domain: egress and ingress. Else: GPU to NIC, the
-fabric's path from port to port, NIC to GPU.
-"""
+fabric's path from port to port, NIC to GPU."""
 
 from collections.abc import Sequence
 
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
 from netsim.topology.graph import (
-    Floats,
     Ints,
     Longs,
     Routes,
@@ -43,8 +41,7 @@ class Places:
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The tables of all classes of hosts on top of each other, see Host; `rail` and `slot` turn
-    the place of a NIC among those of its host into its number, and back (-1: not there).
-    """
+    the place of a NIC among those of its host into its number, and back (-1: not there)."""
 
     peer: Ints
     staged: Ints
@@ -79,8 +76,13 @@ class ClusterRouter:
 
     @property
     def by_load(self) -> bool:
-        """Whether a path depends on those that were laid before it."""
-        return self.selection is not None and self.selection.policy.routing == "adaptive"
+        """Whether paths depend on what links carry meanwhile."""
+        return self.choices > 1
+
+    @property
+    def choices(self) -> int:
+        """Paths that a message chooses from when it starts, at most; "@n" of a way is the nth."""
+        return self.selection.choices if self.selection else 1
 
     @property
     def turns(self) -> int:
@@ -88,38 +90,17 @@ class ClusterRouter:
         policy = self.selection.policy if self.selection else None
         return policy.qps if policy and policy.hashed and not policy.split else 1
 
-    def routes(
-        self,
-        topology: Topology,
-        src: Ints,
-        dst: Ints,
-        channel: Ints,
-        way: str,
-        load: tuple[Floats, Floats] | None = None,
-    ) -> Routes:
-        """Routes from device to device. Where paths go by load, `load` is the bytes on every link,
-        which change, and those of each route.
-        """
+    def routes(self, topology: Topology, src: Ints, dst: Ints, channel: Ints, way: str) -> Routes:
+        """Routes from device to device."""
         asked = parse_way(way)
         if self.rail and not way.partition("@")[0]:
             asked = Way(relay=True, queue=asked.queue)
         ends = [slice(first, first + _PORTION) for first in range(0, len(src), _PORTION)]
-        parts = [
-            self._routes(
-                topology, src[s], dst[s], channel[s], asked, load and (load[0], load[1][s])
-            )
-            for s in ends
-        ]
+        parts = [self._routes(topology, src[s], dst[s], channel[s], asked) for s in ends]
         return parts[0] if len(parts) == 1 else joined(parts)
 
     def _routes(
-        self,
-        topology: Topology,
-        src: Ints,
-        dst: Ints,
-        channel: Ints,
-        asked: Way,
-        load: tuple[Floats, Floats] | None,
+        self, topology: Topology, src: Ints, dst: Ints, channel: Ints, asked: Way
     ) -> Routes:
         at = self.places
         here, there = at.gpu_host[src], at.gpu_host[dst]
@@ -127,23 +108,14 @@ class ClusterRouter:
         shared = ~inside & (at.domain[here] == at.domain[there]) & (not asked.network)
         shared &= (self._link(self.tables.egress, src) >= 0) & (here != there)
         parts: list[tuple[Longs, Paths]] = []
-        for mask, find in (
-            (inside, self._inside),
-            (shared, self._shared),
-            (~inside & ~shared, None),
-        ):
+        for mask, find in ((inside, self._inside), (shared, self._shared)):
             rows = np.flatnonzero(mask)
-            if not len(rows):
-                continue
-            ends = (src[rows], dst[rows])
-            found = (
-                find(*ends, asked)
-                if find
-                else self._outside(
-                    topology, ends, channel[rows], asked, load and (load[0], load[1][rows])
-                )
-            )
-            parts.append((rows, found))
+            if len(rows):
+                parts.append((rows, find(src[rows], dst[rows], asked)))
+        rows = np.flatnonzero(~inside & ~shared)
+        if len(rows):
+            ends = src[rows], dst[rows]
+            parts.append((rows, self._outside(topology, ends, channel[rows], asked)))
         return pack_routes(topology, *assembled(len(src), parts))
 
     def _inside(self, src: Ints, dst: Ints, asked: Way) -> Paths:
@@ -164,12 +136,7 @@ class ClusterRouter:
         return np.where(local >= 0, local + at.first_link[host], -1)
 
     def _outside(
-        self,
-        topology: Topology,
-        ends: tuple[Ints, Ints],
-        channel: Ints,
-        asked: Way,
-        load: tuple[Floats, Floats] | None,
+        self, topology: Topology, ends: tuple[Ints, Ints], channel: Ints, asked: Way
     ) -> Paths:
         if self.selection is None:
             raise TopologyError(
@@ -186,8 +153,7 @@ class ClusterRouter:
         relay = self._row(self.tables.relay, ends[0], leave)
         direct = widened(self._row(self.tables.out, ends[0], leave), relay.shape[1])
         out = _moved(np.where(relayed[:, None], relay, direct), at.first_link[here])
-        moved = load and (load[0][self.fabric_links :], load[1])
-        middle, part = self.selection.paths(*ports, channel, moved, asked.queue)
+        middle, part = self.selection.paths(*ports, channel, asked.queue)
         middle = np.where(middle >= 0, middle + self.fabric_links, -1)
         into = self.tables.into[at.host_class[there], arrive, at.gpu_slot[ends[1]]]
         hops = np.concatenate([out, middle, _moved(into, at.first_link[there])], axis=1)
@@ -200,8 +166,7 @@ class ClusterRouter:
     ) -> tuple[Ints, NDArray[np.bool_]]:
         """The NIC to leave by, and whether the way to it is over NVLink: where that was asked for,
         and where the fabric does not join the two NICs. It is on the other's rail, unless it was
-        named and is joined.
-        """
+        named and is joined."""
         at = self.places
         assert self.selection is not None
         apart = ~self.selection.usual.joined(

@@ -1,8 +1,7 @@
 """Static routes on any graph: cheapest path by kind of link, ties by link number.
 
 Costs are computed for all destinations at once, one relaxation a hop. It serves the inside of hosts
-and graphs of GPUs; paths between NICs are those of `topology/network.py`.
-"""
+and graphs of GPUs; paths between NICs are those of `topology/network.py`."""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -35,8 +34,7 @@ _CELLS = 4_000_000  # size of one relaxation's working array, in (link, destinat
 @dataclass(frozen=True)
 class StaticRouter:
     """Destination-based shortest paths. A GPU passes on no traffic of others unless its node says
-    `forwards: True`.
-    """
+    `forwards: True`."""
 
     per_channel: bool = False
 
@@ -76,8 +74,7 @@ def walk(topology: Topology, start: Ints, end: Ints) -> Ints | None:
 class _Arcs:
     """The links of a topology as routing sees them: `nodes` are those that pass on traffic, `core`
     the links between such, ordered by tail. `place` numbers the nodes, -1 for the others. `out` has
-    all links ordered by tail; `cost` and `head` go by link.
-    """
+    all links ordered by tail; `cost` and `head` go by link."""
 
     nodes: Longs
     place: Longs
@@ -262,8 +259,7 @@ def grid_cables(
     """The cables of a torus, dimension after dimension: their ends, dimensions, and the seconds
     that they take more between cubes, whose faces optical switches join. Two places have one cable
     between them, not two. With a twist, what closes a dimension of k is shifted by k in every
-    dimension of 2k.
-    """
+    dimension of 2k."""
     check_grid(dims, twist=twist, cube=cube)
     place = np.indices(tuple(dims)).reshape(len(dims), -1)
     parts = []

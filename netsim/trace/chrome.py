@@ -1,8 +1,9 @@
 """trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto."""
 
 import gzip
+import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from heapq import heappop, heappush
 from itertools import count
@@ -18,13 +19,17 @@ from netsim.base.files import write_bytes
 from netsim.base.values import dataclass
 from netsim.metrics import links as load_of
 from netsim.program.program import Program, Timeline
+from netsim.program.ways import owners_of
 from netsim.schedule.schedule import COMPUTE, LOCAL_COPY, MARK, OP_NAMES, Schedule, Style
 from netsim.trace import names as spoken
 
-Track = tuple[int, str, int, int]  # group, stream, channel, role
-LAUNCH, KERNELS, COMPUTES, CHANNELS = range(4)
+Track = tuple[int, str, int, int]  # group, stream, role, over what
+LAUNCH, KERNELS, COMPUTES, MOVES = range(4)
 SEND, RECEIVE, LOCAL = range(3)
 _ROLES = ("send", "recv", "copy")
+# Over what data moves, as people ask: the first of these kinds of links on the way.
+_OVER = ("nic", "nvlink", "xgmi", "c2c", "hostmem", "pcie")
+_MEDIA = ("", "NIC", "NVLink", "xGMI", "C2C", "host memory", "PCIe")
 
 as_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 Nanoseconds = NDArray[np.int64]
@@ -42,6 +47,7 @@ class Slice(NamedTuple):
     args: str
     leaving: tuple[int, ...] = ()
     reaching: tuple[int, ...] = ()
+    row: int = -1
 
 
 _place_of = itemgetter(slice(Slice._fields.index("name") + 1))
@@ -59,11 +65,11 @@ def spans(begin: NDArray[np.float64], end: NDArray[np.float64]) -> tuple[Nanosec
 
 
 def track_name(track: Track, lane: int) -> str:
-    """The name of a thread: `ch0 send`, `gemm`, `collectives`, or `ch0 send · 2` for a lane."""
-    group, stream, channel, role = track
+    """The name of a thread: `send NIC`, `gemm`, `collectives`, or `send NIC · 2` for a lane."""
+    group, stream, role, over = track
     name = {LAUNCH: stream, KERNELS: "collectives", COMPUTES: stream or "compute"}.get(group)
     if name is None:
-        name = f"{stream} ch{channel} {_ROLES[role]}".strip()
+        name = f"{stream} {_ROLES[role]} {_MEDIA[over]}".strip()
     return name if lane == 0 else f"{name} · {lane + 1}"
 
 
@@ -110,7 +116,37 @@ def row_slices(
     stays = np.isin(kind, list(_CATEGORIES))
     own = _Shown(program, timeline, names, rows[seen & stays])
     moved = _Shown(program, timeline, names, rows[seen & ~stays])
-    return [*own.local(), *moved.sent()]
+    return _together(names, [*own.local(), *moved.sent()])
+
+
+def _together(names: spoken.Names, slices: Iterable[Slice]) -> list[Slice]:
+    """The slices, one for all rows of a step that a rank moves at the same time in the same way, as
+    equal channels do: apart, they would take a thread each."""
+    groups: defaultdict[tuple[object, ...], list[Slice]] = defaultdict(list)
+    step = names.program.schedule.step
+    for one in slices:
+        apart = one.row if one.track[0] != MOVES else -1
+        key = (one.begin, one.rank, one.track, one.end, one.category, int(step[one.row]), apart)
+        groups[key].append(one)
+    return [_as_one(names, same) if len(same) > 1 else same[0] for same in groups.values()]
+
+
+def _as_one(names: spoken.Names, same: Sequence[Slice]) -> Slice:
+    told = [json.loads(one.args) for one in same]
+    args = {"rows": [one.pop("row") for one in told], **told[0]}
+    for key in {"channel", "path"}.intersection(args):
+        values = list(dict.fromkeys(one[key] for one in told))
+        args[key] = values if len(values) > 1 else values[0]
+    for key in {"bytes", "GB/s"}.intersection(args):
+        args[key] = float(f"{sum(one[key] for one in told):.6g}")
+    if "bytes" in args:
+        args["bytes"] = sum(one["bytes"] for one in told)
+    return same[0]._replace(
+        name=names.of_several(args["rows"], receiving=same[0].category == "recv"),
+        args=as_json(args),
+        leaving=tuple(arrow for one in same for arrow in one.leaving),
+        reaching=tuple(arrow for one in same for arrow in one.reaching),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,30 +167,41 @@ class _Shown:
             step=self._steps(), stream=self._of_style(lambda style: as_json(style.stream))
         )
         bars = self._bars(self._column("start"), self._column("end"), args)
-        style, rank = schedule.style[self.rows].tolist(), schedule.src[self.rows].tolist()
-        for one, where, (begin, end, name, about) in zip(style, rank, bars, strict=True):
-            yield Slice(begin, where, track[one], end, name, category[one], about)
+        columns = (one[self.rows].tolist() for one in (schedule.style, schedule.src))
+        for row, one, rank, bar in zip(self.rows.tolist(), *columns, bars, strict=True):
+            begin, end, name, about = bar
+            yield Slice(begin, rank, track[one], end, name, category[one], about, row=row)
 
     def sent(self) -> Iterator[Slice]:
         """A slice for each sender and, later by the latency of the path, for each receiver."""
         schedule, arrows = self.program.schedule, count(1)
-        tracks = [(CHANNELS, style.stream, style.channel) for style in schedule.styles]
-        ends = [((*track, SEND), (*track, RECEIVE)) for track in tracks]
-        style = schedule.style[self.rows].tolist()
-        for row, one, sent, got in zip(
-            self.rows.tolist(), style, self._sending(), self._receiving(), strict=True
+        style, over = schedule.style[self.rows].tolist(), self._over()
+        for row, one, way, sent, got in zip(
+            self.rows.tolist(), style, over, self._sending(), self._receiving(), strict=True
         ):
+            stream = schedule.styles[one].stream
             sources, targets = schedule.members(row)
             pairs = [(a, b, next(arrows)) for a in sources for b in targets if a != b]
-            sending, receiving = ends[one]
             begin, end, name, args = sent
+            track = MOVES, stream, SEND, way
             for rank in sources:
                 leaving = tuple([number for a, _, number in pairs if a == rank])
-                yield Slice(begin, rank, sending, end, name, "send", args, leaving)
+                yield Slice(begin, rank, track, end, name, "send", args, leaving, (), row)
             begin, end, name, args = got
+            track = MOVES, stream, RECEIVE, way
             for rank in targets:
                 reaching = tuple([number for _, b, number in pairs if b == rank])
-                yield Slice(begin, rank, receiving, end, name, "recv", args, (), reaching)
+                yield Slice(begin, rank, track, end, name, "recv", args, (), reaching, row)
+
+    def _over(self) -> list[int]:
+        """Over what each row moves data, as a number of `_MEDIA`."""
+        program, found = self.program, np.zeros(len(self.program.paths) + 1, int)
+        kinds = np.array([program.links.kind(link) for link in range(len(program.links))], object)
+        owner = owners_of(program.paths.ptr)
+        for number, kind in reversed([*enumerate(_OVER, 1)]):
+            found[owner[kinds[program.paths.link] == kind]] = number
+        over: list[int] = found[program.path[self.rows]].tolist()
+        return over
 
     def _sending(self) -> Iterator[_Bar]:
         schedule = self.program.schedule
@@ -220,7 +267,7 @@ def _local_track(style: Style) -> Track:
         return LAUNCH, style.stream or "marks", 0, 0
     if style.kind == COMPUTE:
         return COMPUTES, style.stream, 0, 0
-    return CHANNELS, style.stream, style.channel, LOCAL
+    return MOVES, style.stream, LOCAL, 0
 
 
 def _four_digits(rate: float) -> str:
@@ -375,8 +422,9 @@ def _steps(times: list[float], values: list[float]) -> list[tuple[float, float]]
 
 
 # trace.json: a run as trace events, for Perfetto, chrome://tracing and readers of Kineto profiles.
-# A process a rank, a thread a stream or channel, arrows from sends to receives, a collective slice
-# a rank with Kineto's arguments, and counters for links. The same run gives the same bytes.
+# A process a rank; threads for what it sends, receives and copies, over NVLink, NICs or what there
+# is; arrows from sends to receives, a collective slice a rank with Kineto's arguments, and counters
+# for links. The same run gives the same bytes.
 
 MOST_ROWS = 50_000  # about 40 MB of JSON, which viewers still open
 MOST_LINKS = 64
@@ -395,33 +443,24 @@ def write_trace(
     *,
     rows: int = MOST_ROWS,
     links: int = MOST_LINKS,
+    about: Mapping[str, str] | None = None,
 ) -> spoken.Written:
-    """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown."""
+    """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown. Its
+    first line is its header, which says what it is of (`about`)."""
     selection = spoken.first_rows(timeline, rows)
-    text = "".join(_lines(program, timeline, tuple(operations), selection, links)).encode()
-    if path.suffix == ".gz":
-        text = gzip.compress(text, compresslevel=6, mtime=0)
-    write_bytes(path, text)
-    return spoken.Written(path, selection.note())
-
-
-def _lines(
-    program: Program,
-    timeline: Timeline,
-    operations: tuple[spoken.Operation, ...],
-    selection: spoken.Selection,
-    links: int,
-) -> Iterator[str]:
-    named = spoken.named_operations(program, operations)
+    named = spoken.named_operations(program, tuple(operations))
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ns",
         "distributedInfo": spoken.distributed_info(program.schedule.ranks, named),
-        "otherData": _about(program, timeline, selection),
+        "otherData": {**_about(program, timeline, selection), **(about or {})},
     }
-    yield as_json(header)[:-1] + ',"traceEvents":[\n'
-    yield ",\n".join(_events(program, timeline, named, selection, links))
-    yield "\n]}\n"
+    events = ",\n".join(_events(program, timeline, named, selection, links))
+    text = f'{as_json(header)[:-1]},"traceEvents":[\n{events}\n]}}\n'.encode()
+    if path.suffix == ".gz":
+        text = gzip.compress(text, compresslevel=6, mtime=0)
+    write_bytes(path, text)
+    return spoken.Written(path, selection.note())
 
 
 def _events(
@@ -458,13 +497,12 @@ def _slice_events(
     placed: Sequence[tuple[Slice, int]], tids: Threads
 ) -> tuple[list[_Timed], list[_Timed], list[_Timed]]:
     """Slices, where arrows start, and where they end. There are so many that each is filled into a
-    text; what is said of all of them together is made JSON once.
-    """
+    text; what is said of all of them together is made JSON once."""
     bars: list[_Timed] = []
     starts: list[_Timed] = []
     ends: list[_Timed] = []
     told = cache(as_json)
-    for (begin, rank, track, end, name, category, args, leaving, reaching), lane in placed:
+    for (begin, rank, track, end, name, category, args, leaving, reaching, _), lane in placed:
         ts = begin / 1000
         where = f'"pid":{rank},"tid":{tids[rank, track, lane]},"ts":{ts}'
         bars.append((ts, (

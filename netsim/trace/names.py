@@ -47,8 +47,7 @@ _LONGEST_LIST = 30  # Kineto writes longer lists with an ellipsis
 class Operation:
     """One collective of a schedule. `in_elements` and `out_elements` are those of one rank; None
     where nobody said. `ranks` are the members of its process group; empty for all ranks of the
-    schedule.
-    """
+    schedule."""
 
     collective: str
     algorithm: str = ""
@@ -69,8 +68,7 @@ class Operation:
     @property
     def kernel(self) -> str:
         """A name as NCCL's kernels have: ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE. NCCL has no
-        kernels of textbook algorithms; they are called by what they do.
-        """
+        kernels of textbook algorithms; they are called by what they do."""
         if self.algorithm not in NCCL_ALGORITHMS:
             return self.title
         if self.collective in SENDS_AND_RECEIVES:
@@ -88,8 +86,7 @@ def kineto_args(
     operation: Operation, rank: int, members: Sequence[int], seq: int
 ) -> dict[str, object]:
     """The arguments by which Kineto describes a collective, under Kineto's own names. Of a p2p, the
-    first member sends and the second receives.
-    """
+    first member sends and the second receives."""
     if operation.collective == "p2p":
         sends = rank == members[0]
         peer = {"Dst Rank": members[1]} if sends else {"Src Rank": members[0]}
@@ -248,6 +245,19 @@ class Names:
             _row(schedule.styles[style], titles, step, where, size)
             for style, step, where, size in zip(*columns, strict=True)
         ]
+
+    def of_several(self, rows: Sequence[int], *, receiving: bool = False) -> str:
+        """How a slice of several rows of a step is called: `ring all_reduce s3 →gpu4 (2 × 1 B)`."""
+        schedule = self.program.schedule
+        peers = {rank for row in rows for rank in schedule.members(row)[0 if receiving else 1]}
+        whom = self.program.gpus[min(peers)] if len(peers) == 1 else f"{len(peers)} GPUs"
+        amounts = schedule.pieces.amount[schedule.piece[[*rows]]]
+        alike = np.ptp(amounts) == 0
+        size = f"{len(rows)} × {short_size(amounts[0])}" if alike else short_size(amounts.sum())
+        style = schedule.styles[int(schedule.style[rows[0]])]
+        titles = [operation.title for operation in self.operations]
+        where = f"{'←' if receiving else '→'}{whom}"
+        return _row(style, titles, str(schedule.step[rows[0]]), where, size)
 
     def _ranks(self, end: int) -> str:
         ranks = members(self.program.schedule, end)

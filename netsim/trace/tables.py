@@ -1,8 +1,7 @@
 """A run as CSV: trace.csv with a line a row, links.csv with a line a link, links over time.
 
 Times are in µs, rates in GB/s (1e9 bytes a second). What has no meaning for a row or link is empty:
-the bytes of a compute row, the GB/s of a resource that gives seconds.
-"""
+the bytes of a compute row, the GB/s of a resource that gives seconds."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -38,8 +37,7 @@ def write_rows(
 ) -> spoken.Written:
     """Write a line for every row; above `rows`, for those that start first. `startup_us` of a row
     pass before its bytes move; they arrive `latency_us` after they left. Ranks of a group are
-    joined by semicolons, as are the links of a path.
-    """
+    joined by semicolons, as are the links of a path."""
     selection = spoken.first_rows(timeline, rows)
     names = spoken.Names(program, spoken.named_operations(program, tuple(operations)))
     _write(path, ROW_COLUMNS, _row_lines(program, timeline, names, selection))

@@ -18,8 +18,7 @@ Key = tuple[str, str, int, int, str]
 @dataclass(frozen=True)
 class Measured:
     """Calls that are alike: group, size, and by step how many, how long, how much in the open. `us`
-    is the median, `least_us` the shortest: a rank's kernel also waits for the other ranks.
-    """
+    is the median, `least_us` the shortest: a rank's kernel also waits for the other ranks."""
 
     collective: str
     group: str

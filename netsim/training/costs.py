@@ -2,8 +2,7 @@
 
 Simulated by itself, the coarse collective takes exactly as long as the real one, over the same
 links with the same bytes. Beside others it shares links as if its bytes were spread evenly over
-its time: that, and that nobody leaves it before the last, is the approximation.
-"""
+its time: that, and that nobody leaves it before the last, is the approximation."""
 
 from collections import defaultdict
 from dataclasses import field, replace
@@ -69,8 +68,7 @@ def coarse_of(
 ) -> Coarse:
     """The coarse form of a collective that takes `seconds` after its launch, of which `program` is
     a simulation, perhaps with fewer bytes: `scale` times as many are meant. `sms` is the part of a
-    GPU's SMs that its channels hold.
-    """
+    GPU's SMs that its channels hold."""
     ways = _thinned(_ways(program))
     held = _held(ways, seconds / scale, sms)
     amounts = [max(1, round(way.nbytes * scale)) for way in ways]
@@ -133,8 +131,7 @@ def _wires(program: Program, path: int) -> tuple[int, ...]:
 
 def _thinned(ways: list[_Way]) -> list[_Way]:
     """Where a rank sends to very many others, a few of them, evenly chosen, stand for all. Those
-    that go over NVLink and those that leave the node stay apart.
-    """
+    that go over NVLink and those that leave the node stay apart."""
     targets: dict[int, list[_Way]] = defaultdict(list)
     kept: list[_Way] = []
     for way in ways:
@@ -208,8 +205,7 @@ class Costs:
     decides; `crossed` tells the kinds of links that each collective known crosses.
 
     `limits` say how much of a collective is run in full. Without `holds_sms`, kernels beside
-    collectives are as fast as without: recorded ones have lost that time already.
-    """
+    collectives are as fast as without: recorded ones have lost that time already."""
 
     cluster: Cluster
     wishes: Wishes
@@ -279,7 +275,8 @@ class Costs:
         topology = with_blocks(self.topology or self.cluster.topology, job.mechanism)
         plan = nccl_plan(job, collective, task.dtype, registered=self.registered)
         gpus, world = np.array(group, np.int32), (tuple(range(len(group))),)
-        call = Call(collective, topology, gpus, world, (plan,), single=True, may_fold=True)
+        like = not getattr(topology.router, "by_load", False)
+        call = Call(collective, topology, gpus, world, (plan,), single=True, may_fold=like)
         key = (self._ways(group), task.collective, task.nbytes, task.dtype)
         if key not in self.times:
             self.times[key] = _timed(call, self.limits)
@@ -335,8 +332,7 @@ def _timed(call: Call, limits: Limits) -> Timed:
 
 def _written(call: Call, limits: Limits) -> tuple[Looped, float]:
     """A call that sends the same ways, and which part of the hops: rings of many rows go a few
-    hosts far, for each rank sends as much in every hop.
-    """
+    hosts far, for each rank sends as much in every hop."""
     plan = call.plans[0]
     if call.rows_of_rings <= limits.folded or why_whole(call.collective, plan, limits.hops):
         return call.looped, 1.0

@@ -2,8 +2,7 @@
 
 Every moment of the step falls to one task of it: a kernel, or a collective from when its last rank
 has come. A kernel is slowed by what NCCL's channels hold of its SMs, a collective by what shares
-its links.
-"""
+its links."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -161,8 +160,7 @@ class Answer:
 def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> list[Answer]:
     """An answer for computing, every kind of communication, and all of it; the first ones first,
     as long as no more than `MOST_ROWS` rows are simulated. One that has less effect than the
-    rounding of the step is kept: that something does not matter is an answer.
-    """
+    rounding of the step is kept: that something does not matter is an answer."""
     several = [ALL] if len(kinds) > 1 else []
     able = MOST_ROWS // max(1, len(step.program))
     answers = []
@@ -175,12 +173,18 @@ def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> lis
                 times[number] = _time(step, names, factor, engine)
                 able -= 1
         answers.append(Answer(what, times[1], times[0]))
-    for kind in _link_kinds(step) if able > 0 else []:
+    crossed: set[str] = set().union(*step.prepared.costs.crossed.values())
+    for kind in [one for one in LINK_KINDS if one in crossed] if able > 0 else []:
         at(f"{LABELS[kind]} rate changed")
         able -= 2
         answers.append(_with_links(step, kind, engine))
     if step.prepared.work.stragglers:
-        answers.append(Answer("stragglers", None, _alike(step, engine) if able > 0 else None))
+        alike = (
+            _run(step, step.spans.tape, step.prepared.costs, engine, slow=False)
+            if able > 0
+            else None
+        )
+        answers.append(Answer("stragglers", None, alike))
     return answers
 
 
@@ -193,15 +197,9 @@ def _time(step: Step, kinds: set[str], factor: float, engine: str) -> float:
     return _run(step, tape, _scaling(step.prepared.costs, kinds, factor), engine, slow=True)
 
 
-def _link_kinds(step: Step) -> list[str]:
-    crossed: set[str] = set().union(*step.prepared.costs.crossed.values())
-    return [kind for kind in LINK_KINDS if kind in crossed]
-
-
 def _with_links(step: Step, kind: str, engine: str) -> Answer:
     """The step with links of a kind that carry 10 % more, or all that comes; NCCL decides as it
-    does now. Links that are free and change nothing change nothing with 10 % more, either.
-    """
+    does now. Links that are free and change nothing change nothing with 10 % more, either."""
     label = f"{LABELS[kind]} rate"
     free = _on(step, kind, inf, engine)
     if abs(free - step.seconds) <= STILL * step.seconds:
@@ -219,10 +217,6 @@ def _on(step: Step, kind: str, factor: float, engine: str) -> float:
     room = {n: r * factor if n in also else r for n, r in topology.capacities.items()}
     other = replace(topology, description=layout, capacities=room)
     return _run(step, step.spans.tape, prepared.costs.on(other, kind), engine, slow=True, on=other)
-
-
-def _alike(step: Step, engine: str) -> float:
-    return _run(step, step.spans.tape, step.prepared.costs, engine, slow=False)
 
 
 def _run(
@@ -268,7 +262,9 @@ def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
     kinds = [kind for kind in step.spans.kinds if kind != COMPUTE]
     kinds.sort(key=lambda kind: -causes.get(f"{kind} communication", 0.0))
     return {
-        "title": f"a training step of {step.prepared.work.label} on {step.spans.ranks} GPUs",
+        "title": step.prepared.cell.title(
+            f"a training step of {step.prepared.work.label} on {step.spans.ranks} GPUs"
+        ),
         "time_us": step.seconds * MICRO,
         "bound_by": bound_of(step.breakdown),
         "approximation": step.approximation,

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from math import prod
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.constants import TABLE, value
-from netsim.base.errors import InputError
+from netsim.base.errors import InputError, joined
 from netsim.base.files import csv_value
 from netsim.base.values import dataclass
 from netsim.nccl.facts import parse_version
@@ -36,19 +37,17 @@ Misfit = tuple[tuple[str | int, ...], str]
 
 
 def check_fits(cell: Cell, work: Training, setting: settings.Setting) -> None:
-    """Refuse the first thing that does not fit, at its place."""
-    for path, message in _misfits(work, setting):
-        raise cell.source.error(("workload", *path), message)
-
-
-def _misfits(work: Training, s: settings.Setting) -> Iterator[Misfit]:
-    yield from _batch(s)
-    if isinstance(s.model, models.Transformer):
-        yield from _transformer_misfits(s, s.model)
+    """Refuse what does not fit, all of it, each at its place."""
+    if isinstance(setting.model, models.Transformer):
+        own = _transformer_misfits(setting, setting.model)
     else:
-        yield from _layer_list(s, s.model)
-    yield from _pipeline(s)
-    yield from _replicas(work, s)
+        own = _layer_list(setting, setting.model)
+    misfits = chain(_batch(setting), own, _pipeline(setting), _replicas(work, setting))
+    wrong = dict(reversed([*misfits]))  # of each key the first
+    if wrong:
+        raise joined(
+            cell.source.error(("workload", *path), wrong[path]) for path in reversed(wrong)
+        )
 
 
 def _batch(s: settings.Setting) -> Iterator[Misfit]:
@@ -214,11 +213,13 @@ def check_memory(cell: Cell, work: Training, setting: settings.Setting, cluster:
 
 def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     """The degree of every axis; dp is what is left if it is not given. `ep` is an axis of its own
-    where the product says so, else a part of dp, as Megatron has it.
-    """
+    where the product says so, else a part of dp, as Megatron has it."""
     given = work.parallelism
     others = given.tp * given.pp * given.cp
-    place = ("workload", "parallelism")
+    place, found = (
+        ("workload", "parallelism"),
+        {axis: getattr(given, axis) for axis in settings.AXES},
+    )
     written = " x ".join(
         f"{axis} {getattr(given, axis)}" for axis in settings.AXES if _told(given, axis)
     )
@@ -226,14 +227,7 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
         if gpus % (others * given.ep):
             message = f"{written or 'tp 1'} do not divide the {gpus} GPUs of the cluster"
             raise cell.source.error(place, message, key=True)
-        return {
-            "tp": given.tp,
-            "cp": given.cp,
-            "ep": given.ep,
-            "dp": gpus // (others * given.ep),
-            "pp": given.pp,
-        }
-    found = {axis: getattr(given, axis) for axis in settings.AXES}
+        return found | {"dp": gpus // (others * given.ep)}
     if prod(found.values()) == gpus:
         return found
     if others * given.dp == gpus:
@@ -245,10 +239,6 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     message = f"{written} make {product} ranks, but the cluster has {gpus} GPUs"
     hint = "leave dp out to have it follow from the others"
     raise cell.source.error(place, message, key=True, hint=hint)
-
-
-def _others(given: Parallelism) -> dict[str, int]:
-    return {axis: getattr(given, axis) for axis in settings.AXES if axis != "dp"}
 
 
 def _told(given: Parallelism, axis: str) -> bool:
@@ -266,8 +256,7 @@ def model_flops(model: models.Model, batch: int, sequence: int) -> float:
 def layer_flops(model: models.Transformer, layer: models.Layer, sequence: int) -> float:
     """FLOPs of the forward pass of one layer for one token. Two for each parameter that a token
     passes through (of the embedding it only reads a row), and those of attention, halved where it
-    is causal.
-    """
+    is causal."""
     if layer.kind == "embedding":
         return 0.0
     active = layer.parameters - layer.expert_parameters
@@ -363,7 +352,6 @@ def _named(
 
 
 SHARDED = ("zero3", "fsdp", "fsdp2")
-MEGATRON = ("distributed-optimizer",)
 USUAL_SCALING = {"mxfp8": "block", "nvfp4": "block"}
 BACKWARD = 0.8  # of what attention reaches forward, where only that is given
 
@@ -392,60 +380,40 @@ def _setting(
         sequential = (
             grid.degrees["tp"] > 1 and isinstance(model, models.Transformer) and model.experts > 0
         )
-    blocking = pipeline.blocking_sends
-    overlap = replicas.overlap
-    no_sync = replicas.no_sync
+    blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
+    again, machine = work.recompute, cluster.machine_of(0)
+    # Megatron reduces in fp32; everyone else in the type of the weights.
+    usual = (
+        "float" if data == "distributed-optimizer" else settings.STORED.get(work.dtype, work.dtype)
+    )
     return settings.Setting(
-        model=model,
-        grid=grid,
-        roofline=_roofline(work, cluster),
-        batch=work.batch,
-        micro=work.micro_batch,
-        sequence=sequence,
-        dtype=work.dtype,
-        gradient_dtype=replicas.gradient_dtype or _gradient_dtype(work, data),
-        gather_dtype=settings.CAST[work.dtype]
-        if replicas.gather == "fp8" and work.dtype in settings.CAST
-        else "",
-        scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"),
-        data=data,
+        model=model, grid=grid, roofline=_roofline(work, cluster), batch=work.batch,
+        micro=work.micro_batch, sequence=sequence, dtype=work.dtype,
+        gradient_dtype=replicas.gradient_dtype or usual,
+        gather_dtype=settings.CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
+        scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"), data=data,
         sequence_parallel=sequential and grid.degrees["tp"] > 1,
-        tensor_overlap=parallel.tensor_overlap,
-        context=parallel.context,
-        recompute=_recomputed(work),
+        tensor_overlap=parallel.tensor_overlap, context=parallel.context,
+        recompute=again if isinstance(again, tuple) else (again,) * (again != "none"),
         loss=work.loss or ("eager" if work.elementwise == "eager" else "fused"),
-        attention=work.attention,
-        elementwise=work.elementwise,
-        schedule=schedule,
-        chunks=pipeline.chunks,
-        stage_layers=tuple(pipeline.stages),
+        attention=work.attention, elementwise=work.elementwise, schedule=schedule,
+        chunks=pipeline.chunks, stage_layers=tuple(pipeline.stages),
         blocking_sends=schedule != "interleaved" if blocking is None else blocking,
-        imbalance=work.imbalance,
-        expert_tensor=parallel.expert_tensor,
+        imbalance=work.imbalance, expert_tensor=parallel.expert_tensor,
         expert_overlap=parallel.expert_overlap,
-        deduplicated=parallel.dispatcher == "deduplicated",
-        optimizer=work.optimizer,
-        bucket=replicas.bucket,
-        first_bucket=min(replicas.first_bucket, replicas.bucket),
+        deduplicated=parallel.dispatcher == "deduplicated", optimizer=work.optimizer,
+        fused_experts=work.experts == "fused",
+        joined=machine.gpu.count * (machine.scale_up.hosts if machine.scale_up else 1),
+        bucket=replicas.bucket, first_bucket=min(replicas.first_bucket, replicas.bucket),
         overlap=data not in ("zero1", "zero2") if overlap is None else overlap,
         no_sync=data not in SHARDED if no_sync is None else no_sync,
-        compression=work.compression.kind,
-        top_k=work.compression.keep,
-        delayed=replicas.delayed,
-        shard=replicas.shard or 0,
-        reshard=replicas.reshard,
-        backward_prefetch=replicas.backward_prefetch,
-        forward_prefetch=replicas.overlap_gather,
-        limit_all_gathers=replicas.limit_all_gathers,
-        extras=extras_of(work, model, grid),
+        compression=work.compression.kind, top_k=work.compression.keep, delayed=replicas.delayed,
+        shard=replicas.shard or 0, reshard=replicas.reshard,
+        backward_prefetch=replicas.backward_prefetch, forward_prefetch=replicas.overlap_gather,
+        limit_all_gathers=replicas.limit_all_gathers, extras=extras_of(work, model, grid),
         layer_seconds=read_times(cell, work, model),
-    )
-
-
-def _recomputed(work: Training) -> tuple[str, ...]:
-    given = work.recompute
-    return tuple(given) if isinstance(given, tuple) else (given,) * (given != "none")
+    )  # fmt: skip
 
 
 def recorded_setting(ranks: int, cluster: Cluster) -> settings.Setting:
@@ -460,47 +428,34 @@ def recorded_setting(ranks: int, cluster: Cluster) -> settings.Setting:
     )
 
 
-def _gradient_dtype(work: Training, data: str) -> str:
-    """Megatron reduces in fp32; everyone else in the type of the weights."""
-    if data in MEGATRON:
-        return "float"
-    return settings.STORED.get(work.dtype, work.dtype)
-
-
 def _roofline(work: Training, cluster: Cluster) -> settings.Roofline:
     gpu, own = cluster.machine_of(0).gpu, work.compute
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     if "fp4" in flops:  # units that scale by blocks came with FP4
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
-    clock, gemm, attention = _clock(gpu), own.gemm_efficiency, own.attention_efficiency
+    # What the clock under products is of that at the power of the generation's servers.
+    clock = float(usual_power(gpu) ** value("power.exponent"))
+    gemm, attention = own.gemm_efficiency, own.attention_efficiency
     narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in settings.NARROW}
     back = BACKWARD * attention if attention else 0.0
-    kernels = _kernels(gpu.arch, work)
+    older = work.attention in ("flash2", "unpadded") and f"{gpu.arch}.flash2" in TABLE
+    kernels = "flash2" if older else "attention"
     return settings.Roofline(
-        flops=flops,
-        bandwidth=gpu.memory_bandwidth,
-        sms=gpu.sms,
+        flops=flops, bandwidth=gpu.memory_bandwidth, sms=gpu.sms, narrow=narrow,
         gemm=gemm or clock * _part(f"{gpu.arch}.gemm", "gemm.other"),
-        narrow=narrow,
         attention=(
             attention or _part(f"{gpu.arch}.{kernels}", "attention.other"),
             back or _part(f"{gpu.arch}.{kernels}.backward", "attention.other.backward"),
         ),
-        memory=own.memory_efficiency or value("memory.usable"),
+        memory=own.memory_efficiency or value("memory.usable"), routed=value("memory.routed"),
         kernel=value("kernel.gap") if own.kernel is None else own.kernel,
         element=settings.ELEMENT[settings.STORED.get(work.dtype, work.dtype)],
         stores_beside=gpu.arch not in settings.ONE_TILE_A_BLOCK,
-    )
+    )  # fmt: skip
 
 
 def _part(name: str, other: str) -> float:
     return TABLE.get(name, TABLE[other]).value
-
-
-def _kernels(arch: str, work: Training) -> str:
-    """Whose kernels attention has: FlashAttention-2's, or the best of the GPU."""
-    older = work.attention in ("flash2", "unpadded") and f"{arch}.flash2" in TABLE
-    return "flash2" if older else "attention"
 
 
 def _narrow(arch: str, work: Training, name: str) -> float:
@@ -517,45 +472,27 @@ def usual_power(gpu: Gpu) -> float:
     return (gpu.power or 1.0) / value(f"power.{gpu.arch}") if known else 1.0
 
 
-def _clock(gpu: Gpu) -> float:
-    """What the clock under products is of that at the power of the generation's servers."""
-    return float(usual_power(gpu) ** value("power.exponent"))
-
-
 def model_of(work: Training) -> models.Model:
     """The model that a scenario names or describes."""
     given = work.model
     if isinstance(given, str):
         return models.model_named(given)
     if isinstance(given, TransformerConfig):
-        return _transformer_of(given)
+        figures = given.model_dump() | {
+            "kv_heads": given.kv_heads or given.heads, "head_size": given.head_size or 0,
+            "norm_biases": given.biases, "expert_ffn": given.expert_ffn or given.ffn,
+        }  # fmt: skip
+        return models.Transformer(name="custom", **figures)
     layers = [one for number, layer in enumerate(given) for one in _repeated(number, layer)]
     return models.LayerList(name="custom", layers=tuple(layers))
 
 
-def _transformer_of(given: TransformerConfig) -> models.Transformer:
-    figures = given.model_dump() | {
-        "kv_heads": given.kv_heads or given.heads,
-        "head_size": given.head_size or 0,
-        "norm_biases": given.biases,
-        "expert_ffn": given.expert_ffn or given.ffn,
-    }
-    return models.Transformer(name="custom", **figures)
-
-
 def _repeated(number: int, given: LayerConfig) -> list[models.Layer]:
-    name = given.name or f"layer {number}"
-    flops = given.flops or 0.0
+    name, flops, back = given.name or f"layer {number}", given.flops or 0.0, given.backward_flops
     plain = models.Plain(
-        flops=flops,
-        backward_flops=2 * (given.flops or 0.0)
-        if given.backward_flops is None
-        else given.backward_flops,
-        forward=given.forward,
-        backward=given.backward,
-        activation=given.activation,
-        output=given.output,
-    )
+        flops, 2 * flops if back is None else back, given.forward, given.backward,
+        given.activation, given.output,
+    )  # fmt: skip
     tensors = (models.Tensor("weights", given.parameters),) if given.parameters else ()
     names = [name] if given.repeat == 1 else [f"{name} {k}" for k in range(given.repeat)]
     return [models.Layer(one, "plain", tensors, plain=plain) for one in names]
@@ -618,18 +555,14 @@ class PreparedStep:
     @cached_property
     def costs(self) -> Costs:
         """What NCCL makes of collectives here."""
-        scenario = self.cell.scenario
-        nccl = scenario.nccl
+        scenario, nccl = self.cell.scenario, self.cell.scenario.nccl
         wishes = Wishes(parse_version(nccl.version), nccl.env)
-        style = scenario.launch_costs().style
         return Costs(
-            self.cluster,
-            wishes,
-            style,
+            self.cluster, wishes, scenario.launch_costs().style,
             registered=nccl.registration != "none",
             holds_sms=self.recorded is None or self.recorded.alone,
             limits=limits_of(exact=scenario.exact, step=True),
-        )
+        )  # fmt: skip
 
 
 def prepare_step(cell: Cell) -> PreparedStep:

@@ -1,7 +1,7 @@
 """One training cell, from question to row: its tape and time, where the time and memory go."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
@@ -26,6 +26,7 @@ from netsim.training.costs import Costs
 from netsim.training.prepare import PARTS, PreparedStep, memories, model_flops
 from netsim.workloads.lower import Lowered, lower
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
+from netsim.workloads.passes import EXPERT, Part
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import Pass, training_step
 from netsim.workloads.tape import COMPUTE, Deps, Tape, Task, emit
@@ -151,7 +152,8 @@ def _of_rank(
     np.add.at(count, (kind, last), -1)
     busy: NDArray[np.bool_] = np.cumsum(count, axis=1)[:, :-1] > 0
     free = ~busy[0]
-    shown = _foremost(busy[1:], free)
+    shown = busy[1:] & free
+    shown &= np.cumsum(shown, axis=0) == 1  # of the kinds under way, the first of the list
     exposed, hidden = (shown * lengths).sum(axis=1), (busy[1:] & busy[0]) @ lengths
     idle = float(lengths[free & ~busy[1:].any(axis=0)].sum())
     # Of one kind, exposed time is that of the task that is under way: streams run one at a time.
@@ -160,34 +162,14 @@ def _of_rank(
     return _OfRank(float(lengths[busy[0]].sum()), exposed, hidden, idle, by_task)
 
 
-def _foremost(busy: NDArray[np.bool_], free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Of the kinds under way while the GPU is free, one for each moment: the first of the list."""
-    shown = busy & free
-    first: NDArray[np.bool_] = shown & (np.cumsum(shown, axis=0) == 1)
-    return first
-
-
 COARSE = "collectives as flows of the rate that each reaches alone"
 
 
-@dataclass(frozen=True)
-class Step:
-    """A training step that was simulated."""
+class Rates:
+    """What follows from the time of a prepared step."""
 
     prepared: PreparedStep
-    program: Program
-    spans: Spans
-    engine: str
-
-    @property
-    def seconds(self) -> float:
-        """The time of the step."""
-        return self.spans.makespan
-
-    @cached_property
-    def breakdown(self) -> Breakdown:
-        """Where the time goes."""
-        return breakdown_of(self.spans)
+    seconds: float
 
     @property
     def flops(self) -> float:
@@ -208,6 +190,26 @@ class Step:
         setting = self.prepared.setting
         tokens = setting.batch * setting.sequence
         return tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Step(Rates):
+    """A training step that was simulated."""
+
+    prepared: PreparedStep
+    program: Program
+    spans: Spans
+    engine: str
+
+    @cached_property
+    def seconds(self) -> float:  # type: ignore[override]
+        """The time of the step."""
+        return self.spans.makespan
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        """Where the time goes."""
+        return breakdown_of(self.spans)
 
     @property
     def approximation(self) -> str:
@@ -255,6 +257,7 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
     program = place(lowered.schedule, topology)
     chosen = choose(program, engine)
     timeline = simulate(program, chosen, progress=progress)
+    program = program.as_run(timeline)
     sound_step(program, timeline, f"{cluster_label(prepared.cell.scenario.cluster)}: a step")
     spans = Spans(tape, lowered, timeline, prepared.setting.grid.size)
     return Step(prepared, program, spans, chosen)
@@ -280,8 +283,7 @@ MEANT = {
 
 def details_of(step: Step) -> dict[str, float]:
     """Means over GPUs, in µs: computing, exposed communication by kind, idle; and what follows.
-    `hidden_us` is communication that computing hides, `bubble_pct` idle time in % of computing.
-    """
+    `hidden_us` is communication that computing hides, `bubble_pct` idle time in % of computing."""
     found = step.breakdown
     exposed = dict.fromkeys(KINDS, 0.0)
     for kind, seconds in zip(found.kinds, found.exposed.mean(axis=1), strict=True):
@@ -310,8 +312,7 @@ def row_of_step(
 
 def axis_of(group: str) -> str:
     """The parallelism of a kind of communication; of a recorded group, by the words of its name.
-    What a trace calls the default group is taken as data parallel: DDP and FSDP use no other.
-    """
+    What a trace calls the default group is taken as data parallel: DDP and FSDP use no other."""
     words = WORD.findall(group.lower())
     for axis, meant in MEANT.items():
         if any(word in meant for word in words):
@@ -334,27 +335,16 @@ def step_row(step: Step) -> Row:
         longer = disturbed(step.program, Noise(*given), step.engine) - step.spans.makespan
         samples = 1e6 * (step.seconds + longer)
     return Row(
-        scenario=scenario.name or "",
-        cell=prepared.cell.id,
-        topology=cluster_label(scenario.cluster),
-        nodes=node_count(scenario.cluster),
-        gpus_per_node=prepared.gpus_per_node,
-        ranks=prepared.setting.grid.size,
-        workload=f"training {work.label}",
-        dtype=work.dtype if isinstance(work, Training) else "",
-        launch=scenario.launch_costs().style,
-        nccl_version=scenario.nccl.version,
-        step_time_us=step.seconds * 1e6,
-        bound_by=bound_of(step.breakdown),
-        validated="not validated",
-        approximation=step.approximation,
-        rows=len(step.program),
-        engine=step.engine,
-        seed=scenario.seed,
-        model_version=MODEL_VERSION,
-        axes=prepared.cell.axes,
-        **of_samples(samples),
-    )
+        scenario=scenario.name or "", cell=prepared.cell.id,
+        topology=cluster_label(scenario.cluster), nodes=node_count(scenario.cluster),
+        gpus_per_node=prepared.gpus_per_node, ranks=prepared.setting.grid.size,
+        workload=f"training {work.label}", dtype=work.dtype if isinstance(work, Training) else "",
+        launch=scenario.launch_costs().style, nccl_version=scenario.nccl.version,
+        step_time_us=step.seconds * 1e6, bound_by=bound_of(step.breakdown),
+        validated="not validated", approximation=step.approximation, rows=len(step.program),
+        engine=step.engine, seed=scenario.seed, model_version=MODEL_VERSION,
+        axes=prepared.cell.axes, **of_samples(samples),
+    )  # fmt: skip
 
 
 # Memory over the step: what a GPU of each pipeline stage holds at every moment.
@@ -458,8 +448,7 @@ PASSES = {"forward": "F", "backward": "B", "weights": "W"}
 
 def task_title(task: Task, rank: int, members: tuple[int, ...], *, several: bool) -> str:
     """A slice: `layer 3 norm+mlp (mb 0)`, `all_gather layer 3 weights`, `send activations`.
-    `several`: there is more than one micro-batch.
-    """
+    `several`: there is more than one micro-batch."""
     words = [task.layer] if task.layer and not task.name.startswith(task.layer) else []
     words.append(task.name)
     if task.collective == "p2p":
@@ -515,8 +504,7 @@ def sent_bytes(collective: str, nbytes: int, ranks: int) -> float:
 def write_collectives(path: Path, step: Step) -> Path:
     """A line for all calls that are alike: where, how often, bytes, times a call. `time_us` is the
     mean beside everything else, `alone_us` that of NCCL alone; `total_us` and `exposed_us` are sums
-    over the calls of one rank, the mean of ranks that take part.
-    """
+    over the calls of one rank, the mean of ranks that take part."""
     return _write(path / COLLECTIVES, COLLECTIVE_COLUMNS, _collective_lines(step))
 
 
@@ -577,30 +565,18 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]
 
 LEAST = 0.02  # of a kernel's rate, however many SMs collectives hold
 LARGE = 8 << 20  # bytes of collectives, from which on their time is a line between powers of two
+MOST_IN_FULL = 300_000  # rows of a ring; of longer ones a few hosts are run
 MOST_SHARED = 8  # clusters whose collectives are kept for other steps
 SHARED_COSTS: dict[tuple[str, str, str], Costs] = {}
 Cost = tuple[float, float, tuple[tuple[str, float], ...]]
 
 
 @dataclass(frozen=True)
-class FoldedStep:
+class FoldedStep(Rates):
     """The time of a step, and what follows from it."""
 
     prepared: PreparedStep
     seconds: float
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens of the whole job; samples, where there are no sequences."""
-        setting = self.prepared.setting
-        return setting.batch * setting.sequence / self.seconds
-
-    @property
-    def mfu(self) -> float:
-        """Model FLOPs a second, as a part of the peak of all GPUs."""
-        setting = self.prepared.setting
-        peak = setting.roofline.peak(setting.dtype) * setting.grid.size
-        return model_flops(setting.model, setting.batch, setting.sequence) / self.seconds / peak
 
 
 def folded_step(prepared: PreparedStep) -> FoldedStep:
@@ -625,7 +601,7 @@ class _Fold:
         if asked not in SHARED_COSTS:
             if len(SHARED_COSTS) >= MOST_SHARED:
                 SHARED_COSTS.pop(next(iter(SHARED_COSTS)))
-            SHARED_COSTS[asked] = own
+            SHARED_COSTS[asked] = replace(own, limits=replace(own.limits, rings=MOST_IN_FULL))
         return SHARED_COSTS[asked]
 
     @cached_property
@@ -642,26 +618,23 @@ class _Fold:
         """How long a pass takes by itself, its collectives of tp, cp and ep included."""
         key = (one.kind, tuple(map(id, one.parts)))
         if key not in self.known:
-            after: Deps = ()
-            tape = Tape()
-            for parts in one.parts:
-                done = emit(tape, one.at, parts, after, self.prepared.setting.stored)
-                after = done.ends
+            beside = self.prepared.setting.expert_overlap
+            tape = self._tape(one, lambda part: not (beside and part.axis == EXPERT))
             self.known[key] = self.run(tape)
-            if self.prepared.setting.expert_overlap:
-                self.known[key] = self._beside(tape)
+            if beside:  # as long as its exchanges, or the rest of it with the SMs that are left
+                costs = [self.cost(t) for t in self._tape(one, lambda p: p.axis == EXPERT).tasks]
+                held = min(self.known[key], sum(sms * seconds for seconds, sms, _ in costs))
+                exchanged = sum(seconds for seconds, *_ in costs)
+                self.known[key] = max(self.known[key] + held, exchanged)
         return self.known[key]
 
-    def _beside(self, tape: Tape) -> float:
-        """A pass beside exchanges: as long as its busiest stream, kernels with the SMs left."""
-        busy: dict[str, float] = {}
-        held = 0.0
-        for task in tape.tasks:
-            seconds, sms, _ = self.cost(task)
-            busy[task.stream] = busy.get(task.stream, 0.0) + seconds
-            held += sms * seconds
-        kernels = busy.pop(COMPUTE, 0.0)
-        return max(kernels + min(held, kernels), *busy.values(), 0.0)
+    def _tape(self, one: Pass, kept: Callable[[Part], bool]) -> Tape:
+        after: Deps = ()
+        tape = Tape()
+        for parts in one.parts:
+            some = tuple(filter(kept, parts))
+            after = emit(tape, one.at, some, after, self.prepared.setting.stored).ends
+        return tape
 
     def run(self, tape: Tape) -> float:
         """The end of the last task."""

@@ -1,7 +1,6 @@
 """trace.json of a step: passes, kernels and collectives, and when each rank had come to them.
 
-A collective begins when the last rank has come; the others hold their kernels until then.
-"""
+A collective begins when the last rank has come; the others hold their kernels until then."""
 
 import gzip
 import json
@@ -88,13 +87,17 @@ def write_step_trace(path: Path, step: Step) -> Written:
     shown = timed[:MOST_SLICES]
     counter_names, counters = link_counters(step.program, step.spans.timeline, LINKS, BINS)
     info = distributed_info(step.spans.ranks, list(seen.groups.values()))
+    cell = step.prepared.cell
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "distributedInfo": {**info, "rank": ranks[0]},
-        "otherData": {"simulator": "netsim", "approximation": step.approximation},
+        "otherData": {
+            "simulator": "netsim", "approximation": step.approximation, "cell": cell.id,
+            "title": cell.title(f"a training step of {step.prepared.work.label}"),
+        },
         "traceEvents": [*seen.names(), *counter_names, *shown, *counters],
-    }
+    }  # fmt: skip
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     write_bytes(path, gzip.compress(text, compresslevel=6, mtime=0))
     note = "" if len(ranks) == step.spans.ranks else f"ranks {', '.join(map(str, ranks))}"

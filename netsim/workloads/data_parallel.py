@@ -1,8 +1,7 @@
 """Data parallelism: replicas, ZeRO, FSDP, a parameter server; what each exchanges, in which groups.
 
 Experts have replicas of their own (fewer, where expert parallelism divides them); everything else
-is shared by all ranks of a stage that differ in data or in their part of the sequence.
-"""
+is shared by all ranks of a stage that differ in data or in their part of the sequence."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
@@ -74,8 +73,7 @@ def buckets_of(
     setting: Setting, layers: Sequence[Layer], cap: int, first: int, element: int
 ) -> list[Bucket]:
     """The parameters of a stage from the last to the first, cut when a bucket reaches its size.
-    `cap` and `first` are bytes; a parameter is never split, experts have buckets of their own.
-    """
+    `cap` and `first` are bytes; a parameter is never split, experts have buckets of their own."""
     found: list[Bucket] = []
     filled = {False: 0, True: 0}
     for number in reversed(range(len(layers))):
@@ -94,8 +92,7 @@ def buckets_of(
 @dataclass
 class Alone:
     """No data parallelism at all, and what every kind of it has: moments at which it may act.
-    `layer` is the number of a layer in the stage; `last`: this is the last micro-batch.
-    """
+    `layer` is the number of a layer in the stage; `last`: this is the last micro-batch."""
 
     replica: Replica
 
@@ -146,8 +143,7 @@ MEGATRON = 40_000_000  # elements, or a million for each rank of the group
 class Zero(Alone):
     """Reduce-scatters of buckets, and all-gathers of weights after the optimizer. With `overlap`,
     gradients are scattered during backward; `forward_prefetch` hides the gathers in the next
-    forward pass, layer by layer.
-    """
+    forward pass, layer by layer."""
 
     scattered: list[int] = field(default_factory=list)
     gathered: dict[int, int] = field(default_factory=dict)
@@ -432,7 +428,6 @@ class Server(Alone):
 # Kernels before and after cost passes over memory. Reduced precision keeps the all-reduce; the
 # largest gradients differ from rank to rank, so values and indices are gathered instead.
 
-KINDS = ("none", "fp16", "bf16", "fp8", "top-k")
 DTYPES = {"fp16": "half", "bf16": "bfloat16", "fp8": "f8e4m3"}
 INDEX = 4  # bytes of the place of a gradient
 SELECT_PASSES = 4  # over all gradients: to sample, to count, to select, to write
@@ -504,15 +499,6 @@ class TopK(Compression):
         return made
 
 
-def compression_of(setting: Setting) -> Compression:
-    """What a setting asks for."""
-    if setting.compression == "none":
-        return Compression(setting)
-    if setting.compression == "top-k":
-        return TopK(setting, setting.top_k)
-    return LowPrecision(setting, DTYPES[setting.compression])
-
-
 # Replicated data parallelism: one all-reduce after backward, or PyTorch DDP's buckets within it.
 # DDP fills buckets from the last parameter to the first and reduces each, in order, as soon as its
 # last gradient is there, on a stream of its own beside the rest of backward.
@@ -534,7 +520,11 @@ class Ddp(Alone):
     @cached_property
     def compression(self) -> Compression:
         """What becomes of gradients before they travel."""
-        return compression_of(self.replica.setting)
+        s = self.replica.setting
+        if s.compression == "top-k":
+            return TopK(s, s.top_k)
+        narrow = DTYPES.get(s.compression)
+        return LowPrecision(s, narrow) if narrow else Compression(s)
 
     def before_forward(self, layer: int) -> Deps:
         """With delayed gradients, those of the step before travel from its beginning on."""

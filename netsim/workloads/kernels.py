@@ -41,8 +41,7 @@ def weight_gradients(
     roofline: Roofline, dtype: str, layers: Iterable[Linear], result: float | None = None
 ) -> float:
     """Seconds of the products that make gradients of weights; `result` is what an element of them
-    moves in memory, where it is not written in 16 bits but added up.
-    """
+    moves in memory, where it is not written in 16 bits but added up."""
     return sum(
         roofline.gemm_seconds(one.inputs, one.outputs, one.rows, dtype, one.batch, result)
         for one in layers
@@ -92,12 +91,17 @@ CASTS = {"delayed": (0.0, 4.0), "block": (0.0, 4.0), "row": (4.0, 6.0), "tensor"
 CAST_FP4 = (4.0, 8.0)  # Hadamard transform and largest element of the tensor first
 
 
-def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
-    """Casting so many elements of the inputs of products; nothing where they are not narrow."""
+def cast_bytes(setting: Setting, *, fused: bool = False) -> float:
+    """What casting an element of an input of products moves; nothing where they are not narrow."""
     if not setting.narrow:
         return 0.0
-    bytes_ = CAST_FP4 if setting.dtype == "nvfp4" else CASTS[setting.scaling]
-    return setting.roofline.stream_seconds(elements * bytes_[not fused], bytes_[not fused] > 0)
+    return (CAST_FP4 if setting.dtype == "nvfp4" else CASTS[setting.scaling])[not fused]
+
+
+def cast_seconds(setting: Setting, elements: float, *, fused: bool = False) -> float:
+    """Casting so many elements of the inputs of products."""
+    each = cast_bytes(setting, fused=fused)
+    return setting.roofline.stream_seconds(elements * each, each > 0)
 
 
 @dataclass(frozen=True)
@@ -218,9 +222,15 @@ class Shapes:
 
     @property
     def _copies(self) -> float:
-        """Ranks that a token goes to, over experts that it has: one copy is for all of a rank."""
-        ep, top_k = self.setting.degree("ep"), self.model.top_k
-        return ep * (1 - (1 - 1 / ep) ** top_k) / top_k if self.setting.deduplicated else 1.0
+        """Ranks that a token goes to, over experts that it has: one copy is for all of a rank, or
+        of the GPUs that NVLink joins, where experts are on others, too."""
+        s, top_k = self.setting, self.model.top_k
+        targets = s.degree("ep")
+        if not s.deduplicated:
+            return 1.0
+        if targets > (near := max(1, s.joined // (s.degree("tp") * s.degree("cp")))):
+            targets = -(-targets // near)
+        return targets * (1 - (1 - 1 / targets) ** top_k) / top_k
 
     @property
     def expert_split(self) -> int:

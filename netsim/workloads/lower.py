@@ -2,8 +2,7 @@
 
 What a collective is made of is given as a Coarse: rows between the ranks of its group, each with
 the bytes that the real schedule sends that way and the rate it reaches alone. A collective begins
-when the last of its group has come, and all its ranks are done when its last row has ended.
-"""
+when the last of its group has come, and all its ranks are done when its last row has ended."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,8 +26,7 @@ class Coarse:
     (source, target): places, or for a multicast's target and a reduction's source a number in
     `groups`. `seconds` is the time of the collective alone, from the launch of its kernels on.
     `algorithm`, `protocol`, `channels`: what NCCL chose. `loads`: how far it loads the busiest link
-    of each kind.
-    """
+    of each kind."""
 
     seconds: float
     styles: tuple[Style, ...]
@@ -49,8 +47,7 @@ Realise = Callable[[Task, tuple[int, ...]], Coarse]
 @dataclass(frozen=True)
 class Lowered:
     """A schedule of a tape. By task: `begin` (the row that waits for all of a group; of a kernel,
-    the kernel) and `end` for every row of its groups. `classes` are the Coarse of every group.
-    """
+    the kernel) and `end` for every row of its groups. `classes` are the Coarse of every group."""
 
     schedule: Schedule
     begin: tuple[NDArray[np.int32], ...]
@@ -79,8 +76,7 @@ class _Places:
 @dataclass(frozen=True)
 class _Block:
     """The rows of a collective without what they wait for: columns, and the group of each row.
-    `order` sorts them by group, of which `ptr` are the ends.
-    """
+    `order` sorts them by group, of which `ptr` are the ends."""
 
     columns: tuple[NDArray[np.int32], ...]
     group: NDArray[np.intp]
@@ -258,12 +254,9 @@ def lower(
         else:
             work.compute(task)
     return Lowered(
-        work.builder.finish(),
-        tuple(work.begin),
-        tuple(work.end),
-        tuple(work.coarse),
+        work.builder.finish(), tuple(work.begin), tuple(work.end), tuple(work.coarse),
         tuple(work.class_of),
-    )
+    )  # fmt: skip
 
 
 def label(task: Task) -> str:

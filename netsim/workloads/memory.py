@@ -1,8 +1,7 @@
 """Memory of one GPU in a step: weights, gradients, optimizer states, activations, buffers.
 
 Model states follow Rajbhandari et al. 2020 (ZeRO); activations Korthikanti et al. 2022, for
-attention kernels that keep no scores.
-"""
+attention kernels that keep no scores."""
 
 from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import buckets_of
@@ -115,8 +114,7 @@ def activation_bytes(s: Setting, layer: Layer) -> float:
 def full_activation_bytes(s: Setting, layer: Layer) -> float:
     """The same without recomputation. A block keeps the inputs of its products, of its norms, of
     its attention and of the function between the products of its MLP; what is not divided by tp is
-    divided by sequence parallelism.
-    """
+    divided by sequence parallelism."""
     m = s.model
     if not isinstance(m, Transformer) or layer.kind == "plain":
         return layer.plain.activation * s.micro
@@ -138,8 +136,7 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
 
 def _unfused(s: Setting, m: Transformer) -> float:
     """What kernels of attention's parts keep more: softmax's output, dropout's mask and output;
-    and masks of one byte of both dropouts outside.
-    """
+    and masks of one byte of both dropouts outside."""
     if s.attention == "fused":
         return 0.0
     masks = 2 * _inputs(s, m) / s.element

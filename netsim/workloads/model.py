@@ -1,7 +1,6 @@
 """Models as layers (transformers, and lists of layers): what each stores and passes on; by name.
 
-Counts are of whole, unsharded layers; how they are divided is the business of the parallelisms.
-"""
+Counts are of whole, unsharded layers; how they are divided is the business of the parallelisms."""
 
 import tomllib
 from dataclasses import field
@@ -18,8 +17,7 @@ LayerKind = Literal["embedding", "block", "head", "plain"]
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One parameter tensor, `copies` of it one after the other (the experts' are many). `split`:
-    tensor parallelism divides it; `expert`: it belongs to one expert a copy.
-    """
+    tensor parallelism divides it; `expert`: it belongs to one expert a copy."""
 
     name: str
     count: int
@@ -36,8 +34,7 @@ class Tensor:
 @dataclass(frozen=True, slots=True)
 class Plain:
     """What a layer of a custom model costs, for one sample: FLOPs, or seconds that were measured.
-    `forward` and `backward` are seconds for one micro-batch; where they are None, FLOPs count.
-    """
+    `forward` and `backward` are seconds for one micro-batch; where they are None, FLOPs count."""
 
     flops: float = 0.0
     backward_flops: float = 0.0
@@ -85,7 +82,7 @@ class Transformer:
     `gated`: three matrices in the MLP; `expert_ffn` and `shared_ffn` are those of one expert and of
     what all tokens pass; the first `dense_layers` have no experts. In a part of the layers
     (`windowed`) a token sees only a `window` of those before it; each predicts `predicted` tokens.
-    """
+    `clamped`: what gates and is gated in experts is clamped."""
 
     name: str
     layers: int
@@ -109,6 +106,7 @@ class Transformer:
     top_k: int = 0
     expert_ffn: int = 0
     shared_ffn: int = 0
+    clamped: bool = False
     dense_layers: int = 0
     latent: Latent | None = None
     window: int = 0
@@ -295,15 +293,13 @@ def _convolution(name: str, inputs: int, outputs: int, kernel: int, side: int) -
 # Published models by name, whose figures are in `models.toml`.
 
 
-def _published(name: str, figures: dict[str, Any]) -> Transformer:
-    latent = Latent(**figures.pop("latent")) if "latent" in figures else None
-    return Transformer(name=name, latent=latent, **figures)
-
-
 _FILE = Path(__file__).with_name("models.toml")
+_FIGURES: dict[str, dict[str, Any]] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 MODELS: dict[str, Model] = {
-    name: _published(name, figures)
-    for name, figures in tomllib.loads(_FILE.read_text(encoding="utf-8")).items()
+    name: Transformer(
+        name=name, **figures | {key: Latent(**figures[key]) for key in figures if key == "latent"}
+    )
+    for name, figures in _FIGURES.items()
 }
 MODELS["resnet-50"] = resnet50()
 

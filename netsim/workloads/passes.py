@@ -8,6 +8,7 @@ from netsim.workloads.kernels import (
     RESIDUAL,
     Elementwise,
     Shapes,
+    cast_bytes,
     cast_seconds,
     elementwise_of,
     forward,
@@ -24,8 +25,7 @@ class Part:
     on their stream. `needs` are earlier collectives of the pass by name that a kernel waits for; a
     collective starts when the kernel before it is done. A collective that `blocks` holds up the
     next kernel. `weight`: it makes gradients of weights only, which nobody waits for until the end
-    of the step.
-    """
+    of the step."""
 
     name: str
     seconds: float = 0.0
@@ -91,8 +91,7 @@ def forward_half(shapes: Shapes, before: Part, inside: Sequence[Part], what: str
 
 def _fed(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
     """Kernels, of which the first needs an input that is gathered, after its cast if narrow; all
-    ranks cast by the same scale, which follows from the largest element of all where it is new.
-    """
+    ranks cast by the same scale, which follows from the largest element of all where it is new."""
     nbytes, dtype = shapes.cast_message, shapes.setting.cast
     by_tensor = shapes.setting.narrow and shapes.setting.scaling == "tensor"
     largest = [exchange(f"{name} largest", "all_reduce", TENSOR, FP32, dtype="float")] * by_tensor
@@ -128,8 +127,7 @@ def backward_half(
     shapes: Shapes, inside: Sequence[Part], column_weight: float, before: float, what: str
 ) -> list[Part]:
     """The same backward; the weight gradient of the column-parallel product hides an exchange. Its
-    input is gathered again beside the product before, the last of `inside`.
-    """
+    input is gathered again beside the product before, the last of `inside`."""
     s = shapes.setting
     back, again = f"{what} input gradient", f"{what} input again"
     aside = s.tensor_overlap == "none"  # nothing hides an exchange
@@ -152,29 +150,18 @@ def backward_half(
 # collects them first, `a2a` (Ulysses) exchanges heads for tokens before and after.
 
 CONTEXT = "cp"
-KINDS = ("p2p", "all_gather", "a2a")
 
 
 def _kv_bytes(shapes: Shapes) -> int:
     return 2 * shapes.tokens * shapes.kv_width * shapes.setting.element
 
 
-def forward_core(shapes: Shapes, seconds: float) -> list[Part]:
+def core(shapes: Shapes, seconds: float, *, backward: bool = False) -> list[Part]:
     """Attention of one rank's queries to all keys."""
     if shapes.cp == 1:
-        return [kernel("attention", seconds)]
-    return {"p2p": _ring, "all_gather": _gathered, "a2a": _heads}[shapes.setting.context](
-        shapes, seconds, backward=False
-    )
-
-
-def backward_core(shapes: Shapes, seconds: float) -> list[Part]:
-    """Its backward pass."""
-    if shapes.cp == 1:
-        return [kernel("attention backward", seconds)]
-    return {"p2p": _ring, "all_gather": _gathered, "a2a": _heads}[shapes.setting.context](
-        shapes, seconds, backward=True
-    )
+        return [kernel("attention backward" if backward else "attention", seconds)]
+    kinds = {"p2p": _ring, "all_gather": _gathered, "a2a": _heads}
+    return kinds[shapes.setting.context](shapes, seconds, backward=backward)
 
 
 def _ring(shapes: Shapes, seconds: float, *, backward: bool) -> list[Part]:
@@ -226,7 +213,7 @@ def forward_experts(shapes: Shapes) -> list[Part]:
     """Router, dispatch, the experts' products, combine."""
     m, s = shapes.model, shapes.setting
     first, second = shapes.experts
-    work = forward(s.roofline, s.dtype, (*first, *second)) + _activation(shapes, 1)
+    work = forward(s.roofline, s.dtype, (*first, *second)) + _activation(shapes)
     permute = _permute(shapes)
     counts = m.experts * COUNT_BYTES * s.degree(EXPERT)
     return [
@@ -241,12 +228,12 @@ def forward_experts(shapes: Shapes) -> list[Part]:
 
 def backward_experts(shapes: Shapes) -> list[Part]:
     """The mirror image, with the weight gradients of experts and router. One operator makes both
-    gradients of the experts, so that tokens go back after both.
-    """
+    gradients of the experts, so that tokens go back after both."""
     s = shapes.setting
     first, second = shapes.experts
     permute = _permute(shapes)
-    inputs = input_gradients(s.roofline, s.dtype, (*first, *second)) + _activation(shapes, 2)
+    between = _activation(shapes, backward=True)
+    inputs = input_gradients(s.roofline, s.dtype, (*first, *second)) + between
     weights = weight_gradients(s.roofline, s.dtype, (*first, *second), s.added)
     waits = () if s.expert_overlap else ("dispatch gradient",)
     return [
@@ -272,9 +259,11 @@ def _router(shapes: Shapes) -> float:
 
 
 def _permute(shapes: Shapes) -> float:
-    return shapes.setting.roofline.stream_seconds(
-        shapes.width(2, shapes.model.hidden, shapes.routed)
-    )
+    """Rows into the order of experts, or back; what came from all ranks is sorted once more."""
+    s, m = shapes.setting, shapes.model
+    sorts = 1 if s.deduplicated or m.experts == s.degree(EXPERT) or s.degree(EXPERT) == 1 else 2
+    nbytes = shapes.width(2 * sorts, m.hidden, shapes.routed)
+    return s.roofline.stream_seconds(nbytes, sorts, routed=True)
 
 
 def _around(shapes: Shapes, inside: list[Part], suffix: str) -> list[Part]:
@@ -289,12 +278,24 @@ def _around(shapes: Shapes, inside: list[Part], suffix: str) -> list[Part]:
     ]
 
 
-def _activation(shapes: Shapes, times: int) -> float:
-    """The function between the two products, and casts of what both products read."""
+# Bytes a feature of what Megatron does op by op to experts, forward and backward. Both halves of a
+# clamped gate are clamped, 4 each, and joined, 8; backward 6 each, and 16 to join two gradients.
+# Biases after the second product are weighed as their tokens are, expert by expert in fp32: product
+# 4, sum 10, joined 8, back to 16 bits 6; backward to fp32 6 and back 6, apart and joined 4, and the
+# gradients of weights and biases, products 8 and sums 4 each.
+CLAMPED, BIASED = (16, 28), (28, 40)
+
+
+def _activation(shapes: Shapes, *, backward: bool = False) -> float:
+    """The function between the two products, and casts of what both products read; fused products
+    do themselves what lies between them."""
     (one,), (other,) = shapes.experts
-    rows, s = one.rows * one.batch, shapes.setting
-    cast = cast_seconds(s, rows * one.inputs) + cast_seconds(s, rows * other.inputs)
-    return cast + times * s.roofline.stream_seconds(shapes.width(1.5, one.outputs, rows))
+    s, m = shapes.setting, shapes.model
+    moved = cast_bytes(s) * one.inputs + m.biases * BIASED[backward] * m.hidden
+    if not s.fused_experts:
+        moved += (3.0 if backward else 1.5) * one.outputs * s.element
+        moved += (cast_bytes(s) + m.clamped * CLAMPED[backward]) * other.inputs
+    return s.roofline.stream_seconds(one.rows * one.batch * moved, 1 + 2 * s.narrow, routed=True)
 
 
 # Bytes a logit of the loss, forward and backward: of fused kernels in fp32 (read, maximum,
@@ -367,9 +368,9 @@ SOFTMAX, SOFTMAX_BACKWARD, DROPOUT_MASK = 4, 5, 1
 
 def backward_block(shapes: Shapes, layer: Layer) -> list[Part]:
     """A block backward: the MLP, then attention."""
-    again = _again_modules(shapes, layer)
-    core = [kernel("attention again", _core_seconds(shapes))] * ("core_attn" in _modules(shapes))
-    return [*again, *_mlp_backward(shapes, layer), *_attention_backward(shapes, core)]
+    again = [kernel("attention again", _core_seconds(shapes))] * ("core_attn" in _modules(shapes))
+    mlp = _mlp_backward(shapes, layer)
+    return [*_again_modules(shapes, layer), *mlp, *_attention_backward(shapes, again)]
 
 
 def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
@@ -404,13 +405,16 @@ def _attention_forward(shapes: Shapes) -> list[Part]:
     passes = _elementwise(shapes)
     before = _moved_in_block(shapes, passes.norm, m.hidden, shapes.local)
     rotary = _moved_in_block(
-        shapes, passes.rotary, shapes.query_width + shapes.kv_width, shapes.tokens
+        shapes,
+        passes.rotary + m.qk_norm * passes.norm,
+        shapes.query_width + shapes.kv_width,
+        shapes.tokens,
     )
     cast = cast_seconds(s, shapes.tokens * shapes.query_width)
     before += cast_seconds(s, shapes.local * m.hidden, fused=True)
     inside = [
         kernel("qkv", forward(s.roofline, s.dtype, shapes.attention_in) + rotary),
-        *forward_core(shapes, _core_seconds(shapes)),
+        *core(shapes, _core_seconds(shapes)),
         kernel("proj", cast + forward(s.roofline, s.dtype, shapes.attention_out)),
     ]
     return forward_half(shapes, kernel("norm", before), inside, "attention")
@@ -420,7 +424,10 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
     m, s = shapes.model, shapes.setting
     passes = _elementwise(shapes)
     rotary = _moved_in_block(
-        shapes, passes.rotary, shapes.query_width + shapes.kv_width, shapes.tokens
+        shapes,
+        passes.rotary + m.qk_norm * passes.norm_backward,
+        shapes.query_width + shapes.kv_width,
+        shapes.tokens,
     )
     out = shapes.attention_out
     cast = cast_seconds(s, shapes.local * m.hidden)
@@ -429,7 +436,7 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
         kernel("proj dgrad", cast + input_gradients(s.roofline, s.dtype, out)),
         kernel("proj wgrad", weight_gradients(s.roofline, s.dtype, out, s.added), weight=True),
         *again,
-        *backward_core(shapes, _core_seconds(shapes, backward=True)),
+        *core(shapes, _core_seconds(shapes, backward=True), backward=True),
         kernel("", rotary),
         kernel("qkv dgrad", input_gradients(s.roofline, s.dtype, shapes.attention_in)),
     ]
@@ -439,7 +446,7 @@ def _attention_backward(shapes: Shapes, again: list[Part]) -> list[Part]:
 
 
 def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
-    m, s = shapes.model, shapes.setting
+    m = shapes.model
     # The sum of both branches is written, and read again by the norm.
     before = kernel(
         "norm",
@@ -450,7 +457,6 @@ def _mlp_forward(shapes: Shapes, layer: Layer) -> list[Part]:
     if not layer.moe:
         return [*_dense_forward(shapes, m.ffn, before, "mlp"), after]
     shared = _dense_forward(shapes, m.shared_ffn, kernel("", 0.0), "shared") if m.shared_ffn else []
-    del s
     return [before, *shared, *forward_experts(shapes), after]
 
 
@@ -509,8 +515,7 @@ def _moved_in_block(shapes: Shapes, passes: float, features: int, tokens: int) -
 @dataclass(frozen=True)
 class Passes:
     """The parts of one layer. `weights` are the kernels of backward that only gradients of weights
-    need, apart from the rest (`inputs`), for pipelines that shift them.
-    """
+    need, apart from the rest (`inputs`), for pipelines that shift them."""
 
     forward: tuple[Part, ...]
     backward: tuple[Part, ...]
@@ -626,7 +631,7 @@ def _again_modules(shapes: Shapes, layer: Layer) -> list[Part]:
     if "ops" in given:
         seconds += _function(shapes, m.ffn) + _every_other(shapes)
     if layer.moe and "moe_act" in given:
-        seconds += _activation(shapes, 1)
+        seconds += _activation(shapes)
     if layer.moe and ("shared_experts" in given or "moe" in given) and m.shared_ffn:
         seconds += forward(s.roofline, s.dtype, (*shapes.mlp_in(m.shared_ffn),))
     parts = [kernel("again", seconds)] * (seconds > 0)

@@ -78,8 +78,7 @@ class Roofline:
     """One GPU: dense peaks by dtype (FLOP/s), memory bandwidth (bytes/s), SMs, what is reached. All
     figures can be replaced by the user's own. `narrow`: of the peaks of narrow types; `attention`:
     of the peak, forward and backward. `stores_beside`: a block writes one tile of a product while
-    it computes the next, as persistent kernels do; else it computes nothing then.
-    """
+    it computes the next, as persistent kernels do; else it computes nothing then."""
 
     flops: Mapping[str, float]
     bandwidth: float
@@ -88,6 +87,7 @@ class Roofline:
     narrow: Mapping[str, float] = field(default_factory=dict)
     attention: tuple[float, float] = (value("attention.other"), value("attention.other.backward"))
     memory: float = value("memory.usable")
+    routed: float = value("memory.routed")
     kernel: float = value("kernel.gap")
     element: int = field(default=2)
     stores_beside: bool = True
@@ -109,8 +109,7 @@ class Roofline:
         result: float | None = None,
     ) -> float:  # fmt: skip
         """A product of m x k by k x n, or `batch` of them at once; `result`: bytes that an element
-        of it moves where it is added to what is there.
-        """
+        of it moves where it is added to what is there."""
         if min(m, n, k, batch) <= 0:
             return 0.0
         area = min(self._area(m, n, batch, *tile) for tile in TILES)
@@ -132,11 +131,13 @@ class Roofline:
         waves = ceil(tiles / self.sms)
         return waves * self.sms * rows * columns / part
 
-    def stream_seconds(self, nbytes: float, kernels: int = 1) -> float:
-        """Kernels that only move bytes through memory."""
+    def stream_seconds(self, nbytes: float, kernels: int = 1, *, routed: bool = False) -> float:
+        """Kernels that only move bytes through memory; rows of tokens that are `routed` to experts
+        are found by index, and each expert's are a tensor of their own."""
         if nbytes <= 0:
             return 0.0
-        return nbytes / (self.bandwidth * self.memory) + kernels * self.kernel
+        part = self.memory * (self.routed if routed else 1.0)
+        return nbytes / (self.bandwidth * part) + kernels * self.kernel
 
     def attention_seconds(
         self, flops: float, dtype: str = "bfloat16", *, backward: bool = False
@@ -178,8 +179,7 @@ class Extra:
 class Setting:
     """All that a step depends on besides its cluster. `batch` is the number of samples (sequences)
     of one step of the whole job; `micro` those of one micro-batch of one rank. `data` names the
-    kind of data parallelism.
-    """
+    kind of data parallelism, `joined` the GPUs that NVLink joins."""
 
     model: Model
     grid: Grid
@@ -207,6 +207,8 @@ class Setting:
     expert_tensor: bool = True
     expert_overlap: bool = False
     deduplicated: bool = False
+    fused_experts: bool = False
+    joined: int = 8
     optimizer: str = "adam"
     bucket: int = 25 * 2**20
     first_bucket: int = 2**20
@@ -270,8 +272,7 @@ class Setting:
     @property
     def added(self) -> float | None:
         """Bytes that products move to add up gradients of a weight; None where they only write it.
-        Megatron's do, into the buffer that replicas reduce.
-        """
+        Megatron's do, into the buffer that replicas reduce."""
         return 2.0 * self.gradient_element if self.data == "distributed-optimizer" else None
 
     @property
@@ -311,8 +312,7 @@ class Setting:
     def stages(self) -> list[list[tuple[Layer, ...]]]:
         """The layers of every pipeline stage, chunk by chunk: `stages()[stage][chunk]`. Blocks are
         divided evenly, or as `stage_layers` says; the embedding goes with the first chunk, the head
-        with the last.
-        """
+        with the last."""
         every = layers_of(self.model)
         parts, p = self.degree("pp") * self.chunks, self.degree("pp")
         ends = (every[:1], every[-1:]) if isinstance(self.model, Transformer) else ((), ())

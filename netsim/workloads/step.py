@@ -85,8 +85,7 @@ def one_f_one_b(stage: int, stages: int, micro_batches: int, chunks: int) -> lis
 
 def interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
     """One forward, one backward over several chunks a stage (Narayanan et al. 2021). Groups of
-    `stages` micro-batches go through chunk 0, then chunk 1, and so on; backward mirrored.
-    """
+    `stages` micro-batches go through chunk 0, then chunk 1, and so on; backward mirrored."""
     total = micro_batches * chunks
     warm = min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages)
     ahead = [_turn("F", k, stages, micro_batches, chunks) for k in range(total)]
@@ -106,8 +105,7 @@ def _turn(kind: str, number: int, stages: int, micro_batches: int, chunks: int) 
 
 def zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
     """ZB-H1 (Qi et al. 2024): 1F1B whose gradients of weights wait, the later stages' longer. They
-    fill what would be idle at the end; no more activations are kept than by 1F1B.
-    """
+    fill what would be idle at the end; no more activations are kept than by 1F1B."""
     actions: list[Action] = []
     pending: list[int] = []
     for action in one_f_one_b(stage, stages, micro_batches, chunks):

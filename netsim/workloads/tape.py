@@ -2,8 +2,7 @@
 
 A task is what many ranks do alike: a kernel on each of them, or one collective in each of several
 groups. On one stream of one rank, tasks run in the order in which they were written down; `after`
-adds what else a rank waits for: what it did itself in earlier tasks.
-"""
+adds what else a rank waits for: what it did itself in earlier tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +21,7 @@ class Task:
     """One entry of the tape. `groups` has a row a group, in rank order; of a kernel, one rank each.
     `collective` is empty for kernels. `nbytes` is the size as nccl-tests counts it. `posted`: the
     last rank of each group has posted its receive ahead and holds nobody up. `measured`: seconds
-    that a profile recorded.
-    """
+    that a profile recorded."""
 
     name: str
     kind: str
@@ -77,8 +75,7 @@ class Tape:
     ) -> int | None:
         """A collective in each group; None where there is nothing to do. `kind` is the parallelism
         it belongs to. `posted`: the last rank of each group (a receiver) has posted it ahead and
-        does not hold it up.
-        """
+        does not hold it up."""
         if groups.shape[1] < 2 or nbytes <= 0:
             return None
         return self._add(

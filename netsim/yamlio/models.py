@@ -1,6 +1,6 @@
 """The common ground of all that is read from files: strict models, quantities, overrides."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -29,8 +29,7 @@ class Model(pydantic.BaseModel):
     """A mapping in a file: unknown keys are refused and no value is converted silently. What
     validates it is made with that of the model around it; `defer_build=False` is for those that are
     also written out alone. A list in a file is declared as `ListOf[X]`; a bare tuple would refuse
-    it.
-    """
+    it."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
@@ -40,12 +39,12 @@ ListOf = Annotated[tuple[T, ...], pydantic.Strict(False)]
 
 
 class FieldError(ValueError):
-    """For validators of whole models: what is wrong, and the path below to the field to blame."""
+    """For validators of whole models: what is wrong, and the path below to the field to blame;
+    `more` is what else is."""
 
-    def __init__(self, message: str, *path: str | int) -> None:
+    def __init__(self, message: str, *path: str | int, more: Sequence["FieldError"] = ()) -> None:
         super().__init__(message, *path)
-        self.message = message
-        self.path = path
+        self.message, self.path, self.more = message, path, more
 
     def __str__(self) -> str:
         return self.message

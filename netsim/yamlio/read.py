@@ -1,5 +1,6 @@
 """YAML files with a position for every value: read strictly (1.2), and written back the same."""
 
+import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -92,25 +93,7 @@ NO_COLON_ABOVE = "this line does not fit the one above it: a wrong indentation, 
 AFTER_THE_END = "something follows the end of a value; put the whole value in quotes"
 
 # Part of PyYAML's text, our words, and whether the place is where the construct was opened.
-PLAIN_WORDS = (
-    ("'\\t' that cannot start", "a tab indents this line; YAML takes spaces only", False),
-    ("'%' that cannot start", "a value cannot start with '%'; put it in quotes", False),
-    ("'@' that cannot start", "a value cannot start with '@'; put it in quotes", False),
-    ("'`' that cannot start", "a value cannot start with '`'; put it in quotes", False),
-    ("could not find expected ':'", "this line is no 'key: value' (a ':' is missing)", True),
-    ("sequence entries are not allowed", "a list entry '- ' cannot stand here", False),
-    ("expected '<document start>'", INDENTATION, False),
-    ("expected the node content", "a value is missing here", False),
-    ("expected ',' or ']'", "this list is not closed; a ',' or ']' is missing", True),
-    ("expected ',' or '}'", "this mapping is not closed; a ',' or '}' is missing", True),
-    ("found unexpected end of stream", "this quote is never closed", True),
-    ("found unexpected document separator", "this quote is never closed", True),
-    ("unknown escape character", "unknown escape in double quotes; use single quotes", False),
-    ("found undefined alias", "an alias '*' to an anchor '&' that is not defined above it", False),
-    ("second occurrence", "the same anchor '&' twice", False),
-    ("but found another document", "a second document ('---') in one file", False),
-    ("undefined tag handle", "YAML tags ('!') are refused", True),
-)
+PLAIN_WORDS = Path(__file__).with_name("plain_words.csv")
 
 
 class Refused(yaml.MarkedYAMLError):
@@ -128,7 +111,7 @@ def in_plain_words(error: yaml.YAMLError, name: str, text: str) -> ScenarioError
     problem, mark = error.problem or "", error.problem_mark
     if isinstance(error, Refused):
         return error_at(problem, name, mark)
-    for part, words, at_start in PLAIN_WORDS:
+    for part, words, at_start in csv.reader(PLAIN_WORDS.read_text(encoding="utf-8").splitlines()):
         if part in problem:
             return error_at(words, name, (error.context_mark if at_start else None) or mark)
     before_mark = "" if mark is None else text[: mark.index].rpartition("\n")[2].strip()
@@ -309,9 +292,11 @@ class Source:
     data: dict[str, Any]
     root: yaml.Node | None = field(default=None, repr=False, compare=False)
     origins: Mapping[KeyPath, str] = field(default_factory=dict)
+    aliases: Mapping[str | int, KeyPath] = field(default_factory=dict)  # where a key is written
 
     def locate(self, path: KeyPath, *, key: bool = False) -> Place:
         """The place of the value at `path`, or of its key; of the nearest parent where unknown."""
+        path = self._written(path)
         for known in sorted(self.origins, key=len, reverse=True):
             if path[: len(known)] == known:
                 return Place(self.origins[known])
@@ -319,7 +304,10 @@ class Source:
         for depth, part in enumerate(path):
             step = _child(node, part)
             if step is None:
-                return self._origin_within(path[: depth + 1]) or self._place(key_node)
+                inside = path[: depth + 1]
+                origins = (text for at, text in self.origins.items() if at[: depth + 1] == inside)
+                origin = next(origins, None)
+                return Place(origin) if origin is not None else self._place(key_node)
             key_node, node = step
         return self._place(key_node if key else node)
 
@@ -328,6 +316,7 @@ class Source:
         kind: type[ScenarioError] = ScenarioError,
     ) -> ScenarioError:  # fmt: skip
         """An error about the value at `path`, or about its key."""
+        path = self._written(path)
         place = self.locate(path, key=key)
         return kind(
             message,
@@ -338,11 +327,8 @@ class Source:
             hint=hint,
         )
 
-    def _origin_within(self, path: KeyPath) -> Place | None:
-        for known, origin in self.origins.items():
-            if known[: len(path)] == path:
-                return Place(origin)
-        return None
+    def _written(self, path: KeyPath) -> KeyPath:
+        return (*self.aliases.get(path[0], path[:1]), *path[1:]) if path else path
 
     def _place(self, node: yaml.Node | None) -> Place:
         if node is None:
@@ -358,7 +344,7 @@ def read_source(path: str | Path) -> Source:
         with file.open("rb") as stream:
             content = stream.read(LARGEST_FILE + 1)
     except FileNotFoundError:
-        raise ScenarioError("no such file", source=name, hint=_sibling_hint(file)) from None
+        raise ScenarioError("no such file", source=name, hint=sibling_hint(file)) from None
     except IsADirectoryError:
         raise ScenarioError("expected a YAML file, got a directory", source=name) from None
     except (OSError, ValueError) as error:
@@ -405,9 +391,11 @@ def _decoded(content: bytes, name: str) -> str:
     return text
 
 
-def _sibling_hint(file: Path) -> str:
+def sibling_hint(file: Path, *suffixes: str) -> str:
+    """A file beside it that may be meant: YAML, or of those suffixes."""
+    wanted = (".yaml", ".yml", *suffixes)
     try:
-        names = [other.name for other in file.parent.iterdir() if other.suffix in (".yaml", ".yml")]
+        names = [other.name for other in file.parent.iterdir() if other.suffix in wanted]
     except OSError:
         return ""
     near = nearest(file.name, sorted(names))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import pydantic
 from pydantic_core import ErrorDetails
 
-from netsim.base.errors import ScenarioErrors, nearest, shown, suggest
+from netsim.base.errors import joined, nearest, shown, suggest
 from netsim.base.units import UnitError
 from netsim.base.values import dataclass
 from netsim.yamlio.models import Elsewhere, FieldError
@@ -58,8 +58,7 @@ def translated(
     values: Mapping[str, str] | None = None,
 ) -> Finding:
     """The finding for an error of pydantic's; `known_keys` are those of the model around it, and
-    `values` says which of them takes a value.
-    """
+    `values` says which of them takes a value."""
     kind, context = details["type"], details.get("ctx", {})
     if kind == "missing":
         return missing(path[:-1], path[-1])
@@ -99,13 +98,6 @@ def merged(findings: Sequence[Finding]) -> Finding:
     return Finding(first.path, expected=expected, got=first.got, hint=hint, at_key=first.at_key)
 
 
-def merged_choices(findings: Sequence[Finding]) -> Finding:
-    """One finding with the choices of all branches for the same key."""
-    choices = tuple(dict.fromkeys(choice for finding in findings for choice in finding.choices))
-    hint = suggest(findings[0].got.strip("'"), choices)
-    return replace(findings[0], expected=f"one of {', '.join(choices)}", hint=hint)
-
-
 def _unknown(path: KeyPath, known_keys: Sequence[str], values: Mapping[str, str]) -> Finding:
     key = str(path[-1])
     if key in values:
@@ -126,6 +118,12 @@ def _from_validator(error: Exception, path: KeyPath, value: object) -> Finding:
     return Finding(path, str(error) or f"{shown(value)} cannot be used here")
 
 
+def _further(details: ErrorDetails, path: KeyPath) -> list[Finding]:
+    """What a validator of ours found wrong besides the first thing."""
+    more = getattr(details.get("ctx", {}).get("error"), "more", ())
+    return [Finding((*path, *one.path), one.message) for one in more]
+
+
 def _choice(path: KeyPath, value: object, choices: Sequence[str]) -> Finding:
     expected = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
     hint = suggest(value, choices) if isinstance(value, str) else ""
@@ -137,7 +135,8 @@ def _type_or_range(
 ) -> Finding:
     value = details["input"]
     if kind in EXPECTED:
-        bounds = {name: _short(bound) for name, bound in context.items()}
+        whole = {k for k, v in context.items() if isinstance(v, float) and v.is_integer()}
+        bounds = {k: str(int(v) if k in whole else v) for k, v in context.items()}
         expected = EXPECTED[kind].format(**bounds)
         return Finding(path, expected=expected, got=shown(value))
     expected = TYPES.get(kind.split("_", maxsplit=1)[0], "")
@@ -159,10 +158,6 @@ def _type_hint(expected: str, value: object) -> str:
     if expected in ("a whole number", "a number") and re.fullmatch(r"[0-9][0-9_]*", value):
         return f" (did you mean {value.replace('_', '')} without quotes?)"
     return ""
-
-
-def _short(bound: object) -> str:
-    return str(int(bound) if isinstance(bound, float) and bound.is_integer() else bound)
 
 
 def _quoted(text: str) -> list[str]:
@@ -199,10 +194,11 @@ def _findings(
 ) -> list[Finding]:
     deeper = [issue for issue in issues if issue[0]]
     found = [
-        translated(details, path, siblings, values)
+        finding
         for rest, details in issues
         # pydantic calls a list too short when its entries are wrong
         if not rest and not (deeper and details["type"] == "too_short")
+        for finding in (translated(details, path, siblings, values), *_further(details, path))
     ]
     options = _options(kind)
     keys = [] if len(options) > 1 else _keys(options[0])
@@ -249,7 +245,9 @@ def _without_wrong_kinds(branches: Sequence[list[Finding]]) -> list[Finding]:
     kinds = [[one for one in branch if one.choices] for branch in branches]
     right = [branch for branch, wrong in zip(branches, kinds, strict=True) if not wrong]
     if not right and len({wrong[0].path for wrong in kinds}) == 1 and len(branches) > 1:
-        return [merged_choices([wrong[0] for wrong in kinds])]
+        choices = tuple(dict.fromkeys(choice for wrong in kinds for choice in wrong[0].choices))
+        hint = suggest(kinds[0][0].got.strip("'"), choices)
+        return [replace(kinds[0][0], expected=f"one of {', '.join(choices)}", hint=hint)]
     return min(right or branches, key=len)
 
 
@@ -343,4 +341,4 @@ def validate(model: type[M], source: Source, path: KeyPath = ()) -> M:
         findings = all_findings(error, model, path)
     errors = [source.error(one.path, one.text, key=one.at_key) for one in findings]
     errors.sort(key=lambda error: (error.source != source.name, error.line or 0, error.column or 0))
-    raise errors[0] if len(errors) == 1 else ScenarioErrors(errors)
+    raise joined(errors)

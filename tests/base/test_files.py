@@ -91,7 +91,7 @@ def test_without_room_pictures_traces_and_reports_stay_as_they_were(tmp_path: Pa
 
 def test_a_trace_that_has_no_room_leaves_nothing_half_written(tmp_path: Path) -> None:
     (tmp_path / "room.yaml").write_text(SCENARIO + "outputs: [csv, trace]\n")
-    done = limited(2500, tmp_path, "run", "room.yaml", "-q", "-o", "out")
+    done = limited(2700, tmp_path, "run", "room.yaml", "-q", "-o", "out")
     assert done.returncode == 2
     assert done.stderr == "out/trace.csv: cannot be written: File too large\n"
     assert "trace.csv" not in names(tmp_path / "out")

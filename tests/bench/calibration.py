@@ -17,7 +17,7 @@ import numpy as np
 from netsim.base.errors import NetsimError
 from netsim.measured.accuracy import chosen
 from netsim.measured.calibrate import HUGE, calibrate, changed
-from netsim.measured.compare import compare, few, prepared_for
+from netsim.measured.compare import Compared, few, prepared_for, rows_of
 from netsim.measured.index import Entry, dtype_of, mapped, read_index
 from netsim.measured.logs import LogRun, Measured
 from netsim.results.row import BANDS, band_of
@@ -50,7 +50,10 @@ def forecasts(entry: Entry, points: int, jobs: int | None) -> list[Forecast]:
     }
     others = replace(run, rows=held)
     errors = [
-        [abs(point.log_ratio) for point in compare(prepared_for(one, others), others).points]
+        [
+            abs(point.log_ratio)
+            for point in Compared(others, tuple(rows_of(prepared_for(one, others), others))).points
+        ]
         for one in (source, changed(source, figures))
     ]
     return [

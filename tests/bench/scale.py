@@ -162,7 +162,7 @@ def _watched() -> list[str]:
 
     every = {rung: watched(rung) for rung in ladder.RUNGS}
     ladder.OPERATIONS = tuple(every[rung] for rung in ladder.OPERATIONS)
-    ladder.RUNGS = tuple(every.values())
+    ladder.SINGLE = tuple(every[rung] for rung in ladder.SINGLE)
     return seen
 
 

@@ -104,7 +104,10 @@ CHANGES: list[tuple[dict[str, Any], str, Any]] = [
 ]  # fmt: skip
 CHANGED = [(base, (path, value)) for base, path, value in CHANGES]
 # What makes no difference to a cell's numbers, or is only read before (sizes are asked one by one).
-NOT_ASKED = {"name", "sweep", "outputs", "measured", "prices", "sizes", "workload", "cluster"}
+NOT_ASKED = {
+    *("name", "sweep", "outputs", "measured", "prices", "sizes", "workload", "cluster"),
+    *("jobs", "job", "background", "report"),  # cells that recall nothing; what reports compare
+}
 IN_FILES = {"tuner", "graph", "code"}  # tested by themselves
 
 

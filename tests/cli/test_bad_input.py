@@ -34,10 +34,10 @@ TYPOS = {
     ),
     "unknown section": (
         "name: x",
-        "jobs: {}",
-        "1:1: jobs: unknown key 'jobs' "
-        "(known: name, cluster, workload, nccl, launch, sweep, outputs, measured, seed, prices, "
-        "fold, exact, noise, samples, limits)",
+        "x: {}",
+        "1:1: x: unknown key 'x' "
+        "(known: name, cluster, workload, jobs, job, background, nccl, launch, sweep, outputs, "
+        "measured, seed, prices, report, fold, exact, noise, samples, limits)",
     ),
     "duplicate key": ("name: x", "name: x\nname: y", "2:1: duplicate key 'name', first in line 1"),
     "wrong type": (
@@ -101,16 +101,16 @@ TYPOS = {
         "algorithm: ring",
         "algorithm: rign",
         "6:14: workload.algorithm: expected one of ring, tree, double-binary-tree, "
-        "halving-doubling, direct, hierarchical, parameter-server, bucket, multi-ring, swing for "
-        "all_reduce, got 'rign' "
+        "halving-doubling, direct, hierarchical, parameter-server, bucket, multi-ring, "
+        "swing, forest, synth for all_reduce, got 'rign' "
         "(did you mean ring?)",
     ),
     "algorithm of another collective": (
         "algorithm: ring",
         "algorithm: bruck",
         "6:14: workload.algorithm: expected one of ring, tree, double-binary-tree, "
-        "halving-doubling, direct, hierarchical, parameter-server, bucket, multi-ring, swing for "
-        "all_reduce, got 'bruck' "
+        "halving-doubling, direct, hierarchical, parameter-server, bucket, multi-ring, "
+        "swing, forest, synth for all_reduce, got 'bruck' "
         "(it exists for all_gather, alltoall, alltoallv)",
     ),
     "algorithm that does not fit n": (
@@ -186,8 +186,8 @@ TYPOS = {
     "an unknown output": (
         "name: x",
         "outputs: [csv, plot]",
-        "1:16: outputs.1: expected one of csv, plots, trace, chakra, connections, report, "
-        "got 'plot' (did you mean plots?)",
+        "1:16: outputs.1: expected one of csv, plots, trace, chakra, connections, msccl, "
+        "report, got 'plot' (did you mean plots?)",
     ),
 }  # fmt: skip
 
@@ -333,3 +333,46 @@ def test_a_run_that_would_not_fit_says_so_before_it_starts(capsys) -> None:
     assert "x.yaml:4:1: workload: about 3.2e+09 rows would take 320 GB of memory" in outcome.err
     assert "ranks would fit, else take one with fewer steps or larger chunks" in outcome.err
     assert "not folded: 262144 elements on 40000 ranks are unequal chunks" in outcome.err
+
+
+MANY = """\
+cluster: {machine: dgx-h1000, nodes: two, fabric: {kind: leaf-spin}}
+workload: {collective: all_reduce, sizes: [1MiBB], dtpye: float}
+nccl: {version: "2.99", env: {NCCL_ALGOO: Ring, NCCL_PROTO: LLL}}
+sweep: {SWEEP}
+"""
+TOLD = (
+    "x.yaml:2:44: workload.sizes.0:", "x.yaml:2:52: workload.dtpye:", "x.yaml:3:17: nccl.version:",
+    "x.yaml:3:43: nccl.env.NCCL_ALGOO: NCCL_ALGOO is no NCCL variable",
+    "x.yaml:3:61: nccl.env.NCCL_PROTO: expected one of LL, LL128, Simple",
+    "x.yaml:1:20: cluster.machine: unknown machine", "x.yaml:1:38: cluster.nodes: expected",
+    "x.yaml:1:58: cluster.fabric.kind: expected one of",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sweep", "also"),
+    [
+        ("cluster.nodse: [1, 2]", "x.yaml:4:9: sweep.cluster.nodse: cluster.nodse: unknown key"),
+        ("zip: 3", "x.yaml:4:14: sweep.zip: expected two or more keys"),
+    ],
+)
+def test_all_mistakes_of_a_file_are_told_at_once(capsys, sweep: str, also: str) -> None:
+    Path("x.yaml").write_text(MANY.replace("SWEEP", sweep))
+    for verb in ("check", "run"):
+        done = netsim(capsys, verb, "x.yaml")
+        assert done.code == 2
+        for text in (*TOLD, also):
+            assert done.err.count(text) == 1, (text, done.err)
+        assert len(done.err.splitlines()) == len(TOLD) + 1
+
+
+def test_all_that_does_not_fit_of_a_step_is_told_at_once(capsys) -> None:
+    Path("x.yaml").write_text(
+        "cluster: {machine: dgx-h100}\n"
+        "workload:\n  model: llama3-8b\n  batch: 7\n  micro_batch: 2\n  replicas: {shard: 3}\n"
+    )
+    done = netsim(capsys, "check", "x.yaml")
+    assert done.code == 2
+    assert "x.yaml:4:10: workload.batch: 7 samples cannot be divided" in done.err
+    assert "x.yaml:6:21: workload.replicas.shard: only FSDP and ZeRO-3" in done.err

@@ -61,4 +61,4 @@ def test_what_has_no_connections_is_told(tmp_path, capsys) -> None:
                     "workload: {model: bert-base, batch: 8}\n")  # fmt: skip
     outcome = netsim(capsys, "run", path, "-o", tmp_path / "out", "-q")
     assert outcome.code == 2
-    assert "s.yaml:2:10: outputs: connections are for a collective" in outcome.err
+    assert "s.yaml:2:10: outputs: connections: only a collective has it, no step" in outcome.err

@@ -28,6 +28,37 @@ def choices(
     return [(row.size_bytes, row.algorithm, row.protocol, row.channels) for row in rows]  # type: ignore[misc]
 
 
+def test_noise_has_percentiles_in_columns_of_their_own(capsys) -> None:
+    question = ("expect", "dgx-h100", "all_reduce", "--sizes", "1K,64K", "--noise", "production",
+                "--samples", "30")  # fmt: skip
+    table = netsim(capsys, *question).out.splitlines()
+    rows = list(csv.DictReader(netsim(capsys, *question, "--format", "csv").out.splitlines()))
+    assert [row["samples"] for row in rows] == ["30", "30"]
+    title = table[1].split()
+    first = title.index("p5")
+    assert title[first : first + 4] == ["p5", "p50", "p95", "p99"]
+    for line, row in zip((one for one in table if one[0] != "#"), rows, strict=True):
+        told = [float(text) for text in line.split()[9:13]]
+        found = [float(row[f"{name}_us"]) for name in ("p5", "p50", "p95", "p99")]
+        assert told == pytest.approx(found, abs=0.01)
+        assert float(row["time_us"]) <= found[0] <= found[1] <= found[2] <= found[3]
+    assert "p50" not in netsim(capsys, *question[:5]).out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--noise", "prod"), "--noise prod: noise: expected quiet, production or"),
+        (("--samples", "5"), "--samples 5: samples: without noise all samples are alike"),
+        (("--noise", "quiet", "--samples", "0"), "--samples 0: samples: expected at least 1"),
+    ],
+)
+def test_noise_that_is_none_is_one_line(capsys, options, said) -> None:
+    found = netsim(capsys, "expect", "dgx-h100", "all_reduce", "--sizes", "1K", *options)
+    assert (found.code, found.out) == (2, "")
+    assert found.err.startswith(said)
+
+
 def test_the_winners_of_the_fact_sheet() -> None:
     # nccl-model.md §1.9: H100 + NDR N=4, and 8 x H100 alone.
     several = choices("dgx-h100", "all_reduce", "256:8G:2", nodes=4)

@@ -58,8 +58,8 @@ TYPOS = {
     "leaf-spine, rail-optimized, rail-only, dual-plane, fat-tree, dragonfly, torus, ring, "
     "custom, nvlink-domain, got 'clos'",
     ("--set", "x=1"): "--set x=1: x: unknown key 'x' "
-    "(known: name, cluster, workload, nccl, launch, sweep, outputs, measured, seed, prices, fold, "
-    "exact, noise, samples, limits)",
+    "(known: name, cluster, workload, jobs, job, background, nccl, launch, sweep, outputs, "
+    "measured, seed, prices, report, fold, exact, noise, samples, limits)",
     ("--set", "cluster.nodes"): "--set cluster.nodes: expected KEY=VALUE such as cluster.nodes=4",
     ("--set", "sweep={cluster.nodes: [1, 2]}"): "expect answers one question; a sweep is for "
     "netsim run",
@@ -102,7 +102,7 @@ def test_files_that_have_no_machine(capsys, tmp_path: Path) -> None:
     message = (
         "workload.algorithm: NCCL's choice needs a machine, not a plain graph; choose one of "
         "ring, tree, double-binary-tree, halving-doubling, direct, hierarchical, parameter-server, "
-        "bucket, multi-ring, swing (--algo ring, for example)\n"
+        "bucket, multi-ring, swing, forest, synth (--algo ring, for example)\n"
     )
     assert outcome.code == 2
     assert outcome.err.endswith(message)

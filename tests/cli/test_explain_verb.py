@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from netsim.cli.explain import explain_lines
 from tests.cli.command import netsim
 
 RING = """\
@@ -84,3 +85,15 @@ def test_mistakes_get_one_clear_message(capsys, arguments: list[str], message: s
     assert message in done.err
     assert "Traceback" not in done.err
     assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("best", "said"),
+    [(None, "8 us; what"), (8.0, "8 us; what"), (9.0, "8 us (9 us is known to")],
+)
+def test_limits_are_told_whether_or_not_it_is_known_what_reaches_them(
+    best: float | None, said: str
+) -> None:
+    limit = {"who": "x", "limit_us": 8.0, "best_known_us": best, "of_limit_pct": 80.0, "binds": "y"}
+    found = {"time_us": 10.0, "bound_by": "z", "limit": limit}
+    assert said in next(line for line in explain_lines(found, "t") if "reaches" in line)

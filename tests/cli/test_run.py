@@ -76,6 +76,90 @@ def test_formats(capsys) -> None:
     assert algbw == pytest.approx(size / time_us / 1e3, abs=0.01)
 
 
+TRACED = ("-q", "--set", "outputs=[csv,trace]", "--set", "workload.sizes=[1MiB]")
+
+
+def traced(folder: str) -> dict[str, str]:
+    """What the trace and the breakdown of a folder say that they are of."""
+    with gzip.open(f"{folder}/trace.json.gz", "rt") as file:
+        told = json.load(file)["otherData"]
+    assert {row["cell"] for row in rows(f"{folder}/breakdown.csv")} == {told["cell"]}
+    return told
+
+
+def test_a_trace_is_of_the_best_cell_and_of_the_one_that_is_asked_for(capsys) -> None:
+    assert netsim(capsys, "run", "sweep.yaml", *TRACED, "-o", "best").code == 0
+    found = rows("best/results.csv")
+    best = min(found, key=lambda row: float(row["time_us"]))
+    assert traced("best")["cell"] == best["cell"]
+    asked = netsim(capsys, "run", "sweep.yaml", *TRACED[1:], "--cell", "algorithm=tree,gpus=8")
+    told = traced("reports/sweep")
+    (chosen,) = (row for row in found if row["algorithm"] == "tree" and row["ranks"] == "8")
+    assert told["cell"] == chosen["cell"]
+    assert told["title"].startswith("all_reduce of 1 MiB on 8 GPUs, tree, ")
+    assert told["title"].endswith("gpus 8, algorithm tree")
+    said = f"traced and drawn: gpus 8, algorithm tree (cell {chosen['cell']}; --cell"
+    assert said in asked.err
+    netsim(capsys, "run", "sweep.yaml", *TRACED, "--cell", chosen["cell"][:9])
+    assert traced("reports/sweep")["cell"] == chosen["cell"]
+
+
+def test_the_best_of_the_cells_that_are_asked_for(capsys) -> None:
+    netsim(capsys, "run", "sweep.yaml", *TRACED, "--cell", "cluster.graph.gpus=8")
+    mine = [row for row in rows("reports/sweep/results.csv") if row["ranks"] == "8"]
+    assert traced("reports/sweep")["cell"] == min(mine, key=lambda r: float(r["time_us"]))["cell"]
+
+
+def test_a_report_explains_the_cell_that_is_asked_for(capsys) -> None:
+    more = ("-q", "--set", "outputs=[csv,report]", "--set", "workload.sizes=[1MiB]")
+    assert netsim(capsys, "run", "sweep.yaml", *more, "--cell", "gpus=8,algorithm=tree").code == 0
+    picture = Path("reports/sweep/pictures/timeline.svg").read_text()
+    assert "critical path: all_reduce of 1 MiB on 8 GPUs, tree" in picture
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("gpus=5", "no cell has gpus 5, but 2, 3, 4, 8"),
+        ("gpuz=4", "no axis gpuz (did you mean gpus?), axes: cluster.graph.gpus"),
+        ("algorithm=Rinng", "no cell has algorithm Rinng (did you mean ring?), but ring, tree"),
+        ("zz", "no id of a cell begins like this"),
+        ("", "no id of a cell begins like this"),
+    ],
+)
+def test_a_cell_that_is_none_is_one_line_before_anything_runs(capsys, cell, said) -> None:
+    found = netsim(capsys, "run", "sweep.yaml", *TRACED, "--cell", cell)
+    assert (found.code, found.out) == (2, "")
+    (line,) = found.err.splitlines()
+    assert line.startswith(f"--cell {cell}: {said}")
+    assert not Path("reports").exists()
+
+
+def test_a_trace_with_noise_is_of_its_first_sample(capsys) -> None:
+    noise = ("--set", "noise={launch: {exponential: {mean: 30us}}}", "--set", "sweep={}")
+    quiet = netsim(capsys, "run", "sweep.yaml", *TRACED, "--set", "sweep={}", "-o", "quiet")
+    one = netsim(capsys, "run", "sweep.yaml", *TRACED, *noise, "--set", "samples=1", "-o", "one")
+    netsim(capsys, "run", "sweep.yaml", *TRACED, *noise, "--set", "samples=7", "-o", "seven")
+    assert (quiet.code, one.code) == (0, 0)
+    told = traced("seven")
+    assert told["title"].endswith("; the first of 7 samples with noise")
+    assert told["makespan_us"] == traced("one")["makespan_us"]
+    (only,) = rows("one/results.csv")
+    later = told["makespan_us"] - traced("quiet")["makespan_us"]
+    assert later == pytest.approx(float(only["p50_us"]) - float(only["time_us"]))
+    assert later > 10
+
+
+def test_a_cell_is_asked_for_where_something_is_of_one(capsys) -> None:
+    found = netsim(capsys, "run", "sweep.yaml", "-q", "--cell", "gpus=8")
+    assert (found.code, found.out) == (2, "")
+    assert found.err == (
+        "--cell gpus=8: nothing is of one cell: outputs has neither trace nor report\n"
+    )
+    found = netsim(capsys, "run", "sweep.yaml", *TRACED, "--cell", "gpus=8", "--shard", "1/2")
+    assert (found.code, "--shard writes results only" in found.err) == (2, True)
+
+
 def test_same_question_same_bytes_and_ids_that_ignore_names(capsys) -> None:
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "a")
     netsim(capsys, "run", "sweep.yaml", "-q", "-o", "b", "--engine", "simpy")

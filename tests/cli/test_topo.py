@@ -72,8 +72,17 @@ def test_show_a_machine(capsys) -> None:
 @pytest.mark.parametrize(("ratio", "usable"), [("1", "49.1 GB/s"), ("2", "24.55 GB/s")])
 def test_show_full_and_half_bisection(capsys, ratio: str, usable: str) -> None:
     """One 400G NIC a GPU: full bisection gives each GPU its NIC's rate across, 2:1 half of it."""
-    more = ["--nodes", 8, "--fabric", "leaf-spine", "--set", f"fabric.oversubscription={ratio}"]
-    out = netsim(capsys, "topo", "show", "dgx-h100", *more, "--set", "fabric.nodes_per_leaf=4").out
+    more = [
+        "--nodes",
+        8,
+        "--fabric",
+        "leaf-spine",
+        "--set",
+        f"cluster.fabric.oversubscription={ratio}",
+    ]
+    out = netsim(
+        capsys, "topo", "show", "dgx-h100", *more, "--set", "cluster.fabric.nodes_per_leaf=4"
+    ).out
     assert figure(out, "scale-out a GPU") == "400 Gb/s of NIC, 49.1 GB/s usable"
     assert figure(out, "bisection").endswith(f", {usable} a GPU")
     assert figure(out, "oversubscription") == f"{ratio}:1 between halves"
@@ -92,7 +101,11 @@ def test_show_follows_options(capsys) -> None:
 
 @pytest.mark.parametrize(
     ("fabric", "dims", "far", "diameter"),
-    [("ring", [], 8, 9), ("torus", ["--set", "fabric.dims=[4,4]"], 10, 5), ("fat-tree", [], 15, 5)],
+    [
+        ("ring", [], 8, 9),
+        ("torus", ["--set", "cluster.fabric.dims=[4,4]"], 10, 5),
+        ("fat-tree", [], 15, 5),
+    ],
 )
 def test_show_names_the_longest_route(capsys, fabric, dims, far, diameter) -> None:
     """The last host is a neighbour of the first in a ring; the farthest is half way round."""
@@ -138,7 +151,12 @@ def test_lint_says_what_is_wrong_and_exits_with_1(capsys) -> None:
     assert found.code == 1
     assert re.search(r"^node0.gpu1 +far-nic +its nearest NIC, nic0, is in another", found.out, re.M)
     assert found.err.endswith("topo: 2 findings (1 host, 2 GPUs)\n")
-    half = ["--fabric", "leaf-spine", "--set", "fabric={kind: leaf-spine, oversubscription: 2}"]
+    half = [
+        "--fabric",
+        "leaf-spine",
+        "--set",
+        "cluster.fabric={kind: leaf-spine, oversubscription: 2}",
+    ]
     found = netsim(capsys, "topo", "lint", "dgx-h100", "--nodes", 2, *half)
     assert found.code == 1
     assert found.out.startswith("fabric  oversubscription  oversubscribed 2:1")
@@ -156,7 +174,10 @@ def test_lint_finds_an_isolated_node(capsys) -> None:
 
 def test_import_a_matrix_and_use_it(capsys) -> None:
     done = netsim(capsys, "topo", "import", "topo.txt", "--gpu", "h100", "-o", "topologies/my.yaml")
-    assert done.out == ("wrote topologies/my.yaml: a machine with 2 GPUs; use it as machine: my\n")
+    wrote, *found = done.out.splitlines()
+    assert wrote == "wrote topologies/my.yaml: a machine with 2 GPUs; use it as machine: my"
+    assert found == netsim(capsys, "topo", "lint", "my").out.splitlines()
+    assert "my: 2 findings (1 host, 2 GPUs)" in done.err
     assert "assumed: NICs of 200 Gb/s (--nic tells another rate)" in done.err  # of h100-x4
     assert re.search(r"^GPU1 +NVL +X +SYS", netsim(capsys, "topo", "show", "my").out, re.M)
     Path("x.yaml").write_text(
@@ -165,11 +186,26 @@ def test_import_a_matrix_and_use_it(capsys) -> None:
     assert netsim(capsys, "run", "x.yaml", "-q", "-o", "out").code == 0
 
 
+def test_import_says_what_it_leaves_out(capsys) -> None:
+    file = Path(__file__).parent.parent / "data" / "smi" / "a100_hgx.txt"
+    done = netsim(capsys, "topo", "import", str(file), "--gpu", "A100", "-o", "a.yaml")
+    left = "left out as storage or management, not below a GPU's PCIe switch: mlx5_8, mlx5_9"
+    assert left in done.err
+    chosen = ("--gpu", "A100", "--nics", "all", "-o", "b.yaml")
+    assert "left out" not in netsim(capsys, "topo", "import", str(file), *chosen).err
+    counts = [f"{n} x 200 Gb/s" in netsim(capsys, "topo", "show", f"{name}.yaml").out
+              for name, n in (("a", 8), ("b", 10))]  # fmt: skip
+    assert all(counts)
+    refused = netsim(capsys, "topo", "import", "net.yml", "--nics", "all")
+    assert refused.code == 2
+    assert "is no matrix of nvidia-smi" in refused.err
+
+
 def test_import_a_network_and_run_it(capsys) -> None:
     done = netsim(capsys, "topo", "import", "net.yml")
     assert done.out == (
         "wrote topologies/net.yaml: a scenario with a graph of 8 GPUs; use it as "
-        "netsim run topologies/net.yaml\n"
+        "netsim run topologies/net.yaml\nnet: nothing found (1 host, 8 GPUs)\n"
     )
     ran = netsim(capsys, "run", "topologies/net.yaml", "-q", "-o", "out")
     assert ran.code == 0

@@ -32,7 +32,8 @@ MISTAKES = {
     ("show", "dgx-h10"): "unknown machine 'dgx-h10' (did you mean dgx-h100?); known: …",
     ("show", "empt.xml"): "empt.xml: no such file (did you mean empty.xml?)",
     ("show", "words.txt"): (
-        "words.txt: of no known format; known: nccl, nvidia-smi, infragraph, node-link, astra-sim"
+        "words.txt: of no known format; known: nccl, nvidia-smi, amd-smi, infragraph, node-link, "
+        "astra-sim"
     ),
     ("show", "."): "unknown machine '.'; known: …",
     ("show", "other.yaml"): (
@@ -58,13 +59,13 @@ MISTAKES = {
         "--gpus-per-node 9: cluster.gpus_per_node: the machine has 8 GPUs, got 9"
     ),
     ("show", "dgx-h100", "--set", "fabrik.k=3"): (
-        "--set fabrik.k=3: expected a key of cluster, got 'fabrik' (did you mean fabric?)"
+        "--set fabrik.k=3: expected a key such as cluster.nodes (did you mean cluster.fabric.k?)"
     ),
     ("show", "dgx-h100", "--set", "fabric"): (
-        "--set fabric: expected KEY=VALUE such as cluster.fabric.oversubscription=2"
+        "--set fabric: expected KEY=VALUE such as cluster.nodes=4"
     ),
-    ("show", "dgx-h100", "--nodes", "4", "--fabric", "fat-tree", "--set", "fabric.k=3"): (
-        "--set fabric.k=3: cluster.fabric.k: a fat tree needs an even k, got 3"
+    ("show", "dgx-h100", "--nodes", "4", "--fabric", "fat-tree", "--set", "cluster.fabric.k=3"): (
+        "--set cluster.fabric.k=3: cluster.fabric.k: a fat tree needs an even k, got 3"
     ),
     ("show", "ring-of-five", "--nodes", "2"): (
         "--nodes 2: cluster.nodes: has no meaning beside graph"

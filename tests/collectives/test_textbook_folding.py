@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from netsim.base.errors import ScenarioError
-from netsim.cell.explained import explained, shown_of
+from netsim.cell.explained import explained_run, shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import simulate_size
 from netsim.cli.traces import write_traces
@@ -158,7 +158,7 @@ def test_what_is_too_large_to_show_is_shown_folded(
     assert not shown_of(one, 48 * MIB).notes
     few = replace(one, limits=Limits(shown=10))
     assert "stand for all 32" in shown_of(few, 48 * MIB).notes[0]
-    assert "stand for all 32" in explained(few, 48 * MIB)["title"]
+    assert "stand for all 32" in explained_run(few, 48 * MIB)[0]["title"]
     monkeypatch.setattr("netsim.timing.ladder.rows_in_full", lambda call: 10**9)
     files = write_traces([one.cell], tmp_path, "compiled")
     assert "stand for all 32" in files[0]

@@ -216,8 +216,6 @@ EDITS = (
     Edit("LeafSpine", '"leaf-spine"', '"leaf-spine", "mine"'),
     Edit("BUILDERS", END, '    "mine": kinds.leaf_spine,\n}\n'),
     Edit("TransportName", r"Literal\[", 'Literal["mine", '),
-    Edit("TRANSPORTS", r"for one in \(",
-         'for one in (Transport("mine", hop=1e-6, usable=0.4),'),
     Edit("FORMATS", r"FORMATS = \{(?=\s+.*re\.)",
          r'from netsim.topology.routing import switch\n\g<0>"mine": re.compile("^mine"),'),
     Edit("FORMATS", '"nccl": "', '"mine": "made for a test", "nccl": "'),
@@ -234,6 +232,8 @@ EDITS = (
 
 # And in tables of data: what is added at the end.
 DATA = {
+    "base/constants.csv": "mine.hop,1,us,mine,made for a test,,,,,,\n"
+    "mine.usable,0.4,1,mine,made for a test,,,,,,\n",
     "nccl/facts.toml": '\n["2.31"]\nalgorithms = ["Tree", "Ring"]\n',
     "nccl/variables.csv": "NCCL_MINE,channels,max_channels,whole 1 64,most channels,\n",
     "workloads/models.toml": "\n[mine]\nlayers = 2\nhidden = 256\nheads = 4\nkv_heads = 4\n"

@@ -74,14 +74,16 @@ def test_examples_of_the_api_run(example: str, capsys) -> None:
 
 def test_what_extending_shows_works_as_shown() -> None:
     page = (ROOT / "docs" / "extending.md").read_text()
-    algorithm, longer, topology, engine = blocks(page, "python")
+    algorithm, linked, longer, topology, engine = blocks(page, "python")
     names: dict[str, object] = {}
-    for example in (algorithm, longer, topology, engine):
+    for example in (algorithm, linked, longer, topology, engine):
         exec(compile(example, "extending.md", "exec"), names)
     collective = Collective("broadcast", 5, 100, root=2, in_place=True)
     schedule = names["broadcast"](collective)
     verify(schedule, collective)
     check_races(schedule, collective)
+    netsim_algorithm("broadcast")(names["along"])
+    del ALGORITHMS["broadcast"]["along"]
     netsim_algorithm("all_reduce")(names["two_phases"])
     del ALGORITHMS["all_reduce"]["two_phases"]
     star = simulate(place(schedule, names["star"](5)))

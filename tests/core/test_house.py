@@ -58,6 +58,7 @@ LATE = {
     "cli/progress.py": "bars on a terminal; processes and clusters, with what they import",
     "cli/questions.py": "readers of foreign formats, for files that are none of ours",
     "cli/run.py": "pictures and reports, and matplotlib",
+    "collectives/table.py": "the reader of MSCCL's files, with one of XML",
     "engines/engine.py": "an engine, with its libraries and its machine code",
     "scenario/models.py": "models of training steps",
     "sweep/run.py": "measured runs, where a scenario names one",

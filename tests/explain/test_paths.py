@@ -11,7 +11,7 @@ from netsim.engines.engine import simulate
 from netsim.program.place import place
 from netsim.schedule.builder import Builder
 from netsim.schedule.schedule import Style
-from netsim.topology.figures import route_statistics
+from netsim.topology.figures import loads_by_routing, route_statistics
 from netsim.topology.graph import TopologyError
 from tests.cli.command import netsim
 from tests.topology.test_fabrics import hosts
@@ -124,6 +124,9 @@ def test_in_order_delivery_refuses_to_part_messages():
     cluster(hosts(4, fabric % ("infiniband", "")))
     planes = cluster(hosts(4, "{kind: dual-plane, transport: roce}"))
     assert planes.routing == "ecmp"
+    ends = np.arange(16, dtype=np.int32), np.arange(16, 32, dtype=np.int32)
+    for made, sprayed in ((planes, False), (cluster(hosts(4, fabric % ("infiniband", ""))), True)):
+        assert ("spray" in loads_by_routing(made, *ends)) == sprayed
 
 
 def messages(split, count):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from netsim.cell.explained import explained
+from netsim.cell.explained import explained_run
 from netsim.cell.prepare import prepare
 from netsim.cli.explain import explain_lines
 from netsim.scenario.cells import expand
@@ -93,7 +93,9 @@ def found(name: str) -> dict[str, Any]:
 
 def explain_text(text: str, most_rows: int = 10**9) -> dict[str, Any]:
     cell = prepare(expand(parse_source(text, "scene.yaml"))[0])
-    return explained(cell, max(cell.cell.scenario.collective.size_list()), most_rows=most_rows)
+    return explained_run(cell, max(cell.cell.scenario.collective.size_list()), most_rows=most_rows)[
+        0
+    ]
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -20,7 +20,7 @@ from netsim.measured.calibrate import (
     fit,
     parameters_of,
 )
-from netsim.measured.compare import ALL, compare, prepared_for
+from netsim.measured.compare import ALL, Compared, prepared_for, rows_of
 from netsim.measured.logs import read_log
 from netsim.nccl.constants import calibrated, mechanism_of, names_of
 from netsim.topology.load import load_machine
@@ -77,7 +77,9 @@ def test_six_points_of_a_real_run_lower_the_error_at_its_others() -> None:
         for name, figure in found.figures.items()
     }
     errors = [
-        compare(prepared_for(changed(source, some), others), others).bands[ALL].median
+        Compared(others, tuple(rows_of(prepared_for(changed(source, some), others), others)))
+        .bands[ALL]
+        .median
         for some in ({}, figures)
     ]
     assert errors[0] > 0.08, "there was something to gain"

@@ -1,13 +1,22 @@
 """`netsim compare`: rows, tolerance, what is taken from a log, contradictions, causes."""
 
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from netsim.cli import log_questions
+from netsim.cli.log_questions import Question, question_of
+from netsim.cli.questions import Given
+from netsim.measured import compare as comparing
 from netsim.measured.hypotheses import explanations
 from netsim.measured.index import proposal_of
-from netsim.measured.logs import Device, LogRun, read_log
+from netsim.measured.logs import Device, LogRun, parse_log, read_log
+from netsim.measured.training import ComparedStep, Published, error
+from netsim.results.row import Row
 from netsim.yamlio.read import parse_source
 from tests.cli.command import netsim
 
@@ -99,7 +108,6 @@ def test_busbw_over_algbw_tells_the_true_ranks() -> None:
     [
         (("nowhere.log",), "nowhere.log: no such file"),
         (("{csv}", "--topology", "dgx-h100", "--tolerance", "abc"), "--tolerance abc"),
-        (("{csv}",), "does not say on what it ran"),
         (("{csv}", "--topology", "dgx-h1000"), "did you mean dgx-h100?"),
         (("{csv}", "--topology", PAIR, "--scenario", "quickstart"), "not both"),
         (("{csv}", "--topology", PAIR, "--json", "no/where/x.json"), "there is no folder"),
@@ -135,3 +143,127 @@ def test_a_log_of_more_gpus_than_the_machine_has(
         assert done.code == 2
         assert f"the log has 16 ranks on 1 host, {PAIR} has 2 GPUs" in done.err
         assert "--gpus-per-node" not in done.err
+
+
+def log_of(*lines: str, host: str = "host{}", gpus: int = 16, gpu: str = "NVIDIA H100") -> LogRun:
+    """A log of two hosts with some lines of NCCL's or of a launcher's before its table."""
+    devices = [
+        f"#  Rank {rank} Group  0 Pid  {41 + rank} on  {host.format(rank // 8)} device {rank % 8} "
+        f"[0000:1b:00] {gpu}"
+        for rank in range(gpus)
+    ]
+    table = [
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong",
+        "     1048576        262144     float     sum      -1   123.20    8.51   15.95      0",
+    ]
+    text = "\n".join(["all_reduce_perf -b 1M -e 1M", *lines, *devices, *table])
+    (run,) = parse_log(text, "x.log")
+    return run
+
+
+A3 = "Google Cloud's A3 Mega (GPUDirect-TCPXO)"
+NETWORKS = {
+    "plug-in": (log_of("h0:41:41 [0] NCCL INFO NET/FasTrak plugin initialized"), A3, "tcpxo"),
+    "loaded": (log_of("h0:41:41 [0] NCCL INFO Using network FasTrak"), A3, "tcpxo"),
+    "host": (log_of(host="a3mega-node-{}"), A3, "tcpxo"),
+    "environment": (
+        log_of("h0:41:41 [0] NCCL INFO NCCL_NET set by environment to FasTrak."), A3, "tcpxo",
+    ),
+    "efa": (
+        log_of("h0:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa (found 32 nics)"),
+        "AWS's EFA", "efa",
+    ),
+    "cray": (log_of(host="nid00522{}"), "Slingshot-11", "slingshot"),
+    "roce": (
+        log_of("h0:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]"),
+        "RoCE", "roce",
+    ),
+    "azure": (
+        log_of("export NCCL_X=1", host="ND_H100_v5-{}"),
+        "Azure's ND H100 and H200 v5 (InfiniBand)", None,
+    ),
+    "sockets": (log_of("h0:1:1 [0] NCCL INFO Using network Socket"), "TCP sockets", "tcp"),
+    "silent": (log_of(), "", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_read_from_hosts_plugins_and_environment(name: str) -> None:
+    run, cloud, transport = NETWORKS[name]
+    source, notes = question_of(Question(None, None, Given()), run)
+    assert (f"tells {cloud}" in " ".join(notes)) is bool(cloud)
+    cluster = source.data["cluster"]
+    assert (cluster.get("fabric") or {}).get("transport") == transport
+    assert cluster["nodes"] == 2
+    assert cluster.get("nic") == ("200Gbps" if transport in ("tcpxo", "slingshot") else
+                                  "400Gbps" if name == "azure" else None)  # fmt: skip
+
+
+def test_what_options_say_of_networks_holds() -> None:
+    run = NETWORKS["plug-in"][0]
+    source, notes = question_of(Question(None, None, Given(transport="roce", nic="100Gbps")), run)
+    assert source.data["cluster"]["fabric"]["transport"] == "roce"
+    assert source.data["cluster"]["nic"] == "100Gbps"
+    assert not any("taken from the log: transport" in note for note in notes)
+
+
+def test_a_log_without_a_machine_gets_those_that_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_questions, "preset_names", lambda _: ["a10-pcie-x4", PAIR, "h100-x4"])
+    log = simulated_log(tmp_path, capsys)
+    bare = [line for line in log.read_text().splitlines() if "Rank" not in line]
+    log.write_text("\n".join(bare))
+    done = netsim(capsys, "compare", log)
+    assert done.code == 0, done.err
+    first = f"of 3 machines these fit best: {PAIR} (median error 0."
+    assert f"the log does not say on what it ran; {first}" in done.err
+    assert f"{PAIR} is taken, --topology names another" in done.err
+    assert done.err.count("(median error") == 3
+
+
+def test_what_is_compared_is_kept_when_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, every = simulated_log(tmp_path, capsys), comparing.rows_of
+
+    def some(*what: Any) -> Iterator[Row]:
+        yield from islice(every(*what), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparing, "rows_of", some)
+    out, file = tmp_path / "out", tmp_path / "out.json"
+    done = netsim(capsys, "compare", log, "--topology", PAIR, "-o", out, "--json", file)
+    assert done.code == 130
+    assert len((out / "results.csv").read_text().splitlines()) == 3
+    assert len(json.loads(file.read_text())[0]["points"]) == 2
+    assert done.out.count("Ring") == 2
+
+
+def test_error_is_one_thing_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of sizes, steps and causes: a factor either way; told once in a comparison."""
+    ratios = [0.5, 1.0, 1.2, 3.0, 1.1]
+    points = [comparing.Point("r", "m", "c", 8, 1.0, one, "", "", True) for one in ratios]
+    whole = comparing.error_of(points)
+    step = Published("x", "f", "m", "g", "l", "d", 8, 1.0, {}, ())
+    steps = error([ComparedStep(step, one, 0.5) for one in ratios])
+    assert (steps.median, steps.p90, steps.bias) == (whole.median, whole.p90, whole.bias)
+    assert whole.median == pytest.approx(0.2)
+    log = simulated_log(tmp_path, capsys)
+    done = netsim(capsys, "compare", log, log, "--topology", PAIR)
+    assert done.out.count("# error: simulated / measured - 1") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("polaris_a100_2x4_all_reduce_2", ("a100-x4", 2, 4)),
+     ("alps_gh200_16x4_all_reduce_1", ("gh200-x4", 16, 4))],
+)  # fmt: skip
+def test_a_list_of_devices_that_is_cut_tells_hosts(name: str, shape: tuple[str, int, int]) -> None:
+    """Ranks 0, 1 and 7 of 8, the last on another host: at most four on each."""
+    (run,) = read_log(DATA / f"{name}.txt", "all_reduce")
+    source, notes = question_of(Question(None, None, Given()), run)
+    cluster = source.data["cluster"]
+    assert (cluster["machine"], cluster["nodes"], cluster["gpus_per_node"]) == shape
+    assert "fabric" not in cluster, "the machine's own transport is that of the log"
+    assert any("tells Slingshot-11" in note for note in notes)

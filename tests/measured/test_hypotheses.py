@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from netsim.measured.hypotheses import Explained, Tried, ranked, tried
-from netsim.measured.logs import LogRun, Measured
+from netsim.measured.compare import error_figures, fit_of, prepared_for
+from netsim.measured.hypotheses import Explained, Tried, causes, ranked, tried
+from netsim.measured.logs import LogRun, Measured, read_log
+from netsim.yamlio.models import override
 from netsim.yamlio.read import Source, parse_source
 
+CSV = Path(__file__).parents[2] / "scenarios" / "measured" / "csv"
+A3 = CSV / "gcp_a3mega_h100_2x8_all_reduce_1.csv"
 NOISE = 0.05  # of a measured time, as a part
 SIZES = [2**12, 2**16, 2**19, 2**22, 2**25, 2**28]  # as many as are simulated
 SYSTEMS = {
@@ -22,7 +27,7 @@ WRONG = [
     ("two hosts", "every NIC at half its rate"),
     ("two hosts", "one NIC of one host at half its rate"),
     ("two hosts", "no GPUDirect: data passes the hosts' memory"),
-    ("two hosts", "TCP sockets instead of RDMA"),
+    ("two hosts", "the network is TCP sockets: --transport tcp"),
     ("two hosts", "host launch bound: launches take 12 times as long"),
     ("two hosts", "1 of 4 channels"),
     ("NVLS", "Ring forced"),
@@ -82,6 +87,26 @@ def test_the_true_cause_comes_first(system: str, name: str) -> None:
     assert name in first.names
     assert first.explains
     assert first.error < 1e-9
+
+
+def test_the_network_of_a_cloud_is_a_cause() -> None:
+    """A log of Google's A3 Mega against H100s on InfiniBand: no number of slow launches fits."""
+    (run,) = read_log(A3, "all_reduce")
+    source = parse_source(
+        "cluster: {machine: dgx-h100, nodes: 2}\nworkload: {collective: all_reduce}", "here"
+    )
+    found = {one.name: one for one in causes(source, prepared_for(source, run))}
+    flags = "--transport tcpxo --nic 200Gbps"
+    cloud = f"the network is Google Cloud's A3 Mega (GPUDirect-TCPXO): {flags}"
+    errors = {}
+    for name in (cloud, "host launch bound: launches take 24 times as long"):
+        changed = source
+        for key, value in found[name].changes:
+            changed = override(changed, key, value, name)
+        errors[name] = error_figures(fit_of(changed, run, 4))[0]
+    assert errors.pop(cloud) < 0.05
+    assert min(errors.values()) > 0.3
+    assert not any("A100" in name or "p4d" in name for name in found), "other GPUs"
 
 
 def test_what_changes_nothing_explains_nothing() -> None:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from netsim.base.constants import TABLE
 from netsim.base.errors import NetsimError
+from netsim.measured.accuracy import steps_left_out
 from netsim.measured.index import read_index
 from netsim.measured.training import (
     ComparedStep,
@@ -57,6 +59,15 @@ def test_recipes_by_release(id_: str, beside: bool, again: list[str] | None) -> 
     work = published(ENTRIES[id_]).data["workload"]
     assert work["parallelism"].get("expert_overlap", False) is beside
     assert work.get("recompute") == again
+    assert work.get("experts", "separate") == ("fused" if id_ == "nemo_018" else "separate")
+
+
+def test_what_recipes_send_tokens_with() -> None:
+    sent = {
+        id_: published(ENTRIES[id_]).data["workload"]["parallelism"]["dispatcher"]
+        for id_ in ("nemo_087", "nemo_138", "nemo_231", "nemo_276")
+    }
+    assert sent == dict.fromkeys(sent, "alltoall") | {"nemo_087": "deduplicated"}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +110,30 @@ def test_steps_are_near_what_was_published() -> None:
     found = run_steps([ENTRIES[one] for one in FEW], 1)
     assert not found.failed
     assert error(found.compared).median < 0.1
-    page = "\n".join(page_of(found, dict.fromkeys(FEW, "https://example.org")))
+    page = page_of(found, dict.fromkeys(FEW, "https://example.org"))
     assert all(f"| {one} |" in page for one in FEW)
+
+
+def test_steps_are_simulated_again_without_what_their_group_says() -> None:
+    """Those of one group are all that a constant was fitted to, or others' say what it is then."""
+    found = run_steps([ENTRIES[one] for one in ("titan_a8_van_float8_rowise", "mosaic_110")], 1)
+    few = ("titan_a8_van_float8_rowise", "titan_t1_1", "mosaic_038", "mosaic_110", "mosaic_113")
+    corpus = [ENTRIES[one] for one in few]
+    kept = {one: TABLE[one] for one in TABLE}
+    again = steps_left_out(found, corpus, 1, lambda done, of: None)
+    assert kept == TABLE
+    assert [one.published.id for one in again.left_out] == [
+        one.published.id for one in found.compared
+    ]
+    assert all(
+        one.simulated != other.simulated
+        for one, other in zip(again.left_out, found.compared, strict=True)
+    )
+    assert any(one.endswith("that of sm_90.gemm.fp8") for one in again.without)
+    assert any(one.startswith("MosaicML, Ampere: sm_80.gemm") for one in again.without)
+    page = page_of(again, dict.fromkeys(ENTRIES, "https://example.org"))
+    assert "left out: median error" in page
+    assert '"all_left_out"' in again.json()
 
 
 def test_accuracy_of_steps(capsys: pytest.CaptureFixture[str]) -> None:

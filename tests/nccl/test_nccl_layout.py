@@ -1,16 +1,35 @@
 """Orders of GPUs and NICs, rings over nodes and double trees, as NCCL's own dumps show them."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from netsim.nccl.connect import (
-    double_binary_tree,
-    layout,
-    mixed_layout,
-    worst_graph,
-)
+from netsim.nccl.communicator import ChannelGraph
+from netsim.nccl.connect import Layout, double_binary_tree, laid_out, seats_of, worst_graph
 from netsim.nccl.facts import facts_of
 from tests.nccl.nccl_nodes import node_of, searched_communicator
 from tests.nccl.nccl_plans import channel_tree, contiguous_nodes
+
+Nodes = Sequence[Sequence[int]]
+
+
+def layout(
+    ring: ChannelGraph, tree: ChannelGraph, nodes: Sequence[Sequence[int]], n_channels: int
+) -> Layout:
+    """Rings and trees of all executed channels over the ranks of equal `nodes`."""
+    return mixed_layout([ring] * len(nodes), [tree] * len(nodes), nodes, n_channels)
+
+
+def mixed_layout(
+    rings: Sequence[ChannelGraph],
+    trees: Sequence[ChannelGraph],
+    nodes: Sequence[Sequence[int]],
+    n_channels: int,
+) -> Layout:
+    """Rings and trees over the ranks of `nodes`, each node with its own graphs."""
+    seats = seats_of(nodes, zip(map(id, rings), map(id, trees), strict=True))
+    kinds = [(rings[node], trees[node]) for node in seats.first]
+    return laid_out([ring for ring, _ in kinds], [tree for _, tree in kinds], seats, n_channels)
 
 
 def orders(config: str, kind: str, *, networked: bool) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from netsim.plots.results import plot_results
+from netsim.plots.results import bars_figure, plot_results
 from netsim.plots.sizes import lines_of, looks_of, read_results, sizes_figure, telling, thinned
 from netsim.plots.style import RESULTS, read_long_table, read_table
 from netsim.results.row import Row, csv_text
@@ -88,6 +88,14 @@ def test_measured_points_are_drawn_on_top(tmp_path: Path) -> None:
     assert measured.get_ydata()[0] == pytest.approx(simulated.get_ydata()[0] / 1.25)
 
 
+def test_several_lines_with_measured_points_say_which_are_simulated(tmp_path: Path) -> None:
+    rows = sweep(("fabric", ["fast", "slow"]))
+    for given in rows:
+        given["measured_time_us"] = given["time_us"] * 1.25
+    figure = figure_of(write(tmp_path, rows))
+    assert legend(figure)[-2:] == ["simulated", "measured"]
+
+
 def test_a_strip_says_what_was_chosen_where_it_changes(tmp_path: Path) -> None:
     rows = sweep()
     for given in rows[:8]:
@@ -162,6 +170,39 @@ def test_percentiles_over_seeds_are_drawn_as_bands(tmp_path: Path) -> None:
         assert tall[0] > tall[1] > 0
     without = figure_of(write(tmp_path / "a", sweep(("x.n", [1, 2]))))
     assert legend(without) == ["n 1", "n 2"]
+
+
+def noisy(rows: list) -> list:
+    """The rows with samples from 1.1 to 3 times as long."""
+    parts = {"p5_us": 1.1, "p50_us": 1.5, "p95_us": 2.0, "p99_us": 3.0}
+    return [
+        {**one, **{name: part * one["time_us"] for name, part in parts.items()}} for one in rows
+    ]
+
+
+def test_samples_with_noise_are_bands_and_a_dashed_median(tmp_path: Path) -> None:
+    figure = figure_of(write(tmp_path, noisy(sweep())))
+    assert legend(figure)[-2:] == ["median of samples with noise", "5 to 95 % of them"]
+    for axes, part in zip(figure.axes, (1 / 1.5, 1.5), strict=True):
+        solid, dashed = (line.get_ydata() for line in axes.lines[:2][::-1])
+        assert np.array(dashed) == pytest.approx(np.array(solid) * part)
+        (band,) = (one for one in axes.collections if isinstance(one, PolyCollection))
+        assert band.get_paths()
+    time = figure.axes[1]
+    longest = max(one["time_us"] for one in sweep())
+    assert time.get_ylim()[1] >= 2 * longest
+
+
+def test_bars_have_ends_where_samples_with_noise_lie(tmp_path: Path) -> None:
+    rows = noisy(sweep(("x.n", [1, 2]), sizes=[1 << 20]))
+    figure = bars_figure(lines_of(read_results([write(tmp_path, rows)])), "title")
+    assert "without noise, and 5 to 95 % of samples with it" in figure.get_suptitle()
+    time = figure.axes[1]
+    for bar, ends in zip(time.patches, time.lines, strict=False):
+        low, high = ends.get_xdata()
+        assert (low, high) == pytest.approx((1.1 * bar.get_width(), 2 * bar.get_width()))
+    for text, ends in zip(time.texts, time.lines, strict=False):
+        assert text.xy[0] == max(ends.get_xdata())
 
 
 def test_a_line_rate_far_above_all_lines_does_not_flatten_them(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """Pictures of a trace: timeline, links over time, states; each drawn from files or plain values."""
 
+import gzip
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from netsim.plots.explanation import breakdown_figure
 from netsim.plots.timeline import (
     MOST_STATES,
     heat_figure,
@@ -19,8 +21,9 @@ from netsim.plots.timeline import (
     states_figure,
     timeline_figure,
 )
+from netsim.trace.chrome import write_trace
 from netsim.trace.names import Operation
-from netsim.trace.tables import write_links_over_time, write_rows
+from netsim.trace.tables import ROW_COLUMNS, write_links_over_time, write_rows
 from tests.trace.output_runs import Run, chain_run, launched_run, mixed_run, ring_run
 
 
@@ -79,12 +82,74 @@ def test_bars_that_overlap_share_a_lane(tmp_path: Path) -> None:
     assert set(both["tracks"]) == {2}
 
 
-def test_many_ranks_and_channels_are_cut_and_said(tmp_path: Path) -> None:
+def test_of_many_ranks_one_of_each_class_of_equal_ones_is_drawn(tmp_path: Path) -> None:
     program, timeline, _ = ring_run(70, 700)
     write_rows(tmp_path / "trace.csv", program, timeline)
     gantt = read_gantt(tmp_path / "trace.csv")
-    assert len(gantt.ranks) == 64
-    assert gantt.left_out == "64 of 70 ranks"
+    assert gantt.ranks == {0: "rank 0\nand 69 alike"}
+    assert gantt.told == "70 ranks in 1 class, alike within 2% of the time"
+    assert set(gantt.bars["rank"]) == {0}
+
+
+def several_kinds(folder: Path, busy: list[list[tuple[int, float, float]]]) -> Path:
+    """A trace.csv of ranks that compute: channel, begin and end of each rank's rows."""
+    lines = [",".join(ROW_COLUMNS)]
+    for rank, rows in enumerate(busy):
+        lines += [f"{len(lines)},compute,step,0,0,s{lane},{rank},{rank},,{begin},{end},,,0,0"
+                  for lane, begin, end in rows]  # fmt: skip
+    (folder / "trace.csv").write_text("\n".join(lines) + "\n")
+    return folder / "trace.csv"
+
+
+def test_equal_ranks_may_use_other_lanes_and_differ_by_little(tmp_path: Path) -> None:
+    late = [[(0, 0, 5.0), (1, 0, 10.0)] if rank % 2 else [(1, 0, 5.1), (0, 0, 10.0)]
+            for rank in range(20)]  # fmt: skip
+    gantt = read_gantt(several_kinds(tmp_path, [*late, [(0, 3, 10.0)], [(0, 0, 5.0)]]))
+    assert list(gantt.ranks.values()) == ["rank 0\nand 19 alike", "rank 20", "rank 21"]
+    assert gantt.told.startswith("22 ranks in 3 classes, alike within 2% of")
+
+
+def test_of_too_many_classes_the_largest_are_drawn_and_that_is_said(tmp_path: Path) -> None:
+    apart = [[(0, 0, 100.0 - 11 * (rank % 9)), (1, 0, 11.0 * (rank % 5 + 1))] for rank in range(60)]
+    gantt = read_gantt(several_kinds(tmp_path, apart))
+    assert len(gantt.ranks) == 16
+    assert gantt.told == "60 ranks in 16 of 35 classes, alike within 10% of the time"
+    assert next(iter(gantt.ranks.values())) == "rank 0\nand 1 alike"
+    assert timeline_figure(gantt).axes[0].get_title(loc="left").endswith(gantt.told)
+
+
+def test_pictures_are_called_as_the_trace_beside_them_says(tmp_path: Path) -> None:
+    program, timeline, _ = ring_run()
+    folder = folder_of(ring_run(), tmp_path)
+    about = {"title": "all_reduce of 1 MiB, 4 x dgx-h100; nodes 4"}
+    write_trace(folder / "trace.json.gz", program, timeline, about=about)
+    assert read_gantt(folder / "trace.csv").title == about["title"]
+    write_rows(folder / "trace.csv", program, timeline, rows=5)
+    assert read_gantt(folder / "trace.csv").told == "4 ranks, the first 5 of 28 rows"
+    load = replace(read_load(folder / "links_over_time.csv"), title=about["title"])
+    assert about["title"] in lines_figure(load).get_suptitle()
+    assert about["title"] in heat_figure(load).axes[0].get_title(loc="left")
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"[]"), gzip.compress(b"{}"),
+                                     gzip.compress(b"x" * 99)[:20]])  # fmt: skip
+def test_a_trace_that_says_nothing_gives_no_title(content, tmp_path: Path) -> None:
+    folder = folder_of(ring_run(), tmp_path)
+    (folder / "trace.json.gz").write_bytes(content)
+    assert read_gantt(folder / "trace.csv").title == "ring all_reduce"
+
+
+def test_percentages_stand_where_the_axis_has_room_for_them() -> None:
+    causes = {"launch": 0.2, "transfer": 0.5, "sharing": 0.3}
+    found = {name: {"time_us": time, "causes_us": {cause: part * time for cause, part in
+             causes.items()}} for name, time in (("slow", 100.0), ("best", 5.0))}  # fmt: skip
+    axes = breakdown_figure(found).axes[0]
+    texts = [text.get_text().strip() for text in axes.texts]
+    assert texts == ["20%", "50%", "30%", "100 µs", "5 µs"]
+    whole = axes.get_xlim()[1]
+    boxes = [bar.get_width() for bar in axes.patches if bar.get_width() > 0.06 * 100]
+    assert len(boxes) == 3
+    assert whole > 100
 
 
 def test_links_that_do_the_same_share_a_panel(tmp_path: Path) -> None:

@@ -9,8 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from netsim.plots import style
 from netsim.plots.explanation import scaled, scaling_figure, tornado_figure
-from netsim.plots.results import pareto_figure, pareto_front
+from netsim.plots.results import (
+    asked_of,
+    axes_figure,
+    compared,
+    facets_figure,
+    heat_figure,
+    pareto_figure,
+    pareto_front,
+)
+from netsim.plots.sizes import above_rate
 
 FIGURES = st.floats(1, 1000)
 
@@ -42,11 +52,12 @@ def no_text_covers_another(figure: Figure) -> bool:
 def test_the_cells_of_a_front_are_numbered_and_listed() -> None:
     times = [900.0, 850, 840, 500, 490]
     table = pd.DataFrame({
-        "cell": list("abcde"), "size_bytes": [1] * 5, "time_us": times,
+        "cell": list("abcde"), "size_asked": [1] * 5, "time_us": times,
         "cost": [1.0e6, 1.05e6, 1.08e6, 1.1e6, 1.15e6],
         "axis:cluster.nic": ["100Gbps", "200Gbps", "400Gbps", "800Gbps", "1600Gbps"],
     })  # fmt: skip
-    figure = pareto_figure(table, "cost", "cost (USD)")
+    asked = asked_of(table, {})
+    figure = pareto_figure(compared(table, asked), "cost", "cost (USD)")
     assert figure is not None
     assert no_text_covers_another(figure)
     assert [text.get_text() for text in figure.axes[0].texts] == list("12345")
@@ -97,3 +108,86 @@ def test_steps_on_several_numbers_of_gpus_have_a_line_for_each_other_choice() ->
     assert [line.get_ydata().tolist() for line in solid] == [[125.0] * 3] * 2
     assert right.get_ylabel() == "MFU (%)"
     assert scaled(steps, results.assign(ranks=8)).empty
+
+
+def sweep_of(nodes: tuple[int, ...]) -> pd.DataFrame:
+    """Rows of three fabrics at two rates of NICs: µs that the answer is plain from."""
+    return pd.DataFrame(
+        [
+            {"cell": f"{n} {fabric} {nic}", "time_us": n * size * slow / nic, "size_asked": size,
+             "busbw_GBps": nic / slow, "algorithm": "NVLSTree", "collective": "all_reduce",
+             "nodes": n, "axis:cluster.nodes": str(n), "axis:fabric": fabric,
+             "axis:cluster.nic": f"{nic}Gbps"}
+            for n in nodes for fabric, slow in (("rails", 1), ("tree", 2), ("torus", 3))
+            for nic in (200, 400) for size in (8, 64)
+        ]
+    )  # fmt: skip
+
+
+def test_values_of_a_choice_are_compared_with_all_else_equal_and_not_joined() -> None:
+    table = sweep_of((2, 4))
+    asked = asked_of(table, {"base": {"cluster.nic": "400Gbps"}})
+    assert asked.conditions == ("axis:cluster.nodes",)
+    rows = compared(table, asked)
+    figure = axes_figure(rows, asked, "all_reduce at 64 B")
+    assert figure is not None
+    fabric, nic = figure.axes
+    assert figure.get_suptitle() == "all_reduce at 64 B"
+    assert [axes.get_title("left") for axes in (fabric, nic)] == [
+        "fabric, against rails", "nic, against 400Gbps"
+    ]  # fmt: skip
+    bars = [line for line in fabric.lines if line.get_color() == style.ORANGE]
+    assert [bar.get_ydata()[0] for bar in bars] == pytest.approx([1, 2, 3])
+    for line in [*fabric.lines, *nic.lines]:  # a bar for each value, and points
+        ends = line.get_xdata()
+        assert line.get_linestyle() == "None" or len(ends) == 2
+        assert line.get_color() != style.ORANGE or ends[1] - ends[0] < 1
+
+
+def test_a_map_has_choices_beside_the_fastest_under_each_condition_and_says_what_light_is() -> None:
+    table = sweep_of((2, 4))
+    asked = asked_of(table, {})
+    figure = heat_figure(compared(table, asked), asked)
+    assert figure is not None
+    panel, bar = figure.axes
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["2 nodes", "4 nodes"]
+    assert "light = fast" in bar.get_ylabel()
+    assert [text.get_text() for text in panel.texts] == ["2", "1", "4", "2", "6", "3"] * 2
+    one = sweep_of((2,))
+    figure = heat_figure(compared(one, asked_of(one, {})), asked_of(one, {}))
+    assert figure is not None
+    assert "light = fast" in figure.axes[1].get_ylabel()
+
+
+def test_every_condition_has_a_panel_with_the_same_colours() -> None:
+    table = sweep_of((2, 4))
+    rows = compared(table, asked_of(table, {}))
+    names = list(dict.fromkeys(rows["choice"]))
+    figure = facets_figure(rows, names, 390.0)
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_title("left") for axes in panels] == ["2 nodes", "4 nodes"]
+    colours = [[line.get_color() for line in axes.lines] for axes in panels]
+    assert colours[0] == colours[1]
+    (legend,) = figure.legends
+    said = [text.get_text() for text in legend.get_texts()]
+    assert said[: len(names)] == names
+    assert said[-2:] == ["line rate 390 GB/s", "above it: NVLS, NVSwitches add up and copy"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "collective", "nodes", "why"),
+    [
+        ("NVLS", "all_reduce", 1, "NVLS"),
+        ("CollNetChain", "all_reduce", 4, "SHARP"),
+        ("Tree", "all_reduce", 2, "between 2 nodes"),
+        ("Tree", "all_reduce", 4, ""),
+        ("Ring", "alltoall", 4, "never leaves its host"),
+    ],
+)
+def test_why_a_line_is_above_the_line_rate(algorithm, collective, nodes, why) -> None:
+    row = {"algorithm": algorithm, "collective": collective, "nodes": nodes}
+    below = pd.DataFrame([{**row, "busbw_GBps": 390.0}])
+    assert above_rate(below, 400.0) == []
+    found = above_rate(below.assign(busbw_GBps=450.0), 400.0)
+    assert len(found) == bool(why)
+    assert why in "".join(found)

@@ -46,7 +46,7 @@ CASES = {
     **{name: (name, (), None, None) for name in preset_names("topologies")},
     "two a100": ("dgx-a100", (), 2, "rail-optimized"),
     "four a100": ("dgx-a100", (), 4, "rail-optimized"),
-    "leaf-spine": ("dgx-h100", ("fabric.oversubscription=2",), 64, "leaf-spine"),
+    "leaf-spine": ("dgx-h100", ("cluster.fabric.oversubscription=2",), 64, "leaf-spine"),
     "units": ("dgx-h100", (), 512, "rail-optimized"),
     "nvl72": ("gb200-nvl72", (), 18, None),
     "racks": ("gb200-nvl72", (), 72, None),
@@ -55,14 +55,14 @@ CASES = {
     "dragonfly": ("dgx-h100", (), 64, "dragonfly"),
     "small dragonfly": ("dgx-h100", (), 4, "dragonfly"),
     "ring of hosts": ("dgx-h100", (), 40, "ring"),
-    "torus of hosts": ("dgx-h100", ("fabric.dims=[4, 4, 2]",), 32, "torus"),
+    "torus of hosts": ("dgx-h100", ("cluster.fabric.dims=[4, 4, 2]",), 32, "torus"),
     "ring": ("ring-of-five", (), None, None),
-    "large ring": ("ring-of-five", ("graph.gpus=512",), None, None),
-    "switch": ("ring-of-five", ("graph.kind=switch", "graph.gpus=512"), None, None),
-    "mesh": ("ring-of-five", ("graph.kind=full-mesh", "graph.gpus=8"), None, None),
+    "large ring": ("ring-of-five", ("cluster.graph.gpus=512",), None, None),
+    "switch": ("ring-of-five", ("cluster.graph.kind=switch", "cluster.graph.gpus=512"), None, None),
+    "mesh": ("ring-of-five", ("cluster.graph.kind=full-mesh", "cluster.graph.gpus=8"), None, None),
     "torus": ("torus-alltoall", (), None, None),
-    "deep torus": ("torus-alltoall", ("graph.dims=[8, 8, 8]",), None, None),
-    "long torus": ("torus-alltoall", ("graph.dims=[16, 32]",), None, None),
+    "deep torus": ("torus-alltoall", ("cluster.graph.dims=[8, 8, 8]",), None, None),
+    "long torus": ("torus-alltoall", ("cluster.graph.dims=[16, 32]",), None, None),
 }
 
 
@@ -100,7 +100,9 @@ def test_the_cube_mesh_has_its_sixteen_links() -> None:
 
 
 def test_512_gpus_are_boxes_with_counts() -> None:
-    drawn = picture(subject("dgx-h100", "fabric.oversubscription=2", nodes=64, fabric="leaf-spine"))
+    drawn = picture(
+        subject("dgx-h100", "cluster.fabric.oversubscription=2", nodes=64, fabric="leaf-spine")
+    )
     hosts = labels(drawn, "host")
     assert hosts[0] == "5 hosts\nnode0 … node4\n40 GPUs"
     assert hosts[-1] == "4 hosts\nnode60 … node63\n32 GPUs"
@@ -119,7 +121,7 @@ def test_what_is_left_out_is_said() -> None:
     texts = [one.text for one in drawn.captions]
     assert "… 8128 more hosts …" in texts
     assert "… 2032 more …" in texts
-    drawn = picture(subject("ring-of-five", "graph.gpus=512"))
+    drawn = picture(subject("ring-of-five", "cluster.graph.gpus=512"))
     assert [one.text for one in drawn.captions] == ["… 488 more …"]
 
 

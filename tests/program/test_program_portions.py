@@ -8,6 +8,7 @@ import pytest
 
 from netsim.base.memo import different
 from netsim.program import symmetry
+from netsim.topology import network
 
 active = importlib.import_module("netsim.program.ways")
 WAYS, LINKS = 60, 12
@@ -77,7 +78,7 @@ def test_different_values_are_in_order(values: list[int]) -> None:
 def test_numbers_are_mixed_alike_in_every_portion(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.arange(1000, dtype=np.uint64)
     whole = symmetry.mixed(numbers)
-    monkeypatch.setattr(symmetry, "_BLOCK", 7)
+    monkeypatch.setattr(network, "_BLOCK", 7)
     assert np.array_equal(symmetry.mixed(numbers), whole)
     assert len(np.unique(whole)) == len(numbers)
     assert int(whole[0]) == 0xE220A8397B1DCDAF  # the first number of SplitMix64 from 0

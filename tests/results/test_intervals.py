@@ -12,7 +12,7 @@ from netsim.cli.diff import Side, _lines
 from netsim.measured.accuracy import Accuracy, intervals_text, page_text
 from netsim.measured.compare import Point
 from netsim.measured.index import read_index
-from netsim.report.words import headline
+from netsim.report.words import summary_of
 from netsim.results.row import (
     EXACT,
     FEWEST,
@@ -114,7 +114,7 @@ def side(name: str, time: float, span: tuple[float, float]) -> Side:
 def test_diff_names_the_faster_only_as_surely_as_ratios_are_known() -> None:
     near = "\n".join(_lines(side("m", 10.0, (0.8, 1.2)), side("n", 11.0, (0.8, 1.2)), [8]))
     assert "A?" in near
-    assert "# ? (at 1): not sure" in near
+    assert "# ? (at 1): equal, as far" in near
     far = "\n".join(_lines(side("m", 10.0, (0.8, 1.2)), side("n", 20.0, (0.8, 1.2)), [8]))
     assert "  A  " in far
     assert "?" not in far
@@ -123,19 +123,19 @@ def test_diff_names_the_faster_only_as_surely_as_ratios_are_known() -> None:
 def test_a_report_says_where_the_fastest_is_not_sure() -> None:
     def record(cell: str, time: float) -> dict[str, object]:
         where = {"cell": cell, "axis:x": cell, "topology": cell, "collective": "all_reduce"}
-        ends = {"time": time, "time_low_us": 0.9 * time, "time_high_us": 1.1 * time}
-        return {**where, **ends, "size_bytes": 8}
+        ends = {"time_us": time, "time_low_us": 0.9 * time, "time_high_us": 1.1 * time}
+        told = {"status": "ok", "validated": "", "bound_by": "", "error": ""}
+        return {**where, **ends, **told, "size_asked": 8}
 
     for other, doubt in ((1.05, True), (2.0, False)):
-        rows = [record("a", 1.0), record("b", other)]
-        text = headline(rows, pd.DataFrame(rows).assign(time_us=1.0), ["x"], [], "8 B")
-        assert ("That is not sure" in text) is doubt
-        assert ("so b may be as fast" in text) is doubt
+        rows = pd.DataFrame([record("a", 1.0), record("b", other), record("c", 9.0)])
+        text = summary_of(rows, rows, {}).headline
+        assert ("equal, as far as can be told" in text) is doubt
 
 
 def test_the_page_says_how_far_intervals_that_never_saw_a_system_held() -> None:
     points = tuple(point(f"system {n}", 0.8 + n / 25, 8) for n in range(FEWEST + 1))
-    text = list(page_text(Accuracy(points, left_out=points), [RUN], {}))
+    text = page_text(Accuracy(points, left_out=points), [RUN], {}).splitlines()
     line = next(one for one in text if one.startswith("| <=64KiB | 10 |"))
     assert "| 80% |" in line, "all but the two outermost lie within the others"
     assert "| 60%-100% |" in line

@@ -197,8 +197,10 @@ def test_every_cell_is_compared_with_the_base_line(capsys) -> None:
     Path("x.yaml").write_text(f"{HEAD}sweep:\n{sweep}")
     done = netsim(capsys, "run", "x.yaml")
     assert done.code == 0
-    assert "best at 1 MiB: bandwidth 50GB/s, gpus 2" in done.err
-    assert "times as fast as bandwidth 25GB/s" in done.err
+    assert "best under 2 of 2 conditions (gpus): bandwidth 50GB/s; netsim report" in done.err
+    one = netsim(capsys, "run", "x.yaml", "--set", "cluster.graph.gpus=2", "-o", "one")
+    assert "best at 1 MiB: bandwidth 50GB/s" in one.err
+    assert "times as fast as bandwidth 25GB/s" in one.err
     found = rows("reports/sweep/comparison.csv")
     times = {(r["cell"], r["size_bytes"]): float(r["time_us"])
              for r in rows("reports/sweep/results.csv")}  # fmt: skip

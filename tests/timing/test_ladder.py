@@ -122,6 +122,16 @@ def test_what_a_hop_adds_is_what_it_adds_in_full() -> None:
     assert in_cell(case, replace(HOPS, tolerated=0.0))[0] == pytest.approx(full, rel=1e-6)
 
 
+def test_rings_that_could_be_run_are_told_by_hops_where_what_these_add_agrees() -> None:
+    full = in_cell(UNEVEN[2], FULL)
+    tried = replace(FULL, folded=0, rings=1e9, hopped=0.0, around=0.5)
+    told, words, off = in_cell(UNEVEN[2], tried)
+    assert "hops" in words
+    assert told == pytest.approx(full[0], rel=1e-6)
+    assert 0 < off < 0.025
+    assert in_cell(UNEVEN[2], replace(tried, around=0.125)) == full
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6, 7, 8])
 def test_cells_are_off_by_no_more_than_they_state(seed: int) -> None:
     case = drawn(seed)
@@ -202,10 +212,10 @@ def test_rows_decide_and_are_counted_before_they_are_written() -> None:
     assert call is not None
     counted = call.rows_of_rings
     assert 0.5 * len(call.looped.schedule()) < counted < len(call.looped.schedule())
-    assert isinstance(ladder.whole(Asked(call, Limits(rings=counted))), Offer)
-    assert isinstance(ladder.whole(Asked(call, Limits(rings=counted - 1))), Refusal)
+    assert isinstance(ladder.whole(Asked(call, Limits(rings=counted, hopped=1.0))), Offer)
+    assert isinstance(ladder.whole(Asked(call, Limits(rings=counted - 1, hopped=1.0))), Refusal)
     told = replace(call, may_fold=True)
-    offers = [ladder.fewer_hops(Asked(told, Limits(rings=counted - k))) for k in (0, 1)]
+    offers = [ladder.fewer_hops(Asked(told, Limits(rings=counted - k, hopped=1.0))) for k in (0, 1)]
     assert [isinstance(offer, Offer) for offer in offers] == [False, True]
 
 

@@ -1,5 +1,6 @@
 """Files as they are found: matrices from terminals and web pages, NCCL XML with odd attributes."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_matrices_become_machines_that_show_the_same_matrix(name):
     gpu, joined, nics, domains = MATRICES[name]
     file = SMI / f"{name}.txt"
     assert detect(file.read_text()) == "nvidia-smi"
-    machine = read_foreign(file, gpu=gpu)
+    machine = read_foreign(file, gpu=gpu, nics="all")
     asked = parse_matrix(file.read_text(), name)
     shown = relations(make_host(machine, range(machine.gpu.count)))
     assert shown.cells == asked.cells
@@ -59,9 +60,94 @@ def test_the_model_decides_what_the_matrix_does_not_tell():
     assert set(rate) == {25e9}
 
 
-def test_tables_of_amd_are_refused_by_name():
-    with pytest.raises(InputError, match="a table of rocm-smi"):
-        read_foreign(SMI / "rocm.txt", gpu="MI300X")
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("a100_hgx", "NIC8 NIC9"),  # NODE or SYS to all GPUs: storage
+        ("h100_spaces", "NIC2 NIC3 NIC8 NIC9"),
+        ("dgx2", "mlx5_8 mlx5_9"),
+        ("epyc_phb_node", ""),  # no NIC is below a GPU's switch: all are kept
+        ("gh200", ""),
+    ],
+)
+def test_nics_of_storage_are_left_out(name: str, left: str) -> None:
+    every = parse_matrix((SMI / f"{name}.txt").read_text(), name)
+    kept = every.computing()
+    assert sorted({*every.devices} - {*kept.devices}) == left.split()
+    for n in kept.nics if left else ():
+        assert any(kept.cells[n][gpu] in ("PIX", "PXB") for gpu in kept.gpus)
+    machine = read_foreign(SMI / f"{name}.txt", gpu="A100")
+    assert machine.nics is not None
+    assert machine.nics.count == len(kept.nics)
+
+
+def test_nics_are_chosen_by_their_names() -> None:
+    file = SMI / "a100_hgx.txt"
+    for names in ("NIC0,NIC8", "mlx5_0, mlx5_8"):
+        assert read_foreign(file, gpu="A100", nics=names).nics.count == 2
+    assert read_foreign(file, gpu="A100", nics="all").nics.count == 10
+    with pytest.raises(InputError, match=r"there is no NIC 'mlx5_77' .did you mean"):
+        read_foreign(file, gpu="A100", nics="mlx5_77")
+
+
+def test_a_full_mesh_of_rocm_smi_is_that_of_the_preset() -> None:
+    file = SMI / "mi300x_rocm.txt"
+    assert detect(file.read_text()) == "amd-smi"
+    machine, usual = read_foreign(file, gpu="MI300X"), load_machine("mi300x")
+    assert machine.scale_up == usual.scale_up
+    assert (machine.cpu.domains, machine.nics.count) == (2, 8)
+    ours, theirs = (relations(make_host(one, range(8))) for one in (machine, usual))
+    assert ours.cells == theirs.cells
+
+
+def amd_json(text: str) -> str:
+    """The same as `amd-smi topology --json` has it."""
+    blocks = {one.splitlines()[0]: one.splitlines()[1:] for one in text.split("\n\n")}
+    names = blocks["HOPS TABLE:"][0].split()
+    kinds = {"HOPS": "num_hops", "LINK TYPE": "link_type", "NUMA BW": "bandwidth"}
+    links = [{"gpu": n, "bdf": name, "links": [{"bdf": b} for b in names]}
+             for n, name in enumerate(names)]  # fmt: skip
+    for title, key in kinds.items():
+        for one, row in zip(links, blocks[f"{title} TABLE:"][1:], strict=True):
+            for link, cell in zip(one["links"], row.split()[1:], strict=True):
+                link[key] = cell
+    return json.dumps(links)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_amd_smi_tells_links_of_packages_by_bandwidth(form: str, tmp_path: Path) -> None:
+    """Eight dies of four packages: four links within one, one or two to others, or none."""
+    text = (SMI / "mi250x_amd.txt").read_text()
+    file = tmp_path / "topology"
+    file.write_text(text if form == "text" else amd_json(text))
+    up = read_foreign(file, gpu="MI300X").scale_up
+    assert up.kind == "xgmi"
+    assert len(up.peers) == 12
+    assert {count for _, _, count in up.peers} == {1, 2, 4}
+    assert (0, 1, 4) in up.peers
+    assert all({0, 7} != {a, b} for a, b, _ in up.peers), "two hops away"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("GPU1   XGMI         0", "GPU1   XGMI", "rocm.txt:12: GPU1: expected 2 cells, got 1"),
+        ("GPU1   XGMI         0", "GPU1   PCIE         0", "GPU0 to GPU1: not told, or another"),
+        ("Link Type", "Hops", "no table of link types; expected what rocm-smi --showtopo"),
+    ],
+)
+def test_broken_tables_of_amd_say_where(old: str, new: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "rocm.txt"
+    file.write_text((SMI / "rocm.txt").read_text().replace(old, new))
+    with pytest.raises(InputError, match=message):
+        read_foreign(file, gpu="MI300X")
+
+
+def test_a_model_of_another_maker_is_refused() -> None:
+    with pytest.raises(InputError, match=r"--gpu H100: .* is of GPUs of AMD"):
+        read_foreign(SMI / "rocm.txt", gpu="H100")
+    with pytest.raises(InputError, match=r"--gpu MI300X: .* is of GPUs of NVIDIA"):
+        read_foreign(SMI / "single.txt", gpu="MI300X")
 
 
 HEAD = '<system version="1">\n'

@@ -7,10 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netsim.program.program import Timeline
+from netsim.cell.answer import checked_cells
+from netsim.cell.explained import shown_of
+from netsim.cell.prepare import prepare
+from netsim.cli.questions import Given, asked
+from netsim.engines.engine import simulate
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
 from netsim.schedule.builder import Builder
 from netsim.schedule.repeat import Launch, repeat
-from netsim.schedule.schedule import ARRIVED, Style
+from netsim.schedule.schedule import ARRIVED, TRANSFER, Style
 from netsim.topology.routing import switch
 from netsim.trace.chrome import write_trace
 from netsim.trace.names import Operation, kineto_args
@@ -36,18 +42,74 @@ def test_traces_keep_the_rules_of_trace_events(make, tmp_path: Path) -> None:
     check(load(written.path))
 
 
-def test_a_process_a_rank_and_a_thread_a_channel_in_order(tmp_path: Path) -> None:
+def test_a_process_a_rank_and_threads_by_what_it_does_in_order(tmp_path: Path) -> None:
     program, timeline, _ = ring_run(4, 1 << 16, 2)
     trace = load(write_trace(tmp_path / "t.json", program, timeline).path)
     names = [(e["pid"], e["args"]["name"]) for e in of_phase(trace, "M") if "name" in e["args"]]
     assert names[:4] == [(rank, f"rank {rank} (gpu{rank})") for rank in range(4)]
     assert [name for pid, name in names[4:] if pid == 2] == [
         "collectives",
-        "ch0 send",
-        "ch0 recv",
-        "ch1 send",
-        "ch1 recv",
+        "send",
+        "recv",
     ]
+
+
+def test_equal_channels_are_one_slice_that_says_all_of_them(tmp_path: Path) -> None:
+    program, timeline, _ = ring_run(4, 1 << 16, 2)
+    trace = load(write_trace(tmp_path / "t.json", program, timeline, [RING]).path)
+    check(trace)
+    sends = [e for e in of_phase(trace, "X") if e["cat"] == "send" and e["pid"] == 1]
+    assert sends[0]["name"] == "ring all_reduce s0 →gpu2 (2 × 32 KiB)"
+    first = sends[0]["args"]
+    assert (first["channel"], first["bytes"], len(first["rows"])) == ([0, 1], 65536, 2)
+    assert first["GB/s"] == pytest.approx(50.0)
+    arrows = [e for e in of_phase(trace, "s") if (e["pid"], e["ts"]) == (1, sends[0]["ts"])]
+    assert len(arrows) == 2
+    assert len(of_phase(trace, "s")) == (program.schedule.kind == TRANSFER).sum()
+
+
+def test_slices_hold_every_row_once_and_all_of_its_bytes(tmp_path: Path) -> None:
+    program, trace = _of_h100s(tmp_path, "all_gather", "4M")
+    check(trace)
+    sends = [e["args"] for e in of_phase(trace, "X") if e["cat"] == "send"]
+    rows = [row for args in sends for row in args.get("rows", [args.get("row")])]
+    moving = np.flatnonzero(program.schedule.kind == TRANSFER)
+    assert sorted(rows) == moving.tolist()
+    sent = sum(args["bytes"] for args in sends)
+    assert sent == pytest.approx(program.schedule.amount[moving].sum())
+    names = [e["args"]["name"] for e in of_phase(trace, "M") if e["name"] == "thread_name"]
+    assert {"collectives", "send NIC", "send NVLink", "recv NIC", "recv NVLink"} <= set(names)
+    over = {e["args"]["name"]: set() for e in of_phase(trace, "M") if e["name"] == "thread_name"}
+    threads = {(e["pid"], e["tid"]): e["args"]["name"]
+               for e in of_phase(trace, "M") if e["name"] == "thread_name"}  # fmt: skip
+    for event in of_phase(trace, "X"):
+        if event["cat"] == "send":
+            paths = event["args"]["path"]
+            paths = paths if isinstance(paths, list) else [paths]
+            over[threads[event["pid"], event["tid"]]] |= {
+                "->nic" in p or ".nic" in p for p in paths
+            }
+    assert over["send NIC"] == {True}
+    assert over["send NVLink"] == {False}
+
+
+def test_16_ranks_are_16_processes_of_few_threads(tmp_path: Path) -> None:
+    """A thread for each channel, sending, receiving and copying, would be 45 a process."""
+    _, trace = _of_h100s(tmp_path, "all_reduce", "64M")
+    check(trace)
+    threads = [e for e in of_phase(trace, "M") if e["name"] == "thread_name"]
+    assert len({e["pid"] for e in threads}) == 16
+    assert len(threads) <= 16 * 14
+
+
+def _of_h100s(folder: Path, collective: str, size: str) -> tuple[Program, dict]:
+    """One operation on two hosts of 8 H100s, whose channels go over NVLink and NICs."""
+    question = asked("dgx-h100", collective, Given(nodes=2, sizes=size))
+    prepared = prepare(checked_cells(question.source)[0])
+    shown = shown_of(prepared, prepared.cell.scenario.collective.size_list()[0])
+    program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
+    written = write_trace(folder / "t.json", program, simulate(program, "compiled"))
+    return program, load(written.path)
 
 
 def test_slices_say_what_goes_where(tmp_path: Path) -> None:
@@ -159,7 +221,7 @@ def test_overlapping_slices_are_put_on_lanes(tmp_path: Path) -> None:
     trace = load(write_trace(tmp_path / "t.json", program, timeline).path)
     check(trace)
     names = [e["args"]["name"] for e in of_phase(trace, "M") if e["name"] == "thread_name"]
-    assert [n for n in names if "send" in n] == ["ch0 send", "ch0 send · 2", "ch0 send · 3"]
+    assert [n for n in names if "send" in n] == ["send", "send · 2", "send · 3"]
 
 
 def test_counters_of_links_in_a_group_of_their_own(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from netsim.training.run import sent_bytes
 from netsim.workloads.memory import activation_bytes, memory_of, states_of
-from netsim.workloads.model import layers_of
+from netsim.workloads.model import Transformer, layers_of
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import training_step
 from netsim.workloads.tape import Task
-from tests.training.steps import SMALL, setting
+from tests.training.steps import H100, SMALL, setting
 
 DEGREES = (2, 3, 4, 8)
 
@@ -216,3 +216,37 @@ def test_volumes_hold_at_combined_degrees(d: int, t: int, c: int, p: int, data: 
         assert sum(task.nbytes for task in hands) == (
             2 * message * (2 * (p > 1) + 2 * (0 < stage < p - 1))
         )
+
+
+EXPERTS = replace(SMALL, experts=16, top_k=4, expert_ffn=512)
+
+
+@pytest.mark.parametrize(("ep", "joined", "targets"), [(4, 8, 4), (8, 8, 8), (8, 2, 4), (8, 4, 2)])
+def test_deduplicated_tokens_go_once_to_each_rank_or_to_each_domain(
+    ep: int, joined: int, targets: int
+) -> None:
+    """A token has 4 experts; of those that chance gives one target, one copy is for all."""
+    usual = setting(model=EXPERTS, ep=ep, joined=joined)
+    every, few = (sent(replace(usual, deduplicated=one), "ep") for one in (False, True))
+    counts = sent(replace(usual, model=replace(EXPERTS, top_k=0)), "ep")
+    copies = targets * (1 - (1 - 1 / targets) ** 4)
+    assert (few - counts) / (every - counts) == pytest.approx(copies / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "given"),
+    [
+        ({"biases": True}, {}), ({"clamped": True}, {}), ({"qk_norm": True}, {}),
+        ({}, {"deduplicated": False}), ({}, {"imbalance": 1.5}),
+        ({}, {"roofline": replace(H100, routed=0.2)}),
+    ],
+)  # fmt: skip
+def test_what_experts_do_beside_their_products_takes_time(
+    change: dict[str, bool], given: dict[str, object]
+) -> None:
+    def computing(model: Transformer, **more: object) -> float:
+        s = setting(model=model, ep=8, **{"deduplicated": True, **more})
+        return sum(one.seconds for one in training_step(s).tasks if not one.collective)
+
+    assert computing(replace(EXPERTS, **change), **given) > computing(EXPERTS)
+    assert computing(EXPERTS, fused_experts=True) < computing(EXPERTS)

@@ -21,7 +21,7 @@ from netsim.engines.compiled.grouping import (
 )
 from netsim.engines.compiled.machine_code import Entry, Inner
 from netsim.program import program as beginnings
-from netsim.program.program import Operations, Program, Timeline, stalled
+from netsim.program.program import COARSE, Choices, Operations, Program, Timeline, stalled
 
 __all__ = ["Simulator", "is_ready", "run", "run_operations", "tight_entries"]
 
@@ -30,42 +30,56 @@ DONE, STALLED, STOPPED, MORE_SEATS, MORE_ALARMS = range(5)
 
 
 @Entry
-def advance_rows(rows: structures.Rows, net: structures.Net, future: structures.Future) -> int:
+def advance_rows(
+    rows: structures.Rows,
+    net: structures.Net,
+    future: structures.Future,
+    options: structures.Options,
+) -> int:
     """Simulate on to the end, or until there is not enough room; why it stopped. All state lies in
-    the arguments: a call takes up exactly where the last one left off.
-    """
-    core = net.core[0]
+    the arguments: a call takes up exactly where the last one left off."""
+    core, waiting = net.core[0], options.waiting
     while core.stop == 0:
-        while (core.over >= 0 or core.ready >= 0) and core.stop == 0:
+        while core.stop == 0 and (core.over >= 0 or core.ready >= 0 or waiting[0].who > 0):
             if core.over >= 0:
-                _end(rows, core)
+                _end(rows, core, options.taken)
             elif core.free_seat < 0 and core.seats == len(future.ends) >> 1:
                 return MORE_SEATS
             elif core.free_alarm < 0 and core.alarms == len(future.alarms) >> 1:
                 return MORE_ALARMS
+            elif core.ready >= 0:
+                _begin(rows, net, future, options)
             else:
-                _begin(rows, net, future)
+                _choose(rows, net, options)
         settle(rows, net, future.ends)
         if core.done == len(rows.start):
             return DONE
-        if not _next_instant(rows, net, future):
+        if not _next_instant(rows, net, future, options):
             return STALLED
     return STOPPED
 
 
 @Inner
-def _next_instant(rows: structures.Rows, net: structures.Net, future: structures.Future) -> bool:
+def _next_instant(
+    rows: structures.Rows,
+    net: structures.Net,
+    future: structures.Future,
+    options: structures.Options,
+) -> bool:
     """Go to the earliest of all events, and collect what belongs to its instant."""
     core = net.core[0]
     ends, alarms, changes = future.ends, future.alarms, future.changes
     now = min(ends[1], alarms[1], changes[core.change].time)
     if now == inf:
         return False
-    core.now, core.horizon = now, now * (1 + INSTANT)
+    core.now, core.horizon = now, now * (1 + (COARSE if len(options.taken) > 0 else INSTANT))
     while changes[core.change].time <= core.horizon:
         change = changes[core.change]
-        net.links[change.link].capacity = change.capacity
-        look_at(net, change.link, 0.0)
+        if change.link >= 0:
+            net.links[change.link].capacity = change.capacity
+            look_at(net, change.link, 0.0)
+        if change.slot >= 0:
+            options.slots[change.slot].capacity = change.capacity
         core.change += 1
     node = structures.next_due(alarms, 1, core.horizon)
     while node > 0 and core.stop == 0:
@@ -78,17 +92,23 @@ def _next_instant(rows: structures.Rows, net: structures.Net, future: structures
         place = node - (len(ends) >> 1)
         seat = net.seats[place]
         while seat.flows > 0 and structures.next_end(rows, seat) <= core.horizon:
-            _finish(rows, core, structures.leave(rows, seat), core.now)
+            row = structures.leave(rows, seat)
+            _count(options, row, -1.0)
+            _finish(rows, core, row, core.now)
         mark_dirty(net, place)
         node = structures.next_due(ends, node, core.horizon)
     return True
 
 
 @Inner
-def _begin(rows: structures.Rows, net: structures.Net, future: structures.Future) -> None:
+def _begin(
+    rows: structures.Rows,
+    net: structures.Net,
+    future: structures.Future,
+    options: structures.Options,
+) -> None:
     """Take the next row that is ready: start it, or set its alarm for when it can. Nothing holds
-    up a row that shares no link: its end is known at once, long before its time has come.
-    """
+    up a row that shares no link: its end is known at once, long before its time has come."""
     core = net.core[0]
     row = core.ready
     core.ready = rows.waits[row]
@@ -96,18 +116,75 @@ def _begin(rows: structures.Rows, net: structures.Net, future: structures.Future
     style = rows.styles[rows.style[once]]
     moves = rows.start[row] + style.latency
     amount = rows.amount[rows.piece[once]]
-    group = once if core.kinds == 0 else (rows.path[once] + 1) * core.kinds + style.kind
-    group = rows.group[group]
+    path = rows.path[once]
+    group = rows.group[once if core.kinds == 0 else (path + 1) * core.kinds + style.kind]
     if amount <= 0.0 or (group < 0 and style.cap == inf):
         _finish(rows, core, row, moves)
     elif group < 0:
         _finish(rows, core, row, moves + amount / style.cap)
     elif moves > core.horizon:
         _set_alarm(core, future.alarms, future.alarm_row, row, moves)
+    elif len(options.taken) > 0 and path >= 0 and _others(options, path) > 0:
+        structures.put_in(options.waiting, row, 0.0)
     else:
-        rows.start[row] = min(rows.start[row], core.now)
-        seat = net.seats[seat_for(net, group)]
-        structures.join(rows, seat, row, amount / net.kinds[net.groups[group].kind].share)
+        _join(rows, net, options, row, group)
+
+
+@Inner
+def _join(
+    rows: structures.Rows, net: structures.Net, options: structures.Options, row: int, group: int
+) -> None:
+    """Let a row move its bytes."""
+    core = net.core[0]
+    amount = rows.amount[rows.piece[row if row < core.span else row % core.span]]
+    rows.start[row] = min(rows.start[row], core.now)
+    seat = net.seats[seat_for(net, group)]
+    structures.join(rows, seat, row, amount / net.kinds[net.groups[group].kind].share)
+    _count(options, row, 1.0)
+
+
+@Inner
+def _others(options: structures.Options, path: int) -> int:
+    """How many paths there are beside the first for who has this one."""
+    way = options.way[path]
+    return int(options.more[way + 1] - options.more[way])
+
+
+@Inner
+def _choose(rows: structures.Rows, net: structures.Net, options: structures.Options) -> None:
+    """Let the first row that waits take the first path whose fullest link, with one more message,
+    has least for its rate."""
+    core, row = net.core[0], options.waiting[1].who
+    structures.take_out(options.waiting, row)
+    best = options.way[options.taken[row]]
+    least, first = _fullest(options, best), options.more[best]
+    for path in range(first, first + _others(options, best)):
+        full = _fullest(options, path)
+        if full < least:
+            best, least = path, full
+    options.taken[row] = best
+    style = rows.styles[rows.style[row if row < core.span else row % core.span]]
+    _join(rows, net, options, row, rows.group[(best + 1) * core.kinds + style.kind])
+
+
+@Inner
+def _fullest(options: structures.Options, path: int) -> float:
+    """Of the links that not all paths share, the messages for the rate of the fullest."""
+    full = 0.0
+    for k in range(options.ptr[path], options.ptr[path + 1]):
+        if options.apart[k]:
+            slot = options.slots[options.slot[k]]
+            full = max(full, (slot.messages + 1) / slot.capacity if slot.capacity > 0.0 else inf)
+    return full
+
+
+@Inner
+def _count(options: structures.Options, row: int, more: float) -> None:
+    """A message more, or one less, on the links of its path."""
+    path = options.taken[row] if len(options.taken) > 0 else -1
+    if path >= 0:
+        for k in range(options.ptr[path], options.ptr[path + 1]):
+            options.slots[options.slot[k]].messages += more
 
 
 @Inner
@@ -118,13 +195,14 @@ def _finish(rows: structures.Rows, core: structures.Records, row: int, end: floa
 
 
 @Inner
-def _end(rows: structures.Rows, core: structures.Records) -> None:
+def _end(rows: structures.Rows, core: structures.Records, taken: NDArray[np.int32]) -> None:
     """Take the next row that is over, and tell those that wait for it."""
     row = core.over
     core.over = rows.waits[row]
     core.done += 1
     once = row if row < core.span else row % core.span
-    end, way = rows.end[row], rows.path_latency[rows.path[once]]
+    path = taken[row] if len(taken) > 0 else rows.path[once]
+    end, way = rows.end[row], rows.path_latency[path]
     for k in range(rows.next_ptr[once], rows.next_ptr[once + 1]):
         lag = rows.lags[rows.next_lag[k]]
         after = rows.next_row[k] + (row - once)
@@ -252,7 +330,7 @@ def _simulated(
     ready, free = _list_free_rows(rows)
     places = _places(min(free, len(found.groups) - 1))
     net, future = _net(found, places), _future(many, found, places)
-    core = net.core[0]
+    core, options = net.core[0], _options(many)
     core["ready"], core["span"], core["marks"] = ready, len(program), many.launched.shape[1]
 
     def look() -> None:
@@ -263,7 +341,7 @@ def _simulated(
         core["stop"] = 1
 
     while True:
-        call = advance_rows.ready(rows, net, future)
+        call = advance_rows.ready(rows, net, future, options)
         state = call() if len(many) < BRIEF else attended(call, stop, look)
         if state == MORE_SEATS:
             net = net._replace(looks=structures.longer(net.looks)) if _has_caps(found) else net
@@ -275,7 +353,7 @@ def _simulated(
     if state == STALLED:
         whole = program if len(many.launched) == 1 else many.unrolled()
         raise _stalled(whole, rows, max(float(core["now"]), float(rows.end.max())))
-    return Timeline(rows.start, rows.end)
+    return Timeline(rows.start, rows.end, options.taken if len(options.taken) else None)
 
 
 def _places(seats: int) -> int:
@@ -343,17 +421,32 @@ def _has_caps(found: Grouping) -> bool:
 
 def _future(many: Operations, found: Grouping, places: int) -> structures.Future:
     """Nothing but the changes of capacity, closed by one that never comes; room for seats."""
+    slots, choices = np.full(len(found.number), structures.NOBODY), many.once.paths.choices
+    if choices is not None:
+        slots[choices.link] = np.arange(len(choices.link))
     known = [
-        (time, capacity, found.number[link])
+        (time, capacity, found.number[link], slots[link])
         for time, link, capacity in many.once.links.changes
-        if found.number[link] >= 0
+        if max(found.number[link], slots[link]) >= 0
     ]
     return structures.Future(
         ends=structures.empty_agenda(places),
         alarms=structures.empty_agenda(_PLACES),
         alarm_row=structures.untouched(len(many), np.int32),
-        changes=np.array([*known, (inf, 0.0, 0)], structures.CHANGE),
+        changes=np.array([*known, (inf, 0.0, 0, 0)], structures.CHANGE),
     )
+
+
+def _options(many: Operations) -> structures.Options:
+    """What there is to choose from, before anybody has; empty where nothing is chosen."""
+    none = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    given = many.once.paths.choices or Choices(*none, none[0], np.zeros(0, bool), none[1])
+    rows = 0 if many.once.paths.choices is None else len(many)
+    fixed = given.way, given.more, given.ptr, given.slot, given.apart
+    slots = np.zeros(len(given.link), structures.SLOT)
+    slots["capacity"] = many.once.links.capacity[given.link]
+    taken = np.tile(many.once.path, len(many.launched))[:rows].astype(np.int32)
+    return structures.Options(*fixed, taken, slots, structures.empty_queue(rows))
 
 
 def _list_free_rows(rows: structures.Rows) -> tuple[int, int]:

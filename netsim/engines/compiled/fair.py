@@ -12,8 +12,7 @@ looked at in the order of the level at which something happens on them.
   through full links.
 
 Whatever changes on a link while the sweep is at level x changes nothing below x; therefore no link
-has to be gone back to.
-"""
+has to be gone back to."""
 
 from math import inf
 
@@ -71,8 +70,7 @@ def rise(net: structures.Net, place: int) -> None:
 @Inner
 def _add_rising(link: structures.Records, weight: float) -> None:
     """Add to what rises, to twice the precision: shares may differ by more than a float holds, and
-    the small ones go on when the large ones have stopped.
-    """
+    the small ones go on when the large ones have stopped."""
     total = link.rising + weight
     added = total - link.rising
     link.rest += (link.rising - (total - added)) + (weight - added)
@@ -224,20 +222,21 @@ def _lower(net: structures.Net, place: int, number: int, level: float) -> None:
 
 
 @Inner
-def finish_sweep(net: structures.Net, place: int) -> None:
-    """Settle a seat that moved; whoever nothing has stopped is without limit."""
-    seat = net.seats[place]
-    if seat.state == structures.RISING:
-        _stop(net, place, inf)
-    seat.state, seat.next = structures.SETTLED, structures.UNLISTED
-
-
-@Inner
 def seat_for(net: structures.Net, group: int) -> int:
     """The seat of a group, up to date for one more flow."""
-    place = net.groups[group].seat
+    place, core = net.groups[group].seat, net.core[0]
     if place < 0:
-        place = _take_seat(net, group)
+        place = core.free_seat
+        if place >= 0:
+            core.free_seat = net.seats[place].root
+        else:
+            place = core.seats
+            core.seats += 1
+        net.groups[group].seat = place
+        seat = net.seats[place]
+        seat.group, seat.root, seat.flows, seat.counted = group, structures.NOBODY, 0, 0
+        seat.level, seat.since, seat.clock = 0.0, core.now, 0.0
+        seat.state, seat.next = structures.SETTLED, structures.UNLISTED
     seat = net.seats[place]
     structures.advance(seat, net.core[0].now)
     if seat.flows == 0:
@@ -276,7 +275,9 @@ def settle(rows: structures.Rows, net: structures.Net, ends: structures.Agenda) 
     while core.moved >= 0 and core.stop == 0:
         place = core.moved
         core.moved = net.seats[place].next
-        finish_sweep(net, place)
+        if net.seats[place].state == structures.RISING:  # nothing has stopped it
+            _stop(net, place, inf)
+        net.seats[place].state, net.seats[place].next = structures.SETTLED, structures.UNLISTED
         structures.put(ends, place, structures.next_end(rows, net.seats[place]))
     core.level = 0.0
 
@@ -319,23 +320,6 @@ def _settle_alone(net: structures.Net, place: int) -> bool:
 
 
 @Inner
-def _take_seat(net: structures.Net, group: int) -> int:
-    core = net.core[0]
-    place = core.free_seat
-    if place >= 0:
-        core.free_seat = net.seats[place].root
-    else:
-        place = core.seats
-        core.seats += 1
-    net.groups[group].seat = place
-    seat = net.seats[place]
-    seat.group, seat.root, seat.flows, seat.counted = group, structures.NOBODY, 0, 0
-    seat.level, seat.since, seat.clock = 0.0, core.now, 0.0
-    seat.state, seat.next = structures.SETTLED, structures.UNLISTED
-    return int(place)
-
-
-@Inner
 def _enter_links(net: structures.Net, place: int) -> None:
     group = net.seats[place].group
     for k in range(net.groups[group].first, net.groups[group + 1].first):
@@ -348,25 +332,20 @@ def _enter_links(net: structures.Net, place: int) -> None:
 
 @Inner
 def _leave_links(net: structures.Net, place: int) -> None:
-    group = net.seats[place].group
-    for k in range(net.groups[group].first, net.groups[group + 1].first):
-        _leave_link(net, place, k)
-
-
-@Inner
-def _leave_link(net: structures.Net, place: int, k: int) -> None:
-    """Take a seat off one of its links; the last member moves to the place that is free now."""
-    seat, number = net.seats[place], net.draws[k].link
-    link = net.links[number]
-    link.exact = 0
-    link.count -= 1
-    if seat.level < inf:
-        link.used -= seat.counted * net.draws[k].weight * seat.level
-    last = net.members[link.first + link.count]
-    freed = net.members[net.draws[k].place]
-    freed.seat, freed.draw = last.seat, last.draw
-    net.draws[last.draw].place = net.draws[k].place
-    if link.count == 0:
-        link.used, link.level = 0.0, inf
-    elif link.level < inf:
-        look_at(net, number, link.level)
+    """Take a seat off its links; the last member of each moves to the place that is free now."""
+    seat = net.seats[place]
+    for k in range(net.groups[seat.group].first, net.groups[seat.group + 1].first):
+        number = net.draws[k].link
+        link = net.links[number]
+        link.exact = 0
+        link.count -= 1
+        if seat.level < inf:
+            link.used -= seat.counted * net.draws[k].weight * seat.level
+        last = net.members[link.first + link.count]
+        freed = net.members[net.draws[k].place]
+        freed.seat, freed.draw = last.seat, last.draw
+        net.draws[last.draw].place = net.draws[k].place
+        if link.count == 0:
+            link.used, link.level = 0.0, inf
+        elif link.level < inf:
+            look_at(net, number, link.level)

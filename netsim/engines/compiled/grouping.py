@@ -25,8 +25,7 @@ BEHIND = np.dtype(
 
 class Traffic(NamedTuple):
     """How many files of which kind go which way, and the least and most that resources carry.
-    `behind` serves one resource in question at a time, and is zero between them.
-    """
+    `behind` serves one resource in question at a time, and is zero between them."""
 
     files: NDArray[np.int32]
     limits: Records
@@ -133,7 +132,7 @@ def relieved(program: Program, kind: NDArray[np.int32], limits: Records) -> NDAr
     """The entries of all paths that can limit a row."""
     paths, schedule, links = program.paths, program.schedule, program.links
     cells = (len(paths) + 1) * len(limits)
-    if cells > max(_TABLE, 4 * len(program)):
+    if cells > max(_TABLE, 4 * len(program)) or paths.choices is not None:
         return paths.active
     least, most = links.capacity.copy(), links.capacity.copy()
     for _, where, value in links.changes:
@@ -181,8 +180,7 @@ def find_relieved(
 
     Caps count for what they are. Where another resource is what bounds a row, there has to be room
     to spare: then the resource that is left out is not itself the one that bounds. `fillable` is
-    what one row alone can fill.
-    """
+    what one row alone can fill."""
     for row in range(len(style)):
         cell = (path[row] + 1) * len(limits) + kind[style[row]]
         files[cell] += 1
@@ -223,8 +221,7 @@ class Grouping(NamedTuple):
 
     `limits` are the distinct (share, cap), `kind` which of them a style has. `group` holds the
     number of every (path, kind), or of every row if `kinds` is 0; NOBODY where nothing is drawn on.
-    `number` is that of every link of the program, NOBODY if it is not used.
-    """
+    `number` is that of every link of the program, NOBODY if it is not used."""
 
     limits: Records
     groups: Records
@@ -293,15 +290,19 @@ def _keys(
     program: Program, kind: NDArray[np.int32], kinds: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
     """The distinct values of (path + 1) · kinds + kind. With them a table by such values, and
-    `kinds`; or, where that would be large, the place among the values by row, and 0.
-    """
+    `kinds`; or, where that would be large, the place among the values by row, and 0."""
     cells = (len(program.paths) + 1) * kinds
     if kinds == 1:
         return np.arange(cells), np.empty(cells, np.int32), 1
-    if cells <= max(_TABLE, 4 * len(program)):
+    choices = program.paths.choices
+    if cells <= max(_TABLE, 4 * len(program)) or choices is not None:
         seen = np.zeros(cells, bool)
         for first in range(0, len(program), _CHUNK):
             seen[_chunk(program, kind, kinds, first)] = True
+        if choices is not None:  # what one path of a way is taken by may take any
+            of_way = np.zeros((len(choices.more) - 1, kinds), bool)
+            np.logical_or.at(of_way, choices.way, seen.reshape(-1, kinds)[1:])
+            seen[kinds:] = of_way[choices.way].ravel()
         return np.flatnonzero(seen), np.full(cells, -1, np.int32), kinds
     keys, place = np.unique(_chunk(program, kind, kinds, 0, len(program)), return_inverse=True)
     return keys, place.astype(np.int32), 0
@@ -372,8 +373,7 @@ def form_groups(
     """Write down the group of every key once; `sizes` are those of groups, draws and links.
 
     `seen` is a hash table of group numbers + 1 (open addressing), `count` becomes the groups of
-    every link.
-    """
+    every link."""
     found, size, used = 0, 0, 0
     groups[0].first = 0
     for i in range(len(keys)):

@@ -1,8 +1,7 @@
 """Functions as machine code, compiled once and kept for later runs.
 
 Two forms of it: objects, which LLVM makes ready to run, and libraries, which the system loads
-itself, without LLVM, in a tenth of the time. Those need a linker, which most systems have.
-"""
+itself, without LLVM, in a tenth of the time. Those need a linker, which most systems have."""
 
 import ctypes
 import os
@@ -41,19 +40,16 @@ def assemble(text: str) -> Any:
     """The code at its fastest.
 
     Nobody but the entry is called from outside. As that is told, it may take in whom it calls,
-    and others are not handed what they do not use, of some seventy words of arguments.
-    """
+    and others are not handed what they do not use, of some seventy words of arguments."""
     module = _llvm().parse_assembly(text.replace("\ndefine linkonce_odr ", "\ndefine internal "))
     called = {function.name for function in module.functions if function.is_declaration}
     unknown = {name for name in called if not name.startswith("llvm.")} - _KNOWN
     assert not unknown, f"compiled code must stand alone, but it calls {sorted(unknown)}"
-    _optimize(module, _target())
+    if hasattr(_llvm(), "create_pass_builder"):  # without, as of llvmlite 0.43, slower and no more
+        options = _llvm().create_pipeline_tuning_options(_SPEED)
+        builder = _llvm().create_pass_builder(_target(), options)
+        builder.getModulePassManager().run(module, builder)
     return module
-
-
-def object_of(module: Any) -> bytes:
-    """The code as LLVM loads it."""
-    return bytes(_target().emit_object(module))
 
 
 def library_of(module: Any) -> bytes | None:
@@ -86,13 +82,6 @@ def load_object(code: bytes) -> int:
 def processor() -> str:
     """What the code is made for."""
     return f"{_llvm().get_host_cpu_name()} {_llvm().get_host_cpu_features().flatten()}"
-
-
-def _optimize(module: Any, target: Any) -> None:
-    if not hasattr(_llvm(), "create_pass_builder"):  # llvmlite 0.43: slower, and no more
-        return
-    builder = _llvm().create_pass_builder(target, _llvm().create_pipeline_tuning_options(_SPEED))
-    builder.getModulePassManager().run(module, builder)
 
 
 def _target(*, library: bool = False) -> Any:
@@ -137,16 +126,10 @@ def machine_code(name: str, kind: str, translate: Callable[[], str]) -> int:
     if found is not None:
         return found
     module = assemble(translate())
-    code = object_of(module)
+    code = bytes(_target().emit_object(module))  # as LLVM loads it
     if place is not None:
         _keep(place, code, library_of(module))
     return int(load_object(code))
-
-
-def is_kept(name: str) -> bool:
-    """Whether code of a function is there, for arguments of any kind."""
-    folder = cache_folder()
-    return folder is not None and any(folder.glob(f"{_stem(name)}-*"))
 
 
 def _stem(name: str) -> str:
@@ -322,7 +305,9 @@ class Entry(Generic[P]):
     @property
     def is_ready(self) -> bool:
         """Whether there is machine code of it, of this process or kept."""
-        return bool(self._ready) or is_kept(self._name)
+        folder = cache_folder()
+        kept = folder is not None and any(folder.glob(f"{_stem(self._name)}-*"))
+        return bool(self._ready) or kept
 
     @property
     def _name(self) -> str:

@@ -6,8 +6,7 @@ has ended, so that the state grows with what happens at once and not with the pr
 
 A *level* is rate ÷ share, what max-min fairness equalises. The *clock* of a seat is the integral of
 its level: a flow that joins when the clock shows c ends when it shows c + amount ÷ share, however
-the rate changes meanwhile.
-"""
+the rate changes meanwhile."""
 
 import ctypes
 import mmap
@@ -70,7 +69,8 @@ SEAT = np.dtype(
 )
 STYLE = np.dtype([("latency", "f8"), ("cap", "f8"), ("kind", "i4")], align=True)
 LAG = np.dtype([("seconds", "f8"), ("arrival", "i1")], align=True)
-CHANGE = np.dtype([("time", "f8"), ("capacity", "f8"), ("link", "i4")], align=True)
+CHANGE = np.dtype([("time", "f8"), ("capacity", "f8"), ("link", "i4"), ("slot", "i4")], align=True)
+SLOT = np.dtype([("capacity", "f8"), ("messages", "f8")], align=True)
 CORE = np.dtype(
     [
         ("now", "f8"),
@@ -108,8 +108,7 @@ class Rows(NamedTuple):
     `start` is the latest readiness known so far. `end` is negative while a row is not over: -1, or
     while it shares links, the negative of its finish on the clock of its seat; a row of known rate
     has its end at once. `waits` counts what a row waits for, then links it into lists. `child` is
-    that of the heap of a seat, plus 1.
-    """
+    that of the heap of a seat, plus 1."""
 
     style: NDArray[np.int32]
     piece: NDArray[np.int32]
@@ -132,8 +131,7 @@ class Net(NamedTuple):
     """Links, groups and seats: all that solving needs.
 
     `looks` is a queue of links, with the levels at which they have to be looked at, and of rising
-    seats, numbered on from there, with their caps.
-    """
+    seats, numbered on from there, with their caps."""
 
     core: Records
     links: Records
@@ -152,6 +150,21 @@ class Future(NamedTuple):
     alarms: NDArray[np.float64]
     alarm_row: NDArray[np.int32]
     changes: Records
+
+
+class Options(NamedTuple):
+    """What messages choose from, as `Choices` has it; `taken` is the path of every row, of all
+    operations, empty where nothing is chosen. `slots` count messages under way on links, `waiting`
+    is a queue of rows that choose in this instant."""
+
+    way: NDArray[np.int32]
+    more: NDArray[np.int64]
+    ptr: NDArray[np.int64]
+    slot: NDArray[np.int32]
+    apart: NDArray[np.bool_]
+    taken: NDArray[np.int32]
+    slots: Records
+    waiting: Records
 
 
 # Agendas: who is next, as a tournament over a fixed number of places.
@@ -195,8 +208,7 @@ def next_due(tree: Agenda, node: int, horizon: float) -> int:
     """The next node at the bottom whose time is not after the horizon, or 0 if there is none.
 
     A walk over all that is due: begin at node 1, take the time of every node found out, and go on
-    from it. The tree is in order again at the end of the walk.
-    """
+    from it. The tree is in order again at the end of the walk."""
     leaves = len(tree) >> 1
     while tree[node] > horizon:
         node >>= 2
@@ -418,8 +430,7 @@ def keep_freed() -> None:
     """Keep what is freed for what comes next, where the C library is one that can (glibc).
 
     Large arrays come and go with every run, and to take their pages from the system again each time
-    costs as much as simulating a part of their rows.
-    """
+    costs as much as simulating a part of their rows."""
     if sys.platform == "linux":
         choose = getattr(ctypes.CDLL(None), "mallopt", None)
         if choose is not None:

@@ -1,8 +1,7 @@
 """Sums in the switches of a network (SHARP): operations of the proxies of some heads.
 
 A head gives its data to its proxy, switches add up what all heads of a group send, and the sum
-comes to all of them while it still goes in. It lies in a FIFO of every head's until it is taken.
-"""
+comes to all of them while it still goes in. It lies in a FIFO of every head's until it is taken."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -65,8 +64,7 @@ GROUP = int(value("collnet.group"))
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation of a group: the row that moves the data, the row by which it is there, and
-    from the end of that how long until a block may use it.
-    """
+    from the end of that how long until a block may use it."""
 
     moved: int
     handed: int
@@ -77,8 +75,7 @@ class Operation:
 class Network:
     """The network operations of one channel; regions are FIFOs in every head's scratch. `given` is
     what heads hand to their proxies, `summed` the sum at the first head of a group, `found` the sum
-    at all of them.
-    """
+    at all of them."""
 
     lines: Lines
     given: int
@@ -91,7 +88,8 @@ class Network:
         """Add up what the rows `given` have put into the FIFOs of heads, for all of them."""
         lines, lead = self.lines, heads[0]
         source, total, target = (Place(region=r) for r in (self.given, self.summed, self.found))
-        move, hand = self._moves(SWITCH_REDUCE, STREAMED + door), self._hands(STREAMED + door)
+        move = self._moves(SWITCH_REDUCE, STREAMED + door)
+        hand = RowKind(self._style(MULTICAST, STREAMED + door, FREE))
         moved = lines.woven.row(move, group, lead, sub, source=source, target=total)
         handed = lines.woven.row(hand, lead, group, sub, source=total, target=target)
         lines.woven.after(handed, moved, self._arrival)
@@ -104,8 +102,7 @@ class Network:
         self, group: int, one: int, sub: int, given: int, door: str, number: int = 0
     ) -> Operation:
         """Give what a row has put into the FIFO of one head to all heads of its group, who find it
-        in the FIFO `number` after the first.
-        """
+        in the FIFO `number` after the first."""
         source, target = Place(region=self.given), Place(region=self.found + number)
         kind = self._moves(MULTICAST, SINGLE + door)
         moved = self.lines.woven.row(kind, one, group, sub, source=source, target=target)
@@ -157,9 +154,6 @@ class Network:
             ("nic_msg", end, network.message / together),
         )
         return RowKind(style, tuple(cost for cost in costs if cost[2] > 0))
-
-    def _hands(self, route: str) -> RowKind:
-        return RowKind(self._style(MULTICAST, route, FREE))
 
     def _style(self, kind: int, route: str, use: Use) -> Style:
         ends: dict[str, Any] = {"src_buffer": SCRATCH, "dst_buffer": SCRATCH, "route": route}

@@ -2,8 +2,7 @@
 
 Every rank copies its input into a buffer that the switch can read, and results out of one, unless
 its own buffers are registered. A head reads sums and stores them in one pass: here two rows for
-each piece of its chunk, so that it reads one piece while it stores the one before.
-"""
+each piece of its chunk, so that it reads one piece while it stores the one before."""
 
 from dataclasses import field, replace
 
@@ -78,8 +77,7 @@ def loop_segments(
     collective: Collective, work: Work, heads: int, slots: int, alignment: int = LAST_ALIGNMENT
 ) -> Segments:
     """Heads' chunks of every loop, then the whole loop, then nothing. Chunks of AllReduce follow
-    one another in the buffer; of the others each head's is the same part of another block.
-    """
+    one another in the buffer; of the others each head's is the same part of another block."""
     element_bytes = collective.element_bytes
     if collective.name == "all_reduce":
         offset, count = chunk_table(work, element_bytes, heads, alignment)
@@ -177,17 +175,12 @@ class _Switch:
                     self.woven.row(kind, rank, rank, whole, source=ends[0], target=ends[1])
                 ]
             else:
-                done[rank] = self._block_copies(buffers, rank, region, giving=giving)
-
-    def _block_copies(
-        self, buffers: tuple[int, int], rank: int, region: Place, *, giving: bool
-    ) -> list[int]:
-        kind, rows = self.members.of_both.staging(*buffers), []
-        for number in self.members.heads:
-            block = Place(self.heads[number] * self.collective.count)
-            ends = (block, region) if giving else (region, block)
-            rows.append(self.woven.row(kind, rank, rank, number, source=ends[0], target=ends[1]))
-        return rows
+                each, done[rank] = self.members.of_both.staging(*buffers), []
+                for head in self.members.heads:
+                    block = Place(self.heads[head] * self.collective.count)
+                    ends = (block, region) if giving else (region, block)
+                    row = self.woven.row(each, rank, rank, head, source=ends[0], target=ends[1])
+                    done[rank].append(row)
 
     def _sums(self) -> None:
         whole = self.collective.name == "all_reduce"
@@ -269,8 +262,7 @@ def _all(stage: dict[int, list[int]]) -> NDArray[np.int64]:
 @dataclass
 class SwitchedNodes:
     """One channel while the rows of a loop are written: ranks and groups of all nodes. A sub of
-    `lines` is the part of one head of every node. `sums` and `stores` are rows by node and head.
-    """
+    `lines` is the part of one head of every node. `sums` and `stores` are rows by node and head."""
 
     lines: Lines
     plan: Plan

@@ -1,8 +1,7 @@
 """PAT: AllGather and ReduceScatter along binomial trees that are rotations of one another.
 
 Peers are powers of two apart. AllGather starts with the farthest and one block and ends with the
-nearest and many; ReduceScatter is its mirror. Small blocks share a message. One rank a node.
-"""
+nearest and many; ReduceScatter is its mirror. Small blocks share a message. One rank a node."""
 
 from dataclasses import field, replace
 
@@ -204,12 +203,9 @@ class _Rounds:
             )
             self._step(rows)
             if number == 0:
-                self._arrivals(rows, sent, peer)
+                for src, dst in zip(self.ranks.tolist(), peer.tolist(), strict=True):
+                    self.woven.after(rows[dst], sent[src], self.channel.sync(src, dst))
         return self.last
-
-    def _arrivals(self, rows: Ints, sent: Ints, peer: Ints) -> None:
-        for src, dst in zip(self.ranks.tolist(), peer.tolist(), strict=True):
-            self.woven.after(rows[dst], sent[src], self.channel.sync(src, dst))
 
     def _credits(
         self, filled: list[Ints], sent: list[Ints], stored: list[Ints], peer: Ints

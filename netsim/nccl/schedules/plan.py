@@ -1,8 +1,7 @@
 """The Plan: everything that NCCL has decided about one call, as a value that schedules are made of.
 
 It says which channels run, over which ranks, on which part of the data and in which chunks, and
-what execution costs. It knows no topology: how two ranks are linked is written down here.
-"""
+what execution costs. It knows no topology: how two ranks are linked is written down here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -40,8 +39,7 @@ class Work:
 class Transfer:
     """One send and its receive: `parts` (bytes) go over `channels` in chunks; `batch` is the turn.
     `offset` and `target` say where the data lies in the source's input and the target's output, in
-    elements.
-    """
+    elements."""
 
     src: int
     dst: int
@@ -77,8 +75,7 @@ class Plan:
     down once; `places`: rows say where their data lies, which only checks and pictures ask for.
     `hops`: chunks go only so many ranks far in rings (0: all the way), which moves less than the
     call does, but shows what every hop adds. `memory` keeps what other sizes need again; it belongs
-    to one communicator.
-    """
+    to one communicator."""
 
     algorithm: str
     protocol: Protocol
@@ -136,8 +133,7 @@ class Plan:
 
 def number_of(plan: Plan, channel: int, tells_apart: Callable[[], object]) -> int:
     """The same number for channels of a communicator that nothing tells apart: over very many ranks
-    it takes long to say what does, so it is asked once for all sizes.
-    """
+    it takes long to say what does, so it is asked once for all sizes."""
     known: dict[int, int]
     known, numbers = plan.memory.setdefault(("channels alike", plan.algorithm), ({}, {}))
     if channel not in known:
@@ -177,8 +173,7 @@ def kept_places(
 
 def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
     """Each different piece of work and how many channels do the like, in order of channels. `keys`
-    says by channel what else must be equal: order of ranks and ways.
-    """
+    says by channel what else must be equal: order of ranks and ways."""
     if not plan.fold:
         return [(work, 1) for work in plan.work]
     groups: dict[object, list[Work]] = {}
@@ -199,8 +194,7 @@ Change = Callable[[P2pWork], P2pWork]
 @dataclass(frozen=True, eq=False)
 class Columns:
     """Sends one by one: their ends, where their data lies in the source's input and the target's
-    output (elements), the round, and the work of each as a place in `works`.
-    """
+    output (elements), the round, and the work of each as a place in `works`."""
 
     src: Ints
     dst: Ints
@@ -223,8 +217,7 @@ class Columns:
 @dataclass(frozen=True)
 class Transfers(Sequence[Transfer]):
     """All sends of a collective as NCCL plans them; written out only when somebody looks. `changes`
-    are made to the parts of every send.
-    """
+    are made to the parts of every send."""
 
     collective: Collective
     rounds: Rounds
@@ -302,8 +295,7 @@ def _transfer(ends: tuple[int, int, int, int], work: P2pWork, batch: int) -> Tra
 def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
     """What some ranks have for others, by source, or what others have for them (`to`), by target:
     both ends, where it lies in the input of the one and the output of the other, and elements.
-    Nothing empty; in place, own data stays where it is.
-    """
+    Nothing empty; in place, own data stays where it is."""
     columns = _messages(c, ranks, to=to)
     moved = (columns[4] > 0) & ~(c.in_place & (columns[0] == columns[1]))
     src, dst, offset, target, count = (column[moved] for column in columns)

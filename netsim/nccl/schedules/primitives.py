@@ -1,8 +1,7 @@
 """What joins ranks, and what a primitive of a block costs on it, as styles and lags of rows.
 
 A block writes into the FIFO of the next GPU itself; over a network it fills a FIFO of its own, and
-the proxy sends from there. It knows neither algorithms nor the order of rows.
-"""
+the proxy sends from there. It knows neither algorithms nor the order of rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -57,8 +56,7 @@ class RowKind:
     seconds of a row, which overlap with moving its bytes. `path` is what the network makes of a
     message of a `protocol`, of whose `pieces` this is the first; one that `follows` another of its
     connection costs more there. `parts` are those of a pass through buffers of a switch, `check`
-    the seconds in which a proxy looks at a byte.
-    """
+    the seconds in which a proxy looks at a byte."""
 
     style: Style
     messages: tuple[tuple[str, str, float], ...] = ()
@@ -81,28 +79,22 @@ class RowKind:
             return replace(self.style, latency=max(self.style.latency, late))
         if not self.messages:
             return self.style
-        more = tuple(Use(what, end, seconds / nbytes) for what, end, seconds in self._costs(nbytes))
-        late = self.path.latency(self._wire(nbytes), follows=self.follows)
-        return replace(self.style, latency=late, uses=(*self.style.uses, *more))
-
-    def _costs(self, nbytes: float) -> Iterator[tuple[str, str, float]]:
-        """Seconds of resources that a message of so many bytes takes."""
-        wire = self._wire(nbytes)
+        wire = nbytes * self.pieces * self.style.wire
         busy = self.path.busy(wire, self.protocol, follows=self.follows)
         more = {"nic_msg": busy, "proxy": wire * self.check}
-        for what, end, seconds in self.messages:
-            yield what, end, seconds + more.get(what, 0.0)
-
-    def _wire(self, nbytes: float) -> float:
-        return nbytes * self.pieces * self.style.wire
+        uses = [
+            Use(what, end, (seconds + more.get(what, 0.0)) / nbytes)
+            for what, end, seconds in self.messages
+        ]
+        late = self.path.latency(wire, follows=self.follows)
+        return replace(self.style, latency=late, uses=(*self.style.uses, *uses))
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One pass of a block over data: buffers, operation, and how often each byte is touched.
     `reads` and `writes` count passes over the memory of the block's own GPU; `fan` is the number of
-    ranks that one pass writes to, `threads` the part of the block's threads that make it.
-    """
+    ranks that one pass writes to, `threads` the part of the block's threads that make it."""
 
     src_buffer: int
     dst_buffer: int
@@ -186,16 +178,12 @@ class PlannedChannel:
             kind = self.local(
                 replace(made, dst_buffer=SCRATCH, op=COPY, writes=made.writes + made.fan)
             )
-            sent = self.plan.transfers is not None and self.simple
-            return replace(kind, least=self._turn_of_pool) if sent else kind
+            if self.plan.transfers is None or not self.simple:
+                return kind
+            # Seconds between chunks of a block, at least: the proxy serves all channels in turn.
+            network, channels = self.plan.mechanism.network, self.plan.transfers.sends.channels
+            return replace(kind, least=network.pool_turn + channels.per_peer * network.pool_each)
         return self.write(src, dst, made)
-
-    @property
-    def _turn_of_pool(self) -> float:
-        """Least seconds between chunks of a block: the proxy serves all channels in turn."""
-        assert self.plan.transfers is not None
-        network = self.plan.mechanism.network
-        return network.pool_turn + self.plan.transfers.sends.channels.per_peer * network.pool_each
 
     def wait(self) -> RowKind:
         """What a block does that finds its data in place."""
@@ -234,8 +222,7 @@ class PlannedChannel:
 
     def staging(self, src_buffer: int, dst_buffer: int, *, least_part: int = 0) -> RowKind:
         """A pass between a rank's own buffer and the one that its switch reads and writes. With
-        parts of at least so many bytes, small passes have none for some heads.
-        """
+        parts of at least so many bytes, small passes have none for some heads."""
         mechanism, heads = self.plan.mechanism, len(self.plan.heads[0])
         kind = self.local(Pass(src_buffer, dst_buffer, writes=1))
         cap = min(mechanism.nvls_copy_rate, kind.style.cap)
@@ -269,16 +256,14 @@ class PlannedChannel:
 
     def further(self, kind: RowKind) -> RowKind:
         """What a proxy sends after the first row of a step: a message for every slice of Simple;
-        more bytes of the one message of LL, of which the receiver uses what there is.
-        """
+        more bytes of the one message of LL, of which the receiver uses what there is."""
         if self.simple:
             return replace(kind, follows=True)
         return replace(kind, messages=(), path=PLAIN)
 
     def in_turn(self, kind: RowKind) -> tuple[RowKind, RowKind]:
         """What a block does in a step of a ring: its first piece, and a further one. Steps of LL128
-        begin and end with a barrier of all warps, in however many pieces they pass data on.
-        """
+        begin and end with a barrier of all warps, in however many pieces they pass data on."""
         if self.plan.protocol != "LL128" or kind.style.kind == MARK:
             return kind, kind
         begin = BEFORE * self.plan.mechanism.step_cost.ll128
@@ -344,8 +329,7 @@ def routes(plan: Plan, channel: int, src: Ints, dst: Ints, kind: Ints) -> NDArra
 @dataclass(frozen=True)
 class Members:
     """The heads and ranks of a node that are written down, by number, and what rows cost that
-    there are for each head, for each rank, or for each rank and head.
-    """
+    there are for each head, for each rank, or for each rank and head."""
 
     heads: tuple[int, ...]
     ranks: tuple[int, ...]

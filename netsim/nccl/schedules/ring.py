@@ -34,8 +34,7 @@ Ints = NDArray[np.int64]
 class Walk:
     """What a function does with rings: each step's pass, how far the data it moves is behind. In
     step j the rank at place p sends the block of place p + `start` - j. `last` is the pass that
-    takes the data out of the FIFO in the end, None where there is nothing to do but wait.
-    """
+    takes the data out of the FIFO in the end, None where there is nothing to do but wait."""
 
     passes: tuple[Pass, ...]
     start: int
@@ -89,8 +88,7 @@ class Numbers:
     """The numbers of rows of one loop: by step, sub and place in the ring. Step by step come the
     blocks of all ranks and the proxies (`net`: the places that have one): of Simple by slice, for
     each is a message; of LL first all pieces by the blocks, then those of the one message. After
-    the `steps` sends come the last passes.
-    """
+    the `steps` sends come the last passes."""
 
     n: int
     subs: int
@@ -147,7 +145,11 @@ def ring(collective: Collective, plan: Plan) -> Schedule:
         work, period = lane.work, period_of(plan, lane)
         copies = lane.copies * (collective.ranks // period)
         channel = PlannedChannel(plan, work.channel, lane.multiplicity, copies=copies)
-        _weave(output, channel, work, walk, period)
+        cut = _cut(collective, plan, work, walk)
+        channel = replace(channel, pieces=cut.subs)
+        key = (*channel.key, walk.steps, cut.subs, cut.slots, cut.whole, period)
+        write = partial(_turn, channel, collective, walk, cut, period)
+        output.add(remembered(collective, plan, key, write), cut, 2)
     return output.close()
 
 
@@ -173,8 +175,7 @@ def round_again(count: Ints, places: int) -> Ints:
     again: chunks at its end that are shorter than the others come back after so many. Chunks that
     go `places - 1` hops far then meet as many shorter ones as all the way round: each rank meets
     the first before the first round is over. From then on ranks keep step no longer, and what they
-    share is free for one while another waits. The last turn may have fewer places.
-    """
+    share is free for one while another waits. The last turn may have fewer places."""
     ranks, tail = count.shape[1], _tail(count)
     found = np.repeat(count[:, :1], ranks, axis=1)
     for end in (*range(places, ranks, places), ranks):
@@ -218,15 +219,6 @@ def _order_and_ways(plan: Plan, channel: int) -> tuple[object, ...]:
     order = plan.rings[channel]
     hops = zip(order, (*order[1:], order[0]), strict=True)
     return order, tuple(plan.route_of(channel, a, b) for a, b in hops)
-
-
-def _weave(output: Output, channel: PlannedChannel, work: Work, walk: Walk, period: int) -> None:
-    plan, c = channel.plan, output.collective
-    cut = _cut(c, plan, work, walk)
-    channel = replace(channel, pieces=cut.subs)
-    key = (*channel.key, walk.steps, cut.subs, cut.slots, cut.whole, period)
-    turn = remembered(c, plan, key, lambda: _turn(channel, c, walk, cut, period))
-    output.add(turn, cut, 2)
 
 
 def _turn(channel: PlannedChannel, c: Collective, walk: Walk, cut: Segments, period: int) -> Turn:
@@ -334,8 +326,7 @@ def _kinds(
     woven: Weave, channel: PlannedChannel, walk: Walk, hops: Sequence[tuple[int, int]]
 ) -> Ints:
     """The kind of row by step and place: of the block, first and further ones of a step, and of the
-    proxy's first one of all, its first one of a step and its further ones.
-    """
+    proxy's first one of all, its first one of a step and its further ones."""
     known: dict[tuple[object, ...], list[int]] = {}
 
     def numbers(made: Pass, hop: tuple[int, int]) -> list[int]:

@@ -1,8 +1,7 @@
 """Sends and receives as columns: parts, waves, and the rows that blocks and proxies run.
 
 Batches that share no channel can be written down together; a wave is as many of them as follow
-nothing but earlier waves.
-"""
+nothing but earlier waves."""
 
 from collections.abc import Callable
 from dataclasses import field, replace
@@ -49,8 +48,7 @@ class Like:
 class MessageParts:
     """Parts of sends: where each lies (elements), the channel that moves it, what it is like (a
     place in `likes`) and its wave; and by the receivers' blocks: for every part that one receives,
-    the part that stands for it, and the rank.
-    """
+    the part that stands for it, and the rank."""
 
     src: Ints
     dst: Ints
@@ -109,8 +107,7 @@ def written_parts(plan: Plan, element_bytes: int) -> MessageParts:
 
 def _received(transfers: Transfers, sends: Columns, fold: Fold) -> tuple[Ints, Ints]:
     """For every send that a rank which stands for others receives: the one of a rank that stands
-    for its sender in the same round, and the receiver.
-    """
+    for its sender in the same round, and the receiver."""
     src, dst, number = transfers.into(fold.leaders.astype(np.int64))
     leader = np.full(transfers.rounds.n_ranks, -1)
     leader[fold.leaders] = np.arange(len(fold.leaders))
@@ -123,8 +120,7 @@ def _received(transfers: Transfers, sends: Columns, fold: Fold) -> tuple[Ints, I
 @dataclass(frozen=True, eq=False)
 class _Pieces:
     """The pieces of every kind of work in a batch (a turn): rows of `table` from `first` on, `size`
-    of them, with start, count, channel and multiplicity; and the turn of each send.
-    """
+    of them, with start, count, channel and multiplicity; and the turn of each send."""
 
     table: Ints
     first: Ints
@@ -215,8 +211,7 @@ class Ends:
 @dataclass
 class Exchange:
     """Rows of one chunk of all parts; `crowd` is how many operations share the block at either end
-    of each, `multiplicity` how many equal channels each part is for.
-    """
+    of each, `multiplicity` how many equal channels each part is for."""
 
     plan: Plan
     ends: Ends
@@ -240,7 +235,11 @@ class Exchange:
         if net.any():
             sent[:, net] = self._messages(sends, net, arrival)
         stores = self._stores(number)
-        self._couple(sent, stores)
+        for kind in different(self._link).tolist():
+            mine = np.flatnonzero(self._link == kind)
+            hop = self.ends.hop(int(mine[0]))
+            self.woven.after(stores[:, mine], sent[:, mine], self._one.sync(*hop))
+            self._free(sent[:, mine], stores[:, mine], self._one.credit(*hop))
         return [sends, stores]
 
     def copies(self) -> list[Ints]:
@@ -256,8 +255,7 @@ class Exchange:
     def _kinds(self, end: int, make: Make) -> Ints:
         """The kind of row of every part by the block at one end; each different one is made once,
         for its channel, a hop and the operation's share of the warps. Sends over one kind of link
-        all take one kind of way.
-        """
+        all take one kind of way."""
         ends = self.ends
         _, which = distinct_rows([ends.channel, ends.copies, self.crowd[end], self._link])
         found = []
@@ -326,13 +324,6 @@ class Exchange:
         self.woven.after(rows, np.roll(rows, 1, 0), IN_ORDER, first)
         return rows
 
-    def _couple(self, sent: Ints, stores: Ints) -> None:
-        for kind in different(self._link).tolist():
-            mine = np.flatnonzero(self._link == kind)
-            hop = self.ends.hop(int(mine[0]))
-            self.woven.after(stores[:, mine], sent[:, mine], self._one.sync(*hop))
-            self._free(sent[:, mine], stores[:, mine], self._one.credit(*hop))
-
     @property
     def _one(self) -> PlannedChannel:
         return PlannedChannel(self.plan, 0)
@@ -367,8 +358,7 @@ def send_recv(collective: Collective, plan: Plan) -> Schedule:
 @dataclass
 class _Writer:
     """Parts on their way into an Output; `doors` are the marks after which the block of each
-    channel (first axis) and rank may begin its next batch.
-    """
+    channel (first axis) and rank may begin its next batch."""
 
     output: Output
     plan: Plan

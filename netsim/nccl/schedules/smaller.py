@@ -1,10 +1,9 @@
 """A plan with less to write down: fewer loops, one for all that is alike.
 
 Every channel (of sends: every part) loses the same number of whole loops, so that what is left
-over for its last loop stays as it is. It knows no times.
-"""
+over for its last loop stays as it is. It knows no times."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +15,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl.connect import double_binary_tree
 from netsim.nccl.p2p import P2pWork
 from netsim.nccl.schedules.nvls import crown_keys, loop_segments, switch_keys
-from netsim.nccl.schedules.plan import Change, Columns, Lane, Plan, Transfers, Work, lanes_of
+from netsim.nccl.schedules.plan import Columns, Lane, Plan, Transfers, Work, lanes_of
 from netsim.nccl.schedules.primitives import link_kinds, routes
 from netsim.nccl.schedules.ring import WALKS, ring_keys
 from netsim.nccl.schedules.tree import tree_keys
@@ -31,7 +30,11 @@ SHARED_BY_HEADS = ("NVLS", "NVLSTree", "CollNetDirect")  # a loop has a chunk fo
 
 def loops_of(collective: Collective, plan: Plan) -> tuple[int, int]:
     """The loops of the channel that has most, and of the one that has fewest."""
-    counts = list(_loops(collective, plan))
+    chunks = _chunks_a_loop(collective, plan)
+    sizes = [(one.count * collective.element_bytes, one.chunk * chunks) for one in plan.work]
+    if plan.transfers is not None:
+        sizes += [(part, one.chunk) for one in plan.transfers.works() for part in one.parts if part]
+    counts = [-(-size // loop) for size, loop in sizes]
     return (max(counts), min(counts)) if counts else (1, 1)
 
 
@@ -45,19 +48,11 @@ def shorter(collective: Collective, plan: Plan, loops: int) -> tuple[Collective,
         for one in plan.work
     )
     gone = sum(one.count for one in plan.work) - sum(one.count for one in work)
-    transfers = _changed(plan, partial(_fewer, loops))
+    fewer = partial(_fewer, loops)
+    transfers = None if plan.transfers is None else plan.transfers.changed(fewer)
     # Of sends, the plan alone says what is moved.
     less = replace(collective, count=collective.count - gone) if gone else collective
     return less, replace(plan, work=work, transfers=transfers)
-
-
-def _loops(collective: Collective, plan: Plan) -> Iterator[int]:
-    chunks = _chunks_a_loop(collective, plan)
-    for one in plan.work:
-        yield -(-one.count * collective.element_bytes // (one.chunk * chunks))
-    if plan.transfers is not None:
-        for parts in plan.transfers.works():
-            yield from (-(-part // parts.chunk) for part in parts.parts if part)
 
 
 def _chunks_a_loop(collective: Collective, plan: Plan) -> int:
@@ -66,10 +61,6 @@ def _chunks_a_loop(collective: Collective, plan: Plan) -> int:
     if collective.name == "all_reduce" and plan.algorithm in SHARED_BY_HEADS:
         return len(plan.heads[0])
     return 1
-
-
-def _changed(plan: Plan, change: Change) -> Transfers | None:
-    return None if plan.transfers is None else plan.transfers.changed(change)
 
 
 def _fewer(loops: int, work: P2pWork) -> P2pWork:
@@ -309,8 +300,7 @@ def _apart(transfers: Transfers, distances: Iterable[int]) -> Columns:
 
 class _Sketch:
     """Skeletons of sends: of every rank one block, and a hop for each of its sends, or for each
-    channel of it if the way depends on that.
-    """
+    channel of it if the way depends on that."""
 
     def __init__(self, plan: Plan, turn: Ints, *, by_channel: bool) -> None:
         self.plan, self.turn, self.by_channel = plan, turn, by_channel
@@ -374,7 +364,8 @@ def folded_plan(
 ) -> Plan:
     """The plan with what stands for what, if any; a process starts its GPUs one by one."""
     turn = np.arange(collective.ranks) % per_process
-    where = _where(topology, device)
+    # The place of a communicator: groups of a training step share plans wherever they are.
+    where = topology.memory.setdefault("where", object()), device.tobytes()
     if plan.transfers is not None:
         if not collective.count:
             return plan
@@ -420,11 +411,6 @@ def ends_by_rank(plan: Plan, ends: NDArray[np.float64]) -> NDArray[np.float64]:
             np.maximum.at(known, mine, ends[lane.work.channel])
     found: NDArray[np.float64] = known[symmetry.block].reshape(-1, n).max(axis=0)
     return found
-
-
-def _where(topology: Topology, device: NDArray[np.int32]) -> tuple[object, bytes]:
-    """The place of a communicator: groups of a training step share plans wherever they are."""
-    return topology.memory.setdefault("where", object()), device.tobytes()
 
 
 def written_share(plan: Plan) -> float:

@@ -98,8 +98,7 @@ class Climb:
     """One channel's tree while the rows of one chunk are written. `share` is the part of the
     block's rate in each direction. By rank and segment, NONE where there is none: `given` are the
     rows that fill the FIFO for the parent and `sent` those that bring the data there; `handed` and
-    `brought` the same from the parent; `stored` what leaves do.
-    """
+    `brought` the same from the parent; `stored` what leaves do."""
 
     channel: PlannedChannel
     cut: writing.Segments

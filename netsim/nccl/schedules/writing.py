@@ -1,8 +1,7 @@
 """How loops of blocks are written: rows of one turn of a channel, repeated for all at once.
 
 Rows of one turn are the same in every turn but for the data they move; what they wait for lies in
-the same turn or in an earlier one. It knows no algorithm.
-"""
+the same turn or in an earlier one. It knows no algorithm."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
@@ -41,8 +40,7 @@ class Segments:
     """The data of every turn (first axis) by segment (second axis), in elements. `offset` in the
     user's buffers, `count`, and `within`: where it lies in a FIFO slot. A FIFO has `slots`, filled
     `turns` times a turn of the loop. A chunk has `subs` segments; those from `whole` on are chunks
-    in one piece.
-    """
+    in one piece."""
 
     offset: Ints
     count: Ints
@@ -62,8 +60,7 @@ class Segments:
 class Place:
     """Where data lies: `base` elements from its segment's offset, or in slots of a FIFO `region`.
     `turn` is the number of the slot's filling within a turn of the loop; with `inside` 0 the data
-    lies at the slot's beginning wherever its segment does.
-    """
+    lies at the slot's beginning wherever its segment does."""
 
     base: ArrayLike = 0
     region: ArrayLike = NOWHERE
@@ -167,8 +164,7 @@ class Weave:
     ) -> Rows:
         """Append all turns; returns the numbers of the rows by turn (first axis). Slots begin at
         element `base` of every rank's scratch. The rows of the first turn wait for the rows in
-        `gates` too (one for each, -1: none).
-        """
+        `gates` too (one for each, -1: none)."""
         self._flush()
         self._flush_edges()
         table = list(np.concatenate(self._blocks, axis=1))
@@ -322,8 +318,7 @@ def segments(
     """Cut all chunks alike: the u subs of chunk c are the segments c·u, c·u + 1, … After them come
     whole chunks, and last an empty segment for rows that only wait. A FIFO of `plan.slots` holds as
     many chunks as fit and is filled `turns` times a loop. `threads` is the least part of a block's
-    threads that moves a chunk.
-    """
+    threads that moves a chunk."""
     offset, count = table
     size, subs = _sizes(plan, element_bytes, count, steps, threads)
     part = np.arange(subs)
@@ -376,8 +371,7 @@ class Lines:
     """One channel while the rows of a turn are written, sub by sub. `passes` are the rows of each
     lane (a group of threads of a rank's block) by sub; `filled` the block's row and the row that
     brings the data, by hop and sub; `taken` the rows that empty it. `whole` is the segment of a
-    chunk in one piece.
-    """
+    chunk in one piece."""
 
     channel: PlannedChannel
     subs: int
@@ -513,8 +507,7 @@ class Turn:
 
 def remembered(collective: Collective, plan: Plan, key: object, write: Callable[[], Turn]) -> Turn:
     """One turn of a channel's loop, written once for all sizes: without places it is the same.
-    `key` is what it depends on besides the function and the plan without its work.
-    """
+    `key` is what it depends on besides the function and the plan without its work."""
     if plan.places:
         return write()
     call = (collective.name, collective.root, plan.algorithm, plan.protocol)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -80,15 +81,11 @@ BOXES = {
 }  # fmt: skip
 # Kind of link: colour and name.
 LINK_LOOKS = {
-    "nvlink": (style.GREEN, "NVLink"),
-    "xgmi": (style.PINK, "xGMI"),
-    "c2c": (style.ORANGE, "C2C"),
-    "pcie": (style.BLUE, "PCIe"),
-    "upi": (style.AMBER, "between CPUs"),
-    "hostmem": ("#8a6d00", "host memory"),
-    "nic": ("#2b7fb0", "NIC cable"),
+    "nvlink": (style.GREEN, "NVLink"), "xgmi": (style.PINK, "xGMI"), "c2c": (style.ORANGE, "C2C"),
+    "pcie": (style.BLUE, "PCIe"), "upi": (style.AMBER, "between CPUs"),
+    "hostmem": ("#8a6d00", "host memory"), "nic": ("#2b7fb0", "NIC cable"),
     "fabric": (style.GREY, "link"),
-}
+}  # fmt: skip
 UNUSED = "#c9c9c9"
 _HEAT = colormaps["YlOrRd"]
 HEAT = LinearSegmentedColormap.from_list("use", [_HEAT(0.22 + 0.78 * x / 16) for x in range(17)])
@@ -128,12 +125,10 @@ def draw_legend(figure: Figure, picture: Picture, left: float, top: float, *, he
 
 
 def _rate_text(kind: str, rate: float, usable: float) -> str:
+    told = format_bandwidth(rate)
     if kind in ("nic", "fabric") and usable < 1:
-        return (
-            f"{LINK_LOOKS[kind][1]} {format_bandwidth(rate / usable, bits=True)} "
-            f"({format_bandwidth(rate)} usable)"
-        )
-    return f"{LINK_LOOKS[kind][1]} {format_bandwidth(rate)}"
+        told = f"{format_bandwidth(rate / usable, bits=True)} ({told} usable)"
+    return f"{LINK_LOOKS[kind][1]} {told}"
 
 
 def _columns(keys: int, width: float) -> int:
@@ -163,14 +158,8 @@ def figure_of(picture: Picture) -> Figure:
     above, below = 0.85, room_below(picture, max(_LEAST, wide * unit), heat=heat)
     width, height = max(_LEAST, wide * unit), high * unit + above + below
     figure = Figure(figsize=(width, height))
-    axes = figure.add_axes(
-        (
-            (width - wide * unit) / 2 / width,
-            below / height,
-            wide * unit / width,
-            high * unit / height,
-        )
-    )
+    across, up = wide * unit / width, high * unit / height
+    axes = figure.add_axes(((1 - across) / 2, below / height, across, up))
     axes.set_axis_off()
     axes.set_xlim(picture.left - margin, picture.left - margin + wide)
     axes.set_ylim(picture.bottom - 0.15, picture.top + 0.15)
@@ -180,16 +169,11 @@ def figure_of(picture: Picture) -> Figure:
     _draw_boxes(axes, picture, points)
     _draw_texts(axes, picture, points)
     left = 0.2 / width
-    _titles(figure, picture, left)
+    title, subtitle = _cut(picture.title, width * 9.5), _cut(picture.subtitle, width * 14)
+    figure.text(left, 1 - 0.38 / height, title, fontsize=13, fontweight="bold")
+    figure.text(left, 1 - 0.65 / height, subtitle, fontsize=9.5, color=style.GREY)
     draw_legend(figure, picture, left, below / height, heat=heat)
     return figure
-
-
-def _titles(figure: Figure, picture: Picture, left: float) -> None:
-    width, height = figure.get_size_inches()
-    title, below = _cut(picture.title, width * 9.5), _cut(picture.subtitle, width * 14)
-    figure.text(left, 1 - 0.38 / height, title, fontsize=13, fontweight="bold")
-    figure.text(left, 1 - 0.65 / height, below, fontsize=9.5, color=style.GREY)
 
 
 def _cut(text: str, most: float) -> str:
@@ -197,18 +181,11 @@ def _cut(text: str, most: float) -> str:
 
 
 def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
+    looks: dict[str, Any] = {"facecolor": "#fafafa", "edgecolor": "#b5b5b5", "linewidth": 0.9}
     for frame in picture.frames:
-        shape = FancyBboxPatch(
-            (frame.left, frame.bottom),
-            frame.right - frame.left,
-            frame.top - frame.bottom,
-            boxstyle="round,pad=0,rounding_size=0.15",
-            facecolor="#fafafa",
-            edgecolor="#b5b5b5",
-            linewidth=0.9,
-            zorder=0,
-        )
-        axes.add_patch(shape)
+        size = frame.right - frame.left, frame.top - frame.bottom
+        axes.add_patch(FancyBboxPatch((frame.left, frame.bottom), *size, zorder=0, **looks,
+                                      boxstyle="round,pad=0,rounding_size=0.15"))  # fmt: skip
         if not frame.label:
             continue
         axes.text(frame.left + 0.12, frame.top + 0.06, frame.label, fontsize=points + 1,
@@ -218,17 +195,10 @@ def _draw_frames(axes: Axes, picture: Picture, points: float) -> None:
 
 def _draw_boxes(axes: Axes, picture: Picture, points: float) -> None:
     for box in picture.boxes:
-        shape = FancyBboxPatch(
-            (box.left, box.y - box.height / 2),
-            box.width,
-            box.height,
-            boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=style.tint(*BOXES[box.kind]),
-            edgecolor=BOXES[box.kind][0],
-            linewidth=1.0,
-            zorder=3,
-        )
-        axes.add_patch(shape)
+        look: dict[str, Any] = {"edgecolor": BOXES[box.kind][0], "linewidth": 1.0, "zorder": 3}
+        corner, inside = (box.left, box.y - box.height / 2), style.tint(*BOXES[box.kind])
+        axes.add_patch(FancyBboxPatch(corner, box.width, box.height, facecolor=inside, **look,
+                                      boxstyle="round,pad=0,rounding_size=0.08"))  # fmt: skip
         axes.text(box.x, box.y, box.label, fontsize=points, ha="center", va="center_baseline"
                   if "\n" not in box.label else "center", zorder=4, linespacing=1.15)  # fmt: skip
 
@@ -278,14 +248,9 @@ def _loop(bend: float, start: Point, end: Point) -> Curve:
     sign = 1.0 if (end[1] > start[1] if upright else end[0] > start[0]) else -1.0
     along = (0.0, sign * 0.7) if upright else (sign * 0.7, 0.0)
     corner = [(x + out[0], y + out[1]) for x, y in (start, end)]
-    points = [
-        start,
-        corner[0],
-        (corner[0][0] + along[0], corner[0][1] + along[1]),
-        (corner[1][0] - along[0], corner[1][1] - along[1]),
-        corner[1],
-        end,
-    ]
+    first = (corner[0][0] + along[0], corner[0][1] + along[1])
+    last = (corner[1][0] - along[0], corner[1][1] - along[1])
+    points = [start, corner[0], first, last, corner[1], end]
     codes = [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3, Curve.LINETO, Curve.CURVE3, Curve.CURVE3]
     return Curve(points, codes)
 
@@ -302,10 +267,8 @@ def _stroke(
         points = [start, (start[0] + push[0], start[1] + push[1]),
                   (end[0] + push[0], end[1] + push[1]), end]  # fmt: skip
         curve = Curve(points, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
-        middle = (
-            (start[0] + end[0]) / 2 + push[0] * 0.75,
-            (start[1] + end[1]) / 2 + push[1] * 0.75,
-        )
+        x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+        middle = (x + push[0] * 0.75, y + push[1] * 0.75)
     else:
         curve = Curve([start, end], [Curve.MOVETO, Curve.LINETO])
         middle = (0.55 * start[0] + 0.45 * end[0], 0.55 * start[1] + 0.45 * end[1])

@@ -1,8 +1,7 @@
 """Graphs of GPUs without hosts: rings and tori on a grid, others in layers.
 
 Two dimensions lie in the plane, the others go into depth. Links around the ends swing out in
-the plane, and are left out where there is depth.
-"""
+the plane, and are left out where there is depth."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -76,20 +75,22 @@ def grid_picture(
     shown = [_shown(extent, _DEEP if deep else _FLAT) for extent in dims]
     slots: dict[int, tuple[int, ...]] = {}
     for place in product(*(range(len(kept)) for kept in shown)):
-        at = [kept[slot] for kept, slot in zip(shown, place, strict=True)]
+        at = [some[slot] for some, slot in zip(shown, place, strict=True)]
         if None not in at:
             number = int(np.ravel_multi_index([one or 0 for one in at], tuple(dims)))
             nodes, label, kind = cells[number]
             x, y = _position(place, shown)
             slots[sheet.add(shapes.Box(kind, x, y, 0.92, label, _height(label)), *nodes)] = place
     _dots(sheet, shown)
-    lines = [_swung(line, slots, shown) for line in shapes.lines_between(topology, sheet.of, used)]
-    kept_lines = [line for line in lines if not (deep and line.bend)]
-    if len(kept_lines) < len(lines):
+    lines = []
+    for line in shapes.lines_between(topology, sheet.of, used):
+        far = [abs(a - b) for a, b in zip(slots[line.tail], slots[line.head], strict=True)]
+        # A link around the end of a dimension swings out.
+        lines.append(replace(line, bend=0.5 if max(far) > 1 else 0.0, free=True))
+    kept = tuple(line for line in lines if not (deep and line.bend))
+    if len(kept) < len(lines):
         subtitle += "; links around the ends are not drawn"
-    return shapes.Picture(
-        title, subtitle, tuple(sheet.boxes), tuple(kept_lines), tuple(sheet.captions)
-    )
+    return shapes.Picture(title, subtitle, tuple(sheet.boxes), kept, tuple(sheet.captions))
 
 
 def _shown(extent: int, most: int) -> list[int | None]:
@@ -118,15 +119,6 @@ def _dots(sheet: shapes.Sheet, shown: Sequence[Sequence[int | None]]) -> None:
             x, y = _position(place, shown)
             sign = "⋯" if missing[-1] else ("⋮" if missing[-2] else "⋰")
             sheet.captions.append(shapes.Caption(x, y, sign, strong=True))
-
-
-def _swung(
-    line: shapes.Stroke, slots: dict[int, tuple[int, ...]], shown: Sequence[Sequence[int | None]]
-) -> shapes.Stroke:
-    """A link around the end of a dimension swings out."""
-    one, other = slots[line.tail], slots[line.head]
-    far = [abs(a - b) for a, b in zip(one, other, strict=True)]
-    return replace(line, bend=0.5 if max(far) > 1 else 0.0, free=True)
 
 
 MOST_IN_ROW = 20

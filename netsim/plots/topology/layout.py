@@ -114,7 +114,8 @@ def _add_tree(sheet: shapes.Sheet, name: str, plan: _Plan, ys: dict[str, float])
         box = _add(sheet, name, f"cpu{number}", plan, ys["cpu"], f"CPU {number}")
         sheet.of[f"{name}.mem{number}"] = box
         if not machine.p2p:
-            _add_memory(sheet, name, number, plan, ys["cpu"])
+            memory = shapes.Box("memory", plan.x[f"cpu{number}"] + 0.95, ys["cpu"], 0.66, "DRAM")
+            sheet.add(memory, f"{name}.mem{number}")
 
 
 def add_switch(
@@ -160,11 +161,6 @@ def _rows(plan: _Plan, levels: int) -> dict[str, float]:
 def _add(sheet: shapes.Sheet, name: str, node: str, plan: _Plan, y: float, label: str) -> int:
     kind = node.rstrip("0123456789")
     return sheet.add(shapes.Box(kind, plan.x[node], y, _NARROW, label), f"{name}.{node}")
-
-
-def _add_memory(sheet: shapes.Sheet, name: str, number: int, plan: _Plan, y: float) -> None:
-    x = plan.x[f"cpu{number}"]
-    sheet.add(shapes.Box("memory", x + 0.95, y, 0.66, "DRAM"), f"{name}.mem{number}")
 
 
 def _make_room(plan: _Plan, place: str, y: float, ys: dict[str, float]) -> None:
@@ -228,7 +224,8 @@ def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
         shown = units if whole else shapes.ends_of(near, MOST_SWITCHES)
         if shown:
             rows.append(Row(name, tuple(shown), len(units)))
-        wanted = _neighbours(fabric, {switch for unit in shown for switch in unit.switches})
+        mine = [fabric.ports + switch for unit in shown for switch in unit.switches]
+        wanted = set((fabric.head[np.isin(fabric.tail, mine)] - fabric.ports).tolist())
     return rows
 
 
@@ -240,12 +237,6 @@ def _units(fabric: Fabric, name: str, members: list[int]) -> list[Unit]:
             for n, start in enumerate(range(0, len(members), size))
         ]
     return [Unit(n, fabric.switches[switch], (switch,)) for n, switch in enumerate(members)]
-
-
-def _neighbours(fabric: Fabric, switches: set[int]) -> set[int]:
-    mine = np.isin(fabric.tail - fabric.ports, sorted(switches))
-    found = fabric.head[mine] - fabric.ports
-    return {int(one) for one in np.unique(found) if one >= 0}
 
 
 def width_of_row(row: Row) -> float:
@@ -275,14 +266,10 @@ def draw_rows(
             wide = max(1.0, 0.11 * max(map(len, slot.label.split("\n"))) + 0.2)
             box = shapes.Box("switch", x, y, min(wide, 0.94 * pitch), slot.label, tall)
             sheet.add(box, *(fabric.switches[n] for n in slot.switches))
-        count = _count(fabric, row.name)
+        count = int((fabric.level == fabric.tiers.index(row.name)).sum())
         noun = "switches" if count > 1 else "switch"
         sheet.rows.append((y, f"{row.name}\n{count} {noun}\n{ports.get(row.name, 0)} ports in use"))
         y += gap_of(span)
-
-
-def _count(fabric: Fabric, name: str) -> int:
-    return int((fabric.level == fabric.tiers.index(name)).sum())
 
 
 MOST_GPUS, MOST_HOSTS = 32, 4  # of which the inside is drawn
@@ -387,14 +374,9 @@ def _one_host(cluster: Cluster, used: Use) -> shapes.Picture:
     text = f"inside node0, one of {alike} such hosts" if alike > 1 else "inside node0"
     sheet.frames = [replace(sheet.frames[0], label=text)]
     lines = shapes.bent(shapes.lines_between(cluster.topology, sheet.of, used), sheet.boxes)
-    return shapes.Picture(
-        "",
-        "",
-        tuple(sheet.boxes),
-        tuple(lines),
-        frames=tuple(shapes.around(frame, sheet.boxes, lines) for frame in sheet.frames),
-        rows=tuple(sheet.rows),
-    )
+    frames = tuple(shapes.around(frame, sheet.boxes, lines) for frame in sheet.frames)
+    rows = tuple(sheet.rows)
+    return shapes.Picture("", "", tuple(sheet.boxes), tuple(lines), frames=frames, rows=rows)
 
 
 def _picture(name: str, cluster: Cluster, sheet: shapes.Sheet, used: Use) -> shapes.Picture:

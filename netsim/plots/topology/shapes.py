@@ -1,7 +1,6 @@
 """A drawing of a topology as values: boxes in rows, lines between them, frames and captions.
 
-Lengths are in units of which a GPU takes one; y grows upwards. How it looks is not known here.
-"""
+Lengths are in units of which a GPU takes one; y grows upwards. How it looks is not known here."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -44,8 +43,7 @@ class Box:
 class Stroke:
     """Links between two boxes, by their numbers: `count` of them, bytes/s of one (`rate`) and of
     all in one direction, the utilisation of the busiest (0…1; NaN: unknown). `bend`: how far the
-    line swings out, upwards if positive; `free`: it runs from centre to centre.
-    """
+    line swings out, upwards if positive; `free`: it runs from centre to centre."""
 
     tail: int
     head: int
@@ -83,8 +81,7 @@ class Frame:
 @dataclass(frozen=True)
 class Picture:
     """All that is drawn; captions of rows stand to the left of everything. `usable`: the part of
-    a cable's line rate that its links have.
-    """
+    a cable's line rate that its links have."""
 
     title: str
     subtitle: str = ""
@@ -281,17 +278,12 @@ def lines_between(
     np.maximum.at(largest, group, rate)
     if used is not None:
         np.fmax.at(busiest, group, used[shown])
+    most, number = np.maximum(*total), np.maximum(*count).astype(int)
+    figures = zip(*(one.tolist() for one in (largest, most, number, busiest)), strict=True)
+    ends = zip(low[first].tolist(), high[first].tolist(), kinds[first].tolist(), strict=True)
     return [
-        Stroke(
-            int(low[i]),
-            int(high[i]),
-            LINK_KINDS[kinds[i]],
-            float(largest[n]),
-            float(max(total[0][n], total[1][n])),
-            int(max(count[0][n], count[1][n])),
-            float(busiest[n]),
-        )
-        for n, i in enumerate(first.tolist())
+        Stroke(tail, head, LINK_KINDS[kind], *figure)
+        for (tail, head, kind), figure in zip(ends, figures, strict=True)
     ]
 
 

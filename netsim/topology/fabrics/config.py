@@ -49,17 +49,14 @@ class _Fabric(models.Model):
     job has; `sharp`: its switches add up data on its way (SHARP), as NCCL's CollNet and NVLS
     between nodes use it; `split_on_qps`: every message parts over the queue pairs, else messages
     take them in turn; `delivery`: of the packets of a message, where it is not as usual for the
-    transport.
-    """
+    transport."""
 
     nic: models.Bandwidth | None = None
     link: models.Bandwidth | None = None
     latency: models.Seconds | None = None
     cable_metres: Annotated[float, Field(ge=0, le=100_000)] = 0.0
     transport: TransportName | None = None
-    routing: Literal["static", "ecmp", "spray", "adaptive", "minimal", "valiant", "rail"] | None = (
-        None
-    )
+    routing: Routing | None = None
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     split_on_qps: bool = True
     delivery: Literal["in-order", "out-of-order"] | None = None
@@ -77,8 +74,7 @@ class SingleSwitch(_Fabric):
 class _Tiered(_Fabric):
     """Leaves and spines of switches with `ports` ports (default: 64, or the next larger ones where
     these do not reach all hosts); oversubscription is down : up of a leaf, or of each tier but the
-    highest.
-    """
+    highest."""
 
     ports: Radix = kinds.SWITCH_PORTS[0]
     oversubscription: ByTier = (1.0,)
@@ -94,8 +90,7 @@ class LeafSpine(_Tiered):
 
 class RailOptimized(_Tiered):
     """A leaf a rail in each scalable unit of hosts; spines between, and in three levels cores
-    between the pods of `units_per_pod`.
-    """
+    between the pods of `units_per_pod`."""
 
     kind: Literal["rail-optimized"]
     nodes_per_unit: models.Count | None = None
@@ -141,8 +136,7 @@ class DragonflyFabric(_Fabric):
 class TorusFabric(_Fabric):
     """A router for each host, joined to its neighbours in every dimension. `link` and `latency` may
     be lists, by dimension; a `twist` shifts what closes a dimension of k by k in those of 2k;
-    cables between cubes of `cube` a side take `optical` longer.
-    """
+    cables between cubes of `cube` a side take `optical` longer."""
 
     kind: Literal["torus"]
     dims: Annotated[models.ListOf[models.Count], Field(min_length=1, max_length=4)]
@@ -168,8 +162,7 @@ def _with_kind(value: object) -> object:
 
 class Cable(models.Model):
     """So many cables between any two of its ends: switches, or NICs as `node0.nic0`; `*`, `?` and
-    `[0-3]` stand for what they match.
-    """
+    `[0-3]` stand for what they match."""
 
     tail: Annotated[str, Field(alias="from")]
     head: Annotated[str, Field(alias="to")]
@@ -180,8 +173,7 @@ class Cable(models.Model):
 
 class CustomFabric(_Fabric):
     """Switches and cables written out. `groups` are switches by the group's name, as routing
-    between groups (minimal, valiant) needs them.
-    """
+    between groups (minimal, valiant) needs them."""
 
     kind: Literal["custom"]
     switches: Annotated[models.ListOf[str], Field(min_length=1)]
@@ -212,8 +204,7 @@ _Between = (
 
 class NvlinkDomain(_Fabric):
     """NVLink that joins `hosts` hosts each; what joins the domains is `between`, by default a
-    single switch with the figures given here.
-    """
+    single switch with the figures given here."""
 
     kind: Literal["nvlink-domain"]
     hosts: models.Count
@@ -250,26 +241,25 @@ BUILDERS: dict[str, Builder] = {
 
 def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
     """The fabric that joins the ports of `hosts` hosts."""
-    if config.sharp:
-        _check_sharp(config.kind, transport)
-    made = replace(_joined(config, ports, hosts, transport), reduces=config.sharp)
-    check_delivery(config, transport)
-    check_routing(made, policy_of(config, transport).routing)
-    return made
-
-
-def _check_sharp(kind: str, transport: Transport) -> None:
-    """Trees of switches reduce, and of the transports only InfiniBand has switches that do."""
-    if kind not in REDUCING:
+    if config.sharp and config.kind not in REDUCING:
         raise TopologyError(
-            f"sharp: switches of kind {kind} form no tree to reduce along; expected one of "
+            f"sharp: switches of kind {config.kind} form no tree to reduce along; expected one of "
             f"{', '.join(REDUCING)}"
         )
-    if transport.name != "infiniband":
+    if config.sharp and transport.name != "infiniband":
         raise TopologyError(
             f"sharp: only InfiniBand switches reduce, the transport is {transport.name} (set "
             "transport: infiniband)"
         )
+    made = replace(_joined(config, ports, hosts, transport), reduces=config.sharp)
+    if config.routing == "spray" and _in_order(config, transport):
+        raise TopologyError(
+            f"routing: spray lets packets of a message overtake each other, and {transport.name} "
+            "delivers in order: it would drop and resend them; take adaptive, or ecmp with several "
+            "qps, or say delivery: out-of-order if NICs place packets as they come"
+        )
+    check_routing(made, policy_of(config, transport).routing)
+    return made
 
 
 def _joined(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
@@ -314,8 +304,9 @@ def policy_of(config: Any, transport: Transport) -> Policy:
         usual["dual-plane"] = "spray"
     routing = config.routing or usual.get(config.kind, transport.routing)
     return Policy(
-        "static" if routing == "rail" else routing, config.seed, config.qps, config.split_on_qps
-    )
+        "static" if routing == "rail" else routing, config.seed, config.qps, config.split_on_qps,
+        in_order=_in_order(config, transport),
+    )  # fmt: skip
 
 
 def _in_order(config: Any, transport: Transport) -> bool:
@@ -323,16 +314,6 @@ def _in_order(config: Any, transport: Transport) -> bool:
     if config.delivery is None:
         return transport.in_order
     return bool(config.delivery == "in-order")
-
-
-def check_delivery(config: Any, transport: Transport) -> None:
-    """Refuse to part the packets of a message where they have to come in order."""
-    if config.routing == "spray" and _in_order(config, transport):
-        raise TopologyError(
-            f"routing: spray lets packets of a message overtake each other, and {transport.name} "
-            "delivers in order: it would drop and resend them; take adaptive, or ecmp with several "
-            "qps, or say delivery: out-of-order if NICs place packets as they come"
-        )
 
 
 def check_routing(made: Fabric, routing: str) -> None:
@@ -413,17 +394,10 @@ def _cables(ends: _Ends, links: tuple[Cable, ...]) -> list[CableEnds]:
             raise TopologyError(f"links.{place}: a cable from '{cable.tail}' to itself")
         if len(sides[0]) > 1 and len(sides[1]) > 1:
             pairs = list({frozenset(pair): pair for pair in reversed(pairs)}.values())[::-1]
-        found += [
-            (*_up(a, b, len(ends.nics)), cable.bandwidth, cable.latency)
-            for a, b in pairs
-            for _ in range(cable.count)
-        ]
+        for a, b in pairs:
+            up = (b, a) if b < len(ends.nics) <= a else (a, b)  # as they stand, but a NIC first
+            found += [(*up, cable.bandwidth, cable.latency)] * cable.count
     return found
-
-
-def _up(a: int, b: int, nics: int) -> tuple[int, int]:
-    """The ends of a cable in the order in which they stand, but a NIC first."""
-    return (b, a) if b < nics <= a else (a, b)
 
 
 def _groups(ends: _Ends, groups: dict[str, tuple[str, ...]]) -> Ints | None:

@@ -1,8 +1,7 @@
 """The kinds of fabrics: switches and cables from a few numbers. Paths are the network's business.
 
 Folded Clos networks of two or three levels: leaf l's uplink u leads to spine u mod S of its pod;
-spine a's uplink v leads to core v mod G of group a.
-"""
+spine a's uplink v leads to core v mod G of group a."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,8 +19,7 @@ from netsim.topology.routing import grid_cables
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The numbers of a Clos network: `leaves`, pods of `pod_leaves` of them (in order), `spines`
-    a pod, `uplinks` a leaf, `core_links` a spine, to `group_cores` cores.
-    """
+    a pod, `uplinks` a leaf, `core_links` a spine, to `group_cores` cores."""
 
     leaves: int
     pod_leaves: int
@@ -80,8 +78,7 @@ def widest_leaf(radix: int, ratio: float, oversubscription: float) -> int:
 @dataclass(frozen=True, slots=True)
 class Upper:
     """What three levels may have: pods of whole `unit`s of leaves, `pod_units` of them (0: as many
-    as fit), `ratio` of the ports down of a spine to those up; `levels` 3: even if two would do.
-    """
+    as fit), `ratio` of the ports down of a spine to those up; `levels` 3: even if two would do."""
 
     unit: int
     ratio: float = 1.0
@@ -185,8 +182,7 @@ def leaf_spine(
     at: Site, *, radix: int, oversubscription: Ratios, nodes_per_leaf: Some, spines: Some
 ) -> Fabric:
     """All NICs of a host on one leaf, `nodes_per_leaf` hosts a leaf, every leaf on every spine.
-    Without `nodes_per_leaf` as many as fit, but at most half of them.
-    """
+    Without `nodes_per_leaf` as many as fit, but at most half of them."""
     ports, terms, hosts = at
     nics, ratio, over = _nics(ports), _ratio(ports, terms), _of_two(oversubscription)
     widest = widest_leaf(radix, ratio, over)
@@ -312,8 +308,7 @@ def torus(
     **shape: Any,
 ) -> Fabric:
     """A router for each host; without `dims` a ring of all of them. `link` and `latency` are by
-    dimension, `shape` is as for `grid_cables`.
-    """
+    dimension, `shape` is as for `grid_cables`."""
     ports, terms, hosts = at
     extents = dims or (hosts,)
     count, grid = prod(extents), " x ".join(map(str, extents))
@@ -418,18 +413,7 @@ def custom(
             ends.append((tail, head))
             rates.append(carried)
             delays.append(hop if latency is None else latency)
-    sides = np.array(ends, np.int32).reshape(-1, 2)
-    made = Fabric(
-        "custom",
-        terms,
-        len(ports),
-        switches,
-        (),
-        np.zeros(len(switches), np.int32),
-        sides[:, 0].copy(),
-        sides[:, 1].copy(),
-        np.array(rates),
-        np.array(delays),
-        groups=groups,
-    )
+    out, into = np.array(ends, np.int32).reshape(-1, 2).T.copy()
+    level, columns = np.zeros(len(switches), np.int32), (np.array(rates), np.array(delays))
+    made = Fabric("custom", terms, len(ports), switches, (), level, out, into, *columns, groups)
     return found_tiers(made)

@@ -2,8 +2,7 @@
 
 `topology`, `npus_count`, `bandwidth` (GB/s) and `latency` (ns) are lists with one entry for each
 dimension, that of neighbours first. A GB is 2^30 bytes, as ASTRA-sim reads it, or what a key of
-ours, `gb_bytes`, says.
-"""
+ours, `gb_bytes`, says."""
 
 import json
 import re
@@ -200,31 +199,32 @@ FORMATS = {
         r"^devices\s*:\s*\n\s*- components\s*:|\"components\"\s*:\s*\[",
         re.MULTILINE,
     ),
+    "amd-smi": smi.ROCM,
     "node-link": re.compile(r'"(nodes|edges|links)"\s*:'),
     "astra-sim": re.compile(r"^\s*npus_count\s*:", re.MULTILINE),
-    "nvidia-smi": re.compile(
-        r"^(?:[\s|]|(?:\x1b|\^\[)?\[[0-9;]*m)*GPU0\b|LINK TYPE TABLE", re.MULTILINE
-    ),
+    "nvidia-smi": re.compile(r"^(?:[\s|]|(?:\x1b|\^\[)?\[[0-9;]*m)*GPU0\b", re.MULTILINE),
 }
-Reader = Callable[[str, str, str, float | None], Machine | Topology]
+Reader = Callable[[str, str, str, float | None, str], Machine | Topology]
 READERS: dict[str, Reader] = {
-    "nccl": lambda text, name, gpu, rate: nccl.machine_of(
+    "nccl": lambda text, name, gpu, rate, _: nccl.machine_of(
         parse_system(text, name), gpu, name, rate
     ),
-    "nvidia-smi": lambda text, name, gpu, rate: smi.read_smi(text, name, _named(gpu, name), rate),
-    "infragraph": lambda text, name, _gpu, _rate: infragraph.read_infragraph(text, name),
-    "node-link": lambda text, name, _gpu, _rate: read_node_link(text, name),
-    "astra-sim": lambda text, name, _gpu, _rate: read_astra(text, name),
+    **dict.fromkeys(
+        ("nvidia-smi", "amd-smi"),
+        lambda text, name, gpu, rate, nics: smi.read_smi(text, name, _named(gpu, name), rate, nics),
+    ),
+    "infragraph": lambda text, name, *_: infragraph.read_infragraph(text, name),
+    "node-link": lambda text, name, *_: read_node_link(text, name),
+    "astra-sim": lambda text, name, *_: read_astra(text, name),
 }
 
 
 def read_foreign(
-    path: Path, *, form: str = "", gpu: str = "", nic_rate: float | None = None
+    path: Path, *, form: str = "", gpu: str = "", nic_rate: float | None = None, nics: str = ""
 ) -> Machine | Topology:
     """The machine (of files about a host) or topology (of files about a network) in a file. `form`
     is one of READERS; `gpu` names the GPU's model and `nic_rate` (bytes/s) the NICs', for files
-    that lack them.
-    """
+    that lack them; `nics` those to take of a matrix, by their names."""
     name = path.as_posix()
     try:
         content = path.read_bytes()
@@ -238,7 +238,7 @@ def read_foreign(
     if chosen not in READERS:
         what = f"unknown format '{form}'{suggest(form, READERS)}" if form else "of no known format"
         raise ScenarioError(f"{what}; known: {', '.join(READERS)}", source=name)
-    return READERS[chosen](text, name, gpu, nic_rate)
+    return READERS[chosen](text, name, gpu, nic_rate, nics)
 
 
 def detect(text: str) -> str:

@@ -289,7 +289,7 @@ def _parts(topology: Topology) -> dict[_Shape, list[_Part]]:
     parts: dict[str, _Part] = {}
     for node, data in topology.graph.nodes(data=True):
         part = parts.setdefault(_owner(node), _Part(_owner(node)))
-        kind = _component(data)
+        kind = str(data.get("kind", "switch")) + REDUCING * bool(data.get("reduces"))
         part.components[node] = f"{kind}[{part.counts.get(kind, 0)}]"
         part.counts[kind] = part.counts.get(kind, 0) + 1
     for a, b, link in _links(topology):
@@ -337,11 +337,6 @@ def _add_device(classes: Any, made: Any, called: str, shape: _Shape) -> None:
 def _owner(node: Hashable) -> str:
     """The host that a node is of; a switch of the fabric is a part by itself."""
     return str(node).partition(".")[0]
-
-
-def _component(data: Mapping[str, Any]) -> str:
-    kind = str(data.get("kind", "switch"))
-    return f"{kind}{REDUCING}" if data.get("reduces") else kind
 
 
 def _link(made: Any, wire: _Wire) -> str:

@@ -1,9 +1,11 @@
 """NCCL's topology XML as a machine: devices and their places; figures that it lacks, by preset."""
 
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from netsim.base.errors import InputError, suggest
 from netsim.base.files import preset_names
@@ -40,8 +42,7 @@ class Port:
 @dataclass
 class Tree:
     """GPUs and ports as NCCL numbers them; what each PCIe switch hangs on, with its link.
-    `bridged`: every device below a switch has a bridge of its own, which is left out here.
-    """
+    `bridged`: every device below a switch has a bridge of its own, which is left out here."""
 
     gpus: list[Slot] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
@@ -130,10 +131,6 @@ def _add(tree: Tree, pci: XmlPci, place: str) -> None:
             _add(tree, below, here)
 
 
-# GPUs that no preset has, so that hosts with them can be imported: figures of NVIDIA's datasheets.
-# Peaks are dense and in TFLOPS; SMs as the architecture whitepapers count them.
-
-
 @dataclass(frozen=True, slots=True)
 class Model:
     """A GPU: bytes, bytes/s and TFLOPS by dtype; `p2p`: the driver lets peers reach its memory."""
@@ -153,53 +150,22 @@ class Model:
         return like.model_copy(update=named | figures)
 
 
-def _tensor(float32: float, half: float, **more: float) -> dict[str, float]:
-    return {"float": float32, "half": half, "bfloat16": half, "tf32": half / 2, **more}
+_FILE = Path(__file__).with_name("figures.toml")
+_TOLD: Mapping[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+MODELS = {name: Model(**figures) for name, figures in _TOLD["models"].items()}
 
 
-MODELS = {
-    "P100 SXM2 16GB": Model(60, 56, 16, 732, {"double": 5.3, "float": 10.6, "half": 21.2}),
-    "P100 PCIe 16GB": Model(60, 56, 16, 732, {"double": 4.7, "float": 9.3, "half": 18.7}),
-    "V100 SXM2 32GB": Model(70, 80, 32, 900, {"double": 7.8, "float": 15.7, "half": 125}),
-    "T4 16GB": Model(75, 40, 16, 320, {"float": 8.1, "half": 65, "int8": 130}),
-    "A30 24GB": Model(80, 56, 24, 933, _tensor(10.3, 165, double=10.3, int8=330)),
-    "A40 48GB": Model(86, 84, 48, 696, _tensor(37.4, 149.7, int8=299.3)),
-    "RTX A6000 48GB": Model(86, 84, 48, 768, _tensor(38.7, 154.8, int8=309.7)),
-    "GeForce RTX 3090 24GB": Model(86, 82, 24, 936, _tensor(35.6, 71, int8=284), p2p=False),
-    "L4 24GB": Model(89, 58, 24, 300, _tensor(30.3, 121, fp8=242.5, int8=242.5)),
-    "L40 48GB": Model(89, 142, 48, 864, _tensor(90.5, 181, fp8=362, int8=362)),
-    "H100 PCIe 80GB": Model(90, 114, 80, 2000, _tensor(51, 756, double=51, fp8=1513, int8=1513)),
-    "H100 NVL 94GB": Model(90, 132, 94, 3938, _tensor(60, 835, double=60, fp8=1670, int8=1670)),
-    "H20 96GB": Model(90, 78, 96, 4000, _tensor(44, 148, double=1, fp8=296, int8=296)),
-}
-USUAL = {60: "P100 SXM2 16GB"}  # by compute capability, where no preset has it
-
-
-# The preset that stands for a compute capability where nothing tells its like apart.
-BY_SM = {
-    70: "dgx-1-v100", 75: "rtx2080ti-x2", 80: "dgx-a100", 86: "a10-pcie-x4", 89: "l40s-pcie-x8",
-    90: "dgx-h100", 100: "dgx-b200", 103: "hgx-b300", 120: "rtx5090-x4",
-}  # fmt: skip
-# Usable bytes/s of an NVLink in one direction, by compute capability (NCCL 2.30, graph/topo.h).
-NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
-MOST_LINKS = {60: 4, 70: 6, 80: 12, 86: 4, 90: 18, 100: 18}  # NVLinks of one GPU
-# Memory bandwidth of one NUMA domain, as in the presets with such CPUs, and the link between two
-# (NCCL 2.30, src/graph/topo.h), by vendor and least model number.
-CPUS: dict[str, dict[int, tuple[float, float]]] = {
-    "intel": {0: (55e9, 6e9), 85: (100e9, 10e9), 143: (245e9, 22e9), 207: (285e9, 40e9)},
-    "amd": {0: (160e9, 16e9)},
-    "arm": {0: (410e9, 100e9)},
-    "ibm": {0: (136e9, 32e9)},  # POWER9: 8 channels DDR4-2666 = 170 GB/s, of which about 80 %
-    "": {0: (100e9, 6e9)},
-}
+def _by_sm(figure: str, sm: int, default: int = 70) -> Any:
+    """A figure of GPUs of a compute capability, or of the next lower one that is told."""
+    told = {int(key): value for key, value in _TOLD["by_sm"][figure].items()}
+    return told[max((one for one in told if one <= sm), default=default)]
 
 
 @dataclass(frozen=True, slots=True)
 class BoxShape:
     """What a file tells of a host, as far as it tells it (None: it does not). `joined`: how its
     GPUs are, see `joined_by`; `cpu`: vendor, family and model; `pairs`: how many pairs of GPUs have
-    links of their own.
-    """
+    links of their own."""
 
     gpus: int
     joined: tuple[str, int]
@@ -213,7 +179,7 @@ class BoxShape:
 
 def machine_like(gpu: str, shape: BoxShape, *, sm: int = 0, gcn: str = "") -> Machine:
     """The preset most like a host whose GPUs are of a model, a compute capability or `gcn` arch."""
-    gpu = gpu or USUAL.get(sm, "")
+    gpu = gpu or _TOLD["by_sm"]["model"].get(str(sm), "")
     names = _of_model(gpu) if gpu else _of_arch(sm, gcn)
     return max(names, key=lambda one: _alike(one, shape))
 
@@ -230,18 +196,12 @@ def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
 
 def nvlink_rate(sm: int) -> float:
     """Usable bytes/s of one NVLink of a GPU."""
-    return NVLINK[max((s for s in NVLINK if s <= sm), default=70)]
+    return float(_by_sm("nvlink", sm))
 
 
 def most_links(sm: int) -> int:
     """The NVLinks of one GPU."""
-    return MOST_LINKS[max((s for s in MOST_LINKS if s <= sm), default=70)]
-
-
-def cpu_figures(vendor: str, model: int) -> tuple[float, float]:
-    """Bytes/s of a domain's memory, and between two domains."""
-    table = CPUS.get(vendor, CPUS[""])
-    return table[max(least for least in table if least <= model)]
+    return int(_by_sm("most_links", sm))
 
 
 def same_cpu(cpu: Cpu, wanted: tuple[str, int, int]) -> bool:
@@ -252,10 +212,10 @@ def same_cpu(cpu: Cpu, wanted: tuple[str, int, int]) -> bool:
 def _of_model(gpu: str) -> list[Machine]:
     """Machines whose GPUs have a name in their model: presets, else hosts of that capability."""
     known = [load_machine(name) for name in preset_names(FOLDER)]
-    for fits in (_begins, _has_words, _holds):  # so that L40 is not L40S, nor A10 A100
-        if presets := [one for one in known if fits(one.gpu.model, gpu)]:
+    for least in (3, 2, 1):  # so that L40 is not L40S, nor A10 A100
+        if presets := [one for one in known if _likeness(one.gpu.model, gpu) >= least]:
             return presets
-        if name := next((name for name in MODELS if fits(name, gpu)), ""):
+        if name := next((name for name in MODELS if _likeness(name, gpu) >= least), ""):
             return [_with_gpu(one, name) for one in _of_arch(MODELS[name].sm, "")]
     models = sorted({one.gpu.model for one in known} | set(MODELS))
     raise InputError(f"unknown GPU '{gpu}'{suggest(gpu, models)}; known: {', '.join(models)}")
@@ -275,7 +235,7 @@ def _of_arch(sm: int, gcn: str) -> list[Machine]:
     if gcn:
         of_maker = [one for one in known if not one.gpu.sm]
         return [one for one in of_maker if one.gpu.arch == gcn] or of_maker
-    usual = load_machine(BY_SM[max((s for s in BY_SM if s <= sm), default=min(BY_SM))])
+    usual = load_machine(_by_sm("preset", sm))
     return [usual, *(one for one in known if one.gpu.sm == usual.gpu.sm)]
 
 
@@ -302,19 +262,11 @@ def _pairs(one: Machine) -> int:
     return len(one.scale_up.peers) or one.gpu.count * (one.gpu.count - 1) // 2
 
 
-def _begins(model: str, wanted: str) -> bool:
+def _likeness(model: str, wanted: str) -> int:
+    """How a model is like a name: 3 begins so, 2 has its words, 1 holds its letters, 0 not."""
     mine, words = _words(model), _words(wanted)
-    return bool(words) and mine[: len(words)] == words
-
-
-def _has_words(model: str, wanted: str) -> bool:
-    words = _words(wanted)
-    return bool(words) and set(words) <= set(_words(model))
-
-
-def _holds(model: str, wanted: str) -> bool:
-    plain = "".join(_words(wanted))
-    return bool(plain) and plain in "".join(_words(model))
+    ways = (mine[: len(words)] == words, {*words} <= {*mine}, "".join(words) in "".join(mine))
+    return 3 - ways.index(True) if words and True in ways else 0
 
 
 def _words(name: str) -> list[str]:
@@ -487,7 +439,9 @@ def _cpus(cpus: tuple[XmlCpu, ...], like: Machine) -> Cpu:
     """The CPUs; their memory as that of the like if they are of one model."""
     first, vendor = cpus[0], _vendor(cpus[0])
     same = same_cpu(like.cpu, (vendor, first.familyid, first.modelid))
-    memory, link = cpu_figures("arm" if first.arch == "arm64" else vendor, first.modelid)
+    cpus_of, maker = _TOLD["cpus"], "arm" if first.arch == "arm64" else vendor
+    known = {int(least): pair for least, pair in cpus_of.get(maker, cpus_of[""]).items()}
+    memory, link = known[max(least for least in known if least <= first.modelid)]
     named = f"family {first.familyid} model {first.modelid}"
     return Cpu.model_construct(
         vendor=vendor or "unknown",

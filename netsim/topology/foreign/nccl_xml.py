@@ -1,8 +1,7 @@
 """NCCL's XML: text to elements with their lines (refusing what can do harm), and what they mean.
 
 No document type, no entities, no external references, and limits on size, depth and number of
-elements. Knows XML only; what the elements mean is read elsewhere.
-"""
+elements. Knows XML only; what the elements mean is read elsewhere."""
 
 import math
 import re
@@ -220,8 +219,7 @@ def matching(element: Element, name: str, pattern: re.Pattern[str], expected: st
 @dataclass(frozen=True)
 class XmlNvLink:
     """`count` NVLinks of a GPU to another GPU, to the CPU or to a switch (by `tclass`). RCCL's
-    files have `xgmi` links in their place.
-    """
+    files have `xgmi` links in their place."""
 
     target: str
     count: int
@@ -247,8 +245,7 @@ class XmlPciLink:
 @dataclass(frozen=True)
 class XmlGpu:
     """A GPU: CUDA device, compute capability (90 for 9.0), rank, and its links; `gcn` is the
-    architecture of AMD's, such as gfx942.
-    """
+    architecture of AMD's, such as gfx942."""
 
     dev: int
     sm: int
@@ -609,8 +606,5 @@ def _written_gpu(gpu: XmlGpu) -> Iterator[str]:
 
 
 def _written_nic(nic: XmlNic) -> Iterator[str]:
-    return _element("nic", {}, [line for net in nic.nets for line in _written_net(net)])
-
-
-def _written_net(net: XmlNet) -> Iterator[str]:
-    return _element("net", _values(net, NET), [])
+    nets = (_element("net", _values(net, NET), []) for net in nic.nets)
+    return _element("nic", {}, [line for net in nets for line in net])

@@ -1,14 +1,15 @@
-"""`nvidia-smi topo -m` as a machine: its matrix as text, places from it, speeds from models.
+"""Tables of nvidia-smi, rocm-smi and amd-smi as a machine: places from them, speeds from models.
 
 Tabs or blanks, colours, broken lines, NIC legends: whatever a terminal or a chat makes of it. No
-speeds in it.
-"""
+speeds in it."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
+from typing import Literal
 
-from netsim.base.errors import ScenarioError
+from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.values import dataclass
 from netsim.topology.foreign.nccl import BoxShape, joined_by, machine_like, most_links, nvlink_rate
 from netsim.topology.machine import Machine, Nics, Pcie, ScaleUp
@@ -18,19 +19,29 @@ ANSI = re.compile(r"(?:\x1b|\^\[)\[[0-9;?]*[ -/]*[@-~]|\[[0-9;]{0,5}m(?=[A-Z\s]|
 CELL = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
 LEGEND = re.compile(r"\s*(NIC\d+):\s*(\S+)\s*$")
 DEVICE = re.compile(r"GPU\d+|NIC\d+|(?:mlx|bnxt|rdma|efa|hsn|cxi|irdma|qedr|ib|roce|eth)\w*")
-ROCM = re.compile(r"ROCm System Management|\(Topology\)|Weight between two GPUs|LINK TYPE TABLE")
+# Tables of `rocm-smi --showtopo…` and `amd-smi topology`, and how its JSON calls their cells.
+AMD = re.compile(
+    r"(Weight|Hops|Link Type|Bandwidth) between two GPUs|(WEIGHT|HOPS|LINK TYPE|NUMA BW) TABLE"
+)
+KEYS = {"weight": "weight", "num_hops": "hops", "link_type": "link type", "bandwidth": "bandwidth"}
+ROCM = re.compile(rf'ROCm System Management|\(Topology\)|{AMD.pattern}|"link_type"\s*:')
+AMD_GPU = re.compile(r"GPU\d+|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
+AMD_NUMA = re.compile(r"^GPU\[(\d+)\]\s*:\s*\(Topology\) Numa Node:\s*(\d+)", re.MULTILINE)
+NEAR = ("PIX", "PXB")  # below a PCIe switch that a GPU is below, too
 LONGEST = 2**20
 EXPECTED = "expected X, NV4, PIX, PXB, PHB, NODE or SYS"
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Names of GPUs and NICs, the cell of every pair, and the NUMA domain of each GPU (or -1)."""
+    """Names of GPUs and NICs, the cell of every pair, and the NUMA domain of each GPU (or -1).
+    `amd`: links (NV1 …) are those of xGMI, and NICs are not shown."""
 
     devices: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
     numa: tuple[int, ...]
     legend: tuple[tuple[str, str], ...] = ()
+    amd: bool = False
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -41,6 +52,40 @@ class Matrix:
     def nics(self) -> tuple[int, ...]:
         """The numbers of the devices that are NICs."""
         return tuple(n for n, name in enumerate(self.devices) if not name.startswith("GPU"))
+
+    def computing(self, nics: str = "") -> "Matrix":
+        """With the NICs that are named (or `all`); else with those below a PCIe switch of a GPU,
+        where there are any: others are for storage and management."""
+        names = [self.devices[n] for n in self.nics]
+        near = [n for n in self.nics if any(self.cells[n][gpu] in NEAR for gpu in self.gpus)]
+        kept = {self.devices[n] for n in near} or set(names)
+        if nics:
+            called = {dict(self.legend).get(name, name): name for name in names}
+            called |= {name: name for name in names}
+            wanted = names if nics == "all" else [one.strip() for one in nics.split(",")]
+            for one in wanted:
+                if one not in called:
+                    known = f"{suggest(one, called)}; known: all, {', '.join(called)}"
+                    raise InputError(f"--nics {nics}: there is no NIC '{one}'{known}")
+            kept = {called[one] for one in wanted}
+        places = [n for n, name in enumerate(self.devices) if n in self.gpus or name in kept]
+        cells = tuple(tuple(self.cells[a][b] for b in places) for a in places)
+        numa = tuple(self.numa[n] for n in places)
+        devices = tuple(self.devices[n] for n in places)
+        return Matrix(devices, cells, numa, self.legend, self.amd)
+
+    def with_nics(self) -> "Matrix":
+        """With a NIC beside each GPU, below one PCIe switch, as hosts of AMD's GPUs have them."""
+        size = len(self.devices)
+        nics = tuple(f"NIC{n}" for n in range(size))
+        ways = [["NODE" if a == b else "SYS" for b in self.numa] for a in self.numa]
+        far = [
+            ["PIX" if a == b else way for b, way in enumerate(row)] for a, row in enumerate(ways)
+        ]
+        own = [["X" if a == b else way for b, way in enumerate(row)] for a, row in enumerate(ways)]
+        top = [(*row, *far[n]) for n, row in enumerate(self.cells)]
+        below = [(*far[n], *own[n]) for n in range(size)]
+        return Matrix((*self.devices, *nics), (*top, *below), self.numa * 2, amd=self.amd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +109,7 @@ def parse_matrix(text: str, source: str) -> Matrix:
         raise ScenarioError(f"larger than {LONGEST >> 20} MiB", source=source)
     plain = ANSI.sub("", text).replace("|", " ")
     if ROCM.search(plain):
-        raise ScenarioError(
-            "this is a table of rocm-smi or amd-smi, of which netsim reads none; take a preset, "
-            "such as mi300x, or write the machine down",
-            source=source,
-        )
+        return _amd_matrix(plain, source)
     words = list(_words(plain))
     start = next((n for n in range(len(words)) if _starts(words, n)), None)
     if start is None:
@@ -82,7 +123,10 @@ def parse_matrix(text: str, source: str) -> Matrix:
             message = f"no row for {name}, which the first line names"
             raise ScenarioError(message, source=source, line=top)
     cells = {name: _cells(rows[name], devices, source) for name in devices}
-    _check_symmetry(devices, cells, source, top)
+    for (b, other), (a, one) in combinations(enumerate(devices), 2):
+        if (there := cells[one][b]) != (back := cells[other][a]):
+            message = f"{one} to {other} is {there}, but {other} to {one} is {back}"
+            raise ScenarioError(message, source=source, line=top)
     legend = (match.groups() for line in plain.splitlines() if (match := LEGEND.fullmatch(line)))
     return Matrix(
         devices,
@@ -90,6 +134,96 @@ def parse_matrix(text: str, source: str) -> Matrix:
         tuple(_numa(rows[name], len(devices)) for name in devices),
         tuple((str(nic), str(name)) for nic, name in legend),
     )
+
+
+_Cells = dict[tuple[str, str], str]
+
+
+def _amd_matrix(text: str, source: str) -> Matrix:
+    """The matrix of tables between two GPUs: direct links of xGMI, and NUMA nodes where told."""
+    read = _json_tables if text.lstrip().startswith("[") else _amd_tables
+    tables = dict(read(text, source))
+    kinds = tables.get("link type")
+    if not kinds:
+        message = (
+            "no table of link types; expected what rocm-smi --showtopo or amd-smi topology say"
+        )
+        raise ScenarioError(message, source=source)
+    names = list(dict.fromkeys(a for a, _ in kinds))
+    for pair in ((a, b) for a in names for b in names):
+        if kinds.get(pair) is None or kinds[pair] != kinds.get(pair[::-1]):
+            message = f"link type of {pair[0]} to {pair[1]}: not told, or another one back"
+            raise ScenarioError(message, source=source)
+    numa = {int(gpu): int(node) for gpu, node in AMD_NUMA.findall(text)}
+    direct = _direct(kinds, tables)
+    cells = tuple(
+        tuple(
+            "X" if a == b else f"NV{direct[one, other]}" if (one, other) in direct
+            else "NODE" if numa.get(a) == numa.get(b) else "SYS"
+            for b, other in enumerate(names)
+        )
+        for a, one in enumerate(names)
+    )  # fmt: skip
+    gpus = range(len(names))
+    return Matrix(
+        tuple(f"GPU{n}" for n in gpus), cells, tuple(numa.get(n, -1) for n in gpus), amd=True
+    )
+
+
+def _direct(kinds: _Cells, tables: dict[str, _Cells]) -> dict[tuple[str, str], int]:
+    """Pairs with xGMI between them alone, and how many links: by bandwidth, in those of one."""
+    far = {
+        pair: _last(text)
+        for pair, text in (tables.get("hops") or tables.get("weight") or {}).items()
+    }
+    pairs = [pair for pair, kind in kinds.items() if kind == "XGMI" and pair[0] != pair[1]]
+    least = min((far.get(pair, 1) for pair in pairs), default=1)
+    rates = {pair: _last(text) for pair, text in tables.get("bandwidth", {}).items()}
+    one = min((rate for pair in pairs if (rate := rates.get(pair, 0))), default=0)
+    return {
+        pair: max(1, rates.get(pair, 0) // one if one else 1)
+        for pair in pairs
+        if far.get(pair, 1) <= least
+    }
+
+
+def _last(text: str) -> int:
+    """The last number of a cell such as 50000-200000; 0 where there is none."""
+    return int((re.findall(r"\d+", text) or ["0"])[-1])
+
+
+def _amd_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
+    """Each table of a text by its title: a line of names, then a line for each of them."""
+    names: list[str] = []
+    cells: _Cells = {}
+    title = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if found := AMD.search(line):
+            title = (found[1] or found[2]).casefold().replace("numa bw", "bandwidth")
+            names, cells = [], {}
+            yield title, cells
+        elif "TABLE" in line or set(line.strip()) == {"="}:
+            title = ""
+        elif title and not names and words and all(map(AMD_GPU.fullmatch, words)):
+            names = words
+        elif title and names and words and words[0] in names:
+            if len(words) != len(names) + 1:
+                message = f"{words[0]}: expected {len(names)} cells, got {len(words) - 1}"
+                raise ScenarioError(message, source=source, line=number)
+            cells |= {(words[0], b): cell for b, cell in zip(names, words[1:], strict=True)}
+
+
+def _json_tables(text: str, source: str) -> Iterator[tuple[str, _Cells]]:
+    """The same of `amd-smi topology --json`: GPUs, each with its links."""
+    try:
+        values = json.loads(text)
+        ends = [(one["bdf"], link["bdf"], link) for one in values for link in one["links"]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        message = f"not what amd-smi topology --json writes: {error}"
+        raise ScenarioError(message, source=source) from None
+    for key, title in KEYS.items():
+        yield title, {(a, b): str(link[key]) for a, b, link in ends if key in link}
 
 
 def _words(text: str) -> Iterator[_Word]:
@@ -154,33 +288,29 @@ def _numa(row: _Row, devices: int) -> int:
     return int(first) if first.isdigit() else -1
 
 
-def _check_symmetry(
-    devices: tuple[str, ...], cells: dict[str, tuple[str, ...]], source: str, line: int
-) -> None:
-    for a, one in enumerate(devices):
-        for b, other in enumerate(devices[:a]):
-            there, back = cells[one][b], cells[other][a]
-            if there != back:
-                message = f"{one} to {other} is {there}, but {other} to {one} is {back}"
-                raise ScenarioError(message, source=source, line=line)
-
-
 SOCKETS = 16e9  # bytes/s between two domains where the preset has only one
 USUAL_RATE = 12.5e9  # bytes/s of a NIC where the preset has none
 _LAST = 2**31  # untold domains (-1) come after all others
 MULTICAST = 90  # compute capability from which NVSwitches reduce and multicast
 
 
-def read_smi(text: str, source: str, gpu: str, nic_rate: float | None = None) -> Machine:
+def read_smi(
+    text: str, source: str, gpu: str, nic_rate: float | None = None, nics: str = ""
+) -> Machine:
     """The machine that a matrix shows, with the figures of the preset that is most like it."""
-    matrix = parse_matrix(text, source)
+    matrix = parse_matrix(text, source).computing(nics)
     like = preset_of(matrix, gpu, nic_rate)
+    if matrix.amd is not (like.scale_up is not None and like.scale_up.kind == "xgmi"):
+        maker = "AMD" if matrix.amd else "NVIDIA"
+        raise InputError(f"--gpu {gpu}: {source} is of GPUs of {maker}")
+    if matrix.amd and like.nics is not None and like.nics.count == len(matrix.gpus):
+        matrix = matrix.with_nics()
     places = _Places(matrix)
     link = like.cpu.link or SOCKETS
     gpus = tuple(places.of[n] for n in matrix.gpus)
     cpu = {"domains": places.domains, "link": link if places.domains > 1 else None}
     return Machine(
-        description=f"imported from {source} (nvidia-smi topo -m)",
+        description=f"imported from {source} ({'amd' if matrix.amd else 'nvidia'}-smi topology)",
         gpu=like.gpu.model_copy(update={"count": len(gpus), "at": gpus, "pcie": None}),
         scale_up=_scale_up(matrix, like),
         c2c=like.c2c,
@@ -197,7 +327,7 @@ def preset_of(matrix: Matrix, gpu: str, nic_rate: float | None = None) -> Machin
     pairs = _pairs(matrix)
     usual = machine_like(gpu, BoxShape(len(matrix.gpus), ("nothing", 0)))
     links = _most(pairs, len(matrix.gpus))
-    switched = links > most_links(usual.gpu.sm)
+    switched = links > most_links(usual.gpu.sm) and not matrix.amd
     joined = ("switch", min(pairs.values())) if switched else ("peers", links)
     shape = BoxShape(
         len(matrix.gpus), joined if pairs else ("nothing", 0), nics=len(matrix.nics), rate=nic_rate
@@ -223,8 +353,7 @@ def _nics(
 class _Places:
     """The place of every device in a PCIe tree that gives the cells of the matrix. Devices that are
     PIX share a switch; groups that are PXB share one above theirs; groups that are PHB share a host
-    bridge.
-    """
+    bridge."""
 
     def __init__(self, matrix: Matrix) -> None:
         domain = _domains(matrix)
@@ -234,7 +363,10 @@ class _Places:
         self._inner = _groups(matrix, ("PIX",))
         self._outer = _groups(matrix, ("PIX", "PXB"))
         roots = self._roots(_groups(matrix, ("PIX", "PXB", "PHB")), domain)
-        tops = {one: self._top(one, roots[one]) for one in dict.fromkeys(self._outer)}
+        tops: dict[int, str] = {}  # a switch above groups that are PXB, else what they hang on
+        for one in dict.fromkeys(self._outer):
+            below = {i for i, o in zip(self._inner, self._outer, strict=True) if o == one}
+            tops[one] = self._switch(roots[one]) if len(below) > 1 else roots[one]
         self.of = [self._place(number, tops) for number in range(len(matrix.devices))]
 
     def _roots(self, bridged: list[int], domain: list[int]) -> dict[int, str]:
@@ -248,11 +380,6 @@ class _Places:
             shared = f"{cpu}.{numbers.setdefault(bridge, len(numbers))}"
             found.setdefault(outer, shared if len(sharing) > 1 else cpu)
         return found
-
-    def _top(self, outer: int, root: str) -> str:
-        """The switch above several groups that are PXB to each other, else what they hang on."""
-        members = {i for i, o in zip(self._inner, self._outer, strict=True) if o == outer}
-        return self._switch(root) if len(members) > 1 else root
 
     def _switch(self, above: str) -> str:
         self.switches.append(above)
@@ -280,8 +407,7 @@ def _groups(matrix: Matrix, cells: Sequence[str]) -> list[int]:
 
 def _domains(matrix: Matrix) -> list[int]:
     """The NUMA domain of every device, from 0: groups that are near each other stay together, and
-    so do those (joined by NVLink only) for which neither a cell nor the affinity says otherwise.
-    """
+    so do those (joined by NVLink only) for which neither a cell nor the affinity says otherwise."""
     group = _groups(matrix, ("PIX", "PXB", "PHB", "NODE"))
     numa = dict.fromkeys(group, -1) | {
         group[device]: domain for device, domain in enumerate(matrix.numa) if domain >= 0
@@ -325,8 +451,7 @@ def _most(pairs: dict[tuple[int, int], int], gpus: int) -> int:
 
 def _scale_up(matrix: Matrix, like: Machine) -> ScaleUp | None:
     """NVLinks: over a switch where the links to all peers together are more than a GPU has, or
-    where the preset has a switch with as many.
-    """
+    where the preset has a switch with as many."""
     pairs, usual = _pairs(matrix), like.scale_up
     if not pairs:
         return None
@@ -334,9 +459,12 @@ def _scale_up(matrix: Matrix, like: Machine) -> ScaleUp | None:
     fewest, gpus = min(pairs.values()), len(matrix.gpus)
     complete = len(pairs) == gpus * (gpus - 1) // 2
     alike = complete and joined_by(usual, like.gpu.count) == ("switch", fewest)
-    if _most(pairs, gpus) <= most_links(like.gpu.sm) and not alike:
+    if matrix.amd and complete and len(set(pairs.values())) == 1:
+        return ScaleUp.model_construct(kind="xgmi", link_bandwidth=rate, links=fewest)
+    if matrix.amd or (_most(pairs, gpus) <= most_links(like.gpu.sm) and not alike):
         peers = tuple((a, b, count) for (a, b), count in sorted(pairs.items()))
-        return ScaleUp.model_construct(kind="nvlink", link_bandwidth=rate, peers=peers)
+        kind: Literal["xgmi", "nvlink"] = "xgmi" if matrix.amd else "nvlink"
+        return ScaleUp.model_construct(kind=kind, link_bandwidth=rate, peers=peers)
     return ScaleUp.model_construct(
         kind="nvlink",
         link_bandwidth=rate,

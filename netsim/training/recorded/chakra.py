@@ -151,8 +151,7 @@ def nodes_of(
 ) -> Iterator[Node]:
     """What one rank does, in order; `groups` numbers the groups as they come up. Durations are
     whole microseconds, of which each rounds away what those before have left over. A ring of sends
-    is two nodes, a send and a receive.
-    """
+    is two nodes, a send and a receive."""
     last: dict[str, int] = {}
     made: dict[int, tuple[int, ...]] = {}
     computed = written_so_far = 0.0
@@ -348,8 +347,7 @@ def _plain(value: object) -> Value:
 
 def _of_pytorch(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
     """Calls in the order of the host, by group, and kernels where there are any. A call waits for
-    the kernels launched before it, kernels behind a `wait` for the calls before.
-    """
+    the kernels launched before it, kernels behind a `wait` for the calls before."""
     found, calls, kernels, waits = list[Node](), dict[str, int](), list[int](), list[int]()
     records = {one["id"] for one in nodes if one["name"] == RECORD}
     for one in sorted(nodes, key=lambda one: int(one["id"])):
@@ -569,8 +567,7 @@ def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[
 @dataclass(frozen=True)
 class _Call:
     """What a node moves: of a p2p, `ranks` are source and destination. `turn` counts those of the
-    same ranks and `tag`, which is how their members find each other.
-    """
+    same ranks and `tag`, which is how their members find each other."""
 
     collective: str
     ranks: Members
@@ -608,8 +605,7 @@ class _Rank:
     ) -> Iterator[tuple[Node, _Call | None, tuple[int, ...]]]:
         """What takes time, as a call or (None) a kernel, and the numbers of what it waits for.
         Nodes that take none are looked through; calls of the same ranks follow each other. Where
-        the sender is `joined`, a receive holds up what follows it, but not the message.
-        """
+        the sender is `joined`, a receive holds up what follows it, but not the message."""
         made: dict[int, tuple[int, ...]] = {}
         waited: dict[int, tuple[int, ...]] = {}
         before: dict[object, tuple[int, int]] = {}

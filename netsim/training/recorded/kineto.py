@@ -116,8 +116,7 @@ IS_NCCL = re.compile(r"(?:void )?(?:nccl|rccl|msccl)\w*Kernel", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class Said:
     """One call. `ranks` of a p2p are its source and its destination. `uneven`: ranks exchange
-    different parts; `nbytes` is then the larger of what comes and goes.
-    """
+    different parts; `nbytes` is then the larger of what comes and goes."""
 
     collective: str
     nbytes: int
@@ -262,8 +261,7 @@ def args_of(event: Event) -> Mapping[str, Any]:
 class Events:
     """Events by what they are. Times are those of the file, in microseconds. `launched` is when and
     on which thread of the host each kernel was launched, by correlation; `operators` are those of
-    communication that show the shapes of their tensors.
-    """
+    communication that show the shapes of their tensors."""
 
     kernels: list[Event] = field(default_factory=list)
     launched: dict[object, tuple[float, object]] = field(default_factory=dict)
@@ -489,8 +487,7 @@ class Kernel:
 @dataclass(frozen=True, slots=True)
 class Call:
     """One kernel of NCCL's: begin and end in seconds, and what it was called for. `part` counts the
-    calls that one kernel carries out together.
-    """
+    calls that one kernel carries out together."""
 
     begin: float
     end: float
@@ -504,8 +501,7 @@ class Call:
 class Profile:
     """What one rank did, in order of time, in seconds since its first kernel. `unsized` counts
     kernels of NCCL's whose size or peers the trace does not tell; `steps` are the profiler's, where
-    it recorded several.
-    """
+    it recorded several."""
 
     rank: int
     world: int

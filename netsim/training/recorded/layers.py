@@ -3,8 +3,7 @@
 A kernel belongs to the layer whose module (`with_modules` or `with_stack`), or whose
 `record_function` of that name, launched it. A kernel of backward belongs to the layer of the
 operator that it is the gradient of: autograd gives both one sequence number. What forward runs
-before the first block is the embedding's, what it runs after the last one is the head's.
-"""
+before the first block is the embedding's, what it runs after the last one is the head's."""
 
 import re
 from bisect import bisect_left
@@ -32,8 +31,7 @@ Times = dict[str, tuple[float, float]]
 
 def layer_times(path: Path, names: Sequence[str], blocks: Sequence[str], held: int) -> Times:
     """Seconds forward and backward, of one execution, by name of a layer of the model. `blocks` are
-    those of `names` that are a transformer's blocks, `held` how many one rank has.
-    """
+    those of `names` that are a transformer's blocks, `held` how many one rank has."""
     data = read_json(path)
     found = _Found(data["traceEvents"])
     spans = found.annotated(names) or found.modules(path, blocks, held)
@@ -188,8 +186,7 @@ class _Layers:
     def _numbers(self) -> dict[int, str]:
         """The layer of each operator of backward: that of the forward operator of its number.
         Numbers are counted by thread. Operators that need no gradient show the number of the next
-        one that does, which therefore is the last to begin.
-        """
+        one that does, which therefore is the last to begin."""
         ahead, back = self.found.ahead, self.found.back
         by_number: dict[tuple[object, int], list[Interval]] = defaultdict(list)
         for one in sorted(ahead, key=lambda one: one.begin):

@@ -1,0 +1,367 @@
+"""Several jobs in one cluster, and messages beside them: how long each takes alone and together.
+
+Every job is prepared as the cell that it would be alone. Their operations or steps, one after the
+other, become one program on one topology, whose ranks are all GPUs that anybody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.errors import NoRoomError
+from netsim.base.memo import different
+from netsim.base.values import dataclass
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cell.simulate import question_row, untimed
+from netsim.engines.engine import choose, simulate
+from netsim.metrics.bound import bound_by
+from netsim.metrics.links import link_amounts
+from netsim.program.place import place
+from netsim.program.program import Program, Timeline
+from netsim.results.row import Row, not_validated
+from netsim.scenario.cells import Cell, cell_of, with_job
+from netsim.scenario.models import BackgroundConfig, JobConfig, kind_of_workload
+from netsim.schedule.builder import Builder
+from netsim.schedule.repeat import Launch, repeat
+from netsim.schedule.schedule import Schedule, Style, combine
+from netsim.topology.cluster import Cluster, build_at, build_cluster
+from netsim.topology.faults import in_time
+from netsim.topology.graph import LINK_KINDS, Topology
+from netsim.training.prepare import PreparedStep, prepare_step
+from netsim.workloads.lower import lower
+
+MOST_ROWS = 20_000_000  # of all that runs together
+BACKGROUND = "background"
+WHOLE = "workload"  # the name of the only job, where it has none
+ROOM = 1.5  # times as long as jobs take, messages of a background are made for
+Ints = NDArray[np.int32]
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one job does: an operation or step, how it begins, on which GPUs, from when, how often;
+    of a background all its messages, for whose end nobody waits."""
+
+    name: str
+    schedule: Schedule
+    gpus: Ints
+    launch: Launch = Launch()
+    start: float = 0.0
+    times: int = 1
+
+    @property
+    def rows(self) -> int:
+        """How many rows all of it has."""
+        return (len(self.schedule) + 2 * self.schedule.ranks) * self.times
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """Parts that ran together: the seconds of an operation of each in the mean, and when the last
+    job was over."""
+
+    program: Program
+    timeline: Timeline
+    seconds: tuple[float, ...]
+    until: float
+
+
+def together(parts: Sequence[Part], topology: Topology, engine: str) -> Ran:
+    """Run parts beside each other."""
+    used = different(np.concatenate([part.gpus for part in parts]))
+    whole, ends, rows = list[Schedule](), list[NDArray[np.int64]](), 0
+    for part in parts:
+        made = repeat(part.schedule, part.times, part.launch)
+        late = made.schedule.release_time + part.start
+        names = tuple(f"{part.name} {name}".strip() for name in made.schedule.collectives)
+        whole.append(replace(made.schedule, release_time=late, collectives=names))
+        ends.append(rows + made.ends[-1])
+        rows += len(made.schedule)
+    ranks = [np.searchsorted(used, part.gpus).tolist() for part in parts]
+    program = place(combine(whole, ranks, len(used)), topology, used.tolist())
+    timeline = simulate(program, engine)
+    last = {part: float(timeline.end[some].max()) for part, some in zip(parts, ends, strict=True)}
+    until = max(end for part, end in last.items() if part.name != BACKGROUND)
+    seconds = tuple((end - part.start) / part.times for part, end in last.items())
+    return Ran(program.as_run(timeline), timeline, seconds, until)
+
+
+# **** Hosts ****
+
+
+def hosts_of(cell: Cell, jobs: Sequence[JobConfig], total: int) -> list[Ints]:
+    """The hosts of every job: those that are named, then of the free ones as many as are asked for
+    (or all), in the order of the file."""
+    owner, found = dict[int, str](), dict[int, Ints]()
+    for number in sorted(range(len(jobs)), key=lambda n: isinstance(jobs[n].placement, str)):
+        job, path, how = jobs[number], ("jobs", number), jobs[number].placement
+        for turn, host in enumerate(() if isinstance(how, str) else how):
+            check_host(cell, host, total, (*path, "placement", turn))
+            other = job.name if host in how[:turn] else owner.get(host)
+            if other is not None:
+                message = f"host {host} is one of job {other} already"
+                raise cell.source.error((*path, "placement", turn), message)
+        left = [host for host in range(total) if host not in owner]
+        free = np.array(left if isinstance(how, str) else how, np.int32)
+        count = job.nodes or len(free)
+        if not 0 < count <= len(free) or (count < len(free) and not isinstance(how, str)):
+            message = f"job {job.name} asks for {count or 'some'} hosts, but {len(free)} are there"
+            raise cell.source.error((*path, "nodes"), message)
+        if how == "random":
+            free = np.random.default_rng([cell.scenario.seed, number]).permutation(free)
+        found[number] = free[:: len(free) // count if how == "spread" else 1][:count]
+        owner |= dict.fromkeys(found[number].tolist(), job.name)
+    return [found[number] for number in range(len(jobs))]
+
+
+def check_host(cell: Cell, host: int, total: int, path: Path) -> None:
+    """Refuse a host that is not there."""
+    if host >= total:
+        message = f"there is no host {host}: the cluster has hosts 0 to {total - 1}"
+        raise cell.source.error(path, message)
+
+
+# **** Background ****
+
+Messages = Callable[[float], Part]  # all that begin before a time
+
+
+def messages_of(
+    cell: Cell, number: int, topology: Topology, gpus: Sequence[Ints], unused: Sequence[int]
+) -> Messages:
+    """The messages of a background between hosts, of which these are the GPUs."""
+    given, path = cell.scenario.background[number], (BACKGROUND, number)
+    usual = {"all": range(len(gpus)), "unused": unused}
+    hosts = usual[given.hosts] if isinstance(given.hosts, str) else sorted(set(given.hosts))
+    target = next(iter(hosts), 0) if given.target is None else given.target
+    for key, host in [("target", target), *(("hosts", host) for host in hosts)]:
+        check_host(cell, host, len(gpus), (*path, key))
+    if len(hosts) < 2:
+        what = "an incast onto itself" if given.pattern == "incast" else "nobody to send to"
+        message = f"{what}: it has {len(hosts)} hosts, expected 2 or more"
+        raise cell.source.error((*path, "hosts"), message)
+    if target not in hosts:
+        raise cell.source.error((*path, "target"), f"host {target} is none of its hosts")
+    own = np.array([str(name).partition(".")[0] for name in topology.nodes])
+    links, place = topology.links, hosts.index(target)
+    wires = np.isin(links.kind, [LINK_KINDS.index("nic"), LINK_KINDS.index("fabric")])
+    mine = [own[topology.gpu_nodes[gpus[host][0]]] for host in hosts]
+    rates = np.array([links.bandwidth[wires & (own[links.tail] == name)].sum() for name in mine])
+    if given.pattern == "incast":  # all senders together fill that part of the receiver's
+        rates[:] = rates[place] / (len(hosts) - 1)
+        rates[place] = 0
+    return partial(_messages, given, rates * given.load, [gpus[host] for host in hosts], place)
+
+
+def _messages(
+    given: BackgroundConfig, rates: NDArray[np.float64], gpus: list[Ints], target: int, until: float
+) -> Part:
+    sizes = np.array([len(some) for some in gpus])
+    builder = Builder(int(sizes.sum()), collectives=(given.pattern,))
+    first, piece = np.cumsum(sizes) - sizes, builder.pieces(given.size)
+    turn = np.random.default_rng(given.seed).permutation(len(gpus)).tolist()
+    following = dict(zip(turn, turn[1:] + turn[:1], strict=True))
+    for sender in np.flatnonzero(rates > 0).tolist():
+        each = given.size / rates[sender]  # seconds from one to the next, in the mean
+        gaps, random = (np.random.default_rng([given.seed, sender, what]) for what in (0, 1))
+        begins = np.cumsum(
+            gaps.exponential(each, int(until / each + 8 * (until / each) ** 0.5 + 16))
+        )
+        begins = begins[begins < until]
+        drawn = random.random((len(begins), 3))
+        to = (sender + 1 + (drawn[:, 0] * (len(gpus) - 1)).astype(int)) % len(gpus)
+        if given.pattern == "permutation":
+            to[:] = following[sender]
+        elif given.pattern != "uniform" and sender != target:
+            to[(drawn[:, 1] < 0.5) | (given.pattern == "incast")] = target
+        gpu = (drawn[:, 2] * sizes[sender]).astype(int)  # a message stays on its rail
+        if len(begins):
+            rows = builder.rows(Style(), first[sender] + gpu, first[to] + gpu % sizes[to], piece)
+            builder.release(rows, begins)
+    return Part(BACKGROUND, builder.finish(), np.concatenate(gpus))
+
+
+# **** Cells ****
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedJobs:
+    """A cell of a shared cluster: each job as the cell that it would be alone, and where."""
+
+    cell: Cell
+    jobs: tuple[JobConfig, ...]
+    gpus: tuple[Ints, ...]
+    alone: tuple[Prepared | PreparedStep, ...]
+    topology: Topology
+    cluster: Cluster | None
+    messages: tuple[Messages, ...]
+
+    def memory_needed(self, size: int) -> int:
+        """About how many bytes a process needs for a size at most."""
+        return sum(one.memory_needed(size) for one in self.alone)
+
+    def part(self, number: int, turn: int) -> Part:
+        """What a job does, once; where its list of sizes is shorter, of its last size."""
+        one, name, gpus = self.alone[number], self.jobs[number].name, self.gpus[number]
+        if isinstance(one, Prepared):
+            size = one.cell.scenario.workload.size_list()[: turn + 1][-1]
+            return Part(name, one.call(size).looped.schedule(), one.gpus, one.launch(size))
+        assert self.cluster is not None  # steps are not prepared on graphs
+        fresh: Any = {name: {} for name in ("crossed", "known", "times", "jobs", "patterns")}
+        costs = replace(one.costs, cluster=self.cluster, **fresh)
+        slow = {straggler.rank: straggler.slowdown for straggler in one.work.stragglers}
+        lowered = lower(
+            one.tape(),
+            len(gpus),
+            lambda task, group: costs(task, tuple(gpus[[*group]].tolist())),
+            slow,
+        )
+        return Part(name, lowered.schedule, gpus)
+
+
+def prepare_jobs(cell: Cell) -> PreparedJobs:
+    """Check that jobs and background of a cell fit; errors name the field."""
+    scenario, config = cell.scenario, cell.scenario.cluster
+    cluster = build_cluster(config) if config.graph is None else None
+    topology = build_at(config, cell.source) if cluster is None else cluster.topology
+    host = np.arange(len(topology)) if cluster is None else cluster.gpu_host
+    every = [np.flatnonzero(host == one).astype(np.int32) for one in different(host).tolist()]
+    jobs = scenario.jobs or (JobConfig(name=WHOLE, workload={}),)
+    hosts = hosts_of(cell, jobs, len(every))
+    gpus = tuple(np.concatenate([every[host] for host in mine.tolist()]) for mine in hosts)
+    alone = tuple(_prepared(cell, *one) for one in zip(jobs, map(len, hosts), gpus, strict=True))
+    joined = next((one.topology for one in alone if isinstance(one, Prepared)), None)
+    if joined is None:
+        joined = in_time(topology, config.faults, scenario.retries) if scenario.timed else topology
+    unused = sorted(set(range(len(every))).difference(*(mine.tolist() for mine in hosts)))
+    numbers = range(len(scenario.background))
+    messages = tuple(messages_of(cell, number, joined, every, unused) for number in numbers)
+    return PreparedJobs(cell, jobs, gpus, alone, joined, cluster, messages)
+
+
+def _prepared(cell: Cell, job: JobConfig, hosts: int, gpus: Ints) -> Prepared | PreparedStep:
+    """A job as the cell that it would be alone: on its GPUs, or (a step) on as many hosts."""
+    source = with_job(cell.source, job.name) if cell.scenario.jobs else cell.source
+    data = {k: v for k, v in source.data.items() if k not in ("jobs", "job", "background")}
+    work, config = dict(data["workload"]), dict(data["cluster"])
+    if kind_of_workload(work) == "collective":
+        chosen = work.get("ranks", [*range(len(gpus))])
+        if isinstance(chosen, list) and set(chosen) <= set(range(len(gpus))):
+            work["ranks"] = gpus[chosen].tolist()
+        data["workload"] = work
+        return prepare(cell_of(replace(source, data=data), cell.axes))
+    if "machine" not in config:
+        message = "a training step beside others needs a cluster of one machine"
+        raise source.error(("workload",), message, key=True)
+    kept = {k: v for k, v in config.items() if k not in ("overrides", "faults", "placement")}
+    data["cluster"] = {**kept, "nodes": hosts}
+    return prepare_step(cell_of(replace(source, data=data), cell.axes))
+
+
+# **** Rows ****
+
+
+class Shared:
+    """The runs of a cell at a turn: each job alone, all together, and any two, when asked for."""
+
+    def __init__(self, prepared: PreparedJobs, turn: int, engine: str) -> None:
+        self.prepared, self.engine = prepared, engine
+        self.parts = self._repeated([prepared.part(n, turn) for n in range(len(prepared.jobs))])
+        self.alone = [self._run([part]) for part in self.parts]
+
+    @cached_property
+    def all(self) -> Ran:
+        """All jobs and the background."""
+        return self.beside(range(len(self.parts)), self.prepared.messages)
+
+    def beside(self, numbers: Iterable[int], messages: Sequence[Messages] = ()) -> Ran:
+        """Some jobs, and messages that go on until they are over."""
+        parts, horizon = [self.parts[number] for number in numbers], 0.0
+        ran = self._run(parts)
+        while messages and ran.until > horizon:
+            horizon = ROOM * ran.until
+            ran = self._run([*parts, *(until(horizon) for until in messages)])
+        return ran
+
+    def slowed(self, number: int) -> Iterator[tuple[str, float, str]]:
+        """By whom a job is slowed, how many times, and on which link they meet most."""
+        messages, mine = self.prepared.messages, self.alone[number]
+        few = len(self.parts) + bool(messages) < 3
+        for other, part in enumerate(self.parts):
+            if other != number:
+                both = self.all if few else self.beside((number, other))
+                place = number if few else 0
+                yield part.name, both.seconds[place] / mine.seconds[0], self._met(mine, both)
+        if messages:
+            both = self.all if few else self.beside([number], messages)
+            yield BACKGROUND, both.seconds[0] / mine.seconds[0], self._met(mine, both)
+
+    def _run(self, parts: Sequence[Part]) -> Ran:
+        rows = sum(part.rows for part in parts)
+        if rows > MOST_ROWS:
+            message = f"all rows of what runs together are run, and {rows:.2g} are too many"
+            raise self.prepared.cell.source.error(("cluster",), message, kind=NoRoomError)
+        return together(parts, self.prepared.topology, self.engine)
+
+    def _repeated(self, once: Sequence[Part]) -> list[Part]:
+        """Jobs begin again until the longest that is told how often, or runs once, is over."""
+        jobs, took = self.prepared.jobs, [self._run([part]).until for part in once]
+        until = max(j.start + (j.repeat or 1) * each for j, each in zip(jobs, took, strict=True))
+        found = []
+        for part, job, each in zip(once, jobs, took, strict=True):
+            often = int(np.ceil((until - job.start) / each * (1 - 1e-9)))
+            often = job.repeat or max(1, min(often, MOST_ROWS // len(once) // 2 // part.rows))
+            found.append(replace(part, start=job.start, times=often))
+        return found
+
+    def _met(self, one: Ran, both: Ran) -> str:
+        """The fullest of the links that both use."""
+        wires = len(self.prepared.topology.links)
+        mine, every = (link_amounts(ran.program)[:wires] for ran in (one, both))
+        shared = (mine > 0) & (every > mine * (1 + 1e-9))
+        full = np.where(shared, every / one.program.links.capacity[:wires], 0.0)
+        return one.program.links.name(int(full.argmax())) if full.any() else ""
+
+
+_RUNS: dict[str, Shared] = {}  # the last one: its jobs are cells that ask one after the other
+
+
+def shared(prepared: PreparedJobs, size: int, engine: str) -> Shared:
+    """The runs that a row is made of."""
+    data = prepared.cell.source.data
+    turn = prepared.cell.scenario.workload.size_list().index(size)  # jobs take theirs in step
+    key = repr(({k: v for k, v in data.items() if k not in ("job", "workload")}, turn, engine))
+    if key not in _RUNS:
+        _RUNS.clear()
+        _RUNS[key] = Shared(prepared, turn, engine)
+    return _RUNS[key]
+
+
+def row_of_job(prepared: PreparedJobs, size: int, engine: str = "auto") -> Row:
+    """The row of a job at a size: beside the others, and how much longer than alone."""
+    runs, cell = shared(prepared, size, engine), prepared.cell
+    number = [job.name for job in prepared.jobs].index(cell.scenario.job or WHOLE)
+    one, part, ran = prepared.alone[number], runs.parts[number], runs.all
+    seconds, alone = ran.seconds[number], runs.alone[number].seconds[0]
+    hosts = prepared.cluster.gpu_host[part.gpus] if prepared.cluster else np.zeros(1)
+    told: dict[str, Any] = {"size_bytes": size, "repeat": part.times, "alone_us": alone * 1e6}
+    for name, times, link in runs.slowed(number):
+        told |= {f"by:{name}": times, f"on:{name}": link}
+    found: dict[str, Any] = {
+        "alone_us": alone * 1e6, "slowdown": seconds / alone, "rows": len(ran.program),
+        "engine": choose(ran.program, engine), "neighbours": told, "ranks": len(part.gpus),
+        "bound_by": bound_by(ran.program, ran.timeline), "nodes": len(different(hosts)),
+        "validated": not_validated("beside others"), "cell": cell.id, "axes": dict(cell.axes),
+    }  # fmt: skip
+    if not isinstance(one, Prepared):
+        return replace(untimed(cell), step_time_us=seconds * 1e6, **found)
+    collective = one.collective(size)
+    algbw = collective.size_bytes / seconds / 1e9
+    rates = {"algbw_GBps": algbw, "busbw_GBps": algbw * collective.bus_factor}
+    return replace(question_row(one, size, time_us=seconds * 1e6, **rates), **found)

@@ -1,0 +1,514 @@
+"""Algorithms along trees, many at once: those that pack the links that they are given, those that a
+search over time finds, and the double binary tree.
+
+Each tree carries a part of the data, piece by piece: up to its root as sums, down from it, or both.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from heapq import heappop, heappush
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsim.base.memo import digest
+from netsim.base.values import dataclass
+from netsim.collectives.collective import ROOTED, Collective, CollectiveError
+from netsim.collectives.writing import Ints, Lanes, edges, piece_count
+from netsim.schedule import schedule
+from netsim.schedule.schedule import COPY, IN, OUT, REDUCE, REDUCE_INPUT, SCRATCH, Schedule
+from netsim.topology.graph import Topology
+
+Floats = NDArray[np.float64]
+Sides = NDArray[np.bool_]
+
+# **** Links ****
+
+MOST_RANKS = 128  # between which ways are listed
+MOST_CHANNELS = 8  # whose ways are looked at
+
+
+@dataclass(frozen=True)
+class Links:
+    """The ways between `ranks` that pass no other rank: from `src` to `dst` on a channel, seconds
+    of latency, and the links that each draws on, with how much of a byte. `rate` is that of links,
+    in bytes/s. An algorithm with a parameter `links` is given those of its cell."""
+
+    ranks: int
+    src: tuple[int, ...]
+    dst: tuple[int, ...]
+    channel: tuple[int, ...]
+    latency: tuple[float, ...]
+    over: tuple[tuple[tuple[int, float], ...], ...]
+    rate: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return f"Links({self.ranks} ranks, {digest(vars(self)).hex()})"
+
+    def seconds(self, way: int) -> float:
+        """What a byte takes on a way that is free."""
+        return max(part / self.rate[link] for link, part in self.over[way])
+
+    @property
+    def back(self) -> "Links":
+        """The same with every way the other way round; itself where that makes no difference."""
+        load = np.bincount([link for over in self.over for link, _ in over], minlength=1)
+        like = [sorted((self.rate[k], load[k], part) for k, part in over) for over in self.over]
+        ends = (self.src, self.dst), (self.dst, self.src)
+        here, there = (sorted(zip(*both, like, strict=True)) for both in ends)
+        return self if there == here else replace(self, src=self.dst, dst=self.src)
+
+
+def mesh(ranks: int) -> Links:
+    """A link from every rank to every other: what algorithms are given where nothing is known."""
+    src, dst = (tuple(one.tolist()) for one in np.nonzero(~np.eye(ranks, dtype=bool)))
+    ways = len(src)
+    over = tuple(((way, 1.0),) for way in range(ways))
+    return Links(ranks, src, dst, (0,) * ways, (0.0,) * ways, over, (1.0,) * ways)
+
+
+def links_of(topology: Topology, gpus: NDArray[np.int32]) -> Links:
+    """The ways between devices, as the topology lays them; of channels those that differ."""
+    n, wires, nodes = len(gpus), topology.links, topology.gpu_nodes[gpus]
+    if n > MOST_RANKS:
+        message = f"ways are listed between up to {MOST_RANKS} ranks, not {n}"
+        raise CollectiveError("algorithm", message)
+    src, dst = np.nonzero(~np.eye(n, dtype=bool))
+    found: dict[tuple[Any, ...], tuple[int, float]] = {}
+    for channel in range(MOST_CHANNELS if topology.router.per_channel else 1):
+        routes = topology.routes(gpus[src], gpus[dst], np.full(len(src), channel, np.int32))
+        through = np.isin(wires.head[routes.link], nodes)
+        through[routes.ptr[1:] - 1] = False
+        through |= wires.bandwidth[routes.link] <= 0
+        for pair, seconds in enumerate(routes.latency.tolist()):
+            hops = slice(routes.ptr[pair], routes.ptr[pair + 1])
+            link, part = wires.resource[routes.link[hops]], routes.fraction[hops]
+            draws = tuple(zip(link.tolist(), part.tolist(), strict=True))
+            if not through[hops].any():
+                ends = int(src[pair]), int(dst[pair])
+                found.setdefault((*ends, draws), (channel, seconds))
+    ways = [(*key, *value) for key, value in sorted(found.items())]
+    columns: Any = zip(*ways, strict=True) if ways else ((),) * 5
+    sources, targets, overs, channels, latency = columns
+    number: dict[int, int] = {}  # alike where links are alike
+    drawn = [[(number.setdefault(k, len(number)), part) for k, part in way] for way in overs]
+    rate = np.minimum(wires.bandwidth, wires.bandwidth[wires.bandwidth < np.inf].sum())[[*number]]
+    over = tuple(map(tuple, drawn))
+    return Links(n, sources, targets, channels, latency, over, tuple(rate.tolist()))
+
+
+# **** Pipes ****
+
+Hop = tuple[int, int, int, int, int]  # tree, from, to, channel, queue that it keeps to (-1: none)
+Place = tuple[int, int]  # a buffer, and where in it
+WHOLE, OWN = range(2)  # as in all data, or in the block of its tree's root; then: slots of scratch
+# Of every tree (column) every piece (row): where in all data, where in the root's block, elements.
+Parts = tuple[Ints, Ints, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Trees from `roots` to all other ranks, which share links by their weights. A hop comes after
+    the one that brings its data, and after those before it in its queue."""
+
+    roots: tuple[int, ...]
+    weights: tuple[int, ...]
+    hops: tuple[Hop, ...]
+
+
+class Pipes:
+    """What ranks do with one piece of every tree: moves, each after some others and after that of
+    the piece before, or of its queue."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.lanes = lanes
+        self.parts: list[Parts] = []
+        self.weights: tuple[int, ...] = ()
+        self.sums: dict[int, list[int]] = {}  # by root, the last moves of what it sums up
+        self.moves: list[tuple[int, ...]] = []
+        self.waits: list[list[int]] = []
+        self.queues: dict[int, int] = {}  # the last move in each
+
+    def _move(self, op: int, hop: Hop, source: Place, target: Place, waits: list[int]) -> list[int]:
+        tree, src, dst, channel, queue = hop
+        kind, share = (
+            schedule.LOCAL_COPY if src == dst else schedule.TRANSFER,
+            float(self.weights[tree]),
+        )
+        style = schedule.Style(kind, op, source[0], target[0], channel=channel, share=share)
+        before, number = self.queues.get(queue, -1), len(self.moves)
+        step = 1 + max((self.moves[one][0] for one in (*waits, before) if one >= 0), default=-1)
+        if queue >= 0:
+            self.queues[queue] = number
+        places = self.lanes.builder.style(style), src, dst, tree, source[1], target[1]
+        self.moves.append((step, *places, before))
+        self.waits.append(waits)
+        return [number]
+
+    def collect(self, forest: Forest, parts: Parts, buffer: int) -> None:
+        """Sums go up, in a buffer, to the outputs of roots; those of second children and further
+        ones go to scratch, from where their parents add them."""
+        self.parts.append(parts)
+        self.weights += forest.weights
+        ready, children = dict[tuple[int, int], list[int]](), dict[tuple[int, int], int]()
+        for tree, parent, child, channel, queue in reversed(forest.hops):
+            own, above, up = (tree, child), (tree, parent), (tree, child, parent, channel, queue)
+            number = children[above] = children.get(above, -1) + 1
+            target = (OUT, OWN) if parent == forest.roots[tree] else (buffer, WHOLE)
+            source, slot = (buffer if own in ready else IN, WHOLE), (SCRATCH, OWN + number)
+            waits = ready.get(own, [])
+            if number == 0:
+                ready[above] = self._move(REDUCE_INPUT, up, source, target, waits)
+            else:
+                waits = ready[above] + self._move(COPY, up, source, slot, waits)
+                ready[above] = self._move(
+                    REDUCE, (tree, parent, parent, 0, -1), slot, target, waits
+                )
+        for tree, root in enumerate(forest.roots):
+            self.sums.setdefault(root, []).extend(ready.get((tree, root), []))
+
+    def spread(self, forest: Forest, parts: Parts, buffer: int) -> None:
+        """What roots have in a buffer, after what they sum up, goes down to the outputs of all."""
+        first = len(self.weights)
+        self.parts.append(parts)
+        self.weights += forest.weights
+        ready = {(tree, root): self.sums.get(root, []) for tree, root in enumerate(forest.roots)}
+        for tree, parent, child, channel, queue in forest.hops:
+            source = (buffer, OWN) if parent == forest.roots[tree] else (OUT, WHOLE)
+            hop, waits = (first + tree, parent, child, channel, queue), ready[tree, parent]
+            ready[tree, child] = self._move(COPY, hop, source, (OUT, WHOLE), waits)
+
+    def write(self) -> Schedule:
+        """Every move of every piece, piece by piece, and the end of all ranks."""
+        lanes, builder, width = self.lanes, self.lanes.builder, len(self.moves)
+        if not width:
+            return lanes.close()
+        step, style, src, dst, tree, source, target, queued = np.array(self.moves).T
+        whole, own, count = (np.hstack(column)[:, tree] for column in zip(*self.parts, strict=True))
+        pieces, size = len(whole), lanes.collective.input_count(lanes.collective.root)
+        row = len(builder) + np.arange(pieces * width).reshape(pieces, width)
+        waits = np.full((max(map(len, self.waits)), width), -1)
+        for move, known in enumerate(self.waits):
+            waits[: len(known), move] = known
+        after = [
+            (np.where(one < 0, -1, row[:, :1] + one).ravel(), schedule.ARRIVED) for one in waits
+        ]
+        before = np.where(row < row[0, 0] + width, -1, row - width)
+        before = np.where(queued < 0, before, row[:, :1] + queued)
+        after.append((before.ravel(), schedule.IN_ORDER))
+        source, target = (
+            np.where(at == OWN, own, whole + np.maximum(at - OWN, 0) * size).ravel()
+            for at in (source, target)
+        )
+        piece = builder.pieces(count.ravel(), source, target, whole.ravel())
+        style, *ends = (np.tile(column, pieces) for column in (style, src, dst))
+        steps = (step + np.arange(pieces)[:, None]).ravel()
+        builder.rows(style, ends[0], ends[1], piece, step=steps, after=after)
+        lanes.wait(src, row[-1], schedule.IN_ORDER)
+        lanes.wait(dst, row[-1], schedule.ARRIVED, int(steps.max()))
+        return lanes.close()
+
+
+# Double binary tree (Sanders, Speck and Träff, 2009; as NCCL builds it): pipelined all-reduce.
+# Each of two trees sums up half of the data to its root and hands it back, piece by piece. Inner
+# ranks of one tree are leaves of the other (even n), so that both directions of all links are used.
+
+
+def parents(n: int) -> Ints:
+    """The parent of each rank in the first tree: leaves are the odd ranks, 0 is the root."""
+    rank = np.arange(n)
+    bit = rank & -rank
+    up = (rank ^ bit) | (bit << 1)
+    up = np.where(up >= n, rank ^ bit, up)
+    up[0] = -1
+    return up
+
+
+def double_tree(n: int) -> Forest:
+    """The second tree is the first one mirrored, or shifted by a rank if n is odd."""
+    hops, reached, children = list[Hop](), [0], dict[int, list[int]]()
+    rename = (np.arange(n)[::-1] if n % 2 == 0 else (np.arange(n) + 1) % n).tolist()
+    for rank, parent in enumerate(parents(n).tolist()):
+        children.setdefault(parent, []).append(rank)
+    for up in reached:
+        for down in children.get(up, []):
+            reached.append(down)
+            hops += [(0, up, down, 0, -1), (1, rename[up], rename[down], 1, -1)]
+    return Forest((0, rename[0]), (1, 1), tuple(hops))
+
+
+def double_tree_all_reduce(
+    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
+) -> Schedule:
+    """Sums go up and results come down, in `chunks` pieces a tree or in `chunk_bytes` each."""
+    half, element = (collective.count + 1) // 2, collective.element_bytes
+    k = piece_count(half, element, chunks, chunk_bytes)
+    bounds = edges(collective.count, 2 * k)
+    whole, count = (part.reshape(2, k).T for part in (bounds[:-1], np.diff(bounds)))
+    lanes, forest = Lanes(collective).keep(), double_tree(collective.ranks)
+    return up_and_down(lanes, forest, (whole, whole, count))
+
+
+def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:
+    """Sums go up trees, and down the same again."""
+    pipes = Pipes(lanes)
+    pipes.collect(forest, parts, OUT)
+    pipes.spread(forest, parts, OUT)
+    return pipes.write()
+
+
+# **** Algorithms of given links ****
+
+
+def _along(
+    c: Collective, links: Links | None, find: Callable[[Links], Forest], pieces: int = 0
+) -> Schedule:
+    """A collective along the trees that are found for its links: sums go along them backwards. By
+    default as many pieces as are small, and not too many rows."""
+    n, everywhere = c.ranks, c.name == "all_reduce"
+    if links is not None and not isinstance(links, Links):
+        raise CollectiveError("links", f"follow from the cluster; leave them out, got {links!r}")
+    given, pipes = links or mesh(n), Pipes(Lanes(c).keep())
+    up = [find(given.back)] if c.reducing and n > 1 else []
+    down = [find(given)] if (everywhere or not c.reducing) and n > 1 else []
+    small = c.count * c.element_bytes // LEAST_PIECE
+    hops = sum(len(forest.hops) for forest in (*up, *down))
+    pieces = pieces or max(1, min(small, MOST_PIECES, MOST_ROWS // max(1, hops)))
+    for forest in up:
+        buffer = OUT if everywhere else SCRATCH
+        pipes.collect(forest, _parts(c, forest, pieces), buffer)
+    for forest in down:
+        pipes.spread(forest, _parts(c, forest, pieces), OUT if everywhere else IN)
+    return pipes.write()
+
+
+def _parts(collective: Collective, forest: Forest, pieces: int) -> Parts:
+    """Every piece of a block is divided among the trees of its root, by their weights."""
+    n, everywhere, roots = collective.ranks, collective.name == "all_reduce", np.array(forest.roots)
+    bounds = edges(collective.count, n) if everywhere else np.arange(n + 1) * collective.count
+    first = bounds[roots] * (collective.name not in ROOTED)
+    same = (roots[:, None] == roots) * np.array(forest.weights)
+    high, total = np.where(np.tri(len(roots)), same, 0).sum(axis=1), same.sum(axis=1)
+    piece = np.diff(bounds)[roots] * np.arange(pieces + 1)[:, None] // pieces
+    start, stop = (
+        piece[:-1] + np.diff(piece, axis=0) * at // total for at in (high - np.diag(same), high)
+    )
+    return first + start, start + first * everywhere, stop - start
+
+
+def packed(
+    collective: Collective,
+    *,
+    links: Links | None = None,
+    chunks: int | None = None,
+    chunk_bytes: int | str | None = None,
+) -> Schedule:
+    """Trees that fill the links, in `chunks` pieces or in `chunk_bytes` each."""
+    n, given = collective.ranks, (chunks, chunk_bytes)
+    if n > MOST_PACKED:
+        message = f"forest packs trees for up to {MOST_PACKED} ranks, not {n}; synth takes more"
+        raise CollectiveError("algorithm", message)
+    size, pieces = collective.element_bytes, 0
+    if given != (None, None):
+        pieces = piece_count(collective.count, size, *given)
+    supply = tuple(int(r == collective.root or collective.name not in ROOTED) for r in range(n))
+    return _along(collective, links, lambda links: _trees(links, supply), pieces)
+
+
+def searched(collective: Collective, *, links: Links | None = None, seed: int = 0) -> Schedule:
+    """What a greedy search over time finds, the best of a few tries from a `seed` on."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise CollectiveError("seed", f"expected a whole number from 0 up, got {seed!r}")
+    n, blocks = collective.ranks, collective.ranks if collective.name == "all_reduce" else 1
+    block = collective.count * collective.element_bytes / blocks
+    parts = max(1, min(int(block) // LEAST_PIECE, MOST_PARTS, MOST_SEARCHED // (n * n)))
+
+    def find(links: Links) -> Forest:
+        random = (np.random.default_rng((seed, number)) for number in range(TRIES))
+        tries = (_found(links, parts, block / parts, one) for one in random)
+        best = min(tries, key=lambda found: found[0])
+        return Forest(tuple(range(n)) * parts, (1,) * n * parts, tuple(best[1]))
+
+    return _along(collective, links, find, 1)
+
+
+ON_LINKS: dict[str, Callable[..., Schedule]] = {"forest": packed, "synth": searched}
+
+# **** Packed trees ****
+# As ForestColl (arXiv 2402.06787) and the theorem of Edmonds behind it: roots can send to all ranks
+# at a rate if no cut is narrower than what the roots on its one side send together. The best rates
+# of ways that share links are those of a linear program whose cuts are found one by one; trees
+# are then grown hop by hop, each as wide as leaves enough for all others.
+
+MOST_PACKED = 64  # ranks: of more it takes minutes
+LEAST_PIECE, MOST_PIECES, MOST_ROWS = 1 << 16, 1024, 3 << 17  # of a pipeline by default
+MULTIPLES = (*range(1, 17), 20, 24, 28, 32, 48, 64)  # trees of a root, the fewest that lose least
+LOSSES = (1e-6, 0.002, 0.004, 0.008, 0.02, 0.1, 0.4)  # part of all rates that may be left unused
+UNITS = 2**26  # of what all roots send together, in flows
+Group = tuple[list[int], int, list[int]]  # trees that are equal: ranks, how many, ways
+
+
+def scipy_part(part: str) -> Any:
+    """Of scipy, which takes longer to import than many a run."""
+    return import_module(f"scipy.{part}")
+
+
+def flow(hops: Sequence[tuple[Any, Any, Any]], source: int, sink: int) -> tuple[int, Sides]:
+    """The most that flows over hops (from, to, whole capacities), and the sending side of a cut."""
+    joined = (np.concatenate(list(map(np.atleast_1d, c))) for c in zip(*hops, strict=True))
+    (tails, heads, most), graphs = joined, scipy_part("sparse.csgraph")
+    shape = (int(max(tails.max(), heads.max(), source, sink)) + 1,) * 2
+    matrix = scipy_part("sparse").csr_array((most.astype(np.int32), (tails, heads)), shape=shape)
+    found = graphs.maximum_flow(matrix, source, sink)
+    left = matrix - found.flow
+    left = left.multiply(left > 0).tocsr()
+    left.eliminate_zeros()
+    side = np.zeros(shape[0], bool)
+    side[graphs.breadth_first_order(left, source, return_predecessors=False)] = True
+    return int(found.flow_value), side
+
+
+def _short(links: Links, supply: Ints, rates: Ints) -> list[Sides]:
+    """Cuts from where ways of whole rates carry less to some rank than what roots send."""
+    roots, n = np.flatnonzero(supply), links.ranks
+    hops = [(links.src, links.dst, rates), (np.full(len(roots), n), roots, supply[roots])]
+    found = [flow(hops, n, sink) for sink in range(n)]
+    return [side[:n] for value, side in found if value < supply.sum()]
+
+
+def _rates(links: Links, supply: Ints) -> tuple[float, list[Floats]]:
+    """The best rate of a root, and rates of ways that allow it: those in which all ways have a
+    part, if these do, and those of a corner, of few ways."""
+    ways, src, dst = len(links.src), np.array(links.src), np.array(links.dst)
+    draws = [(link, way, part) for way, over in enumerate(links.over) for link, part in over]
+    link, way, part = (np.array(column) for column in zip(*draws, strict=True))
+    sparse, rate = scipy_part("sparse"), np.array(links.rate) / max(links.rate[one] for one in link)
+    use = sparse.csr_array((part, (link, way)), shape=(len(rate), ways))
+    equal = np.full(ways, np.inf)
+    np.minimum.at(equal, way, (rate / np.maximum(use.sum(axis=1), 1e-300))[link])
+    cuts = [~one for one in np.eye(links.ranks, dtype=bool) if supply[~one].any()]
+    while True:
+        over = np.array([np.where(cut[src] & ~cut[dst], -1.0, 0.0) for cut in cuts])
+        wanted = np.array([[float(supply[cut].sum())] for cut in cuts])
+        table = sparse.bmat([[use, None], [over, wanted]], format="csr")
+        most, gain = np.concatenate([rate, np.zeros(len(cuts))]), np.r_[np.zeros(ways), -1.0]
+        corner = scipy_part("optimize").linprog(gain, A_ub=table, b_ub=most).x
+        if not corner[-1] > 0:
+            raise CollectiveError("algorithm", "not all ranks are joined by links")
+        unit, fitting = corner[-1] * supply.sum() / UNITS * (1 - 1e-5), list[Floats]()
+        for rates in (equal, corner[:-1]):
+            whole = np.minimum(rates / unit, UNITS).astype(np.int64)
+            new = _short(links, supply * (UNITS // supply.sum()), whole)
+            fitting += [] if new else [rates]
+        if not new:
+            return float(corner[-1]), fitting
+        cuts += new
+
+
+def _packed(links: Links, supply: Ints) -> list[Group]:
+    """Trees as they reach rank after rank, in the fewest groups that lose least. Where all ranks
+    are joined alike they are known: everyone to everyone, or by way of every other rank."""
+    n, roots = links.ranks, np.flatnonzero(supply).tolist()
+    if links == mesh(n):  # ways go by source and target
+        stars = np.arange(n * (n - 1)).reshape(n, n - 1).tolist()
+        if len(roots) == n:
+            return [([root], 1, star) for root, star in enumerate(stars)]
+        top = stars[roots[0]]
+        below = [
+            [way for way in stars[links.dst[first]] if links.dst[way] != roots[0]] for first in top
+        ]
+        return [(roots, 1, [first, *rest]) for first, rest in zip(top, below, strict=True)]
+    best, choices = _rates(links, supply)
+    counts = sorted({*MULTIPLES, links.ranks - 1})
+    for loss, trees, rates in product(LOSSES, counts, choices):
+        whole = np.minimum(rates / best * trees / (1 - loss), trees * supply.sum())
+        free = whole.astype(np.int64)
+        if not _short(links, supply * trees, free):
+            break
+    todo: list[Group] = [([root], trees, []) for root in roots]
+    done: list[Group] = []
+    while todo:
+        reached, width, ways = todo.pop()
+        while len(reached) < links.ranks:
+            way, most = _next(links, free, (reached, width, ways), todo)
+            if most < width:
+                todo.append(([*reached], width - most, [*ways]))
+            width, free[way] = most, free[way] - most
+            reached.append(links.dst[way])
+            ways.append(way)
+        done.append((reached, width, ways))
+    return done
+
+
+def _next(links: Links, free: Ints, group: Group, others: list[Group]) -> tuple[int, int]:
+    """A way out of what trees have reached, near their root, and how many of them may take it."""
+    src, dst = np.array(links.src), np.array(links.dst)
+    inside = np.isin(np.arange(links.ranks), group[0])
+    for rank in group[0]:
+        for way in np.flatnonzero((src == rank) & ~inside[dst] & (free > 0)).tolist():
+            hops: list[tuple[Any, Any, Any]] = [(src, dst, free)]
+            for number, (reached, width, _) in enumerate(others, links.ranks):
+                lone, whole = len(reached) == 1, np.full(len(reached), width)
+                hops.append((rank, reached[0] if lone else number, width))
+                hops += [] if lone else [(np.full(len(reached), number), reached, whole)]
+            room = flow(hops, rank, links.dst[way])[0] - sum(width for _, width, _ in others)
+            if room > 0:
+                return way, min(group[1], room, int(free[way]))
+    raise AssertionError("trees that fit have room to grow")
+
+
+@lru_cache(maxsize=64)
+def _trees(links: Links, supply: tuple[int, ...]) -> Forest:
+    groups = sorted(_packed(links, np.array(supply)))
+    ways = [(tree, way) for tree, group in enumerate(groups) for way in group[2]]
+    hops = [(tree, links.src[way], links.dst[way], links.channel[way], -1) for tree, way in ways]
+    roots, weights = tuple(group[0][0] for group in groups), tuple(group[1] for group in groups)
+    return Forest(roots, weights, tuple(hops))
+
+
+# **** Searched hops ****
+# As TACOS (arXiv 2304.05301): time goes on from event to event, and whatever way is free then takes
+# something that its one end has and its other lacks, what fewest have first. Run backwards, who
+# hands out a block sums it up.
+
+TRIES, MOST_PARTS, MOST_SEARCHED = 4, 8, 1 << 13
+
+
+def _found(
+    links: Links, parts: int, nbytes: float, random: np.random.Generator
+) -> tuple[float, list[Hop]]:
+    """Seconds, and the hops of parts of each rank to all others, in the order they begin in."""
+    src, dst, hops = np.array(links.src), np.array(links.dst), list[Hop]()
+    seconds = np.array([nbytes * links.seconds(way) for way in range(len(src))])
+    users: dict[int, list[int]] = {}
+    for way, over in enumerate(links.over):
+        for link, _ in over:
+            users.setdefault(link, []).append(way)
+    held, free = np.tile(np.eye(links.ranks, dtype=bool), parts), np.zeros(len(src))
+    claimed, events, now = held.copy(), [(0.0, 0, 0)], 0.0
+    while events:
+        now = events[0][0]
+        while events and events[0][0] <= now * (1 + 1e-12):
+            _, rank, tree = heappop(events)
+            held[rank, tree] = True
+        able = random.permutation(np.flatnonzero(free <= now))
+        for way in able[np.argsort(seconds[able], kind="stable")].tolist():
+            wanted = np.flatnonzero(held[src[way]] & ~claimed[dst[way]])
+            if free[way] > now or not len(wanted):
+                continue
+            have = claimed[:, wanted].sum(axis=0) + random.random(len(wanted))
+            tree, end = int(wanted[have.argmin()]), now + float(seconds[way])
+            claimed[dst[way], tree] = True
+            for link, _ in links.over[way]:
+                free[users[link]] = np.maximum(free[users[link]], end)
+            heappush(events, (end, 0, 0))
+            heappush(events, (end + links.latency[way], int(dst[way]), tree))
+            queue = links.over[way][0][0]
+            hops.append((tree, links.src[way], links.dst[way], links.channel[way], queue))
+    if not claimed.all():
+        raise CollectiveError("algorithm", "not all ranks are joined by links")
+    return now, hops

@@ -1,0 +1,87 @@
+"""Another process that answers the last sizes of a table: the same rows, whatever becomes of it."""
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from netsim.base.errors import InputError
+from netsim.cell import answer
+from netsim.cell.prepare import Prepared, prepare
+from netsim.cli import questions
+from netsim.results.row import Row
+from netsim.scenario.cells import expand
+from netsim.yamlio.read import parse_source
+
+SIZES = [1 << power for power in range(3, 9)]
+CELL = f"""
+cluster: {{graph: {{kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}}}
+workload: {{collective: all_reduce, algorithm: ring, sizes: {SIZES}}}
+"""
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux only")
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> Prepared:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    return prepare(expand(parse_source(CELL, "x.yaml"))[0])
+
+
+def rows_of(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, here: Callable[[int], None],
+    there: Callable[[int], None], begun: float = -1.0,
+) -> tuple[list[Row], list[int]]:  # fmt: skip
+    """The rows of a table, and the sizes that this process answered."""
+    mine, parent, found = list[int](), os.getpid(), answer.answer
+
+    def answered(prepared: Prepared, size: int, **options: str) -> Row:
+        if os.getpid() == parent:
+            mine.append(size)
+        (here if os.getpid() == parent else there)(size)
+        return found(prepared, size, **options)
+
+    monkeypatch.setattr(answer, "answer", answered)
+    monkeypatch.setattr(questions, "LONG", begun)
+    rows = list(questions.simulated(prepared, "simpy", []))
+    monkeypatch.setattr(answer, "answer", found)
+    return rows, mine
+
+
+def nothing(size: int) -> None:
+    """Do it."""
+
+
+def test_rows_are_those_of_one_process(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, mine = rows_of(prepared, monkeypatch, nothing, nothing, begun=1e9)
+    assert mine == SIZES
+    rows, mine = rows_of(prepared, monkeypatch, lambda _: time.sleep(0.3), nothing)
+    assert rows == alone
+    assert mine == SIZES[: len(mine)]
+    assert len(mine) < len(SIZES)
+
+
+@pytest.mark.parametrize("end", ["error", "death"])
+def test_what_it_leaves_is_answered_here(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    def there(size: int) -> None:
+        if size == SIZES[-2] and end == "death":
+            os._exit(9)
+        if size == SIZES[-2]:
+            raise InputError("not here")
+
+    alone, _ = rows_of(prepared, monkeypatch, nothing, nothing, begun=1e9)
+    rows, mine = rows_of(prepared, monkeypatch, lambda _: time.sleep(0.3), there)
+    assert rows == alone
+    assert SIZES[-2] in mine
+    assert (SIZES[-1] in mine) == (end == "death")
+
+
+def test_a_core_alone_has_no_helper(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert rows_of(prepared, monkeypatch, nothing, nothing)[1] == SIZES
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(questions, "available_memory", lambda: 1000)
+    assert rows_of(prepared, monkeypatch, nothing, nothing)[1] == SIZES
