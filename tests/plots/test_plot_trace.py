@@ -131,8 +131,11 @@ def test_pictures_are_called_as_the_trace_beside_them_says(tmp_path: Path) -> No
     assert about["title"] in heat_figure(load).axes[0].get_title(loc="left")
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"[]"), gzip.compress(b"{}"),
-                                     gzip.compress(b"x" * 99)[:20]])  # fmt: skip
+NOT_A_TRACE = {"empty": b"", "no gzip": b"no gzip", "a list": gzip.compress(b"[]"),
+               "no events": gzip.compress(b"{}"), "cut": gzip.compress(b"x" * 99)[:20]}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", NOT_A_TRACE.values(), ids=NOT_A_TRACE)
 def test_a_trace_that_says_nothing_gives_no_title(content, tmp_path: Path) -> None:
     folder = folder_of(ring_run(), tmp_path)
     (folder / "trace.json.gz").write_bytes(content)
