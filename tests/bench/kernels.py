@@ -250,16 +250,15 @@ def attention(table: Table) -> None:
                     lambda i, q=q, k=k, v=v, c=causal: functional.scaled_dot_product_attention(
                         q, k, v, is_causal=c
                     ), 5)  # fmt: skip
-                out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
                 both = timed(
-                    lambda i, o=out, g=made[3], of=(q, k, v): torch.autograd.grad(
-                        o, of, g, retain_graph=True
+                    lambda i, g=made[3], of=(q, k, v), c=causal: torch.autograd.grad(
+                        functional.scaled_dot_product_attention(*of, is_causal=c), of, g
                     ), 5)  # fmt: skip
         except RuntimeError as error:
             print(kind, head, sequence, str(error).splitlines()[0])
             continue
         table.add("attention", kind, forward, flop=flop, **about)
-        table.add("attention", f"{kind} backward", both, flop=2.5 * flop, **about)
+        table.add("attention", f"{kind} backward", both - forward, flop=2.5 * flop, **about)
 
 
 # Kernels that move bytes: what they reach of the memory, with the bytes that the model counts.
@@ -328,25 +327,23 @@ def backward_layers(table: Table, rms: Kernel, swiglu: Kernel) -> None:
     bias = normal(hidden).requires_grad_()
     logits = normal(4096, 32000).requires_grad_()
     target = torch.randint(0, 32000, (4096,), device="cuda")
-    made: dict[str, tuple[float, Any, Sequence[torch.Tensor]]] = {
-        "rmsnorm eager": (76 * x.numel(), rms(x, weight), (x, weight)),
-        "swiglu eager": (18 * wide[0].numel(), swiglu(*wide), wide),
-        "layernorm": (
-            6 * x.numel(), functional.layer_norm(x, (hidden,), weight, bias), (x, weight, bias),
-        ),
-        "gelu": (6 * wide[0].numel(), functional.gelu(wide[0]), wide[:1]),
-        "loss eager": (
-            22 * logits.numel(), functional.cross_entropy(logits.float(), target), (logits,),
-        ),
+    made: dict[str, tuple[float, Kernel, Sequence[torch.Tensor]]] = {
+        "rmsnorm eager": (76 * x.numel(), lambda i: rms(x, weight), (x, weight)),
+        "swiglu eager": (18 * wide[0].numel(), lambda i: swiglu(*wide), wide),
+        "layernorm": (6 * x.numel(), lambda i: functional.layer_norm(x, (hidden,), weight, bias),
+                      (x, weight, bias)),
+        "gelu": (6 * wide[0].numel(), lambda i: functional.gelu(wide[0]), wide[:1]),
+        "loss eager": (22 * logits.numel(),
+                       lambda i: functional.cross_entropy(logits.float(), target), (logits,)),
     }  # fmt: skip
-    for name, (nbytes, out, inputs) in made.items():
-        given = torch.ones_like(out)
+    for name, (nbytes, forward, inputs) in made.items():
+        given = torch.ones_like(forward(0))
 
-        def run(i: int, out: Any = out, inputs: Any = inputs, given: Any = given) -> None:
-            torch.autograd.grad(out, inputs, given, retain_graph=True)
+        def run(i: int, forward: Any = forward, inputs: Any = inputs, given: Any = given) -> None:
+            torch.autograd.grad(forward(i), inputs, given)
 
-        table.add("layer", f"{name} backward", timed(run, 5), dtype="bfloat16",
-                  nbytes=int(nbytes))  # fmt: skip
+        table.add("layer", f"{name} backward", timed(run, 5) - timed(forward, 5),
+                  dtype="bfloat16", nbytes=int(nbytes))  # fmt: skip
     run_loss = lambda i: functional.cross_entropy(logits.float(), target)  # noqa: E731
     table.add("layer", "loss eager", timed(run_loss, 5), dtype="bfloat16",
               nbytes=18 * logits.numel())  # fmt: skip
