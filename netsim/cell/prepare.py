@@ -24,7 +24,6 @@ from netsim.nccl.choice import Planned
 from netsim.nccl.constants import calibrated_launch, nccl_launch
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.nccl.job import Job
-from netsim.nccl.schedules import table
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.smaller import equal_sends
 from netsim.program.symmetry import odd_one
@@ -242,7 +241,7 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
             built.jobs[asked] = jobs_of(prepared.cell, built.cluster, ranks, wishes)
         jobs = built.jobs[asked]
         joined = _in_time(prepared.cell, jobs[0].cluster.topology)
-        topology = table.with_blocks(joined, jobs[0].mechanism)
+        topology = choice.with_blocks(joined, jobs[0].mechanism)
         number = prepared.place if jobs[0].cluster is built.cluster else None
         found = replace(prepared, topology=topology, jobs=tuple(jobs), place=number)
         place = ("workload", "algorithm")

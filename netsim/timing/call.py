@@ -16,7 +16,8 @@ from netsim.collectives.reduced import Stands
 from netsim.collectives.table import build, parameters_of, stamp
 from netsim.collectives.writing import piece_count
 from netsim.engines.engine import tight_entries
-from netsim.nccl.schedules import smaller, table
+from netsim.nccl import choice
+from netsim.nccl.schedules import smaller
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, rows_of_rings
 from netsim.program.place import TIGHT, place
@@ -175,7 +176,7 @@ def looped_nccl(
 
     def write(kept: int) -> Schedule:
         return join(
-            [table.schedule_of(*smaller.shorter(collective, p, loops - kept)) for p in plans]
+            [choice.schedule_of(*smaller.shorter(collective, p, loops - kept)) for p in plans]
         )
 
     def like(kept: int) -> object:

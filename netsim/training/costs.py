@@ -13,10 +13,9 @@ import numpy as np
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective, collective_of
 from netsim.explain.what_if import link_kinds
-from netsim.nccl.choice import Planned, nccl_plan, operations, planned
+from netsim.nccl.choice import Planned, nccl_plan, operations, planned, with_blocks
 from netsim.nccl.constants import nccl_launch
 from netsim.nccl.job import Job, Wishes, job_of
-from netsim.nccl.schedules.table import with_blocks
 from netsim.program.place import place
 from netsim.program.program import Program
 from netsim.scenario.names import DTYPES

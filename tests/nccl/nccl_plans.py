@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from netsim.collectives.collective import Collective
 from netsim.collectives.verify import check_races, verify
+from netsim.nccl.choice import schedule_of
 from netsim.nccl.connect import NodePlace, Tree, children_of, double_binary_tree, planted, seats_of
 from netsim.nccl.constants import HOST_MEMORY, ByProtocol, LinkCost, Mechanism, NetworkCost
 from netsim.nccl.schedules.plan import Plan, Work
-from netsim.nccl.schedules.table import schedule_of
 from netsim.schedule.schedule import Schedule
 
 # Chunk of each protocol that makes many loops of few bytes.

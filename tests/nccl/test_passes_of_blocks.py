@@ -7,9 +7,9 @@ import pytest
 
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import simulate
+from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import ByProtocol
 from netsim.nccl.schedules.plan import Plan
-from netsim.nccl.schedules.table import schedule_of, with_blocks
 from netsim.program.place import place
 from netsim.schedule.schedule import Schedule
 from netsim.topology.routing import switch

@@ -13,9 +13,8 @@ from netsim.base.errors import InputError
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.collectives.verify import check_races, verify
-from netsim.nccl.choice import nccl_plan
+from netsim.nccl.choice import nccl_plan, schedule_of
 from netsim.nccl.facts import ALGORITHMS, COLLECTIVES, PROTOCOLS
-from netsim.nccl.schedules.table import schedule_of
 from netsim.scenario.cells import expand
 
 SHARP = ("cluster.fabric.sharp=true",)

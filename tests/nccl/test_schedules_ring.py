@@ -9,10 +9,10 @@ import pytest
 from netsim.collectives.collective import Collective
 from netsim.collectives.verify import RaceError, check_races
 from netsim.engines.engine import simulate
+from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS, ByProtocol, LinkCost
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.primitives import PlannedChannel
-from netsim.nccl.schedules.table import schedule_of, with_blocks
 from netsim.nccl.split import Share, split_over_channels
 from netsim.program.place import place
 from netsim.schedule.schedule import IN_ORDER, TRANSFER, Lag

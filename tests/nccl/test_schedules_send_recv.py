@@ -7,12 +7,12 @@ import pytest
 
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import simulate
+from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS, ByProtocol
 from netsim.nccl.environment import Settings
 from netsim.nccl.facts import facts_of
 from netsim.nccl.p2p import P2pChannels, Sends, rounds_of
 from netsim.nccl.schedules.plan import Plan, Transfers, messages_of
-from netsim.nccl.schedules.table import schedule_of, with_blocks
 from netsim.program.place import place
 from netsim.schedule.schedule import LOCAL_COPY, SCRATCH, TRANSFER
 from netsim.topology.routing import switch

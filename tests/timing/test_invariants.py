@@ -14,7 +14,7 @@ from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate as run_program
-from netsim.nccl.schedules import table
+from netsim.nccl import choice
 from netsim.program.place import place
 from netsim.program.program import Timeline
 from netsim.scenario.cells import expand
@@ -214,7 +214,7 @@ def test_a_lost_channel_is_noticed_by_run(capsys, monkeypatch, tmp_path: Path) -
         "workload: {collective: all_gather, sizes: [4MiB], algorithm: Ring}\n"
     )
     assert netsim(capsys, "run", file, "-o", tmp_path / "good").code == 0
-    monkeypatch.setattr(table, "schedule_of", lossy(table.schedule_of))
+    monkeypatch.setattr(choice, "schedule_of", lossy(choice.schedule_of))
     forget()
     found = netsim(capsys, "run", file, "-o", tmp_path / "bad")
     assert found.code == 3

@@ -10,8 +10,8 @@ from netsim.base.errors import InputError
 from netsim.cell.cluster import wishes_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import simulate_size
+from netsim.nccl.choice import schedule_of
 from netsim.nccl.schedules.ring import round_again
-from netsim.nccl.schedules.table import schedule_of
 from netsim.scenario.cells import expand
 from netsim.timing import ladder
 from netsim.timing.ladder import Asked, Limits, Offer, Refusal
