@@ -3,11 +3,14 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing as contextlib_closing
 from dataclasses import asdict
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 
@@ -17,20 +20,28 @@ from netsim.base.units import format_size, format_time
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked, find_scenario, load_source, notes_of
 from netsim.cell.prepare import prepare
-from netsim.cli import Settings, folder_option, shown
+from netsim.cli import Settings, folder_option, shown, with_options
 from netsim.cli import progress as shown_progress
 from netsim.cli.progress import tell as say
 from netsim.cli.questions import ScenarioName
 from netsim.cli.shown import Engine, Format, last_part, named
 from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.results.folder import RESULTS, TIMINGS, Folder, open_folder
-from netsim.results.nccl_tests import TestRun, closing, line, opening
+from netsim.results.nccl_tests import closing, line, opening
 from netsim.results.row import Row, csv_text
 from netsim.scenario.cells import Cell, Expansion, unused_keys
 from netsim.scenario.models import Workload, cluster_label, node_count
 from netsim.scenario.sweep import SEED
 from netsim.sweep import summary
-from netsim.sweep.run import CellError, engine_for, finished_row, invalid_row, run_tasks, tasks_of
+from netsim.sweep.run import (
+    CellError,
+    Task,
+    engine_for,
+    finished_row,
+    invalid_row,
+    run_tasks,
+    tasks_of,
+)
 from netsim.sweep.summary import (
     CLEARLY,
     about,
@@ -54,23 +65,30 @@ _COLUMNS = (
 )
 
 
-class StepTable:
-    """All cells, with the axes that tell them apart."""
+Finished = Iterator[tuple[Cell, Row]]
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self.cells, self.axes = cells, list(cells[0].axes)
-        self.begun = False
 
-    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
-        """One cell; before the first, what is run and the names of columns."""
-        del cell
-        if not self.begun:
-            yield from (self._title(), self._header())
-        self.begun = True
-        axes = ", ".join(f"{last_part(axis)} {_plain(row.axes.get(axis))}" for axis in self.axes)
+def _title(cells: Sequence[Cell], what: str) -> str:
+    """What is run, where, and in how many cells."""
+    several = f", {len(cells)} cells" if len(cells) > 1 else ""
+    cluster = cells[0].scenario.cluster
+    return f"# {what.format(f'{node_count(cluster)} x {cluster_label(cluster)}')}{several}"
+
+
+def _step_table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
+    """Steps, with the axes that tell cells apart; what was approximated, once."""
+    work, names, words = cells[0].scenario.workload, list(cells[0].axes), dict[str, None]()
+    assert not isinstance(work, Workload)
+    for number, (_, row) in enumerate(found):
+        if not number:
+            yield _title(cells, f"a training step of {work.label} on {{}}")
+            titles = "".join(f"{name:>{width}}" for name, _, _, width, _ in _COLUMNS)
+            yield f"#{titles[1:]}  {'bound by':<24}  {', '.join(map(last_part, names))}".rstrip()
+        words |= dict.fromkeys(filter(None, row.approximation.split("; ")))
+        axes = ", ".join(f"{last_part(axis)} {_plain(row.axes.get(axis))}" for axis in names)
         if row.status != "ok":
             yield f"# {axes}: {row.error}"
-            return
+            continue
         exposed = sum(v for k, v in row.details.items() if k.startswith("exposed_"))
         values = {**row.details, "": exposed}
         texts = "".join(
@@ -78,25 +96,8 @@ class StepTable:
             for _, key, unit, width, digits in _COLUMNS
         )
         yield f"{texts}  {row.bound_by:<24}  {axes}".rstrip()
-
-    def end(self, rows: Sequence[Row]) -> Iterator[str]:
-        """What was approximated, once."""
-        words = [one for row in rows for one in row.approximation.split("; ") if one]
-        if words:
-            yield f"# approximated: {'; '.join(dict.fromkeys(words))}"
-
-    def _title(self) -> str:
-        scenario = self.cells[0].scenario
-        work = scenario.workload
-        assert not isinstance(work, Workload)
-        several = f", {len(self.cells)} cells" if len(self.cells) > 1 else ""
-        where = f"{node_count(scenario.cluster)} x {cluster_label(scenario.cluster)}"
-        return f"# a training step of {work.label} on {where}{several}"
-
-    def _header(self) -> str:
-        names = "".join(f"{name:>{width}}" for name, _, _, width, _ in _COLUMNS)
-        axes = ", ".join(map(last_part, self.axes))
-        return f"#{names[1:]}  {'bound by':<24}  {axes}".rstrip()
+    if words:
+        yield f"# approximated: {'; '.join(words)}"
 
 
 def _plain(value: object) -> str:
@@ -110,127 +111,68 @@ def _plain(value: object) -> str:
 HELD = (AUTO, *NCCL_NAMES)
 
 
-class Printer(Protocol):
-    """A format: the lines to print when a row is finished, and those at the end."""
-
-    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
-        """What to print for one row."""
-
-    def end(self, rows: Sequence[Row]) -> Iterator[str]:
-        """What to print when all are there."""
-
-
-class _Table:
+def _table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     """netsim's own table, of all cells together."""
-
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self.cells, self.axes = cells, list(cells[0].axes)
-        self.begun = False
-        # What NCCL would do can be held against hardware, textbook algorithms cannot.
-        self.validated = any(cell.scenario.collective.algorithm in HELD for cell in cells)
-
-    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
-        if not self.begun:
-            yield from (self._title(), shown.header(self.axes, validated=self.validated))
-        self.begun = True
-        yield shown.line(row, self.axes, validated=self.validated)
-
-    def end(self, rows: Sequence[Row]) -> Iterator[str]:
-        yield shown.footer(rows)
-
-    def _title(self) -> str:
-        scenario, work = self.cells[0].scenario, self.cells[0].scenario.collective
-        algorithm = "" if "workload.algorithm" in self.axes else f", {work.algorithm}"
-        several = f", {len(self.cells)} cells" if len(self.cells) > 1 else ""
-        return (
-            f"# {work.collective} on {node_count(scenario.cluster)} x "
-            f"{cluster_label(scenario.cluster)}{algorithm}{several}"
-        )
+    axes, work, rows = list(cells[0].axes), cells[0].scenario.collective, list[Row]()
+    # What NCCL would do can be held against hardware, textbook algorithms cannot.
+    validated = any(cell.scenario.collective.algorithm in HELD for cell in cells)
+    for _, row in found:
+        if not rows:
+            algorithm = "" if "workload.algorithm" in axes else f", {work.algorithm}"
+            yield _title(cells, f"{work.collective} on {{}}{algorithm}")
+            yield shown.header(axes, validated=validated)
+        rows.append(row)
+        yield shown.line(row, axes, validated=validated)
+    yield shown.footer(rows)
 
 
-class _TestsLog:
+def _tests_log(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     """A log of nccl-tests: every cell is one run of it."""
-
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self.cell = ""
-        self.run: TestRun | None = None
-        self.rows: list[Row] = []
-
-    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
-        if cell.id != self.cell or self.run is None:
-            yield from self._closing()
-            self.cell, self.run, self.rows = cell.id, shown.run_of(prepare(cell)), []
-            yield opening(self.run)
-        self.rows.append(row)
-        yield line(row, self.run.root)
-
-    def end(self, rows: Sequence[Row]) -> Iterator[str]:
-        yield from self._closing()
-
-    def _closing(self) -> Iterator[str]:
-        if self.run is not None:
-            yield closing(self.run, self.rows)
+    for cell, some in groupby(found, itemgetter(0)):
+        run, rows = shown.run_of(prepare(cell)), list[Row]()
+        yield opening(run)
+        for _, row in some:
+            rows.append(row)
+            yield line(row, run.root)
+        yield closing(run, rows)
 
 
-@dataclass(frozen=True)
-class _AtEnd:
-    """All rows at once, when they are there."""
-
-    text: Callable[[Sequence[Row]], str]
-
-    def lines(self, cell: Cell, row: Row) -> Iterator[str]:
-        return iter(())
-
-    def end(self, rows: Sequence[Row]) -> Iterator[str]:
-        yield self.text(rows)
-
-
-def _csv(cells: Sequence[Cell]) -> Printer:
-    axes = list(cells[0].axes)
-    return _AtEnd(lambda rows: csv_text(rows, axes).removesuffix("\n"))
-
-
-def _json(cells: Sequence[Cell]) -> Printer:
-    del cells
-    return _AtEnd(lambda rows: json.dumps([asdict(row) for row in rows], indent=1))
-
-
-def _beside(rows: Sequence[Row]) -> str:
+def _beside(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     """What jobs take alone and beside the others, and who slows each most."""
-    lines = [
-        f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by"
-    ]
-    for row in rows:
+    del cells
+    yield f"#{'size (B)':>11}  {'alone (us)':>12}  {'time (us)':>12}  {'slowdown':>8}  slowed by"
+    for _, row in found:
         told = row.neighbours
         most = max((key for key in told if key.startswith("by:")), key=told.__getitem__, default="")
         link = told.get(most.replace("by:", "on:"))
         who = f"{most[3:]} {told[most]:.3f}{f' on {link}' if link else ''}" if most else row.error
         figures = f"{row.alone_us or 0:>12.2f}  {time_of(row):>12.2f}  {row.slowdown or 0:>8.3f}"
-        lines.append(f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})")
-    return "\n".join(lines)
+        yield f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})"
 
 
-def _table(cells: Sequence[Cell]) -> Printer:
-    if cells[0].scenario.shared:
-        return _AtEnd(_beside)
-    collective = isinstance(cells[0].scenario.workload, Workload)
-    return _Table(cells) if collective else StepTable(cells)
+def _csv(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
+    yield csv_text([row for _, row in found], list(cells[0].axes)).removesuffix("\n")
 
 
-def _tests_log(cells: Sequence[Cell]) -> Printer:
-    """nccl-tests times collectives only."""
-    if not isinstance(cells[0].scenario.workload, Workload) or cells[0].scenario.shared:
-        what = "several jobs are" if cells[0].scenario.shared else "a training step is"
-        raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
-    return _TestsLog(cells)
+def _json(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
+    del cells
+    yield json.dumps([asdict(row) for _, row in found], indent=1)
 
 
-PRINTERS: dict[str, Callable[[Sequence[Cell]], Printer]] = {
-    "table": _table,
-    "nccl-tests": _tests_log,
-    "csv": _csv,
-    "json": _json,
-}
+# The lines of a format, from rows as they are finished.
+PRINTERS = {"table": _table, "nccl-tests": _tests_log, "csv": _csv, "json": _json}
+
+
+def printer(cells: Sequence[Cell], form: Format) -> Callable[[Finished], Iterator[str]]:
+    """What makes lines of the rows of cells; nccl-tests times collectives only."""
+    shared, kind = cells[0].scenario.shared, PRINTERS[form]
+    if shared or not isinstance(cells[0].scenario.workload, Workload):
+        if form == "nccl-tests":
+            what = "several jobs are" if shared else "a training step is"
+            raise InputError(f"--format nccl-tests: {what} no run of nccl-tests")
+        if form == "table":
+            kind = _beside if shared else _step_table
+    return partial(kind, cells)
 
 
 _MOST = 10
@@ -401,8 +343,48 @@ def write_outputs(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]
 
 
 @dataclass(frozen=True)
+class Options:
+    """How a scenario is run, as it was written."""
+
+    output: Annotated[Path | None, folder_option("Folder for results.", "-o", "--output")] = None
+    settings: Settings = None
+    engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto"
+    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False
+    jobs: shown_progress.Jobs = None
+    memory: shown_progress.Memory = None
+    dask: shown_progress.Dask = None
+    shard: shown_progress.Shard = None
+    use_cache: shown_progress.UseCache = False
+    skip_invalid: shown_progress.SkipInvalid = False
+    seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None
+    cell: Annotated[
+        str | None,
+        typer.Option(
+            help="Trace and draw this cell, or the best of these; else the best of all.",
+            metavar="ID|AXIS=VALUE,…",
+        ),
+    ] = None
+    form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table"
+    allow_oom: Annotated[
+        bool, typer.Option("--allow-oom", help="Run steps that need more memory than there is.")
+    ] = False
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Leave nothing out; refuse what is too large for that.")
+    ] = False
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False
+
+    @property
+    def changes(self) -> list[str]:
+        """What replaces values of the scenario."""
+        flags = ["workload.allow_oom=true"] * self.allow_oom + ["exact=true"] * self.exact
+        seeds = [] if self.seed is None else [f"seed={self.seed}"]
+        return [*(self.settings or []), *flags, *seeds]
+
+
+@dataclass(frozen=True)
 class _Run:
-    """What is run and how."""
+    """What is run: all cells, those of this part, and those that `--cell` names."""
 
     expansion: Expansion
     cells: list[Cell]
@@ -410,74 +392,37 @@ class _Run:
     folder: Path
     name: str
     engine: str
-    form: Format
     manifest: dict[str, object]
-    jobs: int | None
-    memory: str | None
-    dask: str | None
-    cached: bool
-    resume: bool
-    quiet: bool
+    given: Options
 
 
-def command(
-    scenario: ScenarioName,
-    output: Annotated[Path | None, folder_option("Folder for results.", "-o", "--output")] = None,
-    settings: Settings = None,
-    engine: Annotated[Engine, typer.Option(help="Engine; the answer is the same.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
-    jobs: shown_progress.Jobs = None,
-    memory: shown_progress.Memory = None,
-    dask: shown_progress.Dask = None,
-    shard: shown_progress.Shard = None,
-    use_cache: shown_progress.UseCache = False,
-    skip_invalid: shown_progress.SkipInvalid = False,
-    seed: Annotated[int | None, typer.Option(help="Replace the scenario's seed.")] = None,
-    cell: Annotated[
-        str | None,
-        typer.Option(
-            help="Trace and draw this cell, or the best of these; else the best of all.",
-            metavar="ID|AXIS=VALUE,…",
-        ),
-    ] = None,
-    form: Annotated[Format, typer.Option("--format", help="What to print.")] = "table",
-    allow_oom: Annotated[
-        bool, typer.Option("--allow-oom", help="Run steps that need more memory than there is.")
-    ] = False,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Leave nothing out; refuse what is too large for that.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more.")] = False,
-) -> None:
+@with_options(Options)
+def command(scenario: ScenarioName, given: Options) -> None:
     """Simulate all cells of SCENARIO and write results, plots and a trace."""
     found = find_scenario(scenario)
-    oom = ["workload.allow_oom=true"] * allow_oom + ["exact=true"] * exact
-    changes = [*(settings or []), *oom, *([] if seed is None else [f"seed={seed}"])]
-    part = shown_progress.shard_of(shard)
-    expansion = checked(load_source(found.path, changes), alone=False)
-    refuse_invalid(expansion, skip=skip_invalid)
-    cells, tell = expansion.cells, silent if quiet else say
-    wanted = wanted_cells(cells, cell)
-    if cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
+    part = shown_progress.shard_of(given.shard)
+    expansion = checked(load_source(found.path, given.changes), alone=False)
+    refuse_invalid(expansion, skip=given.skip_invalid)
+    cells, tell = expansion.cells, silent if given.quiet else say
+    wanted = wanted_cells(cells, given.cell)
+    if given.cell and (part or not (OF_ONE | {"report"}) & {*cells[0].scenario.outputs}):
         why = "--shard writes results only" if part else "outputs has neither trace nor report"
-        raise InputError(f"--cell {cell}: nothing is of one cell: {why}")
+        raise InputError(f"--cell {given.cell}: nothing is of one cell: {why}")
     _tell_before(cells, found.note, tell)
     name = cells[0].scenario.name or found.path.stem
-    folder = output or Path("reports") / (name if part is None else f"{name}-{part[0]}of{part[1]}")
-    one = engine_for(tasks_of(cells), engine)
-    manifest = about(expansion, found.path, changes, one, part)
-    if cell:
+    parted = name if part is None else f"{name}-{part[0]}of{part[1]}"
+    engine = engine_for(tasks_of(cells), given.engine)
+    manifest = about(expansion, found.path, given.changes, engine, part)
+    if given.cell:
         manifest["chosen"] = [choice.id for choice in wanted]
-    mine = shown_progress.part_of(cells, part)
-    job = _Run(expansion, mine, wanted, folder, name, one, form, manifest, jobs, memory, dask,
-               use_cache, resume, quiet)  # fmt: skip
+    mine, folder = shown_progress.part_of(cells, part), given.output or Path("reports", parted)
+    job = _Run(expansion, mine, wanted, folder, name, engine, manifest, given)
     rows, folder, failure = _simulate(job)
     if failure is None or len(cells) > 1:
-        for text in _written(job, rows, folder, engine, whole=part is None):
+        for text in _written(job, rows, folder, whole=part is None):
             tell(text)
     _tell_after(job, rows, tell, failed=failure is not None, whole=part is None)
-    if verbose:
+    if given.verbose:
         tell(f"{sum(row.rows or 0 for row in rows)} rows of schedules were simulated")
     if failure is not None:
         raise failure
@@ -508,9 +453,7 @@ def _tell_after(job: _Run, rows: list[Row], tell: Tell, *, failed: bool, whole: 
         tell(text)
 
 
-def _written(
-    job: _Run, rows: list[Row], folder: Path, engine: str, *, whole: bool
-) -> Iterator[str]:
+def _written(job: _Run, rows: list[Row], folder: Path, *, whole: bool) -> Iterator[str]:
     """Write what follows from the rows, and the outputs of cells that came to an end."""
     cells, files = job.expansion.cells, [str(folder / RESULTS)]
     if whole:
@@ -524,7 +467,7 @@ def _written(
             axes = named(able[0].axes)
             yield f"traced and drawn: {axes} (cell {able[0].id}; --cell chooses another)"
         if able and able[0].id in mine:
-            files += write_outputs(able, folder, engine)
+            files += write_outputs(able, folder, job.given.engine)
         else:
             files.append(str(folder / RESULTS))
     yield from (f"wrote {file}" for file in files)
@@ -532,19 +475,18 @@ def _written(
 
 def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
     """Simulate, printing rows as they are finished; where they are now, and what to end with."""
-    axes, tasks = list(job.cells[0].axes) if job.cells else [], tasks_of(job.cells)
+    given, tasks = job.given, tasks_of(job.cells)
     if not tasks:
         raise InputError("this part has no cells", hint="there are fewer cells than parts")
-    rows: list[Row] = []
-    failures: list[NetsimError] = []
-    printer = PRINTERS[job.form](job.cells)
+    axes, rows, failures = list(job.cells[0].axes), list[Row](), list[NetsimError]()
+    lines = printer(job.cells, given.form)
     with (
         open_folder(
-            job.folder, job.name, resume=job.resume, about=job.manifest, tell=say
+            job.folder, job.name, resume=given.resume, about=job.manifest, tell=say
         ) as results,
-        shown_progress.helpers_of(job.jobs, job.dask, job.memory, job.cells) as helpers,
-        shown_progress.cache(job.cached) as known,
-        shown_progress.bar_over(len(tasks), job.quiet) as bar,
+        shown_progress.helpers_of(given.jobs, given.dask, given.memory, job.cells) as helpers,
+        shown_progress.cache(given.use_cache) as known,
+        shown_progress.bar_over(len(tasks), given.quiet) as bar,
     ):
         progress = bar.task if helpers is None else lambda task: None
         if results.discarded:
@@ -559,17 +501,23 @@ def _simulate(job: _Run) -> tuple[list[Row], Path, NetsimError | None]:
             results.ended_by(lambda: results.write_results(_in_order(job, results), axes)),
             contextlib_closing(stream) as found,
         ):
-            for task, row, error in found:
-                rows.append(row)
-                failures += [error] if error else []
-                bar.advance(row)
-                for text in printer.lines(task.cell, row):
-                    bar.print(text)
-        if known is not None and known.found and not job.quiet:
+            for text in lines(_advanced(found, rows, failures, bar)):
+                bar.print(text)
+        if known is not None and known.found and not given.quiet:
             say(f"{known.found} of {len(tasks)} rows were known from earlier sweeps")
-    for text in printer.end(rows):
-        typer.echo(text)
     return rows, results.path, worst(failures, len(tasks))
+
+
+def _advanced(
+    found: Iterable[tuple[Task, Row, NetsimError | None]], rows: list[Row],
+    failures: list[NetsimError], bar: shown_progress.NoBar,
+) -> Finished:  # fmt: skip
+    """Finished rows with their cells, each noted before it is shown."""
+    for task, row, error in found:
+        rows.append(row)
+        failures += [error] if error else []
+        bar.advance(row)
+        yield task.cell, row
 
 
 def _in_order(job: _Run, results: Folder) -> list[Row]:
