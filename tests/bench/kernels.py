@@ -468,6 +468,7 @@ def contention(table: Table) -> None:
     hold = cupy.RawModule(code=HOLD).get_function("hold")
     hold.max_dynamic_shared_size_bytes = 200 * 1024
     stop = cupy.zeros(1, dtype="int32")
+    stop.fill(1)  # loads the kernel that ends the others: nothing is loaded while they run
     source, target = (cupy.zeros(2**28, dtype="float32") for _ in range(2))
     side, free = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
     a, b, big = normal(8192, 8192), normal(8192, 8192), normal(2**29)
