@@ -158,11 +158,12 @@ def _cell(holding: Holding, label: str, most_terms: int) -> str:
         return NOTHING
     text = "+".join(f"{label}{rank}" for rank in origins)
     if len(origins) > most_terms and len(set(origins)) == len(origins):
-        text = f"{label}[{_runs(origins)}]"
+        text = f"{label}[{runs(origins)}]"
     return text + "*" * holding.complete
 
 
-def _runs(ranks: tuple[int, ...]) -> str:
+def runs(ranks: tuple[int, ...]) -> str:
+    """Ranks in order, each stretch by its ends: `0-6,9`."""
     breaks = [k for k in range(1, len(ranks)) if ranks[k] != ranks[k - 1] + 1]
-    runs = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    found = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)

@@ -1,6 +1,6 @@
 """Pictures of explanations: where time goes, what would change it, steps and their calls."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from netsim.plots.style import (
     AMBER,
     BLACK,
     BLUE,
-    FORMATS,
     GREEN,
     GREY,
     MARKERS,
@@ -28,10 +27,9 @@ from netsim.plots.style import (
     PINK,
     SKY,
     YELLOW,
-    drawing,
+    drawn,
     new_figure,
     read_values,
-    save,
     time_text,
     time_unit,
     tint,
@@ -50,25 +48,14 @@ _UNSURE = 0.4  # strength of colours of what was not simulated again
 _LEAST = 1e-3  # part of the whole below which a parameter is left out
 
 
-def plot_explanation(
-    found: Mapping[str, Any], folder: Path, formats: Sequence[str] = FORMATS, *, title: str = ""
-) -> list[Path]:
+def plot_explanation(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw what there is to draw of an explanation; the files written."""
-    title = title or found.get("title", "")
-    with drawing():
-        figures = {
-            "explain-breakdown": breakdown_figure({"": found}, title),
-            "explain-tornado": tornado_figure(found, title),
-            "explain-timeline": timeline_figure(found, title),
-        }
-        return _saved(figures, folder, formats)
-
-
-def _saved(
-    figures: Mapping[str, Figure | None], folder: Path, formats: Sequence[str]
-) -> list[Path]:
-    drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
-    return [path for name, figure in drawn for path in save(figure, folder / name, formats)]
+    title = found.get("title", "")
+    return drawn(folder, {
+        "explain-breakdown": lambda: breakdown_figure({"": found}, title),
+        "explain-tornado": lambda: tornado_figure(found, title),
+        "explain-timeline": lambda: timeline_figure(found, title),
+    })  # fmt: skip
 
 
 def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") -> Figure:
@@ -283,16 +270,10 @@ ROOM = 0.06  # of the longest bar: parts that are wide enough for their percenta
 DARK = 0.55  # the lightness below which text is white
 
 
-def plot_explained_step(
-    found: Mapping[str, Any], folder: Path, formats: Sequence[str] = FORMATS
-) -> list[Path]:
+def plot_explained_step(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw both pictures; the files written."""
-    with drawing():
-        figures = {
-            "explain-breakdown": step_breakdown_figure(found),
-            "explain-what-if": answers(found),
-        }
-        return _saved(figures, folder, formats)
+    return drawn(folder, {"explain-breakdown": lambda: step_breakdown_figure(found),
+                          "explain-what-if": lambda: answers(found)})  # fmt: skip
 
 
 def step_breakdown_figure(found: Mapping[str, Any]) -> Figure:
@@ -377,18 +358,17 @@ PARTS = {
 _COLOURS = (tint(GREEN, 0.6), BLUE, SKY, PINK, ORANGE, AMBER, BLACK, "#c8c8c8")
 
 
-def plot_breakdown(path: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
     """Draw breakdown.csv; nothing if it is not one of training steps."""
     table = read_values(path, (), "breakdown.csv")
     if table.empty or "computing_us" not in table or "step_time_us" not in table:
         return []
-    with drawing():
-        written = save(gpu_breakdown_figure(table), out_dir / "breakdown", formats)
-        results = path.with_name("results.csv")
-        rows = scaled(table, read_results([results])) if results.exists() else table[:0]
-        if len(rows):
-            written += save(scaling_figure(rows), out_dir / "scaling", formats)
-    return written
+    results = path.with_name("results.csv")
+    rows = scaled(table, read_results([results])) if results.exists() else table[:0]
+    figures: dict[str, Callable[[], Figure]] = {"breakdown": lambda: gpu_breakdown_figure(table)}
+    if len(rows):
+        figures["scaling"] = lambda: scaling_figure(rows)
+    return drawn(out_dir, figures)
 
 
 def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
@@ -477,13 +457,10 @@ _HALVES = (
 )
 
 
-def plot_calls(table: Path, out_dir: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def plot_calls(table: Path, out_dir: Path) -> list[Path]:
     """Draw the collectives of a comparison; nothing if there are none."""
     rows = read_values(table, (), "collectives.csv")
-    if rows.empty:
-        return []
-    with drawing():
-        return save(calls_figure(rows), out_dir / "collectives", formats)
+    return [] if rows.empty else drawn(out_dir, {"collectives": lambda: calls_figure(rows)})
 
 
 def calls_figure(rows: pd.DataFrame) -> Figure:

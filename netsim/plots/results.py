@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from itertools import combinations
 from math import isfinite
 from pathlib import Path
@@ -125,11 +126,7 @@ MOST_FIGURES = 6  # beside the one of all
 
 
 def plot_results(
-    paths: Sequence[Path],
-    out_dir: Path,
-    formats: Sequence[str] = style.FORMATS,
-    *,
-    line_rate: float | None = None,
+    paths: Sequence[Path], out_dir: Path, *, line_rate: float | None = None
 ) -> list[Path]:
     """Draw one or several results.csv; the files written, none if there is nothing to draw.
     `line_rate` (GB/s) is drawn as a guide. More lines than a figure can show are pale behind some
@@ -140,12 +137,10 @@ def plot_results(
         *_parts("busbw", table[table["size_bytes"] > 0]),
         *_parts("step_time", table[~(table["size_bytes"] > 0) & steps.fillna(False)]),
     ]
-    written: list[Path] = []
-    out_dir.mkdir(parents=True, exist_ok=True)
-    with style.drawing():
-        for name, title, lines in parts:
-            written += style.save(_figure(lines, title, line_rate), out_dir / name, formats)
-    return written
+    figures = {
+        name: partial(_figure, lines, title, line_rate) for name, title, lines in parts
+    }  # fmt: skip
+    return style.drawn(out_dir, figures)
 
 
 def _figure(lines: by_size.Lines, title: str, line_rate: float | None) -> Figure:
@@ -398,9 +393,7 @@ def interference_figure(path: Path) -> Figure | None:
 
 def plot_interference(path: Path, out_dir: Path) -> list[Path]:
     """Draw interference.csv: who slows whom."""
-    with style.drawing():
-        figure = interference_figure(path)
-        return style.save(figure, out_dir / "interference") if figure else []
+    return style.drawn(out_dir, {"interference": lambda: interference_figure(path)})
 
 
 def _heat_panel(
@@ -521,9 +514,7 @@ WITHIN = (0.85, 1.15)
 MOST_CURVES = len(style.PALETTE)  # in one picture: each with a colour of its own
 
 
-def plot_accuracy(
-    curves: Mapping[str, Curve], stem: Path, title: str, formats: Sequence[str] = ("svg",)
-) -> list[Path]:
+def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[Path]:
     """Draw runs by name: points are measured, lines simulated; below, the ratio of the two."""
     with style.drawing():
         figure = style.new_figure(9.6, 5.6 + 0.16 * len(curves))
@@ -554,7 +545,7 @@ def plot_accuracy(
         style.size_axis(ratios, smallest, largest)
         ratios.set_xlabel("message size")
         figure.legend(loc="outside lower center", ncols=2, fontsize=8)
-        return style.save(figure, stem, formats)
+        return style.save(figure, stem, ("svg",))
 
 
 def _ratio_axis(axes: Axes) -> None:

@@ -75,7 +75,7 @@ _PLAIN = {"topology", "collective", "workload", "algorithm", "protocol", "scenar
 _COUNTED = {"nodes": "node", "ranks": "rank", "channels": "channel", "gpus_per_node": "GPU",
             "gpus": "GPU"}  # fmt: skip
 _SPOKEN = {"nccl_version": "NCCL"}
-AXIS = "axis:"
+AXIS, MEASURED = "axis:", "measured_time_us"
 Integers = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 
 
@@ -311,8 +311,7 @@ def draw_strip(axes: Axes, lines: Sequence[Line], colours: Sequence[Colour]) -> 
         label.set_color(colour)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
 
 
 def _runs(line: Line) -> list[Run]:
@@ -422,14 +421,14 @@ def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> N
         simulated |= {"linewidth": 1.8 + 2.2 * hidden, "markersize": 5 + 2.2 * hidden}
     bandwidth.plot(sizes, line.table["busbw_GBps"].to_numpy(), label=line.label, **simulated)
     time.plot(sizes, line.table["time_us"].to_numpy(), **simulated)
-    if "limit_us" in line.table.columns and line.table["limit_us"].notna().any():
+    if _has(line.table, "limit_us"):
         limit: dict[str, Any] = {"color": look.colour, "linestyle": ":", "linewidth": 1.1}
         bandwidth.plot(sizes, (ideal / line.table["limit_us"]).to_numpy(), **limit)
         time.plot(sizes, line.table["limit_us"].to_numpy(), **limit)
-    if has_measured(line):
+    if _has(line.table, MEASURED):
         measured = look.measured()
         bandwidth.plot(sizes, measured_bandwidth(line), **measured)
-        time.plot(sizes, line.table["measured_time_us"].to_numpy(), **measured)
+        time.plot(sizes, line.table[MEASURED].to_numpy(), **measured)
 
 
 def _draw_bands(bandwidth: Axes, time: Axes, table: pd.DataFrame, look: Look) -> None:
@@ -460,20 +459,17 @@ def _draw_pale(bandwidth: Axes, time: Axes, rest: Sequence[Line]) -> None:
 
 def has_interval(line: Line) -> bool:
     """Whether it is known between which times most of a line would be measured."""
-    known = line.table["time_low_us"].notna().any() if "time_low_us" in line.table else False
-    return bool(known) and not has_bands(line.table) and not has_noise(line.table)
+    table = line.table
+    return _has(table, "time_low_us") and not has_bands(table) and not has_noise(table)
 
 
 def has_noise(table: pd.DataFrame) -> bool:
     """Whether there are percentiles of samples with noise."""
-    return "p95_us" in table.columns and bool(table["p95_us"].notna().any())
+    return _has(table, "p95_us")
 
 
-def has_measured(line: Line) -> bool:
-    """Whether any size of a line was measured."""
-    return "measured_time_us" in line.table.columns and bool(
-        line.table["measured_time_us"].notna().any()
-    )
+def _has(table: pd.DataFrame, column: str) -> bool:
+    return column in table.columns and bool(table[column].notna().any())
 
 
 def measured_bandwidth(line: Line) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -521,7 +517,7 @@ def _entries(axes: Axes, lines: Sequence[Line], line_rate: float | None) -> list
     last = [line.table["busbw_GBps"].iloc[-1] for line in lines]
     labels = labels if len(labels) > 1 else ["simulated"]
     entries = [(handles[i], labels[i]) for i in sorted(range(len(handles)), key=lambda i: -last[i])]
-    if any(map(has_measured, lines)):
+    if any(_has(line.table, MEASURED) for line in lines):
         hollow = Line2D(
             [], [], color=style.BLACK, marker="o", markerfacecolor="white", linestyle=""
         )

@@ -4,7 +4,7 @@ Pictures are made with the object interface of matplotlib, so that no global sta
 settings below hold only while one is drawn."""
 
 import csv
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import log2
 from pathlib import Path
@@ -78,13 +78,19 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
     made_by = {"svg": {"Date": None, "Creator": "netsim"}, "png": {"Software": "netsim"}}
     paths = []
     for kind in formats:
-        if kind not in made_by:
-            raise ValueError(f"formats: expected {' or '.join(made_by)}, got {kind!r}")
         path = stem.parent / f"{stem.name}.{kind}"
         with replacing(path) as stream:
             figure.savefig(stream, format=kind, dpi=_DPI, facecolor="white", metadata=made_by[kind])
         paths.append(path)
     return paths
+
+
+def drawn(folder: Path, figures: Mapping[str, Callable[[], Figure | None]]) -> list[Path]:
+    """Draw figures, and write those that there are by name to a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with drawing():
+        made = ((name, draw()) for name, draw in figures.items())
+        return [path for name, one in made if one is not None for path in save(one, folder / name)]
 
 
 def size_axis(axes: Axes, smallest: float, largest: float) -> None:

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from heapq import heappop, heappush
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
 from netsim.base.values import dataclass
-from netsim.collectives.state import Holding, State
+from netsim.collectives.state import Holding, State, runs
 from netsim.plots import style
+from netsim.plots.sizes import thinned_places
 from netsim.schedule.schedule import spelled_out
 
 FULL, UPPER, LOWER = range(3)  # the part of a lane that a bar lies in
@@ -104,7 +104,9 @@ def _one_of_each(bars: pd.DataFrame) -> tuple[dict[int, str], str]:
     return shown, f"{told}, alike within {within:.0%} of the time"
 
 
-def _classes(sketches: Sequence[NDArray[np.float64]], within: float) -> list[list[int]]:
+def _classes(
+    sketches: Sequence[NDArray[np.float64]] | NDArray[np.float64], within: float
+) -> list[list[int]]:
     """Places of sketches in groups, the first of each standing for all."""
     classes: list[list[int]] = []
     for place, sketch in enumerate(sketches):
@@ -245,14 +247,11 @@ _MOST_BARS = 5_000  # drawn as shapes; more become an image within the SVG
 _MOST_LABELS = 600
 
 
-def plot_timeline(trace: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
+def plot_timeline(trace: Path, out_dir: Path) -> list[Path]:
     """Draw the timeline of a trace.csv; the files written, none if nothing takes time."""
     gantt = read_gantt(trace)
-    if gantt.bars.empty:
-        return []
-    out_dir.mkdir(parents=True, exist_ok=True)
-    with style.drawing():
-        return style.save(timeline_figure(gantt), out_dir / "timeline", formats)
+    figures = {} if gantt.bars.empty else {"timeline": lambda: timeline_figure(gantt)}
+    return style.drawn(out_dir, figures)
 
 
 def timeline_figure(gantt: Gantt) -> Figure:
@@ -360,7 +359,7 @@ class Load:
     title: str = ""
 
 
-def plot_links(load_csv: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
+def plot_links(load_csv: Path, out_dir: Path) -> list[Path]:
     """Draw links over time as lines and as a heat map; the files written."""
     load = read_load(load_csv)
     seen = load.percent.max(axis=1, initial=0.0) >= _LEAST
@@ -369,10 +368,8 @@ def plot_links(load_csv: Path, out_dir: Path, formats: Sequence[str] = style.FOR
     used = (name for name, keep in zip(load.links, seen.tolist(), strict=True) if keep)
     title = about_trace(load_csv.parent).get("title", "")
     load = Load(tuple(used), load.edges, load.percent[seen], title)
-    out_dir.mkdir(parents=True, exist_ok=True)
-    with style.drawing():
-        files = style.save(lines_figure(load), out_dir / "links", formats)
-        return files + style.save(heat_figure(load), out_dir / "links-heatmap", formats)
+    figures = {"links": lambda: lines_figure(load), "links-heatmap": lambda: heat_figure(load)}
+    return style.drawn(out_dir, figures)
 
 
 def read_load(path: Path) -> Load:
@@ -394,10 +391,9 @@ def lines_figure(load: Load) -> Figure:
     figure = style.new_figure(_LINKS_WIDTH, max(2.4, 0.9 + 0.85 * len(shown)))
     panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0].tolist()
     unit, factor = style.time_unit(float(load.edges[-1]))
-    for axes, (leader, members) in zip(panels, shown, strict=True):
-        axes.stairs(
-            load.percent[leader], load.edges / factor, fill=True, color=style.tint(style.BLUE, 0.35)
-        )
+    for axes, members in zip(panels, shown, strict=True):
+        leader, pale = members[0], style.tint(style.BLUE, 0.35)
+        axes.stairs(load.percent[leader], load.edges / factor, fill=True, color=pale)
         axes.stairs(load.percent[leader], load.edges / factor, color=style.BLUE, linewidth=1.2)
         alike = f" and {len(members) - 1} alike" if len(members) > 1 else ""
         mean = f"mean {load.percent[members].mean():.0f} %"
@@ -414,22 +410,10 @@ def lines_figure(load: Load) -> Figure:
     return figure
 
 
-def _alike(load: Load) -> list[tuple[int, list[int]]]:
-    """Groups of links that do the same, with the first of each, the busiest group first."""
-    groups: list[tuple[int, list[int]]] = []
-    means = np.round(load.percent.mean(axis=1), 2)
-    for link in np.argsort(-means, kind="stable").tolist():
-        same = (
-            members
-            for leader, members in groups
-            if np.abs(load.percent[leader] - load.percent[link]).max() <= 100 * _ALIKE
-        )
-        found = next(same, None)
-        if found is None:
-            groups.append((link, [link]))
-        else:
-            found.append(link)
-    return groups
+def _alike(load: Load) -> list[list[int]]:
+    """Groups of links that do the same, the busiest first."""
+    order = np.argsort(-np.round(load.percent.mean(axis=1), 2), kind="stable")
+    return [order[places].tolist() for places in _classes(load.percent[order], 100 * _ALIKE)]
 
 
 def heat_figure(load: Load) -> Figure:
@@ -460,17 +444,6 @@ def heat_figure(load: Load) -> Figure:
 
 def _inches(rows: int) -> float:
     return min(0.2 * rows, max(8.0, 0.09 * rows))
-
-
-def plot_trace(
-    folder: Path, out_dir: Path | None = None, formats: Sequence[str] = style.FORMATS
-) -> list[Path]:
-    """Draw timeline and links of a folder, from the tables it has; into it unless told."""
-    drawn: list[Path] = []
-    for name, plot in (("trace.csv", plot_timeline), ("links_over_time.csv", plot_links)):
-        if (folder / name).exists():
-            drawn += plot(folder / name, out_dir or folder, formats)
-    return drawn
 
 
 # A training step as a timeline: what each kind of rank computes, and its streams of NCCL's below.
@@ -526,17 +499,14 @@ class _Rank:
         return max(end for bars in self.lanes.values() for _, end, _ in bars)
 
 
-def plot_step(trace: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
+def plot_step(trace: Path, out_dir: Path) -> list[Path]:
     """Draw the trace of a step; nothing if it is the trace of something else."""
     found = json.loads(gzip.decompress(trace.read_bytes()))
     ranks, title = _distinct(_ranks(found)), found.get("otherData", {}).get("title", "")
-    if not ranks:
-        return []
-    with style.drawing():
-        return style.save(step_figure(ranks, title), out_dir / "timeline", formats)
+    return style.drawn(out_dir, {"timeline": lambda: step_figure(ranks, title)}) if ranks else []
 
 
-def step_figure(ranks: Sequence[_Rank], title: str = "") -> Figure:
+def step_figure(ranks: Sequence[_Rank], title: str) -> Figure:
     """A band for every rank: kernels above, a lane for each stream of NCCL's below."""
     lanes = [(rank, name) for rank in ranks for name in rank.lanes]
     last = max(rank.end for rank in ranks)
@@ -648,19 +618,17 @@ GB = 1e9
 MOST_STAGES = 8
 
 
-def plot_memory(path: Path, out_dir: Path, formats: Sequence[str] = style.FORMATS) -> list[Path]:
+def plot_memory(path: Path, out_dir: Path) -> list[Path]:
     """Draw memory_over_time.csv."""
     needed = ("stage", "rank", "time_us", "bytes", "gpu_bytes")
     table = style.read_values(path, needed, "the columns of memory_over_time.csv")
-    if table.empty:
-        return []
-    with style.drawing():
-        return style.save(memory_figure(table), out_dir / "memory", formats)
+    return [] if table.empty else style.drawn(out_dir, {"memory": lambda: memory_figure(table)})
 
 
 def memory_figure(table: pd.DataFrame) -> Figure:
     """A panel a stage: what is always there, activations on top, the peak and the GPU's memory."""
-    stages = _chosen(sorted(table["stage"].unique()))
+    stages = sorted(table["stage"].unique())  # of many some, the first and the last among them
+    stages = [stages[k] for k in thinned_places(len(stages), MOST_STAGES)]
     figure = style.new_figure(9.5, 0.9 + 1.35 * len(stages))
     panels = figure.subplots(len(stages), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     unit, factor = style.time_unit(float(table["time_us"].max()))
@@ -675,14 +643,6 @@ def memory_figure(table: pd.DataFrame) -> Figure:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
     return figure
-
-
-def _chosen(stages: list[int]) -> list[int]:
-    """All stages, or of many some, the first and the last among them."""
-    if len(stages) <= MOST_STAGES:
-        return stages
-    last = len(stages) - 1
-    return [stages[round(k * last / (MOST_STAGES - 1))] for k in range(MOST_STAGES)]
 
 
 def _panel(axes: Axes, table: pd.DataFrame, factor: float) -> None:
@@ -713,22 +673,15 @@ _STATES_WIDTH = 12.0  # inches that a grid, or a line of them, may take
 
 
 def plot_states(
-    states: Sequence[State],
-    chunks: Sequence[str],
-    stem: Path,
-    formats: Sequence[str] = style.FORMATS,
-    title: str = "",
+    states: Sequence[State], chunks: Sequence[str], stem: Path, title: str = ""
 ) -> list[Path]:
     """Draw states, with the labels of their chunks, to `stem` with each suffix."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    with style.drawing():
-        return style.save(states_figure(states, chunks, title), stem, formats)
+    return style.drawn(stem.parent, {stem.name: lambda: states_figure(states, chunks, title)})
 
 
 def states_figure(states: Sequence[State], chunks: Sequence[str], title: str = "") -> Figure:
     """A grid of ranks × chunks for each state; sums as text, complete cells in green."""
-    picked = np.linspace(0, len(states) - 1, min(len(states), MOST_STATES)).round().astype(int)
-    shown, ranks = sorted(set(picked.tolist())), len(states[0].held)
+    shown, ranks = thinned_places(len(states), MOST_STATES), len(states[0].held)
     wide, high = _text_inches(states)
     spelled = wide * len(chunks) <= _STATES_WIDTH and high * ranks <= _STATES_WIDTH
     if not spelled:
@@ -792,8 +745,7 @@ def _name_cells(axes: Axes, state: State, chunks: Sequence[str], *, named: bool)
         "at the start" if state.step < 0 else f"after step {state.step}", fontsize=10, loc="left"
     )
     axes.grid(visible=False)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
     columns = range(0, len(chunks), max(1, len(chunks) // 12))
     axes.set_xticks([c + 0.5 for c in columns], [chunks[c] for c in columns], fontsize=8)
     lines = range(0, ranks, max(1, ranks // 12))
@@ -820,16 +772,10 @@ def _is_new(before: State | None, rank: int, chunk: int, holding: Holding) -> bo
 def _sum(origins: tuple[int, ...], chunk: str) -> str:
     """A sum such as a0+a1, two terms a line; with many terms a[0-6,9]."""
     if len(origins) > _MOST_TERMS:
-        return f"{chunk}[{_runs(origins)}]"
+        return f"{chunk}[{runs(origins)}]"
     terms = [f"{chunk}{rank}" for rank in origins]
     lines = ["+".join(terms[i : i + 2]) for i in range(0, len(terms), 2)]
     return "\n+".join(lines)
-
-
-def _runs(ranks: tuple[int, ...]) -> str:
-    breaks = [k for k in range(1, len(ranks)) if ranks[k] != ranks[k - 1] + 1]
-    runs = [ranks[a:b] for a, b in pairwise([0, *breaks, len(ranks)])]
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _states_legend(figure: Figure, states: Sequence[State], *, spelled: bool) -> None:

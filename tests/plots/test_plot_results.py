@@ -118,7 +118,7 @@ def test_every_two_lines_differ_in_colour_or_marker(tmp_path: Path) -> None:
 def test_many_lines_are_spread_over_figures(tmp_path: Path) -> None:
     axes = (("cluster.nodes", [1, 2, 4, 8, 16, 32, 64]), ("cluster.fabric.kind", ["a", "b/c"]))
     path = write(tmp_path, sweep(*axes, sizes=SIZES[:2]))
-    names = [p.name for p in plot_results([path], tmp_path, ["svg"])]
+    names = [p.name for p in plot_results([path], tmp_path)[::2]]
     assert names == ["busbw.svg", "busbw-kind-a.svg", "busbw-kind-b-c.svg"]
 
 
@@ -214,7 +214,7 @@ def test_a_line_rate_far_above_all_lines_does_not_flatten_them(tmp_path: Path) -
 @pytest.mark.parametrize("cells", [1, 5, 70])
 def test_one_size_is_drawn_as_bars(tmp_path: Path, cells: int) -> None:
     path = write(tmp_path, sweep(("cluster.nodes", list(range(cells))), sizes=[1 << 20]))
-    assert [p.name for p in plot_results([path], tmp_path, ["png"])] == ["busbw.png"]
+    assert [p.name for p in plot_results([path], tmp_path)[1::2]] == ["busbw.png"]
 
 
 def test_training_steps_are_drawn_as_bars(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_training_steps_are_drawn_as_bars(tmp_path: Path) -> None:
         row(8, 1, 1, **blank | {"cell": str(k), "seed": k, "step_time_us": 1e6 / k}) for k in (1, 2)
     ]
     path = write(tmp_path, rows)
-    assert [p.name for p in plot_results([path], tmp_path, ["svg"])] == ["step_time.svg"]
+    assert [p.name for p in plot_results([path], tmp_path)[::2]] == ["step_time.svg"]
 
 
 def test_rows_without_an_answer_are_left_out(tmp_path: Path) -> None:
@@ -232,12 +232,6 @@ def test_rows_without_an_answer_are_left_out(tmp_path: Path) -> None:
     assert len(read_results([write(tmp_path, rows)])) == 2
     failed = [given | {"status": "error"} for given in rows]
     assert plot_results([write(tmp_path, failed)], tmp_path) == []
-
-
-def test_unknown_formats_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, sweep(sizes=SIZES[:2]))
-    with pytest.raises(ValueError, match="formats: expected svg or png, got 'gif'"):
-        plot_results([path], tmp_path, ["gif"])
 
 
 def test_labels_leave_out_what_all_values_of_several_keys_share() -> None:

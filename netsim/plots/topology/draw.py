@@ -1,7 +1,6 @@
 """Drawings of topologies with matplotlib: boxes, lines by bandwidth, legends, use of links."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
@@ -353,13 +352,7 @@ def _numbers(topology: Topology, names: list[str]) -> NDArray[np.int64]:
 
 
 def plot_topology(
-    name: str,
-    what: Topology | Cluster,
-    stem: Path,
-    *,
-    result: Path | None = None,
-    run: str = "",
-    formats: Sequence[str] = style.FORMATS,
+    name: str, what: Topology | Cluster, stem: Path, *, result: Path | None = None, run: str = ""
 ) -> list[Path]:
     """Draw a cluster or a graph; coloured by utilisation given a folder of results."""
     topology = what.topology if isinstance(what, Cluster) else what
@@ -371,14 +364,10 @@ def plot_topology(
     if result is not None:
         ours = f"{picture.subtitle}; " if picture.subtitle else ""
         picture = replace(picture, subtitle=f"{ours}utilisation from {run or result.as_posix()}")
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    with style.drawing():
-        return style.save(figure_of(picture), stem, formats)
+    return style.drawn(stem.parent, {stem.name: lambda: figure_of(picture)})
 
 
-def plot_loads(
-    name: str, cluster: Cluster, stem: Path, *, formats: Sequence[str] = style.FORMATS
-) -> list[Path]:
+def plot_loads(name: str, cluster: Cluster, stem: Path) -> list[Path]:
     """Draw by routing how many links carry how many flows when all send half way round."""
     gpus = np.arange(len(cluster.topology), dtype=np.int32)
     found = loads_by_routing(cluster, gpus, (gpus + len(gpus) // 2) % len(gpus))
@@ -395,4 +384,4 @@ def plot_loads(
                      transform=one.transAxes, ha="right", va="top")  # fmt: skip
         axes[0].set_ylabel("flows on a link between switches")
         figure.suptitle(f"{name}: every GPU sends to the one half way round")
-        return style.save(figure, stem, formats)
+        return style.save(figure, stem)
