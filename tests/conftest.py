@@ -45,4 +45,4 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_recalled() -> None:
-    simulate.forget()
+    simulate.KNOWN.clear()

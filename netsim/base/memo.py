@@ -1,6 +1,6 @@
-"""What is kept for those who ask again: last answers of methods, values as keys, digests."""
+"""What is kept for those who ask again: answers by their questions, digests of values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, wraps
 from hashlib import blake2b
@@ -12,6 +12,35 @@ from numpy.typing import NDArray
 P = ParamSpec("P")
 R = TypeVar("R")
 KEPT = 4  # answers that each object keeps to the last questions
+_NEW: Any = object()
+
+
+class Memo:
+    """Answers by what was asked: to all questions, or to the last `most`."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most, self._known = most, dict[Hashable, Any]()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+
+    def of(
+        self, asked: Hashable, find: Callable[[], R], worth: Callable[[R], bool] = lambda _: True
+    ) -> R:
+        """What is known of a question, or is found now; kept if it is `worth` that. Room for it is
+        made first, for answers may be large."""
+        found: R = self._known.pop(asked, _NEW)
+        if found is _NEW:
+            while 0 < self.most <= len(self._known):
+                self._known.pop(next(iter(self._known)), None)
+            found = find()
+        if worth(found):
+            self._known[asked] = found
+        return found
 
 
 def kept(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
@@ -19,14 +48,8 @@ def kept(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
 
     @wraps(method)
     def answer(found: Any, /, *args: P.args, **given: P.kwargs) -> R:
-        known: dict[object, R] = vars(found).setdefault(f"last of {method.__name__}", {})
-        asked = (args, *given.items())
-        if asked in known:
-            return known[asked]
-        made = known[asked] = method(found, *args, **given)
-        if len(known) > KEPT:
-            known.pop(next(iter(known)), None)
-        return made
+        known: Memo = vars(found).setdefault(f"last of {method.__name__}", Memo(KEPT))
+        return known.of((args, *given.items()), lambda: method(found, *args, **given))
 
     return answer
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from itertools import count
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import different
+from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass
 from netsim.nccl import facts, job
 from netsim.nccl.facts import NCCL_NAMES
@@ -64,14 +62,12 @@ class Built:
 
     topology: Topology
     cluster: Cluster | None
-    jobs: dict[str, list[Job]] = field(default_factory=dict)
-    alike: dict[object, Any] = field(default_factory=dict)
+    jobs: Memo = field(default_factory=Memo)
+    alike: Memo = field(default_factory=Memo)
     number: int = field(default_factory=count().__next__)
 
 
-# The last ones that were built, by what cells ask of a cluster.
-_BUILT: OrderedDict[str, Built] = OrderedDict()
-MOST_BUILT = 32
+BUILT = Memo(32)  # the last ones that were built, by what cells ask of a cluster
 
 
 def built(cell: Cell) -> Built:
@@ -81,24 +77,21 @@ def built(cell: Cell) -> Built:
     if key and by_nccl:  # NCCL's variables choose NICs
         env = cell.scenario.nccl.env
         key += repr(sorted(env.items())) + cell.scenario.nccl.version * (QPS_VARIABLE in env)
-    if key in _BUILT:
-        _BUILT.move_to_end(key)
-        return _BUILT[key]
-    cluster = None
-    if config.graph is None:
+
+    def made() -> Built:
+        if config.graph is not None:
+            return Built(build_at(config, cell.source), None)
+        used = config
         if by_nccl:
             wishes = wishes_of(cell.scenario)
-            config = job.networked(config, wishes.settings(), wishes.version)
+            used = job.networked(config, wishes.settings(), wishes.version)
         try:
-            cluster = build_cluster(config)
+            cluster = build_cluster(used)
         except TopologyError:
-            return Built(build_at(config, cell.source), None)  # raises it with its place
-    found = Built(build_at(config, cell.source) if cluster is None else cluster.topology, cluster)
-    if key:
-        _BUILT[key] = found
-        while len(_BUILT) > MOST_BUILT:
-            _BUILT.popitem(last=False)
-    return found
+            return Built(build_at(used, cell.source), None)  # raises it with its place
+        return Built(cluster.topology, cluster)
+
+    return BUILT.of(key, made) if key else made()
 
 
 def groups_of(cell: Cell, found: Built) -> tuple[tuple[int, ...], ...]:

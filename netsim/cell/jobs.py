@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import NoRoomError
-from netsim.base.memo import different
+from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row, untimed
@@ -329,7 +329,7 @@ class Shared:
         return one.program.links.name(int(full.argmax())) if full.any() else ""
 
 
-_RUNS: dict[str, Shared] = {}  # the last one: its jobs are cells that ask one after the other
+RUNS = Memo(1)  # the last one: its jobs are cells that ask one after the other
 
 
 def shared(prepared: PreparedJobs, size: int, engine: str) -> Shared:
@@ -337,10 +337,7 @@ def shared(prepared: PreparedJobs, size: int, engine: str) -> Shared:
     data = prepared.cell.source.data
     turn = prepared.cell.scenario.workload.size_list().index(size)  # jobs take theirs in step
     key = repr(({k: v for k, v in data.items() if k not in ("job", "workload")}, turn, engine))
-    if key not in _RUNS:
-        _RUNS.clear()
-        _RUNS[key] = Shared(prepared, turn, engine)
-    return _RUNS[key]
+    return RUNS.of(key, lambda: Shared(prepared, turn, engine))
 
 
 def row_of_job(prepared: PreparedJobs, size: int, engine: str = "auto") -> Row:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, NoRoomError, ScenarioError, nearest
-from netsim.base.memo import kept
+from netsim.base.memo import Memo, kept
 from netsim.base.values import dataclass
 from netsim.cell.cluster import Built, built, groups_of, jobs_of, refuse_unjoined, wishes_of
 from netsim.collectives import table as tables
@@ -54,7 +54,7 @@ class Prepared:
     jobs: tuple[Job, ...] = ()
     place: int | None = None
     limits: Limits = LIMITS
-    memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     @cached_property
     def gpus(self) -> NDArray[np.int32]:
@@ -111,7 +111,7 @@ class Prepared:
             tuple(kinds.index(job) for job in self.jobs) or (0,), scenario.collective.built_by,
             {} if kinds else self.parameters, self.launch(size),
             scenario.collective.timing == "single" or scenario.timed, self.may_fold, self.together,
-            self.memory,
+            self.memo,
         )  # fmt: skip
 
     def memory_needed(self, size: int) -> int:
@@ -194,7 +194,7 @@ def prepare(cell: Cell) -> Prepared:
     prepared = Prepared(
         cell, _in_time(cell, found.topology), groups_of(cell, found),
         place=None if cell.scenario.timed else found.number, limits=limits_with(cell.scenario),
-        memory=found.alike,
+        memo=found.alike,
     )  # fmt: skip
     if work.algorithm in NCCL_NAMES:
         return _with_nccl(prepared, found)
@@ -237,9 +237,8 @@ def _with_nccl(prepared: Prepared, built: Built) -> Prepared:
         # Schedules of one communicator share what they are made of: of one type of data.
         ranks = [prepared.gpus[list(group)] for group in prepared.groups]
         asked = repr((wishes, prepared.groups, work.ranks, work.dtype))
-        if asked not in built.jobs:
-            built.jobs[asked] = jobs_of(prepared.cell, built.cluster, ranks, wishes)
-        jobs = built.jobs[asked]
+        here = prepared.cell, built.cluster, ranks, wishes
+        jobs = built.jobs.of(asked, lambda: jobs_of(*here))
         joined = _in_time(prepared.cell, jobs[0].cluster.topology)
         topology = choice.with_blocks(joined, jobs[0].mechanism)
         number = prepared.place if jobs[0].cluster is built.cluster else None

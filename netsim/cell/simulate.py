@@ -6,16 +6,12 @@ is equal that their rows and times follow from, not if their scenarios are."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import fields, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from netsim.base.memo import digest, kept
+from netsim.base.memo import Memo, digest, kept
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass
 from netsim.cell.prepare import Prepared
@@ -36,10 +32,10 @@ from netsim.timing.call import Call
 from netsim.timing.invariants import Answer, ask, sound
 from netsim.timing.ladder import Timing
 
-MOST = 50_000  # outcomes that are kept
 MOST_RANKS = 1024  # of NCCL's communicators, above which it takes long to write out a plan
-# What plans for all sizes have in common.
+# What plans of one algorithm have in common for all sizes, and what they have not.
 STANDING = ("node", "rings", "trees", "heads", "chains", "doors", "mechanism", "links", "routes")
+VARYING = [f.name for f in fields(Plan) if f.compare and f.name not in STANDING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +53,7 @@ class Outcome:
     samples: tuple[float, ...] = ()
 
 
-_KNOWN: OrderedDict[bytes, Outcome] = OrderedDict()
-
-
-def recalled(call: bytes | None, simulated: Callable[[], Outcome]) -> Outcome:
-    """The outcome of a call, simulated unless it is known; None is never known."""
-    found = None if call is None else _KNOWN.get(call)
-    if found is None:
-        found = simulated()
-    if call is not None:
-        _KNOWN[call] = found
-        with suppress(KeyError):  # another thread may be faster
-            _KNOWN.move_to_end(call)
-            while len(_KNOWN) > MOST:
-                _KNOWN.popitem(last=False)
-    return found
-
-
-def forget() -> None:
-    """Forget all outcomes."""
-    _KNOWN.clear()
+KNOWN = Memo(50_000)  # outcomes by call
 
 
 def key_of(prepared: Prepared, size: int, engine: str) -> bytes | None:
@@ -89,7 +66,7 @@ def key_of(prepared: Prepared, size: int, engine: str) -> bytes | None:
         if collective.ranks > MOST_RANKS:
             return None
         kinds = list(dict.fromkeys(prepared.jobs))
-        plans = [_told_apart(prepared.plan(job, collective)) for job in kinds]
+        plans = [told_apart(prepared.plan(job, collective)) for job in kinds]
         runs = plans, [kinds.index(job) for job in prepared.jobs]
     where = (prepared.place, prepared.groups, prepared.gpus)
     single = work.timing == "single"
@@ -99,22 +76,13 @@ def key_of(prepared: Prepared, size: int, engine: str) -> bytes | None:
     return digest((collective, runs, where, how, prepared.limits, repr(noise)))
 
 
-def _told_apart(plan: Plan) -> list[object]:
-    """All of a plan, with what other sizes have in common written out once."""
-    kind: Any = type(plan)
-    found = [getattr(plan, name) for name in _varying(kind)]
-    for name in STANDING:
-        part = getattr(plan, name)
-        known = plan.memory.get(("told apart", name))
-        if known is None or known[0] is not part:
-            known = plan.memory["told apart", name] = part, digest(part)
-        found.append(known[1])
-    return found
-
-
-@lru_cache
-def _varying(kind: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind) if f.compare and f.name not in STANDING)
+def told_apart(plan: Plan) -> list[object]:
+    """All of a plan of a job, with what other sizes have in common written out once."""
+    parts = plan.memo.of(
+        ("told apart", plan.algorithm),
+        lambda: digest([getattr(plan, name) for name in STANDING]),
+    )
+    return [parts, *(getattr(plan, name) for name in VARYING)]
 
 
 # **** Departures ****
@@ -204,7 +172,8 @@ def row_of_size(
     def simulated() -> Outcome:
         return _outcome(prepared, *_timings(prepared, size, engine, progress))
 
-    return _row(prepared, size, recalled(key_of(prepared, size, engine), simulated))
+    call = key_of(prepared, size, engine)
+    return _row(prepared, size, simulated() if call is None else KNOWN.of(call, simulated))
 
 
 def simulate_size(

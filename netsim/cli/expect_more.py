@@ -98,9 +98,8 @@ def _cost_line(entry: TimedCost, chosen: Planned) -> str:
 
 def search_lines(job: Job) -> Iterator[str]:
     """What the searches found on every kind of node, as NCCL logs it."""
-    kinds = list({id(node.view): node for node in job.nodes}.values())
-    for node in kinds:
-        if len(kinds) > 1:
+    for node in job.kinds:
+        if len(job.kinds) > 1:
             yield f"node with rank {node.ranks[0]}:"
         for name, field in SEARCHED.items():
             graph = getattr(node.view, field)
@@ -156,9 +155,8 @@ def write_graph(prepared: Prepared, path: Path) -> None:
     if not prepared.jobs:
         algorithm = prepared.cell.scenario.collective.algorithm
         raise InputError(f"--graph-out: {algorithm} is a textbook algorithm without channels")
-    nodes = prepared.jobs[0].nodes
-    write_text(path, write_graphs(nodes[0].view))
-    kinds = len({id(node.view) for node in nodes})
+    kinds = len(prepared.jobs[0].kinds)
+    write_text(path, write_graphs(prepared.jobs[0].nodes[0].view))
     more = f" of the node with rank 0; there are {kinds} kinds of node" if kinds > 1 else ""
     typer.echo(f"wrote {path}{more} (NCCL_GRAPH_FILE)", err=True)
 

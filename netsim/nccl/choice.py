@@ -177,7 +177,7 @@ def nccl_plan(
     """How NCCL runs a collective on a job. `registered`: the user has registered the buffers;
     `direct`: one process has all GPUs of a node."""
     comm, wiring = job.comm, job.wiring
-    usual: dict[str, Any] = {"mechanism": job.mechanism, "places": False, "memory": job.memory}
+    usual: dict[str, Any] = {"mechanism": job.mechanism, "places": False, "memo": job.memo}
     usual |= {"link": wiring.link, "links": wiring.links}
     if collective.name not in COLLECTIVES:
         sends = Transfers(collective, job.rounds, job.sends)
@@ -307,10 +307,9 @@ def schedule_of(collective: Collective, plan: Plan) -> Schedule:
 
 def with_blocks(topology: Topology, mechanism: Mechanism) -> Topology:
     """A topology whose GPUs have blocks of that rate; a slowed GPU's are slower by as much."""
-    key = "with blocks", mechanism.rate.simple
-    if key not in topology.memory:
+
+    def made() -> Topology:
         rate = np.full(len(topology), mechanism.rate.simple) * topology.capacities.get("sms", 1.0)
-        made = replace(topology, capacities={**topology.capacities, "sm": rate})
-        topology.memory[key] = made
-    found: Topology = topology.memory[key]
-    return found
+        return replace(topology, capacities={**topology.capacities, "sm": rate})
+
+    return topology.memo.of(("with blocks", mechanism.rate.simple), made)

@@ -4,8 +4,8 @@ The first rule that fits a call wins, as in NCCL's example tuner plugin; None me
 whose algorithm cannot run is passed over in favour of NCCL's own choice, as NCCL does."""
 
 from functools import cached_property
-from typing import Any
 
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.nccl import facts as rules
 from netsim.nccl.environment import NO_SETTINGS, Settings
@@ -104,9 +104,9 @@ class Communicator:
         return rules.facts_of(self.version)
 
     @cached_property
-    def memory(self) -> dict[object, Any]:
+    def memo(self) -> Memo:
         """What calls of several sizes have in common."""
-        return {}
+        return Memo()
 
     @property
     def multicast(self) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
-from netsim.base.memo import different
+from netsim.base.memo import Memo, different
 from netsim.base.values import dataclass
 from netsim.nccl import connect
 from netsim.nccl.communicator import Channel, ChannelGraph, Communicator, TunerRule
@@ -323,7 +323,7 @@ class Wiring:
     def seats(self) -> connect.Seats:
         """Which node every rank sits on."""
         return connect.seats_of(
-            [node.ranks for node in self.nodes], [id(node.view) for node in self.nodes]
+            [node.ranks for node in self.nodes], [node.view for node in self.nodes]
         )
 
     @cached_property
@@ -481,9 +481,14 @@ class Job:
         return calibrated(usual, self.calibration)
 
     @cached_property
-    def memory(self) -> dict[object, Any]:
+    def memo(self) -> Memo:
         """What schedules of several sizes have in common."""
-        return {}
+        return Memo()
+
+    @cached_property
+    def kinds(self) -> tuple[NodeLayout, ...]:
+        """A node of each kind."""
+        return tuple({node.view: node for node in self.nodes}.values())
 
     @cached_property
     def wiring(self) -> Wiring:
@@ -499,8 +504,7 @@ class Job:
     @cached_property
     def sends(self) -> Sends:
         """Channels and chunk of sends and receives."""
-        tables = {id(node.view): node.view.table for node in self.nodes}
-        return sends_of(self.comm, list(tables.values()))
+        return sends_of(self.comm, [node.view.table for node in self.kinds])
 
 
 def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
@@ -510,7 +514,7 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
     nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)
     if len(nodes) > 1 and not all(node.view.table.nets for node in nodes):
         raise InputError("NCCL cannot join these nodes: some have no NIC")
-    kinds = {id(node.view): node for node in nodes}
+    kinds = {node.view: node for node in nodes}
     alike = [
         communicator(
             node.view,
@@ -604,7 +608,7 @@ def loses_gpudirect(job: Job) -> bool:
         return False
     return not any(
         reaches_directly(node.view.table, gpu, net, settings)
-        for node in {id(node.view): node for node in job.nodes}.values()
+        for node in job.kinds
         for gpu in node.view.table.gpus
         for net in node.view.table.nets
     )

@@ -21,7 +21,7 @@ from netsim.topology.foreign.nccl_xml import XmlSystem
 GivenGraphs = Callable[[PathTable, Facts], Mapping[int, ChannelGraph]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodeView:
     """One node as NCCL sees it: its paths and the graphs that the searches found."""
 

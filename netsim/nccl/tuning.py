@@ -482,12 +482,11 @@ def timed_costs(comm: Communicator, call: Call) -> tuple[TimedCost, ...]:
 
 
 def _costs_of(comm: Communicator, function: Function) -> tuple[Cost, ...]:
-    found: tuple[Cost, ...] | None = comm.memory.get(("costs", function))
-    if found is None:
+    def found() -> tuple[Cost, ...]:
         both = product(ALGORITHMS, PROTOCOLS)
-        found = tuple(cost_entry(comm, function, *entry) for entry in both)
-        comm.memory["costs", function] = found
-    return found
+        return tuple(cost_entry(comm, function, *entry) for entry in both)
+
+    return comm.memo.of(("costs", function), found)
 
 
 def choose(comm: Communicator, call: Call) -> Choice:

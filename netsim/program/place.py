@@ -4,11 +4,13 @@ Rows that go the same way with the same weights share one path; what can never l
 marked so that engines skip it."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.program import ways as routes
 from netsim.program.program import LinkTable, Paths, Program
@@ -42,7 +44,6 @@ class _Laid:
     paths: Paths
     links: LinkTable
     gpus: tuple[str, ...]
-    fold: Fold | None
 
 
 def _known(
@@ -56,16 +57,10 @@ def _known(
     if len(found.klass) > MOST_WAYS:
         return _laid(schedule, topology, device, process, found)
     columns = (device, process, found.klass, found.src, found.dst)
-    # What stands for what is known by the object itself, which what is kept keeps alive.
-    ends = (schedule.groups, id(schedule.fold), *(column.tobytes() for column in columns))
-    known: dict[object, _Laid] = topology.memory.setdefault("ways laid", {})
-    laid = known.pop((found.classes, ends), None)
-    if laid is None:
-        laid = _laid(schedule, topology, device, process, found)
-    known[found.classes, ends] = laid  # the last ones asked for come last
-    if len(known) > KEPT:
-        known.pop(next(iter(known)), None)
-    return laid
+    ends = (schedule.groups, schedule.fold, *(column.tobytes() for column in columns))
+    known = topology.memo.of("ways laid", lambda: Memo(KEPT))
+    laid = partial(_laid, schedule, topology, device, process, found)
+    return known.of((found.classes, ends), laid)
 
 
 def _laid(
@@ -94,7 +89,6 @@ def _laid(
         Paths(ptr, link, weight, active, latency, choices),
         _link_table(topology, resources, capacity, changes, schedule.fold, device),
         tuple(str(topology.gpus[int(d)]) for d in device),
-        schedule.fold,
     )
 
 

@@ -38,7 +38,7 @@ class Alike:
     count: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fold:
     """What stands for what: `ranks` by rank, `wires` by link, `nodes` by node of the topology (of
     NICs), `blocks` by rank for each channel that is written down: the first is coded as

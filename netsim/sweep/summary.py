@@ -2,7 +2,6 @@
 
 import hashlib
 import platform
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from netsim.base.files import csv_of, write_text
+from netsim.base.memo import Memo
 from netsim.base.startup import MODEL_VERSION, __version__, version_of
 from netsim.base.units import format_bandwidth, format_size
 from netsim.base.values import dataclass
@@ -279,20 +279,13 @@ def bill(cell: Cell) -> Bill | None:
     return bill_of(_healthy(cell.cluster, config), models, load_prices(name))
 
 
-_MADE: "OrderedDict[str, Cluster]" = OrderedDict()
-_MOST_MADE = 32
+MADE = Memo(32)
 
 
 def _healthy(key: str, config: ClusterConfig) -> "Cluster":
     """The cluster as it was bought, whatever has failed since; `key` stands for its section."""
-    if not key or key not in _MADE:
-        made = build_cluster(config.model_copy(update={"faults": ()}))
-        if not key:
-            return made
-        _MADE[key] = made
-    while len(_MADE) > _MOST_MADE:
-        _MADE.popitem(last=False)
-    return _MADE[key]
+    bought = config.model_copy(update={"faults": ()})
+    return MADE.of(key, lambda: build_cluster(bought)) if key else build_cluster(bought)
 
 
 def check_prices(cells: Sequence[Cell]) -> None:

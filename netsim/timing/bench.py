@@ -5,7 +5,7 @@ a few of them for all others, the ladder decides (`timing/ladder.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.engines.engine import AnySimulator, choose, ends_of_operations, simulator
 from netsim.metrics import links
@@ -260,17 +261,7 @@ def _owner(name: str) -> str:
 # **** Runs ****
 # Runs of one call with some of its loops. Calls of other sizes may have told of them.
 
-LAST = "last run"
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a run told: when each channel of each rank is done, and how its loops recur (None: they
-    do not, or nobody has asked: `looked` says which)."""
-
-    ends: Floats
-    recurs: Recurrence | None = None
-    looked: bool = False
+LAST, ENDS, RECURS = "last run", "ends", "recurs"
 
 
 @dataclass(frozen=True)
@@ -281,42 +272,37 @@ class Runs:
     work: Looped
 
     def __getitem__(self, loops: int) -> Alone:
-        key, told = self._key(loops), self.work.told
-        if told.get(LAST, (None,))[0] != key:
-            told.pop(LAST, None)  # before the next one needs the memory
-            alone = self.bench.alone(self.work.schedule(loops))
-            told[LAST] = key, alone
-            if key not in told:
-                told[key] = Told(alone.ends.ravel())
-            usual = self.work.like is not None and loops & (loops - 1) == 0
-            if usual and loops >= self.work.first:  # calls of other sizes will look into it, too
-                self.recurs(loops)
-        found: Alone = told[LAST][1]
-        return found
+        last = self.work.memo.of(LAST, lambda: Memo(1))
+        return last.of(self._key(loops), lambda: self._run(loops))
+
+    def _run(self, loops: int) -> Alone:
+        alone = self.bench.alone(self.work.schedule(loops))
+        self.known(loops, ENDS, lambda _: alone.ends.ravel(), alone)
+        usual = self.work.like is not None and loops & (loops - 1) == 0
+        if usual and loops >= self.work.first:  # calls of other sizes will look into it, too
+            self.recurs(loops, alone)
+        return alone
 
     def ends(self, loops: int) -> Floats:
         """When each channel of each rank is done in a run."""
-        return self._told(loops).ends
+        return self.known(loops, ENDS, lambda alone: alone.ends.ravel())
 
     def has_lanes(self, loops: int) -> bool:
         """Whether rows of a run are told apart by loops."""
         schedule = self.work.schedule(loops)
         return lanes_of(schedule, self.work.shortest, loops - self.work.least) is not None
 
-    def recurs(self, loops: int) -> Recurrence | None:
+    def recurs(self, loops: int, run: Alone | None = None) -> Recurrence | None:
         """The steady state that a run has reached before its last loops begin."""
-        if not self._told(loops).looked:
-            told = self._told(loops)
-            self.work.told[self._key(loops)] = Told(told.ends, self._found(loops), looked=True)
-        return self._told(loops).recurs
+        return self.known(loops, RECURS, lambda alone: self._found(loops, alone), run)
 
-    def known(self, loops: int, what: object, found: Callable[[Alone], R]) -> R:
-        """What is found of a run, perhaps by a call of another size."""
-        key = (*self._key(loops), what)
-        if key not in self.work.told:
-            self.work.told[key] = found(self[loops])
-        answer: R = self.work.told[key]
-        return answer
+    def known(
+        self, loops: int, what: Hashable, found: Callable[[Alone], R], run: Alone | None = None
+    ) -> R:
+        """What is found of a run (the last one, unless it is given), perhaps by a call of another
+        size."""
+        asked = (*self._key(loops), what)
+        return self.work.memo.of(asked, lambda: found(self[loops] if run is None else run))
 
     def use_of_all(self, loops: int, seconds: float) -> links.LinkUse:
         """What passes over the links in all loops: each adds what those of a run do."""
@@ -329,15 +315,8 @@ class Runs:
         whole = alone.timeline.makespan + seconds - float(alone.ends.max())
         return links.extended_use(alone.program, short, times, whole)
 
-    def _told(self, loops: int) -> Told:
-        key = self._key(loops)
-        if key not in self.work.told:
-            self[loops]
-        found: Told = self.work.told[key]
-        return found
-
-    def _found(self, loops: int) -> Recurrence | None:
-        alone, work = self[loops], self.work
+    def _found(self, loops: int, alone: Alone) -> Recurrence | None:
+        work = self.work
         lanes = lanes_of(alone.schedule, work.shortest, loops - work.least)
         found = recurrence(alone.program, alone.timeline, lanes) if lanes else None
         ends = alone.ends.ravel() - self.bench.launch.kernel
@@ -349,5 +328,4 @@ class Runs:
         like = self.work.like
         same = loops if like is None else like(loops)
         bench = self.bench  # on links that may not be the job's own: what if they were faster?
-        where = bench.topology.memory.setdefault("where", object())
-        return same, where, bench.engine, bench.launch.kernel
+        return same, bench.topology.token, bench.engine, bench.launch.kernel

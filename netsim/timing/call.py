@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Stands
@@ -22,7 +23,7 @@ from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, rows_of_rings
 from netsim.program.place import TIGHT, place
 from netsim.schedule.repeat import AT_ONCE, Launch
-from netsim.schedule.schedule import Schedule, combine
+from netsim.schedule.schedule import Schedule, Symmetry, combine
 from netsim.timing.steady import LONGEST_PERIOD
 from netsim.topology.graph import Topology
 
@@ -41,7 +42,7 @@ class Call:
     `groups` are the ranks of every communicator. NCCL's have `plans`, by kind, and of each the
     place of its plan in `kinds`; else there is a textbook `algorithm` with its `parameters`. What
     is alike `may_fold`; of the GPUs of a process, so many start `together`, one after the other.
-    `memory` keeps what was found of an algorithm on this topology, also for other sizes."""
+    `memo` keeps what was found of an algorithm on this topology, also for other sizes."""
 
     collective: Collective
     topology: Topology
@@ -55,7 +56,7 @@ class Call:
     single: bool = False
     may_fold: bool = False
     together: int = 1
-    memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     @cached_property
     def looped(self) -> Looped:
@@ -82,21 +83,21 @@ class Call:
         if not trees or like is None or self.together > 1 or self.topology.changes:
             return None
         plan, key = usual[0], ("channels alike", like(self.looped.least))
-        if key not in plan.memory:
-            program = place(self.looped.shortest, self.topology, self.gpus.tolist())
-            tight = np.zeros(len(program.links), bool)
-            tight[program.paths.link[tight_entries(program)]] = True
-            wires = len(self.topology.links)
-            others = (wires + np.flatnonzero(tight[wires:])).tolist()
-            plan.memory[key] = None
-            if {program.links.kind(number) for number in others} <= set(TIGHT):
-                where = self.topology, self.gpus, tight[:wires]
-                found = smaller.channels_alike(self.collective, self.plans[0], *where)
-                plan.memory[key] = found
-        fewer = replace(plan, symmetry=plan.memory[key])
+        fewer = replace(plan, symmetry=plan.memo.of(key, self._channels_alike))
         if fewer.symmetry is None or smaller.written_share(fewer) >= smaller.written_share(plan):
             return None
         return replace(self, plans=(fewer,), may_fold=False)
+
+    def _channels_alike(self) -> Symmetry | None:
+        program = place(self.looped.shortest, self.topology, self.gpus.tolist())
+        tight = np.zeros(len(program.links), bool)
+        tight[program.paths.link[tight_entries(program)]] = True
+        wires = len(self.topology.links)
+        others = (wires + np.flatnonzero(tight[wires:])).tolist()
+        if not {program.links.kind(number) for number in others} <= set(TIGHT):
+            return None
+        where = self.topology, self.gpus, tight[:wires]
+        return smaller.channels_alike(self.collective, self.plans[0], *where)
 
     def of_hops(self, hops: int) -> Call:
         """NCCL's ring in which chunks go only so many ranks far."""
@@ -128,7 +129,7 @@ class Looped:
     down with that many loops. With fewer loops all data is smaller by whole loops: what is left
     over for a last, partial one is the same. `rounding` is by which part its loops differ at most,
     `memory` the loops that its FIFOs hold. `like(loops)` is equal for what is the same in calls of
-    other sizes, of which `told` keeps what was found."""
+    other sizes, of which `memo` keeps what was found."""
 
     loops: int
     write: Callable[[int], Schedule]
@@ -136,16 +137,13 @@ class Looped:
     rounding: float = 0.0
     memory: int = 0
     like: Callable[[int], object] | None = None
-    told: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
-    _last: dict[int, Schedule] = field(default_factory=dict, repr=False, compare=False)
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)
+    _last: Memo = field(default_factory=partial(Memo, 1), repr=False, compare=False)
 
     def schedule(self, loops: int = 0) -> Schedule:
         """The schedule with so many loops (0: all); the last is kept, for it is asked for again."""
         loops = loops or self.loops
-        if loops not in self._last:
-            self._last.clear()
-            self._last[loops] = self.write(loops)
-        return self._last[loops]
+        return self._last.of(loops, lambda: self.write(loops))
 
     def rows(self, loops: int = 0) -> int:
         """About how many rows it has, from the shortest."""
@@ -192,8 +190,7 @@ def looped_nccl(
     whole = Looped(loops, write, least, memory=memory)
     if len(plans) > 1 or plans[0].places or plans[0].transfers is not None:
         return whole
-    told = plans[0].memory.setdefault("ends of loops", {})
-    return replace(whole, like=like, told=told)
+    return replace(whole, like=like, memo=plans[0].memo.of("loops", Memo))
 
 
 def looped_build(

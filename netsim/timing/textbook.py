@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.memo import kept
+from netsim.base.memo import Memo, kept
 from netsim.base.values import dataclass
 from netsim.collectives.reduced import Sketch, Stands
 from netsim.collectives.table import build, folds, shown_name
@@ -29,7 +29,7 @@ RELAYED, KEPT_STEP = "relayed", "kept step"
 @dataclass(frozen=True)
 class Sketched:
     """A textbook algorithm as a sketch: what of it is alike, in ways that are asked for one by one.
-    What is found is kept in the call's memory, also for other sizes."""
+    What is found is kept in the call's memo, also for other sizes."""
 
     call: Call
     sketch: Sketch
@@ -48,23 +48,20 @@ class Sketched:
 
     def stands(self, rounds: int = MOST_ROUNDS) -> Stands | None:
         """Which lanes stand for which others, if that is told in so many rounds."""
-        key, memory = (*self.what, rounds), self.call.memory
-        if key not in memory:
-            memory[key] = self._stands(rounds)
-        found: Stands | None = memory[key]
-        return found
+        return self.call.memo.of((*self.what, rounds), lambda: self._stands(rounds))
 
     def together(self, least: int, early: float) -> Together | None:
         """What is alike where all ranks keep step, and end within the part `early` of all steps, of
         which there are some at `least`; None where not."""
-        sketch, memory, key = self.sketch, self.call.memory, (*self.what, KEPT_STEP)
-        if sketch.step_count * self.call.collective.ranks < least:
+        sketch, call = self.sketch, self.call
+        if sketch.step_count * call.collective.ranks < least:
             return None
-        if key not in memory:
-            rest, where = sketch.skeleton(_turn(self.call), steps=False), self.call
-            steps = sketch.steps()
-            memory[key] = symmetry.together(rest, steps, where.topology, where.gpus)
-        found: Together | None = memory[key]
+
+        def kept_step() -> Together | None:
+            rest = sketch.skeleton(_turn(call), steps=False)
+            return symmetry.together(rest, sketch.steps(), call.topology, call.gpus)
+
+        found = call.memo.of((*self.what, KEPT_STEP), kept_step)
         if found is None:
             return None
         longest = early * sketch.step_count * sketch.step_bytes / found.rate
@@ -72,17 +69,13 @@ class Sketched:
 
     def relayed(self) -> Relayed | str:
         """A few steps of long rings; the last are kept, or why there are none at any size."""
-        call, memory = self.call, self.call.memory
-        kept = memory.get(RELAYED)
-        if kept is not None and kept[0] == (self.what, call.collective):
-            return kept[1]  # type: ignore[no-any-return]
-        if isinstance(memory.get((RELAYED, self.what)), str):
-            return memory[RELAYED, self.what]  # type: ignore[no-any-return]
-        where = call.topology, call.gpus
-        found = max_plus.relayed(call.collective, call.algorithm, call.parameters, *where)
-        memory[RELAYED] = (self.what, call.collective), found
-        memory[RELAYED, self.what] = found if isinstance(found, str) else None
-        return found
+        call, last = self.call, self.call.memo.of(RELAYED, lambda: Memo(1))
+
+        def found() -> Relayed | str:
+            what = call.collective, call.algorithm, call.parameters, call.topology, call.gpus
+            return last.of((self.what, call.collective), lambda: max_plus.relayed(*what))
+
+        return call.memo.of((RELAYED, self.what), found, lambda why: isinstance(why, str))
 
     def rows(self, stands: Stands) -> int:
         """Rows that are written down so."""

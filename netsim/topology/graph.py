@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 
 if TYPE_CHECKING:
@@ -219,9 +220,14 @@ class Topology:
         return len(self.gpus)
 
     @cached_property
-    def memory(self) -> dict[object, Any]:
+    def memo(self) -> Memo:
         """What those who work on it keep for the next time; not part of it."""
-        return {}
+        return Memo()
+
+    @cached_property
+    def token(self) -> object:
+        """No other has it: what is kept of this one is told by it, without keeping this one."""
+        return object()
 
     @cached_property
     def layout(self) -> Layout:

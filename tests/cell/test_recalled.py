@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netsim.base.errors import NetsimError
-from netsim.base.memo import digest, spelled
+from netsim.base.memo import Memo, digest, spelled
 from netsim.cell import simulate
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import row_of_size, simulate_size
@@ -141,7 +141,7 @@ def keys(value: Any) -> list[str]:
 
 
 def test_no_cell_recalls_what_it_would_not_find_itself() -> None:
-    simulate.forget()
+    simulate.KNOWN.clear()
     cells = [ready(HOSTS), ready(SWITCH), *(changed(base, change) for base, change in CHANGED)]
     expected = [simulate_size(cell, SIZE)[0] for cell in cells]
     for _ in range(2):  # the second time all are recalled, if any may be
@@ -152,7 +152,7 @@ def test_no_cell_recalls_what_it_would_not_find_itself() -> None:
 @given(st.data())
 @settings(max_examples=20, deadline=None)
 def test_nor_with_two_changes_after_one_of_them(data: st.DataObject) -> None:
-    simulate.forget()
+    simulate.KNOWN.clear()
     mine = [(path, value) for base, path, value in CHANGES if base is HOSTS and "." in path]
     one, other = data.draw(st.sampled_from(mine)), data.draw(st.sampled_from(mine))
     for changes in ([], [one], [other], [one, other]):
@@ -184,13 +184,13 @@ def swept(monkeypatch: pytest.MonkeyPatch, *, forgetful: bool) -> tuple[str, int
         runs.append(size)
         return timings(prepared, size, *how)
 
-    simulate.forget()
+    simulate.KNOWN.clear()
     with monkeypatch.context() as patch:
         patch.setattr(simulate, "_timings", counted)
         expansion, rows = expand_all(Source("test.yaml", {"name": "test", **SWEEP})), list[Row]()
         for cell in expansion.cells:
             if forgetful:
-                simulate.forget()
+                simulate.KNOWN.clear()
             prepared = prepare(cell)
             rows += [row_of_size(prepared, size) for size in (1 << 16, 1 << 22)]
     return csv_text(rows, expansion.sweep.names), len(runs)
@@ -208,8 +208,8 @@ def test_a_sweep_is_the_same_without_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_part_of_a_plan_tells_calls_apart() -> None:
     assert set(simulate.STANDING) <= {f.name for f in fields(Plan)}
-    plan = Plan("Ring", "Simple", (0, 0), rings=[(0, 1)], memory={})
-    seen = [simulate._told_apart(plan)]
+    plan = Plan("Ring", "Simple", (0, 0), rings=[(0, 1)])
+    seen = [simulate.told_apart(plan)]
     other = {
         "algorithm": "Tree", "protocol": "LL", "node": (0, 1), "work": (1,), "rings": [(1, 0)],
         "trees": (1,), "heads": ((1,),), "chains": (((1,),),), "doors": ("a",), "transfers": 1,
@@ -217,29 +217,13 @@ def test_every_part_of_a_plan_tells_calls_apart() -> None:
         "direct": True, "registered": True, "slots": 4, "slot_bytes": 9, "fold": False,
         "places": False, "symmetry": 1, "hops": 2,
     }  # fmt: skip
-    assert set(other) == {f.name for f in fields(Plan)} - {"memory"}
+    assert set(other) == {f.name for f in fields(Plan)} - {"memo"}
     for name, value in other.items():
-        found = simulate._told_apart(replace(plan, **{name: value}))  # type: ignore[arg-type]
+        changed = replace(plan, memo=Memo(), **{name: value})  # type: ignore[arg-type]
+        found = simulate.told_apart(changed)
         assert found not in seen, name
         seen.append(found)
-    assert simulate._told_apart(replace(plan, rings=[(0, 1)])) == seen[0]
-
-
-def test_only_the_last_outcomes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate, "MOST", 2)
-    simulate.forget()
-    made: list[bytes] = []
-
-    def ask(call: bytes | None) -> None:
-        def simulated() -> simulate.Outcome:
-            made.append(call or b"")
-            return simulate.Outcome(1.0, None, "", "", 0.0, 1, "")
-
-        simulate.recalled(call, simulated)
-
-    for call in (b"a", b"b", b"a", b"c", b"a", b"b", None, None):
-        ask(call)
-    assert made == [b"a", b"b", b"c", b"b", b"", b""]
+    assert simulate.told_apart(replace(plan, memo=Memo())) == seen[0]
 
 
 def test_very_many_ranks_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,12 @@
 """Sends and receives written down once for all ranks that do the same, against all of them."""
 
 import itertools
-from collections import OrderedDict
 
 import numpy as np
 import pytest
 
 from netsim.base.errors import ScenarioError
+from netsim.base.memo import Memo
 from netsim.cell import cluster
 from netsim.cell.prepare import Prepared
 from netsim.cell.simulate import simulate_size
@@ -26,7 +26,7 @@ RAILS = "cluster.fabric={kind: rail-optimized, nodes_per_unit: 2}"
 @pytest.fixture(autouse=True)
 def _nothing_found_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found on a cluster is kept for later cells."""
-    monkeypatch.setattr(cluster, "_BUILT", OrderedDict())
+    monkeypatch.setattr(cluster, "BUILT", Memo())
 
 
 def leaders(ready: Prepared, size: int = 1 << 20) -> int:
@@ -121,7 +121,7 @@ def test_some_rounds_tell_the_same_as_all(
     """Of very many sends not all are looked at."""
     every = leaders(prepared("dgx-h100", "alltoall", 12, "", *settings))
     monkeypatch.setattr(smaller, "MOST_SENDS", 0)
-    cluster._BUILT.clear()
+    cluster.BUILT.clear()
     ready = prepared("dgx-h100", "alltoall", 12, "", *settings)
     assert leaders(ready) == every > 0
     compare(ready, 1 << 20)
@@ -145,7 +145,7 @@ def test_what_few_sends_may_not_meet_is_not_folded_away(monkeypatch: pytest.Monk
     """A slow link may be on the way of none of those sends that are looked at."""
     monkeypatch.setattr(smaller, "MOST_SENDS", 0)
     assert leaders(prepared("dgx-h100", "alltoall", 6)) == 1
-    cluster._BUILT.clear()
+    cluster.BUILT.clear()
     slow = "cluster.faults=[{link: node3.nic3-leaf3, bandwidth: 5%}]"
     assert not leaders(prepared("dgx-h100", "alltoall", 6, "", slow))
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from netsim.base.memo import Memo
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.program.place import place
@@ -63,4 +64,4 @@ def test_few_are_kept() -> None:
     orders = [[a, b, *({0, 1, 2, 3} - {a, b})] for a in range(4) for b in range(4) if a != b]
     for order in [*orders, *(order[::-1] for order in orders)]:
         placed(where, 4 * KIB, gpus=order)
-    assert len(where.memory["ways laid"]) == 8
+    assert len(where.memo.of("ways laid", Memo)) == 8

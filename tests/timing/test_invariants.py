@@ -9,7 +9,7 @@ import pytest
 
 from netsim.base.errors import InvariantError
 from netsim.cell.prepare import Prepared, prepare
-from netsim.cell.simulate import forget, row_of_size, simulate_one
+from netsim.cell.simulate import KNOWN, row_of_size, simulate_one
 from netsim.cli.questions import Given, asked
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
@@ -38,7 +38,7 @@ workload:
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
-    forget()
+    KNOWN.clear()
 
 
 def cell(machine: str, collective: str, sizes: str, nodes: int = 2) -> Prepared:
@@ -198,7 +198,7 @@ def test_expect_ends_with_3_and_asks_for_a_report(capsys, monkeypatch) -> None:
                  "64M")  # fmt: skip
     assert netsim(capsys, *arguments).code == 0
     monkeypatch.setattr(ladder, "_timing", halved(ladder._timing))
-    forget()
+    KNOWN.clear()
     found = netsim(capsys, *arguments)
     assert found.code == 3
     assert "wire: " in found.err
@@ -215,7 +215,7 @@ def test_a_lost_channel_is_noticed_by_run(capsys, monkeypatch, tmp_path: Path) -
     )
     assert netsim(capsys, "run", file, "-o", tmp_path / "good").code == 0
     monkeypatch.setattr(choice, "schedule_of", lossy(choice.schedule_of))
-    forget()
+    KNOWN.clear()
     found = netsim(capsys, "run", file, "-o", tmp_path / "bad")
     assert found.code == 3
     assert "bytes: rows bring" in found.err

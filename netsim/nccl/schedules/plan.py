@@ -6,11 +6,12 @@ what execution costs. It knows no topology: how two ranks are linked is written 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import Tree
@@ -74,7 +75,7 @@ class Plan:
     FIFO. `fold`: equal channels become one row of their number; `symmetry`: what else is written
     down once; `places`: rows say where their data lies, which only checks and pictures ask for.
     `hops`: chunks go only so many ranks far in rings (0: all the way), which moves less than the
-    call does, but shows what every hop adds. `memory` keeps what other sizes need again; it belongs
+    call does, but shows what every hop adds. `memo` keeps what other sizes need again; it belongs
     to one communicator."""
 
     algorithm: str
@@ -99,7 +100,7 @@ class Plan:
     places: bool = True
     symmetry: Symmetry | None = None
     hops: int = 0
-    memory: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     @property
     def stands(self) -> Fold | None:
@@ -134,11 +135,9 @@ class Plan:
 def number_of(plan: Plan, channel: int, tells_apart: Callable[[], object]) -> int:
     """The same number for channels of a communicator that nothing tells apart: over very many ranks
     it takes long to say what does, so it is asked once for all sizes."""
-    known: dict[int, int]
-    known, numbers = plan.memory.setdefault(("channels alike", plan.algorithm), ({}, {}))
-    if channel not in known:
-        known[channel] = numbers.setdefault(tells_apart(), len(numbers))
-    return known[channel]
+    numbers: dict[object, int] = plan.memo.of(("numbers", plan.algorithm), dict)
+    asked = "number", plan.algorithm, channel
+    return plan.memo.of(asked, lambda: numbers.setdefault(tells_apart(), len(numbers)))
 
 
 def lanes_of(plan: Plan, keys: Mapping[int, object]) -> list[Lane]:

@@ -365,7 +365,7 @@ def folded_plan(
     """The plan with what stands for what, if any; a process starts its GPUs one by one."""
     turn = np.arange(collective.ranks) % per_process
     # The place of a communicator: groups of a training step share plans wherever they are.
-    where = topology.memory.setdefault("where", object()), device.tobytes()
+    where = topology.token, device.tobytes()
     if plan.transfers is not None:
         if not collective.count:
             return plan
@@ -373,17 +373,17 @@ def folded_plan(
         asked = (
             "sends alike", collective.name, collective.in_place, repr(ways), per_process, where,
         )  # fmt: skip
-        if asked not in plan.memory:
-            plan.memory[asked] = sends_alike(collective, plan, topology, device, turn)
-        return replace(plan, symmetry=plan.memory[asked])
+        of_sends = partial(sends_alike, collective, plan, topology, device, turn)
+        return replace(plan, symmetry=plan.memo.of(asked, of_sends))
     if not plan.work or not foldable(collective, plan):  # nothing moves: nothing is alike
         return plan
     kinds = works_alike(collective, plan)
     key = ("symmetry", collective.name, plan.algorithm, kinds, per_process, where)
-    if key not in plan.memory:
-        skeleton = skeleton_of(collective, plan, turn)
-        plan.memory[key] = symmetries.symmetry_of(skeleton, topology, device)
-    return replace(plan, symmetry=plan.memory[key])
+
+    def found() -> Symmetry | None:
+        return symmetries.symmetry_of(skeleton_of(collective, plan, turn), topology, device)
+
+    return replace(plan, symmetry=plan.memo.of(key, found))
 
 
 def channels_alike(

@@ -512,13 +512,7 @@ def remembered(collective: Collective, plan: Plan, key: object, write: Callable[
         return write()
     call = (collective.name, collective.root, plan.algorithm, plan.protocol)
     whole = (*call, plan.direct, plan.registered, key)
-    if whole not in plan.memory:
-        turn = write()
-        if len(turn.woven) > MEMORABLE:
-            return turn
-        plan.memory[whole] = turn
-    found: Turn = plan.memory[whole]
-    return found
+    return plan.memo.of(whole, write, lambda turn: len(turn.woven) <= MEMORABLE)
 
 
 class Output:
