@@ -2,12 +2,13 @@
 
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from netsim.base.errors import InputError, LostError, suggest
+from netsim.base.errors import InputError, LostError, ScenarioError, suggest
 from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
@@ -18,12 +19,13 @@ from netsim.cli.questions import ScenarioName
 from netsim.cli.run import refuse_invalid
 from netsim.cli.shown import named
 from netsim.results.folder import Folder, check_writable, open_folder
-from netsim.scenario.cells import Expansion, expand_all
-from netsim.scenario.sweep import SEED
+from netsim.scenario.cells import Expansion, expand, expand_all
+from netsim.scenario.sweep import SEED, looked_up
 from netsim.sweep import search as searches
+from netsim.sweep.run import Task
 from netsim.sweep.summary import about, check_prices
 from netsim.training.run import OF_MODEL
-from netsim.yamlio.read import dump
+from netsim.yamlio.read import Source, dump
 
 BEST = "best.yaml"
 TOLD = "layouts.csv"
@@ -83,7 +85,7 @@ def command(
             together=jobs or 1,
         )  # fmt: skip
         looked = _looked_at(tried, results, bar, list(cells[0].axes))
-    best = _tell(search, looked, results.path, layouts=trial_count is None)
+    best = _tell(search, looked, results.path, None if trial_count else source)
     if tuner_out is not None:
         write_tuner(prepare(best.choice.cell), tuner_out, "auto")
     if lost := [trial.lost for trial in looked if trial.lost]:
@@ -123,7 +125,7 @@ def _objective(given: str, expansion: Expansion) -> str:
 
 
 def _tell(
-    search: searches.Search, looked: list[searches.Trial], folder: Path, *, layouts: bool
+    search: searches.Search, looked: list[searches.Trial], folder: Path, layouts: Source | None
 ) -> searches.Trial:
     best = searches.best_of(looked, search.objective)
     out = sum(not trial.allowed for trial in looked)
@@ -134,6 +136,7 @@ def _tell(
                f"{out - failed if out > failed else 0} outside the constraints")  # fmt: skip
     if layouts and len(looked) < len(search.choices) and search.told:
         _tell_layouts(search, looked, folder)
+        _tell_own(search, layouts)
     if best is None:
         raise _none(search, looked, folder)
     typer.echo(f"best: {named(best.choice.axes)}{'' if seeds == 1 else ' (medians over seeds)'}")
@@ -170,6 +173,25 @@ def _tell_layouts(search: searches.Search, looked: list[searches.Trial], folder:
     head = (*(f"axis:{axis}" for axis in axes), "told_step_time_us", "refused")
     path = write_text(folder / TOLD, csv_of([head, *lines]))
     typer.echo(f"wrote {path}", err=True)
+
+
+def _tell_own(search: searches.Search, source: Source) -> None:
+    """The place among all of the layout that the file states itself, if it states one."""
+    bare = replace(source, data={key: one for key, one in source.data.items() if key != "sweep"})
+    try:
+        for axis in search.choices[0].axes:
+            looked_up(bare.data, {}, axis)
+        (cell,) = expand(bare)
+    except (KeyError, ScenarioError):
+        return
+    own = searches.told(searches.Choice({}, (Task(cell, 0),)))
+    if own.refused:
+        typer.echo(f"as the file states it: {own.refused}")
+        return
+    place = 1 + sum(one.seconds < own.seconds for one in search.told)
+    longer, able = own.seconds / search.told[0].seconds - 1, sum(not o.refused for o in search.told)
+    typer.echo(f"as the file states it: {own.seconds * 1e3:,.1f} ms told, {longer:+.1%} "
+               f"of the best told, place {place} of {able}")  # fmt: skip
 
 
 def _best_scenario(choice: searches.Choice) -> dict[str, Any]:

@@ -22,10 +22,11 @@ from jinja2 import Environment, PackageLoader
 
 from netsim.base.constants import replaced
 from netsim.base.errors import InputError, NetsimError
+from netsim.base.files import preset_folder
 from netsim.base.processes import Processes
 from netsim.base.values import dataclass
 from netsim.measured.compare import error_figures, weights_of
-from netsim.measured.index import Entry
+from netsim.measured.index import Entry, read_index
 from netsim.scenario.cells import expand
 from netsim.topology.load import load_machine
 from netsim.training.prepare import prepare_step
@@ -64,6 +65,25 @@ class Published:
     def group(self) -> str:
         """What is left out together, and weighs as much as any other."""
         return f"{self.framework}, {self.generation}"
+
+    @property
+    def told(self) -> str:
+        """Whose it is, and the power of its GPUs where that is their own."""
+        changed = [
+            one["machine"].get("gpu", {}) for one in self.data["cluster"].get("overrides", ())
+        ]
+        return ", ".join([self.framework, *(gpu["power"] for gpu in changed if "power" in gpu)])
+
+    @property
+    def work(self) -> Values:
+        """The workload of the scenario."""
+        work: Values = self.data["workload"]
+        return work
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second and GPU."""
+        return float(self.work["batch"] * self.work["sequence"] / (self.seconds * self.gpus))
 
 
 @dataclass
@@ -383,6 +403,24 @@ def _divided(r: _Rules, work: Values, model: Any) -> None:
     if parallel["ep"] > r.replicas:
         r.notes.append(f"ep {parallel['ep']} over tp and dp, told as {r.replicas} over dp")
         parallel["ep"] = r.replicas
+
+
+def published_like(machine: str, work: Mapping[str, Any]) -> list[Published]:
+    """Published steps on a machine that train the model of a workload on sequences of its length,
+    each with its own batch and layout."""
+    found = []
+    for entry in read_index(preset_folder("scenarios") / "measured" / "training.yaml", ()):
+        with suppress(Unstated):
+            found.append(published(entry))
+    asked = _trained(work)
+    return [one for one in found if one.machine == machine and _trained(one.work) == asked]
+
+
+def _trained(work: Mapping[str, Any]) -> tuple[Any, ...]:
+    given = work["model"]
+    figures = asdict(MODELS[given]) if given in [*MODELS] else dict(given)
+    sequence = work.get("sequence") or figures.get("sequence")
+    return (*(figures.get(name) for name in ("layers", "hidden", "heads", "experts")), sequence)
 
 
 # Every published step beside its simulation; groups of framework and generation weigh equally.

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from netsim.base.units import format_size
+from netsim.measured.training import published_like
 from netsim.plots.sizes import AXIS, read_results, telling
 from netsim.plots.style import (
     AMBER,
@@ -35,6 +36,9 @@ from netsim.plots.style import (
     tint,
     wrapped,
 )
+from netsim.results.folder import MANIFEST, read_manifest
+from netsim.scenario.cells import with_settings
+from netsim.yamlio.read import parse_source
 
 CAUSES = {
     "launch": ("launch", GREY), "wire": ("wires and switches", SKY),
@@ -364,11 +368,33 @@ def plot_breakdown(path: Path, out_dir: Path) -> list[Path]:
     if table.empty or "computing_us" not in table or "step_time_us" not in table:
         return []
     results = path.with_name("results.csv")
-    rows = scaled(table, read_results([results])) if results.exists() else table[:0]
+    found = read_results([results]) if results.exists() else table[:0]
+    rows = scaled(table, found) if len(found) else found
     figures: dict[str, Callable[[], Figure]] = {"breakdown": lambda: gpu_breakdown_figure(table)}
     if len(rows):
-        figures["scaling"] = lambda: scaling_figure(rows)
+        known = published_points(rows, found, path.parent)
+        figures["scaling"] = lambda: scaling_figure(rows, known)
     return drawn(out_dir, figures)
+
+
+def published_points(rows: pd.DataFrame, results: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Published steps of the same machine, model, sequence and type, each of its own batch and
+    layout; MFU as steps here would have it at that rate."""
+    columns = ["line", "gpus", "tokens_per_s", "mfu_pct"]
+    swept = {"axis:workload.model", "axis:workload.sequence"} & {*rows.columns}
+    if swept or not (folder / MANIFEST).exists():
+        return pd.DataFrame(columns=columns)
+    told = read_manifest(folder)
+    source = with_settings(parse_source(told["text"], told["file"]), told["settings"])
+    alike = rows.merge(results[["cell", "dtype", "topology"]].drop_duplicates("cell"), on="cell")
+    found = []
+    for (dtype, machine), some in alike.groupby(["dtype", "topology"]):
+        of_rate = float((some["mfu_pct"] * some["gpus"] / some["tokens_per_s"]).iloc[0])
+        for one in published_like(str(machine), source.data["workload"]):
+            if one.precision == dtype:
+                rates = (one.rate * one.gpus, one.rate * of_rate)
+                found.append((f"published: {one.told}", one.gpus, *rates))
+    return pd.DataFrame(found, columns=columns)
 
 
 def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
@@ -387,8 +413,10 @@ def scaled(steps: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(line=names).sort_values("gpus")
 
 
-def scaling_figure(rows: pd.DataFrame) -> Figure:
-    """Tokens a second and GPU, and MFU, against the number of GPUs; dashed: as the fewest have."""
+def scaling_figure(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> Figure:
+    """Tokens a second and GPU, and MFU, against the number of GPUs; dashed: as the fewest have.
+    What is `known` of published steps is drawn as points."""
+    points = rows[:0] if known is None else known
     figure = new_figure(9.5, 3.8)
     panels = figure.subplots(1, 2)
     figures = (("tokens_per_s", "tokens a second and GPU"), ("mfu_pct", "MFU (%)"))
@@ -399,14 +427,17 @@ def scaling_figure(rows: pd.DataFrame) -> Figure:
             each = line[column] / line["gpus"] if column == "tokens_per_s" else line[column]
             axes.plot(line["gpus"], each, color=colour, marker=marker, label=name)
             axes.plot(line["gpus"].iloc[[0, -1]], each.iloc[[0, 0]], "--", color=colour, lw=0.9)
+        for (name, line), marker in zip(points.groupby("line"), "*P^X", strict=False):
+            each = line[column] / line["gpus"] if column == "tokens_per_s" else line[column]
+            axes.scatter(line["gpus"], each, color=BLACK, marker=marker, s=42, label=name, zorder=3)
         axes.set_xscale("log", base=2)
-        counts = sorted(rows["gpus"].unique())
+        counts = sorted({*rows["gpus"], *points["gpus"]})
         axes.set_xticks(counts, [f"{count:,.0f}" for count in counts])
         axes.minorticks_off()
         axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
         axes.set_xlabel("GPUs")
         axes.set_ylabel(label)
-    if rows["line"].nunique() > 1:
+    if rows["line"].nunique() > 1 or len(points):
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     panels[0].set_title(f"{rows['scenario'].iloc[0]}; dashed: no loss", loc="left")
     return figure

@@ -19,7 +19,7 @@ from netsim.scenario.sweep import Condition, parse_condition
 from netsim.sweep.run import Task, Workers, engine_for, run_tasks
 from netsim.sweep.summary import COLUMNS, Place, bill, place_of, time_of, without_seed
 from netsim.training.prepare import prepare_step
-from netsim.training.run import NAMES, folded_step
+from netsim.training.run import NAMES, folded_step, told_row
 
 FIGURES = ("time_us", "busbw_GBps", "algbw_GBps", "step_time_us", "ranks", "nodes")
 PRICED = (*COLUMNS, "time_x_cost")
@@ -140,6 +140,7 @@ def _range(name: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
 EXHAUSTIVE = 400  # choices up to which all are simulated
 LAYOUTS = 12  # training steps from which all are told first
 IN_FULL = 5  # of those, what is simulated
+MOST_TASKS = 20_000_000  # of a step on all GPUs, up to which it is; larger ones stay as told
 OBJECTIVES = ("time_us", "busbw_GBps", "step_time_us", "cost_usd", "power_w", "time_x_cost")
 LARGER_IS_BETTER = ("busbw_GBps",)
 
@@ -221,10 +222,7 @@ class Search:
         found = []
         for number, choice in enumerate(choices):
             at("layouts, told by one rank of each stage", number, len(choices))
-            try:
-                found.append(Told(choice, folded_step(prepare_step(choice.cell)).seconds))
-            except InputError as error:
-                found.append(Told(choice, refused=error.message))
+            found.append(told(choice))
         return sorted(found, key=lambda one: one.seconds)
 
     @cached_property
@@ -240,13 +238,23 @@ class Search:
         with closing(run_tasks(tasks, folder, engine=self.engine, workers=workers)) as found:
             for choice in choices:
                 ended = [next(found) for _ in choice.tasks]
-                rows = tuple(row for _, row, _ in ended)
                 lost = (
                     str(one) for *_, one in ended if one and one.exit_code == LostError.exit_code
                 )
-                figures = _figures(choice, rows)
-                allowed = self.constraints.hold(choice.axes, figures)
-                yield Trial(choice, rows, figures, allowed, next(lost, ""))
+                yield self.trial(choice, tuple(row for _, row, _ in ended), next(lost, ""))
+
+    def trial(self, choice: Choice, rows: tuple[Row, ...], lost: str = "") -> Trial:
+        """What rows make of a choice."""
+        figures = _figures(choice, rows)
+        return Trial(choice, rows, figures, self.constraints.hold(choice.axes, figures), lost)
+
+
+def told(choice: Choice) -> Told:
+    """A layout told by one rank of each stage."""
+    try:
+        return Told(choice, folded_step(prepare_step(choice.cell)).seconds)
+    except InputError as error:
+        return Told(choice, refused=error.message)
 
 
 def _best_told(
@@ -257,9 +265,22 @@ def _best_told(
     found = 0
     while able and found < IN_FULL:
         batch, able = able[: IN_FULL - found], able[IN_FULL - found :]
-        for trial in search.look(batch, folder, workers):
+        large = {id(choice): row for choice in batch if (row := _too_large(choice))}
+        small = search.look([one for one in batch if id(one) not in large], folder, workers)
+        for choice in batch:
+            row = large.get(id(choice))
+            trial = search.trial(choice, (row,)) if row else next(small)
             found += trial.value(search.objective) < inf
             yield trial
+        small.close()
+
+
+def _too_large(choice: Choice) -> Row | None:
+    """The row of a layout as it is told, where the step in full has too many tasks."""
+    prepared = prepare_step(choice.cell)
+    if len(prepared.tape().tasks) * prepared.setting.grid.size <= MOST_TASKS:
+        return None
+    return told_row(folded_step(prepared))
 
 
 def _figures(choice: Choice, rows: Sequence[Row]) -> dict[str, Any]:

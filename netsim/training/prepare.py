@@ -2,10 +2,12 @@
 
 import csv
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -280,16 +282,11 @@ def extras_of(
             held = model.parameters // (grid.degrees["tp"] * grid.degrees["pp"])
             known = preset(given.preset, held, work.micro_batch)
         usual = known or settings.Extra(f"extra {number}", "all_reduce", AXES_OF["all"], 4, "step")
-        found.append(
-            settings.Extra(
-                usual.name,
-                given.collective or usual.collective,
-                AXES_OF[given.group] if given.group else usual.axes,
-                given.bytes or usual.nbytes,
-                given.when or usual.when,
-                usual.dtype,
-            )
-        )
+        own: dict[str, Any] = {
+            "collective": given.collective, "nbytes": given.bytes, "when": given.when,
+            "axes": AXES_OF.get(given.group or ""),
+        }  # fmt: skip
+        found.append(replace(usual, **{name: one for name, one in own.items() if one}))
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -320,7 +321,7 @@ def axis_of(group: str) -> str:
     return "extra"
 
 
-def _of_model(step: Step) -> dict[str, float]:
+def _of_model(step: Rates) -> dict[str, float]:
     worst = max(memories(step.prepared.setting), key=lambda memory: memory.total)
     memory = (worst.total / 1e9, worst.states / 1e9, worst.activations / 1e9)
     return dict(zip(OF_MODEL, (step.mfu * 100, step.tokens_per_second, *memory), strict=True))
@@ -328,22 +329,33 @@ def _of_model(step: Step) -> dict[str, float]:
 
 def step_row(step: Step) -> Row:
     """The line of results.csv; what a step has beside its time is in its other files."""
-    prepared = step.prepared
-    scenario, work = prepared.cell.scenario, prepared.work
-    given, samples = scenario.disturbances, np.zeros(0)
+    given, samples = step.prepared.cell.scenario.disturbances, np.zeros(0)
     if given is not None:
         longer = disturbed(step.program, Noise(*given), step.engine) - step.spans.makespan
         samples = 1e6 * (step.seconds + longer)
+    return _row(
+        step, bound_by=bound_of(step.breakdown), approximation=step.approximation,
+        rows=len(step.program), engine=step.engine, **of_samples(samples),
+    )  # fmt: skip
+
+
+def told_row(step: "FoldedStep") -> Row:
+    """The line of a step that one rank of each pipeline stage tells."""
+    details = {"step_time_us": step.seconds * 1e6, **_of_model(step)}
+    return _row(step, approximation=f"{COARSE}; one rank of each stage", details=details)
+
+
+def _row(step: Rates, **more: Any) -> Row:
+    prepared = step.prepared
+    scenario, work = prepared.cell.scenario, prepared.work
     return Row(
         scenario=scenario.name or "", cell=prepared.cell.id,
         topology=cluster_label(scenario.cluster), nodes=node_count(scenario.cluster),
         gpus_per_node=prepared.gpus_per_node, ranks=prepared.setting.grid.size,
         workload=f"training {work.label}", dtype=work.dtype if isinstance(work, Training) else "",
         launch=scenario.launch_costs().style, nccl_version=scenario.nccl.version,
-        step_time_us=step.seconds * 1e6, bound_by=bound_of(step.breakdown),
-        validated="not validated", approximation=step.approximation, rows=len(step.program),
-        engine=step.engine, seed=scenario.seed, model_version=MODEL_VERSION,
-        axes=prepared.cell.axes, **of_samples(samples),
+        step_time_us=step.seconds * 1e6, validated="not validated", seed=scenario.seed,
+        model_version=MODEL_VERSION, axes=prepared.cell.axes, **more,
     )  # fmt: skip
 
 

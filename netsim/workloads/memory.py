@@ -7,7 +7,7 @@ from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import buckets_of
 from netsim.workloads.kernels import FP32, STATES, state_bytes
 from netsim.workloads.model import Layer, Transformer
-from netsim.workloads.setting import Setting
+from netsim.workloads.setting import NARROW, Setting
 from netsim.workloads.step import SCHEDULES, in_flight
 
 SHARDED = ("zero3", "fsdp", "fsdp2")
@@ -112,10 +112,10 @@ def activation_bytes(s: Setting, layer: Layer) -> float:
 
 
 def full_activation_bytes(s: Setting, layer: Layer) -> float:
-    """The same without recomputation. A block keeps the inputs of its products, of its norms, of
-    its attention and of the function between the products of its MLP; what is not divided by tp is
-    divided by sequence parallelism."""
-    m = s.model
+    """The same where only modules are done again. A block keeps the inputs of its products (cast
+    where those are narrow), of its norms, of its attention and of the function between the products
+    of its MLP; what is not divided by tp is divided by sequence parallelism."""
+    m, again = s.model, {*s.recompute}
     if not isinstance(m, Transformer) or layer.kind == "plain":
         return layer.plain.activation * s.micro
     if layer.kind == "embedding":
@@ -124,14 +124,21 @@ def full_activation_bytes(s: Setting, layer: Layer) -> float:
     if layer.kind == "head":  # logits and their gradient's source in fp32, the norm's input
         return tokens * (FP32 * m.vocabulary / tp) + 2 * _inputs(s, m)
     attention = (2 * m.heads * m.head + 2 * m.kv_width) / tp
+    if m.latent and "mla_up_proj" in again:
+        latent = m.latent
+        attention = latent.q_rank + latent.kv_rank + latent.rope + m.heads * latent.value / tp
+    cast = NARROW[s.dtype] / s.element if s.narrow else 1.0
+    between = _width(m) - 1  # inputs of the function, whose output the second product reads
     if layer.moe:
-        ffn, used = m.expert_ffn, m.top_k * s.imbalance
-        shared = m.shared_ffn * _width(m) / tp
-        mlp = used * (ffn * _width(m) / (tp if s.expert_tensor else 1) + m.hidden / tp) + shared
+        used, split = m.top_k * s.imbalance, tp if s.expert_tensor else 1
+        ffn = m.expert_ffn * (between + cast * ("moe_act" not in again)) / split
+        shared = m.shared_ffn * (between + cast) / tp * ("shared_experts" not in again)
+        mlp = (used * (ffn + cast * m.hidden / tp) + shared) * ("moe" not in again)
     else:
-        mlp = m.ffn * _width(m) / tp
+        mlp = m.ffn * (between + cast * ("ops" not in again)) / tp * ("mlp" not in again)
     # Inputs of both norms and of both column-parallel products.
-    return 4 * _inputs(s, m) + s.element * tokens * (attention + mlp) + _unfused(s, m)
+    inputs = 2 + 2 * cast * (not again & {"layernorm", "ops"})
+    return inputs * _inputs(s, m) + s.element * tokens * (attention + mlp) + _unfused(s, m)
 
 
 def _unfused(s: Setting, m: Transformer) -> float:

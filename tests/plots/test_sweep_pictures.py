@@ -1,6 +1,7 @@
 """Pictures of sweeps and explanations: what is marked, and that no name covers another."""
 
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from netsim.plots import style
-from netsim.plots.explanation import scaled, scaling_figure, tornado_figure
+from netsim.plots.explanation import published_points, scaled, scaling_figure, tornado_figure
 from netsim.plots.results import (
     asked_of,
     axes_figure,
@@ -21,6 +22,7 @@ from netsim.plots.results import (
     pareto_front,
 )
 from netsim.plots.sizes import above_rate
+from netsim.results.folder import MANIFEST, sealed
 
 FIGURES = st.floats(1, 1000)
 
@@ -108,6 +110,28 @@ def test_steps_on_several_numbers_of_gpus_have_a_line_for_each_other_choice() ->
     assert [line.get_ydata().tolist() for line in solid] == [[125.0] * 3] * 2
     assert right.get_ylabel() == "MFU (%)"
     assert scaled(steps, results.assign(ranks=8)).empty
+
+
+def test_published_steps_of_such_a_machine_and_model_stand_beside_scaling(tmp_path: Path) -> None:
+    text = "cluster: {machine: dgx-h100}\nworkload: {model: llama3-8b, sequence: 8192}\n"
+    told = {"scenario": "s", "text": text, "file": "s.yaml", "settings": []}
+    (tmp_path / MANIFEST).write_text(sealed(told))
+    rows = pd.DataFrame({"cell": ["a", "b"], "gpus": [8.0, 16.0], "line": "", "scenario": "s",
+                         "mfu_pct": 40.0, "tokens_per_s": [64e3, 128e3]})  # fmt: skip
+    results = pd.DataFrame({"cell": ["a", "b"], "dtype": "bfloat16", "topology": "dgx-h100"})
+    known = published_points(rows, results, tmp_path)
+    assert {8, 64, 128} <= {*known["gpus"]}
+    assert {*known["line"]} == {"published: TorchTitan, 500W"}
+    titan = known[known["gpus"] == 8]["tokens_per_s"].max() / 8
+    assert titan == pytest.approx(6667)  # titan_t1: tokens a second and GPU, compiled
+    assert (known["mfu_pct"] / known["tokens_per_s"] * known["gpus"]).tolist() == pytest.approx(
+        [40 / 8e3] * len(known)
+    )
+    left, _ = scaling_figure(rows, known).axes
+    (drawn,) = left.collections
+    assert len(drawn.get_offsets()) == len(known)
+    assert published_points(rows, results.assign(topology="dgx-a100"), tmp_path).empty
+    assert published_points(rows.assign(**{"axis:workload.model": "x"}), results, tmp_path).empty
 
 
 def sweep_of(nodes: tuple[int, ...]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netsim.training.run import sent_bytes
 from netsim.workloads.memory import activation_bytes, memory_of, states_of
-from netsim.workloads.model import Transformer, layers_of
+from netsim.workloads.model import MODELS, Transformer, layers_of
 from netsim.workloads.setting import Setting
 from netsim.workloads.step import training_step
 from netsim.workloads.tape import Task
@@ -156,6 +156,29 @@ def test_1f1b_keeps_activations_of_fewer_micro_batches_than_gpipe(p: int) -> Non
         assert kept["gpipe"][k] == pytest.approx(16 / (p - k) * kept["1f1b"][k])
     assert kept["gpipe"][-1] == pytest.approx(16 * one)
     assert head > 0
+
+
+def test_modules_that_are_done_again_keep_only_what_they_start_from() -> None:
+    """DeepSeek-V3's block: inputs of norms and products, heads, what meets in experts; of FP8 one
+    byte of what only products read."""
+    deepseek, tokens = MODELS["deepseek-v3"], 4096
+    block = layers_of(deepseek)[-2]
+    width, heads = 7168, 128
+
+    def kept(dtype: str, *again: str) -> float:
+        one = setting(model=deepseek, sequence=tokens, dtype=dtype, recompute=again)
+        flops = {**one.roofline.flops, "fp8": 2e15}
+        one = replace(one, roofline=replace(one.roofline, flops=flops))
+        return activation_bytes(one, block) / tokens
+
+    whole = 2 * (4 * width + heads * 4 * 192 + 8 * (3 * 2048 + width) + 3 * 2048)
+    assert kept("bfloat16") == whole
+    assert kept("bfloat16", "layernorm") == whole - 2 * 2 * width
+    assert kept("bfloat16", "moe_act") == whole - 2 * 8 * 2048
+    latent = 1536 + 512 + 64 + heads * 128
+    assert kept("bfloat16", "mla_up_proj") == whole - 2 * (heads * 4 * 192 - latent)
+    assert kept("bfloat16", "moe") == 2 * (4 * width + heads * 4 * 192)
+    assert whole - kept("fp8") == 2 * width + 8 * (2048 + width) + 2048
 
 
 @given(
