@@ -245,7 +245,7 @@ def _log(path: Path, collective: str | None) -> Side:
 
 def _topology(name: str, collective: str, given: Given) -> Side:
     on(name)
-    prepared = prepare(checked_cells(asked(name, collective, given).source)[0])
+    prepared = prepare(checked_cells(asked(name, collective, given)[0])[0])
     rows = [row for row in simulated(prepared, "auto", []) if row.status == "ok"]
     return side_of(name, table_of(rows, ()))
 

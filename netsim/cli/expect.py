@@ -43,7 +43,9 @@ def assumptions(prepared: Prepared, given: Given) -> Iterator[str]:
     config = scenario.cluster
     if config.graph is None and node_count(config) > 1:
         yield from _network(config, given)
-        yield from _switches(prepared)
+        fabric = prepared.jobs[0].cluster.fabric if prepared.jobs else None
+        if fabric is not None and fabric.note:
+            yield fabric.note
     if given.launch is None and "launch" not in prepared.cell.source.data:
         yield "assumed: one process for each GPU (--launch single_process is nccl-tests -g 8)"
     if prepared.jobs:
@@ -114,13 +116,6 @@ def _network(config: ClusterConfig, given: Given) -> Iterator[str]:
         yield f"assumed: {machine.transport} (--transport names another)"
 
 
-def _switches(prepared: Prepared) -> Iterator[str]:
-    for job in prepared.jobs[:1]:
-        made = job.cluster.fabric
-        if made is not None and made.note:
-            yield made.note
-
-
 def _nics(config: ClusterConfig, machine: Machine) -> int:
     have = machine.nics.count if machine.nics else 0
     return have if config.nics_per_node is None else config.nics_per_node
@@ -176,7 +171,7 @@ def _printed(
     footer: Callable[[Sequence[Row]], str],
 ) -> list[Row]:
     """Every row as it is there; of a table without a time, nothing."""
-    rows, held, timed = [], [title], False
+    rows, held, timed = list[Row](), [title], False
     for row in found:
         rows.append(row)
         held.append(text(row))
@@ -267,19 +262,14 @@ def print_acceptance(
 ) -> None:
     """The table on standard output; the one number that nccl-tests takes beside it."""
     rows = list(simulated(prepared, engine, failures))
-    _tell_failures(rows)
+    for row in (row for row in rows if row.status != "ok"):
+        typer.echo(f"left out: {row.size_bytes} B: {row.error}", err=True)
     typer.echo(acceptance_csv(rows, part, prepared.cell.scenario.collective.root), nl=False)
     typer.echo(
         f"NCCL_TESTS_MIN_BW={min_bandwidth(rows, part):.4g} asks nccl-tests for {part:.4g} of the "
         "expected average over these sizes",
         err=True,
     )
-
-
-def _tell_failures(rows: Sequence[Row]) -> None:
-    for row in rows:
-        if row.status != "ok":
-            typer.echo(f"left out: {row.size_bytes} B: {row.error}", err=True)
 
 
 @with_options(Given)
@@ -318,9 +308,9 @@ def command(
             raise InputError(f"--nccl {given.nccl}: compares two versions, and goes alone")
         late("netsim.cli.diff.upgrade")(topology, collective, given)
         return
-    question = asked(topology, collective, given)
-    prepared = prepare(checked_cells(question.source)[0])
-    for note in (*question.notes, *assumptions(prepared, given)):
+    source, notes = asked(topology, collective, given)
+    prepared = prepare(checked_cells(source)[0])
+    for note in (*notes, *assumptions(prepared, given)):
         typer.echo(note, err=True)
     if graph_out is not None:
         late("netsim.cli.expect_more.write_graph")(prepared, graph_out)
@@ -337,24 +327,14 @@ def command(
     if part is not None:
         print_acceptance(prepared, part, engine, failures)
     else:
-        _table(prepared, form, engine, failures, json_file)
+        rows = print_table(prepared, form, engine, failures)
+        for note in (*approximations(rows), *weak_figures(prepared, rows)):
+            typer.echo(note, err=True)
+        if json_file is not None:
+            written = shown.write_json(json_file, shown.run_of(prepared), rows)
+            typer.echo(f"wrote {written}", err=True)
     if failures:
         raise failures[0]
-
-
-def _table(
-    prepared: Prepared,
-    form: Format,
-    engine: Engine,
-    failures: list[NetsimError],
-    json_file: Path | None,
-) -> None:
-    rows = print_table(prepared, form, engine, failures)
-    for note in (*approximations(rows), *weak_figures(prepared, rows)):
-        typer.echo(note, err=True)
-    if json_file is not None:
-        written = shown.write_json(json_file, shown.run_of(prepared), rows)
-        typer.echo(f"wrote {written}", err=True)
 
 
 def _check_outputs(asked_for: Mapping[str, object], files: Mapping[str, Path | None]) -> None:

@@ -15,7 +15,7 @@ from netsim.base.startup import at
 from netsim.base.values import dataclass
 from netsim.cell.answer import checked_cells, find_scenario, load_source
 from netsim.cell.prepare import Prepared
-from netsim.cli.questions import Given, asked
+from netsim.cli.questions import Asked, Given, asked
 from netsim.measured import index
 from netsim.measured.compare import error_figures, fit_of, prepared_for
 from netsim.measured.logs import LogRun
@@ -39,14 +39,10 @@ class Question:
     given: Given
 
 
-def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...]]:
+def question_of(question: Question, run: LogRun) -> Asked:
     """The scenario for a run, and what was taken from the log."""
     if question.scenario is not None:
-        found = find_scenario(question.scenario)
-        source = load_source(found.path, question.given.settings or ())
-        if "sweep" in source.data:
-            raise InputError(f"{found.path}: a log is held against one cell, not a sweep")
-        return source, ()
+        return _scenario(question.scenario, question.given, "log"), ()
     said = index.proposal_of(run)
     notes: list[str] = []
     topology = question.topology
@@ -57,8 +53,16 @@ def question_of(question: Question, run: LogRun) -> tuple[Source, tuple[str, ...
             topology, text = said.machine, f"taken from the log: {said.machine} ({run.gpu_name})"
         notes.append(text)
     given = _completed(question.given, said, topology, notes, run.file)
-    answer = asked(topology, run.collective, given)
-    return answer.source, (*notes, *answer.notes)
+    source, told = asked(topology, run.collective, given)
+    return source, (*notes, *told)
+
+
+def _scenario(name: str, given: Given, what: str) -> Source:
+    found = find_scenario(name)
+    source = load_source(found.path, given.settings or ())
+    if "sweep" in source.data:
+        raise InputError(f"{found.path}: a {what} is held against one cell, not a sweep")
+    return source
 
 
 def _fitting(question: Question, run: LogRun, said: index.Proposal) -> tuple[str, str]:
@@ -69,7 +73,7 @@ def _fitting(question: Question, run: LogRun, said: index.Proposal) -> tuple[str
         at(f"{run.file}: was it {name}?", done, len(names))
         with suppress(NetsimError):
             given = _completed(question.given, said, name, [], run.file)
-            ratios = fit_of(asked(name, run.collective, given).source, run, CANDIDATE_SIZES)
+            ratios = fit_of(asked(name, run.collective, given)[0], run, CANDIDATE_SIZES)
             found.append((error_figures(ratios)[0], float(abs(ratios).mean()), name))
     if not found:
         raise InputError(
@@ -162,10 +166,7 @@ def cell_of_trace(question: Question, path: Path, profile: Profile) -> tuple[Cel
         if name in question.given.flags:
             raise InputError(f"--{name}: is for logs of one collective", hint=f"use {instead}")
     if question.scenario is not None:
-        found = find_scenario(question.scenario)
-        source = load_source(found.path, question.given.settings or ())
-        if "sweep" in source.data:
-            raise InputError(f"{found.path}: a trace is held against one cell, not a sweep")
+        source = _scenario(question.scenario, question.given, "trace")
         first = checked_cells(source)[0]
         if isinstance(first.scenario.workload, Training):
             return first, ()
@@ -178,9 +179,7 @@ def _with_trace(source: Source, path: Path) -> Source:
     return override(source, "workload", {"trace": str(path)}, str(path))
 
 
-def _of_topology(
-    question: Question, path: Path, profile: Profile
-) -> tuple[Source, tuple[str, ...]]:
+def _of_topology(question: Question, path: Path, profile: Profile) -> Asked:
     notes: list[str] = []
     topology, given = question.topology, question.given
     if topology is None:
@@ -196,8 +195,8 @@ def _of_topology(
         version, note = index.version_of(profile.nccl)
         known["nccl"] = str(version)
         notes += [note] * bool(note)
-    answer = asked(topology, "all_reduce", _taken(given, known, notes, "trace"))
-    return answer.source, (*notes, *answer.notes)
+    source, told = asked(topology, "all_reduce", _taken(given, known, notes, "trace"))
+    return source, (*notes, *told)
 
 
 def _counts_of_trace(given: Given, topology: str, world: int) -> dict[str, int]:

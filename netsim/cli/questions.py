@@ -48,14 +48,7 @@ ONLY_EXPECT = ("tuner", "graph", "nccl_env", "noise", "samples")
 FOREIGN = (".xml", ".json", ".txt")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The scenario, and what the user should be told about how it was read."""
-
-    source: Source
-    notes: tuple[str, ...] = ()
-
-
+Asked = tuple[Source, tuple[str, ...]]  # and what the user should be told about how it was read
 Text = str | None
 Texts = list[str] | None
 
@@ -117,7 +110,7 @@ class Given:
 
 def asked(topology: str, collective: str, given: Given) -> Asked:
     """The scenario of a topology, a collective and options."""
-    source, notes = _cluster(topology, given)
+    source, notes = _cluster(topology)
     origins = dict(source.origins)
     work = {"collective": collective, "sizes": parsed(parse_cli_sizes, "--sizes", given.sizes)}
     origins[("workload",)] = f"{topology} {collective}"
@@ -133,7 +126,7 @@ def asked(topology: str, collective: str, given: Given) -> Asked:
     source = apply_overrides(_with_fabric(source, given), given.settings or ())
     if "sweep" in source.data:
         raise InputError("expect answers one question; a sweep is for netsim run")
-    return Asked(source, (*notes, *warnings))
+    return source, (*notes, *warnings)
 
 
 GRAPHS = ("tpu-v4", "tpu-v5p")  # scenarios whose clusters are taken for machines
@@ -144,7 +137,7 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
+def _cluster(name: str) -> Asked:
     """The cluster section that a machine, a scenario or a foreign file stands for."""
     path = Path(name)
     if path.is_file() or is_path(name) or path.suffix in FOREIGN:
@@ -164,7 +157,7 @@ def _cluster(name: str, given: Given) -> tuple[Source, tuple[str, ...]]:
     raise InputError(f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster)")
 
 
-def _foreign(path: Path) -> tuple[Source, tuple[str, ...]]:
+def _foreign(path: Path) -> Asked:
     if not path.exists():
         raise ScenarioError("no such file", source=path.as_posix())
     found = late("netsim.topology.foreign.formats.read_foreign")(path)
@@ -229,10 +222,10 @@ def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyPrepare
     """The cell that is asked about, and what the user should know about how it was read."""
     on(subject)
     if collective is not None:
-        question = asked(subject, collective, given)
-        return prepare(expand(question.source)[0]), list(question.notes)
-    cell, notes = cell_of(subject, given)
-    return prepare_any(cell), notes
+        source, notes = asked(subject, collective, given)
+        return prepare(expand(source)[0]), list(notes)
+    cell, told = cell_of(subject, given)
+    return prepare_any(cell), told
 
 
 def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:

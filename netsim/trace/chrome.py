@@ -442,7 +442,6 @@ def write_trace(
     operations: Sequence[spoken.Operation] = (),
     *,
     rows: int = MOST_ROWS,
-    links: int = MOST_LINKS,
     about: Mapping[str, str] | None = None,
 ) -> spoken.Written:
     """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown. Its
@@ -455,7 +454,7 @@ def write_trace(
         "distributedInfo": spoken.distributed_info(program.schedule.ranks, named),
         "otherData": {**_about(program, timeline, selection), **(about or {})},
     }
-    events = ",\n".join(_events(program, timeline, named, selection, links))
+    events = ",\n".join(_events(program, timeline, named, selection))
     text = f'{as_json(header)[:-1]},"traceEvents":[\n{events}\n]}}\n'.encode()
     if path.suffix == ".gz":
         text = gzip.compress(text, compresslevel=6, mtime=0)
@@ -464,16 +463,13 @@ def write_trace(
 
 
 def _events(
-    program: Program,
-    timeline: Timeline,
-    named: tuple[spoken.Operation, ...],
+    program: Program, timeline: Timeline, named: tuple[spoken.Operation, ...],
     selection: spoken.Selection,
-    links: int,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     slices = row_slices(program, timeline, spoken.Names(program, named), selection)
     placed = lanes(slices + kernel_slices(program, timeline, named))
     tids = threads(placed)
-    load = busiest_load(program, timeline, links, BINS, CHANGES)
+    load = busiest_load(program, timeline, MOST_LINKS, BINS, CHANGES)
     counter_names, counters = counter_events(program, load)
     bars, starts, ends = _slice_events(placed, tids)
     # At one instant, slices come before the arrows that they hold.

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
@@ -108,18 +108,15 @@ class Breakdown:
 def breakdown_of(spans: Spans) -> Breakdown:
     """Where the time of each rank goes."""
     kinds = tuple(kind for kind in spans.kinds if kind != COMPUTE)
-    shape = (len(kinds), spans.ranks)
-    exposed, hidden = np.zeros(shape), np.zeros(shape)
-    computing, idle = np.zeros(spans.ranks), np.zeros(spans.ranks)
-    by_task = np.zeros(len(spans.tape.tasks))
+    by_task, found = np.zeros(len(spans.tape.tasks)), []
     rank, kind, task, begin, end = spans.columns
     edges = np.searchsorted(rank, np.arange(spans.ranks + 1))
-    for number in range(spans.ranks):
-        part = slice(int(edges[number]), int(edges[number + 1]))
-        one = _of_rank(kind[part], begin[part], end[part], len(kinds) + 1, spans.makespan)
-        computing[number], idle[number] = one.computing, one.idle
-        exposed[:, number], hidden[:, number] = one.exposed, one.hidden
-        np.add.at(by_task, task[part], one.by_task)
+    for part in map(slice, edges[:-1], edges[1:]):
+        *one, bare = _of_rank(kind[part], begin[part], end[part], len(kinds) + 1, spans.makespan)
+        found.append(one)
+        np.add.at(by_task, task[part], bare)
+    columns = zip(*found, strict=True)
+    computing, exposed, hidden, idle = (np.array(column).T.copy() for column in columns)
     return Breakdown(kinds, computing, exposed, hidden, idle, by_task)
 
 
@@ -133,18 +130,10 @@ def bound_of(breakdown: Breakdown) -> str:
     return f"{name} {spent[name] / total:.0%}" if total > 0 else ""
 
 
-@dataclass(frozen=True)
-class _OfRank:
-    computing: float
-    exposed: Times
-    hidden: Times
-    idle: float
-    by_task: Times
-
-
 def _of_rank(
     kind: NDArray[np.int32], begin: Times, end: Times, kinds: int, makespan: float
-) -> _OfRank:
+) -> tuple[float, Times, Times, float, Times]:
+    """Seconds of computing, exposed and hidden by kind, idle; and exposed by task."""
     edges = np.unique(np.concatenate([begin, end, [0.0, makespan]]))
     lengths = np.diff(edges)
     first, last = np.searchsorted(edges, begin), np.searchsorted(edges, end)
@@ -160,7 +149,7 @@ def _of_rank(
     # Of one kind, exposed time is that of the task that is under way: streams run one at a time.
     bare = np.concatenate([[0.0], np.cumsum(np.where(free, lengths, 0.0))])
     by_task = np.where(kind > 0, bare[last] - bare[first], 0.0)
-    return _OfRank(float(lengths[busy[0]].sum()), exposed, hidden, idle, by_task)
+    return float(lengths[busy[0]].sum()), exposed, hidden, idle, by_task
 
 
 COARSE = "collectives as flows of the rate that each reaches alone"
@@ -221,17 +210,7 @@ class Step(Rates):
         return "; ".join([COARSE, *notes, *sorted(found - {""})])
 
 
-@dataclass(frozen=True)
-class _Question:
-    """A prepared step as the key of a cache: equal cells ask the same."""
-
-    prepared: PreparedStep
-
-    def __hash__(self) -> int:
-        return hash(self.prepared.cell.id)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Question) and self.prepared.cell.id == other.prepared.cell.id
+_KEPT: dict[tuple[str, str], Step] = {}  # the last one, by cell and engine
 
 
 def simulate_step(
@@ -240,12 +219,12 @@ def simulate_step(
     """Simulate the step of a cell; the last one is kept, for it is asked for again."""
     if progress is not None and engine == "simpy":
         return _simulated(prepared, engine, progress)
-    return _kept(_Question(prepared), engine)
-
-
-@lru_cache(maxsize=1)
-def _kept(question: _Question, engine: str) -> Step:
-    return _simulated(question.prepared, engine, None)
+    key = (prepared.cell.id, engine)
+    if key not in _KEPT:
+        step = _simulated(prepared, engine, None)
+        _KEPT.clear()
+        _KEPT[key] = step
+    return _KEPT[key]
 
 
 def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -> Step:

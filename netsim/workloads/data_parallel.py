@@ -50,7 +50,7 @@ class Replica:
     def exchange(
         self, name: str, collective: str, nbytes: int, after: Deps, *,
         expert: bool = False, groups: Ranks | None = None, dtype: str = "", stream: str = KIND,
-    ) -> int | None:  # fmt: skip
+    ) -> Deps:  # fmt: skip
         """A collective of replicas, on the stream of data parallelism unless another is named."""
         where = self.groups[expert] if groups is None else groups
         return self.tape.collective(
@@ -146,7 +146,7 @@ class Zero(Alone):
     forward pass, layer by layer."""
 
     scattered: list[int] = field(default_factory=list)
-    gathered: dict[int, int] = field(default_factory=dict)
+    gathered: dict[int, Deps] = field(default_factory=dict)
 
     @cached_property
     def buckets(self) -> list[Bucket]:
@@ -175,7 +175,9 @@ class Zero(Alone):
                 self._gather(bucket, ())
         first = [b for b in self.buckets if b.layer <= layer]
         last = first[0].number if first else self.buckets[-1].number
-        return tuple(made for number, made in self.gathered.items() if number >= last and made >= 0)
+        return tuple(
+            one for number, made in self.gathered.items() if number >= last for one in made
+        )
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
         """Scatter the buckets that this layer completes."""
@@ -205,19 +207,17 @@ class Zero(Alone):
 
     def _scatter(self, bucket: Bucket, after: Deps) -> None:
         nbytes = bucket.count * self.replica.setting.gradient_element
-        made = self.replica.exchange(
+        self.scattered += self.replica.exchange(
             f"gradients {bucket.number}", "reduce_scatter", nbytes, after, expert=bucket.expert
         )
-        self.scattered += [] if made is None else [made]
 
     def _gather(self, bucket: Bucket, after: Deps) -> None:
         s = self.replica.setting
         with self.replica.tape.naming(""):  # whichever layer is about to run
-            made = self.replica.exchange(
+            self.gathered[bucket.number] = self.replica.exchange(
                 f"weights {bucket.number}", "all_gather", bucket.count * SIZES[s.gathered], after,
                 expert=bucket.expert, dtype=s.gathered,
             )  # fmt: skip
-        self.gathered[bucket.number] = -1 if made is None else made
 
 
 # Fully sharded data parallelism (FSDP, FSDP2, ZeRO-3): weights are gathered layer by layer.
@@ -337,11 +337,10 @@ class Fsdp(Alone):
         after = (*self._limit(), *again)
         with self.replica.tape.naming(self._name(unit)):
             for expert, count in self._padded(unit).items():
-                found = self.replica.exchange(
+                made += self.replica.exchange(
                     "weights", "all_gather", count * SIZES[s.gathered], after,
                     expert=expert, groups=self._inner(expert), dtype=s.gathered,
                 )  # fmt: skip
-                made += [] if found is None else [found]
         self.gathered[unit] = tuple(made)
 
     def _scatter(self, unit: int, after: Deps) -> None:
@@ -359,11 +358,10 @@ class Fsdp(Alone):
                 )  # fmt: skip
                 part = count // inner.shape[1] * s.gradient_element
                 outer = self.replica.exchange(
-                    "gradients across", "all_reduce", part,
-                    after if found is None else (found,), expert=expert, groups=self._outer(expert),
-                    stream=ACROSS,
+                    "gradients across", "all_reduce", part, found or after,
+                    expert=expert, groups=self._outer(expert), stream=ACROSS,
                 )  # fmt: skip
-                self.scattered += [one for one in (found, outer) if one is not None]
+                self.scattered += (*found, *outer)
 
     def _name(self, unit: int) -> str:
         return OUTERMOST if unit in self.root else self.replica.layers[unit].name
@@ -412,15 +410,14 @@ class Server(Alone):
             gathered = replica.exchange(
                 "gradients to server", "gather", nbytes * members, end, expert=expert
             )
-            if gathered is None:
+            if not gathered:
                 continue
             seconds = s.roofline.stream_seconds((members + 1.0) * nbytes)
             servers = np.ascontiguousarray(groups[:, 0])
-            mean = replica.tape.compute("average", servers, seconds, (gathered,))
-            back = replica.exchange(
+            mean = replica.tape.compute("average", servers, seconds, gathered)
+            made += replica.exchange(
                 "average from server", "broadcast", nbytes, (mean,), expert=expert
             )
-            made += [] if back is None else [back]
         return tuple(made)
 
 
@@ -439,11 +436,10 @@ class Compression:
 
     setting: Setting
 
-    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> list[int]:
+    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
         """Write down how a bucket is reduced; what the optimizer has to wait for."""
         nbytes = bucket.count * self.setting.gradient_element
-        made = replica.exchange(name, "all_reduce", nbytes, after, expert=bucket.expert)
-        return [] if made is None else [made]
+        return replica.exchange(name, "all_reduce", nbytes, after, expert=bucket.expert)
 
 
 @dataclass(frozen=True)
@@ -452,7 +448,7 @@ class LowPrecision(Compression):
 
     dtype: str
 
-    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> list[int]:
+    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
         """The kernels that cast read one format and write the other."""
         s, element = self.setting, {"half": 2, "bfloat16": 2, "f8e4m3": 1}[self.dtype]
         seconds = s.roofline.stream_seconds(bucket.count * (s.gradient_element + element))
@@ -462,10 +458,9 @@ class LowPrecision(Compression):
             name, "all_reduce", bucket.count * element, (cast,),
             expert=bucket.expert, dtype=self.dtype,
         )  # fmt: skip
-        if made is None:
-            return []
-        replica.tape.later(f"cast {name} back", ranks, seconds, (made,))
-        return [made]
+        if made:
+            replica.tape.later(f"cast {name} back", ranks, seconds, made)
+        return made
 
 
 @dataclass(frozen=True)
@@ -474,7 +469,7 @@ class TopK(Compression):
 
     part: float
 
-    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> list[int]:
+    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
         """All-gathers of values and of indices instead of one all-reduce."""
         s, ranks = self.setting, replica.stage.ranks
         members = replica.groups[bucket.expert].shape[1]
@@ -489,14 +484,13 @@ class TopK(Compression):
             ("values", s.gradient_element, s.gradient_dtype),
             ("indices", INDEX, "int32"),
         ):
-            gathered = replica.exchange(
+            made += replica.exchange(
                 f"{name} {what}", "all_gather", members * kept * element, (chosen,),
                 expert=bucket.expert, dtype=dtype,
             )  # fmt: skip
-            made += [] if gathered is None else [gathered]
         if made:
             replica.tape.later(f"add {name}", ranks, add, tuple(made))
-        return made
+        return tuple(made)
 
 
 # Replicated data parallelism: one all-reduce after backward, or PyTorch DDP's buckets within it.

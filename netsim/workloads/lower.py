@@ -56,23 +56,6 @@ class Lowered:
     class_of: tuple[NDArray[np.int32], ...]
 
 
-class _Places:
-    """Where each rank is among the groups of a task, kept for arrays of groups that come again."""
-
-    def __init__(self, world: int) -> None:
-        self.world = world
-        self.known: dict[int, tuple[Ranks, NDArray[np.int32]]] = {}
-
-    def of(self, groups: Ranks) -> NDArray[np.int32]:
-        """The row of `groups` that each rank is in; -1 for none."""
-        kept = self.known.get(id(groups))
-        if kept is None:
-            rows = np.full(self.world, NONE, np.int32)
-            rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
-            kept = self.known[id(groups)] = (groups, rows)
-        return kept[1]
-
-
 @dataclass(frozen=True)
 class _Block:
     """The rows of a collective without what they wait for: columns, and the group of each row.
@@ -84,17 +67,18 @@ class _Block:
     ptr: NDArray[np.intp]
 
 
+# Rows that begin and end each group of a task, its forms, and which of them each group has.
+_Made = tuple[NDArray[np.int32], NDArray[np.int32], tuple[Coarse, ...], NDArray[np.int32]]
+
+
 class _Lowering:
     def __init__(self, tape: Tape, world: int, realise: Realise, slowdown: Mapping[int, float]):
         self.tape, self.world, self.realise = tape, world, realise
         self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.tasks)))}
         self.builder = Builder(world, collectives=tuple(self.names))
-        self.places = _Places(world)
+        self.places: dict[int, tuple[Ranks, NDArray[np.int32]]] = {}
         self.streams: dict[str, NDArray[np.int32]] = {}
-        self.begin: list[NDArray[np.int32]] = []
-        self.end: list[NDArray[np.int32]] = []
-        self.coarse: list[tuple[Coarse, ...]] = []
-        self.class_of: list[NDArray[np.int32]] = []
+        self.made: list[_Made] = []
         self.slow = np.ones(world)
         for rank, factor in slowdown.items():
             self.slow[rank] = factor
@@ -106,8 +90,13 @@ class _Lowering:
 
     def rows_of(self, task: int, ranks: Ranks) -> NDArray[np.int32]:
         """The row after which a task is done at each of these ranks; -1 where it has no part."""
-        place = self.places.of(self.tape.tasks[task].groups)[ranks]
-        return np.where(place >= 0, self.end[task][place], NONE).astype(np.int32)
+        groups = self.tape.tasks[task].groups
+        if id(groups) not in self.places:  # the row of `groups` that each rank is in
+            rows = np.full(self.world, NONE, np.int32)
+            rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
+            self.places[id(groups)] = (groups, rows)
+        place = self.places[id(groups)][1][ranks]
+        return np.where(place >= 0, self.made[task][1][place], NONE).astype(np.int32)
 
     def stream(self, name: str) -> NDArray[np.int32]:
         if name not in self.streams:
@@ -124,7 +113,7 @@ class _Lowering:
             after=[(column, IN_ORDER) for column in after if (column >= 0).any()],
         )  # fmt: skip
         stream[ranks] = rows
-        self.add(rows, rows, (), np.zeros(0, np.int32))
+        self.made.append((rows, rows, (), np.zeros(0, np.int32)))
 
     def pieces(self, seconds: float, ranks: Ranks) -> NDArray[np.int32]:
         factors = self.slow[ranks]
@@ -142,7 +131,7 @@ class _Lowering:
         begin = self.join(task)
         end = self.transfer(task, distinct, class_of, begin)
         self.stream(task.stream)[groups] = end[:, None]
-        self.add(begin, end, distinct, class_of)
+        self.made.append((begin, end, distinct, class_of))
 
     def realised(self, task: Task) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
         """The different forms of a task's collective, and which of them each group has."""
@@ -230,18 +219,6 @@ class _Lowering:
             columns.append(column)
         return columns[0], columns[1]
 
-    def add(
-        self,
-        begin: NDArray[np.int32],
-        end: NDArray[np.int32],
-        coarse: tuple[Coarse, ...],
-        class_of: NDArray[np.int32],
-    ) -> None:
-        self.begin.append(begin)
-        self.end.append(end)
-        self.coarse.append(coarse)
-        self.class_of.append(class_of)
-
 
 def lower(
     tape: Tape, world: int, realise: Realise, slowdown: Mapping[int, float] | None = None
@@ -253,10 +230,8 @@ def lower(
             work.collective(task)
         else:
             work.compute(task)
-    return Lowered(
-        work.builder.finish(), tuple(work.begin), tuple(work.end), tuple(work.coarse),
-        tuple(work.class_of),
-    )  # fmt: skip
+    begin, end, coarse, class_of = zip(*work.made, strict=True)
+    return Lowered(work.builder.finish(), begin, end, coarse, class_of)
 
 
 def label(task: Task) -> str:

@@ -44,11 +44,10 @@ def write_extras(tape: Tape, setting: Setting, when: str, stages: Sequence[Stage
             continue
         groups = setting.grid.groups(extra.axes)
         after = [end for stage in stages for end in tape.last_of(stage.ranks)]
-        found = tape.collective(
+        made += tape.collective(
             extra.name, "extra", extra.collective, groups, extra.nbytes, tuple(after),
             dtype=extra.dtype,
         )  # fmt: skip
-        made += [] if found is None else [found]
     return tuple(made)
 
 
@@ -332,8 +331,7 @@ class _Step:
             what, "pp", "p2p", self.links[link], nbytes, after,
             stream=f"pp {link[0]}>{link[1]}", dtype=self.setting.stored, posted=True,
         )  # fmt: skip
-        sent = after if made is None else (made,)
-        self.sent[action.kind, action.micro_batch, place] = sent
+        sent = self.sent[action.kind, action.micro_batch, place] = made or after
         if self.setting.blocking_sends:
             stage.sends += sent
 
@@ -379,11 +377,10 @@ class _Step:
             end for stage in (self.stages[0], self.stages[-1])
             for end in self.tape.last_of(stage.at.ranks)
         )  # fmt: skip
-        made = self.tape.collective(
+        return self.tape.collective(
             "embedding gradients", "pp", "all_reduce", pairs, count * self.setting.gradient_element,
             after, stream="pp embedding", dtype=self.setting.gradient_dtype,
         )  # fmt: skip
-        return () if made is None else (made,)
 
     def _largest(self, stage: _Stage) -> Deps:
         """Delayed scaling: the largest elements of a step, three tensors of every product."""
@@ -392,11 +389,10 @@ class _Step:
             return ()
         layers = sum(layer.kind == "block" for layer in stage.data.replica.layers)
         groups = setting.grid.groups(("tp", "cp", "ep", "dp"), stage.at.number)
-        made = self.tape.collective(
+        return self.tape.collective(
             "largest elements", "extra", "all_reduce", groups, layers * PRODUCTS * 3 * FP32,
             self.tape.last_of(stage.at.ranks), dtype="float",
         )  # fmt: skip
-        return () if made is None else (made,)
 
     def _norms(self, stage: _Stage) -> Deps:
         """Sequence parallelism: norms and biases have seen only a part of the tokens."""
@@ -409,9 +405,8 @@ class _Step:
             for tensor in layer.tensors
             if tensor.split != "tp"
         )
-        made = self.tape.collective(
+        return self.tape.collective(
             "gradients of norms", "tp", "all_reduce", stage.at.groups["tp"],
             small * setting.gradient_element, self.tape.last_of(stage.at.ranks),
             dtype=setting.gradient_dtype,
         )  # fmt: skip
-        return () if made is None else (made,)

@@ -72,16 +72,17 @@ class Tape:
         dtype: str = "bfloat16",
         posted: bool = False,
         measured: float = 0.0,
-    ) -> int | None:
-        """A collective in each group; None where there is nothing to do. `kind` is the parallelism
-        it belongs to. `posted`: the last rank of each group (a receiver) has posted it ahead and
-        does not hold it up."""
+    ) -> Deps:
+        """A collective in each group, for which others may wait; nothing where there is nothing to
+        do. `kind` is the parallelism it belongs to. `posted`: the last rank of each group (a
+        receiver) has posted it ahead and does not hold it up."""
         if groups.shape[1] < 2 or nbytes <= 0:
-            return None
-        return self._add(
+            return ()
+        made = self._add(
             name, kind, stream or kind, groups, after,
             collective=collective, nbytes=nbytes, dtype=dtype, posted=posted, measured=measured,
         )  # fmt: skip
+        return (made,)
 
     def _column(self, ranks: Ranks) -> Ranks:
         if id(ranks) not in self._columns:
@@ -141,18 +142,17 @@ def stage_ranks(grid: Grid, number: int) -> StageRanks:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The first and last kernel of a pass, and all that whoever follows must wait for."""
+    """The last kernel of a pass, and all that whoever follows must wait for."""
 
-    first: int
     last: int
     ends: Deps
 
 
 def emit(tape: Tape, stage: StageRanks, parts: Sequence[Part], after: Deps, dtype: str) -> Emitted:
     """Write a pass down. Its first kernel, or collective, waits for `after`."""
-    named: dict[str, int] = {}
+    named: dict[str, Deps] = {}
     pending: list[int] = list(after)
-    first = last = -1
+    last = -1
     for part in parts:
         if part.collective:
             earlier = tuple(pending) if last < 0 else (last, *pending)
@@ -160,14 +160,11 @@ def emit(tape: Tape, stage: StageRanks, parts: Sequence[Part], after: Deps, dtyp
                 part.name, part.axis, part.collective, stage.groups[part.axis], part.nbytes,
                 earlier, dtype=part.dtype or dtype,
             )  # fmt: skip
-            if made is not None:
-                named[part.name] = made
-                if part.blocks:
-                    pending.append(made)
+            named[part.name] = made
+            pending += made if part.blocks else ()
             continue
-        needs = [named[name] for name in part.needs if name in named]
+        needs = [one for name in part.needs for one in named.get(name, ())]
         last = tape.compute(part.name, stage.ranks, part.seconds, (*pending, *needs))
-        first = last if first < 0 else first
         pending = []
     ends = tuple(dict.fromkeys([*([last] if last >= 0 else []), *pending]))
-    return Emitted(first, last, ends or after)
+    return Emitted(last, ends or after)

@@ -104,8 +104,8 @@ def test_16_ranks_are_16_processes_of_few_threads(tmp_path: Path) -> None:
 
 def _of_h100s(folder: Path, collective: str, size: str) -> tuple[Program, dict]:
     """One operation on two hosts of 8 H100s, whose channels go over NVLink and NICs."""
-    question = asked("dgx-h100", collective, Given(nodes=2, sizes=size))
-    prepared = prepare(checked_cells(question.source)[0])
+    source, _ = asked("dgx-h100", collective, Given(nodes=2, sizes=size))
+    prepared = prepare(checked_cells(source)[0])
     shown = shown_of(prepared, prepared.cell.scenario.collective.size_list()[0])
     program = place(shown.schedule, prepared.topology, prepared.gpus.tolist())
     written = write_trace(folder / "t.json", program, simulate(program, "compiled"))

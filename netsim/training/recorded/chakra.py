@@ -581,11 +581,10 @@ class _Call:
     def write(
         self, tape: Tape, groups: Ranks, after: Deps, stream: str, *, posted: bool = False
     ) -> int:
-        made = tape.collective(
+        (made,) = tape.collective(  # calls have two ranks and a byte at least
             self.name, GROUP, self.collective, groups, self.nbytes, after, stream=stream,
             dtype=self.dtype, posted=posted,
         )  # fmt: skip
-        assert made is not None  # calls have two ranks and a byte at least
         return made
 
 

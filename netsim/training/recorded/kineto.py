@@ -758,12 +758,11 @@ def _key(call: Call) -> Key:
 def _written(tape: Tape, call: Call, groups: dict[Key, Ranks], after: Deps) -> int:
     said = call.said
     together = f" part {call.part}" if call.part else ""
-    made = tape.collective(
+    (made,) = tape.collective(  # calls have two ranks and a byte at least
         said.collective, said.group, said.collective, groups[_key(call)], said.nbytes, after,
         stream=f"{said.group} {call.stream}{together}", dtype=said.dtype,
         measured=call.end - call.begin,
     )  # fmt: skip
-    assert made is not None  # calls have two ranks and a byte at least
     return made
 
 
