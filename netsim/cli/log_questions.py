@@ -42,7 +42,7 @@ class Question:
 def question_of(question: Question, run: LogRun) -> Asked:
     """The scenario for a run, and what was taken from the log."""
     if question.scenario is not None:
-        return _scenario(question.scenario, question.given, "log"), ()
+        return Asked(_scenario(question.scenario, question.given, "log"))
     said = index.proposal_of(run)
     notes: list[str] = []
     topology = question.topology
@@ -54,7 +54,7 @@ def question_of(question: Question, run: LogRun) -> Asked:
         notes.append(text)
     given = _completed(question.given, said, topology, notes, run.file)
     source, told = asked(topology, run.collective, given)
-    return source, (*notes, *told)
+    return Asked(source, (*notes, *told))
 
 
 def _scenario(name: str, given: Given, what: str) -> Source:
@@ -196,7 +196,7 @@ def _of_topology(question: Question, path: Path, profile: Profile) -> Asked:
         known["nccl"] = str(version)
         notes += [note] * bool(note)
     source, told = asked(topology, "all_reduce", _taken(given, known, notes, "trace"))
-    return source, (*notes, *told)
+    return Asked(source, (*notes, *told))
 
 
 def _counts_of_trace(given: Given, topology: str, world: int) -> dict[str, int]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
@@ -48,7 +48,13 @@ ONLY_EXPECT = ("tuner", "graph", "nccl_env", "noise", "samples")
 FOREIGN = (".xml", ".json", ".txt")
 
 
-Asked = tuple[Source, tuple[str, ...]]  # and what the user should be told about how it was read
+class Asked(NamedTuple):
+    """The scenario, and what the user should be told about how it was read."""
+
+    source: Source
+    notes: tuple[str, ...] = ()
+
+
 Text = str | None
 Texts = list[str] | None
 
@@ -126,7 +132,7 @@ def asked(topology: str, collective: str, given: Given) -> Asked:
     source = apply_overrides(_with_fabric(source, given), given.settings or ())
     if "sweep" in source.data:
         raise InputError("expect answers one question; a sweep is for netsim run")
-    return source, (*notes, *warnings)
+    return Asked(source, (*notes, *warnings))
 
 
 GRAPHS = ("tpu-v4", "tpu-v5p")  # scenarios whose clusters are taken for machines
@@ -150,10 +156,10 @@ def _cluster(name: str) -> Asked:
     notes = (preset.note,) if preset.note else ()
     source = read_source(preset.path)
     if "cluster" in source.data:
-        return replace(source, data={"cluster": source.data["cluster"]}), notes
+        return Asked(replace(source, data={"cluster": source.data["cluster"]}), notes)
     if "gpu" in source.data:
         place = name if preset.path.stem == name else str(preset.path)
-        return Source(name, {"cluster": {"machine": place}}), notes
+        return Asked(Source(name, {"cluster": {"machine": place}}), notes)
     raise InputError(f"{preset.path}: neither a machine (with gpu) nor a scenario (with cluster)")
 
 
@@ -164,7 +170,7 @@ def _foreign(path: Path) -> Asked:
     if not isinstance(found, Machine):
         raise InputError(f"{path}: a network without machines, which NCCL's rules cannot read")
     note = f"assumed from the compute capability: {found.gpu.model}"
-    return Source(path.as_posix(), {"cluster": {"machine": found}}), (note,)
+    return Asked(Source(path.as_posix(), {"cluster": {"machine": found}}), (note,))
 
 
 def _with_fabric(source: Source, given: Given) -> Source:

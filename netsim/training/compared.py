@@ -16,9 +16,8 @@ Key = tuple[str, str, int, int, str]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Calls that are alike: group, size, and by step how many, how long, how much in the open. `us`
-    is the median, `least_us` the shortest: a rank's kernel also waits for the other ranks."""
+class Calls:
+    """Calls that are alike: group, size, how many a step, and the median of their times."""
 
     collective: str
     group: str
@@ -27,22 +26,22 @@ class Measured:
     dtype: str
     calls: float
     us: float
+
+
+@dataclass(frozen=True)
+class Measured(Calls):
+    """Measured ones, with sums by step, also in the open; `least_us` is the shortest: a rank's
+    kernel also waits for the other ranks."""
+
     least_us: float
     total_us: float
     exposed_us: float
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Simulated(Calls):
     """The same of a simulated step, with what NCCL chose; `alone_us` with nothing beside it."""
 
-    collective: str
-    group: str
-    ranks: int
-    size_bytes: int
-    dtype: str
-    calls: float
-    us: float
     alone_us: float
     total_us: float
     exposed_us: float

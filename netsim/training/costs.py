@@ -221,7 +221,7 @@ class Costs:
 
     def __call__(self, task: Task, group: Group) -> Coarse:
         """The coarse form of a task's collective in one group."""
-        key = (self._places(group), task.collective, task.nbytes, task.dtype)
+        key = (self._alike(group)[0], task.collective, task.nbytes, task.dtype)
         if key not in self.known:
             self.known[key], self.crossed[key] = self._made(task, group)
         return self.known[key]
@@ -232,19 +232,11 @@ class Costs:
         crossed = {key: self.crossed[key] for key in kept}
         return replace(self, topology=topology, known=kept, crossed=crossed, times={})
 
-    def _places(self, group: Group) -> Key:
-        return self._both(group)[0]
-
-    def _ways(self, group: Group) -> Key:
-        """What groups have in common that take as long: with one GPU a host, not which it is."""
-        return self._both(group)[1]
-
-    def _both(self, group: Group) -> tuple[Key, Key]:
-        if group not in self.patterns:
-            self.patterns[group] = self._pattern(group)
-        return self.patterns[group]
-
-    def _pattern(self, group: Group) -> tuple[Key, Key]:
+    def _alike(self, group: Group) -> tuple[Key, Key]:
+        """Places of a group; and what groups have in common that take as long: with one GPU a host,
+        not which it is."""
+        if group in self.patterns:
+            return self.patterns[group]
         cluster, gpus = self.cluster, np.array(group, np.int32)
         hosts = cluster.gpu_host[gpus]
         first = np.searchsorted(cluster.gpu_host, hosts)
@@ -261,10 +253,11 @@ class Costs:
             pattern, kinds, tuple(np.diff(routes.ptr).tolist()),
             tuple(np.round(routes.latency * 1e12).tolist()), tuple(np.round(least).tolist()),
         )  # fmt: skip
-        return (places, *ways), ways if len(seen) == len(gpus) else (places, *ways)
+        both = (places, *ways), ways if len(seen) == len(gpus) else (places, *ways)
+        return self.patterns.setdefault(group, both)
 
     def _job(self, group: Group) -> Job:
-        key = self._places(group)
+        key = self._alike(group)[0]
         if key not in self.jobs:
             self.jobs[key] = job_of(self.cluster, np.array(group, np.int32), self.wishes)
         return self.jobs[key]
@@ -276,7 +269,7 @@ class Costs:
         gpus, world = np.array(group, np.int32), (tuple(range(len(group))),)
         like = not getattr(topology.router, "by_load", False)
         call = Call(collective, topology, gpus, world, (plan,), single=True, may_fold=like)
-        key = (self._ways(group), task.collective, task.nbytes, task.dtype)
+        key = (self._alike(group)[1], task.collective, task.nbytes, task.dtype)
         if key not in self.times:
             self.times[key] = _timed(call, self.limits)
         timed = self.times[key]

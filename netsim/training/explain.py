@@ -4,8 +4,9 @@ Every moment of the step falls to one task of it: a kernel, or a collective from
 has come. A kernel is slowed by what NCCL's channels hold of its SMs, a collective by what shares
 its links."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -179,12 +180,8 @@ def answers_of(step: Step, kinds: Sequence[str], *, engine: str = "auto") -> lis
         able -= 2
         answers.append(_with_links(step, kind, engine))
     if step.prepared.work.stragglers:
-        alike = (
-            _run(step, step.spans.tape, step.prepared.costs, engine, slow=False)
-            if able > 0
-            else None
-        )
-        answers.append(Answer("stragglers", None, alike))
+        run = partial(_run, step, step.spans.tape, step.prepared.costs, engine, slow=False)
+        answers.append(Answer("stragglers", None, run() if able > 0 else None))
     return answers
 
 
@@ -239,8 +236,7 @@ def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
             known[id(coarse)] = (coarse, _part_of(coarse, factor))
         return known[id(coarse)][1]
 
-    found: Callable[[Task, tuple[int, ...]], Coarse] = scaled
-    return found
+    return scaled
 
 
 def _part_of(coarse: Coarse, factor: float) -> Coarse:
@@ -290,9 +286,7 @@ def _micro(seconds: float | None) -> float | None:
 
 def _gpus(step: Step) -> Iterator[dict[str, Any]]:
     found, grid = step.breakdown, step.prepared.setting.grid
-    groups = {"all GPUs": slice(None)}
-    stages = grid.degrees["pp"]
-    named: dict[str, Any] = dict(groups)
+    named, stages = dict[str, Any]({"all GPUs": slice(None)}), grid.degrees["pp"]
     if stages > 1:
         named |= {f"stage {number}": grid.stage(number) for number in range(stages)}
     for name, ranks in named.items():
