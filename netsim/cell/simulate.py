@@ -115,7 +115,7 @@ def departure(prepared: Prepared, collective: Collective, plan: Planned) -> str:
     if left is None:
         return ""
     dtype = prepared.cell.scenario.collective.dtype
-    return "" if planned(left, collective, dtype).runs_as(plan) else "the choice is forced"
+    return "" if planned(left, collective, dtype) == plan else "the choice is forced"
 
 
 @kept

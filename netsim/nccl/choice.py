@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import field, replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from netsim.collectives.collective import Collective
 from netsim.nccl import split
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.constants import Mechanism
-from netsim.nccl.facts import AUTO, COLLECTIVES
+from netsim.nccl.facts import AUTO, COLLECTIVES, Function, Protocol
 from netsim.nccl.job import Hop, Job, Wishes
 from netsim.nccl.p2p import Rounds, Sends, distinct_rows
 from netsim.nccl.schedules.collnet import (
@@ -32,7 +32,16 @@ from netsim.nccl.schedules.ring import WALKS, ring
 from netsim.nccl.schedules.send_recv import send_recv
 from netsim.nccl.schedules.tree import chain, tree
 from netsim.nccl.schedules.writing import Output
-from netsim.nccl.tuning import Call, Choice, TimedCost, choose, fallback_reason, launch, timed_costs
+from netsim.nccl.tuning import (
+    Call,
+    Choice,
+    Launch,
+    TimedCost,
+    choose,
+    fallback_reason,
+    launch,
+    timed_costs,
+)
 from netsim.schedule.schedule import Schedule
 from netsim.topology.graph import Topology
 
@@ -44,12 +53,15 @@ SEND_RECV = "SendRecv"  # NCCL's name for what has no algorithm
 
 @dataclass(frozen=True)
 class Planned:
-    """NCCL's words for how a call runs, and its channels. `tuned`: a tuner chose, not NCCL."""
+    """What NCCL decides on a call, for labels and schedules alike: words for how it runs, how many
+    channels, and the part of each. `tuned`: a tuner chose, not NCCL; calls run in the same way
+    whoever chose."""
 
     algorithm: str
     protocol: str
     n_channels: int
-    tuned: bool = False
+    tuned: bool = field(default=False, compare=False)
+    work: tuple[Work, ...] = field(default=(), compare=False)
 
     def start(self, mechanism: Mechanism, n_nodes: int) -> float:
         """Seconds of its kernel before the first byte, beyond the least of any."""
@@ -58,11 +70,6 @@ class Planned:
         late = BEGIN_SENDS + (mechanism.network.pool_start if n_nodes > 1 else 0.0)
         return late + mechanism.start(("LL",), self.n_channels)  # one kernel for all protocols
 
-    def runs_as(self, other: Planned) -> bool:
-        """Whether another call runs in the same way, whoever chose it."""
-        mine = self.algorithm, self.protocol, self.n_channels
-        return mine == (other.algorithm, other.protocol, other.n_channels)
-
     @property
     def protocols(self) -> tuple[str, ...]:
         """Those in use: grouped sends may have one inside a node and another between nodes."""
@@ -70,30 +77,54 @@ class Planned:
 
 
 def planned(job: Job, collective: Collective, dtype: str) -> Planned:
-    """The algorithm, protocol and channels of a collective."""
-    if collective.name in COLLECTIVES:
-        return plan_call(
-            job.comm, call_of(collective, dtype), collective.count, collective.element_bytes
-        )
-    return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
+    """What NCCL decides on a collective."""
+    if collective.name not in COLLECTIVES:
+        return plan_sends(job.sends, job.rounds, *busiest_sender(collective))
+    asked = call_of(collective, dtype), collective.count, collective.element_bytes
+    return job.memo.of(asked, lambda: plan_call(job.comm, *asked))
 
 
 def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) -> Planned:
     """How NCCL runs one of its functions; `count` is as in the call (a rank's for AllGather)."""
     choice = choose(comm, call)
+    named = choice.algorithm, choice.protocol
+    used = launch(comm, call.nbytes, *named, choice.n_channels)
+    if not comm.facts.continuous_split or split.evenly_split(comm, choice.algorithm):
+        work = _in_loops(comm, call.function, choice, used, count, element_bytes)
+        return Planned(*named, used.n_channels, choice.tuned, work)
     share = split.Share(call.function, count, element_bytes, choice.protocol)
-    channels = channels_used(comm, call.nbytes, choice, share)
-    return Planned(choice.algorithm, choice.protocol, channels, choice.tuned)
+    scale = _scale(comm, call.function) * element_bytes
+    work = tuple(
+        Work(
+            part.channel,
+            part.offset,
+            part.count,
+            split.chunk_bytes(comm, call.function, *named, part.count * scale),
+        )
+        for part in split.split_over_channels([share], used.n_channels, comm.n_ranks)
+    )
+    # Only as many channels as there is enough traffic for.
+    return Planned(*named, max(1, len({one.channel for one in work})), choice.tuned, work)
 
 
-def channels_used(comm: Communicator, nbytes: int, choice: Choice, share: split.Share) -> int:
-    """How many channels get work: since 2.22 only as many as there is enough traffic for."""
-    algorithm = choice.algorithm
-    most = launch(comm, nbytes, algorithm, choice.protocol, choice.n_channels).n_channels
-    if not comm.facts.continuous_split or split.evenly_split(comm, algorithm):
-        return most
-    parts = split.split_over_channels([share], most, comm.n_ranks)
-    return max(1, len({part.channel for part in parts}))
+def _scale(comm: Communicator, function: Function) -> int:
+    return comm.n_ranks if function in ("AllGather", "ReduceScatter") else 1
+
+
+def _in_loops(
+    comm: Communicator, function: Function, choice: Choice, used: Launch, count: int, element: int
+) -> tuple[Work, ...]:
+    """Where all channels get the same, and before 2.22: all channels shared every loop over the
+    data; what a channel has of all loops is one part here, in chunks of the same sizes."""
+    n, nbytes, named = used.n_channels, count * element, (choice.algorithm, choice.protocol)
+    total = nbytes * _scale(comm, function)
+    chunk = split.chunk_bytes(comm, function, *named, total, n_channels=n)
+    if split.evenly_split(comm, choice.algorithm):
+        return _works([part for _, part in split.split_evenly(nbytes, n)], chunk, element)
+    heads = {"Ring": comm.n_ranks, "NVLS": comm.n_heads, "NVLSTree": comm.n_heads}
+    spread = heads.get(choice.algorithm, 1) if function == "AllReduce" else 1
+    loops = split.shared_loops(nbytes, chunk, n, used.n_threads, choice.protocol, spread=spread)
+    return _works(split.shared_parts(loops, nbytes, n, spread=spread), chunk, element)
 
 
 def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Planned:
@@ -186,25 +217,26 @@ def nccl_plan(
         routes = OverRails(wiring.node) if pxn and not comm.settings.pxn_disabled else {}
         # Each transfer has a protocol of its own.
         return Plan(SEND_RECV, "Simple", wiring.node, transfers=sends, routes=routes, **usual)
-    choice = choose(comm, call_of(collective, dtype))
+    chosen = planned(job, collective, dtype)
+    algorithm, protocol = chosen.algorithm, cast("Protocol", chosen.protocol)
     # Heads of NVLSTree and the ranks of PAT have NICs of their own, which the topology knows.
     ways = {"Ring": wiring.ring_routes, "Tree": wiring.tree_routes}
-    heads = wiring.direct if choice.algorithm == "CollNetDirect" else wiring.nvls
-    direct = direct and choice.protocol == "Simple" and comm.facts.direct
+    heads = wiring.direct if algorithm == "CollNetDirect" else wiring.nvls
+    direct = direct and protocol == "Simple" and comm.facts.direct
     return Plan(
-        choice.algorithm,
-        choice.protocol,
+        algorithm,
+        protocol,
         wiring.node,
-        work=work_of(job, collective, choice),
+        work=chosen.work,
         rings=wiring.rings,
         trees=wiring.trees,
         heads=heads.ranks,
         chains=wiring.chains.ranks,
-        doors=wiring.chains.doors if choice.algorithm == "CollNetChain" else heads.doors,
-        routes=ways.get(choice.algorithm, {}),
+        doors=wiring.chains.doors if algorithm == "CollNetChain" else heads.doors,
+        routes=ways.get(algorithm, {}),
         direct=direct and not comm.settings.p2p_direct_disabled,
         registered=registered,
-        slot_bytes=split.slot_bytes(choice.protocol, comm.settings),
+        slot_bytes=split.slot_bytes(protocol, comm.settings),
         **usual,
     )
 
@@ -226,36 +258,6 @@ class OverRails(Mapping[Hop, str]):
 
     def __len__(self) -> int:
         return 0
-
-
-def work_of(job: Job, collective: Collective, choice: Choice) -> tuple[Work, ...]:
-    """The part of every channel, in chunks as NCCL sizes them. Before 2.22 all channels shared
-    every loop over the data; what a channel has of all loops is one part here, in chunks of the
-    same sizes."""
-    comm, function = job.comm, COLLECTIVES[collective.name]
-    algorithm, protocol = choice.algorithm, choice.protocol
-    used = launch(comm, collective.size_bytes, algorithm, protocol, choice.n_channels)
-    element, whole = collective.element_bytes, function in ("AllGather", "ReduceScatter")
-    scale, nbytes = element * (comm.n_ranks if whole else 1), collective.count * element
-    even = split.evenly_split(comm, algorithm)
-    if even or not comm.facts.continuous_split:
-        n, total = used.n_channels, collective.count * scale
-        chunk = split.chunk_bytes(comm, function, algorithm, protocol, total, n_channels=n)
-        if even:
-            return _works([part for _, part in split.split_evenly(nbytes, n)], chunk, element)
-        heads = {"Ring": comm.n_ranks, "NVLS": comm.n_heads, "NVLSTree": comm.n_heads}
-        spread = heads.get(algorithm, 1) if collective.name == "all_reduce" else 1
-        loops = split.shared_loops(nbytes, chunk, n, used.n_threads, protocol, spread=spread)
-        return _works(split.shared_parts(loops, nbytes, n, spread=spread), chunk, element)
-    share = split.Share(function, collective.count, element, protocol)
-    parts, asked = (
-        split.split_over_channels([share], used.n_channels, comm.n_ranks),
-        (comm, function, algorithm, protocol),
-    )
-    chunks = (split.chunk_bytes(*asked, part.count * scale) for part in parts)
-    return tuple(
-        Work(p.channel, p.offset, p.count, chunk) for p, chunk in zip(parts, chunks, strict=True)
-    )
 
 
 def _works(parts: Sequence[int], chunk: int, element_bytes: int) -> tuple[Work, ...]:

@@ -310,12 +310,6 @@ def _span(ranks: tuple[int, ...]) -> str:
     return "{" + ", ".join(map(str, ranks[:8])) + (", …}" if len(ranks) > 8 else "}")
 
 
-def split_evenly(count: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets and lengths of `parts` consecutive chunks that differ by at most one element."""
-    edges = (np.arange(parts + 1, dtype=np.int64) * count) // parts
-    return edges[:-1], np.diff(edges)
-
-
 def combine(schedules: Sequence[Schedule], ranks: Sequence[Sequence[int]], world: int) -> Schedule:
     """All rows of all schedules, nothing of one waiting for another. Rank i of `schedules[k]`
     becomes rank `ranks[k][i]` of `world`. Rows keep their order, schedule after schedule."""

@@ -1,9 +1,36 @@
 """Sends of a collective one by one, in the plainest code: what Transfers are held to."""
 
+from dataclasses import dataclass
 from math import ceil, gcd
 
 from netsim.nccl.p2p import BATCH, alternating_order, p2p_work, quadratic_order
-from netsim.nccl.schedules.plan import Transfer
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One send and its receive: `parts` (bytes) go over `channels` in chunks; `batch` is the turn.
+    `offset` and `target` say where the data lies in the source's input and the target's output, in
+    elements."""
+
+    src: int
+    dst: int
+    offset: int
+    target: int
+    parts: tuple[int, ...]
+    channels: tuple[int, ...]
+    chunk: int
+    protocol: str
+    batch: int
+
+
+def one_by_one(sends):
+    """The sends of columns."""
+    ends = (column.tolist() for column in (sends.src, sends.dst, sends.offset, sends.target))
+    turns = ([sends.works[work] for work in sends.work], (sends.number // BATCH).tolist())
+    return [
+        Transfer(*pair, work.parts, work.channels, work.chunk, work.protocol, batch)
+        for *pair, work, batch in zip(*ends, *turns, strict=True)
+    ]
 
 
 def plain_transfers(c, nodes, channels, chunk, facts, settings):

@@ -17,6 +17,7 @@ from netsim.program.place import place
 from netsim.schedule.schedule import LOCAL_COPY, SCRATCH, TRANSFER
 from netsim.topology.routing import switch
 from tests.nccl.nccl_plans import IDEAL, checked, nodes_of
+from tests.nccl.plain_transfers import one_by_one
 
 FEW = P2pChannels(total=8, per_peer=4, fewest=2)
 MIB = 2**20
@@ -60,7 +61,7 @@ def test_proxies_send_chunks_of_ll_as_one_message(count, pieces):
     nodes = [range(1), range(1, 2), range(2, 3), range(3, 4)]
     rounds = rounds_of(nodes, facts_of(), settings)
     sends = Transfers(c, rounds, Sends(P2pChannels(1, 1, 1), 16384))
-    assert {one.protocol for one in sends} == {"LL"}
+    assert {work.protocol for work in sends.columns.works} == {"LL"}
     plan = Plan("SendRecv", "LL", (0, 1, 2, 3), transfers=sends, mechanism=MECHANISMS[90])
     made = checked(c, plan)
     moved = made.kind == TRANSFER
@@ -123,10 +124,11 @@ def test_batches_of_a_block_follow_one_another():
     """16 rounds on a single channel are two batches; the second waits for all of the first."""
     c = Collective("alltoall", 16, 64, 4)
     plan = plan_of(c, 16, P2pChannels(1, 1, 1), fold=False)
-    assert {one.batch for one in plan.transfers} == {0, 1}
+    sends = one_by_one(plan.transfers.columns)
+    assert {one.batch for one in sends} == {0, 1}
     made = schedule_of(c, plan)
     timeline = simulate(place(made, switch(16, 1e9, 1e-6)), "simpy")
-    batch = {(one.src, one.dst): one.batch for one in plan.transfers}
+    batch = {(one.src, one.dst): one.batch for one in sends}
     real = [row for row in range(len(made)) if made.amount[row] and made.src[row] == 0]
     pairs = [(batch.get((0, int(made.dst[row]))), row) for row in real]
     first = max(timeline.end[row] for turn, row in pairs if turn == 0 and made.dst[row] != 0)

@@ -14,7 +14,7 @@ from netsim.nccl.facts import Version, facts_of
 from netsim.nccl.p2p import P2pChannels, Sends, rounds_of
 from netsim.nccl.schedules.plan import Plan, Transfers
 from netsim.nccl.schedules.smaller import loops_of, shorter
-from tests.nccl.plain_transfers import plain_transfers
+from tests.nccl.plain_transfers import one_by_one, plain_transfers
 
 VERSIONS = {"grouped": facts_of(), "quadratic": facts_of(Version(2, 25)),
             "alternating": facts_of(Version(2, 19))}  # fmt: skip
@@ -62,8 +62,7 @@ def test_columns_are_the_sends_one_by_one(facts, sizes):
             for c in collectives(sum(sizes), count):
                 found = transfers(c, nodes, facts)
                 plain = plain_transfers(c, nodes, CHANNELS, CHUNK, facts, SETTINGS)
-                assert list(found) == plain
-                assert len(found) == len(plain)
+                assert one_by_one(found.columns) == plain
 
 
 @pytest.mark.parametrize("sizes", SHAPES)
@@ -71,16 +70,15 @@ def test_sends_of_some_ranks_are_those_of_all(sizes):
     nodes, some = nodes_of(sizes), np.arange(0, sum(sizes), 2)
     for c in collectives(sum(sizes)):
         found = transfers(c, nodes, VERSIONS["grouped"])
-        columns = found.of(some)
-        own = columns.transfers(np.arange(len(columns.src)))
-        assert own == [one for one in found if one.src % 2 == 0]
+        every = one_by_one(found.columns)
+        assert one_by_one(found.of(some)) == [one for one in every if one.src % 2 == 0]
 
 
 @pytest.mark.parametrize("sizes", SHAPES)
 def test_works_stand_for_all_sizes_of_parts(sizes):
     for c in collectives(sum(sizes)):
         found = transfers(c, nodes_of(sizes), VERSIONS["grouped"])
-        kinds = {(one.parts, one.chunk) for one in found}
+        kinds = {(work.parts, work.chunk) for work in found.columns.works}
         assert {(work.parts, work.chunk) for work in found.works()} == kinds
 
 
@@ -89,11 +87,14 @@ def test_parts_lose_loops():
     plan = Plan("SendRecv", "Simple", (0,) * 4 + (1,) * 4,
                 transfers=transfers(c, nodes, VERSIONS["grouped"]))  # fmt: skip
     most, fewest = loops_of(c, plan)
-    loops = [-(-part // one.chunk) for one in plan.transfers for part in one.parts]
+    loops = [
+        -(-part // one.chunk) for one in one_by_one(plan.transfers.columns) for part in one.parts
+    ]
     assert (most, fewest) == (max(loops), min(loops))
     same, short = shorter(c, plan, 3)
     assert same == c
-    for before, after in zip(plan.transfers, short.transfers, strict=True):
+    some = (one_by_one(one.transfers.columns) for one in (plan, short))
+    for before, after in zip(*some, strict=True):
         parts = tuple(part - 3 * before.chunk for part in before.parts)
         assert after == replace(before, parts=parts)
 
@@ -103,7 +104,7 @@ def test_one_rank_of_many_has_the_channels_of_its_sends():
     for size in (64, 2**16, 2**24):
         c = Collective("alltoall", 48, size // 4, 4)
         found = transfers(c, nodes, VERSIONS["grouped"])
-        own = [one for one in found if one.src == 0]
+        own = one_by_one(found.of(np.array([0])))
         plan = plan_sends(found.sends, found.rounds, 0, np.arange(48), np.full(48, size))
         assert plan.n_channels == len({channel for one in own for channel in one.channels})
         assert set(plan.protocols) == {one.protocol for one in own if one.dst}

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netsim.collectives.writing import edges
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import (
     ARRIVED,
@@ -15,7 +16,6 @@ from netsim.schedule.schedule import (
     Style,
     Use,
     combine,
-    split_evenly,
 )
 
 
@@ -82,10 +82,10 @@ def test_columns_cannot_be_written_afterwards() -> None:
 
 @given(st.integers(0, 10**12), st.integers(1, 300))
 def test_chunks_add_up_and_differ_by_at_most_one(count: int, parts: int) -> None:
-    offsets, lengths = split_evenly(count, parts)
-    assert lengths.sum() == count
+    bounds = edges(count, parts)
+    lengths = np.diff(bounds)
+    assert (bounds[0], bounds[-1], len(lengths)) == (0, count, parts)
     assert lengths.max() - lengths.min() <= 1
-    assert np.array_equal(offsets, np.cumsum(lengths) - lengths)
 
 
 def test_combined_schedules_keep_to_themselves() -> None:

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 
+from netsim.collectives.writing import edges
 from netsim.engines.simpy import Simulation
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -19,7 +20,6 @@ from netsim.schedule.schedule import (
     Schedule,
     Style,
     Use,
-    split_evenly,
 )
 from netsim.topology.graph import Topology
 from netsim.topology.routing import ring, switch
@@ -37,8 +37,8 @@ def run(schedule: Schedule, topology: Topology) -> Run:
 def ring_all_reduce(ranks: int, count: int, channels: int = 1) -> Schedule:
     """The ring all-reduce, written out here so that these tests depend on no library of them."""
     b = Builder(ranks, 4, ("all_reduce",))
-    offset, length = split_evenly(count, channels * ranks)
-    chunks = b.pieces(length, offset).reshape(channels, ranks)
+    bounds = edges(count, channels * ranks)
+    chunks = b.pieces(np.diff(bounds), bounds[:-1]).reshape(channels, ranks)
     src, marks = np.arange(ranks), []
     for channel in range(channels):
         before: list = []

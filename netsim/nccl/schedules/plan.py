@@ -6,7 +6,6 @@ what execution costs. It knows no topology: how two ranks are linked is written 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +17,7 @@ from netsim.nccl.connect import Tree
 from netsim.nccl.constants import MECHANISMS, Mechanism
 from netsim.nccl.environment import NO_SETTINGS
 from netsim.nccl.facts import Protocol
-from netsim.nccl.p2p import BATCH, P2pWork, Rounds, Sends, distinct_rows
+from netsim.nccl.p2p import P2pWork, Rounds, Sends, distinct_rows
 from netsim.nccl.split import SLOTS, slot_bytes
 from netsim.schedule.schedule import Fold, Symmetry
 
@@ -34,23 +33,6 @@ class Work:
     offset: int
     count: int
     chunk: int
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One send and its receive: `parts` (bytes) go over `channels` in chunks; `batch` is the turn.
-    `offset` and `target` say where the data lies in the source's input and the target's output, in
-    elements."""
-
-    src: int
-    dst: int
-    offset: int
-    target: int
-    parts: tuple[int, ...]
-    channels: tuple[int, ...]
-    chunk: int
-    protocol: Protocol
-    batch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,39 +185,15 @@ class Columns:
     work: Ints
     works: tuple[P2pWork, ...]
 
-    def transfers(self, rows: Ints) -> list[Transfer]:
-        """Some of them."""
-        ends = (column[rows].tolist() for column in (self.src, self.dst, self.offset, self.target))
-        turns = (column[rows].tolist() for column in (self.work, self.number // BATCH))
-        return [
-            _transfer((src, dst, offset, target), self.works[work], batch)
-            for src, dst, offset, target, work, batch in zip(*ends, *turns, strict=True)
-        ]
-
 
 @dataclass(frozen=True)
-class Transfers(Sequence[Transfer]):
-    """All sends of a collective as NCCL plans them; written out only when somebody looks. `changes`
-    are made to the parts of every send."""
+class Transfers:
+    """All sends of a collective as NCCL plans them. `changes` are made to the parts of each."""
 
     collective: Collective
     rounds: Rounds
     sends: Sends
     changes: tuple[Change, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.columns.src)
-
-    @overload
-    def __getitem__(self, index: int) -> Transfer: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Transfer]: ...
-
-    def __getitem__(self, index: int | slice) -> Transfer | list[Transfer]:
-        rows = np.arange(len(self))[index]
-        found = self.columns.transfers(np.atleast_1d(rows))
-        return found if isinstance(index, slice) else found[0]
 
     @cached_property
     def columns(self) -> Columns:
@@ -284,11 +242,6 @@ class Transfers(Sequence[Transfer]):
         for change in self.changes:
             work = change(work)
         return work
-
-
-def _transfer(ends: tuple[int, int, int, int], work: P2pWork, batch: int) -> Transfer:
-    protocol: Protocol = "LL" if work.protocol == "LL" else "Simple"
-    return Transfer(*ends, work.parts, work.channels, work.chunk, protocol, batch)
 
 
 def messages_of(c: Collective, ranks: Ints, *, to: bool = False) -> Messages:
