@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netsim.base.memo import Memo
 from netsim.cell.explained import shown_of
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import simulate_size
@@ -164,7 +165,7 @@ def test_links_that_change_keep_ranks_apart() -> None:
     names = map(one.topology.link_name, range(len(one.topology.links)))
     topology = replace(one.topology, changes=((1e-6, list(names).index("leaf9->spine11"), 1e9),))
     assert spread_of(one, even(one)) is not None
-    assert spread_of(replace(one, topology=topology, memory={}), even(one)) is None
+    assert spread_of(replace(one, topology=topology, memo=Memo()), even(one)) is None
 
 
 def test_ranks_that_start_in_turn_do_not_keep_step() -> None:
