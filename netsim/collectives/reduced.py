@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,11 +97,15 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Hops that are made together; `columns` is what tells them apart, besides this call."""
+    """Hops that are made together; `columns` is what tells them apart, besides this call. Some are
+    only to `check` what is found; of some that are not `awaited`, only the end waits for arrivals.
+    """
 
     src: Some
     dst: Some
-    columns: tuple[Ints, ...]
+    columns: Callable[[], tuple[Ints, ...]]
+    check: bool = False
+    awaited: bool = True
 
 
 @dataclass
@@ -113,11 +118,7 @@ class Sketch(Writer):
     refused: str = ""  # why it cannot be written down once for what is alike
     step_count: int = 0  # messages that every lane sends for whose arrival only the end waits
     step_bytes: float = 0.0  # of each
-    _bare: list[tuple[Ints, Ints, bool, bool]] = field(default_factory=list)
-    _messages: list[tuple[Some, Some, Sequence[Sent]]] = field(default_factory=list)
-    _rings: list[tuple[Some, Some, Rows, Rows, int]] = field(default_factory=list)
-    _order: list[tuple[str, int]] = field(default_factory=list)
-    _marks: list[tuple[Ints, Ints]] = field(default_factory=list)
+    _told: list[_Call | tuple[Ints, Ints]] = field(default_factory=list)  # calls and marks
     _styles: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _count: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -141,15 +142,13 @@ class Sketch(Writer):
 
     def mark(self, lanes: Some, values: Some, rows: int = 0) -> None:
         """Something else that lanes do or wait for, with a value that tells them apart."""
-        self._order.append(("mark", len(self._marks)))
-        self._marks.append((np.asarray(lanes, np.int64), np.asarray(values, np.int64)))
+        self._told.append((np.asarray(lanes, np.int64), np.asarray(values, np.int64)))
         np.add.at(self.rows, lanes, rows)
 
     def message(self, builder: Builder, src: Some, dst: Some, parts: Sequence[Part]) -> None:
         """A message from each of some lanes to each of others."""
         told = [_told(builder, part) for part in parts]
-        self._order.append(("message", len(self._messages)))
-        self._messages.append((src, dst, told))
+        self._told.append(_Call(src, dst, partial(self._of_parts, len(src), told)))
         for _, _, which in told:
             np.add.at(self.rows, src[which], 1)
 
@@ -164,15 +163,15 @@ class Sketch(Writer):
     ) -> None:
         """Messages that do not differ, of some rows each; `check`: only to check what is found. If
         not `awaited`, only the end waits for their arrival."""
-        self._order.append(("bare", len(self._bare)))
-        self._bare.append((sender, receiver, check, awaited))
+        alike = np.zeros(len(sender), np.int64)
+        self._told.append(_Call(sender, receiver, lambda: (alike,), check, awaited))
         if not check:
             np.add.at(self.rows, sender, rows)
 
     def rings(self, src: Some, dst: Some, styles: Rows, first: Rows, length: int) -> None:
         """Rings of a length in which everyone passes on what it has, in `len(styles)` steps."""
-        self._order.append(("ring", len(self._rings)))
-        self._rings.append((src, dst, styles, different(first), length))
+        columns = partial(self._of_rings, len(src), styles, different(first), length)
+        self._told.append(_Call(src, dst, columns))
         np.add.at(self.rows, src, len(styles))
 
     def end(self, schedule: Schedule) -> None:
@@ -184,31 +183,30 @@ class Sketch(Writer):
 
     def checks(self, turn: Ints) -> list[Skeleton]:
         """Further hops in which what is alike must be so, too."""
-        bare = [(src, dst) for src, dst, check, _ in self._bare if check]
-        parts = [(src, dst, np.zeros(len(src), np.int64)) for src, dst in bare]
+        parts = [(one.src, one.dst, one.columns()[0]) for one in self._calls if one.check]
         return [self._skeleton(np.zeros(self.lanes, np.int64), [part], turn) for part in parts]
 
-    def steps(self) -> list[tuple[Ints, Ints]]:
+    def steps(self) -> list[tuple[Some, Some]]:
         """Senders and receivers of messages that only the end waits for, also of those to check."""
-        return [(src, dst) for src, dst, _, awaited in self._bare if not awaited]
+        return [(one.src, one.dst) for one in self._calls if not one.awaited]
 
     def skeleton(self, turn: Ints, *, steps: bool = True) -> Skeleton:
         """What lanes and hops are, with or without `steps`; `turn` tells ranks apart besides."""
         kind, hops, label = np.zeros(self.lanes, np.int64), [], 1
-        for what, number in self._order:
-            if what == "mark":
-                lanes, values = self._marks[number]
+        for one in self._told:
+            if not isinstance(one, _Call):
+                lanes, values = one
                 own = np.zeros(self.lanes, np.int64)
                 own[lanes] = 1 + np.unique(values, return_inverse=True)[1]
                 kind = _numbered((kind, own))
-                continue
-            if what == "bare" and self._left_out(number, steps=steps):
-                continue
-            call = CALLS[what](self, number)
-            labels = label + _numbered(call.columns)
-            label += len(call.src)
-            hops.append((call.src, call.dst, labels))
+            elif not one.check and (one.awaited or steps):
+                hops.append((one.src, one.dst, label + _numbered(one.columns())))
+                label += len(one.src)
         return self._skeleton(kind, hops, turn)
+
+    @property
+    def _calls(self) -> list[_Call]:
+        return [one for one in self._told if isinstance(one, _Call)]
 
     def _skeleton(self, kind: Ints, hops: list[tuple[Some, Some, Ints]], turn: Ints) -> Skeleton:
         lane = np.arange(self.lanes, dtype=np.int32)
@@ -230,27 +228,17 @@ class Sketch(Writer):
             found.append(Hops(*ends, label[mine], channel, ""))
         return found
 
-    def _left_out(self, number: int, *, steps: bool) -> bool:
-        _, _, check, awaited = self._bare[number]
-        return check or not (awaited or steps)
-
-    def _plain(self, number: int) -> _Call:
-        sender, receiver, *_ = self._bare[number]
-        return _Call(sender, receiver, (np.zeros(len(sender), np.int64),))
-
-    def _message(self, number: int) -> _Call:
-        sender, receiver, parts = self._messages[number]
+    def _of_parts(self, size: int, parts: Sequence[Sent]) -> tuple[Ints, ...]:
         columns = []
         for styles, pieces, which in parts:
-            both = np.full((2, len(sender)), -1, np.int64)
+            both = np.full((2, size), -1, np.int64)
             both[0, which], both[1, which] = self._styles[styles], self._count[pieces]
             columns += list(both)
-        return _Call(sender, receiver, tuple(columns))
+        return tuple(columns)
 
-    def _ring(self, number: int) -> _Call:
+    def _of_rings(self, size: int, styles: Rows, first: Rows, length: int) -> tuple[Ints, ...]:
         """Where chunks differ in size from place to place, no place is like another."""
-        src, dst, styles, first, length = self._rings[number]
-        place = np.arange(len(src))
+        place = np.arange(size)
         count = self._count[first[:, None] + place].reshape(len(first), -1, length)
         columns = [np.repeat(part[:, 0], length) for part in count]
         if not (count == count[:, :, :1]).all():
@@ -259,12 +247,7 @@ class Sketch(Writer):
         if not (own == own[:, :1]).all():
             kinds = np.unique(own, axis=1, return_inverse=True)[1].reshape(-1)
             columns.append(kinds[place if len(kinds) == len(place) else place // length])
-        return _Call(src, dst, tuple(columns))
-
-
-CALLS: dict[str, Callable[[Sketch, int], _Call]] = {
-    "bare": Sketch._plain, "message": Sketch._message, "ring": Sketch._ring,
-}  # fmt: skip
+        return tuple(columns)
 
 
 def _told(builder: Builder, part: Part) -> Sent:

@@ -4,7 +4,6 @@ Rows that go the same way with the same weights share one path; what can never l
 marked so that engines skip it."""
 
 from collections.abc import Sequence
-from functools import partial
 from math import inf
 
 import numpy as np
@@ -14,7 +13,7 @@ from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.program import ways as routes
 from netsim.program.program import LinkTable, Paths, Program
-from netsim.schedule.schedule import MARK, Fold, Schedule
+from netsim.schedule.schedule import MARK, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
@@ -33,8 +32,9 @@ def place(
     `processes[i]` (default: one process for each rank)."""
     device = _devices(schedule, topology, gpus)
     process = np.arange(schedule.ranks) if processes is None else np.asarray(processes)
+    ways = routes.Ways(schedule, topology, device, process.astype(np.int32))
     found = routes.distinct_ways(schedule, topology)
-    laid = _known(schedule, topology, device, process.astype(np.int32), found)
+    laid = _known(ways, found)
     _refuse_unbounded(schedule, found, laid.paths.ptr)
     return Program(schedule, found.path, laid.paths, laid.links, laid.gpus)
 
@@ -46,33 +46,19 @@ class _Laid:
     gpus: tuple[str, ...]
 
 
-def _known(
-    schedule: Schedule,
-    topology: Topology,
-    device: NDArray[np.int32],
-    process: NDArray[np.int32],
-    found: routes.Distinct,
-) -> _Laid:
+def _known(ways: routes.Ways, found: routes.Distinct) -> _Laid:
     """The ways laid, perhaps for another schedule: calls of many sizes go the same ways."""
     if len(found.klass) > MOST_WAYS:
-        return _laid(schedule, topology, device, process, found)
-    columns = (device, process, found.klass, found.src, found.dst)
-    ends = (schedule.groups, schedule.fold, *(column.tobytes() for column in columns))
-    known = topology.memo.of("ways laid", lambda: Memo(KEPT))
-    laid = partial(_laid, schedule, topology, device, process, found)
-    return known.of((found.classes, ends), laid)
+        return _laid(ways, found)
+    columns = (ways.device, ways.process, found.klass, found.src, found.dst)
+    ends = (ways.schedule.groups, ways.schedule.fold, *(column.tobytes() for column in columns))
+    known = ways.topology.memo.of("ways laid", lambda: Memo(KEPT))
+    return known.of((found.classes, ends), lambda: _laid(ways, found))
 
 
-def _laid(
-    schedule: Schedule,
-    topology: Topology,
-    device: NDArray[np.int32],
-    process: NDArray[np.int32],
-    found: routes.Distinct,
-) -> _Laid:
-    resources = routes.Resources(len(topology.links), topology)
-    ways = routes.Ways(schedule, topology, device, process, resources)
-    every, of_way = routes.with_choices(found, topology, device)
+def _laid(ways: routes.Ways, found: routes.Distinct) -> _Laid:
+    topology, fold, resources = ways.topology, ways.schedule.fold, ways.resources
+    every, of_way = routes.with_choices(found, topology, ways.device)
     ptr, link, weight, latency = ways.paths(every)
     choices = None
     if len(of_way) > len(found.klass):
@@ -81,14 +67,14 @@ def _laid(
     capacity = np.concatenate([wires.bandwidth[wires.resource], resources.capacity()])
     changes = tuple(sorted([*topology.changes, *resources.changes()]))
     room = capacity
-    if schedule.fold is not None and schedule.fold.loose is not None:
-        loose = np.append(schedule.fold.loose, [key[0] not in TIGHT for key in resources.keys])
+    if fold is not None and fold.loose is not None:
+        loose = np.append(fold.loose, [key[0] not in TIGHT for key in resources.keys])
         room = np.where(loose, np.inf, capacity)
     active = routes.active_entries(ptr, link, weight, room, changes)
     return _Laid(
         Paths(ptr, link, weight, active, latency, choices),
-        _link_table(topology, resources, capacity, changes, schedule.fold, device),
-        tuple(str(topology.gpus[int(d)]) for d in device),
+        _link_table(ways, capacity, changes),
+        tuple(str(topology.gpus[int(d)]) for d in ways.device),
     )
 
 
@@ -127,13 +113,11 @@ def _refuse_unbounded(schedule: Schedule, found: routes.Distinct, ptr: NDArray[n
 
 
 def _link_table(
-    topology: Topology,
-    resources: routes.Resources,
+    ways: routes.Ways,
     capacity: NDArray[np.float64],
     changes: tuple[tuple[float, int, float], ...],
-    fold: Fold | None,
-    device: NDArray[np.int32],
 ) -> LinkTable:
+    topology, resources, fold = ways.topology, ways.resources, ways.schedule.fold
     wires = len(topology.links)
 
     def name(number: int) -> str:
@@ -146,6 +130,6 @@ def _link_table(
 
     count = None
     if fold is not None:
-        count = np.concatenate([fold.wires.count, resources.counts(fold, device)])
+        count = np.concatenate([fold.wires.count, resources.counts(fold, ways.device)])
     latency = np.concatenate([topology.links.latency, np.zeros(len(capacity) - wires)])
     return LinkTable(name, kind, capacity, latency, changes, count)

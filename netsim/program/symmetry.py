@@ -338,7 +338,8 @@ def _minority(values: NDArray[np.float64]) -> Iterator[tuple[int, float]]:
 # by latencies. Whether they differ in anything else is left to colours.
 
 Levels = NDArray[np.int8]
-Step = tuple[Ints, Ints]  # who sends to whom
+Some = Ints | NDArray[np.int32]
+Step = tuple[Some, Some]  # who sends to whom
 ROOM = 1e-9  # by which what is asked of a wire may exceed what it has: rounding
 
 

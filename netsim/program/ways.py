@@ -517,7 +517,11 @@ class Ways:
     topology: Topology
     device: NDArray[np.int32]
     process: NDArray[np.int32]
-    resources: Resources
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What else they draw on."""
+        return Resources(len(self.topology.links), self.topology)
 
     @cached_property
     def fabric(self) -> SwitchReduction:
