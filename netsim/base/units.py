@@ -87,7 +87,10 @@ FLOPS = Kind(
 POWER = Kind(
     "a power", "700W or 1.2kW", {"W": Fraction(1), "kW": Fraction(10**3)}, usual="W", largest=10**6
 )
-KINDS = (TIME, SIZE, BANDWIDTH, FLOPS, POWER)
+LENGTH = Kind(
+    "a length", "100km or 500m", {"m": Fraction(1), "km": Fraction(10**3)}, "km", largest=10**8
+)
+KINDS = (TIME, SIZE, BANDWIDTH, FLOPS, POWER, LENGTH)
 
 
 def parse_bandwidth(
@@ -107,6 +110,11 @@ def parse_time(value: object, *, allow_zero: bool = True) -> float:
 def parse_flops(value: object) -> float:
     """A rate of arithmetic such as `989TFLOPS`, in FLOP/s."""
     return float(_quantity(value, FLOPS, allow_zero=False))
+
+
+def parse_length(value: object) -> float:
+    """A length such as `100km`, in metres."""
+    return float(_quantity(value, LENGTH, allow_zero=True))
 
 
 def parse_power(value: object) -> float:

@@ -28,7 +28,7 @@ from netsim.scenario.cells import Cell, cell_of, with_job
 from netsim.scenario.models import BackgroundConfig, JobConfig, kind_of_workload
 from netsim.schedule.builder import Builder
 from netsim.schedule.repeat import Launch, repeat
-from netsim.schedule.schedule import Schedule, Style, combine
+from netsim.schedule.schedule import TRANSFER, Schedule, Style, combine
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.faults import in_time
 from netsim.topology.graph import LINK_KINDS, Topology
@@ -70,6 +70,17 @@ class Ran:
     timeline: Timeline
     seconds: tuple[float, ...]
     until: float
+
+    @property
+    def messages(self) -> NDArray[np.float64]:
+        """Seconds from begin to arrival of every message of a background while jobs ran."""
+        schedule, rows = self.program.schedule, self.program.schedule.release_row
+        own = np.array([name.startswith(BACKGROUND) for name in schedule.collectives])
+        mine = own[schedule.style_column("collective")] & (schedule.kind == TRANSFER)
+        mine = mine[rows] & (schedule.release_time < self.until)
+        end = self.timeline.end + self.program.path_latency[self.program.path]
+        took: NDArray[np.float64] = end[rows[mine]] - schedule.release_time[mine]
+        return took
 
 
 def together(parts: Sequence[Part], topology: Topology, engine: str) -> Ran:
@@ -350,6 +361,9 @@ def row_of_job(prepared: PreparedJobs, size: int, engine: str = "auto") -> Row:
     told: dict[str, Any] = {"size_bytes": size, "repeat": part.times, "alone_us": alone * 1e6}
     for name, times, link in runs.slowed(number):
         told |= {f"by:{name}": times, f"on:{name}": link}
+    if len(took := ran.messages * 1e6):
+        told["messages"] = len(took)
+        told |= {f"message_p{q}_us": float(np.percentile(took, q)) for q in (50, 99)}
     found: dict[str, Any] = {
         "alone_us": alone * 1e6, "slowdown": seconds / alone, "rows": len(ran.program),
         "engine": choose(ran.program, engine), "neighbours": told, "ranks": len(part.gpus),

@@ -78,12 +78,12 @@ def _resources(
     return left, loads
 
 
-def dependants(program: Program) -> list[list[tuple[int, float, bool]]]:
-    """For every row, those that wait for it, the lag in seconds, and whether for its arrival."""
+def dependants(program: Program) -> list[list[tuple[int, float, int]]]:
+    """For every row, those that wait for it, the lag in seconds, and how many of its latencies."""
     schedule = program.schedule
     owners = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
     lag, arrival = (of[schedule.dep_lag] for of in (program.lag_seconds, program.lag_arrival))
-    after: list[list[tuple[int, float, bool]]] = [[] for _ in range(len(program))]
+    after: list[list[tuple[int, float, int]]] = [[] for _ in range(len(program))]
     columns = (owners, schedule.dep_row, lag, arrival)
     for row, earlier, *wait in zip(*(column.tolist() for column in columns), strict=True):
         after[earlier].append((row, *wait))
@@ -356,7 +356,7 @@ class Simulation:
         self.done += 1
         latency = self.path_latency[self.path[row]]
         for dependant, lag, arrival in self.after[row]:
-            ready = self.now + (lag + latency if arrival else lag)
+            ready = self.now + (lag + arrival * latency)
             self.ready[dependant] = max(self.ready[dependant], ready)
             self.waiting[dependant] -= 1
             if self.waiting[dependant] == 0:

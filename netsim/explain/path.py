@@ -20,7 +20,7 @@ def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
     earlier, lag = schedule.dep_row, schedule.dep_lag
     later = np.repeat(np.arange(len(program)), np.diff(schedule.dep_ptr))
     wait = program.lag_seconds[lag]
-    wait += np.where(program.lag_arrival[lag], program.path_latency[program.path[earlier]], 0.0)
+    wait += program.lag_arrival[lag] * program.path_latency[program.path[earlier]]
     room = (start[later] - end[earlier] - wait).tolist()  # how long the later row waited for others
     slack = (timeline.makespan - end).tolist()
     pointers, rows = schedule.dep_ptr.tolist(), earlier.tolist()
@@ -265,10 +265,7 @@ def _lead(
         if earlier == before
     ]
     latency = float(program.path_latency[program.path[before]])
-    waits = [
-        schedule.lags[lag].seconds + (latency if schedule.lags[lag].arrival else 0.0)
-        for lag in lags
-    ]
+    waits = [schedule.lags[lag].seconds + latency * schedule.lags[lag].arrival for lag in lags]
     lag = lags[int(np.argmax(waits))]
     gap = max(0.0, start - float(timeline.end[before]))
     if not schedule.lags[lag].arrival:

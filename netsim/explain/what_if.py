@@ -208,13 +208,13 @@ def _of_lags(program: Program) -> list[Parameter | None]:
     lags = program.schedule.lags
 
     def parameter(arrival: bool, key: str, label: str) -> Parameter | None:
-        if not any(lag.seconds > 0 and lag.arrival == arrival for lag in lags):
+        if not any(lag.seconds > 0 and (lag.arrival == 1) == arrival for lag in lags):
             return None
 
         def scaled(case: Case, factor: float) -> Case:
             schedule = case.program.schedule
             new = tuple(
-                replace(lag, seconds=lag.seconds * factor) if lag.arrival == arrival else lag
+                replace(lag, seconds=lag.seconds * factor) if (lag.arrival == 1) == arrival else lag
                 for lag in schedule.lags
             )
             return replace(

@@ -104,7 +104,7 @@ class _Waits:
         ptr = self.schedule.dep_ptr[first : last + 1].astype(np.int64)
         span = slice(int(ptr[0]), int(ptr[-1]))
         earlier, lag = self.schedule.dep_row[span], self.schedule.dep_lag[span]
-        ways = np.where(self.arrival[lag], self.latency[self.path[earlier]], 0.0)
+        ways = self.arrival[lag] * self.latency[self.path[earlier]]
         ready = self.end[earlier] + (self.seconds[lag] + ways)
         best, when = np.full(last - first, -1), np.full(last - first, -inf)
         some = np.flatnonzero(np.diff(ptr))

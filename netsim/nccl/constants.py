@@ -206,7 +206,8 @@ class Mechanism:
     what others have made ready for it. The pass between a rank's buffer and the switch's is made by
     a part of the warps, at `nvls_copy_rate`, and goes through the parts of all heads in turn, each
     of which costs `nvls_part` beyond that.
-    `host_memory` is for blocks that meet in the host's memory."""
+    `host_memory` is for blocks that meet in the host's memory. `answers`: 2 where a send is over
+    only once it has crossed a long cable and its answer has come back (else that is in credits)."""
 
     rate: ByProtocol
     step_cost: ByProtocol
@@ -226,6 +227,7 @@ class Mechanism:
     nvls_part: float
     nvls_copy_rate: float
     host_memory: HostMemory
+    answers: int = 0
 
     def start(self, protocols: Sequence[str], channels: int) -> float:
         """Seconds before the first byte of its last block, beyond one block of LL on Hopper."""

@@ -28,6 +28,7 @@ from netsim.topology.cluster import Cluster, usual_fabric
 from netsim.topology.config import ClusterConfig, Override
 from netsim.topology.fabrics.config import SingleSwitch
 from netsim.topology.foreign.nccl_xml import XmlPci, XmlSystem
+from netsim.topology.graph import LINK_KINDS
 from netsim.topology.machine import Figure
 from netsim.topology.nccl_view import ASSUMED_SM, node_system
 
@@ -478,7 +479,10 @@ class Job:
             self.comm.min_cc, cpu_vendor=self.comm.cpu_vendor,
             plugin=message_plugin(transport, self.comm.settings), rccl=self.comm.rccl,
         )  # fmt: skip
-        return calibrated(usual, self.calibration)
+        links = self.cluster.topology.links
+        cables = links.latency[links.kind == LINK_KINDS.index("fabric")]
+        far = 2 * bool(cables.max(initial=0.0) >= LONG_CABLE)
+        return replace(calibrated(usual, self.calibration), answers=far)
 
     @cached_property
     def memo(self) -> Memo:
@@ -570,6 +574,7 @@ def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator
     )  # fmt: skip
 
 
+LONG_CABLE = 5e-6  # seconds: 1 km
 VERBS = ("infiniband", "roce")  # transports that NCCL drives itself, and that sockets can replace
 
 

@@ -373,7 +373,7 @@ def interference_figure(path: Path) -> Figure | None:
     table = style.read_values(path, ("scenario", "cell", "size_bytes"), path.name)
     by = [str(name) for name in table.columns if str(name).startswith("by:")]
     axes = [str(name) for name in table.columns if str(name).startswith(by_size.AXIS)]
-    table = table.drop_duplicates(axes, keep="last")
+    table = table.drop_duplicates("cell", keep="last")
     figure = style.new_figure(2.5 + 1.7 * len(by), 1.5 + 0.6 * len(table))
     panel, grid = figure.subplots(), table[by].to_numpy(float)
     panel.pcolormesh(grid, cmap="Reds", vmin=1, vmax=2, edgecolors="white", linewidth=1.5)

@@ -17,7 +17,8 @@ from netsim.schedule.schedule import MARK, Schedule
 from netsim.topology.graph import LINK_KINDS, Topology
 
 _CHUNK = 1 << 18  # rows treated at a time, to bound temporary memory
-TIGHT = ("sm", "proxy", "nic_msg")  # what may be full, besides wires, where lanes are alike
+# What may be full, besides wires, where lanes are alike.
+TIGHT = ("sm", "proxy", "nic_msg", routes.WINDOW)
 KEPT, MOST_WAYS = 8, 1 << 12  # schedules whose ways a topology keeps, and ways of each
 
 

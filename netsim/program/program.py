@@ -109,9 +109,9 @@ class Program:
         return np.array([lag.seconds for lag in self.schedule.lags], np.float64)
 
     @property
-    def lag_arrival(self) -> NDArray[np.bool_]:
-        """Whether the latency of the earlier row's path adds to the lag."""
-        return np.array([lag.arrival for lag in self.schedule.lags], bool)
+    def lag_arrival(self) -> NDArray[np.int8]:
+        """How often the latency of the earlier row's path adds to the lag."""
+        return np.array([lag.arrival for lag in self.schedule.lags], np.int8)
 
     @property
     def path_latency(self) -> NDArray[np.float64]:

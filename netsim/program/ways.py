@@ -5,6 +5,7 @@ Millions of rows usually take a few thousand ways; everything that costs is done
 from collections.abc import Iterator
 from dataclasses import field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from netsim.schedule.schedule import (
     Use,
     spelled_out,
 )
-from netsim.topology.graph import NODE_KINDS, Topology
+from netsim.topology.graph import LINK_KINDS, NODE_KINDS, Floats, Topology
 from netsim.topology.reduction import SwitchReduction
 
 _DENSE = 1 << 25  # largest table of (class, source, destination) that is looked up directly
@@ -433,6 +434,7 @@ def _rivals(
 
 ONE_WAY, BOTH_WAYS = "sharp", "sharp-all"
 
+WINDOW = "window"  # what a connection may have under way, over its round trip
 _UNIT = ("sms", "proxy", "nic_msg", "host")  # resources that give one second a second
 _PORTION = 1 << 15  # ways routed at a time, to bound temporary memory
 
@@ -449,6 +451,15 @@ class Resources:
     topology: Topology
     keys: list[tuple[str, int, int]] = field(default_factory=list)
     _tables: dict[tuple[str, int], NDArray[np.int64]] = field(default_factory=dict)
+    _windows: dict[tuple[Any, ...], tuple[int, float]] = field(default_factory=dict)
+
+    def window(self, connection: tuple[Any, ...], rate: float) -> int:
+        """The number of what a connection of two GPUs may have under way, a round trip."""
+        new = self.first + len(self.keys)
+        number, _ = self._windows.setdefault(connection, (new, rate))
+        if number == new:
+            self.keys.append((WINDOW, *connection[:2]))
+        return number
 
     def numbers(self, resource: str, index: int, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of one resource of each owner (a GPU, NIC node or process)."""
@@ -466,9 +477,10 @@ class Resources:
         """What each of them gives a second; a resource the topology does not state never limits."""
         given = self.topology.capacities
         free = {name: 1.0 if name in _UNIT else np.inf for name, _, _ in self.keys}
-        return np.array(
-            [given[n][owner] if n in given else free[n] for n, owner, _ in self.keys], np.float64
-        )
+        found = [given[n][owner] if n in given else free[n] for n, owner, _ in self.keys]
+        for number, rate in self._windows.values():
+            found[number - self.first] = rate
+        return np.array(found, np.float64)
 
     def changes(self) -> Iterator[tuple[float, int, float]]:
         """When which of them gives how much, where GPUs are slower for a time."""
@@ -506,6 +518,8 @@ class Resources:
             place = self.topology.nodes[owner]
         elif resource != "host":
             place = self.topology.gpus[owner]
+        if resource == WINDOW:
+            return f"{resource}({place}, {self.topology.gpus[index]})"
         return f"{resource}({place}, {index})" if resource == "sm" else f"{resource}({place})"
 
 
@@ -559,6 +573,26 @@ class Ways:
         drawn = self.topology.links.resource[wires[1]]
         entries.append((wires[0], *self._folded_wires(way, drawn, weight)))
         entries.extend(self._use(way, use, mine, src, dst, wires) for use in way.uses)
+        window = getattr(self.topology.router, "window", np.inf)
+        if way.kind == TRANSFER and window < np.inf:
+            trips = 2 * np.maximum(latency[mine], 1e-12)
+            entries.append(self._windows(way, mine, (src, dst), wires, window / trips))
+
+    def _windows(
+        self, way: Way, mine: Ints, ends: tuple[Ints, Ints], wires: Entries, rate: Floats
+    ) -> Entries:
+        """Of connections that are slower for them than their NICs; equal channels have theirs."""
+        owner, link, part = wires
+        carried = np.zeros(int(mine.max(initial=0)) + 1)
+        nic = self.topology.links.kind[link] == LINK_KINDS.index("nic")
+        np.maximum.at(carried, owner[nic], (self.topology.links.bandwidth[link] / part)[nic])
+        slow = np.flatnonzero(rate < carried[mine])
+        pairs = zip(*(self.device[end[slow]].tolist() for end in ends), strict=True)
+        links = [
+            self.resources.window((*pair, way.channel, way.route), one)
+            for pair, one in zip(pairs, rate[slow].tolist(), strict=True)
+        ]
+        return mine[slow], np.array(links, np.int32), np.full(len(slow), way.wire)
 
     def _wires(
         self, way: Way, mine: Ints, src: Ints, dst: Ints, latency: NDArray[np.float64]

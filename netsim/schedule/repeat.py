@@ -103,7 +103,7 @@ def _in_line(schedule: Schedule, ends: tuple[Rows, Rows], grouped: Flags) -> _Pl
     rows, some = len(schedule), bool(grouped.any())
     found = _Plain(*((np.zeros(rows, bool), np.zeros(rows, bool)) for _ in range(2)))
     owner = np.repeat(np.arange(rows, dtype=np.int32), np.diff(schedule.dep_ptr))
-    arrival = np.array([lag.arrival for lag in schedule.lags])
+    arrival = np.array([lag.arrival for lag in schedule.lags], bool)
     for start in range(0, len(owner), _CHUNK):
         part = slice(start, start + _CHUNK)
         here, there, lag = owner[part], schedule.dep_row[part], schedule.dep_lag[part]
@@ -142,7 +142,7 @@ def _groups_known(
     owner = np.repeat(np.arange(len(schedule)), np.diff(schedule.dep_ptr))
     here, there = (owner, schedule.dep_row) if ahead else (schedule.dep_row, owner)
     use = grouped[here] & ~grouped[there]
-    arrival = np.array([lag.arrival for lag in schedule.lags])[schedule.dep_lag[use]]
+    arrival = np.array([lag.arrival for lag in schedule.lags], bool)[schedule.dep_lag[use]]
     here, there = here[use].astype(np.int64) * schedule.ranks, there[use]
     keys = [np.concatenate([here[x] + end[there[x]] for end in ends]) for x in (..., arrival)]
     wanted = touch.row * schedule.ranks + touch.rank

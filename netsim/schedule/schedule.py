@@ -182,11 +182,11 @@ class Style:
 @dataclass(frozen=True, slots=True)
 class Lag:
     """How long after the end of a row its dependant may start. With `arrival`, the latency of the
-    earlier row's path comes on top: the dependant waits for the data to arrive. Without, it waits
-    for the sender's side only (order on one channel)."""
+    earlier row's path comes on top: the dependant waits for the data to arrive (2: and for the
+    answer). Without, it waits for the sender's side only (order on one channel)."""
 
     seconds: float = 0.0
-    arrival: bool = True
+    arrival: int = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.seconds < inf:

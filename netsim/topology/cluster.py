@@ -239,8 +239,10 @@ def assembled(config: ClusterConfig) -> Cluster:
     made = None
     if (total > 1 or isinstance(config.network, configs.SingleSwitch)) and len(plan.ports):
         key = "fabric" if fabric is config.fabric or config.fabric is None else "fabric.between"
-        made = _fabric(fabric, plan, fabric.nodes or total, transport, key)
+        made = _fabric(config, fabric, plan, transport, key)
     policy = _policy(config, fabric, transport, plan, made)
+    if config.sites is not None and fabric.window is None:  # elsewhere nobody waits for it
+        policy = replace(policy, window=transport.window)
     cluster = join(plan, made, policy, rail=fabric.routing == "rail")
     topology, links = cluster.topology, [one.link for one in config.overrides if one.link]
     if links:
@@ -252,9 +254,18 @@ def assembled(config: ClusterConfig) -> Cluster:
     return replace(cluster, topology=topology, notes=notes, transport=transport)
 
 
-def _fabric(config: Any, plan: Plan, size: int, transport: Transport, key: str) -> Fabric:
+def _fabric(
+    config: ClusterConfig, fabric: Any, plan: Plan, transport: Transport, key: str
+) -> Fabric:
+    total, sites = len(plan.host_class), config.sites
+    hosts = () if sites is None else sites.hosts(total)
+    inside = np.cumsum(hosts)[:-1]
+    if len(inside) and (plan.domain[inside] == plan.domain[inside - 1]).any():
+        raise FieldError("a border of sites parts an NVLink domain", "sites")
     try:
-        return configs.build_fabric(config, plan.ports, size, transport)
+        if sites is None:
+            return configs.build_fabric(fabric, plan.ports, fabric.nodes or total, transport)
+        return configs.build_sites(fabric, plan.ports, hosts, transport, sites)
     except graph.TopologyError as error:
         raise graph.TopologyError(f"{key}.{error.message}") from None
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from netsim.base.constants import value as constant
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.topology.graph import Sketch, Topology, TopologyError
 from netsim.topology.load import Loaded, find_machine
@@ -19,11 +20,13 @@ from netsim.yamlio.models import (
     FieldError,
     Index,
     ListOf,
+    Metres,
     Model,
     Seconds,
 )
 
 MOST_NODES = 65_536
+FIBRE = constant("wire.fibre")  # seconds a metre
 MOST_NICS_A_GPU = 4  # 32 EFA devices beside 8 GPUs (p5.48xlarge)
 
 
@@ -330,6 +333,42 @@ GraphConfig = Annotated[
 ]
 """A graph of GPUs: a generator by its kind, or nodes and links."""
 
+
+class Sites(Model, defer_build=False):
+    """Sites of as many hosts each, or of those that `nodes` lists, in order of the hosts; `links`
+    cables of `bandwidth` join every two, as long as `latency` (one way) or `distance` says."""
+
+    count: Annotated[int, Field(ge=2, le=64)] | None = None
+    nodes: Annotated[ListOf[Count], Field(min_length=2, max_length=64)] | None = None
+    distance: Metres | None = None
+    latency: Seconds | None = None
+    bandwidth: Bandwidth
+    links: Annotated[int, Field(ge=1, le=1024)] = 1
+
+    @model_validator(mode="after")
+    def _told_once(self) -> "Sites":
+        for one, other in (("distance", "latency"), ("count", "nodes")):
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                raise FieldError(f"give {one} or {other}, not both", other)
+        if self.distance is None and self.latency is None:
+            raise FieldError("expected distance (such as 100km) or latency (one way)")
+        return self
+
+    @property
+    def delay(self) -> float:
+        """Seconds from one site to another."""
+        return (self.distance or 0) * FIBRE if self.latency is None else self.latency
+
+    def hosts(self, total: int) -> tuple[int, ...]:
+        """The hosts of every site."""
+        count = self.count or 2
+        found = self.nodes or (max(1, total // count),) * count
+        if sum(found) != total:
+            what = f"{' + '.join(map(str, found))} are not the {total} hosts of the cluster"
+            raise FieldError(what, "sites", "nodes" if self.nodes else "count")
+        return found
+
+
 if TYPE_CHECKING:
     from netsim.topology.fabrics.config import FabricConfig
     from netsim.topology.faults import Fault
@@ -351,6 +390,7 @@ class ClusterConfig(Model, defer_build=False):
     nic: Bandwidth | None = None
     p2p: bool | None = None
     fabric: FabricConfig | None = None
+    sites: Sites | None = None
     placement: Literal["contiguous", "spread", "random"] | ListOf[Index] = "contiguous"
     seed: Index = 0
     overrides: ListOf[Override] = ()
@@ -369,6 +409,8 @@ class ClusterConfig(Model, defer_build=False):
         if foreign:
             name = sorted(foreign)[0]
             raise FieldError(f"has no meaning beside {given[0]}", name)
+        if self.sites is not None and self.placement != "contiguous":
+            raise FieldError("has no meaning beside sites, which hosts fill in order", "placement")
         if self.machine is not None:
             machine = loaded(self.machine).machine
             check_gpus(machine, self.gpus_per_node, self.gpus)

@@ -216,6 +216,7 @@ def custom_yaml(section: dict[str, Any], made: Fabric, ports: Ports, routing: st
             for group in range(int(made.groups.max()) + 1)
         }
     written["links"] = _cables(made, ports)
+    section = {key: value for key, value in section.items() if key != "sites"}
     cluster = {**section, "fabric": {**outer, "between": written} if outer else written}
     if isinstance(cluster.get("machine"), Machine):
         cluster["machine"] = plain_machine(cluster["machine"])

@@ -140,7 +140,8 @@ class Transport:
     """A kind of network. `hop` is one switch hop in seconds; `usable` the part of a line rate that
     carries data, at most `nic_cap` bytes/s a NIC. `latency` is what a message takes end to end
     beyond NICs, cables and switches, `stated_latency` what its plugin tells NCCL of that (seconds;
-    the plugins of NCCL 2.18 and later). `groups`: NICs beyond one a GPU appear as one. `routing` is
+    the plugins of NCCL 2.18 and later). `window`: bytes of a connection that wait for an answer, at
+    most. `groups`: NICs beyond one a GPU appear as one. `routing` is
     how its switches usually choose between equal paths. `in_order`: packets that overtake others
     are dropped and sent again, so that a message keeps to one path; else receivers place them as
     they come, and a message ends with its last part. Where the figures are from is in
@@ -152,6 +153,7 @@ class Transport:
     nic_cap: float = inf
     latency: float = 0.0
     stated_latency: float = 0.0
+    window: float = inf
     gpudirect: bool = True
     groups: bool = False
     routing: str = "static"
@@ -166,7 +168,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "tcpxo": {**_ETHERNET, "latency": value("tcpxo.latency")},
     "slingshot": {"routing": "spray"},
     "tcp": {**_ETHERNET, "nic_cap": value("tcp.nic_cap"), "latency": value("tcp.latency"),
-            "gpudirect": False},
+            "gpudirect": False, "window": value("tcp.window")},
 }  # fmt: skip
 TRANSPORTS = {
     name: Transport(name, value(f"{name}.hop"), value(f"{name}.usable"), **PROFILES.get(name, {}))

@@ -464,7 +464,8 @@ class Policy:
     `adaptive` by load when a message starts, `minimal` and `valiant` by hash among the links
     between groups. With hashes a connection has `qps` queue pairs, each with a hash of its own:
     they `split` every message, or messages take them in turn. `dead` marks links of the fabric that
-    carry nothing. What has to arrive `in_order` is not sprayed."""
+    carry nothing. What has to arrive `in_order` is not sprayed. `window`: bytes that each
+    connection (queue pair) may have under way."""
 
     routing: str
     seed: int = 0
@@ -472,6 +473,7 @@ class Policy:
     split: bool = True
     dead: NDArray[np.bool_] | None = None
     in_order: bool = False
+    window: float = inf
 
     @property
     def hashed(self) -> bool:

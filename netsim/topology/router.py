@@ -4,6 +4,7 @@ Same host: the class's table. Same NVLink domain: egress and ingress. Else: GPU 
 fabric's path from port to port, NIC to GPU."""
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,12 +68,19 @@ class ClusterRouter:
 
     @property
     def per_channel(self) -> bool:
-        """Channels part where hashes choose, or where a GPU has several NICs."""
+        """Channels part where hashes choose, where a GPU has several NICs, and in windows."""
         return (
             self.by_load
+            or self.window < inf
             or (self.selection is not None and self.selection.policy.hashed)
             or self.tables.local.shape[2] > 1
         )
+
+    @property
+    def window(self) -> float:
+        """Bytes that the connections of a message may have under way."""
+        policy = self.selection.policy if self.selection else None
+        return policy.window * (policy.qps if self.turns == 1 else 1) if policy else inf
 
     @property
     def by_load(self) -> bool:

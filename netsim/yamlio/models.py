@@ -137,6 +137,9 @@ Watts = Annotated[
 ]
 """Power."""
 
+Metres = Annotated[float, BeforeValidator(units.parse_length), WithJsonSchema({"type": "string"})]
+"""Metres, zero allowed, such as `100km`."""
+
 Count = Annotated[int, Field(ge=1)]
 """A number of things, at least one."""
 

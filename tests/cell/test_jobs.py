@@ -171,6 +171,11 @@ def test_a_background_slows_and_is_the_same_again(pattern: str) -> None:
     assert rows[0].time_us == pytest.approx(rows[1].time_us, rel=1e-9)
     assert rows[0].slowdown > 1.001
     assert rows[0].neighbours["by:background"] == rows[0].slowdown
+    took = [rows[0].neighbours[f"message_p{q}_us"] for q in (50, 99)]
+    assert took == pytest.approx([rows[1].neighbours[f"message_p{q}_us"] for q in (50, 99)])
+    alone = 65536 / (50e9 * 0.982) * 1e6  # at the rate of a NIC
+    assert alone < took[0] < took[1]
+    assert rows[0].neighbours["messages"] > 10
 
 
 def test_a_background_of_hosts_that_nobody_uses_and_its_load() -> None:

@@ -11,10 +11,10 @@ from netsim.program.program import Program
 from netsim.scenario.training import Training
 from tests.engines.agreement import assert_agreement, watched
 
-SCENARIOS = [  # jobs beside each other run as one program: tests/cell/test_jobs.py, on both engines
+SCENARIOS = [  # both engines: tests/cell/test_jobs.py, as one program, and test_sites.py
     file
     for file in sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
-    if file.stem != "two-jobs"
+    if file.stem not in ("two-jobs", "two-sites")
 ]
 SMALL = 64 << 10  # bytes, in which also large machines take few rows
 SMALLER = {"fabrics-1024": ["cluster.nodes=4"]}  # of what takes minutes to plan

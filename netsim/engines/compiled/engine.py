@@ -206,7 +206,7 @@ def _end(rows: structures.Rows, core: structures.Records, taken: NDArray[np.int3
     for k in range(rows.next_ptr[once], rows.next_ptr[once + 1]):
         lag = rows.lags[rows.next_lag[k]]
         after = rows.next_row[k] + (row - once)
-        _tell(rows, core, after, end + (lag.seconds + way if lag.arrival else lag.seconds))
+        _tell(rows, core, after, end + (lag.seconds + way * lag.arrival))
     mark = once - (core.span - core.marks)
     if mark >= 0 and row + core.marks < len(rows.start):  # the next operation of a rank
         _tell(rows, core, row + core.marks, end)

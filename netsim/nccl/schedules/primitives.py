@@ -162,7 +162,7 @@ class PlannedChannel:
     @property
     def local_credit(self) -> Lag:
         """From the end of a proxy's send until the block may fill its slot again."""
-        return Lag(self.plan.mechanism.local_credit, arrival=False)
+        return Lag(self.plan.mechanism.local_credit, arrival=self.plan.mechanism.answers)
 
     def hop(self, src: int, dst: int, made: Pass, *, proxy: bool) -> RowKind:
         """A pass to `dst` as the block of `src` makes it, or its `proxy` over the network."""

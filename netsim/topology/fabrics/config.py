@@ -1,10 +1,11 @@
 """The `fabric` part of a cluster: the kind, its few numbers, and what all kinds take."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from itertools import combinations
+from math import inf
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -48,8 +49,8 @@ class _Fabric(models.Model):
     (default: as a NIC); `latency`: one switch hop; `nodes`: hosts that it joins, if more than the
     job has; `sharp`: its switches add up data on its way (SHARP), as NCCL's CollNet and NVLS
     between nodes use it; `split_on_qps`: every message parts over the queue pairs, else messages
-    take them in turn; `delivery`: of the packets of a message, where it is not as usual for the
-    transport."""
+    take them in turn; `window`: bytes that each may have under way; `delivery`: of the packets of a
+    message, where it is not as usual for the transport."""
 
     nic: models.Bandwidth | None = None
     link: models.Bandwidth | None = None
@@ -59,6 +60,7 @@ class _Fabric(models.Model):
     routing: Routing | None = None
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     split_on_qps: bool = True
+    window: models.Bytes | None = None
     delivery: Literal["in-order", "out-of-order"] | None = None
     seed: models.Index = 0
     nodes: models.Count | None = None
@@ -239,6 +241,27 @@ BUILDERS: dict[str, Builder] = {
 }
 
 
+JOINED = ("single-switch", "leaf-spine", "fat-tree", "rail-optimized", "nvlink-domain")
+
+
+def build_sites(
+    config: Any, ports: Ports, hosts: Sequence[int], transport: Transport, sites: Any
+) -> Fabric:
+    """A fabric for as many hosts at each site, and the cables between sites."""
+    if config.kind not in JOINED or config.sharp:
+        what = "sharp: switches reduce" if config.sharp else f"kind: {config.kind} has switches"
+        raise TopologyError(
+            f"{what} at one site only; sites join fabrics of kind {', '.join(JOINED[:-1])}"
+        )
+    parts, owner = [], np.repeat(np.arange(len(hosts)), hosts)[ports.host]
+    for site, count in enumerate(hosts):
+        mine, first = owner == site, sum(hosts[:site])
+        host, rail, rate = ports.host[mine] - first, ports.rail[mine], ports.rate[mine]
+        own = Ports(host, rail, rate, ports.owner[mine])
+        parts.append(build_fabric(config, own, count, transport))
+    return kinds.far_apart(parts, ports, sites)
+
+
 def build_fabric(config: Any, ports: Ports, hosts: int, transport: Transport) -> Fabric:
     """The fabric that joins the ports of `hosts` hosts."""
     if config.sharp and config.kind not in REDUCING:
@@ -305,7 +328,7 @@ def policy_of(config: Any, transport: Transport) -> Policy:
     routing = config.routing or usual.get(config.kind, transport.routing)
     return Policy(
         "static" if routing == "rail" else routing, config.seed, config.qps, config.split_on_qps,
-        in_order=_in_order(config, transport),
+        in_order=_in_order(config, transport), window=config.window or inf,
     )  # fmt: skip
 
 

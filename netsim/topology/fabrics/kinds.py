@@ -3,7 +3,7 @@
 Folded Clos networks of two or three levels: leaf l's uplink u leads to spine u mod S of its pod;
 spine a's uplink v leads to core v mod G of group a."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil, inf, prod
 from typing import Any, NamedTuple
@@ -417,3 +417,32 @@ def custom(
     level, columns = np.zeros(len(switches), np.int32), (np.array(rates), np.array(delays))
     made = Fabric("custom", terms, len(ports), switches, (), level, out, into, *columns, groups)
     return found_tiers(made)
+
+
+def far_apart(parts: Sequence[Fabric], ports: Ports, sites: Any) -> Fabric:
+    """The fabrics of all sites, a border (`site0`) above the highest switches of each, and cables
+    between every two borders. What joins a site to its border carries all that leaves it."""
+    first = np.cumsum([0, *(len(part.switches) for part in parts)])
+    leaf, low, high = list[Ints](), list[Ints](), list[Ints]()
+    for number, part in enumerate(parts):
+        inner, at = 2 * part.ports, first[number] - part.ports
+        top = np.flatnonzero(part.level == part.level.max()) + first[number]
+        leaf.append(part.head[:inner:2] + at)
+        low += [part.tail[inner::2] + at, top]
+        high += [part.head[inner::2] + at, np.full(len(top), first[-1] + number)]
+    a, b = (np.repeat(end, sites.links) for end in np.triu_indices(len(parts), 1))
+    tail, head = np.concatenate([*low, first[-1] + a]), np.concatenate([*high, first[-1] + b])
+    names = [f"site{n}.{name}" for n, part in enumerate(parts) for name in part.switches]
+    tiers, terms = (("site", (*names, *numbered("site", len(parts)))),), parts[0].terms
+    made = fabric(parts[0].kind, tiers, ports, terms, np.concatenate(leaf), Cables(tail, head))
+    rate = np.where(head < first[-1], terms.link, sites.bandwidth) * terms.usable
+    rate[(head >= first[-1]) & (tail < first[-1])] *= sites.links * (len(parts) - 1)
+    delay = np.where(tail < first[-1], terms.hop, sites.delay)
+    levels = [*(part.level for part in parts), np.full(len(parts), len(parts[0].tiers))]
+    return replace(
+        made,
+        tiers=(*parts[0].tiers, "site"),
+        level=np.concatenate(levels).astype(np.int32),
+        bandwidth=np.r_[made.bandwidth[: 2 * len(ports)], np.repeat(rate, 2)],
+        latency=np.r_[made.latency[: 2 * len(ports)], np.repeat(delay, 2)],
+    )
