@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are quick to define.
+"""Frozen dataclasses that are quick to define; and values in groups.
 
 For every frozen class, `dataclasses` writes six methods as text and compiles each of them, half a
 millisecond in all, and a run defines a hundred classes before it begins. Here only `__init__` is
@@ -6,14 +6,25 @@ compiled; the others do the same for any class. Type checkers see the usual deco
 that ask for more than this knows get it."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["dataclass"]
+__all__ = ["dataclass", "grouped"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 _MISSING = dataclasses.MISSING
+
+
+def grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    """Values by a key, in the order in which keys appear."""
+    found: dict[K, list[V]] = {}
+    for value in values:
+        found.setdefault(key(value), []).append(value)
+    return found
 
 
 def _decorated(kind: Any = None, /, **options: Any) -> Any:

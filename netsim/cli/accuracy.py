@@ -1,27 +1,27 @@
 """`netsim accuracy`: every measured run of an index beside its simulation, with the error."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from netsim.base.errors import InputError, LostError
 from netsim.base.files import preset_folder, write_text
-from netsim.cli import file_option, folder_option
+from netsim.base.values import dataclass, grouped
+from netsim.cli import file_option, folder_option, with_options
 from netsim.cli.bars import Counter
 from netsim.cli.progress import Memory, memory_of, tell
 from netsim.measured import accuracy
-from netsim.measured.compare import ALL, Point, by_band, grouped
-from netsim.measured.estimate import Without, switched_off
+from netsim.measured.compare import ALL, Point, by_band
+from netsim.measured.estimate import switched_off
 from netsim.measured.index import Entry, read_index
 from netsim.measured.training import Steps, by_note, is_published, page_of, run_steps, tables
 from netsim.plots.results import MOST_CURVES, plot_accuracy
 from netsim.results.folder import check_writable
 from netsim.results.row import BANDS, INTERVALS, band_of
-
-T = TypeVar("T")
 
 MOST_CHANGES = 12
 TRAINING = ("measured/training.yaml", "scenarios/measured/training.yaml")
@@ -29,107 +29,121 @@ INTERRUPTED = 130
 NAME = 36
 
 
-def command(
-    index: Annotated[Path, typer.Argument(help="An index of measured runs.", metavar="INDEX")],
-    json_file: Annotated[Path | None, file_option("Write points and bands.", "--json")] = None,
-    plots: Annotated[Path | None, folder_option("Write a picture for each machine.")] = None,
+@dataclass(frozen=True)
+class AccuracyOptions:
+    """What is simulated of an index, how, and where it is written."""
+
+    json_file: Annotated[Path | None, file_option("Write points and bands.", "--json")] = None
+    plots: Annotated[Path | None, folder_option("Write a picture for each machine.")] = None
     page: Annotated[
         Path | None,
         file_option(
             "Write the validation page, its pictures, and beside INDEX what `validated` says."
         ),
-    ] = None,
+    ] = None
     jobs: Annotated[
         int | None, typer.Option(help="Processes (default: one a core).", metavar="N", min=1)
-    ] = None,
-    memory: Memory = None,
+    ] = None
+    memory: Memory = None
     only: Annotated[
         list[str] | None, typer.Option(help="A run, or how its name begins.", metavar="RUN")
-    ] = None,
+    ] = None
     against: Annotated[
         Path | None, typer.Option(help="An earlier result to compare with.", metavar="EARLIER")
-    ] = None,
+    ] = None
     predict: Annotated[
         Path | None, file_option("Write times from the questions alone, no figure read.")
-    ] = None,
+    ] = None
     predicted: Annotated[
         Path | None, file_option("Compare with such a file instead of simulating.")
-    ] = None,
+    ] = None
     leave: Annotated[
         bool,
         typer.Option("--leave-out", help="Simulate each run without what its system told, too."),
-    ] = False,
+    ] = False
     without: Annotated[
         list[str] | None,
         typer.Option(help="A constant (netsim doctor --constants) that is off.", metavar="ID"),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
+    ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False
+
+
+@with_options(AccuracyOptions)
+def command(
+    index: Annotated[Path, typer.Argument(help="An index of measured runs.", metavar="INDEX")],
+    given: AccuracyOptions,
 ) -> None:
     """Simulate every run of INDEX and print the error by run, machine, collective and size."""
-    before = accuracy.read_accuracy(against) if against else ()
-    for flag, file in (("--json", json_file), ("--page", page), ("--predict", predict)):
+    before = accuracy.read_accuracy(given.against) if given.against else ()
+    outputs = {"--json": given.json_file, "--page": given.page, "--predict": given.predict}
+    for flag, file in outputs.items():
         if file is not None:
             check_writable(flag, file)
     index = _index(index)
     if is_published(index):
-        _steps(index, only or (), jobs, json_file, page, leave=leave, quiet=quiet)
+        _steps(index, given)
         return
     corpus = read_index(index)
-    entries = accuracy.chosen(corpus, only or ())
-    if predicted is not None:
-        found = accuracy.from_forecast(predicted, entries)
-        _write(found, entries, json_file, plots, None, None, before)
-        for line in _asides(found, quiet):
-            tell(line)
-        return
-    entries = accuracy.questions(entries) if predict is not None else entries
-    off = _off(without or (), page)
-    figures = accuracy.figures_off(entries, off)
-    with accuracy.journal_of(index, resume=resume, tell=tell) as journal:
-        with Counter("runs", quiet) as counter:
-            found = accuracy.run_index(
-                entries, jobs, counter.show, memory=memory_of(memory), tell=tell, journal=journal,
-                figures=figures,
-            )  # fmt: skip
-        if leave and not found.missing:
-            with Counter("runs left out", quiet) as counter:
-                found = accuracy.leave_out(found, entries, corpus, jobs, counter.show, journal, off)
-        if predict is not None:
-            write_text(predict, accuracy.forecast_text(found, entries))
-        else:
-            classes = None if only else accuracy.results_path(index)
-            _write(found, entries, json_file, plots, page, classes, before)
-        if not (found.missing or found.lost):
-            journal.finish()
-    for line in _asides(found, quiet):
+    entries = accuracy.chosen(corpus, given.only or ())
+    if given.predicted is not None:
+        found = accuracy.from_forecast(given.predicted, entries)
+        _write(found, entries, replace(given, page=None), None, before)
+    else:
+        found = _simulated(index, corpus, entries, given, before)
+    for line in _asides(found, given.quiet):
         tell(line)
     if found.missing:
         runs = len({point.run for point in found.points})
-        left = ", no page is written" if page is not None else ""
+        left = ", no page is written" if given.page is not None else ""
         tell(f"interrupted: only what was finished is shown ({runs} runs){left}")
         raise typer.Exit(INTERRUPTED)
     if found.lost:
         raise typer.Exit(LostError.exit_code)
 
 
-def _off(without: Sequence[str], page: Path | None) -> list[Without]:
-    """The constants that are to be off."""
-    if without and page is not None:
+def _simulated(
+    index: Path, corpus: Sequence[Entry], entries: Sequence[Entry], given: AccuracyOptions,
+    before: Sequence[Point],
+) -> accuracy.Accuracy:  # fmt: skip
+    """Simulate entries and write what is asked for; what is finished is in the journal."""
+    entries = accuracy.questions(entries) if given.predict is not None else entries
+    if given.without and given.page is not None:
         raise InputError("--without: goes without --page, which is of all constants")
-    return [switched_off(one) for one in without]
+    off = [switched_off(one) for one in given.without or ()]
+    figures = accuracy.figures_off(entries, off)
+    with accuracy.journal_of(index, resume=given.resume, tell=tell) as journal:
+        with Counter("runs", given.quiet) as counter:
+            found = accuracy.run_index(
+                entries, given.jobs, counter.show, memory=memory_of(given.memory), tell=tell,
+                journal=journal, figures=figures,
+            )  # fmt: skip
+        if given.leave and not found.missing:
+            with Counter("runs left out", given.quiet) as counter:
+                found = accuracy.leave_out(
+                    found, entries, corpus, given.jobs, counter.show, journal, off
+                )
+        if given.predict is not None:
+            write_text(given.predict, accuracy.forecast_text(found, entries))
+        else:
+            classes = None if given.only else accuracy.results_path(index)
+            _write(found, entries, given, classes, before)
+        if not (found.missing or found.lost):
+            journal.finish()
+    return found
 
 
 def _write(
-    found: accuracy.Accuracy, entries: Sequence[Entry], json_file: Path | None, plots: Path | None,
-    page: Path | None, classes: Path | None, before: Sequence[Point],
+    found: accuracy.Accuracy, entries: Sequence[Entry], given: AccuracyOptions,
+    classes: Path | None, before: Sequence[Point],
 ) -> None:  # fmt: skip
-    if json_file is not None:
-        write_text(json_file, found.json())
+    page = given.page
+    if given.json_file is not None:
+        write_text(given.json_file, found.json())
     for line in (*report(found), *_changes(found.points, before)):
         typer.echo(line)
-    if plots is not None:
-        _pictures(found, plots)
+    if given.plots is not None:
+        _pictures(found, given.plots)
     if page is not None and found.points and not found.missing and not found.lost:
         folder = page.parent / page.stem
         pictures = {
@@ -156,25 +170,22 @@ def _index(path: Path) -> Path:
     return folder / "index.yaml" if asked else path
 
 
-def _steps(
-    index: Path, only: Sequence[str], jobs: int | None, json_file: Path | None,
-    page: Path | None, *, leave: bool, quiet: bool,
-) -> None:  # fmt: skip
+def _steps(index: Path, given: AccuracyOptions) -> None:
     corpus = read_index(index, ())
-    entries = accuracy.chosen(corpus, only)
-    with Counter("steps", quiet) as counter:
-        found = run_steps(entries, jobs, counter.show)
-    if leave and found.compared and not found.missing:
-        with Counter("steps left out", quiet) as counter:
-            found = accuracy.steps_left_out(found, corpus, jobs, counter.show)
-    if json_file is not None:
-        write_text(json_file, found.json())
+    entries = accuracy.chosen(corpus, given.only or ())
+    with Counter("steps", given.quiet) as counter:
+        found = run_steps(entries, given.jobs, counter.show)
+    if given.leave and found.compared and not found.missing:
+        with Counter("steps left out", given.quiet) as counter:
+            found = accuracy.steps_left_out(found, corpus, given.jobs, counter.show)
+    if given.json_file is not None:
+        write_text(given.json_file, found.json())
     for line in _steps_report(found):
         typer.echo(line)
-    if page is not None and found.compared and not found.missing:
+    if given.page is not None and found.compared and not found.missing:
         sources = {entry.id: entry.text("source") for entry in entries}
-        write_text(page, page_of(found, sources))
-    if not quiet:
+        write_text(given.page, page_of(found, sources))
+    if not given.quiet:
         for note, ids in by_note(found.compared).items():
             typer.echo(f"assumed: {note}: {len(ids)} steps", err=True)
     for id_, reason in found.failed.items():
@@ -211,19 +222,14 @@ def _pictures(found: accuracy.Accuracy, folder: Path) -> dict[str, list[Path]]:
             (run, [(p.size_bytes, p.measured_us, p.simulated_us) for p in some])
             for run, some in grouped(points, attrgetter("run")).items()
         ]
-        for number, few in enumerate(_batched(curves, MOST_CURVES), 1):
-            name = machine if len(curves) <= MOST_CURVES else f"{machine}-{number}"
-            made = plot_accuracy(dict(few), folder / name, machine)
+        parts = -(-len(curves) // MOST_CURVES)
+        size = -(-len(curves) // parts)
+        for number in range(parts):
+            name = machine if parts == 1 else f"{machine}-{number + 1}"
+            few = dict(curves[number * size : (number + 1) * size])
+            made = plot_accuracy(few, folder / name, machine)
             written.setdefault(machine, []).append(made[0])
     return written
-
-
-def _batched(values: Sequence[T], most: int) -> Iterator[Sequence[T]]:
-    """Values in as few parts of about equal size as hold at most so many."""
-    parts = -(-len(values) // most)
-    size = -(-len(values) // parts)
-    for first in range(0, len(values), size):
-        yield values[first : first + size]
 
 
 def report(found: accuracy.Accuracy) -> Iterator[str]:

@@ -17,7 +17,7 @@ import typer
 from netsim.base.errors import InputError, LostError, NetsimError, Tell, silent, suggest
 from netsim.base.startup import late
 from netsim.base.units import format_size, format_time
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked, find_scenario, load_source, notes_of
 from netsim.cell.prepare import prepare
 from netsim.cli import Settings, folder_option, shown, with_options
@@ -213,10 +213,8 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
     cells = expansion.cells
     if len(cells) < 2:
         return
-    best, groups = best_row(rows, expansion.sweep.base), dict[tuple[str, ...], list[Row]]()
-    for row in rows:
-        asked = [str(row.axes.get(name)) for name in expansion.sweep.conditions]
-        groups.setdefault((*asked,), []).append(row)
+    best, asked = best_row(rows, expansion.sweep.base), expansion.sweep.conditions
+    groups = grouped(rows, lambda row: tuple(str(row.axes.get(name)) for name in asked))
     if len(groups) > 1:
         yield from _best_of(expansion, list(groups.values()))
     elif best is not None:

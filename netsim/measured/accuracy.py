@@ -27,7 +27,7 @@ from netsim.base.files import csv_of, preset_folder
 from netsim.base.memo import digest
 from netsim.base.processes import Processes
 from netsim.base.startup import MODEL_VERSION, STAGE, __version__, at
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.measured.compare import (
     ALL,
     Answer,
@@ -38,7 +38,6 @@ from netsim.measured.compare import (
     as_values,
     by_band,
     error_of,
-    grouped,
     prepared_at,
     weighted_quantile,
     weights_of,

@@ -1,7 +1,7 @@
 """One measured run against one prepared cell: points, errors, and both times in results."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import lru_cache
 from itertools import groupby
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.startup import at
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import interval_at, question_row, simulate_one
@@ -210,14 +210,6 @@ def by_band(points: Sequence[Point]) -> dict[str, Error]:
     found = grouped(points, lambda point: band_of(point.size_bytes))
     errors = {band: error_of(found[band]) for band in BANDS if band in found}
     return errors | ({ALL: error_of(points)} if points else {})
-
-
-def grouped(points: Iterable[Point], key: Callable[[Point], K]) -> dict[K, list[Point]]:
-    """Points by a key, in the order in which keys appear."""
-    found: dict[K, list[Point]] = {}
-    for point in points:
-        found.setdefault(key(point), []).append(point)
-    return found
 
 
 def as_values(errors: dict[str, Error]) -> dict[str, dict[str, float]]:

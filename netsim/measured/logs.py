@@ -49,17 +49,6 @@ class Measured:
 CLEAR = 0.5  # GB/s from which two decimals tell a ratio
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A line that looks like data and is not understood, or a row that cannot be used."""
-
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.text}"
-
-
 @dataclass(frozen=True, slots=True)
 class Device:
     """A rank's GPU as nccl-tests lists it."""
@@ -85,7 +74,7 @@ class LogRun:
     network: tuple[str, ...] = ()  # what NCCL and its plug-ins say of networks
     choices: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     ratios: tuple[tuple[float, float], ...] = ()  # algbw, busbw
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[str, ...] = ()  # lines that look like data and cannot be used
     notes: tuple[str, ...] = ()
     line: int = 1
 
@@ -318,18 +307,10 @@ class _Table:
     devices: dict[int, Device] = field(default_factory=dict)
     rows: list[Measured] = field(default_factory=list)
     ratios: list[tuple[float, float]] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     choices: dict[int, tuple[str, str]] = field(default_factory=dict)
     empty: int = 0
-
-
-@dataclass
-class _Around:
-    command: str = ""
-    nccl: str = ""
-    variables: dict[str, str] = field(default_factory=dict)
-    network: dict[str, None] = field(default_factory=dict)
 
 
 def parse_text(text: str, name: str) -> tuple[LogRun, ...]:
@@ -412,7 +393,10 @@ def _joined(lines: list[str]) -> Iterator[str]:
 class _Reader:
     name: str
     runs: list[LogRun] = field(default_factory=list)
-    around: _Around = field(default_factory=_Around)
+    command: str = ""
+    nccl: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
+    network: dict[str, None] = field(default_factory=dict)
     table: _Table | None = None
 
     def read(self, number: int, line: str) -> None:
@@ -428,7 +412,7 @@ class _Reader:
             bare = without_prefix(line)
             if NUMBERS.match(bare) and len(bare.split()) > 4:
                 shown = bare.strip()[:SHOWN]
-                self.table.problems.append(Problem(number, f"not understood: {shown}"))
+                self.table.problems.append(f"line {number}: not understood: {shown}")
 
     def finish(self) -> None:
         """Close the open table."""
@@ -444,14 +428,14 @@ class _Reader:
         self.runs.append(
             LogRun(
                 self.name,
-                table.collective or collective_in(self.around.command),
+                table.collective or collective_in(self.command),
                 rows,
                 tuple(table.devices[rank] for rank in sorted(table.devices)),
                 table.gpus_per_thread,
-                self.around.command,
-                self.around.nccl,
-                dict(self.around.variables),
-                tuple(self.around.network),
+                self.command,
+                self.nccl,
+                dict(self.variables),
+                tuple(self.network),
                 dict(table.choices),
                 tuple(table.ratios),
                 tuple(table.problems),
@@ -477,7 +461,6 @@ class _Reader:
         return self.table
 
     def _statements(self, number: int, line: str) -> None:
-        around = self.around
         if match := STARTING.search(line):
             name = match[1][: match[1].find("_perf", 1)] if "_perf" in match[1][1:] else match[1]
             self._begin(number).collective = collective_in(name + "_perf")
@@ -490,15 +473,15 @@ class _Reader:
                 table.devices = {}
             table.devices[int(rank)] = Device(int(rank), f"{host}:{process}", host, model.strip())
         if match := LIBRARY.search(line) or VERSION.search(line):
-            around.nccl = match.group(1)
+            self.nccl = match.group(1)
         if match := ENVIRONMENT.search(line):
-            around.variables[match[1]] = match[2].rstrip(".,;")
-        if (match := NETWORK.search(line)) and len(around.network) < MOST_MESSAGES:
-            around.network[match[0]] = None
+            self.variables[match[1]] = match[2].rstrip(".,;")
+        if (match := NETWORK.search(line)) and len(self.network) < MOST_MESSAGES:
+            self.network[match[0]] = None
         for match in ASSIGNMENT.finditer(line):
-            around.variables[match[1]] = match[3]
+            self.variables[match[1]] = match[3]
         if COMMAND.search(line) and info_in(line) is None:
-            around.command = without_prefix(line).strip().lstrip("#$> ")[:LONGEST_COMMAND]
+            self.command = without_prefix(line).strip().lstrip("#$> ")[:LONGEST_COMMAND]
         if self.table is not None and (match := CHOICE.search(line)):
             algorithm = ALGORITHMS.get(match[2].upper(), match[2])
             protocol = PROTOCOLS.get(match[3].upper(), match[3])
@@ -510,7 +493,7 @@ class _Reader:
         assert table is not None
         found = cells_of(match, table.header)
         if isinstance(found, str):
-            table.problems.append(Problem(number, f"{found}: {match.group().strip()[:SHOWN]}"))
+            table.problems.append(f"line {number}: {found}: {match.group().strip()[:SHOWN]}")
             return
         if found.size == 0:
             table.empty += 1
@@ -518,12 +501,12 @@ class _Reader:
         try:
             row, ratios = _measured(found, number)
         except ValueError as error:
-            table.problems.append(Problem(number, f"{error}: {match.group().strip()[:SHOWN]}"))
+            table.problems.append(f"line {number}: {error}: {match.group().strip()[:SHOWN]}")
             return
         if found.cut:
             table.notes.append(f"line {number}: the row is cut; what is whole was taken")
         if row.out_of_place is None and row.in_place is None:
-            table.problems.append(Problem(number, f"no time at {found.size} B"))
+            table.problems.append(f"line {number}: no time at {found.size} B")
             return
         table.rows.append(row)
         table.ratios += ratios
@@ -627,13 +610,13 @@ def _run(value: Mapping[str, Any], name: str) -> LogRun:
     assert isinstance(config, Mapping)
     rows: list[Measured] = []
     ratios: list[tuple[float, float]] = []
-    problems: list[Problem] = []
+    problems: list[str] = []
     results = value.get("results")
     for number, result in enumerate(results if isinstance(results, list) else [], 1):
         try:
             row, found = _json_row(result, number)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problems.append(Problem(number, f"result {number}: {error}"))
+            problems.append(f"line {number}: result {number}: {error}")
             continue
         if row is not None:
             rows.append(row)

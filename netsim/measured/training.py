@@ -24,7 +24,7 @@ from netsim.base.constants import replaced
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.files import preset_folder
 from netsim.base.processes import Processes
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.measured.compare import error_figures, weights_of
 from netsim.measured.index import Entry, read_index
 from netsim.scenario.cells import expand
@@ -497,10 +497,8 @@ def error(some: Sequence[ComparedStep]) -> StepError:
 
 def by(some: Sequence[ComparedStep], key: str) -> dict[str, list[ComparedStep]]:
     """Steps by group, or by what is published of them; GPUs in powers of two."""
-    found: dict[str, list[ComparedStep]] = {}
     ordered = sorted(some, key=lambda one: one.published.gpus) if key == "gpus" else some
-    for one in ordered:
-        found.setdefault(_named(one, key), []).append(one)
+    found = grouped(ordered, lambda one: _named(one, key))
     return found if key == "gpus" else dict(sorted(found.items()))
 
 

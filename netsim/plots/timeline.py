@@ -21,7 +21,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.collectives.state import Holding, State, runs
 from netsim.plots import style
 from netsim.plots.sizes import thinned_places
@@ -596,12 +596,9 @@ def _names(data: Mapping[str, Any], kind: str) -> Iterator[tuple[tuple[int, int]
 
 def _distinct(ranks: Sequence[_Rank]) -> list[_Rank]:
     """One of all ranks that are alike, named with how many they are."""
-    groups: dict[object, list[_Rank]] = {}
     grain = max((rank.end for rank in ranks), default=0.0) / SAME
-    for rank in ranks:
-        groups.setdefault(rank.alike(grain), []).append(rank)
     chosen = []
-    for some in groups.values():
+    for some in grouped(ranks, lambda rank: rank.alike(grain)).values():
         more = f", and {len(some) - 1} more alike" if len(some) > 1 else ""
         some[0].name += more
         chosen.append(some[0])

@@ -10,7 +10,7 @@ from typing import Any
 
 from netsim.base.errors import InputError, LostError, shown, suggest
 from netsim.base.startup import at
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.results.folder import Folder
 from netsim.results.row import Row
 from netsim.scenario.cells import Cell
@@ -201,9 +201,7 @@ class Search:
     @cached_property
     def choices(self) -> list[Choice]:
         """What can be chosen, in the order of the cells."""
-        found: dict[Place, list[Cell]] = {}
-        for cell in self.cells:
-            found.setdefault(place_of(without_seed(cell.axes)), []).append(cell)
+        found = grouped(self.cells, lambda cell: place_of(without_seed(cell.axes)))
         return [
             Choice(
                 without_seed(some[0].axes),

@@ -12,7 +12,7 @@ from netsim.base.files import csv_of, write_text
 from netsim.base.memo import Memo
 from netsim.base.startup import MODEL_VERSION, __version__, version_of
 from netsim.base.units import format_bandwidth, format_size
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.cell.prepare import prepare
 from netsim.costs.prices import Bill, bill_of, load_prices
 from netsim.engines.engine import simulate
@@ -80,16 +80,14 @@ def comparison_csv(rows: Sequence[Row], axes: Sequence[str], base: Mapping[str, 
 def bands_csv(rows: Sequence[Row], axes: Sequence[str]) -> str:
     """Percentiles over the seeds, for every cell apart from its seed, and size."""
     others = [name for name in axes if name != SEED]
-    groups: dict[tuple[object, ...], list[float]] = {}
-    for row in rows:
-        if time_of(row):
-            key = (*(row.axes[name] for name in others), row.asked)
-            groups.setdefault(key, []).append(time_of(row))
+    timed = (row for row in rows if time_of(row))
+    groups = grouped(timed, lambda row: (*(row.axes[name] for name in others), row.asked))
     names = [f"time_us_p{p}" for p in PERCENTILES]
     lines: list[list[object]] = [
         [*(AXIS + n for n in others), "size_bytes", "seeds", "time_us_min", *names, "time_us_max"]
     ]
-    for key, times in groups.items():
+    for key, some in groups.items():
+        times = list(map(time_of, some))
         bands = np.percentile(times, PERCENTILES).tolist()
         lines.append([*key, len(times), min(times), *bands, max(times)])
     return csv_of(lines)
@@ -101,10 +99,8 @@ def best_row(rows: Iterable[Row], base: Mapping[str, Any] | None = None) -> Row 
     than the base line does not beat it, and what may be off by much is not the best."""
     good = [row for row in rows if row.status == "ok" and time_of(row) and not row.doubtful]
     largest = max((row.asked for row in good), default=0)
-    groups: dict[Place, list[Row]] = {}
-    for row in good:
-        if row.asked == largest:
-            groups.setdefault(place_of(without_seed(row.axes)), []).append(row)
+    shown = (row for row in good if row.asked == largest)
+    groups = grouped(shown, lambda row: place_of(without_seed(row.axes)))
     middle = [sorted(group, key=time_of)[(len(group) - 1) // 2] for group in groups.values()]
     best = min(middle, key=time_of, default=None)
     if best is None or base is None:

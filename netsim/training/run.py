@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from netsim.base.files import csv_of, write_text
 from netsim.base.startup import MODEL_VERSION
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import choose, simulate
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
@@ -500,10 +500,9 @@ def write_collectives(path: Path, step: Step) -> Path:
 
 
 def _collective_lines(step: Step) -> Iterable[Sequence[object]]:
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for number, task in enumerate(step.spans.tape.tasks):
-        if task.collective:
-            alike.setdefault(_key(task), []).append(number)
+    tasks = step.spans.tape.tasks
+    calls_of = (number for number, task in enumerate(tasks) if task.collective)
+    alike = grouped(calls_of, lambda number: _key(tasks[number]))
     hosts = step.prepared.cluster.gpu_host
     for numbers in alike.values():
         task = step.spans.tape.tasks[numbers[0]]

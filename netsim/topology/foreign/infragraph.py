@@ -10,7 +10,7 @@ import numpy as np
 
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.units import parse_bandwidth, parse_time
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.topology.graph import LINK_KINDS, Topology, empty_graph
 from netsim.topology.machine import PcieLink
 from netsim.topology.routing import StaticRouter, walk
@@ -296,10 +296,7 @@ def _parts(topology: Topology) -> dict[_Shape, list[_Part]]:
         if (owner := _owner(a)) == _owner(b):
             known = parts[owner].components
             parts[owner].inside.append((known[a], known[b], link))
-    alike: dict[_Shape, list[_Part]] = {}
-    for part in parts.values():
-        alike.setdefault(part.shape, []).append(part)
-    return alike
+    return grouped(parts.values(), lambda part: part.shape)
 
 
 def _links(topology: Topology) -> Iterator[tuple[Hashable, Hashable, _Wire]]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from netsim.base.errors import InputError
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.scenario.names import DTYPES
 from netsim.trace.names import KINETO_TYPES
 from netsim.workloads.setting import Ranks
@@ -285,10 +285,9 @@ class Events:
         """Every kernel of NCCL's with the arguments of the calls that it carries out."""
         by_id = {args_of(one).get("External id"): one for one in self.records}
         own = {args_of(k).get("External id") for k in kernels if "Collective name" in args_of(k)}
-        free: dict[object, list[Event]] = {}
-        for record in sorted(self.records, key=lambda one: float(one["ts"])):
-            if args_of(record).get("External id") not in own:
-                free.setdefault(record.get("tid"), []).append(record)
+        others = (one for one in self.records if args_of(one).get("External id") not in own)
+        ordered = sorted(others, key=lambda one: float(one["ts"]))
+        free: dict[object, list[Event]] = grouped(ordered, lambda one: one.get("tid"))
         before: dict[object, float] = {}
         for kernel in sorted(kernels, key=self._launch_time):
             launch, args = self.launch_of(kernel), args_of(kernel)
@@ -367,9 +366,7 @@ def holding(
     intervals: Sequence[Interval], moments: Sequence[tuple[float, object]]
 ) -> Iterator[tuple[int, tuple[Interval, ...]]]:
     """The number of every moment (time, thread) with the intervals of its thread around it."""
-    by_thread: dict[object, list[Interval]] = {}
-    for one in intervals:
-        by_thread.setdefault(one.thread, []).append(one)
+    by_thread = grouped(intervals, lambda one: one.thread)
     for some in by_thread.values():
         some.sort(key=lambda one: (one.begin, -one.end))
     order = sorted(range(len(moments)), key=lambda number: moments[number][0])
