@@ -5,12 +5,13 @@ elements. Knows XML only; what the elements mean is read elsewhere."""
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import field, replace
+from functools import partial
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from netsim.base.errors import ScenarioError, nearest, shown
 from netsim.base.values import dataclass
@@ -204,9 +205,11 @@ def hexadecimal(element: Element, name: str, default: str) -> str:
     return written
 
 
-def matching(element: Element, name: str, pattern: re.Pattern[str], expected: str) -> str:
+def matching(
+    element: Element, name: str, pattern: re.Pattern[str], expected: str, default: str | None = None
+) -> str:
     """The attribute as text of the shape that `expected` describes."""
-    written = text(element, name)
+    written = text(element, name, default)
     if not pattern.fullmatch(written):
         raise element.error(f"expected {expected}, got {shown(written)}", name)
     return written
@@ -367,14 +370,77 @@ TARGET = re.compile(
 SPEED = re.compile(r"(?:\d{1,3}(?:\.\d{1,2})? GT/s(?: PCIe)?|Unknown(?: speed)?)?", re.ASCII)
 ARCHITECTURES = ("x86_64", "arm64", "ppc64")
 
-# Attributes that are fields of the same name, in the order in which they are written.
-CPU = ("host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid")
+
+def _architecture(element: Element, name: str) -> str:
+    arch = text(element, name, "x86_64")
+    if arch not in ARCHITECTURES:
+        expected = f"expected one of {', '.join(ARCHITECTURES)}"
+        raise element.error(f"{expected}, got {shown(arch)}", name)
+    return arch
+
+
+def _gcn(element: Element, name: str) -> str:
+    """The architecture of an AMD GPU; older RCCL writes 942 for gfx942."""
+    written = text(element, name, "").split(":")[0]
+    return f"gfx{written}" if written.isalnum() and written[:1].isdigit() else written
+
+
+def _rank(element: Element, name: str) -> int | None:
+    rank = integer(element, name, -1, least=-1)
+    return None if rank == -1 else rank
+
+
+Read = Callable[[Element, str], Any]
+TEXT, COUNT = partial(text, default=""), partial(integer, default=0)
+ID, ID_0 = partial(hexadecimal, default=""), partial(hexadecimal, default="0x0")
+NO, YES = partial(flag, default=False), partial(flag, default=True)
+SEVERAL = partial(integer, least=1, most=1024)
+BUS = partial(matching, pattern=BUS_ID, expected="a bus id such as 0000:07:00.0")
+FAST = partial(matching, pattern=SPEED, expected="a speed such as '16.0 GT/s PCIe'", default="")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An element: the value that it becomes, its attributes in the order in which they are written,
+    and what it may hold, by the field that this becomes."""
+
+    made: Callable[..., Any]
+    attributes: dict[str, Read]
+    children: dict[str, str] = field(default_factory=dict)
+
+
 PCI_IDS = ("vendor", "device", "subsystem_vendor", "subsystem_device")
-GPU = ("dev", "sm", "rank", "gdr", "mlopart")
-NET = (
-    *("name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll", "net"),
-    *("gin", "rma", "rail", "plane"),
-)
+LINK = Kind(XmlNvLink, {
+    "target": partial(matching, pattern=TARGET, expected="a bus id"), "count": SEVERAL,
+    "tclass": ID_0,
+})  # fmt: skip
+KINDS = {
+    "cpu": Kind(XmlCpu, {
+        "host_hash": ID_0, "numaid": partial(integer, least=-1), "affinity": TEXT,
+        "arch": _architecture, "vendor": TEXT, "familyid": COUNT, "modelid": COUNT,
+    }, {"pci": "pcis", "nic": "nics"}),
+    "pci": Kind(XmlPci, {
+        "busid": BUS, "class": ID, **dict.fromkeys(PCI_IDS, ID), "link_speed": FAST,
+        "link_width": partial(integer, default=0, most=64),
+    }, {"gpu": "gpu", "nic": "nics", "pci": "pcis", "pcilink": "pci_links"}),
+    "gpu": Kind(XmlGpu, {
+        "dev": integer, "sm": partial(integer, least=10, most=999), "rank": _rank, "gdr": NO,
+        "mlopart": optional_integer, "gcn": _gcn,
+    }, {"nvlink": "nvlinks", "xgmi": "nvlinks", "c2c": "c2c"}),
+    "nvlink": LINK,
+    "xgmi": replace(LINK, made=partial(XmlNvLink, xgmi=True)),
+    "c2c": Kind(XmlC2c, {"bw": partial(integer, least=1), "count": SEVERAL}),
+    "pcilink": Kind(XmlPciLink, {"target": BUS}),
+    "nic": Kind(XmlNic, {}, {"net": "nets"}),
+    "net": Kind(XmlNet, {
+        "name": TEXT, "dev": integer, "latency": partial(real, default=0.0),
+        "speed": partial(integer, default=0, least=-1), "port": COUNT, "guid": ID_0,
+        "maxconn": COUNT, "gdr": NO, "coll": NO, "net": YES,
+        **dict.fromkeys(("gin", "rma", "rail", "plane"), optional_integer),
+    }),
+}  # fmt: skip
+FIELDS = {"class": "class_code", "bw": "bandwidth"}  # of attributes that are called otherwise
+UNWRITTEN = {("gpu", "gcn"), *(("pci", name) for name in ("class", *PCI_IDS))}  # if empty
 
 
 def read_system(path: Path) -> XmlSystem:
@@ -396,123 +462,26 @@ def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
     if text(root, "version") != "1":
         raise root.error(f"expected version 1, got {shown(text(root, 'version'))}", "version")
     _check_unique(root)
-    system = XmlSystem(tuple(_read_cpu(cpu) for cpu in _named(root, "cpu")), text(root, "name", ""))
+    cpus = tuple(_read(cpu) for cpu in root.children if cpu.name == "cpu")
+    system = XmlSystem(cpus, text(root, "name", ""))
     if not system.cpus:
         raise root.error("no cpu element")
     return system
 
 
-def _named(element: Element, name: str) -> list[Element]:
-    return [child for child in element.children if child.name == name]
-
-
-def _read_cpu(element: Element) -> XmlCpu:
-    known(element, {*CPU, "keep"}, {"pci", "nic"})
-    arch = text(element, "arch", "x86_64")
-    if arch not in ARCHITECTURES:
-        raise element.error(
-            f"expected one of {', '.join(ARCHITECTURES)}, got {shown(arch)}", "arch"
-        )
-    return XmlCpu(
-        numaid=integer(element, "numaid", least=-1),
-        host_hash=hexadecimal(element, "host_hash", "0x0"),
-        affinity=text(element, "affinity", ""),
-        arch=arch,
-        vendor=text(element, "vendor", ""),
-        familyid=integer(element, "familyid", 0),
-        modelid=integer(element, "modelid", 0),
-        pcis=tuple(_read_pci(child) for child in _named(element, "pci")),
-        nics=tuple(_read_nic(child) for child in _named(element, "nic")),
-    )
-
-
-def _read_pci(element: Element) -> XmlPci:
-    own = {"busid", "class", *PCI_IDS, "link_speed", "link_width", "keep"}
-    known(element, own, {"pci", "gpu", "nic", "pcilink"})
-    gpus = _named(element, "gpu")
-    if len(gpus) > 1:
-        raise gpus[1].error("a pci element holds at most one gpu")
-    speed = element.attributes.get("link_speed", "")
-    if not SPEED.fullmatch(speed):
-        expected = "expected a speed such as '16.0 GT/s PCIe'"
-        raise element.error(f"{expected}, got {shown(speed)}", "link_speed")
-    return XmlPci(
-        busid=matching(element, "busid", BUS_ID, "a bus id such as 0000:07:00.0"),
-        class_code=hexadecimal(element, "class", ""),
-        **{name: hexadecimal(element, name, "") for name in PCI_IDS},
-        link_speed=speed,
-        link_width=integer(element, "link_width", 0, most=64),
-        gpu=_read_gpu(gpus[0]) if gpus else None,
-        nics=tuple(_read_nic(child) for child in _named(element, "nic")),
-        pcis=tuple(_read_pci(child) for child in _named(element, "pci")),
-        pci_links=tuple(_pci_link(child) for child in _named(element, "pcilink")),
-    )
-
-
-def _read_gpu(element: Element) -> XmlGpu:
-    known(element, {*GPU, "gcn", "keep"}, {"nvlink", "xgmi", "c2c"})
-    rank = integer(element, "rank", -1, least=-1)
-    return XmlGpu(
-        dev=integer(element, "dev"),
-        sm=integer(element, "sm", least=10, most=999),
-        rank=None if rank == -1 else rank,
-        gdr=flag(element, "gdr", default=False),
-        mlopart=optional_integer(element, "mlopart"),
-        gcn=_gcn(element),
-        nvlinks=tuple(_nvlink(one) for one in element.children if one.name in ("nvlink", "xgmi")),
-        c2c=tuple(_c2c(child) for child in _named(element, "c2c")),
-    )
-
-
-def _nvlink(element: Element) -> XmlNvLink:
-    known(element, {"target", "count", "tclass"}, set())
-    return XmlNvLink(
-        target=matching(element, "target", TARGET, "a bus id"),
-        count=integer(element, "count", least=1, most=1024),
-        tclass=hexadecimal(element, "tclass", "0x0"),
-        xgmi=element.name == "xgmi",
-    )
-
-
-def _gcn(element: Element) -> str:
-    """The architecture of an AMD GPU; older RCCL writes 942 for gfx942."""
-    written = text(element, "gcn", "").split(":")[0]
-    return f"gfx{written}" if written.isalnum() and written[:1].isdigit() else written
-
-
-def _c2c(element: Element) -> XmlC2c:
-    known(element, {"bw", "count"}, set())
-    return XmlC2c(integer(element, "bw", least=1), integer(element, "count", least=1, most=1024))
-
-
-def _pci_link(element: Element) -> XmlPciLink:
-    known(element, {"target"}, set())
-    return XmlPciLink(matching(element, "target", BUS_ID, "a bus id such as 0000:07:00.0"))
-
-
-def _read_nic(element: Element) -> XmlNic:
-    known(element, {"keep"}, {"net"})
-    return XmlNic(tuple(_read_net(child) for child in _named(element, "net")))
-
-
-def _read_net(element: Element) -> XmlNet:
-    known(element, {*NET, "keep"}, set())
-    return XmlNet(
-        name=text(element, "name", ""),
-        dev=integer(element, "dev"),
-        speed=integer(element, "speed", 0, least=-1),
-        latency=real(element, "latency", 0.0),
-        port=integer(element, "port", 0),
-        guid=hexadecimal(element, "guid", "0x0"),
-        maxconn=integer(element, "maxconn", 0),
-        gdr=flag(element, "gdr", default=False),
-        coll=flag(element, "coll", default=False),
-        net=flag(element, "net", default=True),
-        gin=optional_integer(element, "gin"),
-        rma=optional_integer(element, "rma"),
-        rail=optional_integer(element, "rail"),
-        plane=optional_integer(element, "plane"),
-    )
+def _read(element: Element) -> Any:
+    """The value of an element."""
+    kind = KINDS[element.name]
+    known(element, {*kind.attributes, "keep"}, kind.children)
+    found = {FIELDS.get(name, name): read(element, name) for name, read in kind.attributes.items()}
+    for name in kind.children.values():
+        below = [child for child in element.children if kind.children.get(child.name) == name]
+        if name == "gpu" and len(below) > 1:
+            raise below[1].error("a pci element holds at most one gpu")
+        found[name] = tuple(map(_read, below))
+    if "gpu" in found:
+        found["gpu"] = found["gpu"][0] if found["gpu"] else None
+    return kind.made(**found)
 
 
 def _check_unique(root: Element) -> None:
@@ -546,65 +515,26 @@ def write_system(system: XmlSystem) -> str:
     """The XML text of `system`, two blanks a level."""
     name = f" name={_quoted(system.name)}" if system.name else ""
     lines = [f'<system version="1"{name}>']
-    for cpu in system.cpus:
-        lines += ("  " + line for line in _written_cpu(cpu))
+    lines += ("  " + line for cpu in system.cpus for line in _written("cpu", cpu))
     return "\n".join([*lines, "</system>"]) + "\n"
 
 
-def _element(name: str, attributes: dict[str, object], children: list[str]) -> Iterator[str]:
-    written = "".join(
-        f" {key}={_quoted(_text(value))}" for key, value in attributes.items() if value is not None
-    )
-    if not children:
-        yield f"<{name}{written}/>"
-        return
-    yield f"<{name}{written}>"
-    yield from ("  " + line for line in children)
-    yield f"</{name}>"
+def _written(name: str, value: object) -> Iterator[str]:
+    kind, told = KINDS[name], ""
+    for key in kind.attributes:
+        of = getattr(value, FIELDS.get(key, key))
+        if of is not None and (of or (name, key) not in UNWRITTEN):
+            told += f" {key}={_quoted(_text(of))}"
+    lines = list[str]()
+    for child, field_ in kind.children.items():
+        below = getattr(value, field_) or ()
+        for one in below if isinstance(below, tuple) else (below,):
+            if getattr(one, "xgmi", False) == (child == "xgmi"):
+                lines += ("  " + line for line in _written(child, one))
+    yield from [f"<{name}{told}>", *lines, f"</{name}>"] if lines else [f"<{name}{told}/>"]
 
 
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return repr(value) if isinstance(value, float) else str(value)
-
-
-def _values(of: object, names: Sequence[str]) -> dict[str, object]:
-    return {name: getattr(of, name) for name in names}
-
-
-def _written_cpu(cpu: XmlCpu) -> Iterator[str]:
-    children = [line for pci in cpu.pcis for line in _written_pci(pci)]
-    children += (line for nic in cpu.nics for line in _written_nic(nic))
-    return _element("cpu", _values(cpu, CPU), children)
-
-
-def _written_pci(pci: XmlPci) -> Iterator[str]:
-    attributes: dict[str, object] = {
-        "busid": pci.busid,
-        "class": pci.class_code or None,
-        **{name: getattr(pci, name) or None for name in PCI_IDS},
-        "link_speed": pci.link_speed,
-        "link_width": pci.link_width,
-    }
-    children = list(_written_gpu(pci.gpu)) if pci.gpu is not None else []
-    children += (line for nic in pci.nics for line in _written_nic(nic))
-    children += (line for below in pci.pcis for line in _written_pci(below))
-    for link in pci.pci_links:
-        children += _element("pcilink", {"target": link.target}, [])
-    return _element("pci", attributes, children)
-
-
-def _written_gpu(gpu: XmlGpu) -> Iterator[str]:
-    children: list[str] = []
-    for link in gpu.nvlinks:
-        to: dict[str, object] = {"target": link.target, "count": link.count, "tclass": link.tclass}
-        children += _element("xgmi" if link.xgmi else "nvlink", to, [])
-    for c2c in gpu.c2c:
-        children += _element("c2c", {"bw": c2c.bandwidth, "count": c2c.count}, [])
-    return _element("gpu", {**_values(gpu, GPU), "gcn": gpu.gcn or None}, children)
-
-
-def _written_nic(nic: XmlNic) -> Iterator[str]:
-    nets = (_element("net", _values(net, NET), []) for net in nic.nets)
-    return _element("nic", {}, [line for net in nets for line in net])
