@@ -361,15 +361,6 @@ class Relations:
     cells: tuple[tuple[str, ...], ...]
     affinity: tuple[str, ...]
 
-    def text(self) -> str:
-        """The matrix as `nvidia-smi topo -m` prints it."""
-        lines = ["\t" + "\t".join([*self.devices, "CPU Affinity", "NUMA Affinity"])]
-        for name, row, cpu in zip(self.devices, self.cells, self.affinity, strict=True):
-            number = cpu.removeprefix("cpu")
-            tail = [f"{number}", number] if name.startswith("GPU") else []
-            lines.append("\t".join([name, *row, *tail]))
-        return "\n".join(lines) + "\n"
-
 
 def relations(host: Host) -> Relations:
     """The matrix of a host: GPUs in device order, then NICs."""

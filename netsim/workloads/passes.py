@@ -597,7 +597,6 @@ def _again(parts: list[Part]) -> list[Part]:
 # so a block's last product is not repeated. `ops`: TorchTitan's selective checkpoints save
 # attention, what is scattered and every other product of a block. Otherwise modules of Megatron's.
 
-MODULES = ("core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe", "shared_experts")
 SELECTIVE = ("core_attn",)
 
 

@@ -116,13 +116,6 @@ Ratio = Annotated[
 ]
 """A ratio, more than zero."""
 
-RatioOrZero = Annotated[
-    float,
-    BeforeValidator(partial(units.parse_ratio, allow_zero=True)),
-    WithJsonSchema({"type": ["string", "number"], "examples": ["0%", 0.5, "50%"]}),
-]
-"""A ratio, zero allowed: what is left of a faulty link, a fraction of the work."""
-
 Flops = Annotated[
     float,
     BeforeValidator(units.parse_flops),

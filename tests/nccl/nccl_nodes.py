@@ -5,13 +5,13 @@ from functools import lru_cache
 from netsim.nccl.communicator import Communicator
 from netsim.nccl.facts import NEWEST
 from netsim.nccl.node import NodeView, communicator, search_node
-from netsim.topology.foreign.nccl_xml import XmlSystem, read_system
+from netsim.topology.foreign.nccl_xml import XmlSystem, parse_system
 from tests.nccl.nccl_oracles import DATA
 
 
 @lru_cache
 def system_of(config: str) -> XmlSystem:
-    return read_system(DATA / "topo" / f"{config}.xml")
+    return parse_system((DATA / "topo" / f"{config}.xml").read_bytes(), config)
 
 
 @lru_cache

@@ -74,7 +74,11 @@ def test_four_links_to_each_of_three_are_a_mesh():
 def test_the_matrix_of_every_preset_reads_back(name):
     machine = load_machine(name)
     shown = relations(make_host(machine, range(machine.gpu.count)))
-    back = read_smi(shown.text(), "m", machine.gpu.model)
+    lines = ["\t" + "\t".join([*shown.devices, "CPU Affinity", "NUMA Affinity"])]
+    for device, row, cpu in zip(shown.devices, shown.cells, shown.affinity, strict=True):
+        tail = [cpu.removeprefix("cpu")] * 2 if device.startswith("GPU") else []
+        lines.append("\t".join([device, *row, *tail]))
+    back = read_smi("\n".join(lines) + "\n", "m", machine.gpu.model)
     again = relations(make_host(back, range(back.gpu.count)))
     assert again.cells == shown.cells
 

@@ -8,8 +8,8 @@ import pytest
 from netsim.base.errors import InputError
 from netsim.base.files import preset_names
 from netsim.nccl.node import search_node
-from netsim.topology.foreign.nccl import machine_of, read_nccl
-from netsim.topology.foreign.nccl_xml import parse_system, read_system, write_system
+from netsim.topology.foreign.nccl import machine_of
+from netsim.topology.foreign.nccl_xml import parse_system, write_system
 from netsim.topology.host import make_host
 from netsim.topology.load import load_machine, machine_yaml
 from netsim.topology.nccl_view import host_system, node_system
@@ -43,9 +43,13 @@ def shapes(system):
     ]
 
 
+def read_nccl(file, gpu=""):
+    return machine_of(parse_system(file.read_bytes()), gpu, file.stem)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_file_becomes_a_machine_and_comes_back(file):
-    system = read_system(file)
+    system = parse_system(file.read_bytes())
     machine = read_nccl(file)
     host = make_host(machine, range(machine.gpu.count))
     assert host.peer.shape[0] == len(list(system.gpus()))
@@ -80,7 +84,7 @@ def test_nccl_finds_the_same_channels_on_a_preset_as_on_its_file(name, file):
     preset = node_system(cluster(f"machine: {name}\n"), 0)
     found = [
         search_node(one, networked=False).ring
-        for one in (preset, read_system(FOLDER / f"{file}.xml"))
+        for one in (preset, parse_system((FOLDER / f"{file}.xml").read_bytes()))
     ]
     assert replace(found[0], channels=()) == replace(found[1], channels=())
 

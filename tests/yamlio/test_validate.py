@@ -1,11 +1,13 @@
 """Models against files: every mistake once, at its place, in plain words."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 import pydantic
 import pytest
 
 from netsim.base.errors import ScenarioError
+from netsim.base.units import parse_ratio
 from netsim.yamlio.models import (
     Bandwidth,
     Count,
@@ -15,12 +17,13 @@ from netsim.yamlio.models import (
     ListOf,
     Model,
     Ratio,
-    RatioOrZero,
     Seconds,
     Written,
 )
 from netsim.yamlio.read import Source, parse_source
 from netsim.yamlio.validate import validate
+
+RatioOrZero = Annotated[float, pydantic.BeforeValidator(partial(parse_ratio, allow_zero=True))]
 
 
 class Fabric(Model):

@@ -6,9 +6,10 @@ import pydantic
 import pytest
 
 from netsim.base.errors import ScenarioError
-from netsim.yamlio.models import Bandwidth, Bytes, Count, Flops, Index, ListOf, Model, RatioOrZero
+from netsim.yamlio.models import Bandwidth, Bytes, Count, Flops, Index, ListOf, Model
 from netsim.yamlio.read import parse_source
 from netsim.yamlio.validate import validate
+from tests.yamlio.test_validate import RatioOrZero
 
 
 class Machine(Model):

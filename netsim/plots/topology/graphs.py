@@ -54,7 +54,7 @@ def circle_picture(
         nodes, label, kind = cells[number]
         sheet.add(shapes.Box(kind, x, y, 0.86, label, _height(label)), *nodes)
     lines = [replace(line, free=True) for line in shapes.lines_between(topology, sheet.of, used)]
-    return shapes.Picture(title, subtitle, tuple(sheet.boxes), tuple(lines), tuple(sheet.captions))
+    return sheet.picture(title, subtitle, lines)
 
 
 def _height(label: str) -> float:
@@ -87,10 +87,10 @@ def grid_picture(
         far = [abs(a - b) for a, b in zip(slots[line.tail], slots[line.head], strict=True)]
         # A link around the end of a dimension swings out.
         lines.append(replace(line, bend=0.5 if max(far) > 1 else 0.0, free=True))
-    kept = tuple(line for line in lines if not (deep and line.bend))
+    kept = [line for line in lines if not (deep and line.bend)]
     if len(kept) < len(lines):
         subtitle += "; links around the ends are not drawn"
-    return shapes.Picture(title, subtitle, tuple(sheet.boxes), kept, tuple(sheet.captions))
+    return sheet.picture(title, subtitle, kept)
 
 
 def _shown(extent: int, most: int) -> list[int | None]:
@@ -172,8 +172,7 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
         sheet.rows.append((y, f"{len(nodes)} {_ROWS[kind]}" if len(nodes) > 1 else ""))
         y += shapes.GAP * 1.25
     lines = shapes.bent(shapes.lines_between(topology, sheet.of, used), sheet.boxes)
-    return shapes.Picture(title, subtitle, tuple(sheet.boxes), tuple(lines), tuple(sheet.captions),
-                   rows=tuple(sheet.rows))  # fmt: skip
+    return sheet.picture(title, subtitle, lines)
 
 
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:

@@ -374,23 +374,13 @@ def _one_host(cluster: Cluster, used: Use) -> shapes.Picture:
     text = f"inside node0, one of {alike} such hosts" if alike > 1 else "inside node0"
     sheet.frames = [replace(sheet.frames[0], label=text)]
     lines = shapes.bent(shapes.lines_between(cluster.topology, sheet.of, used), sheet.boxes)
-    frames = tuple(shapes.around(frame, sheet.boxes, lines) for frame in sheet.frames)
-    rows = tuple(sheet.rows)
-    return shapes.Picture("", "", tuple(sheet.boxes), tuple(lines), frames=frames, rows=rows)
+    return sheet.picture("", "", lines)
 
 
 def _picture(name: str, cluster: Cluster, sheet: shapes.Sheet, used: Use) -> shapes.Picture:
     lines = shapes.bent(shapes.lines_between(cluster.topology, sheet.of, used), sheet.boxes)
-    return shapes.Picture(
-        _title(name, cluster),
-        _subtitle(cluster),
-        tuple(sheet.boxes),
-        tuple(lines),
-        tuple(sheet.captions),
-        tuple(shapes.around(frame, sheet.boxes, lines) for frame in sheet.frames),
-        tuple(sheet.rows),
-        usable=cluster.transport.usable if cluster.transport else 1.0,
-    )
+    usable = cluster.transport.usable if cluster.transport else 1.0
+    return sheet.picture(_title(name, cluster), _subtitle(cluster), lines, usable)
 
 
 def _title(name: str, cluster: Cluster) -> str:

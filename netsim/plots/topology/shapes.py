@@ -175,6 +175,14 @@ class Sheet:
         self.of.update(dict.fromkeys(nodes, len(self.boxes) - 1))
         return len(self.boxes) - 1
 
+    def picture(
+        self, title: str, subtitle: str, lines: list[Stroke], usable: float = 1.0
+    ) -> Picture:
+        """All of it with lines, for which frames have room."""
+        frames = tuple(around(frame, self.boxes, lines) for frame in self.frames)
+        parts = tuple(self.boxes), tuple(lines), tuple(self.captions), frames, tuple(self.rows)
+        return Picture(title, subtitle, *parts, usable)
+
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any
 from netsim.base.errors import InputError, suggest
 from netsim.base.files import preset_names
 from netsim.base.values import dataclass
-from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem, read_system
+from netsim.topology.foreign.nccl_xml import XmlCpu, XmlGpu, XmlNet, XmlPci, XmlSystem
 from netsim.topology.load import FOLDER, load_machine
 from netsim.topology.machine import C2c as MachineC2c
 from netsim.topology.machine import Cpu, Gpu, Machine, Nics, Pcie, PcieLink, ScaleUp, TransportName
@@ -291,11 +291,6 @@ PORTS: dict[str, TransportName] = {  # the network that ports of a name belong t
     "ib": "infiniband",
     "mlx": "infiniband",
 }
-
-
-def read_nccl(path: Path, gpu: str = "") -> Machine:
-    """The machine of an XML file; `gpu` names its model if the compute capability is not enough."""
-    return machine_of(read_system(path), gpu, path.stem)
 
 
 def machine_of(

@@ -10,7 +10,6 @@ from dataclasses import field, replace
 from functools import partial
 from importlib import import_module
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netsim.base.errors import ScenarioError, nearest, shown
@@ -441,16 +440,6 @@ KINDS = {
 }  # fmt: skip
 FIELDS = {"class": "class_code", "bw": "bandwidth"}  # of attributes that are called otherwise
 UNWRITTEN = {("gpu", "gcn"), *(("pci", name) for name in ("class", *PCI_IDS))}  # if empty
-
-
-def read_system(path: Path) -> XmlSystem:
-    """The system that the file at `path` describes."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise ScenarioError(error.strerror or "cannot be read", source=str(path)) from None
-    return parse_system(data, str(path))
 
 
 def parse_system(data: bytes | str, source: str = "<xml>") -> XmlSystem:
