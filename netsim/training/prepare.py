@@ -162,6 +162,12 @@ def _replicas(work: Training, s: settings.Setting) -> Iterator[Misfit]:
         yield ("replicas", "shard"), f"only FSDP and ZeRO-3 divide weights, not {s.data}"
     elif s.shard and members % s.shard:
         yield ("replicas", "shard"), f"{members} replicas are not divisible by groups of {s.shard}"
+    order = s.grid.order.index
+    if s.islands > 1 and (
+        s.degree("dp") % s.islands or order("dp") < max(order("cp"), order("ep"))
+    ):
+        message = f"dp {s.degree('dp')} is not divisible by {s.islands} islands"
+        yield ("replicas", "sync_every"), f"{message}, or cp or ep lie between them in the order"
     if s.compression != "none" and s.data not in ("ddp", "allreduce"):
         message = f"compression goes with ddp and allreduce, not with {s.data}"
         yield ("compression", "kind"), message
@@ -406,11 +412,18 @@ def _setting(
         overlap=data not in ("zero1", "zero2") if overlap is None else overlap,
         no_sync=data not in SHARDED if no_sync is None else no_sync,
         compression=work.compression.kind, top_k=work.compression.keep, delayed=replicas.delayed,
+        islands=replicas.islands or _sites(cell) if replicas.sync_every else 1,
+        sync_every=replicas.sync_every or 1,
         shard=replicas.shard or 0, reshard=replicas.reshard,
         backward_prefetch=replicas.backward_prefetch, forward_prefetch=replicas.overlap_gather,
         limit_all_gathers=replicas.limit_all_gathers, extras=extras_of(work, model, grid),
         layer_seconds=read_times(cell, work, model),
     )  # fmt: skip
+
+
+def _sites(cell: Cell) -> int:
+    sites = cell.scenario.cluster.sites
+    return len(sites.nodes or ()) or sites.count or 2 if sites else 2
 
 
 def recorded_setting(ranks: int, cluster: Cluster) -> settings.Setting:

@@ -29,7 +29,7 @@ from netsim.workloads.lower import Lowered, lower
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.passes import EXPERT, Part
 from netsim.workloads.setting import Setting
-from netsim.workloads.step import Pass, training_step
+from netsim.workloads.step import Pass, synchronised, training_step
 from netsim.workloads.tape import COMPUTE, Deps, Tape, Task, emit
 
 Times = NDArray[np.float64]
@@ -152,6 +152,7 @@ def _of_rank(
     return float(lengths[busy[0]].sum()), exposed, hidden, idle, by_task
 
 
+ISLANDS = "dp sync"
 COARSE = "collectives as flows of the rate that each reaches alone"
 
 
@@ -190,16 +191,22 @@ class Step(Rates):
     program: Program
     spans: Spans
     engine: str
+    sync: float = 0.0
 
     @cached_property
     def seconds(self) -> float:  # type: ignore[override]
-        """The time of the step."""
-        return self.spans.makespan
+        """The time of the step, with its part of the exchange of islands."""
+        return self.spans.makespan + self.sync
 
     @cached_property
     def breakdown(self) -> Breakdown:
         """Where the time goes."""
-        return breakdown_of(self.spans)
+        found = breakdown_of(self.spans)
+        if not self.sync:
+            return found
+        bare = np.vstack([found.exposed, np.full(self.spans.ranks, self.sync)])
+        hidden = np.vstack([found.hidden, np.zeros(self.spans.ranks)])
+        return replace(found, kinds=(*found.kinds, ISLANDS), exposed=bare, hidden=hidden)
 
     @property
     def approximation(self) -> str:
@@ -207,7 +214,9 @@ class Step(Rates):
         found = {one.approximation for group in self.spans.lowered.coarse for one in group}
         recorded = self.prepared.recorded
         notes = () if recorded is None else recorded.notes
-        return "; ".join([COARSE, *notes, *sorted(found - {""})])
+        every = self.prepared.setting.sync_every
+        told = [f"1/{every} of the exchange of islands after {every} steps"] * bool(self.sync)
+        return "; ".join([COARSE, *told, *notes, *sorted(found - {""})])
 
 
 _KEPT: dict[tuple[str, str], Step] = {}  # the last one, by cell and engine
@@ -240,7 +249,17 @@ def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -
     program = program.as_run(timeline)
     sound_step(program, timeline, f"{cluster_label(prepared.cell.scenario.cluster)}: a step")
     spans = Spans(tape, lowered, timeline, prepared.setting.grid.size)
-    return Step(prepared, program, spans, chosen)
+    return Step(prepared, program, spans, chosen, sync_seconds(prepared, engine))
+
+
+def sync_seconds(prepared: PreparedStep, engine: str = "auto") -> float:
+    """The part of a step in what islands exchange each `sync_every` steps, with nothing beside."""
+    setting = prepared.setting
+    if setting.islands == 1:
+        return 0.0
+    lowered = lower(synchronised(setting), setting.grid.size, prepared.costs)
+    program = place(lowered.schedule, prepared.topology)
+    return simulate(program, choose(program, engine)).makespan / setting.sync_every
 
 
 KINDS = ("tp", "cp", "ep", "dp", "pp", "extra")
@@ -572,7 +591,8 @@ class FoldedStep(Rates):
 def folded_step(prepared: PreparedStep) -> FoldedStep:
     """The step of a prepared cell; all ranks of a stage are taken to be alike."""
     fold = _Fold(prepared)
-    return FoldedStep(prepared, fold.run(training_step(prepared.setting, fold.pass_seconds)))
+    seconds = fold.run(training_step(prepared.setting, fold.pass_seconds))
+    return FoldedStep(prepared, seconds + sync_seconds(prepared))
 
 
 @dataclass

@@ -29,10 +29,12 @@ class Replica:
 
     @cached_property
     def groups(self) -> dict[bool, Ranks]:
-        """The groups that hold the same dense weights (False) and expert weights (True)."""
+        """The groups that hold the same dense weights (False) and expert weights (True), of an
+        island each."""
         grid, s = self.setting.grid, self.setting
         axes = {False: s.dense_axes, True: s.expert_axes}
-        return {kind: grid.groups(some, self.stage.number) for kind, some in axes.items()}
+        whole = {kind: grid.groups(some, self.stage.number) for kind, some in axes.items()}
+        return {kind: all.reshape(-1, all.shape[1] // s.islands) for kind, all in whole.items()}
 
     def held(self, layers: Iterable[Layer]) -> dict[bool, int]:
         """Elements on one rank: of dense weights, of experts' weights."""

@@ -85,7 +85,7 @@ def memory_of(setting: Setting, stage: int) -> Memory:
     weights = gradients = optimizer = 0.0
     for layer in layers:
         for count, expert in s.held(layer):
-            ranks = min(s.shard or replicas[expert], replicas[expert])
+            ranks = min(s.shard or replicas[expert], replicas[expert]) // s.islands
             each = states_of(s.data, ranks, s.element, s.gradient_element, s.optimizer)
             weights += count * each.weights
             gradients += count * each.gradients

@@ -179,7 +179,8 @@ class Extra:
 class Setting:
     """All that a step depends on besides its cluster. `batch` is the number of samples (sequences)
     of one step of the whole job; `micro` those of one micro-batch of one rank. `data` names the
-    kind of data parallelism, `joined` the GPUs that NVLink joins."""
+    kind of data parallelism, `joined` the GPUs that NVLink joins. Replicas of an island exchange
+    gradients, islands their weights each `sync_every` steps."""
 
     model: Model
     grid: Grid
@@ -222,6 +223,8 @@ class Setting:
     backward_prefetch: str = "pre"
     forward_prefetch: bool = False
     limit_all_gathers: bool = True
+    islands: int = 1
+    sync_every: int = 1
     extras: tuple[Extra, ...] = ()
     layer_seconds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 

@@ -168,6 +168,26 @@ def training_step(setting: Setting, told: Callable[[Pass], float] | None = None)
     return _Step(setting, told).write()
 
 
+def synchronised(setting: Setting) -> Tape:
+    """What islands exchange when they meet: every rank a part of what its island holds, with its
+    like on all others; where weights are not sharded, the parts are gathered inside then."""
+    tape, sharded = Tape(phase="sync"), DATA[setting.data] is Fsdp
+    for number, chunks in enumerate(setting.stages()):
+        layers = tuple(layer for chunk in chunks for layer in chunk)
+        replica = Replica(tape, setting, stage_ranks(setting.grid, number), layers)
+        for expert, count in replica.elements.items():
+            inside = replica.groups[expert]
+            width, element = inside.shape[1], setting.gradient_element
+            across = inside.reshape(-1, setting.islands, width).transpose(0, 2, 1)
+            met = replica.exchange(
+                "weights across", "all_reduce", -(-count // width) * element, (),
+                groups=across.reshape(-1, setting.islands),
+            )  # fmt: skip
+            if not sharded:
+                replica.exchange("weights", "all_gather", count * element, met, groups=inside)
+    return tape
+
+
 class _Step:
     def __init__(self, setting: Setting, told: Callable[[Pass], float] | None) -> None:
         self.setting, self.tape, self.told = setting, Tape(), told
