@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,13 @@ from netsim.metrics.bound import bound_by
 from netsim.metrics.links import link_amounts
 from netsim.program.place import place
 from netsim.program.program import Program, Timeline
-from netsim.results.row import Row, not_validated
+from netsim.results.row import Row, not_validated, of_samples
 from netsim.scenario.cells import Cell, cell_of, with_job
 from netsim.scenario.models import BackgroundConfig, JobConfig, kind_of_workload
 from netsim.schedule.builder import Builder
 from netsim.schedule.repeat import Launch, repeat
 from netsim.schedule.schedule import TRANSFER, Schedule, Style, combine
+from netsim.timing.bench import Noise, sampled
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.faults import in_time
 from netsim.topology.graph import LINK_KINDS, Topology
@@ -63,13 +65,29 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Ran:
-    """Parts that ran together: the seconds of an operation of each in the mean, and when the last
-    job was over."""
+    """Parts that ran together, and the rows that end each."""
 
     program: Program
     timeline: Timeline
-    seconds: tuple[float, ...]
-    until: float
+    parts: Sequence[Part]
+    ends: Sequence[NDArray[np.int64]]
+
+    @cached_property
+    def seconds(self) -> tuple[float, ...]:
+        """Of an operation of each part in the mean."""
+        return self.of(self.timeline)
+
+    @property
+    def until(self) -> float:
+        """When the last job was over."""
+        own = [part.name != BACKGROUND for part in self.parts]
+        return max(float(self.timeline.end[rows].max()) for rows in compress(self.ends, own))
+
+    def of(self, timeline: Timeline) -> tuple[float, ...]:
+        """The seconds of another run."""
+        last = [float(timeline.end[rows].max()) for rows in self.ends]
+        both = zip(self.parts, last, strict=True)
+        return tuple((end - part.start) / part.times for part, end in both)
 
     @property
     def messages(self) -> NDArray[np.float64]:
@@ -97,10 +115,7 @@ def together(parts: Sequence[Part], topology: Topology, engine: str) -> Ran:
     ranks = [np.searchsorted(used, part.gpus).tolist() for part in parts]
     program = place(combine(whole, ranks, len(used)), topology, used.tolist())
     timeline = simulate(program, engine)
-    last = {part: float(timeline.end[some].max()) for part, some in zip(parts, ends, strict=True)}
-    until = max(end for part, end in last.items() if part.name != BACKGROUND)
-    seconds = tuple((end - part.start) / part.times for part, end in last.items())
-    return Ran(program.as_run(timeline), timeline, seconds, until)
+    return Ran(program.as_run(timeline), timeline, parts, ends)
 
 
 # **** Hosts ****
@@ -213,6 +228,11 @@ class PreparedJobs:
     cluster: Cluster | None
     messages: tuple[Messages, ...]
 
+    @property
+    def number(self) -> int:
+        """Which of the jobs the cell is about."""
+        return [job.name for job in self.jobs].index(self.cell.scenario.job or WHOLE)
+
     def memory_needed(self, size: int) -> int:
         """About how many bytes a process needs for a size at most."""
         return sum(one.memory_needed(size) for one in self.alone)
@@ -291,6 +311,15 @@ class Shared:
         """All jobs and the background."""
         return self.beside(range(len(self.parts)), self.prepared.messages)
 
+    @cached_property
+    def samples(self) -> NDArray[np.float64]:
+        """The seconds of every part (second axis) in each sample of noise."""
+        given = self.prepared.cell.scenario.disturbances
+        if given is None:
+            return np.zeros((0, len(self.parts)))
+        runs = sampled(self.all.program, Noise(*given), self.engine)
+        return np.array([self.all.of(timeline) for timeline in runs])
+
     def beside(self, numbers: Iterable[int], messages: Sequence[Messages] = ()) -> Ran:
         """Some jobs, and messages that go on until they are over."""
         parts, horizon = [self.parts[number] for number in numbers], 0.0
@@ -353,8 +382,7 @@ def shared(prepared: PreparedJobs, size: int, engine: str) -> Shared:
 
 def row_of_job(prepared: PreparedJobs, size: int, engine: str = "auto") -> Row:
     """The row of a job at a size: beside the others, and how much longer than alone."""
-    runs, cell = shared(prepared, size, engine), prepared.cell
-    number = [job.name for job in prepared.jobs].index(cell.scenario.job or WHOLE)
+    runs, cell, number = shared(prepared, size, engine), prepared.cell, prepared.number
     one, part, ran = prepared.alone[number], runs.parts[number], runs.all
     seconds, alone = ran.seconds[number], runs.alone[number].seconds[0]
     hosts = prepared.cluster.gpu_host[part.gpus] if prepared.cluster else np.zeros(1)
@@ -369,6 +397,7 @@ def row_of_job(prepared: PreparedJobs, size: int, engine: str = "auto") -> Row:
         "engine": choose(ran.program, engine), "neighbours": told, "ranks": len(part.gpus),
         "bound_by": bound_by(ran.program, ran.timeline), "nodes": len(different(hosts)),
         "validated": not_validated("beside others"), "cell": cell.id, "axes": dict(cell.axes),
+        **of_samples(runs.samples[:, number] * 1e6, size),
     }  # fmt: skip
     if not isinstance(one, Prepared):
         return replace(untimed(cell), step_time_us=seconds * 1e6, **found)

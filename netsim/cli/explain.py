@@ -14,6 +14,7 @@ from netsim.base.files import csv_of, write_text
 from netsim.base.startup import on
 from netsim.base.units import format_size, parse_cli_size
 from netsim.cell.explained import explained_paths, explained_run, explained_title
+from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
 from netsim.cli import folder_option, parsed, with_options
 from netsim.cli.questions import ONLY_EXPECT, CollectiveArgument, Given, Subject, questioned
@@ -345,6 +346,22 @@ LEAST = 1e-3  # of the step: less is not worth a line
 CALLS, HOPS = 10, 16
 
 
+def beside_lines(prepared: PreparedJobs, size: int | None, engine: str) -> Iterator[str]:
+    """How much longer a job takes beside each other one, before it is explained alone."""
+    sizes = prepared.cell.scenario.workload.size_list()
+    if size is not None and size not in sizes:
+        raise InputError(f"--size: expected one of the job's, {', '.join(map(str, sizes))}")
+    row = row_of_job(prepared, sizes[-1] if size is None else size, engine)
+    took, alone = row.step_time_us or row.time_us or 0.0, row.alone_us or 0.0
+    name = prepared.jobs[prepared.number].name
+    yield f"{name}: {time(took)} beside others, {time(alone)} alone: {row.slowdown:.3g} times"
+    for other in [key[3:] for key in row.neighbours if key.startswith("by:")]:
+        times, link = row.neighbours[f"by:{other}"], row.neighbours[f"on:{other}"]
+        where = f"they meet most on {link}" if link else "they share no link"
+        yield f"  beside {other} alone {times:.3g} times: {where}"
+    yield "Alone, it is\n"
+
+
 def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine: str) -> None:
     """Explain the step of a cell; print it, and write it where a folder is given."""
     on(f"a step of {prepared.work.label}")
@@ -476,14 +493,16 @@ def command(
     prepared, notes = questioned(subject, collective, replace(given, sizes=size or USUAL_SIZE))
     for note in notes:
         typer.echo(note, err=True)
+    if isinstance(prepared, PreparedJobs):
+        for line in beside_lines(prepared, nbytes, engine):
+            typer.echo(line, err=form != "table")
+        prepared = prepared.alone[prepared.number]
     if isinstance(prepared, PreparedStep):
         for flag, asked in (("--size", size), ("--state", state), ("--paths", paths)):
             if asked:
                 raise InputError(f"{flag}: goes with a collective, not with a training step")
         explain_step(prepared, form, output, engine)
         return
-    if not isinstance(prepared, Prepared):
-        raise InputError("what runs beside others is told by netsim run, in interference.csv")
     if state:
         show_states(prepared, nbytes, output)
         return

@@ -458,8 +458,6 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
             raise FieldError(message, "cluster", "faults", forced[0], "loss")
         if self.timed and self.noise is not None:
             raise FieldError("goes with no faults that begin at a time", "noise")
-        if self.noise is not None and self.shared:
-            raise FieldError("goes with no jobs and no background", "noise")
         if self.samples is not None and self.noise is None:
             raise FieldError("without noise all samples are alike: noise: production", "samples")
         return self

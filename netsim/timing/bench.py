@@ -245,8 +245,12 @@ def sampled(program: Program, noise: Noise, engine: str) -> Iterator[Timeline]:
             if what in noise.draws and some:
                 capacity[some] /= 1 + noise.of(what, sample, names[what])
         begins = noise.of("launch", sample, program.gpus) if "launch" in noise.draws else None
-        if hit.keys() & noise.draws.keys():
-            other = replace(program, links=replace(links, capacity=capacity))
+        schedule, held = program.schedule, program.schedule.release_row
+        if begins is not None and len(held):  # what has times of its own is as much later
+            times = schedule.release_time + begins[schedule.src[held]]
+            schedule, begins = replace(schedule, release_time=times), None
+        if hit.keys() & noise.draws.keys() or schedule is not program.schedule:
+            other = replace(program, schedule=schedule, links=replace(links, capacity=capacity))
             runs = simulator(other, engine)
         yield runs.timeline(begins)
 

@@ -273,6 +273,31 @@ def test_a_run_writes_who_slows_whom(tmp_path: Path, monkeypatch, capsys) -> Non
     assert netsim(capsys, "run", "two.yaml", "-o", "other", "--jobs", "2", "-q").code == 0
     for folder in ("out", "other"):
         assert Path(folder, "results.csv").read_bytes() == before
-    refused = netsim(capsys, "explain", "two.yaml")
+    Path("mixed.yaml").write_text(yaml.safe_dump({**data, "sweep": {}}))
+    told = netsim(capsys, "explain", "mixed.yaml")
+    assert told.code == 0, told.err
+    assert "x: 40 us beside others, 20 us alone: 2 times" in told.out
+    assert "beside y alone 2 times: they meet most on left->spine" in told.out
+    assert "Where the time goes" in told.out
+    refused = netsim(capsys, "explain", "two.yaml", "--size", "1M")
     assert refused.code == 2
-    assert "interference.csv" in refused.err
+    assert "--size: expected one of the job's, 2000000" in refused.err
+
+
+@pytest.mark.parametrize(
+    "noise", ["link: {exponential: {mean: 5%}}", "launch: {normal: {mean: 1us, sigma: 1us}}"]
+)
+def test_noise_makes_jobs_longer_alike_on_both_engines(noise: str) -> None:
+    jobs = [
+        {"name": "x", "placement": [0, 2], "workload": sends(2_000_000, [[0, 1]]), "repeat": 1},
+        {"name": "y", "placement": [1, 3], "workload": sends(6_000_000, [[0, 1]]), "repeat": 1},
+    ]
+    given = yaml.safe_load(f"{{{noise}}}")
+    one, other = (rows_of(star(jobs, noise=given, samples=20), engine) for engine in ENGINES)
+    for name, least in (("x", 40), ("y", 80)):
+        assert one[name].time_us == pytest.approx(least, rel=1e-9)  # as without noise
+        found = [[getattr(rows[name], f"p{q}_us") for q in (5, 50, 99)] for rows in (one, other)]
+        assert found[0] == pytest.approx(found[1], rel=1e-9)
+        assert 0.9 * least < found[0][0] < found[0][1] < found[0][2] < 2 * least
+        assert found[0][1] > least  # though who begins late may meet the other for less time
+    assert one["x"].samples == 20
