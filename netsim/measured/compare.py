@@ -245,11 +245,9 @@ class Compared:
     @property
     def slower(self) -> float:
         """How much longer the run took than simulated where it is worst: log ratio of a band."""
-        found: dict[str, list[float]] = {}
-        for point in self.points:
-            from_band = "large" if point.size_bytes > 2**20 else "small"
-            found.setdefault(from_band, []).append(-point.log_ratio)
-        return max((sorted(some)[len(some) // 2] for some in found.values()), default=0.0)
+        bands = grouped(self.points, lambda point: point.size_bytes > 2**20).values()
+        found = (sorted(-point.log_ratio for point in some)[len(some) // 2] for some in bands)
+        return max(found, default=0.0)
 
 
 def prepared_for(source: Source, run: LogRun) -> Prepared:

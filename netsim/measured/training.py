@@ -591,9 +591,7 @@ def tables(compared: Sequence[ComparedStep]) -> Iterator[tuple[str, dict[str, St
 
 def page_of(found: Steps, sources: Mapping[str, str]) -> str:
     """The text of the page."""
-    reasons: dict[str, list[str]] = {}
-    for id_, reason in found.failed.items():
-        reasons.setdefault(reason.removeprefix(f"{id_}: "), []).append(id_)
+    reasons = grouped(found.failed, lambda id_: found.failed[id_].removeprefix(f"{id_}: "))
     return rendered(
         "training.md", tables=tables(found.compared), groups=by(found.compared, "group"),
         listed=_listed, sources=sources, assumed=by_note(found.compared), reasons=reasons,

@@ -20,6 +20,7 @@ from netsim.schedule.schedule import (
     spelled_out,
 )
 from netsim.topology.graph import LINK_KINDS, Floats, Ints, Longs, Topology
+from netsim.topology.network import entries_of
 
 IN_SECONDS = frozenset({"sms", "proxy", "nic_msg", "host"})  # kinds that give seconds, not bytes
 
@@ -276,11 +277,8 @@ class _Spread:
     def _draws(self, rows: Longs) -> tuple[Longs, Longs, Floats]:
         paths = self.program.paths
         rows = rows[self.program.path[rows] >= 0]
-        path = self.program.path[rows]
-        times = paths.ptr[path + 1] - paths.ptr[path]
-        within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-        entry = np.repeat(paths.ptr[path], times) + within
-        row, link = np.repeat(rows, times), self.place[paths.link[entry]]
+        number, entry = entries_of(paths.ptr, self.program.path[rows])
+        row, link = rows[number], self.place[paths.link[entry]]
         drawn = self.program.schedule.amount[row] * paths.weight[entry]
         wanted = (link >= 0) & (drawn > 0)
         return row[wanted], link[wanted], drawn[wanted]

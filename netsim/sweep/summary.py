@@ -228,11 +228,10 @@ def _unchanged(idle: Idle) -> str:
 def _links(cell: Cell) -> str:
     """What joins the hosts of a cell, or else the GPUs: how many links of what rate."""
     table = prepare(cell).topology.links
-    rates: dict[str, list[float]] = {}
-    for kind, rate in zip(table.kind.tolist(), table.bandwidth.tolist(), strict=True):
-        rates.setdefault(LINK_KINDS[kind], []).append(rate)
-    name = next((kind for kind in ("fabric", "nic") if kind in rates), next(iter(rates), ""))
-    found = rates.get(name, [])
+    names = [LINK_KINDS[kind] for kind in table.kind.tolist()]
+    name = next((kind for kind in ("fabric", "nic") if kind in names), next(iter(names), ""))
+    rates = zip(names, table.bandwidth.tolist(), strict=True)
+    found = [rate for kind, rate in rates if kind == name]
     span = dict.fromkeys(map(format_bandwidth, (min(found, default=0.0), max(found, default=0.0))))
     return f"{len(found)} {SPOKEN.get(name, name)} links of {' to '.join(span)}"
 

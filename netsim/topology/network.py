@@ -214,10 +214,8 @@ class NextLinks:
         ptr, member = self.targets
         found = np.full((self.switches, len(asked)), FAR)
         seen = np.zeros((self.switches, -(-len(asked) // 64)), np.uint64)
-        size = np.diff(ptr)[asked]
-        column = np.repeat(np.arange(len(asked)), size)
-        within = np.arange(len(column)) - np.repeat(np.cumsum(size) - size, size)
-        start = member[np.repeat(ptr[asked], size) + within]
+        column, place = entries_of(ptr, asked)
+        start = member[place]
         found[start, column] = 0
         bit = np.uint64(1) << (column & 63).astype(np.uint64)
         np.bitwise_or.at(seen, (start, column >> 6), bit)
@@ -243,10 +241,7 @@ class NextLinks:
         )
         here, goal = key // len(self._known), (key % len(self._known)).astype(np.int32)
         table, column = self._table(goal)
-        degree = self.ptr[here + 1] - self.ptr[here]
-        who = np.repeat(np.arange(len(key)), degree)
-        slot = np.arange(len(who)) - np.repeat(np.cumsum(degree) - degree, degree)
-        slot += self.ptr[here][who]
+        who, slot = entries_of(self.ptr, here)
         near = table[here, column] - 1
         fits = table[self.head[slot], column[who]] == near[who]
         slot, who = slot[fits], who[fits]
@@ -312,29 +307,29 @@ class Network:
         return NextLinks(len(made.switches), tail, head, link, targets)
 
     @cached_property
+    def _groups(self) -> tuple[Longs, Longs]:
+        """The groups at both ends of the links between switches."""
+        made = self.fabric
+        assert made.groups is not None
+        near, far = (made.groups[end[self.core] - made.ports] for end in (made.tail, made.head))
+        return near.astype(np.int64), far.astype(np.int64)
+
+    @cached_property
     def inside(self) -> NextLinks:
         """Shortest paths to every switch that stay in its group."""
-        made, link = self.fabric, self.core
-        assert made.groups is not None
-        group = [made.groups[end[link] - made.ports] for end in (made.tail, made.head)]
-        every = np.arange(len(made.switches) + 1)
-        return self._links(link[group[0] == group[1]], (every, every[:-1].astype(np.int32)))
+        near, far = self._groups
+        every = np.arange(len(self.fabric.switches) + 1)
+        return self._links(self.core[near == far], (every, every[:-1].astype(np.int32)))
 
     @cached_property
     def between(self) -> tuple[Longs, Ints]:
         """The links from group to group, as CSR by (group, other group)."""
-        made, link = self.fabric, self.core
-        assert made.groups is not None
-        ends = [
-            made.groups[end[link] - made.ports].astype(np.int64) for end in (made.tail, made.head)
-        ]
-        count = int(made.groups.max()) + 1
-        key = np.where(
-            (ends[0] != ends[1]) & (ends[0] >= 0) & (ends[1] >= 0), ends[0] * count + ends[1], -1
-        )
+        near, far = self._groups
+        count = _group_count(self.fabric)
+        key = np.where((near != far) & (near >= 0) & (far >= 0), near * count + far, -1)
         order = np.argsort(key, kind="stable")
         order = order[key[order] >= 0]
-        return np.searchsorted(key[order], np.arange(count * count + 1)), link[order]
+        return np.searchsorted(key[order], np.arange(count * count + 1)), self.core[order]
 
     @cached_property
     def tier(self) -> Ints:
@@ -700,10 +695,14 @@ def _over_groups(
     return columns(*legs, now.arrival(end, dst, turns.number(rows, _LAST)))
 
 
+def _group_count(made: Fabric) -> int:
+    assert made.groups is not None
+    return int(made.groups.max()) + 1
+
+
 def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any]) -> Ints:
     """A third group for each pair that is apart, if there is one; else the other."""
-    assert made.groups is not None
-    count = int(made.groups.max()) + 1
+    count = _group_count(made)
     low, high = np.minimum(here, there), np.maximum(here, there)
     via = (number % np.uint64(max(1, count - 2))).astype(np.int32)
     via = via + (via >= low)
@@ -713,10 +712,8 @@ def _between_groups(made: Fabric, here: Ints, there: Ints, number: NDArray[Any])
 
 def _crossing(how: Selection, now: Network, here: Ints, there: Ints, number: NDArray[Any]) -> Ints:
     """A link from group to group for each pair, -1 where they are the same."""
-    made, apart = how.fabric, here != there
-    assert made.groups is not None
-    groups = int(made.groups.max()) + 1
-    key = here.astype(np.int64) * groups + there
+    apart = here != there
+    key = here.astype(np.int64) * _group_count(how.fabric) + there
     link = np.full(len(here), -1, np.int32)
     for network in (now, how.usual):
         ptr, between = network.between
@@ -762,19 +759,19 @@ def _evenly(network: Network, src: Ints, dst: Ints) -> Paths:
     key, place = np.unique(start * made.ports + target[row[inner]], return_inverse=True)
     ends = (key // made.ports).astype(np.int32), (key % made.ports).astype(np.int32)
     (pair, link, part), (last, switch, rest) = _fanned(network, *ends)
-    size = np.bincount(pair, minlength=len(key))[place.reshape(-1)]
+    size, every = np.bincount(pair, minlength=len(key))[place.reshape(-1)], np.arange(len(key) + 1)
     if size.sum() > _CELLS and len(src) > 1:
         sides = np.array_split(np.arange(len(src)), 2)
         return assembled(
             len(src), [(side, _evenly(network, src[side], dst[side])) for side in sides]
         )
-    mine, entry = expanded(pair, len(key), place.reshape(-1))
+    mine, entry = entries_of(np.searchsorted(pair, every), place.reshape(-1))
     mine = inner[mine]
     whole: list[Entries] = [
         (row, first, share),
         (row[mine], link[entry], share[mine] * part[entry]),
     ]
-    mine, entry = expanded(last, len(key), place.reshape(-1))
+    mine, entry = entries_of(np.searchsorted(last, every), place.reshape(-1))
     mine = inner[mine]
     slot, fits = network.arrivals(switch[entry], dst[row[mine]])
     at, lane = np.nonzero(fits)
@@ -796,7 +793,7 @@ def _fanned(
         ends.append((pair[there], node[there], part[there]))
         pair, node, part = pair[~there], node[~there], part[~there]
         found, which = network.next.candidates(node, target[pair])
-        who, slot = expanded_ptr(found.ptr, which)
+        who, slot = entries_of(found.ptr, which)
         flow = (part / np.maximum(found.count[which], 1))[who]
         out.append((pair[who], found.link[slot], flow))
         key = pair[who] * network.next.switches + found.head[slot]
@@ -811,14 +808,10 @@ def _fanned(
     return (pairs[turn], links[turn], flows[turn]), (last[end], switch[end], rest[end])
 
 
-def expanded(owner: Longs, owners: int, asked: Longs) -> tuple[Longs, Longs]:
-    """For entries sorted by owner: each entry of each owner asked for, and of which question."""
-    return expanded_ptr(np.searchsorted(owner, np.arange(owners + 1)), asked)
-
-
-def expanded_ptr(ptr: Longs, asked: Longs) -> tuple[Longs, Longs]:
-    """The same where `ptr` says where the entries of every owner are."""
-    size = np.diff(ptr)[asked]
+def entries_of(ptr: Longs, asked: NDArray[np.integer[Any]]) -> tuple[Longs, Longs]:
+    """Every entry of each owner asked for, behind the number of the question; `ptr` says where the
+    entries of every owner are."""
+    size = ptr[asked + 1] - ptr[asked]
     who = np.repeat(np.arange(len(asked)), size)
     return who, np.arange(len(who)) - np.repeat(np.cumsum(size) - size, size) + ptr[asked][who]
 

@@ -369,20 +369,11 @@ def busiest_load(
     return load_of.load_over_time(program, timeline, np.sort(use.link[use.top(links)]), bins, exact)
 
 
-def link_counters(
-    program: Program, timeline: Timeline, links: int, bins: int
-) -> tuple[list[Event], list[Event]]:
-    """Names and counters of the most utilised links."""
-    return counter_events(program, busiest_load(program, timeline, links, bins))
-
-
 def counter_events(program: Program, load: load_of.LinkLoad) -> tuple[list[Event], list[Event]]:
     """Names of the processes that hold the counters, and the counters: one process a link kind."""
     kinds = [program.links.kind(link) for link in load.link.tolist()]
     process = {kind: FIRST_PROCESS + i for i, kind in enumerate(dict.fromkeys(kinds))}
-    names = [
-        event for kind, pid in process.items() for event in process_names(pid, f"links: {kind}")
-    ]
+    names = [event for kind, pid in process.items() for event in named(f"links: {kind}", pid)]
     times = (nanoseconds(load.edges) / 1000).tolist()
     events = []
     for i, kind in enumerate(kinds):
@@ -398,17 +389,12 @@ def counter_events(program: Program, load: load_of.LinkLoad) -> tuple[list[Event
     return names, events
 
 
-def process_names(pid: int, name: str) -> list[Event]:
-    """The events that name a process and put it in its place."""
+def named(name: str, pid: int, tid: int = 0) -> list[Event]:
+    """The events that name a process, or one of its threads (from 1), and put it in its place."""
+    what, about = "thread" if tid else "process", {"ph": "M", "pid": pid, "tid": tid}
     return [
-        {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}},
-        {
-            "ph": "M",
-            "pid": pid,
-            "tid": 0,
-            "name": "process_sort_index",
-            "args": {"sort_index": pid},
-        },
+        {**about, "name": f"{what}_name", "args": {"name": name}},
+        {**about, "name": f"{what}_sort_index", "args": {"sort_index": tid or pid}},
     ]
 
 
@@ -447,14 +433,14 @@ def write_trace(
     """Write a trace; `path` ends in .json or .json.gz. Above `rows`, the first ones are shown. Its
     first line is its header, which says what it is of (`about`)."""
     selection = spoken.first_rows(timeline, rows)
-    named = spoken.named_operations(program, tuple(operations))
+    operations = spoken.named_operations(program, tuple(operations))
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ns",
-        "distributedInfo": spoken.distributed_info(program.schedule.ranks, named),
+        "distributedInfo": spoken.distributed_info(program.schedule.ranks, operations),
         "otherData": {**_about(program, timeline, selection), **(about or {})},
     }
-    events = ",\n".join(_events(program, timeline, named, selection))
+    events = ",\n".join(_events(program, timeline, operations, selection))
     text = f'{as_json(header)[:-1]},"traceEvents":[\n{events}\n]}}\n'.encode()
     if path.suffix == ".gz":
         text = gzip.compress(text, compresslevel=6, mtime=0)
@@ -463,11 +449,11 @@ def write_trace(
 
 
 def _events(
-    program: Program, timeline: Timeline, named: tuple[spoken.Operation, ...],
+    program: Program, timeline: Timeline, operations: tuple[spoken.Operation, ...],
     selection: spoken.Selection,
 ) -> list[str]:  # fmt: skip
-    slices = row_slices(program, timeline, spoken.Names(program, named), selection)
-    placed = lanes(slices + kernel_slices(program, timeline, named))
+    slices = row_slices(program, timeline, spoken.Names(program, operations), selection)
+    placed = lanes(slices + kernel_slices(program, timeline, operations))
     tids = threads(placed)
     load = busiest_load(program, timeline, MOST_LINKS, BINS, CHANGES)
     counter_names, counters = counter_events(program, load)
@@ -513,8 +499,6 @@ def _slice_events(
 
 def _rank_names(program: Program, tids: Threads) -> Iterator[Event]:
     for rank, gpu in enumerate(program.gpus):
-        yield from process_names(rank, f"rank {rank} ({gpu})")
+        yield from named(f"rank {rank} ({gpu})", rank)
     for (rank, track, lane), tid in tids.items():
-        thread: dict[str, Any] = {"ph": "M", "pid": rank, "tid": tid}
-        yield {**thread, "name": "thread_name", "args": {"name": track_name(track, lane)}}
-        yield {**thread, "name": "thread_sort_index", "args": {"sort_index": tid}}
+        yield from named(track_name(track, lane), rank, tid)

@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.training.recorded.kineto import Call, Profile
 from netsim.training.run import Step
 
@@ -95,14 +95,9 @@ def compare_trace(trace: str, machine: str, profile: Profile, step: Step) -> Tra
 def measured_calls(profile: Profile) -> list[Measured]:
     """The calls of all of the profile's steps (of all of it, without steps), by what is alike."""
     calls = [one for one in profile.calls if one.step >= 0 or not profile.steps]
-    alike: dict[Key, list[Call]] = {}
-    for call in calls:
-        said = call.said
-        key = (said.collective, said.group, len(said.ranks), said.nbytes, said.dtype)
-        alike.setdefault(key, []).append(call)
     steps, bare = max(1, len(profile.steps)), _Bare(profile)
     found = []
-    for key, some in alike.items():
+    for key, some in grouped(calls, _said_alike).items():
         spent = [(one.end - one.begin) * 1e6 for one in some]
         exposed = sum(bare.within(one.begin, one.end) for one in some) * 1e6
         found.append(
@@ -114,15 +109,14 @@ def measured_calls(profile: Profile) -> list[Measured]:
     return found
 
 
+def _said_alike(call: Call) -> Key:
+    said = call.said
+    return said.collective, said.group, len(said.ranks), said.nbytes, said.dtype
+
+
 class _Bare:
     def __init__(self, profile: Profile) -> None:
-        edges: list[list[float]] = []
-        for kernel in profile.kernels:
-            if edges and kernel.begin <= edges[-1][1]:
-                edges[-1][1] = max(edges[-1][1], kernel.end)
-            else:
-                edges.append([kernel.begin, kernel.end])
-        flat = np.array(edges).reshape(-1, 2)
+        flat = np.array(profile.busy()).reshape(-1, 2)
         self.at: Times = flat.reshape(-1)
         busy = np.concatenate([[0.0], np.cumsum(flat[:, 1] - flat[:, 0])])
         # At the end of each kernel the sum is one further than at its begin.

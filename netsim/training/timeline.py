@@ -7,14 +7,13 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.files import write_bytes
 from netsim.scenario.names import DTYPES
-from netsim.trace.chrome import link_counters
+from netsim.trace.chrome import Event, busiest_load, counter_events, named
 from netsim.trace.names import Operation, Written, distributed_info, kineto_args
 from netsim.training.run import Spans, Step, pass_title, stream_title, task_title
 from netsim.workloads.setting import Ranks
@@ -65,7 +64,6 @@ MOST_RANKS = 16
 LINKS, BINS = 32, 400  # counters: the busiest links, and points of each
 PASS = "passes"
 VISIBLE = 0.5e-6  # seconds of waiting from which they are shown
-Event = dict[str, Any]
 
 
 def shown_ranks(step: Step) -> list[int]:
@@ -85,7 +83,8 @@ def write_step_trace(path: Path, step: Step) -> Written:
     timed = sorted(seen.events(), key=lambda event: (event["ts"], -event.get("dur", -1)))
     left = len(timed) - MOST_SLICES
     shown = timed[:MOST_SLICES]
-    counter_names, counters = link_counters(step.program, step.spans.timeline, LINKS, BINS)
+    load = busiest_load(step.program, step.spans.timeline, LINKS, BINS)
+    counter_names, counters = counter_events(step.program, load)
     info = distributed_info(step.spans.ranks, list(seen.groups.values()))
     cell = step.prepared.cell
     header = {
@@ -212,15 +211,10 @@ class _Seen:
         for rank in self.ranks:
             stage = _stage_of(self.step, rank)
             where = f", stage {stage}" if stage is not None else ""
-            name = f"rank {rank} ({self.step.program.gpus[rank]}{where})"
-            about: Event = {"ph": "M", "pid": rank, "tid": 0}
-            yield {**about, "name": "process_name", "args": {"name": name}}
-            yield {**about, "name": "process_sort_index", "args": {"sort_index": rank}}
+            yield from named(f"rank {rank} ({self.step.program.gpus[rank]}{where})", rank)
         for (rank, stream), tid in self.threads.items():
             name = stream if stream == PASS else stream_title(stream, _stage_of(self.step, rank))
-            thread: Event = {"ph": "M", "pid": rank, "tid": tid}
-            yield {**thread, "name": "thread_name", "args": {"name": name}}
-            yield {**thread, "name": "thread_sort_index", "args": {"sort_index": tid}}
+            yield from named(name, rank, tid)
 
 
 def _stage_of(step: Step, rank: int) -> int | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.units import format_bandwidth
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.plots.topology import shapes
 from netsim.plots.topology.graphs import circle_picture, grid_picture
 from netsim.topology.cluster import Cluster
@@ -438,12 +438,8 @@ def _slots(every: list[shapes.Group], shown: list[shapes.Group]) -> list[shapes.
 
 def _nodes(cluster: Cluster) -> dict[str, list[str]]:
     """The nodes of each host, and of each NVLink domain, by its name."""
-    found: dict[str, list[str]] = {}
-    for node in cluster.topology.nodes:
-        owner, dot, _ = str(node).partition(".")
-        if dot:
-            found.setdefault(owner, []).append(str(node))
-    return found
+    inside = (str(node) for node in cluster.topology.nodes if "." in str(node))
+    return grouped(inside, lambda node: node.partition(".")[0])
 
 
 def _host_box(cluster: Cluster, group: shapes.Group, x: float, pitch: float) -> shapes.Box:

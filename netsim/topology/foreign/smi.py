@@ -436,12 +436,10 @@ def _domains(matrix: Matrix) -> list[int]:
 
 
 def _pairs(matrix: Matrix) -> dict[tuple[int, int], int]:
-    gpus = matrix.gpus
     return {
-        (a, b): int(matrix.cells[gpus[a]][gpus[b]].removeprefix("NV"))
-        for b in range(len(gpus))
-        for a in range(b)
-        if matrix.cells[gpus[a]][gpus[b]].startswith("NV")
+        (a, b): int(cell.removeprefix("NV"))
+        for (a, one), (b, other) in combinations(enumerate(matrix.gpus), 2)
+        if (cell := matrix.cells[one][other]).startswith("NV")
     }
 
 

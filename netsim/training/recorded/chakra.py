@@ -20,7 +20,7 @@ from netsim.base.errors import InputError
 from netsim.base.files import write_bytes, write_text
 from netsim.base.values import dataclass
 from netsim.scenario.names import DTYPES
-from netsim.training.recorded.kineto import RECORD, SPELT, spelt_dtype, tiled
+from netsim.training.recorded.kineto import RECORD, SPELT, groups_of, spelt_dtype
 from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape, Task
 
@@ -238,15 +238,14 @@ def _message(node: Node) -> bytes:
 
 def decoded(data: bytes) -> list[Node]:
     """The nodes of a file."""
-    found, at, first = [], 0, True
+    messages, at = [], 0
     while at < len(data):
         size, at = read_varint(data, at)
         if at + size > len(data):
             raise InputError("ends in the middle of a node")
-        if not first:
-            found.append(_read(data[at : at + size]))
-        at, first = at + size, False
-    return found
+        messages.append(data[at : at + size])
+        at += size
+    return [_read(message) for message in messages[1:]]
 
 
 def _read(data: bytes) -> Node:
@@ -556,9 +555,7 @@ def _tape_of_one(path: Path, world: int, rank: int | None) -> tuple[Tape, tuple[
             continue
         key = (call.collective == "p2p", call.ranks)
         if key not in tiles:
-            backward = key[0] and call.ranks[0] > call.ranks[1]
-            found = tiled(call.ranks, world)
-            tiles[key] = np.ascontiguousarray(found[:, ::-1]) if backward else found
+            tiles[key] = groups_of(key, world)
         made[node.number] = call.write(tape, tiles[key], after, call.stream)
     notes = [f"{count} {what}" for what, count in one.left.items()]
     return tape, tuple(["one rank's file stands for all"] * (world > 1) + notes)

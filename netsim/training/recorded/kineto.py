@@ -7,9 +7,10 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -515,6 +516,16 @@ class Profile:
         every: tuple[Kernel | Call, ...] = (*self.kernels, *self.calls)
         return max(one.end for one in every) - min(one.begin for one in every)
 
+    def busy(self, pause: float = 0.0) -> list[list[float]]:
+        """Begins and ends of times in which kernels ran, with no longer a pause between them."""
+        found: list[list[float]] = []
+        for kernel in self.kernels:
+            if found and kernel.begin <= found[-1][1] + pause:
+                found[-1][1] = max(found[-1][1], kernel.end)
+            else:
+                found.append([kernel.begin, kernel.end])
+        return found
+
     def of_step(self, step: int) -> "Profile":
         """What belongs to one step."""
         return replace(
@@ -692,17 +703,10 @@ IDLE = 1e-6  # seconds without a kernel, from which on something was waited for
 def tape_of(profile: Profile) -> Tape:
     """The tape of a profile on its whole world."""
     work = _Replaying(profile)
-    starts = sorted((call.begin, number) for number, call in enumerate(profile.calls))
-    waiting = iter(starts)
-    ahead = next(waiting, None)
-    for begin, end in _blocks(profile):
-        while ahead is not None and ahead[0] <= begin:
-            work.call(ahead[1])
-            ahead = next(waiting, None)
-        work.kernels(begin, end)
-    while ahead is not None:
-        work.call(ahead[1])
-        ahead = next(waiting, None)
+    calls = [(call.begin, partial(work.call, n)) for n, call in enumerate(profile.calls)]
+    blocks = [(begin, partial(work.kernels, begin, end)) for begin, end in _blocks(profile)]
+    for _, write in sorted([*calls, *blocks], key=itemgetter(0)):  # calls first where both begin
+        write()
     return work.tape
 
 
@@ -712,7 +716,7 @@ class _Replaying:
     def __init__(self, profile: Profile) -> None:
         self.profile, self.tape = profile, Tape(phase="step")
         self.everyone = np.arange(profile.world, dtype=np.int32)
-        self.groups = {_key(call): groups_of(call, profile.world) for call in profile.calls}
+        self.groups = {key: groups_of(key, profile.world) for key in map(_key, profile.calls)}
         self.running: dict[int, int] = {}
         self.last: Deps = ()
         first = [one.begin for one in profile.kernels[:1]] + [
@@ -765,25 +769,19 @@ def _written(tape: Tape, call: Call, groups: dict[Key, Ranks], after: Deps) -> i
 
 def _blocks(profile: Profile) -> list[tuple[float, float]]:
     """Times of kernels without a pause, cut where a call of NCCL begins."""
-    merged: list[list[float]] = []
-    for kernel in profile.kernels:
-        if merged and kernel.begin <= merged[-1][1] + IDLE:
-            merged[-1][1] = max(merged[-1][1], kernel.end)
-        else:
-            merged.append([kernel.begin, kernel.end])
     cuts = sorted(call.begin for call in profile.calls)
     found = []
-    for begin, end in merged:
+    for begin, end in profile.busy(IDLE):
         inside = cuts[bisect_right(cuts, begin) : bisect_right(cuts, end)]
         found += [pair for pair in pairwise([begin, *inside, end]) if pair[1] > pair[0]]
     return found
 
 
-def groups_of(call: Call, world: int) -> Ranks:
+def groups_of(key: Key, world: int) -> Ranks:
     """The group of a call and its likes; of sends, the pairs that are as far apart."""
-    ranks = call.said.ranks
+    p2p, ranks = key
     found = tiled(ranks, world)
-    backward = call.said.collective == "p2p" and ranks[0] > ranks[1]
+    backward = p2p and ranks[0] > ranks[1]
     return np.ascontiguousarray(found[:, ::-1]) if backward else found
 
 
