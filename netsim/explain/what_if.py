@@ -115,7 +115,7 @@ def _rate(program: Program, kinds: NDArray[np.str_], name: str) -> Parameter | N
         room[mine & (room > 0)] *= factor  # a dead link stays dead
         changes = tuple((t, n, c * factor if mine[n] and c else c) for t, n, c in links.changes)
         paths = case.program.paths
-        active = active_entries(paths.ptr, paths.link, paths.weight, room, changes)
+        active = active_entries(paths.link, room, changes)
         program = replace(
             case.program,
             links=replace(links, capacity=room, changes=changes),

@@ -71,7 +71,7 @@ def _laid(ways: routes.Ways, found: routes.Distinct) -> _Laid:
     if fold is not None and fold.loose is not None:
         loose = np.append(fold.loose, [key[0] not in TIGHT for key in resources.keys])
         room = np.where(loose, np.inf, capacity)
-    active = routes.active_entries(ptr, link, weight, room, changes)
+    active = routes.active_entries(link, room, changes)
     return _Laid(
         Paths(ptr, link, weight, active, latency, choices),
         _link_table(ways, capacity, changes),
