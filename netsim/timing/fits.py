@@ -83,7 +83,6 @@ BYTES_A_ROW_IN_STEP = 600
 BYTES_A_ROW_APART = 2_100
 BYTES_A_TASK = 200  # of a training step, on each GPU
 TOGETHER = 16  # ranks up to which all end at about the same time
-AT_MOST = 12  # times as much as is needed is expected at most
 
 
 def needed(gpus: int, rows: int, memory: float = 0) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from netsim.timing import fits
-from netsim.timing.fits import AT_MOST, PROCESS, available_memory, needed
-from tests.bench.memory import needed_and_taken
+from netsim.timing.fits import PROCESS, available_memory, needed
+from tests.bench.memory import AT_MOST, needed_and_taken
 from tests.cli.command import netsim
 
 
