@@ -1,8 +1,10 @@
 """Settings for all tests: hypothesis derandomised, so that a failure is the same everywhere,
 Ctrl-C heard by those that send it, also in a shell's background, where it is ignored, nothing
-recalled that another test has simulated, and tests marked that are quick.
+recalled that another test has simulated, tests marked that are quick, and no time spent on looking
+through what stays or on compiling the same files for every command that is started.
 """
 
+import gc
 import os
 import signal
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from netsim.cell import simulate
+from netsim.cli import GARBAGE
 from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.engines.compiled import engine
@@ -17,6 +20,7 @@ from netsim.program.place import place
 from netsim.topology.routing import switch
 from tests import quick
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile what they import once
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -33,6 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if quick.function_of(item.nodeid) not in known:
             item.add_marker("quick")
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage as the command line does."""
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

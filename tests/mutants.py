@@ -262,7 +262,8 @@ def _quiet() -> list[str]:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg"}
+    return {**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg",
+            "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip  # mutants may be made within a second
 
 
 # **** Trials ****

@@ -11,7 +11,7 @@ from netsim.collectives.collective import HAS_IN_PLACE, Collective, volumes
 from netsim.collectives.table import ALGORITHMS, build
 from netsim.collectives.verify import check_races, verify
 from netsim.schedule.schedule import MARK, SCRATCH, TRANSFER, Schedule
-from tests.collectives.collective_cases import SIZES, TABLE, cases, make
+from tests.collectives.collective_cases import LARGE, SIZES, TABLE, cases, make
 from tests.collectives.numeric_run import Numbers
 
 PARAMETERS = [
@@ -54,6 +54,12 @@ def test_algorithm(name: str, algorithm: str, n: int) -> None:
         check(build(collective, algorithm), collective)
 
 
+@pytest.mark.parametrize(("algorithm", "name"), {b: a for a, b in TABLE}.items())
+def test_every_algorithm_at_many_ranks(algorithm: str, name: str) -> None:
+    for collective in cases(name, LARGE):
+        check(build(collective, algorithm), collective)
+
+
 @pytest.mark.parametrize(("name", "algorithm", "parameters"), PARAMETERS, ids=str)
 def test_parameters(name: str, algorithm: str, parameters: dict[str, object]) -> None:
     for n in (12,) if "node_size" in parameters else (2, 5, 12):
@@ -61,7 +67,7 @@ def test_parameters(name: str, algorithm: str, parameters: dict[str, object]) ->
             check(build(collective, algorithm, **parameters), collective)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_case(data: st.DataObject) -> None:
     name, algorithm = data.draw(st.sampled_from(TABLE))

@@ -227,7 +227,7 @@ STRICT = (
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.data())
 def test_verify_agrees_with_numbers_on_broken_schedules(data: st.DataObject) -> None:
     collective = data.draw(st.sampled_from(CASES))

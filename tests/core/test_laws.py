@@ -22,7 +22,7 @@ from netsim.schedule.schedule import COMPUTE, Lag, combine
 from netsim.topology.routing import switch
 from tests.engines.random_programs import programs
 
-random_runs = settings(max_examples=150, suppress_health_check=list(HealthCheck))
+random_runs = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def entries(program: Program, row: int) -> list[tuple[int, float]]:

@@ -17,7 +17,10 @@ SCENARIOS = [  # both engines: tests/cell/test_jobs.py, as one program, and test
     if file.stem not in ("two-jobs", "two-sites")
 ]
 SMALL = 64 << 10  # bytes, in which also large machines take few rows
-SMALLER = {"fabrics-1024": ["cluster.nodes=4"]}  # of what takes minutes to plan
+SMALLER = {
+    "fabrics-1024": ["cluster.nodes=4"],
+    "noise-and-scale": ["samples=20"],
+}  # of what takes minutes to plan
 MOST = 5_000  # rows, to keep the plain engine's time short
 TIMES = 4  # that a program is compared, which begins at other times each time
 

@@ -10,7 +10,6 @@ from netsim.base.errors import InputError
 from netsim.sweep.cluster import DaskWorkers
 from netsim.sweep.run import VERSION, Order, fulfilled
 from tests.bench.cluster import Cluster
-from tests.bench.kills import rounds
 from tests.cli.command import netsim
 from tests.sweep.test_sweep_workers import SWEEP, WAIT, journal, start, wait_for
 
@@ -104,7 +103,3 @@ def test_another_version_of_netsim_is_refused(capsys, monkeypatch, cluster) -> N
     assert done.code == 2
     assert f"--dask {cluster.address}: the scheduler has {VERSION}, not netsim 9.9" in done.err
     assert done.err.count("\n") == 1
-
-
-def test_something_of_a_cluster_is_killed_at_random(tmp_path: Path) -> None:
-    assert rounds(["dask"], 1, 3, tmp_path) == 0

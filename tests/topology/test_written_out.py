@@ -41,7 +41,7 @@ def ways_of(made, src, dst):
     ]
 
 
-def loads_and_time(made, size=9):
+def loads_and_time(made, size=6):
     ranks = np.arange(0, len(made.topology), max(1, len(made.topology) // size))[:size]
     schedule = build(Collective("alltoall", ranks=len(ranks), count=1 << 16), "linear-shift")
     program = place(schedule, made.topology, ranks.tolist())
