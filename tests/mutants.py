@@ -6,10 +6,12 @@
 
 Mutants are drawn with a seed from all places of the package where a comparison, an operator, a
 number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another. Each is tried in a copy of
-the repository by the tests that run its line, the quickest first, until one fails. Which these are
-is found once, by running all tests (or `--tests`) under coverage, and kept in `.mutants/` until
-it is deleted; compiled code has the tests of its package. `tests/data/mutants.yaml` names the
-survivors that are known, each with the argument why it changes nothing that anybody can see.
+the repository by the tests that run its line, the quickest first, until one fails; then by those
+questions of `tests.figures` that run any line of its file, since what others have asked before is
+recalled where coverage is measured. Which these are is found once, by running all tests (or
+`--tests`) under coverage, and kept in `.mutants/` until it is deleted; compiled code has the tests
+of its package. `tests/data/mutants.yaml` names the survivors that are known, each with the argument
+why it changes nothing that anybody can see.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -39,6 +41,7 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".mutants"
 KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
 LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
+FIGURES = "tests/core/test_figures.py::"  # of which every case is a test of its own
 COMPILED = ("engines/compiled/", "tests/engines")
 MOST_SECONDS = 60.0  # of tests for a mutant
 SLOWER = 4  # times as long as usual, from which a test is taken for one that hangs,
@@ -193,13 +196,22 @@ class Covered:
         names = set(of_file.get(str(mutant.line), ())) or set(chain(*of_file.values()))
         if mutant.path.startswith(COMPILED[0]):
             names |= {name for name in self.seconds if name.startswith(COMPILED[1])}
+        pinned = {name for name in chain(*of_file.values()) if name.startswith(FIGURES)}
+        return [*self._quickest(names - pinned, most), *self._quickest(pinned, most)]
+
+    def _quickest(self, names: Collection[str], most: float) -> list[str]:
         found, spent = [], 0.0
-        for name in sorted(names & set(self.seconds), key=lambda name: (self.seconds[name], name)):
+        for name in sorted(set(names) & set(self.seconds), key=lambda n: (self.seconds[n], n)):
             spent += self.seconds[name]
             if spent > most and found:
                 break
             found.append(name)
         return found
+
+
+def unit_of(nodeid: str) -> str:
+    """What is run for a mutant as one: a function with its cases, or a question of the figures."""
+    return nodeid if nodeid.startswith(FIGURES) else function_of(nodeid)
 
 
 RC = """\
@@ -215,7 +227,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     running = Coverage.current()
     if running is not None:
-        running.switch_context(function_of(item.nodeid))
+        running.switch_context(unit_of(item.nodeid))
 
 
 def measure(tests: Sequence[str]) -> None:
@@ -244,7 +256,7 @@ def _seconds(junit: Path) -> dict[str, float]:
     """What each test took, but for those that failed as it is."""
     found, failed = Counter[str](), set[str]()
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
-        name = function_of(f"{case.get('file')}::{case.get('name')}")
+        name = unit_of(f"{case.get('file')}::{case.get('name')}")
         found[name] += float(case.get("time") or 0.0)
         if case.find("failure") is not None or case.find("error") is not None:
             failed.add(name)

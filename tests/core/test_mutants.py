@@ -70,6 +70,15 @@ def test_tests_of_a_line_come_the_quickest_first_and_only_as_many_as_there_is_ti
     assert known.chosen(Mutant("b.py", 5, 0, 0, "", "")) == []
 
 
+def test_figures_that_run_a_file_come_last_and_each_question_counts() -> None:
+    slow, quick = (f"{mutants.FIGURES}test_no_figure_moves_unseen[{name}]" for name in "ab")
+    known = Covered({"a.py": {"5": ["x", quick], "6": [slow]}, "b.py": {"1": ["x"]}},
+                    {"x": 9.0, slow: 8.0, quick: 0.5})  # fmt: skip
+    assert known.chosen(Mutant("a.py", 5, 0, 0, "", "")) == ["x", quick, slow]
+    assert known.chosen(Mutant("b.py", 1, 0, 0, "", "")) == ["x"]
+    assert [mutants.unit_of(name) for name in (slow, "t.py::test[a]")] == [slow, "t.py::test"]
+
+
 def test_a_mutant_is_killed_by_a_test_that_fails_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "netsim").mkdir()
     (tmp_path / "netsim" / "__init__.py").touch()
