@@ -267,6 +267,7 @@ class Training(_Step):
     optimizer: Literal["adam", "adam-eager", "sgd", "sgd-momentum"] = "adam"
     extras: ListOf[ExtraConfig] = ()
     compute: ComputeConfig = Field(default_factory=ComputeConfig)
+    connections: Count = 8
     stragglers: ListOf[Straggler] = ()
     allow_oom: bool = False
 

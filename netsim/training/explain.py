@@ -24,6 +24,7 @@ from netsim.training.run import Step, bound_of, family, pass_title
 from netsim.workloads.lower import Coarse, Realise, lower
 from netsim.workloads.tape import COMPUTE, Tape, Task
 
+HOST = "host"
 ROUNDING = 1e-9  # of a time: what adding up floats leaves over
 
 
@@ -62,6 +63,9 @@ def visits_of(step: Step) -> list[Visit]:
         end = float(timeline.end[own[-1]])
         before = found[-1].rank if found else 0
         found.append(_visit(step, number, own, (begin, end), before))
+    if begin := found[0].begin:  # until then the host was launching
+        host = replace(found[0].task, name="launches", kind=HOST, collective="")
+        found.insert(0, Visit(host, found[0].rank, 0.0, begin, begin))
     return found
 
 
@@ -87,6 +91,7 @@ def causes_of(visits: Sequence[Visit]) -> dict[str, float]:
     for visit in visits:
         task = visit.task
         name = f"compute, {task.phase}" if task.kind == COMPUTE else f"{task.kind} communication"
+        name = "launches by the host" if task.kind == HOST else name
         slowed = "compute, slowed by NCCL" if task.kind == COMPUTE else f"{task.kind} sharing links"
         found[name] = found.get(name, 0.0) + visit.end - visit.begin - visit.slowed
         found[slowed] = found.get(slowed, 0.0) + visit.slowed

@@ -157,11 +157,10 @@ def _replicas(work: Training, s: settings.Setting) -> Iterator[Misfit]:
             "micro-batches would be scattered one by one"
         )
         yield ("parallelism", "data"), message
-    members = s.replicas * s.degree("cp")
     if s.shard and (s.data not in ("fsdp", "fsdp2", "zero3")):
         yield ("replicas", "shard"), f"only FSDP and ZeRO-3 divide weights, not {s.data}"
-    elif s.shard and members % s.shard:
-        yield ("replicas", "shard"), f"{members} replicas are not divisible by groups of {s.shard}"
+    elif s.shard and s.copies % s.shard:
+        yield ("replicas", "shard"), f"{s.copies} replicas are not divisible by groups of {s.shard}"
     order = s.grid.order.index
     if s.islands > 1 and (
         s.degree("dp") % s.islands or order("dp") < max(order("cp"), order("ep"))
@@ -355,6 +354,7 @@ def _named(
 
 
 SHARDED = ("zero3", "fsdp", "fsdp2")
+GRAPH = "cuda_graph"  # the host launches a whole step
 USUAL_SCALING = {"mxfp8": "block", "nvfp4": "block"}
 BACKWARD = 0.8  # of what attention reaches forward, where only that is given
 
@@ -383,6 +383,8 @@ def _setting(
         sequential = (
             grid.degrees["tp"] > 1 and isinstance(model, models.Transformer) and model.experts > 0
         )
+    launches = cell.scenario.launch_costs()
+    late = value("launch.host") if launches.host is None else launches.host
     blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
     again, machine = work.recompute, cluster.machine_of(0)
@@ -391,7 +393,7 @@ def _setting(
         "float" if data == "distributed-optimizer" else settings.STORED.get(work.dtype, work.dtype)
     )
     return settings.Setting(
-        model=model, grid=grid, roofline=_roofline(work, cluster), batch=work.batch,
+        model=model, grid=grid, roofline=_roofline(cell, work, cluster), batch=work.batch,
         micro=work.micro_batch, sequence=sequence, dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or usual,
         gather_dtype=settings.CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
@@ -417,7 +419,8 @@ def _setting(
         shard=replicas.shard or 0, reshard=replicas.reshard,
         backward_prefetch=replicas.backward_prefetch, forward_prefetch=replicas.overlap_gather,
         limit_all_gathers=replicas.limit_all_gathers, extras=extras_of(work, model, grid),
-        layer_seconds=read_times(cell, work, model),
+        layer_seconds=read_times(cell, work, model), connections=work.connections,
+        launch=0.0 if launches.style == GRAPH else late,
     )  # fmt: skip
 
 
@@ -438,8 +441,9 @@ def recorded_setting(ranks: int, cluster: Cluster) -> settings.Setting:
     )
 
 
-def _roofline(work: Training, cluster: Cluster) -> settings.Roofline:
+def _roofline(cell: Cell, work: Training, cluster: Cluster) -> settings.Roofline:
     gpu, own = cluster.machine_of(0).gpu, work.compute
+    graph = cell.scenario.launch_costs().style == GRAPH
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     if "fp4" in flops:  # units that scale by blocks came with FP4
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
@@ -458,7 +462,8 @@ def _roofline(work: Training, cluster: Cluster) -> settings.Roofline:
             back or _part(f"{gpu.arch}.{kernels}.backward", "attention.other.backward"),
         ),
         memory=own.memory_efficiency or value("memory.usable"), routed=value("memory.routed"),
-        kernel=value("kernel.gap") if own.kernel is None else own.kernel,
+        kernel=value("launch.graph_gap" if graph else "kernel.gap")
+        if own.kernel is None else own.kernel,
         element=settings.ELEMENT[settings.STORED.get(work.dtype, work.dtype)],
         stores_beside=gpu.arch not in settings.ONE_TILE_A_BLOCK,
     )  # fmt: skip

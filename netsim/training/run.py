@@ -29,7 +29,7 @@ from netsim.workloads.lower import Lowered, lower
 from netsim.workloads.memory import FULL, activation_bytes, full_activation_bytes
 from netsim.workloads.passes import EXPERT, Part
 from netsim.workloads.setting import Setting
-from netsim.workloads.step import Pass, synchronised, training_step
+from netsim.workloads.step import Pass, empty_tape, synchronised, training_step
 from netsim.workloads.tape import COMPUTE, Deps, Tape, Task, emit
 
 Times = NDArray[np.float64]
@@ -573,6 +573,7 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]
 # Passes beside which nothing happens are run once and stand as one task.
 
 LEAST = 0.02  # of a kernel's rate, however many SMs collectives hold
+LAUNCH = -2  # in the place of a version: the host has launched a task
 LARGE = 8 << 20  # bytes of collectives, from which on their time is a line between powers of two
 MOST_IN_FULL = 300_000  # rows of a ring; of longer ones a few hosts are run
 MOST_SHARED = 8  # clusters whose collectives are kept for other steps
@@ -640,7 +641,7 @@ class _Fold:
 
     def _tape(self, one: Pass, kept: Callable[[Part], bool]) -> Tape:
         after: Deps = ()
-        tape = Tape()
+        tape = empty_tape(self.prepared.setting)
         for parts in one.parts:
             some = tuple(filter(kept, parts))
             after = emit(tape, one.at, some, after, self.prepared.setting.stored).ends
@@ -706,21 +707,27 @@ class _Run:
                 self.then[one].append(number)
             self.waits[number] = len(before)
         self.kernel = [task.kind == COMPUTE for task in tasks]
+        self.launched = [task.launched for task in tasks]
 
     def finished(self) -> float:
         """Run all tasks; the end of the last."""
         self._start([n for n, waits in enumerate(self.waits) if not waits])
         while self.queue:
             when, number, version = heappop(self.queue)
-            if version != self.version[number]:
-                continue
-            self.now = when
-            self._finish(number)
+            if version == LAUNCH:
+                self.now = when
+                self._start([number])
+            elif version == self.version[number]:
+                self.now = when
+                self._finish(number)
         return self.now
 
     def _start(self, numbers: Sequence[int], left: Sequence[int] = ()) -> None:
         """Begin with some tasks, in columns of which some may have been `left` just now."""
         touched = set(left)
+        for number in (late := [one for one in numbers if self.launched[one] > self.now]):
+            heappush(self.queue, (self.launched[number], number, LAUNCH))
+        numbers = [one for one in numbers if one not in late] if late else numbers
         for number in numbers:
             self.since[number] = self.now
             for column in self.columns[number]:

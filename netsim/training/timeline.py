@@ -37,9 +37,8 @@ class Ready:
             row = self._row(task.groups, rank)
             if row == NONE:
                 continue
-            come = max(
-                [free.get(task.stream, 0.0), *(ends[one] for one in task.after if one in ends)]
-            )
+            known = (ends[one] for one in task.after if one in ends)
+            come = max([free.get(task.stream, 0.0), task.launched, *known])
             begin = float(self.spans.begin(number)[row])
             receives = task.posted and int(task.groups[row, -1]) == rank
             yield number, row, begin if receives or not task.collective else min(come, begin)

@@ -40,7 +40,7 @@ class Replica:
         """Elements on one rank: of dense weights, of experts' weights."""
         found = {False: 0, True: 0}
         for layer in layers:
-            for count, expert in self.setting.held(layer):
+            for _, count, expert in self.setting.held(layer):
                 found[expert] += count
         return found
 
@@ -79,7 +79,7 @@ def buckets_of(
     found: list[Bucket] = []
     filled = {False: 0, True: 0}
     for number in reversed(range(len(layers))):
-        for count, expert in reversed(setting.held(layers[number])):
+        for _, count, expert in reversed(setting.held(layers[number])):
             filled[expert] += count
             limit = first if not any(one.expert == expert for one in found) else cap
             if filled[expert] * element >= limit:
@@ -117,6 +117,9 @@ class Alone:
         """What the backward pass of a layer has to wait for."""
         del layer
         return ()
+
+    def made(self, layer: int, kernel: str, task: int) -> None:
+        """A kernel of a layer has made gradients that are reduced in this micro-batch."""
 
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
         """Gradients of a layer are there."""
@@ -432,122 +435,133 @@ INDEX = 4  # bytes of the place of a gradient
 SELECT_PASSES = 4  # over all gradients: to sample, to count, to select, to write
 
 
-@dataclass(frozen=True)
-class Compression:
-    """No compression, and the plain all-reduce that goes with it."""
-
-    setting: Setting
-
-    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-        """Write down how a bucket is reduced; what the optimizer has to wait for."""
-        nbytes = bucket.count * self.setting.gradient_element
-        return replica.exchange(name, "all_reduce", nbytes, after, expert=bucket.expert)
+def _plain(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
+    """All-reduced as they are."""
+    nbytes = bucket.count * replica.setting.gradient_element
+    return replica.exchange(name, "all_reduce", nbytes, after, expert=bucket.expert)
 
 
-@dataclass(frozen=True)
-class LowPrecision(Compression):
-    """Gradients are cast, all-reduced and cast back."""
+def _narrow(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
+    """Cast, all-reduced and cast back; kernels that cast read one format and write the other."""
+    s, ranks, dtype = replica.setting, replica.stage.ranks, DTYPES[replica.setting.compression]
+    seconds = s.roofline.stream_seconds(bucket.count * (s.gradient_element + SIZES[dtype]))
+    cast = replica.tape.compute(f"cast {name}", ranks, seconds, after)
+    made = replica.exchange(
+        name, "all_reduce", bucket.count * SIZES[dtype], (cast,), expert=bucket.expert, dtype=dtype
+    )
+    if made:
+        replica.tape.later(f"cast {name} back", ranks, seconds, made)
+    return made
 
-    dtype: str
 
-    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-        """The kernels that cast read one format and write the other."""
-        s, element = self.setting, {"half": 2, "bfloat16": 2, "f8e4m3": 1}[self.dtype]
-        seconds = s.roofline.stream_seconds(bucket.count * (s.gradient_element + element))
-        ranks = replica.stage.ranks
-        cast = replica.tape.compute(f"cast {name}", ranks, seconds, after)
-        made = replica.exchange(
-            name, "all_reduce", bucket.count * element, (cast,),
-            expert=bucket.expert, dtype=self.dtype,
+def _largest(replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
+    """Every rank sends its largest ones with their places, and adds up what it gets: all-gathers of
+    values and of indices instead of one all-reduce."""
+    s, ranks = replica.setting, replica.stage.ranks
+    members = replica.groups[bucket.expert].shape[1]
+    kept = max(1, int(bucket.count * s.top_k))
+    select = s.roofline.stream_seconds(SELECT_PASSES * bucket.count * s.gradient_element)
+    add = s.roofline.stream_seconds(
+        (bucket.count + 2 * members * kept) * s.gradient_element + members * kept * INDEX
+    )
+    chosen = replica.tape.compute(f"select {name}", ranks, select, after)
+    made: list[int] = []
+    values = ("values", s.gradient_element, s.gradient_dtype)
+    for what, element, dtype in (values, ("indices", INDEX, "int32")):
+        made += replica.exchange(
+            f"{name} {what}", "all_gather", members * kept * element, (chosen,),
+            expert=bucket.expert, dtype=dtype,
         )  # fmt: skip
-        if made:
-            replica.tape.later(f"cast {name} back", ranks, seconds, made)
-        return made
+    if made:
+        replica.tape.later(f"add {name}", ranks, add, tuple(made))
+    return tuple(made)
 
 
-@dataclass(frozen=True)
-class TopK(Compression):
-    """Every rank sends its largest gradients with their places, and adds up what it gets."""
-
-    part: float
-
-    def reduce(self, replica: Replica, bucket: Bucket, name: str, after: Deps) -> Deps:
-        """All-gathers of values and of indices instead of one all-reduce."""
-        s, ranks = self.setting, replica.stage.ranks
-        members = replica.groups[bucket.expert].shape[1]
-        kept = max(1, int(bucket.count * self.part))
-        select = s.roofline.stream_seconds(SELECT_PASSES * bucket.count * s.gradient_element)
-        add = s.roofline.stream_seconds(
-            (bucket.count + 2 * members * kept) * s.gradient_element + members * kept * INDEX
-        )
-        chosen = replica.tape.compute(f"select {name}", ranks, select, after)
-        made: list[int] = []
-        for what, element, dtype in (
-            ("values", s.gradient_element, s.gradient_dtype),
-            ("indices", INDEX, "int32"),
-        ):
-            made += replica.exchange(
-                f"{name} {what}", "all_gather", members * kept * element, (chosen,),
-                expert=bucket.expert, dtype=dtype,
-            )  # fmt: skip
-        if made:
-            replica.tape.later(f"add {name}", ranks, add, tuple(made))
-        return tuple(made)
+# How a bucket is reduced, by compression: what each writes down, and what the optimizer waits for.
+REDUCED = {"none": _plain, "top-k": _largest, **dict.fromkeys(DTYPES, _narrow)}
 
 
 # Replicated data parallelism: one all-reduce after backward, or PyTorch DDP's buckets within it.
-# DDP fills buckets from the last parameter to the first and reduces each, in order, as soon as its
-# last gradient is there, on a stream of its own beside the rest of backward.
+# DDP fills buckets with gradients in the order in which backward makes them (after the first step
+# it has learned that order), copies them in as they come, and reduces a bucket when its last
+# gradient is there, on a stream of its own beside the rest of backward. Then it copies them back.
+
+WAYS = 2  # a copy reads and writes
 
 
 @dataclass
 class Ddp(Alone):
-    """All-reduces of buckets; `delayed`: those of the step before, while this one computes."""
+    """All-reduces of buckets; `delayed`: those of the step before, while this one computes. What
+    is not yet reduced: elements of gradients (`filled`), of experts and others; `reduced`: which of
+    both the buckets of this pass are of; `kernels`: those of this layer whose gradients are."""
 
-    made: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    filled: dict[bool, list[int]] = field(default_factory=lambda: {False: [], True: []})
+    reduced: list[bool] = field(default_factory=list)
+    kernels: tuple[str, ...] = ()
 
-    @cached_property
-    def buckets(self) -> list[Bucket]:
-        """The buckets of this stage, in the order in which they are reduced."""
+    @property
+    def within(self) -> bool:
+        """Whether buckets are reduced within backward."""
         s = self.replica.setting
-        cap, first = (WHOLE, WHOLE) if s.data == "allreduce" else (s.bucket, s.first_bucket)
-        return buckets_of(s, self.replica.layers, cap, first, s.gradient_element)
-
-    @cached_property
-    def compression(self) -> Compression:
-        """What becomes of gradients before they travel."""
-        s = self.replica.setting
-        if s.compression == "top-k":
-            return TopK(s, s.top_k)
-        narrow = DTYPES.get(s.compression)
-        return LowPrecision(s, narrow) if narrow else Compression(s)
+        return s.overlap and not s.delayed and s.data != "allreduce"
 
     def before_forward(self, layer: int) -> Deps:
         """With delayed gradients, those of the step before travel from its beginning on."""
-        s = self.replica.setting
-        if s.delayed and layer == 0 and not self.made:
-            for bucket in self.buckets:
-                self._reduce(bucket, ())
+        if self.replica.setting.delayed and layer == 0 and not self.done:
+            self._all(())
         return ()
 
+    def made(self, layer: int, kernel: str, task: int) -> None:
+        """Put the gradients that a kernel is named after into buckets."""
+        if self.within:
+            stem = kernel.rpartition("+")[2].removesuffix(" wgrad")
+            self._fill(layer, stem, (task,))
+            self.kernels += (stem,)
+
     def after_backward(self, layer: int, done: Deps, *, last: bool) -> None:
-        """Reduce the buckets that this layer completes."""
-        s = self.replica.setting
-        if s.delayed or s.data == "allreduce" or not s.overlap or not (last or not s.no_sync):
-            return
-        for bucket in self.buckets:
-            if bucket.layer == layer:
-                self._reduce(bucket, done)
+        """Put what else the layer has into buckets."""
+        if self.within and (last or not self.replica.setting.no_sync):
+            self._fill(layer, "", done)
+            self.kernels = ()
 
     def finish(self) -> Deps:
         """What was not reduced on the way is reduced now."""
-        s = self.replica.setting
-        if not s.delayed and (s.data == "allreduce" or not s.overlap):
-            end = self.replica.tape.last_of(self.replica.stage.ranks)
-            for bucket in self.buckets:
-                self._reduce(bucket, end)
-        return tuple(self.made)
+        if not self.replica.setting.delayed and not self.within:
+            self._all(self.replica.tape.last_of(self.replica.stage.ranks))
+        return tuple(self.done)
 
-    def _reduce(self, bucket: Bucket, after: Deps) -> None:
-        name = "gradients" if len(self.buckets) == 1 else f"bucket {bucket.number}"
-        self.made += self.compression.reduce(self.replica, bucket, name, after)
+    def _all(self, after: Deps) -> None:
+        for layer in reversed(range(len(self.replica.layers))):
+            self._fill(layer, "", after)
+
+    def _fill(self, layer: int, stem: str, after: Deps) -> None:
+        """Gradients of tensors that are named so, or of all that are left; a bucket that is full is
+        reduced, and after the first layer those that are not."""
+        s = self.replica.setting
+        cap, first = (WHOLE, WHOLE) if s.data == "allreduce" else (s.bucket, s.first_bucket)
+        for name, count, expert in reversed(s.held(self.replica.layers[layer])):
+            if name.startswith(stem) and not name.startswith(self.kernels):
+                self.filled[expert].append(count)
+                limit = cap if expert in self.reduced else first
+                if sum(self.filled[expert]) * s.gradient_element >= limit:
+                    self._reduce(after, expert=expert)
+        if layer == 0 and not stem:
+            for expert in (one for one, counts in self.filled.items() if counts):
+                self._reduce(after, expert=expert)
+            self.reduced.clear()
+
+    def _reduce(self, after: Deps, *, expert: bool) -> None:
+        replica, s, counts = self.replica, self.replica.setting, self.filled[expert]
+        bucket = Bucket(len(self.reduced), sum(counts), expert, layer=0)
+        name = "gradients" if s.data == "allreduce" else f"bucket {bucket.number}"
+        seconds = s.roofline.stream_seconds(float(WAYS * bucket.count * s.gradient_element))
+        self.reduced.append(expert)
+        self.filled[expert] = []
+        ranks, copied = replica.stage.ranks, self.within and replica.groups[expert].shape[1] > 1
+        if copied:
+            after = (replica.tape.compute("copy in", ranks, seconds, after, len(counts)),)
+        made = REDUCED[s.compression](replica, bucket, name, after)
+        if copied:
+            replica.tape.later("copy out", ranks, seconds, made)
+        self.done += made

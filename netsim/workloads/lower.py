@@ -230,6 +230,8 @@ def lower(
             work.collective(task)
         else:
             work.compute(task)
+        if task.launched:
+            work.builder.release(work.made[-1][0], task.launched)
     begin, end, coarse, class_of = zip(*work.made, strict=True)
     return Lowered(work.builder.finish(), begin, end, coarse, class_of)
 

@@ -84,7 +84,7 @@ def memory_of(setting: Setting, stage: int) -> Memory:
             replicas[expert] *= s.degree(axis)
     weights = gradients = optimizer = 0.0
     for layer in layers:
-        for count, expert in s.held(layer):
+        for _, count, expert in s.held(layer):
             ranks = min(s.shard or replicas[expert], replicas[expert]) // s.islands
             each = states_of(s.data, ranks, s.element, s.gradient_element, s.optimizer)
             weights += count * each.weights
@@ -164,8 +164,8 @@ def _inputs(s: Setting, m: Transformer) -> float:
 def _buffers(s: Setting, layers: list[Layer]) -> float:
     groups = sum(s.degree(axis) > 1 for axis in ("tp", "cp", "ep", "dp", "pp"))
     nccl = groups * 16 * NCCL_CHANNEL
-    held = [sum(count for count, _ in s.held(layer)) for layer in layers]
-    if s.replicas * s.degree("cp") == 1:
+    held = [sum(count for _, count, _ in s.held(layer)) for layer in layers]
+    if s.copies == 1:
         return nccl
     if s.data in SHARDED:  # two units gathered, the gradients of one
         ends = sum(n for n, layer in zip(held, layers, strict=True) if layer.kind != "block")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
+from math import ceil, inf
 
 from netsim.base.values import dataclass
 from netsim.workloads.kernels import (
@@ -25,7 +26,7 @@ class Part:
     on their stream. `needs` are earlier collectives of the pass by name that a kernel waits for; a
     collective starts when the kernel before it is done. A collective that `blocks` holds up the
     next kernel. `weight`: it makes gradients of weights only, which nobody waits for until the end
-    of the step."""
+    of the step. `launches`: how many kernels it is."""
 
     name: str
     seconds: float = 0.0
@@ -36,6 +37,7 @@ class Part:
     blocks: bool = True
     weight: bool = False
     dtype: str = ""
+    launches: int = 1
 
 
 def kernel(name: str, seconds: float, *needs: str, weight: bool = False) -> Part:
@@ -51,21 +53,17 @@ def exchange(
 
 
 def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The same with kernels that nothing separates in one piece, to have fewer rows."""
+    """The same with kernels that nothing separates in one piece, to have fewer rows; a piece ends
+    with gradients of weights."""
     found: list[Part] = []
     for part in parts:
         last = found[-1] if found else None
-        if (
-            part.collective
-            or last is None
-            or last.collective
-            or part.needs
-            or part.weight != last.weight
-        ):
+        if part.collective or last is None or last.collective or part.needs or last.weight:
             found.append(part)
         elif part.seconds:
             name = "+".join(filter(None, (last.name * (last.seconds > 0), part.name)))
-            found[-1] = replace(last, name=name, seconds=last.seconds + part.seconds)
+            seconds = last.seconds + part.seconds
+            found[-1] = replace(last, name=name, seconds=seconds, weight=part.weight)
     return tuple(part for part in found if part.collective or part.seconds or part.needs)
 
 
@@ -523,6 +521,9 @@ class Passes:
     weights: tuple[Part, ...]
 
 
+PASSES = ("forward", "backward", "inputs", "weights")
+
+
 @dataclass
 class PassTable:
     """The passes of all layers of a setting, each found once; equal blocks share theirs."""
@@ -536,7 +537,23 @@ class PassTable:
         key: object = layer.name if own else (layer.kind, layer.moe)
         if key not in self.known:
             self.known[key] = _passes(self.setting, layer)
+            if self.setting.launch:
+                self.known[key] = _counted(self.setting, layer, self.known[key])
         return self.known[key]
+
+
+def _counted(setting: Setting, layer: Layer, passes: Passes) -> Passes:
+    """Passes whose parts know how many kernels they are: the seconds that they would take if only
+    kernels themselves took one."""
+    fast = dict.fromkeys(setting.roofline.flops, inf)
+    roofline = replace(setting.roofline, flops=fast, bandwidth=inf, kernel=1.0)
+    ones = _passes(replace(setting, roofline=roofline, layer_seconds={}), layer)
+
+    def told(parts: tuple[Part, ...], counts: tuple[Part, ...]) -> tuple[Part, ...]:
+        pairs = zip(parts, counts, strict=True)
+        return tuple(replace(part, launches=ceil(count.seconds)) for part, count in pairs)
+
+    return Passes(*(told(getattr(passes, one), getattr(ones, one)) for one in PASSES))
 
 
 def _passes(setting: Setting, layer: Layer) -> Passes:
@@ -547,7 +564,9 @@ def _passes(setting: Setting, layer: Layer) -> Passes:
     back = [*_repeated(setting, ahead, layer), *back]
     weights = [replace(part, weight=False, needs=()) for part in back if part.weight]
     inputs = [part for part in back if not part.weight]
-    whole = [replace(part, weight=False) for part in back]
+    # Buckets of DDP are reduced as soon as kernels have made what is in them.
+    apart = setting.data == "ddp" and setting.overlap and setting.copies > 1
+    whole = back if apart else [replace(part, weight=False) for part in back]
     return Passes(merged(ahead), merged(whole), merged(inputs), merged(weights))
 
 

@@ -180,7 +180,8 @@ class Setting:
     """All that a step depends on besides its cluster. `batch` is the number of samples (sequences)
     of one step of the whole job; `micro` those of one micro-batch of one rank. `data` names the
     kind of data parallelism, `joined` the GPUs that NVLink joins. Replicas of an island exchange
-    gradients, islands their weights each `sync_every` steps."""
+    gradients, islands their weights each `sync_every` steps. The host takes `launch` seconds for
+    each kernel; with one of `connections`, nothing begins before what was launched earlier."""
 
     model: Model
     grid: Grid
@@ -227,6 +228,8 @@ class Setting:
     sync_every: int = 1
     extras: tuple[Extra, ...] = ()
     layer_seconds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    launch: float = 0.0
+    connections: int = 8
 
     def degree(self, axis: str) -> int:
         """The degree of one axis."""
@@ -236,6 +239,11 @@ class Setting:
     def replicas(self) -> int:
         """Groups of ranks that work on different samples."""
         return self.degree("dp") * self.degree("ep")
+
+    @property
+    def copies(self) -> int:
+        """Ranks that hold the same dense weights."""
+        return self.replicas * self.degree("cp")
 
     @property
     def micro_batches(self) -> int:
@@ -300,8 +308,8 @@ class Setting:
         """The same for the weights of experts."""
         return ("cp", "dp") if self.expert_tensor else ("tp", "cp", "dp")
 
-    def held(self, layer: Layer) -> list[tuple[int, bool]]:
-        """Elements of every tensor of a layer on one rank, and whether it is an expert's."""
+    def held(self, layer: Layer) -> list[tuple[str, int, bool]]:
+        """Name and elements of every tensor of a layer on one rank; whether it is an expert's."""
         tp, ep = self.degree("tp"), self.degree("ep")
         found = []
         for tensor in layer.tensors:
@@ -309,7 +317,7 @@ class Setting:
                 tp if tensor.split == "tp" and (self.expert_tensor or not tensor.expert) else 1
             )
             copies = tensor.copies // ep if tensor.expert else tensor.copies
-            found += [(-(-tensor.count // divided), tensor.expert)] * copies
+            found += [(tensor.name, -(-tensor.count // divided), tensor.expert)] * copies
         return found
 
     def stages(self) -> list[list[tuple[Layer, ...]]]:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 
 from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import Alone, Ddp, Fsdp, Replica, Server, Zero
@@ -168,6 +169,11 @@ def training_step(setting: Setting, told: Callable[[Pass], float] | None = None)
     return _Step(setting, told).write()
 
 
+def empty_tape(setting: Setting) -> Tape:
+    """A tape on which a host launches as the setting has it."""
+    return Tape(launch=setting.launch, in_order=setting.connections == 1)
+
+
 def synchronised(setting: Setting) -> Tape:
     """What islands exchange when they meet: every rank a part of what its island holds, with its
     like on all others; where weights are not sharded, the parts are gathered inside then."""
@@ -190,7 +196,7 @@ def synchronised(setting: Setting) -> Tape:
 
 class _Step:
     def __init__(self, setting: Setting, told: Callable[[Pass], float] | None) -> None:
-        self.setting, self.tape, self.told = setting, Tape(), told
+        self.setting, self.tape, self.told = setting, empty_tape(setting), told
         self.passes = PassTable(setting)
         order = SCHEDULES[setting.schedule]
         stages, micro_batches = setting.degree("pp"), setting.micro_batches
@@ -237,7 +243,12 @@ class _Step:
             return place == self._last_place or ("B", action.micro_batch, place + 1) in self.sent
         return True
 
+    def _at(self, stage: _Stage) -> _Stage:
+        self.tape.at = stage.at.number
+        return stage
+
     def _act(self, stage: _Stage, action: Action) -> None:
+        self._at(stage)
         self.tape.micro_batch = action.micro_batch
         self.tape.phase = {"F": "forward", "B": "backward", "W": "weights"}[action.kind]
         self.tape.chunk = action.chunk if self.setting.chunks > 1 else -1
@@ -277,7 +288,8 @@ class _Step:
         else:
             parts = tuple(self._backward_parts(one) for one in reversed(passes))
         seconds = told(Pass(action.kind, stage.at, parts))
-        return self.tape.compute("pass", stage.at.ranks, seconds, after)
+        launches = sum(part.launches for some in parts for part in some)
+        return self.tape.compute("pass", stage.at.ranks, seconds, after, launches)
 
     def _backward_parts(self, passes: Passes) -> tuple[Part, ...]:
         return passes.inputs if self.setting.schedule == "zb-h1" else passes.backward
@@ -314,7 +326,9 @@ class _Step:
             passes = self.passes.of(layer)
             more = stage.data.before_backward(number)
             parts = self._backward_parts(passes)
-            done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.stored)
+            reduced = last or not self.setting.no_sync
+            made = partial(stage.data.made, number) if reduced else None
+            done = emit(self.tape, stage.at, parts, (*after, *more), self.setting.stored, made)
             after = done.ends
             if self.setting.schedule != "zb-h1":
                 stage.data.after_backward(number, self._ends(done.last, after), last=last)
@@ -371,14 +385,14 @@ class _Step:
     def _finish(self) -> None:
         setting, tape = self.setting, self.tape
         tape.micro_batch, tape.chunk, tape.phase = -1, -1, "backward"
-        ends = [stage.data.finish() for stage in self.stages]
+        ends = [self._at(stage).data.finish() for stage in self.stages]
         self._extras("backward")
         tied = self._tied()
         tape.phase = "step"
         tape.catch_up()
         extra = self._extras("step")
         for stage, end in zip(self.stages, ends, strict=True):
-            sums = (*self._norms(stage), *self._largest(stage))
+            sums = (*self._norms(self._at(stage)), *self._largest(stage))
             held = sum(stage.data.replica.elements.values())
             seconds = optimizer_seconds(setting, -(-held // stage.data.shard()))
             after = (*end, *tied, *sums, *extra)

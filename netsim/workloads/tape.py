@@ -4,7 +4,8 @@ A task is what many ranks do alike: a kernel on each of them, or one collective 
 groups. On one stream of one rank, tasks run in the order in which they were written down; `after`
 adds what else a rank waits for: what it did itself in earlier tasks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
@@ -21,7 +22,7 @@ class Task:
     """One entry of the tape. `groups` has a row a group, in rank order; of a kernel, one rank each.
     `collective` is empty for kernels. `nbytes` is the size as nccl-tests counts it. `posted`: the
     last rank of each group has posted its receive ahead and holds nobody up. `measured`: seconds
-    that a profile recorded."""
+    that a profile recorded. `launched`: when the host has launched it, if that may be too late."""
 
     name: str
     kind: str
@@ -38,24 +39,47 @@ class Task:
     chunk: int = -1
     posted: bool = False
     measured: float = 0.0
+    launched: float = 0.0
+
+
+@dataclass
+class Host:
+    """The thread that launches what one stage's ranks do: when it is done with what was written
+    down. `last`: the last task of each stream, `line`: what collectives ahead of kernels wait for.
+    """
+
+    clock: float = 0.0
+    last: dict[str, int] = field(default_factory=dict)
+    line: Deps = ()
 
 
 @dataclass
 class Tape:
-    """Collects the tasks of a step; `tasks[i]` may wait for earlier ones only."""
+    """Collects the tasks of a step; `tasks[i]` may wait for earlier ones only. Tasks are launched
+    in this order, `launch` seconds a kernel, by the host of stage `at`; `in_order`: and begin so.
+    """
 
     tasks: list[Task] = field(default_factory=list)
     phase: str = "forward"
     layer: str = ""
     micro_batch: int = -1
     chunk: int = -1
+    at: int = 0
+    launch: float = 0.0
+    in_order: bool = False
     put_off: list[tuple[str, Ranks, float, Deps]] = field(default_factory=list)
+    _hosts: dict[int, Host] = field(default_factory=lambda: defaultdict(Host))
+    _ends: list[float] = field(default_factory=list)
     _last: dict[int, int] = field(default_factory=dict)
     _columns: dict[int, tuple[Ranks, Ranks]] = field(default_factory=dict)
 
-    def compute(self, name: str, ranks: Ranks, seconds: float, after: Deps = ()) -> int:
-        """A kernel on each of these ranks."""
-        made = self._add(name, COMPUTE, "compute", self._column(ranks), after, seconds=seconds)
+    def compute(
+        self, name: str, ranks: Ranks, seconds: float, after: Deps = (), launches: int = 1
+    ) -> int:
+        """A kernel on each of these ranks, or several that follow each other."""
+        made = self._add(
+            name, COMPUTE, "compute", self._column(ranks), after, launches, seconds=seconds
+        )
         self._last[id(ranks)] = made
         return made
 
@@ -112,17 +136,37 @@ class Tape:
         return () if found is None else (found,)
 
     def _add(
-        self, name: str, kind: str, stream: str, groups: Ranks, after: Deps, **more: object
-    ) -> int:
-        number = len(self.tasks)
+        self, name: str, kind: str, stream: str, groups: Ranks, after: Deps, launches: int = 1,
+        *, seconds: float = 0.0, **more: object,
+    ) -> int:  # fmt: skip
+        number, host = len(self.tasks), self._hosts[self.at]
+        if self.in_order:  # of what is launched earlier, all has begun
+            after = (*after, *host.line)
+            line = (*after, host.last[stream]) if stream in host.last else after
+            host.line = () if kind == COMPUTE else line
         earlier = tuple(dict.fromkeys(after))
+        launched = self._launched(host, stream, earlier, launches, seconds) if self.launch else 0.0
+        host.last[stream] = number
         self.tasks.append(
             Task(
-                name, kind, self.phase, stream, groups, earlier,
-                layer=self.layer, micro_batch=self.micro_batch, chunk=self.chunk, **more,  # type: ignore[arg-type]
+                name, kind, self.phase, stream, groups, earlier, seconds=seconds,
+                layer=self.layer, micro_batch=self.micro_batch, chunk=self.chunk, launched=launched,
+                **more,  # type: ignore[arg-type]
             )
         )  # fmt: skip
         return number
+
+    def _launched(
+        self, host: Host, stream: str, after: Deps, launches: int, seconds: float
+    ) -> float:
+        """When the first kernel of a task is launched (the step's first one before it begins); 0 if
+        it surely has to wait for longer."""
+        launched = host.clock
+        host.clock += launches * self.launch
+        waited = (*after, host.last[stream]) if stream in host.last else after
+        ready = max((self._ends[one] for one in waited), default=0.0)
+        self._ends.append(max(ready, launched) + seconds)
+        return launched if launched > ready else 0.0
 
 
 @dataclass(frozen=True)
@@ -148,8 +192,12 @@ class Emitted:
     ends: Deps
 
 
-def emit(tape: Tape, stage: StageRanks, parts: Sequence[Part], after: Deps, dtype: str) -> Emitted:
-    """Write a pass down. Its first kernel, or collective, waits for `after`."""
+def emit(
+    tape: Tape, stage: StageRanks, parts: Sequence[Part], after: Deps, dtype: str,
+    tell: Callable[[str, int], None] | None = None,
+) -> Emitted:  # fmt: skip
+    """Write a pass down. Its first kernel, or collective, waits for `after`; of kernels
+    that make gradients of weights one may `tell` at once."""
     named: dict[str, Deps] = {}
     pending: list[int] = list(after)
     last = -1
@@ -164,7 +212,9 @@ def emit(tape: Tape, stage: StageRanks, parts: Sequence[Part], after: Deps, dtyp
             pending += made if part.blocks else ()
             continue
         needs = [one for name in part.needs for one in named.get(name, ())]
-        last = tape.compute(part.name, stage.ranks, part.seconds, (*pending, *needs))
+        last = tape.compute(part.name, stage.ranks, part.seconds, (*pending, *needs), part.launches)
         pending = []
+        if tell and part.weight:
+            tell(part.name, last)
     ends = tuple(dict.fromkeys([*([last] if last >= 0 else []), *pending]))
     return Emitted(last, ends or after)

@@ -27,18 +27,20 @@ CASES = [
 
 
 def made(rest: str, batch: int = 16):
-    return step(rest, model=SMALL, batch=batch)
+    return step(f"{rest}\nlaunch: {{host: 0us}}", model=SMALL, batch=batch)
 
 
-@pytest.mark.parametrize("rest", CASES)
+@pytest.mark.parametrize("rest", [*CASES, CASES[0] + "\nlaunch: {host: 20us}"])
 def test_the_path_covers_the_step_without_a_gap(rest: str) -> None:
-    found = made(rest)
+    found = step(rest, model=SMALL, batch=16)
     visits = visits_of(found)
     assert visits[0].begin == 0
     assert visits[-1].end == found.seconds
     for one, after in pairwise(visits):
         assert after.begin == pytest.approx(one.end, rel=1e-9)
     assert sum(causes_of(visits).values()) == pytest.approx(found.seconds, rel=1e-6)
+    assert ("launches by the host" in causes_of(visits)) == (visits[0].task.kind == "host")
+    assert visits[0].task.kind == "host" or "20us" not in rest
     hops = list(hops_of(visits))
     assert sum(hop.end - hop.begin for hop in hops) == pytest.approx(found.seconds, rel=1e-9)
 

@@ -35,6 +35,21 @@ def test_folded_and_in_full(model: str, rest: str) -> None:
     assert folded_step(prepared).seconds == pytest.approx(whole, rel=within)
 
 
+@pytest.mark.parametrize("data", ["ddp", "fsdp"])
+def test_a_late_host_holds_up_kernels_and_collectives(data: str) -> None:
+    small = "{layers: 4, hidden: 512, heads: 8, ffn: 2048, vocabulary: 1000, sequence: 256}"
+    found = {}
+    for launch in ("{host: 0us}", "{host: 100us}", "{host: 200us}", "cuda_graph"):
+        rest = f"  parallelism: {{data: {data}}}\nlaunch: {launch}"
+        prepared = prepare_step(cell(rest, model=small, batch=16))
+        found[launch] = simulate_step(prepared).seconds
+        assert folded_step(prepared).seconds == pytest.approx(found[launch], rel=BESIDE)
+    ahead, late, later, graph = found.values()
+    assert late > 3 * ahead  # by as many launches as there are
+    assert later - late == pytest.approx(late, rel=0.1)
+    assert graph < ahead  # which lie closer to each other in a graph
+
+
 def test_what_collectives_hold_of_the_sms_kernels_lose() -> None:
     rest = "parallelism: {data: ddp}\n  replicas: {bucket: %s}"
     hidden, after = (

@@ -140,16 +140,58 @@ def test_sequence_parallelism_gathers_again_beside_the_column_product() -> None:
     assert number(tape, "layer 3", "mlp input gradient") not in tape.tasks[wgrad].after
 
 
+def test_ddp_fills_buckets_with_gradients_as_backward_makes_them() -> None:
+    tape = tape_of(dp=8, batch=8, bucket=2**19, first_bucket=0)
+    sizes = {t.name: t.total for t in layers_of(SMALL)[1].tensors}
+    first = number(tape, "layer 7", "mlp out dgrad+mlp out wgrad")
+    copied = [k for k, t in enumerate(tape.tasks) if t.name == "copy in" and t.layer == "layer 7"]
+    buckets = [t for t in calls(tape, "dp") if t.layer == "layer 7"]
+    # Each matrix fills a bucket, the MLP's first; with it goes the head's norm, with the last one
+    # those of the block.
+    assert [t.nbytes // 2 for t in buckets] == [
+        512 + sizes["mlp out"], sizes["mlp in"], sizes["proj"], 2 * 512 + sizes["qkv"],
+    ]  # fmt: skip
+    for task, copy in zip(buckets, copied, strict=True):
+        assert task.after == (copy,)
+    assert tape.tasks[copied[0]].after == (first,)
+    assert first < copied[0] < tape.tasks[copied[1]].after[0]
+    assert sum(t.nbytes for t in calls(tape, "dp")) == 2 * SMALL.parameters
+    alone = calls(tape_of(dp=8, batch=8, bucket=0, first_bucket=0), "dp")
+    assert len(alone) == sum(len(layer.tensors) for layer in layers_of(SMALL))
+
+
+def test_the_host_launches_in_order_and_only_what_may_be_late_says_when() -> None:
+    tape = tape_of(dp=8, batch=8, launch=1e-3)
+    late = [t.launched for t in tape.tasks]
+    assert late == sorted(late)
+    begin, after = (number(tape, f"layer {k}", "norm+qkv+attention+proj") for k in (3, 4))
+    # Norm, QKV, rotary, attention, projection; norm, MLP, function, MLP, sum.
+    assert late[after] - late[begin] == pytest.approx(10e-3)
+    assert not any(t.launched for t in tape_of(dp=8, batch=8).tasks)
+    fast = tape_of(dp=8, batch=8, launch=1e-9).tasks
+    assert not any(t.launched for t in fast if not t.collective)
+
+
+def test_one_connection_begins_in_the_order_of_launches() -> None:
+    one, many = (tape_of(dp=8, data="fsdp", batch=8, connections=n) for n in (1, 8))
+    gather = number(one, "layer 6", "weights", "backward")
+    assert number(many, "layer 6", "weights", "backward") == gather
+    # The gather for layer 6 is launched before layer 7's kernels: these wait for what it waits for.
+    kernels = next(k for k in range(gather, len(one.tasks)) if not one.tasks[k].collective)
+    assert one.tasks[kernels].layer == "layer 7"
+    assert {*many.tasks[gather].after} <= {*one.tasks[kernels].after}
+    assert not {*many.tasks[gather].after} <= {*many.tasks[kernels].after}
+
+
 def test_experts_send_tokens_back_after_both_gradients() -> None:
     tape = tape_of(dp=1, ep=8, model=MOE, batch=8)
     block = [t.name for t in tape.tasks if t.layer == "layer 1" and t.kind != "dp"]
-    assert block == [
+    assert [name for name in block if name != "copy in"] == [
         "norm+qkv+attention+proj", "norm+router", "token counts", "dispatch", "experts", "combine",
         "unpermute+residual",
         "unpermute backward", "combine gradient", "experts dgrad+experts wgrad",
-        "dispatch gradient",
-        "router backward+norm backward+proj dgrad+proj wgrad+attention backward+qkv dgrad",
-        "attention in wgrad", "attention norm backward",
+        "dispatch gradient", "router backward+norm backward+proj dgrad+proj wgrad",
+        "attention backward+qkv dgrad", "attention in wgrad", "attention norm backward",
     ]  # fmt: skip
     sent = number(tape, "layer 1", "dispatch gradient")
     assert number(tape, "layer 1", "experts dgrad+experts wgrad") in tape.tasks[sent].after
