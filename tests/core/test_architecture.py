@@ -223,9 +223,9 @@ EDITS = (
     Edit("Pipeline", r"Literal\[", 'Literal["mine", '),
     Edit("SCHEDULES", '"gpipe":', '"mine": gpipe, "gpipe":'),
     Edit("Row", "    axes:", '    mood: str = "glad"\n    axes:'),
-    Edit("command", r'\) -> None:\n(    """Simulate all cells of .*"""\n)',
-         r'    mood: Annotated[str, typer.Option(help="Made for a test.")] = "",\n'
-         r") -> None:\n\1    typer.echo(mood)\n"),
+    Edit("Options", r"(?<=it was written.\"\"\"\n\n)",
+         '    mood: Annotated[str, typer.Option(help="Made for a test.")] = ""\n'),
+    Edit("command", r'(    """Simulate all cells of .*"""\n)', r"\1    typer.echo(given.mood)\n"),
     Edit("VERBS", '"doctor":',
          '"mine": ("netsim.cli.mine.command", "Made for a test."), "doctor":'),
 )  # fmt: skip
