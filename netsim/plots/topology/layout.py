@@ -222,8 +222,9 @@ def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
         near = [unit for unit in units if wanted & set(unit.switches)]
         whole = fabric.kind == "custom" and len(units) <= MOST_WRITTEN
         shown = units if whole else shapes.ends_of(near, MOST_SWITCHES)
-        if shown:
-            rows.append(Row(name, tuple(shown), len(units)))
+        if not shown:  # between spines and borders of sites
+            continue
+        rows.append(Row(name, tuple(shown), len(units)))
         mine = [fabric.ports + switch for unit in shown for switch in unit.switches]
         wanted = set((fabric.head[np.isin(fabric.tail, mine)] - fabric.ports).tolist())
     return rows
