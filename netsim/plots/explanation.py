@@ -30,6 +30,7 @@ from netsim.plots.style import (
     YELLOW,
     drawn,
     new_figure,
+    one_panel,
     read_values,
     time_text,
     time_unit,
@@ -64,8 +65,7 @@ def plot_explanation(found: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def breakdown_figure(found: Mapping[str, Mapping[str, Any]], title: str = "") -> Figure:
     """A stacked bar of causes for every named explanation."""
-    figure = new_figure(7.6, 1.5 + 0.55 * len(found))
-    axes = figure.subplots()
+    figure, axes = one_panel(7.6, 1.5 + 0.55 * len(found))
     longest = max(one["time_us"] for one in found.values()) or 1.0
     unit, factor = time_unit(longest)
     for place, one in enumerate(found.values()):
@@ -123,8 +123,7 @@ def tornado_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     shown = shown[:_ROWS]
     if not shown:
         return None
-    figure = new_figure(7.6, 1.7 + 0.38 * len(shown))
-    axes = figure.subplots()
+    figure, axes = one_panel(7.6, 1.7 + 0.38 * len(shown))
     for place, (one, changes) in enumerate(shown):
         strength = 1.0 if _simulated(one) else _UNSURE
         _draw_swing(axes, place, changes, strength)
@@ -200,8 +199,7 @@ def timeline_figure(found: Mapping[str, Any], title: str = "") -> Figure | None:
     left_out = len(names) - len(ranks)
     place = {rank: number for number, rank in enumerate(ranks)}
     unit, factor = time_unit(found["time_us"])
-    figure = new_figure(9.6, 1.6 + max(0.16, min(0.4, 9 / len(ranks))) * len(ranks))
-    axes = figure.subplots()
+    figure, axes = one_panel(9.6, 1.6 + max(0.16, min(0.4, 9 / len(ranks))) * len(ranks))
     lanes = [(r, a, b) for r, a, b in found["lanes"] if r in place]
     grey = LineCollection(
         [[(a / factor, place[r]), (b / factor, place[r])] for r, a, b in lanes],
@@ -287,8 +285,7 @@ def step_breakdown_figure(found: Mapping[str, Any]) -> Figure:
         (one["gpus"], {name: value for name, value in one.items() if name != "gpus"})
         for one in found["gpus_us"]
     ]
-    figure = new_figure(9.5, 1.5 + 0.45 * len(bars))
-    axes = figure.subplots()
+    figure, axes = one_panel(9.5, 1.5 + 0.45 * len(bars))
     _, factor = time_unit(found["time_us"])
     seen: dict[str, Colour] = {}
     whole = found["time_us"]
@@ -316,8 +313,7 @@ def _colour(name: str) -> Colour:
 def answers(found: Mapping[str, Any]) -> Figure:
     """The step as it is, and with each thing 10 % faster, and free."""
     rows = found["answers"]
-    figure = new_figure(9.5, 1.6 + 0.5 * len(rows))
-    axes = figure.subplots()
+    figure, axes = one_panel(9.5, 1.6 + 0.5 * len(rows))
     _, factor = time_unit(found["time_us"])
     now = found["time_us"]
     for place, one in enumerate(rows):
@@ -445,8 +441,7 @@ def scaling_figure(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> Fig
 
 def gpu_breakdown_figure(table: pd.DataFrame) -> Figure:
     """One stacked bar for each cell, with its MFU at the end."""
-    figure = new_figure(9.5, 1.6 + 0.42 * len(table))
-    axes = figure.subplots()
+    figure, axes = one_panel(9.5, 1.6 + 0.42 * len(table))
     unit, factor = time_unit(float(table["step_time_us"].max()))
     left = pd.Series(0.0, index=table.index)
     places = range(len(table))
@@ -498,8 +493,7 @@ def calls_figure(rows: pd.DataFrame) -> Figure:
     """A pair of bars for each kind of call, the longest first."""
     longest = rows[["measured_total_us", "total_us"]].max(axis=1)
     rows = rows.loc[longest.sort_values(ascending=False).index[:MOST]].reset_index(drop=True)
-    figure = new_figure(9.5, 1.7 + 0.5 * len(rows))
-    axes = figure.subplots()
+    figure, axes = one_panel(9.5, 1.7 + 0.5 * len(rows))
     unit, factor = time_unit(float(longest.max()))
     for total, exposed, colour, _, shift in _HALVES:
         places = [place + shift for place in range(len(rows))]

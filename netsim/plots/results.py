@@ -374,8 +374,8 @@ def interference_figure(path: Path) -> Figure | None:
     by = [str(name) for name in table.columns if str(name).startswith("by:")]
     axes = [str(name) for name in table.columns if str(name).startswith(by_size.AXIS)]
     table = table.drop_duplicates("cell", keep="last")
-    figure = style.new_figure(2.5 + 1.7 * len(by), 1.5 + 0.6 * len(table))
-    panel, grid = figure.subplots(), table[by].to_numpy(float)
+    figure, panel = style.one_panel(2.5 + 1.7 * len(by), 1.5 + 0.6 * len(table))
+    grid = table[by].to_numpy(float)
     panel.pcolormesh(grid, cmap="Reds", vmin=1, vmax=2, edgecolors="white", linewidth=1.5)
     for (row, column), value in np.ndenumerate(np.nan_to_num(grid)):
         met = str(table[f"on:{by[column][3:]}"].iloc[row]).replace("->", "->\n")
@@ -476,8 +476,7 @@ def pareto_figure(rows: pd.DataFrame, column: str, label: str, title: str = "") 
     rows = rows[rows[column].notna()]
     cost, time = rows[column].to_numpy(np.float64), rows["time"].to_numpy(np.float64)
     front = pareto_front(cost.tolist(), time.tolist())
-    figure = style.new_figure(9.2, 4.2)
-    panel = figure.subplots()
+    figure, panel = style.one_panel(9.2, 4.2)
     panel.plot(cost, time, "o", color=style.tint(style.GREY, 0.55), markersize=5, label="all cells")
     panel.step(cost[front], time[front], where="post", color=style.ORANGE, linewidth=1.4)
     panel.plot(
@@ -566,8 +565,7 @@ def plot_distribution(path: Path, out_dir: Path) -> list[Path]:
     points = [str(name) for name in table.columns if re.fullmatch(r"p[0-9.]+", str(name))]
     axes_of = [str(name) for name in table.columns if str(name).startswith(by_size.AXIS)]
     with style.drawing():
-        figure = style.new_figure(8, 4.6)
-        axes = figure.subplots()
+        figure, axes = style.one_panel(8, 4.6)
         for _, row in table.iloc[:: -(-len(table) // MOST_CURVES)].iterrows():
             named = [
                 f"{name.rpartition('.')[2].removeprefix(by_size.AXIS)} {row[name]}"

@@ -69,6 +69,12 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
+def one_panel(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure with axes that fill it."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots()
+
+
 def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write a figure as `stem` with each suffix; the same figure gives the same bytes."""
     engine = figure.get_layout_engine()

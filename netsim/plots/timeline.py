@@ -259,8 +259,7 @@ def timeline_figure(gantt: Gantt) -> Figure:
     bands, lanes = len(gantt.ranks), len(gantt.lanes)
     total = bands * (lanes + _GAP)
     inches = min(max(0.42 * total, 2.0), max(9.0, 0.16 * total))
-    figure = style.new_figure(_TIMELINE_WIDTH, inches + 1.1)
-    axes = figure.subplots()
+    figure, axes = style.one_panel(_TIMELINE_WIDTH, inches + 1.1)
     unit, factor = style.time_unit(float(gantt.bars["end"].max()))
     boxes = _boxes(gantt, factor)
     bars = PolyCollection(
@@ -419,10 +418,8 @@ def _alike(load: Load) -> list[list[int]]:
 def heat_figure(load: Load) -> Figure:
     """Every link a row, utilisation as colour."""
     rows = len(load.links)
-    figure = style.new_figure(
-        _LINKS_WIDTH + 0.06 * max(map(len, load.links)), 1.3 + max(1.2, _inches(rows))
-    )
-    axes = figure.subplots()
+    width = _LINKS_WIDTH + 0.06 * max(map(len, load.links))
+    figure, axes = style.one_panel(width, 1.3 + max(1.2, _inches(rows)))
     unit, factor = style.time_unit(float(load.edges[-1]))
     looks: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": 100, "rasterized": True}
     mesh = axes.pcolormesh(load.edges / factor, np.arange(rows + 1), load.percent, **looks)
