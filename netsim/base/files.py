@@ -9,14 +9,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from netsim.base.errors import InputError, suggest
+from netsim.base.errors import InputError, ScenarioError, nearest, suggest
 from netsim.base.values import dataclass
 
 _HALF = re.compile(r"\.(.+)\.[0-9]+\.half")
@@ -49,6 +49,37 @@ def write_bytes(path: Path, content: bytes) -> Path:
 def write_text(path: Path, text: str) -> Path:
     """Replace a file as a whole."""
     return write_bytes(path, text.encode())
+
+
+def content_of(path: Path, largest: int = 2**30, *, near: Sequence[str] = ()) -> bytes:
+    """What is in a file; where it cannot be read, why, and which beside it may be meant: with a
+    suffix of `near`."""
+    name, hint = path.as_posix(), ""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(largest + 1)
+    except FileNotFoundError:
+        with suppress(OSError):
+            names = sorted(one.name for one in path.parent.iterdir() if one.suffix in near)
+            close = nearest(path.name, names)
+            hint = f"did you mean {path.with_name(close).as_posix()}?" if close else ""
+        raise ScenarioError("no such file", source=name, hint=hint) from None
+    except IsADirectoryError:
+        raise ScenarioError("expected a file, got a directory", source=name) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"cannot be read: {reason}", source=name) from None
+    if len(content) > largest:
+        raise ScenarioError(f"larger than {largest >> 20} MiB", source=name)
+    return content
+
+
+def text_of(path: Path) -> str:
+    """The text of a file."""
+    try:
+        return content_of(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ScenarioError("not a text in UTF-8", source=path.as_posix()) from None
 
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")

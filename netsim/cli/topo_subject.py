@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from netsim.base.errors import InputError, ScenarioError, nearest
-from netsim.base.files import Preset, find_preset, is_path, preset_names
+from netsim.base.files import SUFFIXES, Preset, content_of, find_preset, is_path, preset_names
 from netsim.base.startup import on
 from netsim.base.units import format_bandwidth, parse_bandwidth
 from netsim.base.values import dataclass
@@ -20,7 +20,7 @@ from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.load import FOLDER
 from netsim.topology.machine import Machine
 from netsim.yamlio.models import FieldError, apply_overrides, override
-from netsim.yamlio.read import Source, parse_value, read_source, sibling_hint
+from netsim.yamlio.read import Source, parse_value, read_source
 from netsim.yamlio.validate import validate
 
 Name = Annotated[
@@ -140,15 +140,8 @@ ASTRA_READING = (
 
 
 def _form(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return detect(stream.read(_HEAD).decode("utf-8-sig", errors="replace"))
-    except FileNotFoundError:
-        hint = sibling_hint(path, *FOREIGN)
-        raise ScenarioError("no such file", source=path.as_posix(), hint=hint) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(f"cannot be read: {reason}", source=path.as_posix()) from None
+    content = content_of(path, near=(*SUFFIXES, *FOREIGN))
+    return detect(content[:_HEAD].decode("utf-8-sig", errors="replace"))
 
 
 def _assumed(

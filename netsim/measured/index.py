@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from netsim.base.errors import InputError, NetsimError, shown, suggest
-from netsim.base.files import is_path, preset_names
+from netsim.base.files import is_path, preset_names, text_of
 from netsim.base.values import dataclass
 from netsim.measured import logs
 from netsim.nccl.environment import is_known, settings_from
@@ -111,12 +111,7 @@ class Entry:
 def read_index(path: Path, needed: Sequence[str] = NEEDED) -> tuple[Entry, ...]:
     """All entries of an index file, of which each needs some keys besides its id."""
     name = path.as_posix()
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{name}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: cannot be read: {error}") from None
+    text = text_of(path)
     root = compose(text, name)
     data = None if root is None else construct(root, name)
     if not data:

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from netsim.base.errors import InputError, suggest
+from netsim.base.files import text_of
 from netsim.base.values import dataclass
 from netsim.scenario.names import collective_name
 
@@ -705,12 +706,7 @@ def read_csv(path: Path, bus_factor: float = 0.0, *, asked: bool = False) -> tup
     """All rows of a file that have a time, or a bandwidth of which it follows (bus bandwidth is
     `bus_factor` of algorithm bandwidth); of a file that is `asked`, all rows as questions, without
     a look at their figures. What cannot be read is an error with its line."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+    text = text_of(path)
     if asked:
         rows = list(csv.DictReader(text.splitlines()))
         kept = ("size_bytes", "count", "dtype", "redop", "root")

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from netsim.base.errors import ScenarioError, shown, suggest
+from netsim.base.errors import shown, suggest
+from netsim.base.files import text_of
 from netsim.base.values import dataclass
 from netsim.nccl import communicator as comm
 from netsim.nccl.communicator import Channel, ChannelGraph
@@ -62,12 +63,7 @@ class GraphFile:
 
 def read_graph_file(path: Path) -> GraphFile:
     """The file at `path`, known to be XML of graphs."""
-    try:
-        found = GraphFile(path.as_posix(), path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(error.strerror or "cannot be read", source=path.as_posix()) from None
-    except UnicodeDecodeError:
-        raise ScenarioError("not a text in UTF-8", source=path.as_posix()) from None
+    found = GraphFile(path.as_posix(), text_of(path))
     _root(found)
     return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from netsim.base.errors import InputError, ScenarioError, shown, suggest
+from netsim.base.files import text_of
 from netsim.base.values import dataclass
 from netsim.nccl import facts as rules
 from netsim.nccl.communicator import TREE, ChannelGraph, Communicator, TunerRule
@@ -635,13 +636,7 @@ def _line(rule: TunerRule) -> str:
 
 def read_tuner(path: Path) -> tuple[TunerRule, ...]:
     """The rules of the table in a file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(error.strerror or "cannot be read", source=path.as_posix()) from None
-    except UnicodeDecodeError:
-        raise ScenarioError("not a text in UTF-8", source=path.as_posix()) from None
-    return parse_tuner(text, path.as_posix())
+    return parse_tuner(text_of(path), path.as_posix())
 
 
 def parse_tuner(text: str, source: str = "<tuner>") -> tuple[TunerRule, ...]:

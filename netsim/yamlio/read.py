@@ -16,7 +16,8 @@ from yaml.reader import Reader
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from netsim.base.errors import InputError, ScenarioError, nearest, shown
+from netsim.base.errors import InputError, ScenarioError, shown
+from netsim.base.files import SUFFIXES, content_of
 from netsim.base.values import dataclass
 
 MOST_DIGITS = 40
@@ -340,18 +341,7 @@ def read_source(path: str | Path) -> Source:
     """Read one YAML file; every way in which it cannot be used is a `ScenarioError`."""
     file = Path(path)
     name = file.as_posix()
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise ScenarioError("no such file", source=name, hint=sibling_hint(file)) from None
-    except IsADirectoryError:
-        raise ScenarioError("expected a YAML file, got a directory", source=name) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(f"cannot be read: {reason}", source=name) from None
-    if len(content) > LARGEST_FILE:
-        raise ScenarioError(f"larger than {LARGEST_FILE // 2**20} MiB", source=name)
+    content = content_of(file, LARGEST_FILE, near=SUFFIXES)
     return parse_source(_decoded(content, name), name)
 
 
@@ -389,17 +379,6 @@ def _decoded(content: bytes, name: str) -> str:
     if "\0" in text:
         raise ScenarioError("expected a text file with YAML, got a binary file", source=name)
     return text
-
-
-def sibling_hint(file: Path, *suffixes: str) -> str:
-    """A file beside it that may be meant: YAML, or of those suffixes."""
-    wanted = (".yaml", ".yml", *suffixes)
-    try:
-        names = [other.name for other in file.parent.iterdir() if other.suffix in wanted]
-    except OSError:
-        return ""
-    near = nearest(file.name, sorted(names))
-    return f"did you mean {file.with_name(near).as_posix()}?" if near else ""
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:

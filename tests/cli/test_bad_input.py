@@ -242,7 +242,7 @@ def test_missing_files_and_directories(capsys) -> None:
     assert (outcome.code, outcome.err) == (2, "y.yaml: no such file (did you mean x.yaml?)\n")
     Path("d.yaml").mkdir()
     outcome = netsim(capsys, "run", "d.yaml")
-    assert outcome.err == "d.yaml: expected a YAML file, got a directory\n"
+    assert outcome.err == "d.yaml: expected a file, got a directory\n"
     outcome = netsim(capsys, "run", "quickstrat")
     assert outcome.err.startswith("unknown scenario 'quickstrat' (did you mean quickstart?)")
 

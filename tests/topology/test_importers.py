@@ -203,7 +203,7 @@ def test_formats_are_told_from_the_content(tmp_path):
         ("a.txt", {}, "name the GPU model"),
         ("a.txt", {"form": "nvidia-sm"}, "did you mean nvidia-smi"),
         ("d", {}, "of no known format"),
-        ("none", {}, "cannot be read"),
+        ("none", {}, "no such file"),
     ):
         with pytest.raises(InputError, match=message):
             read_foreign(tmp_path / name, **kwargs)

@@ -230,7 +230,7 @@ def test_paths_that_cannot_be_read(tmp_path, monkeypatch):
     (tmp_path / "scenarios").mkdir()
     (tmp_path / "scenarios" / "quickstart.yaml").write_text("a: 1")
     messages = {
-        "scenarios": "scenarios: expected a YAML file, got a directory",
+        "scenarios": "scenarios: expected a file, got a directory",
         "scenarios/quikstart.yml": (
             "scenarios/quikstart.yml: no such file (did you mean scenarios/quickstart.yaml?)"
         ),

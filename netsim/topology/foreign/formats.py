@@ -17,6 +17,7 @@ import pydantic
 from pydantic import BeforeValidator, Field, model_validator
 
 from netsim.base.errors import InputError, ScenarioError, suggest
+from netsim.base.files import content_of
 from netsim.base.units import parse_bandwidth, parse_time
 from netsim.topology.config import NodeKind
 from netsim.topology.foreign import infragraph, nccl, smi
@@ -226,13 +227,7 @@ def read_foreign(
     is one of READERS; `gpu` names the GPU's model and `nic_rate` (bytes/s) the NICs', for files
     that lack them; `nics` those to take of a matrix, by their names."""
     name = path.as_posix()
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(f"cannot be read: {reason}", source=name) from None
-    if len(content) > LARGEST:
-        raise ScenarioError(f"larger than {LARGEST >> 20} MiB", source=name)
+    content = content_of(path, LARGEST)
     text = content.decode("utf-8-sig", errors="replace")
     chosen = form or detect(text)
     if chosen not in READERS:
