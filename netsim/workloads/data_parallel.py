@@ -555,7 +555,8 @@ class Ddp(Alone):
         replica, s, counts = self.replica, self.replica.setting, self.filled[expert]
         bucket = Bucket(len(self.reduced), sum(counts), expert, layer=0)
         name = "gradients" if s.data == "allreduce" else f"bucket {bucket.number}"
-        seconds = s.roofline.stream_seconds(float(WAYS * bucket.count * s.gradient_element))
+        moved = float(WAYS * bucket.count * s.gradient_element)
+        seconds = s.roofline.stream_seconds(moved, len(counts))  # gradients are copied one by one
         self.reduced.append(expert)
         self.filled[expert] = []
         ranks, copied = replica.stage.ranks, self.within and replica.groups[expert].shape[1] > 1
