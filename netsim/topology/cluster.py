@@ -290,6 +290,8 @@ def usual_fabric(nics: int) -> Any:
 def placed(config: ClusterConfig, total: int) -> graph.Ints:
     """The host of the fabric that each host of the job is."""
     size = (config.network.nodes if config.network else None) or total
+    if config.sites is not None and config.sites.hosts(total) and size != total:
+        raise FieldError("has no meaning beside sites: each joins its hosts", "fabric", "nodes")
     if size < total:
         raise FieldError(
             f"the fabric joins {size} hosts, the cluster has {total}", "fabric", "nodes"

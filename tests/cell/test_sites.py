@@ -116,6 +116,8 @@ def test_folded_and_in_full_on_both_engines(work: str, fabric: str) -> None:
         ("bandwidth: 1Gbps, distance: -1km", "", "expected a length such as 100km or 500m"),
         ("bandwidth: 1Gbps, distance: 1km, count: 3", "", "1 + 1 + 1 are not the 4 hosts"),
         ("bandwidth: 1Gbps, distance: 1km, nodes: [1, 2]", "", "1 + 2 are not the 4 hosts"),
+        ("bandwidth: 1Gbps, distance: 1km, count: 8", "", "1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 are not"),
+        ("bandwidth: 1Gbps, distance: 1km", ", fabric: {kind: fat-tree, nodes: 8}", "beside sites"),
         ("bandwidth: 1Gbps, distance: 1km", ", placement: spread", "no meaning beside sites"),
         ("bandwidth: 1Gbps, distance: 1km", ", fabric: {kind: rail-only}", "at one site only"),
         ("bandwidth: 1Gbps, distance: 1km", ", fabric: {kind: fat-tree, sharp: true}", "reduce"),
