@@ -343,7 +343,7 @@ STEPS = 3  # of each ring that are written: in the second, everyone passes on wh
 class Message:
     """Rows that some lanes send to others; `ready`: not before these have what came before."""
 
-    sender: WholeNumbers
+    lanes: WholeNumbers
     receiver: WholeNumbers
     rows: Rows
     ready: bool

@@ -7,6 +7,7 @@ with the runs that show it."""
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from math import inf, log2
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -367,10 +368,7 @@ def names_of(value: Any, prefix: str = "") -> list[str]:
 
 def constant(mechanism: Mechanism, name: str) -> float:
     """One constant by its dotted name."""
-    found: Any = mechanism
-    for part in name.split("."):
-        found = getattr(found, part)
-    return float(found)
+    return float(attrgetter(name)(mechanism))
 
 
 def _replaced(value: Any, path: list[str], new: float) -> Any:

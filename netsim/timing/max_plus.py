@@ -129,10 +129,7 @@ def _lanes(program: Program, relay: Relay) -> Ints:
     """Which rows come one after the other: those of a lane; every copy is one by itself."""
     lane = np.full(len(program), -1, np.int64)
     for call in relay.calls:
-        rows, owner = (
-            (call.rows, call.sender) if isinstance(call, Message) else (call.rows, call.lanes)
-        )
-        lane[rows] = owner
+        lane[call.rows] = call.lanes
     most = int(lane.max(initial=-1)) + 1
     for ranks, rows in relay.kept:
         lane[rows] = most + ranks
@@ -170,8 +167,7 @@ def _crowded(program: Program, lane: Ints, rates: Floats) -> str:
 
 def replayed(relay: Relay, costs: Costs, begin: Floats, *, short: bool = False) -> Floats:
     """When ranks that begin at such times are done; `short`: of the steps that are written."""
-    each = (call.sender if isinstance(call, Message) else call.lanes for call in relay.calls)
-    lanes = 1 + max(int(some.max(initial=0)) for some in each)
+    lanes = 1 + max(int(call.lanes.max(initial=0)) for call in relay.calls)
     rank = np.arange(lanes) % relay.ranks
     times = _Times(begin[rank].copy(), np.full(lanes, -np.inf))
     for call in relay.calls:
@@ -198,7 +194,7 @@ class _Times:
 
 
 def _send(times: _Times, call: Message, costs: Costs, begin: Floats) -> None:
-    sender, receiver = call.sender, call.receiver
+    sender, receiver = call.lanes, call.receiver
     start = np.maximum(times.last[sender], times.arrived[sender])
     start = np.maximum(start, begin[receiver])  # where it does not follow from what it waits for
     if call.ready:

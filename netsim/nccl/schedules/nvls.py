@@ -135,10 +135,10 @@ class _Switch:
         sync = Lag(mechanism.nvls_sync)
         if name != "all_gather":
             self._copies("give")
-            self._sums()
+            self._switched("sum")
             self._follow("sum", "give", sync, IN_ORDER, slots)
         if name != "reduce_scatter":
-            self._stores()
+            self._switched("store")
             self._copies("take")
             self._follow("take", "store", sync, IN_ORDER, slots)
         if name == "all_reduce":
@@ -182,42 +182,29 @@ class _Switch:
                     row = self.woven.row(each, rank, rank, head, source=ends[0], target=ends[1])
                     done[rank].append(row)
 
-    def _sums(self) -> None:
-        whole = self.collective.name == "all_reduce"
-        kind = switch_kind(
-            self.channel,
-            SWITCH_REDUCE,
-            IN if self.channel.plan.registered else SCRATCH,
-            SCRATCH if whole else OUT,
-        )
-        done = self.stages.setdefault("sum", {})
+    def _switched(self, stage: str) -> None:
+        """Heads' passes through the switch, a row a piece of a chunk: to `sum` or to `store`."""
+        whole, registered = self.collective.name == "all_reduce", self.channel.plan.registered
+        storing, here = stage == "store", SCRATCH if whole else IN if stage == "store" else OUT
+        if storing:
+            out = OUT if registered else SCRATCH
+            kind = switch_kind(self.channel, MULTICAST, here, out, second=whole)
+        else:
+            given = IN if registered else SCRATCH
+            kind = switch_kind(self.channel, SWITCH_REDUCE, given, here)
+        done, pieces = self.stages.setdefault(stage, {}), self.channel.pieces
         for number in self.members.heads:
             head = self.heads[number]
             base = 0 if whole else head * self.collective.count
-            source = Place(base) if self.channel.plan.registered else Place(region=GIVEN)
-            target = Place(region=SUMS) if whole else USER
+            far = Place(base) if registered else Place(region=RESULTS if storing else GIVEN)
+            near = Place(region=SUMS) if whole else USER
+            ends, places = ((head, self.group), (near, far))
+            if not storing:
+                ends, places = ends[::-1], places[::-1]
             done[head] = [
-                self.woven.row(kind, self.group, head, piece, source=source, target=target)
-                for piece in self._pieces(number)
+                self.woven.row(kind, *ends, piece, source=places[0], target=places[1])
+                for piece in range(number * pieces, (number + 1) * pieces)
             ]
-
-    def _stores(self) -> None:
-        whole = self.collective.name == "all_reduce"
-        out = OUT if self.channel.plan.registered else SCRATCH
-        kind = switch_kind(self.channel, MULTICAST, SCRATCH if whole else IN, out, second=whole)
-        done = self.stages.setdefault("store", {})
-        for number in self.members.heads:
-            head = self.heads[number]
-            base = 0 if whole else head * self.collective.count
-            target = Place(base) if self.channel.plan.registered else Place(region=RESULTS)
-            source = Place(region=SUMS) if whole else USER
-            done[head] = [
-                self.woven.row(kind, head, self.group, piece, source=source, target=target)
-                for piece in self._pieces(number)
-            ]
-
-    def _pieces(self, number: int) -> range:
-        return range(number * self.channel.pieces, (number + 1) * self.channel.pieces)
 
     def _follow(self, later: str, earlier: str, sync: Lag, freed: Lag, slots: int) -> None:
         """Each pass of a stage takes in what all of the one before have left, and frees it."""
