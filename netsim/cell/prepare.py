@@ -26,7 +26,7 @@ from netsim.nccl.facts import AUTO, NCCL_NAMES
 from netsim.nccl.job import Job
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.smaller import equal_sends
-from netsim.program.symmetry import odd_one
+from netsim.program.symmetry import Where, odd_one
 from netsim.scenario.cells import Cell, placed
 from netsim.scenario.models import Scenario, Workload, node_count
 from netsim.scenario.names import DTYPES
@@ -270,7 +270,8 @@ def _check_rows(prepared: Prepared, algorithm: str = "") -> None:
     # Of equal sends one rank may stand for all others: only the communicator tells.
     told_later = prepared.may_fold and equal_sends(work.collective, len(prepared.groups[0]))
     if too_large and not told_later:
-        odd = odd_one(prepared.topology, prepared.gpus) if prepared.may_fold else "fold is off"
+        where = Where(prepared.topology, prepared.gpus)
+        odd = odd_one(where) if prepared.may_fold else "fold is off"
         why = f"; not folded: {odd}" if odd else ""
         message = too_large + why
         raise prepared.cell.source.error(("workload",), message, key=True, kind=NoRoomError)

@@ -7,6 +7,7 @@ for a million things."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,13 @@ Ints = NDArray[np.int64]
 MOST_ROUNDS = 600  # of telling apart; a ring of as many different hops takes that long
 LEAST_ROUNDS = 64
 MOST_WORK = 200_000_000  # entries of hops and wires looked at in all rounds: half a minute
+
+
+class Where(NamedTuple):
+    """A topology, and the device of every rank on it."""
+
+    topology: Topology
+    device: NDArray[np.int32]
 
 
 @dataclass
@@ -61,15 +69,10 @@ class _Edges:
 
 
 def classes(
-    skeleton: Skeleton,
-    topology: Topology,
-    device: NDArray[np.int32],
-    most: int = MOST_ROUNDS,
-    tight: Tight | None = None,
+    skeleton: Skeleton, where: Where, most: int = MOST_ROUNDS, tight: Tight | None = None
 ) -> Classes | None:
     """The classes on one topology; None if they are not found in as many rounds as may be."""
-    edges = _edges(skeleton, topology, device, tight)
-    found = _at_first(skeleton, topology, device)
+    edges, found = _edges(skeleton, where, tight), _at_first(skeleton, where)
     if tight is not None:
         found.blocks = _told(found.blocks, found.ranks[skeleton.rank])
     known, size = _number(found), len(edges.wire) + len(found.wires) + len(found.blocks)
@@ -82,18 +85,14 @@ def classes(
     return None
 
 
-def holds(
-    found: Classes, skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
-) -> bool:
+def holds(found: Classes, skeleton: Skeleton, where: Where) -> bool:
     """Whether further hops do not tell classes apart."""
-    return _number(_round(skeleton, _edges(skeleton, topology, device), found)) == _number(found)
+    return _number(_round(skeleton, _edges(skeleton, where), found)) == _number(found)
 
 
-def hop_colours(
-    found: Classes, skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
-) -> Colours:
+def hop_colours(found: Classes, skeleton: Skeleton, where: Where) -> Colours:
     """The colours of further hops, one for all that touch the same."""
-    return _hops(_edges(skeleton, topology, device), found)
+    return _hops(_edges(skeleton, where), found)
 
 
 def _hops(edges: _Edges, was: Classes) -> Colours:
@@ -126,9 +125,9 @@ def _round(skeleton: Skeleton, edges: _Edges, was: Classes, tight: Tight | None 
     )
 
 
-def _at_first(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]) -> Classes:
+def _at_first(skeleton: Skeleton, where: Where) -> Classes:
     """What everything is by itself."""
-    links = topology.links
+    topology, links = where.topology, where.topology.links
     wires = _told(_bits(links.bandwidth[links.resource]))
     for when, link, value in topology.changes:
         here = _told(_bits(np.array([when, value])))
@@ -136,17 +135,13 @@ def _at_first(skeleton: Skeleton, topology: Topology, device: NDArray[np.int32])
         wires[one] = mixed(wires[one] + here[:1] * STEP + here[1:])
     ranks = mixed(skeleton.turn.astype(np.uint64))
     for name in sorted(topology.capacities):
-        ranks = _told(ranks, _bits(topology.capacities[name][device]))
+        ranks = _told(ranks, _bits(topology.capacities[name][where.device]))
     blocks = _told(skeleton.kind.astype(np.uint64))
     return Classes(blocks, ranks, wires, np.zeros(len(topology.nodes), np.uint64))
 
 
-def _edges(
-    skeleton: Skeleton,
-    topology: Topology,
-    device: NDArray[np.int32],
-    tight: Tight | None = None,
-) -> _Edges:
+def _edges(skeleton: Skeleton, where: Where, tight: Tight | None = None) -> _Edges:
+    topology, device = where
     on_nic = topology.node_kinds == NODE_KINDS.index("nic")
     rank_at = np.full(len(topology.nodes), -1)
     rank_at[topology.gpu_nodes[device]] = np.arange(len(device))
@@ -209,31 +204,28 @@ def _number(found: Classes) -> int:
 
 def symmetry_of(
     skeleton: Skeleton,
-    topology: Topology,
-    device: NDArray[np.int32],
+    where: Where,
     checks: Sequence[Skeleton] = (),
     rounds: int = MOST_ROUNDS,
 ) -> Symmetry | None:
     """What of a skeleton is alike on a topology; None if that is not found, or if further hops
     (`checks`) are not alike where it is, or not in so many rounds."""
-    found = classes(skeleton, topology, device, rounds)
-    if found is None or not all(holds(found, one, topology, device) for one in checks):
+    found = classes(skeleton, where, rounds)
+    if found is None or not all(holds(found, one, where) for one in checks):
         return None
     return symmetry_in(skeleton, found)
 
 
-def loose_symmetry(
-    skeleton: Skeleton, topology: Topology, device: NDArray[np.int32], tight: Tight
-) -> Symmetry | None:
+def loose_symmetry(skeleton: Skeleton, where: Where, tight: Tight) -> Symmetry | None:
     """What is alike but for what can never be full: lanes then, and what they share, but no ranks,
     of which those of a host begin together. None if that is not found."""
-    found = classes(skeleton, topology, device, MOST_ROUNDS, tight)
+    found = classes(skeleton, where, MOST_ROUNDS, tight)
     if found is None:
         return None
     # What is never full only has amounts: those of wires within hosts are the mean of all such.
-    links, loose = topology.links, ~tight.wires
+    links, loose = where.topology.links, ~tight.wires
     inner = loose & (links.kind < LINK_KINDS.index("nic"))
-    edges = _edges(skeleton, topology, device)
+    edges = _edges(skeleton, where)
     crossed = _sums(edges.wire, mixed(_hops(edges, found)[edges.hop] ^ edges.part), len(links))
     kind = _told(links.kind.astype(np.uint64), _bits(links.bandwidth[links.resource]))
     found.wires = np.where(inner, kind, np.where(loose, _told(found.wires, crossed), found.wires))
@@ -289,9 +281,9 @@ def _blocks(skeleton: Skeleton, found: Classes, copies: dict[int, int]) -> dict[
 MINORITY = 0.5  # of links of one kind: as many as may be the odd ones
 
 
-def odd_one(topology: Topology, device: NDArray[np.int32]) -> str:
+def odd_one(where: Where) -> str:
     """The first link or GPU that differs from most of its kind; "" if there is none."""
-    return next(_odd_ones(topology, device), "")
+    return next(_odd_ones(*where), "")
 
 
 def _odd_ones(topology: Topology, device: NDArray[np.int32]) -> Iterator[str]:
@@ -353,12 +345,11 @@ class Together:
     spread: float
 
 
-def together(
-    skeleton: Skeleton, steps: Sequence[Step], topology: Topology, device: NDArray[np.int32]
-) -> Together | None:
+def together(skeleton: Skeleton, steps: Sequence[Step], where: Where) -> Together | None:
     """What is alike where ranks keep step on a topology; None where they may not. `skeleton` is all
     else that they do, `steps` are some of the steps, in one of which all ways are as long as any.
     """
+    topology, device = where
     if topology.changes or not steps or not _everyone(steps, skeleton.ranks):
         return None
     passed = []
@@ -368,10 +359,10 @@ def together(
             return None
         passed.append(one)
     level = _levels(passed, topology.links.bandwidth)
-    found = None if level is None else classes(skeleton, topology, device)
+    found = None if level is None else classes(skeleton, where)
     if level is None or found is None or len(different(found.blocks)) > 1:
         return None
-    if np.isin(found.wires[level >= 0], _elsewhere(found, skeleton, topology, device)).any():
+    if np.isin(found.wires[level >= 0], _elsewhere(found, skeleton, where)).any():
         return None
     wires = np.where(level >= 0, mixed(level.astype(np.uint64)), found.wires)
     latest, soonest = max(one.latest for one in passed), min(one.soonest for one in passed)
@@ -440,10 +431,9 @@ def _ascends(level: Levels, step: _Passed) -> bool:
     return bool((found >= 0).all() and on.all())
 
 
-def _elsewhere(
-    found: Classes, skeleton: Skeleton, topology: Topology, device: NDArray[np.int32]
-) -> Colours:
+def _elsewhere(found: Classes, skeleton: Skeleton, where: Where) -> Colours:
     """The colours of wires that a rank crosses besides its steps; all others cross such, too."""
+    topology, device = where
     parts = [np.zeros(0, np.uint64)]
     for hops in skeleton.hops:
         own = np.flatnonzero(hops.src == hops.src[:1])

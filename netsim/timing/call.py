@@ -22,6 +22,7 @@ from netsim.nccl.schedules import smaller
 from netsim.nccl.schedules.plan import Plan
 from netsim.nccl.schedules.ring import WALKS, rows_of_rings
 from netsim.program.place import TIGHT, place
+from netsim.program.symmetry import Where
 from netsim.schedule.repeat import AT_ONCE, Launch
 from netsim.schedule.schedule import Schedule, Symmetry, combine
 from netsim.timing.steady import LONGEST_PERIOD
@@ -58,6 +59,11 @@ class Call:
     together: int = 1
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
+    @property
+    def where(self) -> Where:
+        """The place of it."""
+        return Where(self.topology, self.gpus)
+
     @cached_property
     def looped(self) -> Looped:
         """It with every row."""
@@ -70,8 +76,7 @@ class Call:
         """NCCL's with what is alike written down once; None where nothing is."""
         if not (self.may_fold and self.plans and len(self.groups) == 1):
             return None
-        where = self.topology, self.gpus, self.together
-        plan = smaller.folded_plan(self.collective, self.plans[0], *where)
+        plan = smaller.folded_plan(self.collective, self.plans[0], self.where, self.together)
         return None if plan.symmetry is None else replace(self, plans=(plan,), may_fold=False)
 
     @cached_property
@@ -96,8 +101,7 @@ class Call:
         others = (wires + np.flatnonzero(tight[wires:])).tolist()
         if not {program.links.kind(number) for number in others} <= set(TIGHT):
             return None
-        where = self.topology, self.gpus, tight[:wires]
-        return smaller.channels_alike(self.collective, self.plans[0], *where)
+        return smaller.channels_alike(self.collective, self.plans[0], self.where, tight[:wires])
 
     def of_hops(self, hops: int) -> Call:
         """NCCL's ring in which chunks go only so many ranks far."""

@@ -59,7 +59,7 @@ class Sketched:
 
         def kept_step() -> Together | None:
             rest = sketch.skeleton(_turn(call), steps=False)
-            return symmetry.together(rest, sketch.steps(), call.topology, call.gpus)
+            return symmetry.together(rest, sketch.steps(), call.where)
 
         found = call.memo.of((*self.what, KEPT_STEP), kept_step)
         if found is None:
@@ -88,7 +88,7 @@ class Sketched:
 
     def _stands(self, rounds: int) -> Stands | None:
         call, checks = self.call, self.sketch.checks(_turn(self.call))
-        found = symmetry_of(self.skeleton, call.topology, call.gpus, checks, rounds)
+        found = symmetry_of(self.skeleton, call.where, checks, rounds)
         stands = None if found is None else standing(found)
         return None if stands is None or (stands.count == 1).all() else stands
 
@@ -119,7 +119,7 @@ def why_in_full(call: Call) -> str:
     collective, why = call.collective, ""
     if not call.may_fold:
         why = "fold is off, or there are several communicators"
-    elif odd := odd_one(call.topology, call.gpus):
+    elif odd := odd_one(call.where):
         why = odd
     elif call.plans:
         return ""

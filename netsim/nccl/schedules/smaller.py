@@ -22,8 +22,8 @@ from netsim.nccl.schedules.tree import tree_keys
 from netsim.nccl.schedules.writing import chunk_table
 from netsim.nccl.split import ALIGNMENT
 from netsim.program import symmetry as symmetries
+from netsim.program.symmetry import Where
 from netsim.schedule.schedule import Alike, Fold, Hops, Skeleton, Symmetry
-from netsim.topology.graph import Topology
 
 SHARED_BY_HEADS = ("NVLS", "NVLSTree", "CollNetDirect")  # a loop has a chunk for each head
 
@@ -249,21 +249,17 @@ def equal_sends(name: str, ranks: int) -> bool:
     return name in EQUAL and ranks <= MOST_RANKS
 
 
-def sends_alike(
-    collective: Collective, plan: Plan, topology: Topology, device: NDArray[np.int32], turn: Ints
-) -> Symmetry | None:
+def sends_alike(collective: Collective, plan: Plan, where: Where, turn: Ints) -> Symmetry | None:
     """What stands for what; None if nothing does. `turn` is what tells a rank from others."""
     transfers = plan.transfers
     if transfers is None or not equal_sends(collective.name, collective.ranks):
         return None
-    sketch = _Sketch(plan, turn, by_channel=topology.router.per_channel)
+    sketch = _Sketch(plan, turn, by_channel=where.topology.router.per_channel)
     sketched, checks = _looked_at(transfers)
-    if checks and symmetries.odd_one(topology, device):  # which sends of few rounds may not meet
+    if checks and symmetries.odd_one(where):  # which sends of few rounds may not meet
         return None
-    found = symmetries.classes(sketch.of(sketched), topology, device, ROUNDS)
-    if found is None or not all(
-        symmetries.holds(found, sketch.of(one), topology, device) for one in checks
-    ):
+    found = symmetries.classes(sketch.of(sketched), where, ROUNDS)
+    if found is None or not all(symmetries.holds(found, sketch.of(one), where) for one in checks):
         return None
     ranks = symmetries.alike(found.ranks)
     if (ranks.count == 1).all():
@@ -273,7 +269,7 @@ def sends_alike(
         for channel in range(transfers.sends.channels.total)
     }
     fold = Fold(ranks, symmetries.alike(found.wires), symmetries.alike(found.nodes), blocks)
-    if checks and not _stands(transfers, fold, found, sketch, topology, device):
+    if checks and not _stands(transfers, fold, found, sketch, where):
         return None
     return Symmetry(fold, {}, np.unique(ranks.first, return_inverse=True)[1])
 
@@ -338,8 +334,7 @@ def _stands(
     fold: Fold,
     found: symmetries.Classes,
     sketch: _Sketch,
-    topology: Topology,
-    device: NDArray[np.int32],
+    where: Where,
 ) -> bool:
     """Whether what ranks receive is like what stands for it; of very much, some is asked."""
     src, dst, _ = transfers.into(fold.leaders.astype(np.int64))
@@ -349,55 +344,42 @@ def _stands(
     leader = fold.ranks.first[src].astype(np.int64)
     sent = transfers.among(leader, transfers.rounds.met(leader, src, dst))
     received = transfers.among(src, dst)
-    like = symmetries.hop_colours(found, sketch.of(sent), topology, device)
-    return bool(
-        np.isin(symmetries.hop_colours(found, sketch.of(received), topology, device), like).all()
-    )
+    like = symmetries.hop_colours(found, sketch.of(sent), where)
+    return bool(np.isin(symmetries.hop_colours(found, sketch.of(received), where), like).all())
 
 
-def folded_plan(
-    collective: Collective,
-    plan: Plan,
-    topology: Topology,
-    device: NDArray[np.int32],
-    per_process: int = 1,
-) -> Plan:
+def folded_plan(collective: Collective, plan: Plan, where: Where, per_process: int = 1) -> Plan:
     """The plan with what stands for what, if any; a process starts its GPUs one by one."""
     turn = np.arange(collective.ranks) % per_process
     # The place of a communicator: groups of a training step share plans wherever they are.
-    where = topology.token, device.tobytes()
+    here = where.topology.token, where.device.tobytes()
     if plan.transfers is not None:
         if not collective.count:
             return plan
-        ways = topology.router.per_channel and [w.channels for w in plan.transfers.works()]
+        ways = where.topology.router.per_channel and [w.channels for w in plan.transfers.works()]
         asked = (
-            "sends alike", collective.name, collective.in_place, repr(ways), per_process, where,
+            "sends alike", collective.name, collective.in_place, repr(ways), per_process, here,
         )  # fmt: skip
-        of_sends = partial(sends_alike, collective, plan, topology, device, turn)
+        of_sends = partial(sends_alike, collective, plan, where, turn)
         return replace(plan, symmetry=plan.memo.of(asked, of_sends))
     if not plan.work or not foldable(collective, plan):  # nothing moves: nothing is alike
         return plan
     kinds = works_alike(collective, plan)
-    key = ("symmetry", collective.name, plan.algorithm, kinds, per_process, where)
+    key = ("symmetry", collective.name, plan.algorithm, kinds, per_process, here)
 
     def found() -> Symmetry | None:
-        return symmetries.symmetry_of(skeleton_of(collective, plan, turn), topology, device)
+        return symmetries.symmetry_of(skeleton_of(collective, plan, turn), where)
 
     return replace(plan, symmetry=plan.memo.of(key, found))
 
 
 def channels_alike(
-    collective: Collective,
-    plan: Plan,
-    topology: Topology,
-    device: NDArray[np.int32],
-    wires: NDArray[np.bool_],
+    collective: Collective, plan: Plan, where: Where, wires: NDArray[np.bool_]
 ) -> Symmetry | None:
     """What of a plan is alike if only some wires, proxies, NICs and SMs can ever be full."""
     skeleton = skeleton_of(collective, plan, np.zeros(collective.ranks, np.int64))
-    return symmetries.loose_symmetry(
-        skeleton, topology, device, symmetries.Tight(wires, np.array(plan.node))
-    )
+    tight = symmetries.Tight(wires, np.array(plan.node))
+    return symmetries.loose_symmetry(skeleton, where, tight)
 
 
 def ends_by_rank(plan: Plan, ends: NDArray[np.float64]) -> NDArray[np.float64]:
