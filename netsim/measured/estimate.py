@@ -255,7 +255,7 @@ WIDER = {
 }  # fmt: skip
 # The same kernels on another generation, or the nearest type, where a generation has none wider.
 NEXT = {
-    "sm_90.flash2": "sm_80.attention", "sm_90.flash2.backward": "sm_80.attention.backward",
+    "sm_90.flash2.backward": "sm_80.attention.backward",
     "sm_90.gemm.fp8.row": "sm_90.gemm.fp8", "sm_100.gemm.fp4": "sm_103.gemm.fp4",
 }  # fmt: skip
 

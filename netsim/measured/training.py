@@ -223,6 +223,7 @@ def _mosaic(r: _Rules) -> Values:
         "dtype": "fp8" if "fp8" in r.text("precision") else "bfloat16",
         "micro_batch": r.count("micro_batch"),
         "attention": "unpadded",
+        "elementwise": "eager",
         "loss": "kernel",
         "optimizer": "adam-eager",
         "recompute": "non-reentrant" if checkpoints else "none",

@@ -447,25 +447,25 @@ def _roofline(cell: Cell, work: Training, cluster: Cluster) -> settings.Roofline
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     if "fp4" in flops:  # units that scale by blocks came with FP4
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
-    # What the clock under products is of that at the power of the generation's servers.
+    # What the clock under products and attention is of that at the power of usual servers.
     clock = float(usual_power(gpu) ** value("power.exponent"))
     gemm, attention = own.gemm_efficiency, own.attention_efficiency
     narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in settings.NARROW}
     back = BACKWARD * attention if attention else 0.0
-    older = work.attention in ("flash2", "unpadded") and f"{gpu.arch}.flash2" in TABLE
-    kernels = "flash2" if older else "attention"
+    kernels = work.attention if f"{gpu.arch}.{work.attention}" in TABLE else "attention"
     return settings.Roofline(
         flops=flops, bandwidth=gpu.memory_bandwidth, sms=gpu.sms, narrow=narrow,
         gemm=gemm or clock * _part(f"{gpu.arch}.gemm", "gemm.other"),
         attention=(
-            attention or _part(f"{gpu.arch}.{kernels}", "attention.other"),
-            back or _part(f"{gpu.arch}.{kernels}.backward", "attention.other.backward"),
+            attention or clock * _part(f"{gpu.arch}.{kernels}", "attention.other"),
+            back or clock * _part(f"{gpu.arch}.{kernels}.backward", "attention.other.backward"),
         ),
         memory=own.memory_efficiency or value("memory.usable"), routed=value("memory.routed"),
         kernel=value("launch.graph_gap" if graph else "kernel.gap")
         if own.kernel is None else own.kernel,
         element=settings.ELEMENT[settings.STORED.get(work.dtype, work.dtype)],
-        stores_beside=gpu.arch not in settings.ONE_TILE_A_BLOCK,
+        exponents=_part(f"{gpu.arch}.{kernels}.exponents", "flash2.exponents"),
+        unhidden=1.0 if gpu.arch in settings.ONE_TILE_A_BLOCK else value("gemm.unhidden"),
     )  # fmt: skip
 
 

@@ -52,7 +52,8 @@ def weight_gradients(
 # A pass reads or writes one activation. Fused kernels read their inputs and write their results
 # once. Run op by op (`eager`), RMSNorm converts to fp32, squares, averages, scales, converts back
 # and multiplies by its weight, each in a kernel of its own, and so do rotary embeddings and SwiGLU.
-# LayerNorm and GELU are one kernel each in either case.
+# LayerNorm and GELU are one kernel each in either case. Kernels that sum up rows are slower than
+# streams: what they take is in passes of streams (tests/bench/kernels.py on an H100).
 
 RESIDUAL = 3  # two in, their sum out
 
@@ -73,14 +74,18 @@ class Elementwise:
 FUSED = Elementwise()
 # RMSNorm in bytes a feature: to fp32 6, square 8, mean 4, scale 8, from fp32 6, weight 4; its
 # autograd: weight 12, conversion 6, scale and its sum 20, square 20, sum 12, conversion 6; saved
-# inputs are read again by each. Rotary: two products, half turned (negate, join), sum.
+# inputs are read again by each: 36 and 76, which take as long as 46 and 106 of streams. LayerNorm
+# takes as long as 5.4 and 14.4. Rotary: two products, half turned (negate, join), sum.
 # SwiGLU: sigmoid's product 2, product 3; backward two products and the function's own, 3 each.
-EAGER = Elementwise(norm=18, norm_backward=38, rotary=10, gated=5, gated_backward=9)
+EAGER = Elementwise(norm=23, norm_backward=53, rotary=10, gated=5, gated_backward=9)
+LAYER_NORM = Elementwise(norm=2.7, norm_backward=7.2)
 
 
 def elementwise_of(setting: Setting, *, gated: bool) -> Elementwise:
     """The passes of a setting's kernels; models with gated MLPs are those with RMSNorm."""
-    return EAGER if setting.elementwise == "eager" and gated else FUSED
+    if setting.elementwise == "fused":
+        return FUSED
+    return EAGER if gated else LAYER_NORM
 
 
 # Inputs of narrow products are cast from 16 bits, once for the product and once turned for the
@@ -184,12 +189,22 @@ class Shapes:
         return (Linear(self.tokens, self.model.heads * value // self.tp, self.model.hidden),)
 
     @cached_property
+    def keys(self) -> float:
+        """Keys that a query meets in one kernel of attention; a ring of cp has a kernel a turn."""
+        turns = self.cp if self.setting.context == "p2p" else 1
+        return self.model.keys(self.setting.sequence, BLOCK) / turns
+
+    @property
+    def attention_width(self) -> int:
+        """Features of a key and of a value together, of one head."""
+        m, latent = self.model, self.model.latent
+        return latent.nope + latent.rope + latent.value if latent else 2 * m.head
+
+    @cached_property
     def attention_flops(self) -> float:
         """FLOPs of scores and their use on this rank, forward."""
-        m, latent = self.model, self.model.latent
-        each = latent.nope + latent.rope + latent.value if latent else 2 * m.head
-        keys = m.keys(self.setting.sequence, BLOCK)
-        return 2.0 * self.tokens * keys * each * m.heads / self.tp
+        keys = self.model.keys(self.setting.sequence, BLOCK)
+        return 2.0 * self.tokens * keys * self.attention_width * self.model.heads / self.tp
 
     @property
     def scores(self) -> tuple[Linear, Linear]:

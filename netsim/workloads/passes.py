@@ -376,7 +376,9 @@ def _core_seconds(shapes: Shapes, *, backward: bool = False) -> float:
     if s.attention == "unfused":
         return _unfused_seconds(shapes, backward=backward)
     flops = shapes.attention_flops * (ATTENTION_BACKWARD_FLOPS if backward else 1)
-    seconds = s.roofline.attention_seconds(flops, s.beside, backward=backward)
+    seconds = s.roofline.attention_seconds(
+        flops, s.beside, width=shapes.attention_width, keys=shapes.keys, backward=backward
+    )
     if s.attention == "unpadded":  # rows of all sequences are gathered and put back around it
         moved = shapes.width(5 * shapes.query_width + 4 * shapes.kv_width, 1, shapes.tokens)
         seconds += s.roofline.stream_seconds(moved, 4)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,12 +64,18 @@ class Grid:
 # is lost. Everything else moves bytes through memory. Every kernel costs its gap on the stream.
 
 
-# Rows and columns of a thread block's tile, and what it reaches of the best tile's rate: a
-# tile of a x b reads (a + b) / (a b) elements for each product, so small ones starve.
-TILES = ((256, 128, 1.0), (128, 128, 0.92), (128, 64, 0.75), (64, 64, 0.55))
+# Rows and columns of a thread block's tile, either way round, and what it reaches of the best
+# tile's rate: a x b reads (a + b) / (a b) elements for each product, so that small ones starve.
+TILES = (
+    (256, 128, 1.0), (192, 128, 0.97), (128, 128, 0.92), (256, 64, 0.85), (128, 64, 0.75),
+    (64, 64, 0.55),
+)  # fmt: skip
+SPLITS = (1, 2, 3, 4, 6, 8)  # blocks that share a tile's K, of which each has 256 at least
+LEAST_K, PARTIAL = 256, 4  # bytes of an element of a sum that such blocks leave in L2
 ONE_TILE_A_BLOCK = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89")  # before Hopper's TMA stores
 # Bytes of an element that a product reads, its scale factor included; its result is wider.
 NARROW = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
+HEAD_WIDTH = 2 * 128  # features of a key and a value, of which rates of attention are
 BLOCK = 128  # rows and keys of a tile of fused attention: what lies on the diagonal is masked
 
 
@@ -77,8 +83,10 @@ BLOCK = 128  # rows and keys of a tile of fused attention: what lies on the diag
 class Roofline:
     """One GPU: dense peaks by dtype (FLOP/s), memory bandwidth (bytes/s), SMs, what is reached. All
     figures can be replaced by the user's own. `narrow`: of the peaks of narrow types; `attention`:
-    of the peak, forward and backward. `stores_beside`: a block writes one tile of a product while
-    it computes the next, as persistent kernels do; else it computes nothing then."""
+    of the peak, forward and backward, with a head of 128 features and long sequences, of which
+    `exponents` is the part of time that scores take whatever the head's size. `unhidden`: the part
+    of a product's result that is written while nothing is computed; all of it, unless a block
+    computes the next tile meanwhile, as persistent kernels do."""
 
     flops: Mapping[str, float]
     bandwidth: float
@@ -90,7 +98,8 @@ class Roofline:
     routed: float = value("memory.routed")
     kernel: float = value("kernel.gap")
     element: int = field(default=2)
-    stores_beside: bool = True
+    exponents: float = 0.0
+    unhidden: float = value("gemm.unhidden")
 
     def peak(self, dtype: str) -> float:
         """The dense peak for a data type, or for the one it would be computed in."""
@@ -112,24 +121,37 @@ class Roofline:
         of it moves where it is added to what is there."""
         if min(m, n, k, batch) <= 0:
             return 0.0
-        area = min(self._area(m, n, batch, *tile) for tile in TILES)
-        work = 2.0 * area * k / self.rate(dtype)
-        reached = self.bandwidth * self.memory
         element = NARROW.get(dtype, self.element) if dtype in self.flops else self.element
+        reached = self.bandwidth * self.memory
+        work = min(
+            self._blocks_seconds(m, n, k, batch, split, self.rate(dtype))
+            for split in SPLITS
+            if split == 1 or k >= split * LEAST_K
+        )
         read = batch * (m * k + k * n) * element
         written = batch * m * n * self.element
         if result is not None:  # nothing hides what is read first
             written = 0
             work += batch * m * n * result / reached
-        if not self.stores_beside:
-            work += written / reached
+        work += self.unhidden * written / reached
         return max(work, (read + written) / reached) + self.kernel
 
-    def _area(self, m: int, n: int, batch: int, rows: int, columns: int, part: float) -> float:
-        """Elements of the result that full waves of tiles would have made in the same time."""
-        tiles = ceil(m / rows) * ceil(n / columns) * batch
-        waves = ceil(tiles / self.sms)
-        return waves * self.sms * rows * columns / part
+    def _blocks_seconds(
+        self, m: int, n: int, k: int, batch: int, split: int, rate: float
+    ) -> float:  # fmt: skip
+        """Full waves of tiles of the shape that suits best, where `split` blocks share the K of
+        each and then add up what they have."""
+        ways = ((way, part) for *tile, part in TILES for way in (tile, tile[::-1]))
+        area = min(
+            ceil(ceil(m / rows) * ceil(n / columns) * batch * split / self.sms)
+            * rows
+            * columns
+            / part
+            for (rows, columns), part in ways
+        )
+        added = batch * m * n * split * PARTIAL if split > 1 else 0
+        seconds = 2.0 * area * self.sms * ceil(k / split) / rate
+        return seconds + added / (self.bandwidth * self.memory)
 
     def stream_seconds(self, nbytes: float, kernels: int = 1, *, routed: bool = False) -> float:
         """Kernels that only move bytes through memory; rows of tokens that are `routed` to experts
@@ -140,12 +162,20 @@ class Roofline:
         return nbytes / (self.bandwidth * part) + kernels * self.kernel
 
     def attention_seconds(
-        self, flops: float, dtype: str = "bfloat16", *, backward: bool = False
-    ) -> float:
-        """A fused attention kernel of so many FLOPs."""
+        self, flops: float, dtype: str = "bfloat16", *, width: float = HEAD_WIDTH,
+        keys: float = inf, backward: bool = False,
+    ) -> float:  # fmt: skip
+        """A fused attention kernel of so many FLOPs, with features of a key and a value together
+        (`width`) and keys that a query meets. What blocks do before and after their loop over keys
+        takes as long as so many keys more."""
         if flops <= 0:
             return 0.0
-        return flops / (self.peak(dtype) * self.attention[backward]) + self.kernel
+        more = value("attention.keys.backward" if backward else "attention.keys") / keys
+        scores = 1 - self.exponents + self.exponents * HEAD_WIDTH / width
+        return (
+            flops * scores * (1 + more) / (self.peak(dtype) * self.attention[backward])
+            + self.kernel
+        )
 
     def plain_seconds(self, flops: float, moved: float, dtype: str = "bfloat16") -> float:
         """A layer of which only FLOPs and bytes are known."""

@@ -182,7 +182,8 @@ def test_compression_moves_fewer_bytes(keep: float) -> None:
 
 
 def test_kernels_op_by_op_take_longer_where_norms_are_several() -> None:
-    """A gated model has RMSNorm: more passes over the same bytes; LayerNorm is one kernel."""
+    """A gated model has RMSNorm: more passes over the same bytes; LayerNorm is one kernel, which
+    sums rows up and so takes longer than its bytes, though less than those of RMSNorm."""
     gpt = replace(SMALL, gated=False, biases=True)
     times = {
         (kind, model.gated): sum(
@@ -191,13 +192,13 @@ def test_kernels_op_by_op_take_longer_where_norms_are_several() -> None:
         for kind in ("fused", "eager")
         for model in (SMALL, gpt)
     }
-    assert times["eager", True] > times["fused", True]
-    assert times["eager", False] == times["fused", False]
+    more = {gated: times["eager", gated] - times["fused", gated] for gated in (True, False)}
+    assert more[True] > 2 * more[False] > 0
 
 
 def test_before_hopper_a_product_ends_when_its_result_is_written() -> None:
     m, n, k = 8192, 6144, 768
-    ahead, after = (replace(H100, stores_beside=beside) for beside in (True, False))
+    ahead, after = (replace(H100, unhidden=part) for part in (0.0, 1.0))
     written = 2 * m * n / (H100.bandwidth * H100.memory)
     more = after.gemm_seconds(m, n, k) - ahead.gemm_seconds(m, n, k)
     assert more == pytest.approx(written)
