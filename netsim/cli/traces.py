@@ -21,6 +21,7 @@ from netsim.scenario.models import Workload
 from netsim.schedule.schedule import MULTICAST, SWITCH_REDUCE, TRANSFER, Schedule
 from netsim.timing.bench import Noise, sampled
 from netsim.trace.chrome import write_trace
+from netsim.trace.goal import Sheet
 from netsim.trace.names import Operation
 from netsim.trace.tables import write_links, write_links_over_time, write_rows
 from netsim.training import prepare as steps
@@ -161,6 +162,22 @@ def write_connections(cells: Sequence[Cell], folder: Path, engine: str) -> list[
         str(write_text(folder / "connections.cm", "\n".join(matrix) + "\n")),
         str(write_text(folder / "flows.txt", "\n".join(flows) + "\n")),
     ]
+
+
+def write_application(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:
+    """What the first cell runs, at its largest size, as GOAL."""
+    del engine
+    if isinstance(cells[0].scenario.workload, Workload):
+        prepared, _, schedule = _in_full(cells[0], "goal")
+        program = place(schedule, prepared.topology, prepared.gpus.tolist())
+    else:
+        program = run.simulate_step(prepare_step(cells[0])).program
+    try:
+        sheet = Sheet(program)
+        path = write_text(folder / "application.goal", sheet.text())
+    except InputError as error:
+        raise InputError(f"outputs: goal: {error.message}", hint=error.hint) from None
+    return [f"{path}" + f" ({sheet.hints} messages only tell a rank to go on)" * (sheet.hints > 0)]
 
 
 def write_msccl(cells: Sequence[Cell], folder: Path, engine: str) -> list[str]:

@@ -170,7 +170,7 @@ def _apart(ways: NDArray[np.int64], width: int) -> tuple[NDArray[np.int32], ...]
 
 def _way(style: Style, per_channel: bool) -> Way:
     uses = style.uses
-    if style.kind == COMPUTE:
+    if style.kind == COMPUTE and not any(use.resource == "sms" for use in uses):
         uses = (*uses, Use("sms", "src", 1.0))
     if style.kind == LOCAL_COPY and not any(use.resource == "hbm" for use in uses):
         uses = (*uses, Use("hbm", "src", 2.0 if style.op == 0 else 3.0))

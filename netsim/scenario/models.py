@@ -418,7 +418,7 @@ class Scenario(Model, json_schema_extra=lambda schema: schema["required"].remove
     launch: LaunchCosts | LaunchStyle = "process_per_gpu"
     sweep: dict[str, Any] = Field(default_factory=dict)  # read by `read_sweep`
     outputs: ListOf[
-        Literal["csv", "plots", "trace", "chakra", "connections", "msccl", "report"]
+        Literal["csv", "plots", "trace", "chakra", "connections", "goal", "msccl", "report"]
     ] = ("csv", "plots", "trace")
     measured: str | None = None  # a log, JSON or CSV of the same runs on hardware
     seed: Index = 0

@@ -186,7 +186,7 @@ TYPOS = {
     "an unknown output": (
         "name: x",
         "outputs: [csv, plot]",
-        "1:16: outputs.1: expected one of csv, plots, trace, chakra, connections, msccl, "
+        "1:16: outputs.1: expected one of csv, plots, trace, chakra, connections, goal, msccl, "
         "report, got 'plot' (did you mean plots?)",
     ),
 }  # fmt: skip
