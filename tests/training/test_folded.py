@@ -7,6 +7,7 @@ from netsim.training.run import folded_step, simulate_step
 from tests.training.steps import cell
 
 DENSE = "{layers: 8, hidden: 4096, heads: 32, ffn: 16384, vocabulary: 50000}"
+SHORT = DENSE.replace("layers: 8", "layers: 4")
 EXPERTS = (
     "{layers: 8, hidden: 2048, heads: 16, ffn: 8192, vocabulary: 50000, experts: 32, top_k: 4, "
     "expert_ffn: 1024}"
@@ -20,11 +21,11 @@ WITHIN, BESIDE = 0.005, 0.03  # beside: where exchanges of several axes share li
         (DENSE, "parallelism: {data: ddp}"),
         (DENSE, "parallelism: {data: fsdp2}"),
         (DENSE, "parallelism: {data: distributed-optimizer}\n  replicas: {overlap_gather: true}"),
-        (DENSE, "parallelism: {tp: 4, sequence_parallel: true, data: distributed-optimizer}"),
-        (DENSE, "parallelism: {tp: 4, sequence_parallel: true, tensor_overlap: pipelined}"),
+        (SHORT, "parallelism: {tp: 4, sequence_parallel: true, data: distributed-optimizer}"),
+        (SHORT, "parallelism: {tp: 4, sequence_parallel: true, tensor_overlap: pipelined}"),
         (DENSE, "parallelism: {pp: 4, tp: 2}\n  pipeline: {chunks: 2}"),
         (DENSE, "parallelism: {pp: 4, tp: 2}\n  pipeline: {schedule: zb-h1}"),
-        (DENSE, "dtype: fp8\n  parallelism: {tp: 2, cp: 2, data: fsdp}"),
+        (SHORT, "dtype: fp8\n  parallelism: {tp: 2, cp: 2, data: fsdp}"),
         (EXPERTS, "parallelism: {ep: 8, pp: 2}"),
     ],
 )
