@@ -384,7 +384,7 @@ def _setting(
             grid.degrees["tp"] > 1 and isinstance(model, models.Transformer) and model.experts > 0
         )
     launches = cell.scenario.launch_costs()
-    late = value("launch.host") if launches.host is None else launches.host
+    late = value("kernel.host") if launches.host is None else launches.host
     blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
     again, machine = work.recompute, cluster.machine_of(0)
@@ -461,7 +461,7 @@ def _roofline(cell: Cell, work: Training, cluster: Cluster) -> settings.Roofline
             back or clock * _part(f"{gpu.arch}.{kernels}.backward", "attention.other.backward"),
         ),
         memory=own.memory_efficiency or value("memory.usable"), routed=value("memory.routed"),
-        kernel=value("launch.graph_gap" if graph else "kernel.gap")
+        kernel=value("kernel.graph_gap" if graph else "kernel.gap")
         if own.kernel is None else own.kernel,
         element=settings.ELEMENT[settings.STORED.get(work.dtype, work.dtype)],
         exponents=_part(f"{gpu.arch}.{kernels}.exponents", "flash2.exponents"),
