@@ -48,6 +48,7 @@ CHANGES: list[tuple[dict[str, Any], str, Any]] = [
     (HOSTS, "cluster.fabric.seed", 3),
     *((HOSTS, "cluster.placement", how) for how in ("random", [1, 0])),
     (HOSTS, "cluster.seed", 5),
+    (HOSTS, "cluster.sites", {"count": 2, "distance": "100km", "bandwidth": "100Gbps"}),
     (HOSTS, "cluster.overrides", [{"node": 1, "nics": [0]}]),
     (HOSTS, "cluster.overrides", [{"machine": {"scale_up": {"link_bandwidth": "20GB/s"}}}]),
     (HOSTS, "cluster.overrides", [{"machine": {"calibration": {}}}]),
