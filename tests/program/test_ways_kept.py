@@ -9,6 +9,7 @@ from netsim.collectives.collective import collective_of
 from netsim.collectives.table import build
 from netsim.program.place import place
 from netsim.program.program import Program
+from netsim.program.ways import choices_of
 from netsim.topology.graph import Topology
 from netsim.topology.routing import switch
 
@@ -65,3 +66,13 @@ def test_few_are_kept() -> None:
     for order in [*orders, *(order[::-1] for order in orders)]:
         placed(where, 4 * KIB, gpus=order)
     assert len(where.memo.of("ways laid", Memo)) == 8
+
+
+def test_paths_of_a_way_are_chosen_by_the_links_that_not_all_of_them_have() -> None:
+    """The first way has three paths over link 0, the second one has one: numbers 0, 2, 3 and 1."""
+    way, ptr = np.array([0, 1, 0, 0], np.int32), np.array([0, 2, 3, 5, 7])
+    found = choices_of(way, 2, ptr, np.array([0, 1, 4, 0, 2, 0, 3], np.int32))
+    assert found.more.tolist() == [2, 4, 4]
+    assert found.link.tolist() == [1, 2, 3]
+    assert (found.ptr.tolist(), found.slot.tolist()) == ([0, 1, 1, 2, 3], [0, 1, 2])
+    assert found.apart.all()
