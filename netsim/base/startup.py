@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from netsim.base.values import dataclass
 
 __version__ = "0.1.0"
-MODEL_VERSION = "2"
+MODEL_VERSION = "3"
 
 
 def late(name: str) -> Any:

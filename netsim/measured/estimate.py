@@ -74,10 +74,11 @@ def shown_by(constant: Constant, entry: Entry) -> Floats:
 
 def estimate_of(constant: Constant, shown: Sequence[Floats]) -> Estimate:
     """The estimate from what runs say: where simulated and measured times of the points that show
-    it agree best, or the median of values."""
+    it agree best, or the geometric mean of each run's median value."""
     every = np.concatenate(shown)
     if every.ndim == 1:
-        value = float(np.median(every)) if len(every) else float("nan")
+        medians = [np.median(one) for one in shown if len(one)]
+        value = float(np.exp(np.mean(np.log(medians)))) if medians else float("nan")
         return Estimate(constant, value, len(every))
     every = every[np.ptp(every, axis=1) > SHOWS]
     if not len(every):
@@ -352,5 +353,5 @@ def _holds(id: str, prepared: Prepared, entry: Entry) -> bool:
     if kind == "cxi" or kind in {*TRANSPORTS} - {"nvlink"}:  # which joins GPUs of a host, too
         return entry.transport == ("slingshot" if kind == "cxi" else kind)
     if id.startswith("launch.each_channel"):
-        return id.endswith("2_12") == (comm.version >= parse_version("2.12"))
+        return id.endswith("2_13") == (comm.version >= parse_version("2.13"))
     return kind == own if kind.startswith("sm_") else f"{own}.{id}" not in TABLE

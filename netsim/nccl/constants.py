@@ -201,6 +201,8 @@ class Mechanism:
     blocks, which do not begin at once. `grain` is the bytes that are passed on together (what
     512 threads of LL hold, a warp of LL128), `most_pieces` how finely that is followed: pieces of a
     chunk. `local_credit` is the credit of a FIFO between a block and the proxy of its own rank.
+    `nvlink_lines` is what a byte of LL or LL128 takes of NVLink, over one of Simple: lines are
+    always written, where Simple is read on Ampere.
 
     `nvls_efficiency` is the part of NVLink's rate that reductions and multicasts in the switch
     reach (of it, `nvls_tree` where trees join nodes), `nvls_sync` the time until a rank may use
@@ -229,6 +231,7 @@ class Mechanism:
     nvls_copy_rate: float
     host_memory: HostMemory
     answers: int = 0
+    nvlink_lines: float = 1.0
 
     def start(self, protocols: Sequence[str], channels: int) -> float:
         """Seconds before the first byte of its last block, beyond one block of LL on Hopper."""
@@ -290,6 +293,7 @@ def _generation(sm: int) -> Mechanism:
         send_share=value("send_share"),
         begin_channels=value(f"sm_{sm}.begin_channels"),
         nvlink=_nvlink(sm),
+        nvlink_lines=value("sm_80.nvlink_lines") if sm == 80 else 1.0,
         pcie=PCIE,
         shm=SHM,
         network=NETWORK if sm < 90 else replace(NETWORK, flush=0.0),  # Hopper and newer need none
@@ -383,7 +387,7 @@ def _replaced(value: Any, path: list[str], new: float) -> Any:
 
 HOST = value("launch.host")
 # For each further channel, whatever the GPU has to do, by the version since which it is so.
-HOST_EACH_CHANNEL = {Version(2, 12): value("launch.each_channel.2_12"),
+HOST_EACH_CHANNEL = {Version(2, 13): value("launch.each_channel.2_13"),
                      Version(0, 0): value("launch.each_channel.2_10")}  # fmt: skip
 HOST_EACH_SEND = {
     Version(2, 28): value("launch.each_send.2_28"),  # alltoall, gather and scatter are calls

@@ -98,9 +98,9 @@ def reason(name: str) -> str:
 
 # Variable and value by transport, for GPUs below a compute capability, and where it is known from.
 # EFA delivers out of order. Only where the GPU's writes of 128 bytes arrive whole (from Hopper on)
-# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO. The one measured run agrees at
-# small sizes (aws_p4d_a100_2x8_all_reduce_1: 175 us at 32 B, where LL would take 39), though its
-# settings are not recorded and its large sizes look like rings.
+# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO, since 2023. The one measured run
+# is of an older plugin, and of rings (aws_p4d_a100_2x8_all_reduce_1: 175 us at 32 B, where LL takes
+# 126 and Simple 425).
 PLUGINS = _table("plugins.csv")
 
 

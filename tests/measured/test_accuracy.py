@@ -401,7 +401,8 @@ def test_a_constant_without_a_system_is_estimated_from_the_others() -> None:
     fitted = TABLE["launch.host"]
     shown = {one.id: shown_by(fitted, one) for one in looked_at(fitted, entries)}
     found = {one.system: one for one in without_each(fitted, entries, shown)}
-    assert set(found) == {"h100_sxm", "a100_superbench"}
+    assert {"h100_sxm", "a100_superbench"} < set(found)
+    assert len(found) == 7
     assert all(one.of == "" and 0.9 < one.ratio < 1.1 for one in found.values())
     entry = next(one for one in entries if one.id == "h100_sxm_8_all_reduce_1")
     figures = figures_without(entry, [found["h100_sxm"]])

@@ -26,7 +26,7 @@ KIB = 1024
         ("launch.host", 0.02),
         ("launch.each_send", 0.1),
         ("launch.each_channel.2_10", 0.1),
-        ("cxi.eager_bytes", 0.0),
+        ("cxi.eager_bytes", 1e-9),
         ("efa.usable", 0.005),
         ("tcp.nic_cap", 0.01),
         ("sm_80.step_cost.ll", 0.25),

@@ -34,5 +34,5 @@ def test_one_process_for_eight_a100_takes_what_its_host_takes(capsys, collective
         out = netsim(capsys, "expect", "dgx-a100", collective, "--sizes", "256", "--launch", style,
                      "--nccl", "2.10.3", "--format", "nccl-tests").out  # fmt: skip
         times[style] = float(next(x for x in out.splitlines() if x[0] != "#").split()[5])
-    assert times["single_process"] == pytest.approx(measured, rel=0.05)
+    assert times["single_process"] == pytest.approx(measured, rel=0.1)  # hosts differ by more
     assert times["cuda_graph"] < times["process_per_gpu"] < times["single_process"]

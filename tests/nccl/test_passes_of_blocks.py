@@ -8,10 +8,12 @@ import pytest
 from netsim.collectives.collective import Collective
 from netsim.engines.engine import simulate
 from netsim.nccl.choice import schedule_of, with_blocks
-from netsim.nccl.constants import ByProtocol
+from netsim.nccl.constants import MECHANISMS, ByProtocol
+from netsim.nccl.facts import Protocol
 from netsim.nccl.schedules.plan import Plan
+from netsim.nccl.schedules.primitives import Pass, PlannedChannel
 from netsim.program.place import place
-from netsim.schedule.schedule import Schedule
+from netsim.schedule.schedule import OUT, SCRATCH, Schedule
 from netsim.topology.routing import switch
 from tests.nccl.nccl_plans import IDEAL, small_plan
 
@@ -55,6 +57,21 @@ def test_memory_that_passes_touch(
     collective = Collective(name, nodes * local, COUNT, 4, in_place=True)
     made = schedule_of(collective, plan_of(algorithm, nodes, local))
     assert touched(made) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("protocol", "sm", "link", "expected"), [
+    ("Simple", 80, "nvlink", 1.0),
+    ("LL128", 80, "nvlink", 128 / 120 * MECHANISMS[80].nvlink_lines),
+    ("LL", 80, "nvlink", 2 * MECHANISMS[80].nvlink_lines),
+    ("LL128", 80, "pcie", 128 / 120),
+    ("LL128", 90, "nvlink", 128 / 120),
+])  # fmt: skip
+def test_lines_take_more_of_nvlink_where_simple_is_read(
+    protocol: Protocol, sm: int, link: str, expected: float
+) -> None:
+    plan = replace(plan_of("Ring", 1, 2), protocol=protocol, mechanism=MECHANISMS[sm], link=link)
+    kind = PlannedChannel(plan, 0).write(0, 1, Pass(SCRATCH, OUT))
+    assert kind.style.wire == pytest.approx(expected)
 
 
 def test_results_that_need_not_be_copied_out_are_not() -> None:

@@ -191,12 +191,15 @@ class PlannedChannel:
 
     def write(self, src: int, dst: int, made: Pass) -> RowKind:
         """A pass of the block of `src` that writes into the memory of `dst`."""
+        wire = PAYLOAD_WIRE[self.plan.protocol]
+        if not self.simple and self.plan.link_of(src, dst) == "nvlink":
+            wire *= self.plan.mechanism.nvlink_lines
         style = Style(
             TRANSFER,
             made.op,
             made.src_buffer,
             made.dst_buffer,
-            wire=PAYLOAD_WIRE[self.plan.protocol],
+            wire=wire,
             route=self.plan.route_of(self.number, src, dst),
             uses=(*self._uses(made), Use("hbm", "dst", 1.0), *self._bus(src, dst)),
         )
