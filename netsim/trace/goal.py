@@ -31,6 +31,7 @@ class Sheet:
     lines: list[list[str]] = field(default_factory=list)
     tags: Counter[tuple[int, int]] = field(default_factory=Counter)
     done: list[dict[int, int]] = field(default_factory=list)  # by row and rank, an operation
+    released: dict[int, float] = field(default_factory=dict)  # by row, when it may begin
     made: int = 0
     hints: int = 0
 
@@ -44,9 +45,9 @@ class Sheet:
                 hint="nccl: {env: {NCCL_NVLS_ENABLE: 0}}, or another algorithm",
             )
         self.lines = [[f"rank {rank} {{"] for rank in range(schedule.ranks)]
-        seconds = self._seconds()
-        seconds[schedule.release_row] += schedule.release_time
-        columns = schedule.style, schedule.src, schedule.dst, seconds, schedule.amount
+        times = zip(schedule.release_row.tolist(), schedule.release_time.tolist(), strict=True)
+        self.released = dict(times)
+        columns = schedule.style, schedule.src, schedule.dst, self._seconds(), schedule.amount
         for row, told in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
             self._write(row, *told)
         lines = (line for some in self.lines for line in (*some, "}", ""))
@@ -79,6 +80,8 @@ class Sheet:
             known = [end for end in (src, dst) if end == knows or end in self.done[one]]
             at = knows if knows in known else [*known, src][0]
             after[at].append(self._met(one, lag, at, knows))
+        if row in self.released:
+            after[src].append(self._delay(src, self.released[row], ()))
         if how.kind == TRANSFER and src != dst:
             if seconds >= NS / 2:
                 after[src] = [self._delay(src, seconds, after[src])]
