@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,3 +268,10 @@ def test_a_list_of_devices_that_is_cut_tells_hosts(name: str, shape: tuple[str, 
     assert (cluster["machine"], cluster["nodes"], cluster["gpus_per_node"]) == shape
     assert "fabric" not in cluster, "the machine's own transport is that of the log"
     assert any("tells Slingshot-11" in note for note in notes)
+
+
+def test_a_run_is_as_slow_as_the_median_of_its_worse_band() -> None:
+    """Up to 1 MiB it was faster than simulated, beyond slower."""
+    ratios = [(1 << 20, -0.5)] * 5 + [(1 << 21, x) for x in (0.9, 0.0, 0.6, 0.5)]
+    points = [SimpleNamespace(size_bytes=size, log_ratio=-x) for size, x in ratios]
+    assert comparing.Compared.slower.fget(SimpleNamespace(points=points)) == 0.6
