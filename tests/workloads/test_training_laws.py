@@ -124,7 +124,8 @@ def test_ddp_ends_when_its_recurrence_says(bucket: int, rate: float) -> None:
         if filled >= bucket or number == count - 1:
             expected = max(ready, expected) + filled * rate
             filled = 0
-    assert step_time(tape, lowered, end) == pytest.approx(max(expected, ready), rel=1e-6)
+    copied = count * 5e-6  # at most: a kernel copies each gradient
+    assert step_time(tape, lowered, end) == pytest.approx(max(expected, ready), abs=copied)
 
 
 def test_delayed_gradients_cost_the_longer_of_both() -> None:
