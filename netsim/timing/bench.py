@@ -25,7 +25,6 @@ from netsim.timing.call import Looped
 from netsim.timing.steady import AGREE, Recurrence, lanes_of, recurrence
 from netsim.topology.graph import Topology
 
-SAME_INSTANT = 1e-12
 _PART = 1 << 18  # rows
 
 R = TypeVar("R")
@@ -186,11 +185,6 @@ class InARow:
 def _is_over(alone: Alone, ends: Floats, launch: Launch) -> bool:
     """Whether an operation is over before the next one starts on the ranks that end first."""
     return bool(np.ptp(ends[alone.busy]) <= launch.kernel)
-
-
-def at_once(ends: Floats) -> bool:
-    """Whether all ranks end at one instant: the next operation is then the same, only later."""
-    return bool(np.ptp(ends) <= SAME_INSTANT * ends.max(initial=0.0))
 
 
 # **** Noise ****

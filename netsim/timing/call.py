@@ -81,11 +81,11 @@ class Call:
 
     @cached_property
     def by_channel(self) -> Call | None:
-        """NCCL's trees with one channel for all that meet in nothing that can ever be full; None
-        where that is not less than what is `folded`."""
+        """NCCL's trees, or rings of some hops, with one channel for all that meet in nothing that
+        can ever be full; None where that is not less than what is `folded`."""
         like, usual = self.looped.like, (self.folded or self).plans[:1]
-        trees = self.may_fold and like and [plan.algorithm for plan in usual] == ["Tree"]
-        if not trees or like is None or self.together > 1 or self.topology.changes:
+        some = self.may_fold and [plan.algorithm == "Tree" or plan.hops > 0 for plan in usual]
+        if some != [True] or like is None or self.together > 1 or self.topology.changes:
             return None
         plan, key = usual[0], ("channels alike", like(self.looped.least))
         fewer = replace(plan, symmetry=plan.memo.of(key, self._channels_alike))

@@ -17,7 +17,6 @@ from netsim.base.errors import InputError
 from netsim.base.units import format_time
 from netsim.base.values import dataclass
 from netsim.collectives.reduced import STEPS as STEPS_OF_RINGS
-from netsim.collectives.reduced import Stands
 from netsim.engines.engine import choose, simulator
 from netsim.metrics.bound import Causes
 from netsim.metrics.links import LinkUse, link_amounts, link_use, use_of
@@ -26,13 +25,14 @@ from netsim.program.program import Program, Timeline
 from netsim.schedule.repeat import Launch
 from netsim.schedule.schedule import Schedule
 from netsim.timing import fits, steady
-from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, at_once, busy_ranks
+from netsim.timing.bench import Alone, Bench, Floats, InARow, Progress, Runs, busy_ranks
 from netsim.timing.call import Call, Looped, looped_fold
 from netsim.timing.max_plus import Relayed, causes_of, relayed_in_a_row, replayed, whole_use
-from netsim.timing.textbook import Sketched, ends_of_all, sketched, standing
+from netsim.timing.textbook import ends_of_all, sketched, standing
 
 TIMED = 20  # operations that nccl-tests times, after one to warm up
 SHAKEN = 1e-12  # seconds
+SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
@@ -246,17 +246,13 @@ def folded(asked: Asked) -> Offer | Refusal:
         one = call.folded
         return Refusal("nothing in it is alike") if one is None else _in_full(one, asked.limits)
     found = sketched(call)
-    stands = None if found is None else _stands(found, asked.limits)
-    if found is None or stands is None:
+    early = found and found.is_long(asked.limits.long) and found.stands(asked.limits.rounds)
+    stands = early or (found and found.stands())
+    if not found or not stands:
         return Refusal("nothing in it is alike")
     work = looped_fold(call, stands)
     sizes = found.rows(stands), found.ways(stands)
     return Offer(lambda bench: _all_of(bench, work, asked.limits), work, *sizes)
-
-
-def _stands(found: Sketched, limits: Limits) -> Stands | None:
-    early = found.stands(limits.rounds) if found.is_long(limits.long) else None
-    return found.stands() if early is None else early
 
 
 def whole(asked: Asked) -> Offer | Refusal:
@@ -322,11 +318,10 @@ def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
     a row are not told: ranks begin them when all of their channels are done."""
     one, ranks = _all_of(bench, call.looped, limits), call.collective.ranks
     alone = one.alone
-    own = ends_by_rank(call.plans[0], alone.unjoined)
     begins = np.random.default_rng(0).uniform(0, SHAKEN, (2, ranks))
     shaken = [alone.simulator.timeline(each).makespan for each in begins]
     off = 2 * max(abs(each / alone.timeline.makespan - 1) for each in shaken)
-    ends = own + bench.launch.kernel
+    ends = ends_by_rank(call.plans[0], alone.unjoined) + bench.launch.kernel
     return replace(one, ends=ends, words=BY_CHANNEL, off=off, follow=None, fewer=None)
 
 
@@ -417,19 +412,20 @@ def fewer_hops(asked: Asked) -> Offer | Refusal:
         return Refusal(why)
     if limits.exact or call.rows_of_rings <= limits.hopped * limits.rings:
         return Refusal("rings have few enough rows")
-    return Offer(lambda bench: _by_hops(bench, call, limits))
+    return Offer(lambda bench: _by_hops(bench, asked.call, call, limits))
 
 
-def _by_hops(bench: Bench, call: Call, limits: Limits) -> Timing | Refusal:
+def _by_hops(bench: Bench, given: Call, call: Call, limits: Limits) -> Timing | Refusal:
     """One operation, less what operations in a row overlap with the least and with the most hops
     that are held against others. Rows are those of the last run; on links, each hop leaves as much
     as another."""
     plan, shorter = call.plans[0], replace(limits, rings=np.inf)
     times, known = dict[int, float](), list[Asked]()
+    written = _one_channel(bench, given, call, limits)
 
     def alone(hops: int) -> float:
         known.clear()  # before the next one needs the memory
-        asked = Asked(call.of_hops(hops), shorter)
+        asked = Asked(written.of_hops(hops), shorter)
         one = _climbed(bench, asked, SINGLE)
         assert isinstance(one, One)
         known.append(replace(asked, one=one))
@@ -446,7 +442,7 @@ def _by_hops(bench: Bench, call: Call, limits: Limits) -> Timing | Refusal:
         return TOO_DIFFERENT
     last, least = _in_a_row(bench, known.pop()), sorted(times)[-1 - steady.WINDOW]
     gain = times[found.hops] - last.seconds
-    less = times[least] - _timed(bench, call.of_hops(least), shorter).seconds
+    less = times[least] - _timed(bench, written.of_hops(least), shorter).seconds
     more = (gain - less) / (found.hops - least) * (found.whole - found.hops)
     seconds = found.seconds - gain - more
     off = abs(more) / seconds
@@ -463,6 +459,17 @@ def _by_hops(bench: Bench, call: Call, limits: Limits) -> Timing | Refusal:
     )
 
 
+def _one_channel(bench: Bench, given: Call, call: Call, limits: Limits) -> Call:
+    """Rings with one channel for all, if operations of the fewest hops take as long in a row so."""
+    fewest = next(steady.runs_of(call.collective, call.plans[0], limits.hops))
+    if (one := given.of_hops(fewest).by_channel) is None:
+        return call
+    alone = [bench.alone(each.looped.schedule()) for each in (one, call.of_hops(fewest))]
+    rows = [InARow(each, call.launch, bench.engine).ends(limits.in_a_row[0])[0] for each in alone]
+    told, full = (ends.max(axis=1) for ends in rows)
+    return one if np.allclose(told, full, rtol=steady.AGREE, atol=0) else call
+
+
 # **** Operations back to back ****
 
 
@@ -472,7 +479,7 @@ def one_operation(asked: Asked) -> Offer | Refusal:
     last = float(one.ends.max())
     if call.single:
         return Offer(lambda bench: _timing(bench, one, call.launch.host + last))
-    if call.launch.together and at_once(one.ends):
+    if call.launch.together and np.ptp(one.ends) <= SAME_INSTANT * last:
         return Offer(lambda bench: _timing(bench, one, max(last, call.launch.period)))
     return Refusal("ranks end at different times")
 

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from netsim.base.errors import InputError
@@ -15,6 +16,7 @@ from netsim.scenario.cells import expand
 from netsim.sweep.summary import best_row
 from netsim.timing import ladder
 from netsim.timing.bench import Bench
+from netsim.timing.call import Call
 from netsim.timing.ladder import LIMITS, Asked, Limits, Offer, Timing
 from netsim.topology.graph import LINK_KINDS
 from netsim.yamlio.read import parse_source
@@ -166,6 +168,21 @@ def test_one_channel_for_all_tells_neither_exactly_nor_operations_in_a_row() -> 
     assert told.uncertainty >= 1.0
     asked = Asked(one.call(size_of(one)), replace(BY_CHANNEL, exact=True))
     assert isinstance(ladder.by_channel(asked), ladder.Refusal)
+
+
+@pytest.mark.parametrize("timing", ["single", "throughput"])
+def test_rings_of_one_channel_take_what_those_of_all_do(
+    timing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = (SIMPLE % ("all_reduce", "Ring", 8 * MIB, timing)).replace("Simple", "LL128")
+    one = cell("machine: gh200-x4, nodes: 17, fabric: {kind: dragonfly}", work)
+    few, hops = timed(one, 8 * MIB, replace(LIMITS, rings=0)), "rings of 67 hops"
+    monkeypatch.setattr(Call, "by_channel", None)
+    full, all_hops = (timed(one, 8 * MIB, replace(LIMITS, rings=n)) for n in (0, np.inf))
+    assert few.approximation.startswith(hops)
+    assert 3.5 * len(few.program) < len(full.program)
+    assert few.seconds == pytest.approx(full.seconds, rel=1e-3)
+    assert_within(few, all_hops)
 
 
 # **** Exactly ****
