@@ -315,12 +315,12 @@ def by_channel(asked: Asked) -> Offer | Refusal:
 def _by_channel(bench: Bench, call: Call, limits: Limits) -> One:
     """What it may be off shows in runs in which ranks begin a picosecond apart: where queues are
     full, the least difference grows from loop to loop, and no order of sums is right. Operations in
-    a row are not told: ranks begin them when all of their channels are done."""
+    a row are not told (nor asked, for all of them may be wrong): channels get out of step."""
     one, ranks = _all_of(bench, call.looped, limits), call.collective.ranks
     alone = one.alone
-    begins = np.random.default_rng(0).uniform(0, SHAKEN, (2, ranks))
+    begins = np.random.default_rng(0).uniform(0, SHAKEN, (2 if call.single else 0, ranks))
     shaken = [alone.simulator.timeline(each).makespan for each in begins]
-    off = 2 * max(abs(each / alone.timeline.makespan - 1) for each in shaken)
+    off = 2 * max((abs(each / alone.timeline.makespan - 1) for each in shaken), default=0.0)
     ends = ends_by_rank(call.plans[0], alone.unjoined) + bench.launch.kernel
     return replace(one, ends=ends, words=BY_CHANNEL, off=off, follow=None, fewer=None)
 
