@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.memo import Memo, different
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.nccl import facts, job
 from netsim.nccl.facts import NCCL_NAMES
 from netsim.nccl.job import Job, Wishes
@@ -38,9 +38,7 @@ def split_ranks(text: str | None, ranks: int) -> list[list[int]]:
     operation, value = found[1].upper(), int(found[2], 0)
     if operation in ("MOD", "DIV") and value < 1:
         raise ValueError(f"expected {operation} with a number of at least 1, got {text!r}")
-    groups: dict[int, list[int]] = {}
-    for rank in range(ranks):
-        groups.setdefault(_COLOURS[operation](rank, value), []).append(rank)
+    groups = grouped(range(ranks), lambda rank: _COLOURS[operation](rank, value))
     if len(sizes := sorted({len(group) for group in groups.values()})) > 1:
         raise ValueError(f"makes communicators of unequal sizes {sizes}")
     return list(groups.values())

@@ -14,7 +14,7 @@ import numpy as np
 from netsim.base.errors import InputError, NetsimError
 from netsim.base.startup import at, on
 from netsim.base.units import format_size
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import limits, row_of_size
 from netsim.engines.engine import simulate
@@ -112,10 +112,8 @@ def _spread_of(prepared: Prepared, size: int) -> Iterator[dict[str, Any]]:
     flows = connections_on_links(shown_of(prepared, size).schedule, topology, prepared.gpus)
     between = np.flatnonzero(links.kind == LINK_KINDS.index("fabric"))
     kind = [str(name).rstrip("0123456789") for name in topology.nodes]
-    kinds: dict[str, list[int]] = {}
-    for link in between.tolist():
-        name = f"{kind[links.tail[link]]} -> {kind[links.head[link]]}"
-        kinds.setdefault(name, []).append(link)
+    ends = lambda link: f"{kind[links.tail[link]]} -> {kind[links.head[link]]}"  # noqa: E731
+    kinds = grouped(between.tolist(), ends)
     if len(kinds) > MOST_KINDS:
         kinds = {"switch -> switch": between.tolist()}
     for name, mine in kinds.items():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
 from netsim.base.memo import Memo, different
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.nccl import connect
 from netsim.nccl.communicator import Channel, ChannelGraph, Communicator, TunerRule
 from netsim.nccl.constants import Mechanism, calibrated, mechanism_of
@@ -241,9 +241,7 @@ def nodes_of(
     if settings.mnnvl == 0:  # every host is a node, even where NVLink joins several
         domain = np.arange(len(cluster.host_class), dtype=np.int32)
         cluster = replace(cluster, domain=domain)
-    ranks: dict[int, list[int]] = {}
-    for rank, number in enumerate(domain[cluster.gpu_host[gpus]].tolist()):
-        ranks.setdefault(number, []).append(rank)
+    ranks = grouped(range(len(gpus)), domain[cluster.gpu_host[gpus]].tolist().__getitem__)
     numbers = np.arange(int(domain[-1]) + 2)
     first = np.searchsorted(domain[cluster.gpu_host], numbers[:-1])
     host = np.searchsorted(domain, numbers)

@@ -1,11 +1,13 @@
 """NCCL's search of channels on the graph of a node: what it tries, finds, copies and gives up."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
+from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.nccl.communicator import (
     BALANCED_TREE,
     COLLNET_DIRECT,
@@ -101,11 +103,12 @@ class Arena:
             [self.gpus.index(gpu) for gpu in nearest(table, net, self.gpus)] for net in self.nets
         ]
         self.pci_of_gpu = [self._pci_bandwidth(gpu) for gpu in self.gpus]
-        self.ports_by_type = [self._ports_by_type(gpu) for gpu in self.gpus]
+        types = [[self.type_of(gpu, net) for net in self.nets] for gpu in self.gpus]
+        self.ports_by_type = [grouped(range(len(row)), row.__getitem__) for row in types]
         # By pattern: where to go from a GPU, given those used, the port and when it comes.
         self.onwards: dict[int, dict[tuple[int, int, int, int], list[int]]] = {}
         self.scores: dict[tuple[int, int], list[Score]] = {}
-        self._needs: dict[tuple[int, int, int], Needs] = {}
+        self.needs = cache(self._needs)
 
     def type_of(self, source: int, target: int) -> int:
         """The rank of the path type between two nodes, larger than all where there is none."""
@@ -147,13 +150,6 @@ class Arena:
         for link, amount in needs:
             left[link] += amount
 
-    def needs(self, source: int, target: int, amount: int) -> Needs:
-        """What a flow of `amount` takes on each link of the path, in the order of the path."""
-        key = (source, target, amount)
-        if key not in self._needs:
-            self._needs[key] = self._count(source, target, amount)
-        return self._needs[key]
-
     def nvls_flows(self, head: int, amount: int, limit: int) -> Needs | None:
         """What one NVLS head takes: every GPU to and from the switch once, itself twice."""
         switch, flows = self.switches[0], list[tuple[int, int]]()
@@ -177,14 +173,9 @@ class Arena:
             flows += self.needs(*ends, share)
         return _summed(flows)
 
-    def _ports_by_type(self, gpu: int) -> dict[int, list[int]]:
-        by_type: dict[int, list[int]] = {}
-        for port, net in enumerate(self.nets):
-            by_type.setdefault(self.type_of(gpu, net), []).append(port)
-        return by_type
-
-    def _count(self, source: int, target: int, amount: int) -> Needs:
-        """PCIe flows through an Intel CPU cost 6/5; into old GPUs 1/8 comes back as requests."""
+    def _needs(self, source: int, target: int, amount: int) -> Needs:
+        """What a flow of `amount` takes on each link of the path, in the order of the path. PCIe
+        flows through an Intel CPU cost 6/5; into old GPUs 1/8 comes back as requests."""
         graph = self.table.graph
         path = self.table.paths[source, target]
         from_gpu = graph.nodes[source].kind == "GPU"
@@ -235,10 +226,8 @@ class Arena:
 
 def _summed(needs: list[tuple[int, int]]) -> Needs:
     """Needs with every link once, so that checking them one by one is checking them all."""
-    total = Counter[int]()
-    for link, amount in needs:
-        total[link] += amount
-    return tuple(total.items())
+    by_link = grouped(needs, itemgetter(0))
+    return tuple((link, sum(amount for _, amount in some)) for link, some in by_link.items())
 
 
 def total_bandwidth(arena: Arena) -> float:
@@ -257,13 +246,10 @@ def total_bandwidth(arena: Arena) -> float:
 def nets_of(arena: Arena, type_inter: int, gpus: Iterable[int]) -> list[int]:
     """Ports in the order in which these GPUs try them: their own first, then by path type."""
     gpus = list(gpus)
-    found: dict[int, None] = {}
-    for gpu in gpus:
-        found.update(dict.fromkeys(arena.local_ports[gpu]))
+    tried = [arena.local_ports[gpu] for gpu in gpus]
     for kind in range(type_inter + 1):
-        for gpu in gpus:
-            found.update(dict.fromkeys(arena.ports_by_type[gpu].get(kind, ())))
-    return list(found)
+        tried += [arena.ports_by_type[gpu].get(kind, []) for gpu in gpus]
+    return list(dict.fromkeys(chain.from_iterable(tried)))
 
 
 def next_gpus(arena: Arena, pattern: int, gpu: int, used: int, door: int, sort: int) -> list[int]:
@@ -451,10 +437,10 @@ class Walker:
         # The place in the order at which a channel goes back to a port; -1 for never.
         leaves = {RING: self.n_gpus - 1, SPLIT_TREE: 1}
         self.exit_step = leaves.get(attempt.pattern, 0) if arena.nets else -1
-        self.hops: dict[tuple[int, int, int, int], Hop | None] = {}
+        self._hop = cache(self._allowed_hop)
         self.inside: list[dict[int, Hop | None]] = [{} for _ in range(self.n_gpus)]
         self.onwards = arena.onwards.setdefault(attempt.pattern, {})
-        self.heads: dict[int, Needs | None] = {}
+        self._head = cache(self._hop_of_head)
         self.nets = [nets_of(arena, attempt.type_inter, (gpu,)) for gpu in range(self.n_gpus)]
         self.all_nets = nets_of(arena, attempt.type_inter, range(self.n_gpus))
 
@@ -563,10 +549,11 @@ class Walker:
         elif step == leave:
             yield self._leave(gpu, step, budget, order)
         elif self.headed:
-            yield self._head(gpu, budget)
+            yield self._end(self._head(gpu), budget)
+        elif self.attempt.pattern == RING and not self.arena.nets:
+            yield self._end(self._hop(self.arena.gpus[gpu], path[0], self.intra), budget)
         else:
-            close = self.attempt.pattern == RING and not self.arena.nets
-            yield self._close(gpu, budget) if close else self._finish(budget)
+            yield self._finish(budget)
 
     def _following(self, gpu: int, step: int, leave: int, order: int) -> list[int]:
         if order == IN_ORDER:
@@ -579,8 +566,8 @@ class Walker:
             self.onwards[key] = next_gpus(self.arena, self.attempt.pattern, *key)
         return self.onwards[key]
 
-    def _close(self, gpu: int, budget: Budget) -> Walk:
-        hop = self._hop(self.arena.gpus[gpu], self.orders[-1][0], self.intra)
+    def _end(self, hop: Hop | None, budget: Budget) -> Walk:
+        """Finish a channel by a last hop: back to its first GPU, or between a head and its node."""
         if hop is None or not self.arena.take(hop.needs):
             return
         self.n_hops += hop.links
@@ -614,31 +601,19 @@ class Walker:
         rails = self.arena.rails
         return self.attempt.cross_nic != 0 or rails[net] == rails[entry]
 
-    def _head(self, gpu: int, budget: Budget) -> Walk:
+    def _hop_of_head(self, gpu: int) -> Hop | None:
         """A head of NVLS or CollNet: traffic between it and all GPUs of the node must fit."""
-        if gpu not in self.heads and self.attempt.pattern == NVLS:
-            self.heads[gpu] = self.arena.nvls_flows(gpu, self.intra, self.attempt.type_intra)
-        elif gpu not in self.heads:
-            self.heads[gpu] = self.arena.direct_flows(gpu, self.intra)
-        needs = self.heads[gpu]
-        if needs is None or not self.arena.take(needs):
-            return
-        self.n_hops += len(needs)
-        yield self._finish(budget)
-        self.n_hops -= len(needs)
-        self.arena.give_back(needs)
+        if self.attempt.pattern == NVLS:
+            needs = self.arena.nvls_flows(gpu, self.intra, self.attempt.type_intra)
+        else:
+            needs = self.arena.direct_flows(gpu, self.intra)
+        return None if needs is None else Hop(needs, len(needs))
 
-    def _hop(self, source: int, end: int, amount: int, way: int = 0) -> Hop | None:
+    def _allowed_hop(self, source: int, end: int, amount: int, way: int = 0) -> Hop | None:
         """The hop to GPU `end` (way 1: from a port) or to port `end` (way 2), if it is allowed."""
-        key = (source, end, amount, way)
-        if key not in self.hops:
-            target = self.arena.nets[end] if way == 2 else self.arena.gpus[end]
-            limit = self.attempt.type_inter if way else self.attempt.type_intra
-            self.hops[key] = self._allowed_hop(source, target, amount, limit)
-        return self.hops[key]
-
-    def _allowed_hop(self, source: int, target: int, amount: int, limit: int) -> Hop | None:
         arena = self.arena
+        target = arena.nets[end] if way == 2 else arena.gpus[end]
+        limit = self.attempt.type_inter if way else self.attempt.type_intra
         kind = arena.type_of(source, target)
         if self.attempt.pattern in TREES:
             kind = max(kind, arena.type_of(target, source))
@@ -704,7 +679,7 @@ def search(arena: Arena, request: Request, settings: Settings = NO_SETTINGS) -> 
     """The graph that NCCL finds for a request, with the order of all its channels."""
     request = _fitted(arena, request)
     if request.pattern == NVLS and (not arena.switches or arena.min_cc < 90):
-        return _nothing(arena, request)
+        return _nothing(request)
     ladder = _Ladder(arena, request, settings)
     ladder.relax()
     ladder.double()
@@ -900,14 +875,14 @@ def _type_limits(arena: Arena) -> tuple[int, int, int, int]:
     return least, min(most, rank("SYS")), near, min(far, rank("SYS"))
 
 
-def _nothing(arena: Arena, request: Request) -> ChannelGraph:
+def _nothing(request: Request) -> ChannelGraph:
     return ChannelGraph(request.pattern, 0, 0.0, 0.0, "DIS", "DIS", same_channels=False)
 
 
 def _graph(arena: Arena, request: Request, found: Found) -> ChannelGraph:
     attempt, types = found.attempt, arena.facts.path_types
     if not found.n_channels and (request.collnet or request.pattern == NVLS):
-        return _nothing(arena, request)
+        return _nothing(request)
     if not found.n_channels:
         plain = Channel(tuple(range(len(arena.gpus))), (0, 0) if arena.nets else None)
         slow = FALLBACK_SPEED

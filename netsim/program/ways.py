@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
 from netsim.base.memo import different
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.program.program import Choices
 from netsim.schedule.schedule import (
     COMPUTE,
@@ -89,10 +89,8 @@ def connections_on_links(
     """How many connections every link carries: pairs of ranks that send on a channel, each counted
     by the part of its bytes that goes there."""
     found, ranks = distinct_ways(schedule, topology), schedule.ranks
-    kinds: dict[tuple[str, int], list[int]] = {}
-    for number, way in enumerate(found.classes):
-        if way.kind == TRANSFER:
-            kinds.setdefault((way.route, way.channel), []).append(number)
+    sent = (number for number, way in enumerate(found.classes) if way.kind == TRANSFER)
+    kinds = grouped(sent, lambda n: (found.classes[n].route, found.classes[n].channel))
     asked = []
     for (route, channel), numbers in kinds.items():
         mine = np.isin(found.klass, numbers)

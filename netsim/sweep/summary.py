@@ -250,11 +250,9 @@ def _changed_kinds(one: Program, other: Program) -> list[str]:
 
 def _table(program: Program) -> dict[str, Any]:
     table = program.links
-    found: dict[str, list[tuple[float, float]]] = {}
-    columns = zip(table.capacity.tolist(), table.latency.tolist(), strict=True)
-    for number, figures in enumerate(columns):
-        found.setdefault(table.kind(number), []).append(figures)
-    return {kind: np.sort(np.array(rows), axis=0).tolist() for kind, rows in found.items()}
+    figures = np.column_stack([table.capacity, table.latency])
+    kinds = grouped(range(len(table)), table.kind)
+    return {kind: np.sort(figures[rows], axis=0).tolist() for kind, rows in kinds.items()}
 
 
 COSTS = "costs.csv"

@@ -133,16 +133,6 @@ class Transformer:
         """All parameters."""
         return sum(layer.parameters for layer in layers_of(self))
 
-    @property
-    def active_parameters(self) -> int:
-        """Parameters that one token passes through."""
-        return sum(
-            layer.parameters
-            - layer.expert_parameters
-            + layer.expert_parameters * self.top_k // max(self.experts, 1)
-            for layer in layers_of(self)
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class LayerList:

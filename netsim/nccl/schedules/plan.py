@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from netsim.base.memo import Memo
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective
 from netsim.nccl.connect import Tree
 from netsim.nccl.constants import MECHANISMS, Mechanism
@@ -157,9 +157,7 @@ def folded(plan: Plan, keys: Mapping[int, object]) -> list[tuple[Work, int]]:
     says by channel what else must be equal: order of ranks and ways."""
     if not plan.fold:
         return [(work, 1) for work in plan.work]
-    groups: dict[object, list[Work]] = {}
-    for work in plan.work:
-        groups.setdefault((keys[work.channel], work.count, work.chunk), []).append(work)
+    groups = grouped(plan.work, lambda work: (keys[work.channel], work.count, work.chunk))
     return [(group[0], len(group)) for group in groups.values()]
 
 
