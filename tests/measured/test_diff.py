@@ -47,7 +47,7 @@ def test_mistakes_have_one_message(tmp_path: Path, capsys: pytest.CaptureFixture
 SWEEP = """\
 name: links
 cluster: {graph: {kind: switch, gpus: 4, bandwidth: 50GB/s, latency: 1us}}
-workload: {collective: alltoall, algorithm: pairwise, sizes: [64KiB, 16MiB]}
+workload: {collective: alltoall, algorithm: pairwise, sizes: [16KiB, 16MiB]}
 sweep:
   cluster.graph.bandwidth: [25GB/s, 50GB/s]
   variants: {wire: {short: {cluster.graph.latency: 1us}, long: {cluster.graph.latency: 9us}}}
@@ -96,7 +96,7 @@ def test_a_topology_is_asked_for_what_the_other_side_has(swept: Path, capsys) ->
     assert done.code == 0, done.err
     assert "SendRecv" in done.out  # an all-to-all, at the two sizes of the results
     sizes = [line.split()[0] for line in done.out.splitlines() if line.startswith(" ")]
-    assert sizes == ["65536", "16777216"]
+    assert sizes == ["16384", "16777216"]
     other = netsim(capsys, "diff", "rtx2080ti-x2", "out#25GB/s,short", "--collective", "all_reduce")
     assert "warning: A is of all_reduce, B of alltoall" in other.err
 
