@@ -12,7 +12,7 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.startup import on
-from netsim.base.units import format_size, parse_cli_size
+from netsim.base.units import format_size, format_time, parse_cli_size
 from netsim.cell.explained import explained_paths, explained_run, explained_title
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
@@ -232,10 +232,7 @@ def _values(
 
 def time(us: float) -> str:
     """A time with its unit."""
-    for unit, factor in (("s", 1e6), ("ms", 1e3), ("us", 1.0)):
-        if us >= factor:
-            return f"{us / factor:.4g} {unit}"
-    return f"{us * 1e3:.4g} ns" if us > 1e-9 else "0"
+    return format_time(us * 1e-6) if us > 1e-9 else "0"
 
 
 def print_values(found: Mapping[str, Any], form: str, table: str, lines: Iterable[str]) -> None:
@@ -376,15 +373,12 @@ def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine:
 
 def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """All sections."""
-    yield f"{found['title']}: {time(found['time_us'])}, most of it {found['bound_by']}"
-    for section in (_step_causes, _gpus, _calls, _step_answers, _step_path):
+    yield f"{found['title']}: {time(found['time_us'])}, most of it {found['bound_by']}\n"
+    yield from _causes(found, "passes and calls", LEAST)
+    for section in (_gpus, _calls, _step_answers, _step_path):
         yield ""
         yield from section(found)
     yield f"# approximated: {found['approximation']}"
-
-
-def _step_causes(found: Mapping[str, Any]) -> Iterator[str]:
-    return _causes(found, "passes and calls", LEAST)
 
 
 def _gpus(found: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated, Any, Self
 
 import typer
@@ -119,11 +119,8 @@ def helpers_of(
         return
     if memory is not None:
         raise InputError("--memory: a Dask cluster knows what its workers have")
-    found = late("netsim.sweep.cluster.DaskWorkers")(dask, jobs, tell)
-    try:
+    with closing(late("netsim.sweep.cluster.DaskWorkers")(dask, jobs, tell)) as found:
         yield found
-    finally:
-        found.close()
 
 
 @contextmanager
@@ -132,11 +129,8 @@ def cache(wanted: bool) -> Iterator[run.Cache | None]:
     if not wanted:
         yield None
         return
-    opened = run.Cache(run.cache_file(), tell)
-    try:
+    with closing(run.Cache(run.cache_file(), tell)) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def shard_of(text: str | None) -> tuple[int, int] | None:

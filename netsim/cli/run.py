@@ -150,20 +150,17 @@ def _beside(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
         yield f"{row.size_bytes or '-':>12}  {figures}  {who}  ({named(row.axes)})"
 
 
-def _csv(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
-    yield csv_text([row for _, row in found], list(cells[0].axes)).removesuffix("\n")
-
-
-def _json(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
-    del cells
-    yield json.dumps([asdict(row) for _, row in found], indent=1)
-
-
+Printer = Callable[[Sequence[Cell], Finished], Iterable[str]]
 # The lines of a format, from rows as they are finished.
-PRINTERS = {"table": _table, "nccl-tests": _tests_log, "csv": _csv, "json": _json}
+PRINTERS: dict[Format, Printer] = {
+    "table": _table,
+    "nccl-tests": _tests_log,
+    "csv": lambda cells, found: [csv_text([row for _, row in found], cells[0].axes).rstrip("\n")],
+    "json": lambda _, found: [json.dumps([asdict(row) for _, row in found], indent=1)],
+}
 
 
-def printer(cells: Sequence[Cell], form: Format) -> Callable[[Finished], Iterator[str]]:
+def printer(cells: Sequence[Cell], form: Format) -> Callable[[Finished], Iterable[str]]:
     """What makes lines of the rows of cells; nccl-tests times collectives only."""
     shared, kind = cells[0].scenario.shared, PRINTERS[form]
     if shared or not isinstance(cells[0].scenario.workload, Workload):
@@ -236,10 +233,8 @@ def after_lines(expansion: Expansion, rows: Sequence[Row], engine: str) -> Itera
 
 def _best_of(expansion: Expansion, groups: Sequence[Sequence[Row]]) -> Iterator[str]:
     """The choice that is best under most conditions, if there is any choice."""
-    bests, asked = (
-        [best_row(rows, expansion.sweep.base) for rows in groups],
-        expansion.sweep.conditions,
-    )
+    asked = expansion.sweep.conditions
+    bests = [best_row(rows, expansion.sweep.base) for rows in groups]
     chosen = [{k: v for k, v in without_seed(one.axes).items() if k not in asked}
               for one in bests if one is not None]  # fmt: skip
     for what, count in Counter(map(named, chosen)).most_common(1):

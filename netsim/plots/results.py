@@ -519,10 +519,8 @@ def plot_accuracy(curves: Mapping[str, Curve], stem: Path, title: str) -> list[P
         figure = style.new_figure(9.6, 5.6 + 0.16 * len(curves))
         times, ratios = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
         for number, (name, curve) in enumerate(curves.items()):
-            colour, marker = (
-                style.PALETTE[number % len(style.PALETTE)],
-                style.MARKERS[number % len(style.MARKERS)],
-            )
+            colour = style.PALETTE[number % len(style.PALETTE)]
+            marker = style.MARKERS[number % len(style.MARKERS)]
             sizes = [size for size, _, _ in curve]
             times.plot(sizes, [s for _, _, s in curve], color=colour, linewidth=1.4)
             points = {"color": colour, "marker": marker, "linestyle": "none", "markersize": 4}

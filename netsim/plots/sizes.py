@@ -57,14 +57,8 @@ NUMBERS = (
     "algbw_GBps", "measured_time_us", "step_time_us", "limit_us", "p5_us", "p50_us", "p95_us",
     "p99_us",
 )  # fmt: skip
-DRAWN = (
-    "cell",
-    "algorithm",
-    "protocol",
-    "collective",
-    "nodes",
-    "seeds",
-)  # beside the numbers and their percentiles
+# Columns beside the numbers and their percentiles.
+DRAWN = ("cell", "algorithm", "protocol", "collective", "nodes", "seeds")
 # What may tell two cells apart, the most telling first.
 NAMING = (
     "topology", "collective", "workload", "algorithm", "protocol", "nodes", "gpus_per_node",

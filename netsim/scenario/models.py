@@ -31,28 +31,22 @@ from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName
 from netsim.topology.config import ClusterConfig
 from netsim.topology.faults import Retries
-from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Ratio, Seconds
+from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Part, Seconds
 
 if TYPE_CHECKING:
+    Dtype = str
     from netsim.nccl.communicator import TunerRule
     from netsim.nccl.graph_xml import GraphFile
     from netsim.scenario.training import Recorded, Training
 else:
     GraphFile = TunerRule = Any  # made by validators, not from what a file holds
+    Dtype = Literal[tuple(DTYPES)]
     Training = Annotated[Any, Elsewhere("netsim.scenario.training", "Training")]
     Recorded = Annotated[Any, Elsewhere("netsim.scenario.training", "Recorded")]
 
 GRAPH_VARIABLE = "NCCL_GRAPH_FILE"
 TUNER_VARIABLE = "NCCL_TUNER_CONFIG_FILE"
 LARGEST_SIZES = 1000  # sizes of one workload; more is a mistake in a range
-
-
-def _dtype(value: object) -> object:
-    if isinstance(value, str) and value in DTYPES:
-        return value
-    known = ", ".join(DTYPES)
-    near = suggest(value, DTYPES) if isinstance(value, str) else ""
-    raise ValueError(f"expected a data type ({known}), got {shown(value)}{near}")
 
 
 def _version(value: object) -> object:
@@ -69,9 +63,6 @@ def _variable(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(f"expected a text or a whole number, got {shown(value)}")
     return str(getattr(value, "text", value))
-
-
-Dtype = Annotated[str, BeforeValidator(_dtype), Field(json_schema_extra={"enum": list(DTYPES)})]
 
 
 class SizeRange(Model):
@@ -392,7 +383,7 @@ class BackgroundConfig(Model):
     are the part `load` of what its NICs carry (of an incast, of what those of its target do)."""
 
     pattern: Literal["uniform", "permutation", "incast", "hotspot"]
-    load: Annotated[Ratio, Field(le=1)]
+    load: Part
     size: Bytes = 2**20
     seed: Index = 0
     hosts: Literal["all", "unused"] | ListOf[Index] = "all"

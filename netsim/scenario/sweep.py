@@ -443,18 +443,15 @@ def _check_key(source: Source, path: KeyPath, key: str) -> None:
 
 
 def _check(source: Source, axes: list[Axis]) -> None:
-    seen: dict[str, int] = {}
+    seen = set[str]()
     for axis in axes:
         for name in axis.names:
             if name in seen:
                 raise source.error(("sweep",), f"{name} is swept twice", key=True)
-            seen[name] = 1
+            seen.add(name)
         known = set()
-        for (
-            values,
-            changes,
-        ) in axis.steps:  # one that stands there twice would be two rows of a cell
-            label = tuple(map(str, values))
+        for values, changes in axis.steps:
+            label = tuple(map(str, values))  # twice, it would be two rows of a cell
             if label in known:
                 raise source.error(changes[0][2], f"{', '.join(label)} stands here twice", key=True)
             known.add(label)

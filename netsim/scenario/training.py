@@ -9,7 +9,7 @@ from netsim.base.errors import InputError
 from netsim.scenario.names import CollectiveName
 from netsim.workloads.model import MODELS, model_named
 from netsim.workloads.setting import AXES
-from netsim.yamlio.models import Bytes, Count, FieldError, Index, ListOf, Model, Ratio, Seconds
+from netsim.yamlio.models import Bytes, Count, FieldError, Index, ListOf, Model, Part, Seconds
 
 Degree = Count
 Number = Annotated[float, Field(ge=0, strict=False)]
@@ -175,14 +175,7 @@ class CompressionConfig(Model):
     """Gradients in fewer bytes: in lower precision, or the largest `keep` of them."""
 
     kind: Literal["none", "fp16", "bf16", "fp8", "top-k"] = "none"
-    keep: Ratio = 0.01
-
-    @model_validator(mode="after")
-    def _part(self) -> "CompressionConfig":
-        if self.keep > 1:
-            message = f"expected a part of the gradients, at most 100%, got {self.keep:g}"
-            raise FieldError(message, "keep")
-        return self
+    keep: Part = 0.01
 
 
 class ExtraConfig(Model):
@@ -211,19 +204,11 @@ class ComputeConfig(Model):
     CSV with the columns layer, forward_us, backward_us for one micro-batch, or a trace of PyTorch's
     profiler."""
 
-    gemm_efficiency: Ratio | None = None
-    attention_efficiency: Ratio | None = None
-    memory_efficiency: Ratio | None = None
+    gemm_efficiency: Part | None = None
+    attention_efficiency: Part | None = None
+    memory_efficiency: Part | None = None
     kernel: Seconds | None = None
     times: str | None = None
-
-    @model_validator(mode="after")
-    def _parts(self) -> "ComputeConfig":
-        for name in ("gemm_efficiency", "attention_efficiency", "memory_efficiency"):
-            value = getattr(self, name)
-            if value is not None and value > 1:
-                raise FieldError(f"expected a part of the peak, at most 100%, got {value:g}", name)
-        return self
 
 
 class Straggler(Model):

@@ -77,8 +77,7 @@ def route_statistics(
 ) -> RouteStatistics:
     """The statistics of one flow from every `src[i]` to `dst[i]`."""
     routes = topology.laid([(src, dst, np.full(len(src), channel, np.int32), way)])
-    flows = np.zeros(len(topology.links))
-    np.add.at(flows, routes.link, routes.fraction)
+    flows = _summed(routes.link, routes.fraction, len(topology.links))
     between = links_of_fabric(topology)
     return RouteStatistics(flows, between[flows[between] > 1 + 1e-9])
 
@@ -170,9 +169,7 @@ def graph_figures(topology: Topology) -> GraphFigures:
 
 
 def _summed(node: Ints, bandwidth: Floats, nodes: int) -> Floats:
-    total = np.zeros(nodes)
-    np.add.at(total, node, bandwidth)
-    return total
+    return np.bincount(node, bandwidth, nodes).astype(np.float64)
 
 
 def _graph_diameter(topology: Topology) -> tuple[int, float]:

@@ -123,10 +123,8 @@ def _load_lines(program: Program, load: LinkLoad) -> Iterator[str]:
     times = [spoken.micro(edge) for edge in load.edges[:-1].tolist()]
     rates, parts = (load.rate / 1e9).tolist(), load.utilisation.tolist()
     for i, link in enumerate(load.link.tolist()):
-        name, in_seconds = (
-            spoken.cells(program.links.name(link)),
-            program.links.kind(link) in IN_SECONDS,
-        )
+        name = spoken.cells(program.links.name(link))
+        in_seconds = program.links.kind(link) in IN_SECONDS
         for when, rate, part in zip(times, rates[i], parts[i], strict=True):
             yield f"{name},{when},{'' if in_seconds else rate},{part}"
 

@@ -116,6 +116,9 @@ Ratio = Annotated[
 ]
 """A ratio, more than zero."""
 
+Part = Annotated[Ratio, Field(le=1)]
+"""A part of something, such as `50%`."""
+
 Flops = Annotated[
     float,
     BeforeValidator(units.parse_flops),

@@ -2,7 +2,7 @@
 
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from netsim.base.errors import joined, nearest, shown, suggest
 from netsim.base.units import UnitError
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.yamlio.models import Elsewhere, FieldError
 from netsim.yamlio.read import KeyPath, Source, text_of
 
@@ -204,7 +204,8 @@ def _findings(
     keys = [] if len(options) > 1 else _keys(options[0])
     taken = {} if len(options) > 1 else _values(options[0])
     branches: list[list[Finding]] = []
-    for head, inner in _by_head(deeper).items():
+    for head, some in grouped(deeper, lambda issue: issue[0][0]).items():
+        inner = [(location[1:], details) for location, details in some]
         if len(options) > 1:
             branches.append(_findings(inner, _labelled(str(head), options), path, siblings))
         elif all(rest == ("[key]",) for rest, _ in inner):
@@ -249,13 +250,6 @@ def _without_wrong_kinds(branches: Sequence[list[Finding]]) -> list[Finding]:
         hint = suggest(kinds[0][0].got.strip("'"), choices)
         return [replace(kinds[0][0], expected=f"one of {', '.join(choices)}", hint=hint)]
     return min(right or branches, key=len)
-
-
-def _by_head(issues: Iterable[Issue]) -> dict[str | int, list[Issue]]:
-    groups: dict[str | int, list[Issue]] = {}
-    for location, details in issues:
-        groups.setdefault(location[0], []).append((location[1:], details))
-    return groups
 
 
 def _bare(kind: Any) -> Any:

@@ -174,8 +174,8 @@ TYPOS = {
     "a data type that does not exist": (
         "[1MiB]",
         "[1MiB]\n  dtype: flot",
-        "8:10: workload.dtype: expected a data type (int8, uint8, int32, uint32, int64, uint64, "
-        "half, float, double, bfloat16, f8e4m3, f8e5m2), got 'flot' (did you mean float?)",
+        "8:10: workload.dtype: expected one of int8, uint8, int32, uint32, int64, uint64, "
+        "half, float, double, bfloat16, f8e4m3, f8e5m2, got 'flot' (did you mean float?)",
     ),
     "a split that is none": (
         "[1MiB]",

@@ -22,8 +22,8 @@ TYPOS = {
     ("--sizes", "8:8Q:2"): "--sizes 8:8Q:2: expected a size such as 64MiB, 64MB or 8B, got '8Q'",
     ("--sizes", "8:4:2"): "--sizes 8:4:2: expected a first size from 1 B to the last, 4 B, got 8",
     ("--why", "1Q"): "--why 1Q: expected a size such as 64MiB, 64MB or 8B, got '1Q'",
-    ("--dtype", "flot"): "--dtype flot: workload.dtype: expected a data type (int8, uint8, int32, "
-    "uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2), got 'flot' "
+    ("--dtype", "flot"): "--dtype flot: workload.dtype: expected one of int8, uint8, int32, "
+    "uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2, got 'flot' "
     "(did you mean float?)",
     ("--algo", "NVSL"): "--algo NVSL: workload.algorithm: expected an algorithm, got 'NVSL' "
     "(did you mean NVLS?)",

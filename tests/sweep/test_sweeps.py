@@ -163,7 +163,7 @@ def test_seeds_are_the_fastest_axis() -> None:
         ("  seeds: [4, 4]", "7:3: sweep.seeds: 4 stands here twice"),
         ("  eeds: 3", "'eeds' is neither a key of scenarios nor one of zip, variants,"),
         ("  variant: {a: {b: {seed: 2}}}", "(did you mean variants?)"),
-        ("  workload.dtype: [{}]", "workload.dtype: expected a data type (int8, "),
+        ("  workload.dtype: [{}]", "workload.dtype: expected one of int8, "),
         ("  cluster.graph.gpus: {from: 1, to: 9000000, step: 1}", "makes more than"),
     ],
 )

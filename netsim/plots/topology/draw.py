@@ -25,7 +25,7 @@ from netsim.plots.topology.layout import cluster_picture
 from netsim.plots.topology.shapes import Box, Picture, Stroke
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import loads_by_routing
-from netsim.topology.graph import Topology, lanes
+from netsim.topology.graph import Topology
 
 Point = tuple[float, float]
 
@@ -316,8 +316,9 @@ def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
     table = style.filled(
         path, style.read_table(path, style.LINKS, "the columns of links.csv"), ("utilisation",)
     )
-    names = table["link"].astype(str).tolist()
-    found = _numbers(topology, names)
+    known = {topology.link_name(number): number for number in range(len(topology.links))}
+    names = table["link"].astype(str)
+    found = names.map(known).fillna(-1).to_numpy(np.int64)
     if (found < 0).all():
         first = next((name for name in names if "->" in name), "nothing")
         raise InputError(
@@ -326,29 +327,9 @@ def read_use(folder: Path, topology: Topology) -> NDArray[np.float64]:
             hint="name the cluster of that run: its scenario, or the same --nodes and --fabric",
         )
     used = np.full(len(topology.links), np.nan)
-    known = found >= 0
-    used[found[known]] = table["utilisation"].to_numpy(np.float64)[known]
+    ours = found >= 0
+    used[found[ours]] = table["utilisation"].to_numpy(np.float64)[ours]
     return used
-
-
-def _numbers(topology: Topology, names: list[str]) -> NDArray[np.int64]:
-    """The number of each link by its name, `tail->head` or `tail->head#n`; -1 for others."""
-    links, size = topology.links, len(topology.nodes)
-    lane = lanes(links)
-    ends = links.tail.astype(np.int64) * size + links.head
-    order = np.lexsort((lane, ends))
-    ordered = ends[order]
-    known = {str(name): number for name, number in topology.node_number.items()}
-    found = np.full(len(names), -1)
-    for place, name in enumerate(names):
-        pair, _, turn = name.partition("#")
-        tail, _, head = pair.partition("->")
-        if tail in known and head in known:
-            key = known[tail] * size + known[head]
-            first = int(np.searchsorted(ordered, key)) + int(turn or 0)
-            if first < len(order) and ordered[first] == key:
-                found[place] = order[first]
-    return found
 
 
 def plot_topology(
