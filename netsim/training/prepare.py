@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError, joined
-from netsim.base.files import csv_value
+from netsim.base.files import csv_value, text_of
 from netsim.base.values import dataclass
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
@@ -313,22 +313,17 @@ def read_times(cell: Cell, work: Training, model: models.Model) -> dict[str, tup
             return {name: seconds for name, seconds in found.items() if name in names}
         return _named(path, _lines(path), names, blocks)
     except InputError as error:
-        raise cell.source.error(PLACE, error.message, hint=error.hint) from None
+        raise cell.source.error(PLACE, str(error), hint=error.hint) from None
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(
-                    f"{path}: expected the columns {', '.join(COLUMNS)}, no {missing[0]}"
-                )
-            return [{k: csv_value(v or "") for k, v in line.items() if k} for line in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path}: cannot be read: {reason}") from None
+        reader = csv.DictReader(text_of(path).splitlines())
+        if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
+            raise InputError(f"{path}: expected the columns {', '.join(COLUMNS)}, no {missing[0]}")
+        return [{k: csv_value(v or "") for k, v in line.items() if k} for line in reader]
+    except csv.Error as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
 
 
 def _named(
@@ -604,7 +599,7 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
     except StepError as error:
         raise cell.source.error(("workload", "step"), error.message) from None
     except InputError as error:
-        raise cell.source.error(place, error.message, hint=error.hint) from None
+        raise cell.source.error(place, str(error), hint=error.hint) from None
     for number, slow in enumerate(work.stragglers):
         if slow.rank >= gpus:
             message = f"expected a rank in 0..{gpus - 1}, got {slow.rank}"

@@ -6,6 +6,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from pathlib import Path
+from pickle import dumps
 from typing import Any
 
 import numpy as np
@@ -219,7 +220,7 @@ class Step(Rates):
         return "; ".join([COARSE, *told, *notes, *sorted(found - {""})])
 
 
-_KEPT: dict[tuple[str, str], Step] = {}  # the last one, by cell and engine
+_KEPT: dict[tuple[str, str, bytes], Step] = {}  # the last, by cell, engine and what files held
 
 
 def simulate_step(
@@ -228,7 +229,8 @@ def simulate_step(
     """Simulate the step of a cell; the last one is kept, for it is asked for again."""
     if progress is not None and engine == "simpy":
         return _simulated(prepared, engine, progress)
-    key = (prepared.cell.id, engine)
+    told = prepared.recorded and (prepared.recorded.tape.tasks, prepared.recorded.alone)
+    key = (prepared.cell.id, engine, dumps((prepared.setting, told)))
     if key not in _KEPT:
         step = _simulated(prepared, engine, None)
         _KEPT.clear()

@@ -277,7 +277,7 @@ def test_operators_of_hosts_and_memory_take_no_time_but_are_waited_through(tmp_p
         ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
          '{"0": [0, 1]}', "of group '3', which groups.json lacks"),
         ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
-         None, "groups.json: cannot be read"),
+         None, "groups.json: no such file"),
         ([Node(1, "a", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 8, "pg_name": b"3"})],
          "[1, 2]", "expected groups as"),
         ([Node(1, "a", COLLECTIVE, (), 0,

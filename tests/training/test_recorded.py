@@ -156,11 +156,20 @@ def test_files_that_are_no_traces_are_told(tmp_path, content: bytes, message: st
     assert "\n" not in error.value.message
 
 
-def test_a_name_that_ends_in_gz_and_is_not_packed_is_told(tmp_path) -> None:
-    path = tmp_path / "t.json.gz"
-    path.write_text("{}")
-    with pytest.raises(InputError, match="is not packed by gzip"):
-        read_profile(path)
+def test_a_trace_is_read_though_its_name_promises_that_it_is_packed(tmp_path) -> None:
+    plain = trace(tmp_path / "t.json", [kernel(0, 1), nccl(1, 1)])
+    assert read_profile(plain.rename(tmp_path / "t.json.gz")).world == 8
+
+
+def test_a_trace_that_has_changed_under_its_name_is_simulated_anew(tmp_path) -> None:
+    text = f"cluster: {{machine: dgx-h100, nodes: 1}}\nworkload: {{trace: {tmp_path / 't.json'}}}\n"
+    cell, seconds = expand(parse_source(text, "x.yaml"))[0], list[float]()
+    for length in (1, 1000):
+        trace(tmp_path / "t.json", [kernel(0, length), nccl(length, 1)])
+        steps = [simulate_step(prepare_step(cell)) for _ in range(2)]
+        assert steps[0] is steps[1]
+        seconds.append(steps[0].seconds)
+    assert seconds[1] > seconds[0] + 900e-6
 
 
 def test_a_trace_of_another_world_is_refused(tmp_path) -> None:

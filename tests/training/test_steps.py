@@ -148,7 +148,7 @@ MISFITS = [
     ("  stragglers: [{rank: 9, slowdown: 2}]", "stragglers.0.rank: expected a rank in 0..7, got 9"),
     ("  stragglers: [{rank: 1, slowdown: 0.5}]", "stragglers.0.slowdown: expected at least 1"),
     ("  extras: [{collective: all_reduce}]", "extras.0: expected group, or a preset"),
-    ("  compute: {times: nowhere.csv}", "compute.times: nowhere.csv: cannot be read"),
+    ("  compute: {times: nowhere.csv}", "compute.times: nowhere.csv: no such file"),
     ("  paralelism: {dp: 8}", "unknown key 'paralelism' (did you mean parallelism?)"),
     ("  batsh: 3", "unknown key 'batsh' (did you mean batch?)"),
 ]  # fmt: skip

@@ -1,11 +1,9 @@
 """Chakra execution traces (MLCommons): read, written, and as steps that are simulated."""
 
 import glob
-import gzip
 import json
 import re
 import struct
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -17,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from netsim.base.errors import InputError
-from netsim.base.files import write_bytes, write_text
+from netsim.base.files import text_of, write_bytes, write_text
 from netsim.base.values import dataclass
 from netsim.scenario.names import DTYPES
-from netsim.training.recorded.kineto import RECORD, SPELT, groups_of, spelt_dtype
+from netsim.training.recorded.kineto import RECORD, SPELT, groups_of, head_of, spelt_dtype, unpacked
 from netsim.workloads.setting import Ranks
 from netsim.workloads.tape import Deps, Tape, Task
 
@@ -288,18 +286,14 @@ PLAIN = (
 )  # fmt: skip
 GROUPS_MADE = "process_group:init"
 JSON_MARKS = re.compile(rb'"(workload_graph|(data|ctrl)_?[dD]eps)"\s*:')
-HEAD = 1 << 20
+BROKEN = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 def is_execution_trace(path: Path) -> bool:
     """Whether a file is a Chakra trace, or PyTorch's of the same kind, and no profile."""
     if path.suffix == ".et":
         return True
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            head = file.read(HEAD)
-    except (OSError, EOFError, zlib.error):
-        return False
+    head = head_of(path)
     return b'"traceEvents"' not in head and JSON_MARKS.search(head) is not None
 
 
@@ -399,25 +393,13 @@ def _bytes_in(value: Any) -> int:
 
 def read_rank(path: Path) -> tuple[list[Node], dict[str, tuple[int, ...]]]:
     """A rank's nodes, each behind what it waits for; and the groups that its calls name."""
+    content = unpacked(path)
     try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
         in_json = content.lstrip()[:1] == b"{"
         nodes = nodes_of_json(content.decode()) if in_json else decoded(content)
     except InputError as error:
         raise InputError(f"{path}: {error.message}: cut, or no Chakra trace") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise InputError(f"{path}: the gzip data is cut or damaged") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except BROKEN as error:
         raise InputError(f"{path}: cut, or no execution trace in JSON: {error}") from None
     if not any(node.kind in (COLLECTIVE, SEND, RECEIVE) for node in nodes):
         raise InputError(f"{path}: has no collectives, sends or receives")
@@ -454,11 +436,9 @@ def spans_all(node: Node) -> bool:
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(text_of(path))
         return {str(name): tuple(int(rank) for rank in ranks) for name, ranks in found.items()}
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, TypeError, AttributeError):
+    except BROKEN:
         raise InputError(f'{path}: expected groups as {{"0": [0, 1, …]}}') from None
 
 

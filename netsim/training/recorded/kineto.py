@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from netsim.base.errors import InputError
+from netsim.base.files import content_of
 from netsim.base.values import dataclass, grouped
 from netsim.scenario.names import DTYPES
 from netsim.trace.names import KINETO_TYPES
@@ -26,24 +27,26 @@ from netsim.workloads.tape import Deps, Tape
 GZIP = b"\x1f\x8b"
 OTHERS = {b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 
-HEAD = 64 * 1024
+HEAD = 1 << 20
 MARKS = (b'"schemaVersion"', b'"traceEvents"', b'"baseTimeNanoseconds"', b'"distributedInfo"')
+
+
+def head_of(path: Path) -> bytes:
+    """How a file begins, unpacked; empty where that cannot be told."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+        packed = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        return packed.decompress(head, HEAD) if head[:2] == GZIP else head
+    except (OSError, zlib.error):
+        return b""
 
 
 def is_trace(path: Path) -> bool:
     """Whether a file looks like a trace by how it begins: in JSON, with what only traces have."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD)
-    except OSError:
-        return False
-    if head[:2] == GZIP:
-        try:
-            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD)
-        except zlib.error:
-            head = b""
-        if not head:
-            return path.name.endswith(".json.gz")  # damaged, and told so when it is read
+    head = head_of(path)
+    if not head:
+        return path.name.endswith(".json.gz")  # damaged, and told so when it is read
     begun = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     events = begun == b"[" and b'"ph"' in head
     return events or (begun == b"{" and any(mark in head for mark in MARKS))
@@ -51,15 +54,7 @@ def is_trace(path: Path) -> bool:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The trace in a file: a mapping with `traceEvents`."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    if content[:2] == GZIP:
-        while content[:2] == GZIP:  # some pipelines pack what is packed already
-            content = _unpacked(path, content)
-    elif path.suffix == ".gz":
-        raise InputError(f"{path}: is not packed by gzip, though its name ends in .gz")
+    content = unpacked(path)
     for magic, name in OTHERS.items():
         if content.startswith(magic):
             raise InputError(f"{path}: is packed by {name}", hint="unpack it, or pack it by gzip")
@@ -83,11 +78,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _unpacked(path: Path, content: bytes) -> bytes:
+def unpacked(path: Path) -> bytes:
+    """What is in a file, without gzip around it."""
+    content = content_of(path)
     try:
-        return gzip.decompress(content)
+        while content[:2] == GZIP:  # some pipelines pack what is packed already
+            content = gzip.decompress(content)
     except (EOFError, OSError, zlib.error):
         raise InputError(f"{path}: the gzip data is cut or damaged") from None
+    return content
 
 
 # What PyTorch says of one call of NCCL's: its collective, its size, its peers.
@@ -543,16 +542,13 @@ class Profile:
 
 def read_profile(path: Path) -> Profile:
     """The profile in a file; the last one is kept, as every cell of a sweep asks for it."""
-    try:
-        state = path.stat()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    return _kept(path, state.st_mtime_ns, state.st_size)
+    state = path.stat() if path.exists() else None
+    return _kept(path, state and (state.st_mtime_ns, state.st_size))
 
 
 @lru_cache(maxsize=1)
-def _kept(path: Path, changed: int, size: int) -> Profile:
-    del changed, size
+def _kept(path: Path, state: object) -> Profile:
+    del state
     return profile_of(read_json(path), path)
 
 
