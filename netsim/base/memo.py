@@ -43,6 +43,22 @@ class Memo:
         return found
 
 
+class Same:
+    """A value in a question by what it is, not by what it is equal to. It is kept with the answer,
+    so that no other takes its place."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def kept(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """A method of which every object keeps its last answers."""
 

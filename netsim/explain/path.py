@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.metrics.bound import critical_path, on_host
 from netsim.program.program import Program, Timeline
@@ -63,15 +64,13 @@ class Loads:
 
     program: Program
     timeline: Timeline
-    _known: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=dict)
+    _known: Memo = field(default_factory=Memo)
 
     def between(
         self, link: int, begin: NDArray[np.float64], end: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """What passes over a link from begin to end."""
-        if link not in self._known:
-            self._known[link] = self._passed(link)
-        when, passed = self._known[link]
+        when, passed = self._known.of(link, lambda: self._passed(link))
         if not len(when):
             return np.zeros(len(begin))
         found: NDArray[np.float64] = np.interp(end, when, passed) - np.interp(begin, when, passed)

@@ -10,7 +10,8 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from netsim.base.values import dataclass
+from netsim.base.memo import Memo
+from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective, collective_of
 from netsim.explain.what_if import link_kinds
 from netsim.nccl.choice import Planned, nccl_plan, operations, planned, with_blocks
@@ -141,11 +142,8 @@ def _thinned(ways: list[_Way]) -> list[_Way]:
 
 
 def _some(ways: list[_Way]) -> list[_Way]:
-    alike: dict[str, list[_Way]] = defaultdict(list)
-    for way in ways:
-        alike[way.style.route].append(way)
     kept = []
-    for near in alike.values():
+    for near in grouped(ways, lambda way: way.style.route).values():
         near.sort(key=lambda way: (way.dst < way.src, way.dst))
         # Each rank begins elsewhere, so that what all choose together is spread over all ranks.
         turn = near[0].src % len(near) if near[0].style.route else 0
@@ -216,7 +214,7 @@ class Costs:
     crossed: dict[Key, frozenset[str]] = field(default_factory=dict)
     known: dict[Key, Coarse] = field(default_factory=dict)
     times: dict[Key, Timed] = field(default_factory=dict)
-    jobs: dict[Key, Job] = field(default_factory=dict)
+    jobs: Memo = field(default_factory=Memo)
     patterns: dict[Group, tuple[Key, Key]] = field(default_factory=dict)
 
     def __call__(self, task: Task, group: Group) -> Coarse:
@@ -257,10 +255,8 @@ class Costs:
         return self.patterns.setdefault(group, both)
 
     def _job(self, group: Group) -> Job:
-        key = self._alike(group)[0]
-        if key not in self.jobs:
-            self.jobs[key] = job_of(self.cluster, np.array(group, np.int32), self.wishes)
-        return self.jobs[key]
+        gpus = np.array(group, np.int32)
+        return self.jobs.of(self._alike(group)[0], lambda: job_of(self.cluster, gpus, self.wishes))
 
     def _made(self, task: Task, group: Group) -> tuple[Coarse, frozenset[str]]:
         job, collective = self._job(group), _collective(task, len(group))

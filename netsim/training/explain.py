@@ -6,7 +6,7 @@ its links."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import Any
 
@@ -231,15 +231,11 @@ def _run(
 
 
 def _scaling(realise: Realise, kinds: set[str], factor: float) -> Realise:
-    known: dict[int, tuple[Coarse, Coarse]] = {}
+    part = cache(partial(_part_of, factor=factor))
 
     def scaled(task: Task, group: tuple[int, ...]) -> Coarse:
         coarse = realise(task, group)
-        if task.kind not in kinds:
-            return coarse
-        if id(coarse) not in known:
-            known[id(coarse)] = (coarse, _part_of(coarse, factor))
-        return known[id(coarse)][1]
+        return part(coarse) if task.kind in kinds else coarse
 
     return scaled
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import heappop, heappush
 from pathlib import Path
 from pickle import dumps
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.files import csv_of, write_text
+from netsim.base.memo import Memo, Same
 from netsim.base.startup import MODEL_VERSION
 from netsim.base.values import dataclass, grouped
 from netsim.engines.engine import choose, simulate
@@ -220,7 +221,7 @@ class Step(Rates):
         return "; ".join([COARSE, *told, *notes, *sorted(found - {""})])
 
 
-_KEPT: dict[tuple[str, str, bytes], Step] = {}  # the last, by cell, engine and what files held
+_KEPT = Memo(1)  # the last, by cell, engine and what files held
 
 
 def simulate_step(
@@ -230,12 +231,8 @@ def simulate_step(
     if progress is not None and engine == "simpy":
         return _simulated(prepared, engine, progress)
     told = prepared.recorded and (prepared.recorded.tape.tasks, prepared.recorded.alone)
-    key = (prepared.cell.id, engine, dumps((prepared.setting, told)))
-    if key not in _KEPT:
-        step = _simulated(prepared, engine, None)
-        _KEPT.clear()
-        _KEPT[key] = step
-    return _KEPT[key]
+    asked = (prepared.cell.id, engine, dumps((prepared.setting, told)))
+    return _KEPT.of(asked, lambda: _simulated(prepared, engine, None))
 
 
 def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -> Step:
@@ -578,8 +575,7 @@ LEAST = 0.02  # of a kernel's rate, however many SMs collectives hold
 LAUNCH = -2  # in the place of a version: the host has launched a task
 LARGE = 8 << 20  # bytes of collectives, from which on their time is a line between powers of two
 MOST_IN_FULL = 300_000  # rows of a ring; of longer ones a few hosts are run
-MOST_SHARED = 8  # clusters whose collectives are kept for other steps
-SHARED_COSTS: dict[tuple[str, str, str], Costs] = {}
+SHARED_COSTS = Memo(8)  # by the clusters whose collectives are kept for other steps
 Cost = tuple[float, float, tuple[tuple[str, float], ...]]
 
 
@@ -604,18 +600,15 @@ class _Fold:
 
     prepared: PreparedStep
     known: dict[object, float] = field(default_factory=dict)
-    loads: dict[object, Cost] = field(default_factory=dict)
+    loads: Memo = field(default_factory=Memo)
 
     @cached_property
     def costs(self) -> Costs:
         """What NCCL makes of collectives here; steps on equal clusters share it."""
         scenario, own = self.prepared.cell.scenario, self.prepared.costs
         asked = (scenario.cluster.model_dump_json(), scenario.nccl.model_dump_json(), own.launch)
-        if asked not in SHARED_COSTS:
-            if len(SHARED_COSTS) >= MOST_SHARED:
-                SHARED_COSTS.pop(next(iter(SHARED_COSTS)))
-            SHARED_COSTS[asked] = replace(own, limits=replace(own.limits, rings=MOST_IN_FULL))
-        return SHARED_COSTS[asked]
+        limits = replace(own.limits, rings=MOST_IN_FULL)
+        return SHARED_COSTS.of(asked, lambda: replace(own, limits=limits))
 
     @cached_property
     def stages(self) -> list[int]:
@@ -629,7 +622,7 @@ class _Fold:
 
     def pass_seconds(self, one: Pass) -> float:
         """How long a pass takes by itself, its collectives of tp, cp and ep included."""
-        key = (one.kind, tuple(map(id, one.parts)))
+        key = (one.kind, *map(Same, one.parts))
         if key not in self.known:
             beside = self.prepared.setting.expert_overlap
             tape = self._tape(one, lambda part: not (beside and part.axis == EXPERT))
@@ -657,10 +650,8 @@ class _Fold:
         """Seconds alone, the part of the SMs that it holds, what it loads of kinds of links."""
         if not task.collective:
             return task.seconds, 0.0, ()
-        key = (id(task.groups), task.collective, task.nbytes, task.dtype)
-        if key not in self.loads:
-            self.loads[key] = self._between(task)
-        return self.loads[key]
+        asked = (Same(task.groups), task.collective, task.nbytes, task.dtype)
+        return self.loads.of(asked, lambda: self._between(task))
 
     def _between(self, task: Task) -> Cost:
         if task.nbytes <= LARGE:
@@ -690,11 +681,9 @@ class _Run:
         self.rate, self.since, self.version = [1.0] * count, [0.0] * count, [0] * count
         self.active: dict[int, list[int]] = {}
         last: dict[tuple[int, str], int] = {}
-        where: dict[int, tuple[int, ...]] = {}
+        where = Memo()
         for number, task in enumerate(tasks):
-            if id(task.groups) not in where:
-                where[id(task.groups)] = fold.columns(task)
-            columns = where[id(task.groups)]
+            columns = where.of(Same(task.groups), partial(fold.columns, task))
             seconds, sms, loads = fold.cost(task)
             self.columns.append(columns)
             self.left.append(seconds)

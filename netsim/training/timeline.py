@@ -5,36 +5,33 @@ A collective begins when the last rank has come; the others hold their kernels u
 import gzip
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from netsim.base.files import write_bytes
+from netsim.base.memo import Memo, Same
 from netsim.scenario.names import DTYPES
 from netsim.trace.chrome import Event, busiest_load, counter_events, named
 from netsim.trace.names import Operation, Written, distributed_info, kineto_args
 from netsim.training.run import Spans, Step, pass_title, stream_title, task_title
-from netsim.workloads.setting import Ranks
+from netsim.workloads.lower import NONE, row_by_rank
 from netsim.workloads.tape import COMPUTE, Task
-
-NONE = -1
 
 
 class Ready:
     """The tasks of one rank in order: the row of its groups, and when the rank had come."""
 
     def __init__(self, spans: Spans) -> None:
-        self.spans = spans
-        self._rows: dict[int, tuple[Ranks, NDArray[np.int32]]] = {}
+        self.spans, self._rows = spans, Memo()
 
     def of(self, rank: int) -> Iterator[tuple[int, int, float]]:
         """Task, row and seconds; a receive that was posted ahead has come when its data does."""
         free: dict[str, float] = {}
         ends: dict[int, float] = {}
         for number, task in enumerate(self.spans.tape.tasks):
-            row = self._row(task.groups, rank)
+            rows = partial(row_by_rank, task.groups, self.spans.ranks)
+            row = int(self._rows.of(Same(task.groups), rows)[rank])
             if row == NONE:
                 continue
             known = (ends[one] for one in task.after if one in ends)
@@ -43,14 +40,6 @@ class Ready:
             receives = task.posted and int(task.groups[row, -1]) == rank
             yield number, row, begin if receives or not task.collective else min(come, begin)
             ends[number] = free[task.stream] = float(self.spans.end(number)[row])
-
-    def _row(self, groups: Ranks, rank: int) -> int:
-        kept = self._rows.get(id(groups))
-        if kept is None:
-            rows = np.full(self.spans.ranks, NONE, np.int32)
-            rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
-            kept = self._rows[id(groups)] = (groups, rows)
-        return int(kept[1][rank])
 
 
 # trace.json of a step: a process a GPU; threads for its passes, kernels, and streams of NCCL's.

@@ -4,13 +4,15 @@ What a collective is made of is given as a Coarse: rows between the ranks of its
 the bytes that the real schedule sends that way and the rate it reaches alone. A collective begins
 when the last of its group has come, and all its ranks are done when its last row has ended."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsim.base.memo import Memo, Same
 from netsim.base.values import dataclass
 from netsim.schedule.builder import Builder, compute_style
 from netsim.schedule.schedule import IN_ORDER, MULTICAST, SWITCH_REDUCE, Schedule, Style
@@ -76,36 +78,23 @@ class _Lowering:
         self.tape, self.world, self.realise = tape, world, realise
         self.names = {name: k for k, name in enumerate(dict.fromkeys(map(label, tape.tasks)))}
         self.builder = Builder(world, collectives=tuple(self.names))
-        self.places: dict[int, tuple[Ranks, NDArray[np.int32]]] = {}
-        self.streams: dict[str, NDArray[np.int32]] = {}
+        self.streams = defaultdict[str, NDArray[np.int32]](lambda: np.full(world, NONE, np.int32))
         self.made: list[_Made] = []
         self.slow = np.ones(world)
         for rank, factor in slowdown.items():
             self.slow[rank] = factor
-        self.work: dict[tuple[float, float], int] = {}
-        self.amounts: dict[int, NDArray[np.int32]] = {}
-        # Kept by the identity of arrays and forms, which are kept as well so that it stays theirs.
-        self.forms: dict[tuple[object, ...], tuple[Any, ...]] = {}
-        self.written: dict[tuple[object, ...], tuple[Any, _Block]] = {}
+        self.work = cache(lambda seconds, factor: int(self.builder.work(seconds * factor)[0]))
+        self.known = Memo()
 
     def rows_of(self, task: int, ranks: Ranks) -> NDArray[np.int32]:
         """The row after which a task is done at each of these ranks; -1 where it has no part."""
         groups = self.tape.tasks[task].groups
-        if id(groups) not in self.places:  # the row of `groups` that each rank is in
-            rows = np.full(self.world, NONE, np.int32)
-            rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
-            self.places[id(groups)] = (groups, rows)
-        place = self.places[id(groups)][1][ranks]
+        place = self.known.of(Same(groups), lambda: row_by_rank(groups, self.world))[ranks]
         return np.where(place >= 0, self.made[task][1][place], NONE).astype(np.int32)
-
-    def stream(self, name: str) -> NDArray[np.int32]:
-        if name not in self.streams:
-            self.streams[name] = np.full(self.world, NONE, np.int32)
-        return self.streams[name]
 
     def compute(self, task: Task) -> None:
         ranks = task.groups[:, 0]
-        stream = self.stream(task.stream)
+        stream = self.streams[task.stream]
         after = [stream[ranks], *(self.rows_of(d, ranks) for d in task.after)]
         style = compute_style(collective=self.names[label(task)], stream=task.stream)
         rows = self.builder.rows(
@@ -116,39 +105,33 @@ class _Lowering:
         self.made.append((rows, rows, (), np.zeros(0, np.int32)))
 
     def pieces(self, seconds: float, ranks: Ranks) -> NDArray[np.int32]:
-        factors = self.slow[ranks]
-        found = np.empty(len(ranks), np.int32)
-        for factor in np.unique(factors):
-            key = (seconds, float(factor))
-            if key not in self.work:
-                self.work[key] = int(self.builder.work(seconds * factor)[0])
-            found[factors == factor] = self.work[key]
-        return found
+        factors, place = np.unique(self.slow[ranks], return_inverse=True)
+        return np.array([self.work(seconds, one) for one in factors.tolist()], np.int32)[place]
 
     def collective(self, task: Task) -> None:
         groups = task.groups
         distinct, class_of = self.realised(task)
         begin = self.join(task)
         end = self.transfer(task, distinct, class_of, begin)
-        self.stream(task.stream)[groups] = end[:, None]
+        self.streams[task.stream][groups] = end[:, None]
         self.made.append((begin, end, distinct, class_of))
 
     def realised(self, task: Task) -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
         """The different forms of a task's collective, and which of them each group has."""
-        key = (id(task.groups), task.kind, task.collective, task.nbytes, task.dtype)
-        if key not in self.forms:
+
+        def found() -> tuple[tuple[Coarse, ...], NDArray[np.int32]]:
             chosen = [self.realise(task, tuple(group)) for group in task.groups.tolist()]
-            distinct = tuple({id(one): one for one in chosen}.values())
-            numbers = {id(one): k for k, one in enumerate(distinct)}
-            class_of = np.array([numbers[id(one)] for one in chosen], np.int32)
-            self.forms[key] = (task.groups, distinct, class_of)
-        return self.forms[key][1:]
+            numbers = {one: k for k, one in enumerate(dict.fromkeys(chosen))}
+            return tuple(numbers), np.array([numbers[one] for one in chosen], np.int32)
+
+        asked = (Same(task.groups), task.kind, task.collective, task.nbytes, task.dtype)
+        return self.known.of(asked, found)
 
     def join(self, task: Task) -> NDArray[np.int32]:
         """Marks that wait until all ranks of each group have come."""
         groups = task.groups
         waiting = groups[:, :-1] if task.posted else groups
-        columns = [self.stream(task.stream)[groups]]
+        columns = [self.streams[task.stream][groups]]
         columns += [self.rows_of(d, waiting) for d in task.after]
         every = np.concatenate(columns, axis=1)
         every = np.sort(every, axis=1)
@@ -165,10 +148,8 @@ class _Lowering:
         begin: NDArray[np.int32],
     ) -> NDArray[np.int32]:
         """The rows of a collective in all its groups, and the marks that end it."""
-        key = (id(task.groups), *map(id, distinct), label(task), task.stream)
-        if key not in self.written:
-            self.written[key] = (task.groups, self.rows_written(task, distinct, class_of))
-        block = self.written[key][1]
+        asked = (Same(task.groups), distinct, label(task), task.stream)
+        block = self.known.of(asked, lambda: self.rows_written(task, distinct, class_of))
         rows = self.builder.rows(*block.columns, after=[(begin[block.group], IN_ORDER)])
         joins = (block.ptr, rows[block.order], IN_ORDER)
         return self.builder.marks(task.groups[:, 0], joins=joins)
@@ -199,9 +180,7 @@ class _Lowering:
         name, stream = self.names[label(task)], task.stream
         tagged = [replace(style, collective=name, stream=stream) for style in coarse.styles]
         styles = np.array([self.builder.style(style) for style in tagged], np.int32)
-        piece = self.amounts.get(id(coarse))
-        if piece is None:
-            piece = self.amounts[id(coarse)] = self.builder.pieces(coarse.amount)
+        piece = self.known.of(coarse, lambda: self.builder.pieces(coarse.amount))
         src, dst = self.ends(coarse, groups)
         width = len(groups)
         return np.tile(styles, width), src.reshape(-1), dst.reshape(-1), np.tile(piece, width)
@@ -234,6 +213,13 @@ def lower(
             work.builder.release(work.made[-1][0], task.launched)
     begin, end, coarse, class_of = zip(*work.made, strict=True)
     return Lowered(work.builder.finish(), begin, end, coarse, class_of)
+
+
+def row_by_rank(groups: Ranks, world: int) -> NDArray[np.int32]:
+    """The row of some groups that each rank is in; -1 where it is in none."""
+    rows = np.full(world, NONE, np.int32)
+    rows[groups] = np.arange(len(groups), dtype=np.int32)[:, None]
+    return rows
 
 
 def label(task: Task) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from math import ceil, inf
 
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass
 from netsim.workloads.kernels import (
     RESIDUAL,
@@ -531,17 +532,17 @@ class PassTable:
     """The passes of all layers of a setting, each found once; equal blocks share theirs."""
 
     setting: Setting
-    known: dict[object, Passes] = field(default_factory=dict)
+    known: Memo = field(default_factory=Memo)
 
     def of(self, layer: Layer) -> Passes:
         """The passes of a layer; its times are the user's where they are given."""
         own = layer.kind == "plain" or layer.name in self.setting.layer_seconds
         key: object = layer.name if own else (layer.kind, layer.moe)
-        if key not in self.known:
-            self.known[key] = _passes(self.setting, layer)
-            if self.setting.launch:
-                self.known[key] = _counted(self.setting, layer, self.known[key])
-        return self.known[key]
+        return self.known.of(key, lambda: self._found(layer))
+
+    def _found(self, layer: Layer) -> Passes:
+        found = _passes(self.setting, layer)
+        return _counted(self.setting, layer, found) if self.setting.launch else found
 
 
 def _counted(setting: Setting, layer: Layer, passes: Passes) -> Passes:

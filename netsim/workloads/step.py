@@ -3,14 +3,14 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from functools import partial
+from functools import cache, partial
 
 from netsim.base.values import dataclass
 from netsim.workloads.data_parallel import Alone, Ddp, Fsdp, Replica, Server, Zero
 from netsim.workloads.kernels import Shapes, optimizer_seconds
 from netsim.workloads.model import Layer, Transformer
 from netsim.workloads.passes import Part, Passes, PassTable
-from netsim.workloads.setting import Extra, Ranks, Setting
+from netsim.workloads.setting import Extra, Setting
 from netsim.workloads.tape import Deps, StageRanks, Tape, emit, stage_ranks
 
 AXES_OF = {
@@ -209,7 +209,7 @@ class _Step:
             self.stages.append(_Stage(at, chunks, data, actions))
         self.sent: dict[tuple[str, int, int], Deps] = {}
         self.losses: dict[int, Deps] = {}
-        self.links: dict[tuple[int, int], Ranks] = {}
+        self.pairs = cache(setting.grid.pairs)
         self.before: Deps = ()
 
     def write(self) -> Tape:
@@ -357,12 +357,10 @@ class _Step:
         target = (place + step) % len(self.stages)
         nbytes = self._handed_on(stage, action)
         link = (stage.at.number, target)
-        if link not in self.links:
-            self.links[link] = self.setting.grid.pairs(*link)
         self.tape.layer = ""
         what = "activations" if step > 0 else "gradients"
         made = self.tape.collective(
-            what, "pp", "p2p", self.links[link], nbytes, after,
+            what, "pp", "p2p", self.pairs(*link), nbytes, after,
             stream=f"pp {link[0]}>{link[1]}", dtype=self.setting.stored, posted=True,
         )  # fmt: skip
         sent = self.sent[action.kind, action.micro_batch, place] = made or after

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
+from netsim.base.memo import Memo, Same
 from netsim.base.values import dataclass
 from netsim.workloads.passes import Part
 from netsim.workloads.setting import Grid, Ranks
@@ -70,17 +71,16 @@ class Tape:
     put_off: list[tuple[str, Ranks, float, Deps]] = field(default_factory=list)
     _hosts: dict[int, Host] = field(default_factory=lambda: defaultdict(Host))
     _ends: list[float] = field(default_factory=list)
-    _last: dict[int, int] = field(default_factory=dict)
-    _columns: dict[int, tuple[Ranks, Ranks]] = field(default_factory=dict)
+    _last: dict[Same, int] = field(default_factory=dict)
+    _columns: Memo = field(default_factory=Memo)
 
     def compute(
         self, name: str, ranks: Ranks, seconds: float, after: Deps = (), launches: int = 1
     ) -> int:
         """A kernel on each of these ranks, or several that follow each other."""
-        made = self._add(
-            name, COMPUTE, "compute", self._column(ranks), after, launches, seconds=seconds
-        )
-        self._last[id(ranks)] = made
+        column = self._columns.of(Same(ranks), lambda: ranks.reshape(-1, 1))
+        made = self._add(name, COMPUTE, "compute", column, after, launches, seconds=seconds)
+        self._last[Same(ranks)] = made
         return made
 
     def collective(
@@ -108,11 +108,6 @@ class Tape:
         )  # fmt: skip
         return (made,)
 
-    def _column(self, ranks: Ranks) -> Ranks:
-        if id(ranks) not in self._columns:
-            self._columns[id(ranks)] = (ranks, ranks.reshape(-1, 1))
-        return self._columns[id(ranks)][1]
-
     def later(self, name: str, ranks: Ranks, seconds: float, after: Deps) -> None:
         """A kernel that is written down only before the optimizer, so that nothing waits for it."""
         self.put_off.append((name, ranks, seconds, after))
@@ -132,7 +127,7 @@ class Tape:
 
     def last_of(self, ranks: Ranks) -> Deps:
         """The last kernel that these very ranks have run."""
-        found = self._last.get(id(ranks))
+        found = self._last.get(Same(ranks))
         return () if found is None else (found,)
 
     def _add(
