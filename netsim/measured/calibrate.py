@@ -461,7 +461,8 @@ class Fit:
 def fit(parameters: Sequence[Parameter], residuals: Residuals, narrow: Narrow) -> Fit:
     """The parameters that the points determine; the others at their usual values."""
     count = len(parameters)
-    low, high = _bounds(parameters)
+    low = np.log([parameter.low for parameter in parameters])
+    high = np.maximum(np.log([parameter.high for parameter in parameters]), low + 0.01)
     x = np.zeros(count)
     here = residuals([x])[0]
     slopes = _differences(residuals, x, high)
@@ -539,11 +540,6 @@ def _differences(residuals: Residuals, x: Floats, high: Floats) -> Floats:
     return np.array(columns).T.reshape(len(here), len(columns))
 
 
-def _bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
-    low = np.log([parameter.low for parameter in parameters])
-    return low, np.maximum(np.log([parameter.high for parameter in parameters]), low + 0.01)
-
-
 # A calibration: measured runs of one system, the parameters that fit them, the error that is left.
 # Of runs with many sizes some are fitted; others, which the fit never sees, tell the error
 # elsewhere. What the fit forecasts of a size without it tells the same of few.
@@ -596,10 +592,8 @@ def calibrate(
             if len(fitted) < FEWEST:
                 raise LostError(next(iter(ratios.lost.values())))
             try:
-                at_some, narrow = (
-                    partial(ratios.at, which=fitted),
-                    partial(ratios.narrow, which=fitted),
-                )
+                at_some = partial(ratios.at, which=fitted)
+                narrow = partial(ratios.narrow, which=fitted)
                 return _calibrated(ratios, fit(ratios.parameters, at_some, narrow), fitted, count)
             except PointLost:
                 continue

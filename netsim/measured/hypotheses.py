@@ -96,14 +96,10 @@ def ranked(found: Tried, collective: str) -> list[Explained]:
     measured = np.array([row.seconds(collective) for row in found.rows], dtype=float)
     logs = {name: np.log(times / measured) for name, times in found.times.items()}
     usual = np.log(found.usual / measured)
-    groups: list[list[str]] = []
+    groups: dict[str, list[str]] = {}
     for name, seconds in found.times.items():
-        twins = (group for group in groups if _alike(found.times[group[0]], seconds))
-        group = next(twins, None)
-        if group is None:
-            groups.append([name])
-        else:
-            group.append(name)
+        twin = next((first for first in groups if _alike(found.times[first], seconds)), name)
+        groups.setdefault(twin, []).append(name)
     explained = [
         Explained(
             first,
@@ -114,7 +110,7 @@ def ranked(found: Tried, collective: str) -> list[Explained]:
             tuple(others),
             _alike(found.times[first], found.usual),
         )
-        for first, *others in groups
+        for first, *others in groups.values()
     ]
     return sorted(explained, key=lambda one: (one.nothing, one.distance))
 

@@ -151,6 +151,7 @@ PREFIX = re.compile(
 )
 NUMBERS = re.compile(r"^\s*-?\d[\d,]*\s+\d[\d,]*\s+\S")
 LABELS = ("redop", "root")
+OTHER_NAMES = {"wrong": "#wrong", "error": "#wrong", "cputime": "time", "gputime": "time"}
 OPS = frozenset(("sum", "prod", "max", "min", "avg", "mulsum", "none", "all"))
 ALGORITHMS = {
     "RING": "Ring", "TREE": "Tree", "NVLS": "NVLS", "NVLS_TREE": "NVLSTree", "PAT": "PAT",
@@ -222,29 +223,21 @@ def without_prefix(line: str) -> str:
 
 def header_columns(text: str) -> tuple[str, ...]:
     """The columns after `type`, from the rest of a header line."""
-    names = [name.casefold() for name in text.split()]
-    found: list[str] = []
-    for name in names:
-        if name in ("wrong", "error", "#wrong"):
-            found.append("#wrong")
-        elif name in ("time", "cputime", "gputime"):
-            found.append("time")
-        elif name != "#":
-            found.append(name)
-    return tuple(found)
+    names = (name.casefold() for name in text.split())
+    return tuple(OTHER_NAMES.get(name, name) for name in names if name != "#")
 
 
 def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
     """The cells of a row, or why it is not understood."""
     size, count, dtype, rest = match.groups()
     tokens = without_stamps(rest)
-    labels: dict[str, str] = {}
-    if tokens and tokens[0].casefold() in OPS:
-        labels["redop"] = tokens.pop(0)
+    redop = tokens.pop(0) if tokens and tokens[0].casefold() in OPS else ""
+    root = ""
     columns = [name for name in header if name not in (*LABELS, "timestamp")]
     rooted = "root" in header or (not header and len(tokens) in (5, 7, 9))
-    if tokens and rooted and _is_int(tokens[0]) and len(tokens) != len(columns):
-        labels["root"] = tokens.pop(0)
+    whole = tokens[:1] and tokens[0].removeprefix("-").isdecimal()
+    if whole and rooted and len(tokens) != len(columns):
+        root = tokens.pop(0)
     if not columns:
         if len(tokens) not in BY_COUNT:
             return f"{len(tokens)} values and no header above"
@@ -255,24 +248,16 @@ def cells_of(match: re.Match[str], header: Sequence[str]) -> Cells | str:
     if not halves:
         return "the row is cut before its first bandwidths"
     cut = len(tokens) < len(columns)
-    return Cells(
-        int(size), int(count), dtype, labels.get("redop", ""), labels.get("root", ""), halves, cut
-    )
+    return Cells(int(size), int(count), dtype, redop, root, halves, cut)
 
 
 def _halves(columns: Sequence[str], tokens: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    starts = [number for number, name in enumerate(columns) if name == "time"]
     whole = len(tokens) if len(tokens) == len(columns) else len(tokens) - 1
-    found = []
-    for first in starts:
-        names = list(columns[first : first + 3])
-        if names == ["time", "algbw", "busbw"] and first + 3 <= whole:
-            found.append(tuple(tokens[first : first + 3]))
-    return tuple(found)
-
-
-def _is_int(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    return tuple(
+        tuple(tokens[first : first + 3])
+        for first in range(whole - 2)
+        if list(columns[first : first + 3]) == ["time", "algbw", "busbw"]
+    )
 
 
 # The text that nccl-tests and rccl-tests print, of every version, as runs.
@@ -341,22 +326,14 @@ def _refuse_without_tables(content: bytes, name: str) -> None:
     raise _without_tables(content, name)
 
 
-def _places(content: bytes, word: bytes) -> Iterator[int]:
-    place = content.find(word)
-    while place >= 0:
-        yield place
-        place = content.find(word, place + 1)
-
-
 def _without_tables(content: bytes, name: str) -> InputError:
     """What to say of a file without results."""
     folded = content.lower()  # of ASCII
-    around = [(PERF, folded, place) for place in islice(_places(folded, b"_perf"), FEW)]
-    around += [(SETTINGS, content, place) for place in islice(_places(content, b"nThread"), FEW)]
-    for pattern, where, place in around:
-        near = where[max(0, place - BEFORE) : place + BEFORE].decode(errors="replace")
-        if pattern.search(near):
-            return InputError(f"{name}: nccl-tests was started, but no row of results follows")
+    for pattern, where, word in ((PERF, folded, b"_perf"), (SETTINGS, content, b"nThread")):
+        for match in islice(re.finditer(word, where), FEW):
+            near = where[max(0, match.start() - BEFORE) : match.start() + BEFORE]
+            if pattern.search(near.decode(errors="replace")):
+                return InputError(f"{name}: nccl-tests was started, but no row of results follows")
     return InputError(f"{name}: no table of nccl-tests or rccl-tests is in this file")
 
 
@@ -550,14 +527,10 @@ def _ordered(table: _Table) -> tuple[Measured, ...]:
     """Rows by size, of each size and type the first; what was out of order is told."""
     seen: dict[tuple[int, str, str, int], Measured] = {}
     for row in table.rows:
-        key = (row.size_bytes, row.dtype, row.redop, row.root)
-        if key in seen:
-            first = seen[key].line
-            table.notes.append(
-                f"line {row.line}: {row.size_bytes} B a second time, the row of line {first} holds"
-            )
-        else:
-            seen[key] = row
+        first = seen.setdefault((row.size_bytes, row.dtype, row.redop, row.root), row)
+        if first is not row:
+            told = f"{row.size_bytes} B a second time, the row of line {first.line} holds"
+            table.notes.append(f"line {row.line}: {told}")
     found = list(seen.values())
     keys = [(row.dtype, row.redop, row.root) for row in found]
     if all(
@@ -911,8 +884,7 @@ def _by_figures(run: LogRun) -> list[str]:
     if not run.rows:
         return []
     first = run.rows[-1]
-    names = list(FACTOR)
-    names.remove("alltoallv")
+    names = [name for name in FACTOR if name != "alltoallv"]
     factor = run.bus_factor
     if factor is not None:
         # 2(n-1)/n is 1 for two ranks, and (n-1)/n is never 1

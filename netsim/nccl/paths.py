@@ -106,11 +106,9 @@ def _hop_type(graph: SystemGraph, index: int) -> int:
 def reverse_of(graph: SystemGraph, index: int) -> int:
     """The link of the same kind the other way; -1 where there is none."""
     link = graph.links[index]
-    for candidate in graph.links_out[link.target]:
-        back = graph.links[candidate]
-        if back.target == link.source and back.kind == link.kind:
-            return candidate
-    return -1
+    out = ((one, graph.links[one]) for one in graph.links_out[link.target])
+    back = (one for one, it in out if it.target == link.source and it.kind == link.kind)
+    return next(back, -1)
 
 
 def _via(table: PathTable, middle: int, source: int, target: int, least_type: int = 0) -> None:
@@ -206,17 +204,10 @@ def reaches_directly(table: PathTable, gpu: int, net: int, settings: Settings) -
 
 def nearest(table: PathTable, node: int, candidates: tuple[int, ...]) -> list[int]:
     """The candidates with the widest path from `node` and, of those, the nearest type."""
-    best, found = (0.0, 0), list[int]()
-    for candidate in candidates:
-        path = table.paths.get((node, candidate))
-        if path is None:
-            continue
-        score = (path.bandwidth, -path.type)
-        if score > best or not found:
-            best, found = score, []
-        if score == best:
-            found.append(candidate)
-    return found
+    paths = ((one, table.paths.get((node, one))) for one in candidates)
+    scores = {one: (path.bandwidth, -path.type) for one, path in paths if path}
+    best = max(scores.values(), default=None)
+    return [one for one, score in scores.items() if score == best]
 
 
 def ports_of(table: PathTable, gpu: int, settings: Settings) -> list[int]:

@@ -5,6 +5,7 @@ follows NCCL's: faster links first, the way up the PCIe tree last. Paths are fou
 
 from collections.abc import Collection
 from dataclasses import field, replace
+from itertools import permutations
 from typing import Literal
 
 from netsim.base.errors import InputError
@@ -117,13 +118,16 @@ def system_graph(
         for nic in cpu.nics:
             builder.nic(nic.nets, node, LOCAL, f"{cpu.host_hash} {node}")
     builder.nvlinks()
-    _connect_cpus(builder.graph)
-    _sort_links(builder.graph)
+    graph = builder.graph
+    for one, other in permutations(graph.of_kind("CPU"), 2):
+        if graph.nodes[one].host == graph.nodes[other].host:
+            graph.connect("SYS", one, other, socket_bandwidth(graph.cpu(one), facts))
+    _sort_links(graph)
     ranks = sorted(rank for _, rank in builder.gpu_ranks)
-    builder.graph.local_ranks = tuple(ranks.index(rank) for _, rank in builder.gpu_ranks)
-    if not builder.graph.of_kind("GPU"):
+    graph.local_ranks = tuple(ranks.index(rank) for _, rank in builder.gpu_ranks)
+    if not graph.of_kind("GPU"):
         raise InputError("the topology has no GPU elements, or none of the devices in use")
-    return builder.graph
+    return graph
 
 
 def cpu_vendor(cpu: XmlCpu) -> str:
@@ -245,15 +249,6 @@ class _Builder:
             peer = self.by_bus.get((graph.nodes[node].host, target.lower()), -1)
             if peer >= 0:
                 graph.connect_both("LOC", node, peer, LOCAL)
-
-
-def _connect_cpus(graph: SystemGraph) -> None:
-    cpus = graph.of_kind("CPU")
-    for one in cpus:
-        for other in cpus:
-            if one != other and graph.nodes[one].host == graph.nodes[other].host:
-                bandwidth = socket_bandwidth(graph.cpu(one), graph.facts)
-                graph.connect("SYS", one, other, bandwidth)
 
 
 def _sort_links(graph: SystemGraph) -> None:

@@ -333,7 +333,7 @@ class _Chains:
 
 # Behind these FIFOs those from local ranks, then those from heads.
 DIRECT_GIVEN, DIRECT_SUMMED, DIRECT_FOUND, DIRECT_FIRST = range(4)
-DIRECT_SHARE = value("share.of_a_task")  # of a block's threads, for each of its four tasks
+TASK_SHARE = value("share.of_a_task")  # of a block's threads, for each of its four tasks
 
 
 def collnet_direct(collective: Collective, plan: Plan) -> Schedule:
@@ -379,7 +379,10 @@ class _Heads:
             heads = [self.plan.heads[node][h] for node in numbers]
             done = self.network.sum(self.groups[h], heads, h, given, self.plan.doors[h])
             for node in numbers:
-                self.network.take(done, self._hand(node, h))
+                others, found = _others(self.nodes[node], heads[node]), Place(region=DIRECT_FOUND)
+                fifo = self.from_heads + h
+                rows = _handed(self.lines, heads[node], others, h, found, USER, fifo)
+                self.network.take(done, rows)
         for node in numbers:
             self._store(node)
         return self.lines.close()
@@ -391,7 +394,7 @@ class _Heads:
             for h, head in heads:
                 number = _others(self.nodes[node], head).index(rank)
                 op = COPY if number else REDUCE_INPUT  # the first is added to the head's own
-                made = Pass(IN, SCRATCH, op, threads=DIRECT_SHARE / len(heads))
+                made = Pass(IN, SCRATCH, op, threads=TASK_SHARE / len(heads))
                 target = Place(region=DIRECT_FIRST + number)
                 rows.append(self.lines.send((rank, head), h, made, target=target))
             if rows:
@@ -409,7 +412,7 @@ class _Heads:
                 lines.woven.after(merge, merges[-1], IN_ORDER)
             merges.append(merge)
         buffer, source = (SCRATCH, Place(region=DIRECT_FIRST)) if others else (IN, USER)
-        made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=DIRECT_SHARE)
+        made = Pass(buffer, SCRATCH, COPY, 1 + len(others), 1, threads=TASK_SHARE)
         kind, target = lines.channel.local(made), Place(region=DIRECT_GIVEN)
         row = lines.woven.row(kind, head, head, h, source=source, target=target)
         for rank in others:
@@ -419,39 +422,48 @@ class _Heads:
         lines.done("reduce", head, [row])
         return row
 
-    def _hand(self, node: int, h: int) -> list[int]:
-        """A head stores its part of the result and sends it to the ranks of its node."""
-        lines, head = self.lines, self.plan.heads[node][h]
-        others = _others(self.nodes[node], head)
-        found = Place(region=DIRECT_FOUND)
-        # With others the copy is part of the pass that sends.
-        alone = lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=DIRECT_SHARE))
-        kind = lines.channel.merge(OUT, COPY) if others else alone
-        rows = [lines.woven.row(kind, head, head, h, source=found)]
-        for rank in others:
-            out = OUT if self.plan.direct else SCRATCH
-            made = Pass(SCRATCH, out, COPY, 1, 1, len(others), DIRECT_SHARE)
-            target = USER if self.plan.direct else Place(region=self.from_heads + h)
-            rows.append(lines.send((head, rank), h, made, source=found, target=target))
-        lines.done("hand", head, rows)
-        return rows
-
     def _store(self, node: int) -> None:
         """Every rank takes the parts of the other heads out of its FIFOs, in one pass."""
-        lines, heads = self.lines, self.plan.heads[node]
+        heads = self.plan.heads[node]
         for rank in self.nodes[node]:
-            rows, others = [], [(h, head) for h, head in enumerate(heads) if head != rank]
-            for h, head in others:
-                made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=DIRECT_SHARE / len(others))
-                kind, part = lines.channel.local(made), h
-                if self.plan.direct:
-                    kind, part = lines.channel.wait(), -1
-                source = Place(region=self.from_heads + h)
-                row = lines.woven.row(kind, rank, rank, part, source=source)
-                lines.take([row], (head, rank), h)
-                rows.append(row)
+            others = [(h, head) for h, head in enumerate(heads) if head != rank]
+            rows = [
+                _taken(self.lines, (head, rank), h, self.from_heads + h, USER, len(others))
+                for h, head in others
+            ]
             if rows:
-                lines.done("store", rank, rows)
+                self.lines.done("store", rank, rows)
+
+
+def _handed(
+    lines: Lines, head: int, others: Sequence[int], sub: int, found: Place, at: Place, fifo: int,
+    *, own: bool = False,
+) -> list[int]:  # fmt: skip
+    """A head stores a part of the result that it has found and sends it to the others of its node,
+    into their FIFOs or right `at` where it belongs."""
+    channel, direct = lines.channel, lines.channel.plan.direct
+    # With others the copy is part of the pass that sends.
+    alone = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=TASK_SHARE))
+    kind, segment = channel.merge(OUT, COPY) if others else alone, sub
+    if own:  # it is in place already
+        kind, segment = channel.wait(), -1
+    rows = [lines.woven.row(kind, head, head, segment, source=found, target=at)]
+    made = Pass(SCRATCH, OUT if direct else SCRATCH, COPY, 1, 1, len(others), TASK_SHARE)
+    target = at if direct else Place(region=fifo)
+    rows += [lines.send((head, rank), sub, made, source=found, target=target) for rank in others]
+    lines.done("hand", head, rows)
+    return rows
+
+
+def _taken(lines: Lines, hop: tuple[int, int], sub: int, fifo: int, at: Place, parts: int) -> int:
+    """A rank takes one of so many parts that heads sent out of a FIFO."""
+    made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=TASK_SHARE / parts)
+    kind, segment = lines.channel.local(made), sub
+    if lines.channel.plan.direct:
+        kind, segment = lines.channel.wait(), -1
+    row = lines.woven.row(kind, hop[1], hop[1], segment, source=Place(region=fifo), target=at)
+    lines.take([row], hop, sub)
+    return row
 
 
 def _others(ranks: Sequence[int], head: int) -> list[int]:
@@ -461,8 +473,6 @@ def _others(ranks: Sequence[int], head: int) -> list[int]:
 # AllGather and ReduceScatter where the network shares and adds up: NVLS and CollNetDirect.
 # Every rank is a head. Blocks travel between heads of one number on all nodes, and between a head
 # and the ranks of its node: through their NVSwitch, or in passes from one to the other.
-
-BLOCK_SHARE = value("share.of_a_task")  # of a block's threads, for each task of CollNetDirect
 
 
 def network_blocks(collective: Collective, plan: Plan) -> Schedule:
@@ -631,42 +641,20 @@ class _Direct(_Blocks):
     """Heads and ranks of a node that send to one another."""
 
     def hand(self, node: int, h: int, block: int) -> list[int]:
-        head, direct = self.plan.heads[node][h], self.plan.direct
-        others = _others(self.nodes[node], head)
-        channel, found = self.lines.channel, Place(region=self.network.found + self.home(block))
-        # With others the copy is part of the pass that sends.
-        alone = channel.local(Pass(SCRATCH, OUT, COPY, 1, 1, threads=BLOCK_SHARE))
-        kind, segment = channel.merge(OUT, COPY) if others else alone, block
-        if block == head:  # what is its own is in place already
-            kind, segment = channel.wait(), -1
-        at = self.at(block)
-        rows = [self.lines.woven.row(kind, head, head, segment, source=found, target=at)]
-        for rank in others:
-            made = Pass(SCRATCH, OUT if direct else SCRATCH, COPY, 1, 1, len(others), BLOCK_SHARE)
-            target = self.at(block) if direct else Place(region=self.first + block)
-            rows.append(self.lines.send((head, rank), block, made, source=found, target=target))
-        self.lines.done("hand", head, rows)
-        return rows
+        head, found = self.plan.heads[node][h], Place(region=self.network.found + self.home(block))
+        others, places = _others(self.nodes[node], head), (self.at(block), self.first + block)
+        return _handed(self.lines, head, others, block, found, *places, own=block == head)
 
     def store(self, node: int) -> None:
-        channel, heads = self.lines.channel, self.plan.heads[node]
         for rank in self.nodes[node]:
-            for h, head in enumerate(heads):
-                rows = [self._taken(channel, rank, head, one[h]) for one in self.plan.heads]
+            for h, head in enumerate(self.plan.heads[node]):
                 if head != rank:
+                    blocks, hop = [one[h] for one in self.plan.heads], (head, rank)
+                    rows = [
+                        _taken(self.lines, hop, b, self.first + b, self.at(b), len(blocks))
+                        for b in blocks
+                    ]
                     self.lines.done("store", rank, rows)
-
-    def _taken(self, channel: PlannedChannel, rank: int, head: int, block: int) -> int:
-        if head == rank:
-            return -1
-        made = Pass(SCRATCH, OUT, COPY, 1, 1, threads=BLOCK_SHARE / len(self.plan.heads))
-        kind, segment = channel.local(made), block
-        if self.plan.direct:
-            kind, segment = channel.wait(), -1
-        source, target = Place(region=self.first + block), self.at(block)
-        row = self.lines.woven.row(kind, rank, rank, segment, source=source, target=target)
-        self.lines.take([row], (head, rank), block)
-        return row
 
     def give(self, node: int) -> None:
         for rank in self.nodes[node]:
@@ -675,7 +663,7 @@ class _Direct(_Blocks):
                 rows = []
                 for h, head in heads:
                     number = _others(self.nodes[node], head).index(rank)
-                    made = Pass(IN, SCRATCH, COPY, threads=BLOCK_SHARE / len(heads))
+                    made = Pass(IN, SCRATCH, COPY, threads=TASK_SHARE / len(heads))
                     ends = self.at(own[h]), Place(region=self._fifo(own[h], number))
                     hop = (rank, head)
                     row = self.lines.send(hop, own[h], made, source=ends[0], target=ends[1])
@@ -690,7 +678,7 @@ class _Direct(_Blocks):
         lines, head = self.lines, self.plan.heads[node][h]
         others = _others(self.nodes[node], head)
         target = Place(region=self.network.given + self.home(block))
-        made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=BLOCK_SHARE)
+        made = Pass(IN, SCRATCH, COPY, 1 + len(others), 1, threads=TASK_SHARE)
         kind = lines.channel.local(made)
         row = lines.woven.row(kind, head, head, block, source=self.at(block), target=target)
         last = row
