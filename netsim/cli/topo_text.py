@@ -13,7 +13,7 @@ from netsim.topology import figures as figure_table
 from netsim.topology.cluster import Cluster
 from netsim.topology.host import PATH_TYPES, Host, cpu_above, path_types, relations
 from netsim.topology.load import figure_text
-from netsim.topology.machine import WORDS, Machine, ScaleUp
+from netsim.topology.machine import WORDS, Machine
 
 
 def columns(rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()) -> list[str]:
@@ -71,7 +71,7 @@ def scale_up(machine: Machine, *, short: bool = False) -> str:
     up = machine.scale_up
     if up is None or not up.fitted:
         return "none"
-    links = _most_links(machine.gpu.count, up)
+    links = up.links_of(machine.gpu.count)
     rate, kind = format_bandwidth(links * up.link_bandwidth), KINDS[up.kind]
     if short:
         return f"{rate} {kind}"
@@ -90,13 +90,6 @@ def nics(machine: Machine, *, short: bool = False) -> str:
         return f"{given.count} x {rate}"
     direct = "" if given.gpudirect else ", without GPUDirect"
     return f"{given.count} x {rate} {given.model}{direct}"
-
-
-def _most_links(gpus: int, up: ScaleUp) -> int:
-    if up.links is not None:
-        return up.links if up.switches is not None else up.links * (gpus - 1)
-    mine = [sum(count for *pair, count in up.peers if gpu in pair) for gpu in range(gpus)]
-    return max(mine)
 
 
 def path_matrix(host: Host) -> list[tuple[str, ...]]:

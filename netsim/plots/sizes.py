@@ -421,7 +421,7 @@ def _draw(bandwidth: Axes, time: Axes, line: Line, look: Look, hidden: int) -> N
         time.plot(sizes, line.table["limit_us"].to_numpy(), **limit)
     if _has(line.table, MEASURED):
         measured = look.measured()
-        bandwidth.plot(sizes, measured_bandwidth(line), **measured)
+        bandwidth.plot(sizes, (ideal / line.table[MEASURED]).to_numpy(), **measured)
         time.plot(sizes, line.table[MEASURED].to_numpy(), **measured)
 
 
@@ -464,12 +464,6 @@ def has_noise(table: pd.DataFrame) -> bool:
 
 def _has(table: pd.DataFrame, column: str) -> bool:
     return column in table.columns and bool(table[column].notna().any())
-
-
-def measured_bandwidth(line: Line) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    """Bus bandwidth of the measured times, by the factor of the simulated ones."""
-    table = line.table
-    return (table["busbw_GBps"] * table["time_us"] / table["measured_time_us"]).to_numpy()
 
 
 def _near(line_rate: float | None, lines: Sequence[Line]) -> bool:

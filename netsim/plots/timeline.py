@@ -8,7 +8,6 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from netsim.collectives.state import Holding, State, runs
 from netsim.plots import style
 from netsim.plots.sizes import thinned_places
 from netsim.schedule.schedule import spelled_out
+from netsim.trace.chrome import packed
 
 FULL, UPPER, LOWER = range(3)  # the part of a lane that a bar lies in
 WHAT = (
@@ -212,22 +212,10 @@ def _with_tracks(bars: pd.DataFrame) -> pd.DataFrame:
     begin, end = bars["begin"].to_numpy(), bars["end"].to_numpy()
     track, tracks = np.zeros(len(bars), int), np.ones(len(bars), int)
     for own in bars.groupby(["rank", "lane", "part"], sort=False).indices.values():
-        track[own] = _packed(begin[own], end[own])
+        spans = zip(begin[own].tolist(), end[own].tolist(), strict=True)
+        track[own] = [*packed(spans, 1e-9 * float(end[own].max()))]
         tracks[own] = track[own].max() + 1
     return bars.assign(track=track, tracks=tracks)
-
-
-def _packed(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    busy: list[tuple[float, int]] = []
-    free: list[int] = []
-    tracks = np.zeros(len(begin), int)
-    slack = 1e-9 * float(end.max(initial=0.0))
-    for i, (first, last) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
-        while busy and busy[0][0] <= first + slack:
-            heappush(free, heappop(busy)[1])
-        tracks[i] = heappop(free) if free else len(busy)
-        heappush(busy, (last, int(tracks[i])))
-    return tracks
 
 
 # A run as a timeline: a band for each GPU, a lane for each channel, sends above receives.

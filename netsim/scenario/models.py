@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -31,7 +32,17 @@ from netsim.nccl.graph_xml import read_graph_file
 from netsim.scenario.names import DTYPES, CollectiveName
 from netsim.topology.config import ClusterConfig
 from netsim.topology.faults import Retries
-from netsim.yamlio.models import Bytes, Elsewhere, FieldError, Index, ListOf, Model, Part, Seconds
+from netsim.yamlio.models import (
+    Bytes,
+    Elsewhere,
+    FieldError,
+    Index,
+    ListOf,
+    Model,
+    Part,
+    Seconds,
+    Written,
+)
 
 if TYPE_CHECKING:
     Dtype = str
@@ -49,20 +60,12 @@ TUNER_VARIABLE = "NCCL_TUNER_CONFIG_FILE"
 LARGEST_SIZES = 1000  # sizes of one workload; more is a mistake in a range
 
 
-def _version(value: object) -> object:
-    """A modelled NCCL version in its shortest form, from a text or a number such as 2.27."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"expected an NCCL version such as 2.27 or 2.19.3, got {shown(value)}")
+def _version(text: str) -> str:
+    """A modelled NCCL version in its shortest form."""
     try:
-        return str(supported_version(parse_version(str(getattr(value, "text", value)))))
+        return str(supported_version(parse_version(text)))
     except InputError as error:
         raise ValueError(str(error)) from None
-
-
-def _variable(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"expected a text or a whole number, got {shown(value)}")
-    return str(getattr(value, "text", value))
 
 
 class SizeRange(Model):
@@ -172,8 +175,8 @@ class Nccl(Model, defer_build=False):
     the file of a tuner table, `graph` one of NCCL's graph XML with channels to run; what is kept is
     what they contain. NCCL's own variables for them do the same."""
 
-    version: Annotated[str, BeforeValidator(_version)] = str(NEWEST)
-    env: dict[str, Annotated[str, BeforeValidator(_variable)]] = Field(default_factory=dict)
+    version: Annotated[Written, AfterValidator(_version)] = str(NEWEST)
+    env: dict[str, Written] = Field(default_factory=dict)
     registration: Literal["none", "local"] = "none"
     tuner: TunerFile = ()
     graph: GraphXml | None = None

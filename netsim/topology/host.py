@@ -66,13 +66,12 @@ def _joints(machine: Machine) -> Iterator[tuple[str, str, LinkKind, float]]:
 
 def _scale_up(scale_up: ScaleUp, gpus: int) -> Iterator[tuple[str, str, LinkKind, float]]:
     """Links of one pair of GPUs, or of a GPU and the switch, count as one with their sum."""
-    rate, links = scale_up.link_bandwidth, scale_up.links or 0
+    rate = scale_up.link_bandwidth
     if scale_up.switches is not None:
         for gpu in range(gpus):
-            yield f"gpu{gpu}", "nvswitch0", scale_up.kind, links * rate
+            yield f"gpu{gpu}", "nvswitch0", scale_up.kind, (scale_up.links or 0) * rate
         return
-    mesh = [(a, b, links) for a, b in combinations(range(gpus), 2)]
-    for a, b, count in scale_up.peers or mesh:
+    for a, b, count in scale_up.pairs(gpus):
         yield f"gpu{a}", f"gpu{b}", scale_up.kind, count * rate
 
 
@@ -404,7 +403,5 @@ def _links(machine: Machine) -> dict[frozenset[str], str]:
     if scale_up is None or not scale_up.fitted:
         return {}
     word = "NV" if scale_up.kind == "nvlink" else "XGMI"
-    pairs = scale_up.peers or tuple(
-        (a, b, scale_up.links or 0) for b in range(machine.gpu.count) for a in range(b)
-    )
+    pairs = scale_up.pairs(machine.gpu.count)
     return {frozenset((f"GPU{a}", f"GPU{b}")): f"{word}{n}" for a, b, n in pairs}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 from math import inf
 from typing import Annotated, Any, Literal, get_args
 
@@ -273,6 +274,17 @@ class ScaleUp(models.Model):
         if self.switches is not None and self.peers:
             raise models.FieldError("GPUs on switches have links, not peers", "peers")
         return self
+
+    def pairs(self, gpus: int) -> tuple[tuple[int, int, int], ...]:
+        """Every two GPUs that have links, and how many: to each other, or to the same switches."""
+        return self.peers or tuple((a, b, self.links or 0) for a, b in combinations(range(gpus), 2))
+
+    def links_of(self, gpus: int) -> int:
+        """The most links of one of so many GPUs."""
+        ends = [self.links or 0] if self.switches else [
+            sum(count for *pair, count in self.pairs(gpus) if gpu in pair) for gpu in range(gpus)
+        ]  # fmt: skip
+        return max(ends)
 
 
 class C2c(models.Model):

@@ -114,20 +114,18 @@ class _Tables:
         self.last = np.flatnonzero(last & (arcs.place[arcs.tail] >= 0))
         self.last_cell = arcs.place[arcs.tail[self.last]], self.column[arcs.head[self.last]]
         np.minimum.at(self.distance, self.last_cell, arcs.cost[self.last])
+        self.tails = arcs.place[arcs.tail[arcs.core]]
+        self.first = np.flatnonzero(np.r_[True, self.tails[1:] != self.tails[:-1]])
         self._relax()
         self.link = self._links()
 
     def _relax(self) -> None:
-        arcs = self.arcs
-        if not len(arcs.core):
-            return
-        tails = arcs.place[arcs.tail[arcs.core]]
-        first = np.flatnonzero(np.r_[True, tails[1:] != tails[:-1]])
-        while True:
-            best = np.minimum.reduceat(self._onward(), first, axis=0)
-            if not (best < self.distance[tails[first]]).any():
+        starts = self.tails[self.first] if len(self.tails) else self.tails
+        while len(starts):
+            best = np.minimum.reduceat(self._onward(), self.first, axis=0)
+            if not (best < self.distance[starts]).any():
                 return
-            self.distance[tails[first]] = np.minimum(best, self.distance[tails[first]])
+            self.distance[starts] = np.minimum(best, self.distance[starts])
 
     def _onward(self) -> Ints:
         arcs = self.arcs
@@ -140,11 +138,10 @@ class _Tables:
         arcs, none = self.arcs, len(self.arcs.head)
         link = np.full(self.distance.shape, none, np.int32)
         if len(arcs.core):
-            tails = arcs.place[arcs.tail[arcs.core]]
-            first = np.flatnonzero(np.r_[True, tails[1:] != tails[:-1]])
-            fits = (self._onward() == self.distance[tails]) & (self.distance[tails] < _FAR)
+            near = self.distance[self.tails]
+            fits = (self._onward() == near) & (near < _FAR)
             chosen = np.where(fits, arcs.core[:, None].astype(np.int32), np.int32(none))
-            link[tails[first]] = np.minimum.reduceat(chosen, first, axis=0)
+            link[self.tails[self.first]] = np.minimum.reduceat(chosen, self.first, axis=0)
         fits = arcs.cost[self.last] == self.distance[self.last_cell]
         cells = tuple(part[fits] for part in self.last_cell)
         np.minimum.at(link, cells, self.last[fits].astype(np.int32))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.files import write_bytes
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.metrics import links as load_of
 from netsim.program.program import Program, Timeline
 from netsim.program.ways import owners_of
@@ -75,18 +75,24 @@ def track_name(track: Track, lane: int) -> str:
 
 def lanes(slices: Iterable[Slice]) -> list[tuple[Slice, int]]:
     """Every slice with a lane of its track on which it overlaps no other, in order of time."""
-    tracks: defaultdict[tuple[int, Track], tuple[list[int], list[tuple[int, int]]]]
-    tracks = defaultdict(lambda: ([], []))  # lanes that are idle, and ends of those that are busy
-    placed = []
-    for item in sorted(slices, key=_place_of):
-        begin, rank, track, end = item[:4]
-        idle, busy = tracks[rank, track]
-        while busy and busy[0][0] <= begin:
+    ordered = sorted(slices, key=_place_of)
+    lane = [0] * len(ordered)
+    for own in grouped(range(len(ordered)), lambda k: (ordered[k].rank, ordered[k].track)).values():
+        spans = [(ordered[k].begin, ordered[k].end) for k in own]
+        for k, number in zip(own, packed(spans), strict=True):
+            lane[k] = number
+    return list(zip(ordered, lane, strict=True))
+
+
+def packed(spans: Iterable[tuple[float, float]], slack: float = 0.0) -> Iterator[int]:
+    """Of spans in order of time, the first lane that is free again, or nearly so (`slack`)."""
+    idle, busy = list[int](), list[tuple[float, int]]()
+    for begin, end in spans:
+        while busy and busy[0][0] <= begin + slack:
             heappush(idle, heappop(busy)[1])
         lane = heappop(idle) if idle else len(busy)
         heappush(busy, (end, lane))
-        placed.append((item, lane))
-    return placed
+        yield lane
 
 
 def threads(placed: Iterable[tuple[Slice, int]]) -> dict[tuple[int, Track, int], int]:

@@ -3,8 +3,9 @@
 Two dimensions lie in the plane, the others go into depth. Links around the ends swing out in
 the plane, and are left out where there is depth."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
 from math import cos, pi, prod, sin
 
@@ -176,28 +177,23 @@ def _layered(title: str, subtitle: str, topology: Topology, used: Use) -> shapes
 
 
 def _rows(topology: Topology) -> list[tuple[str, list[str]]]:
-    level = _distances(topology)
+    far = _distances(topology)
     found: dict[tuple[int, int], list[str]] = {}
     order = {"nvswitch": 0, "gpu": 1, "cpu": 2, "pcie": 3, "nic": 4, "switch": 5}
-    for node, kind, far in zip(
-        topology.nodes, topology.node_kinds.tolist(), level.tolist(), strict=True
-    ):
+    for node, kind in zip(topology.nodes, topology.node_kinds.tolist(), strict=True):
         name = NODE_KINDS[kind]
         if name in order:
-            key = (order[name], far if name in ("switch", "pcie") else 0)
+            level = far.get(node, len(topology.nodes))
+            key = (order[name], level if name in ("switch", "pcie") else 0)
             found.setdefault(key, []).append(str(node))
     kinds = {rank: name for name, rank in order.items()}
     return [(kinds[key[0]], nodes) for key, nodes in sorted(found.items())]
 
 
-def _distances(topology: Topology) -> NDArray[np.int64]:
-    """How many links each node is from the nearest GPU or NIC."""
-    links, kinds = topology.links, topology.node_kinds
-    far = np.full(len(kinds), len(kinds))
-    far[(kinds == NODE_KINDS.index("gpu")) | (kinds == NODE_KINDS.index("nic"))] = 0
-    while True:
-        nearer = far.copy()
-        np.minimum.at(nearer, links.head, far[links.tail] + 1)
-        if (nearer == far).all():
-            return far
-        far = nearer
+def _distances(topology: Topology) -> dict[Hashable, int]:
+    """How many links each node is from the nearest GPU or NIC, of those that are reached."""
+    kinds = zip(topology.nodes, topology.node_kinds.tolist(), strict=True)
+    ends = [node for node, kind in kinds if NODE_KINDS[kind] in ("gpu", "nic")]
+    search = import_module("networkx").multi_source_dijkstra_path_length
+    found: dict[Hashable, int] = search(topology.graph, ends, weight=None)
+    return found

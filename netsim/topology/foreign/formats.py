@@ -8,11 +8,12 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from math import prod
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pydantic
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -85,11 +86,9 @@ def read_astra(text: str, name: str) -> Topology:
 
 
 def _lines(counts: tuple[int, ...], dimension: int) -> Iterator[list[str]]:
-    strides = [prod(counts[:d]) for d in range(len(counts))]
-    others = [range(n) if d != dimension else range(1) for d, n in enumerate(counts)]
-    for place in product(*reversed(others)):
-        first = sum(p * s for p, s in zip(reversed(place), strides, strict=True))
-        yield [f"gpu{first + step * strides[dimension]}" for step in range(counts[dimension])]
+    place = np.arange(prod(counts)).reshape(counts[::-1])  # the last dimension is the slowest
+    for line in np.moveaxis(place, -1 - dimension, -1).reshape(-1, counts[dimension]).tolist():
+        yield [f"gpu{gpu}" for gpu in line]
 
 
 def _pairs(shape: Shape, line: list[str], switch: str) -> Iterator[tuple[str, str]]:

@@ -188,10 +188,7 @@ def joined_by(scale_up: ScaleUp | None, gpus: int) -> tuple[str, int]:
     """How GPUs are joined: by a switch, each other or nothing, and with how many links a GPU."""
     if scale_up is None or not scale_up.fitted:
         return "nothing", 0
-    if scale_up.switches is not None:
-        return "switch", scale_up.links or 0
-    mine = [sum(count for *pair, count in scale_up.peers if gpu in pair) for gpu in range(gpus)]
-    return "peers", max(mine) if scale_up.peers else (scale_up.links or 0) * (gpus - 1)
+    return "peers" if scale_up.switches is None else "switch", scale_up.links_of(gpus)
 
 
 def nvlink_rate(sm: int) -> float:
@@ -259,7 +256,7 @@ def _alike(one: Machine, shape: BoxShape) -> tuple[bool, ...]:
 def _pairs(one: Machine) -> int:
     if one.scale_up is None or not one.scale_up.fitted or one.scale_up.switches is not None:
         return 0
-    return len(one.scale_up.peers) or one.gpu.count * (one.gpu.count - 1) // 2
+    return len(one.scale_up.pairs(one.gpu.count))
 
 
 def _likeness(model: str, wanted: str) -> int:

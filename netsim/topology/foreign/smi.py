@@ -6,8 +6,11 @@ speeds in it."""
 import json
 import re
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import combinations, pairwise
 from typing import Literal
+
+import numpy as np
 
 from netsim.base.errors import InputError, ScenarioError, suggest
 from netsim.base.values import dataclass
@@ -396,13 +399,9 @@ class _Places:
 
 def _groups(matrix: Matrix, cells: Sequence[str]) -> list[int]:
     """A number for each device, the same for those that are joined so directly or over others."""
-    group = list(range(len(matrix.devices)))
-    for a, row in enumerate(matrix.cells):
-        for b, cell in enumerate(row):
-            if cell in cells and group[a] != group[b]:
-                old, new = max(group[a], group[b]), min(group[a], group[b])
-                group = [new if one == old else one for one in group]
-    return group
+    search = import_module("scipy.sparse.csgraph")
+    groups: list[int] = search.connected_components(np.isin(matrix.cells, cells))[1].tolist()
+    return groups
 
 
 def _domains(matrix: Matrix) -> list[int]:
