@@ -15,6 +15,7 @@ from netsim.base.files import csv_of, write_text
 from netsim.base.units import parse_ratio
 from netsim.cli import file_option, folder_option, parsed, with_options
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
+from netsim.cli.progress import wrote
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
 from netsim.measured.hypotheses import explanations
@@ -220,8 +221,7 @@ def _write_trace(done: Sequence[TraceCompared], values: list[dict[str, Any]], ou
     rows = ((trace, *row) for trace, row in zip(name, every, strict=True))
     table = write_text(output / TABLE, csv_of([("trace", *COLUMNS), *rows]))
     kept = write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
-    for file in (table, kept, *plot_calls(table, output)):
-        typer.echo(f"wrote {file}", err=True)
+    wrote(table, kept, *plot_calls(table, output))
 
 
 MEANING = (
@@ -349,7 +349,5 @@ def _write(done: list[comparing.Compared], output: Path | None, json_file: Path 
         return
     output.mkdir(parents=True, exist_ok=True)
     table = write_text(output / "results.csv", csv_text(rows))
-    write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
-    pictures = plot_results([table], output, line_rate=done[0].rate)
-    for file in (table, output / "comparison.json", *pictures):
-        typer.echo(f"wrote {file}", err=True)
+    kept = write_text(output / "comparison.json", json.dumps(values, indent=1) + "\n")
+    wrote(table, kept, *plot_results([table], output, line_rate=done[0].rate))

@@ -19,7 +19,8 @@ from netsim.base.units import format_size
 from netsim.base.values import dataclass
 from netsim.cell.answer import answer, checked_cells, find_scenario, load_source, prepare_any
 from netsim.cell.prepare import prepare
-from netsim.cli.questions import Given, Text, asked, simulated
+from netsim.cli import with_options
+from netsim.cli.questions import ONLY_EXPECT, Given, Text, asked, flag_of, simulated
 from netsim.measured.logs import read_log
 from netsim.nccl.facts import facts_of, parse_version
 from netsim.plots.results import names_of
@@ -172,10 +173,10 @@ def _rules(old: Given, new: Given) -> Iterator[str]:
 
 
 def _refuse_unused(known: Sequence[Side | None], given: Given) -> None:
-    named = [*given.flags] + ["sizes"] * bool(given.sizes)
+    named = given.named + ["sizes"] * bool(given.sizes)
     if named and None not in known:
         raise InputError(
-            f"--{named[0]}: goes with a topology, and neither of the two is one",
+            f"{flag_of(named[0])}: goes with a topology, and neither of the two is one",
             hint="results, logs and scenarios say it themselves",
         )
 
@@ -250,6 +251,7 @@ def _topology(name: str, collective: str, given: Given) -> Side:
     return side_of(name, table_of(rows, ()))
 
 
+@with_options(Given, "sizes", *ONLY_EXPECT)
 def command(
     a: Annotated[
         str,
@@ -258,22 +260,18 @@ def command(
         ),
     ],
     b: Annotated[str, typer.Argument(help="The other.", metavar="B")],
+    given: Given,
     collective: Annotated[
         Text, typer.Option(help="Of topologies: what is timed; else what B is of.", metavar="C")
     ] = None,
     sizes: Annotated[
         Text, typer.Option(help="Of topologies; else those of B.", metavar="SIZES")
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Of topologies: hosts.", metavar="N")] = None,
-    launch: Annotated[
-        Text, typer.Option(help="Of topologies: process_per_gpu, …", metavar="L")
-    ] = None,
-    nccl: Annotated[
-        Text, typer.Option(help="Of topologies: NCCL's version, or that of A,B.", metavar="V")
-    ] = None,
 ) -> None:
-    """Print by size which of A and B is faster, where that changes, and what differs there."""
-    given = Given(nodes=nodes, launch=launch, nccl=nccl, sizes=sizes or "")
+    """Print by size which of A and B is faster, where that changes, and what differs there.
+
+    Options of questions are for topologies."""
+    given = replace(given, sizes=sizes or "")
     one, other = sides_of(a, b, collective, given)
     if one.collective and other.collective and one.collective != other.collective:
         typer.echo(f"warning: A is of {one.collective}, B of {other.collective}", err=True)

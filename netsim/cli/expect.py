@@ -1,6 +1,7 @@
 """`netsim expect`: the table that nccl-tests would print, with what NCCL chooses for each size."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -202,17 +203,14 @@ def weak_figures(prepared: Prepared, rows: Sequence[Row]) -> Iterator[str]:
     if config.graph is not None or not config.members:
         return
     machine = config.members[0].loaded.machine
-    count: dict[str, int] = {}
-    for row in rows:
-        kind = kind_of(row.bound_by or "")
-        count[kind] = count.get(kind, 0) + (row.status == "ok")
+    count = Counter(kind_of(row.bound_by or "") for row in rows if row.status == "ok")
     chosen = config.nic is not None or (config.network is not None and config.network.nic)
     for path, bounds in _sizes(count).items():
         found = next((one for one in machine.sources if one.path == path), None)
         if found is None or found.stamp not in WEAK or (path == "nics.rate" and chosen):
             continue
         yield f"{found.stamp}: {path} {figure_text(path, found.value)}, {_bounds(bounds, rows)}"
-    slow = sum(count.get(kind, 0) for kind in EXECUTION)
+    slow = sum(count[kind] for kind in EXECUTION)
     if slow and prepared.jobs and not _known(prepared, machine):
         yield (
             "transferred: latencies and channel rates, of other machines with such GPUs, "
@@ -227,12 +225,11 @@ def kind_of(bound_by: str) -> str:
                default="")  # fmt: skip
 
 
-def _sizes(count: dict[str, int]) -> dict[str, int]:
+def _sizes(count: Mapping[str, int]) -> Counter[str]:
     """Rows that each figure decides."""
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for kind, number in count.items():
-        for path in DECIDED_BY.get(kind, ()) if number else ():
-            found[path] = found.get(path, 0) + number
+        found.update(dict.fromkeys(DECIDED_BY.get(kind, ()), number))
     return found
 
 

@@ -17,6 +17,7 @@ from netsim.cell.explained import explained_paths, explained_run, explained_titl
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
 from netsim.cli import folder_option, parsed, with_options
+from netsim.cli.progress import wrote
 from netsim.cli.questions import ONLY_EXPECT, CollectiveArgument, Given, Subject, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.state import States, render_text, states
@@ -319,8 +320,7 @@ def show_states(prepared: Prepared, size: int | None, output: Path | None) -> No
         work = prepared.cell.scenario.collective
         title = f"{work.algorithm} {work.collective}, {len(prepared.groups[0])} ranks"
         labels = [chunk.label for chunk in value.chunks]
-        for path in plot_states(value.states, labels, output / "state", title=title):
-            typer.echo(f"wrote {path}", err=True)
+        wrote(*plot_states(value.states, labels, output / "state", title=title))
 
 
 def _states(prepared: Prepared, size: int | None) -> States:
@@ -367,8 +367,7 @@ def explain_step(prepared: PreparedStep, form: str, output: Path | None, engine:
     table = as_csv(found)
     print_values(found, form, table, as_lines(found))
     if output is not None:
-        for path in (*write_values(found, table, output), *plot_explained_step(found, output)):
-            typer.echo(f"wrote {path}", err=True)
+        wrote(*write_values(found, table, output), *plot_explained_step(found, output))
 
 
 def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -510,6 +509,4 @@ def command(
     table = explain_csv(found)
     print_values(found, form, table, explain_lines(found, title))
     if output is not None:
-        files = write_values(found, table, output)
-        for path in (*files, *plot_explanation(found, output)):
-            typer.echo(f"wrote {path}", err=True)
+        wrote(*write_values(found, table, output), *plot_explanation(found, output))

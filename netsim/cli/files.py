@@ -161,7 +161,8 @@ def doctor(
     typer.echo(f"netsim {__version__} (model {MODEL_VERSION}), {Path(__file__).parents[1]}")
     typer.echo(f"Python {platform.python_version()}, {sys.executable}")
     typer.echo(f"{platform.platform()}, {os.cpu_count()} cores")
-    for name in _required():
+    needed = [one for one in requires("netsim") or [] if "extra ==" not in one]
+    for name in sorted(re.split(r"[<>=!~;\[ ]", one)[0] for one in needed):
         typer.echo(f"  {name:<12} {_version(name)}")
     offered = metadata("netsim").get_all("Provides-Extra") or []
     for extra, modules in ((name, EXTRAS[name]) for name in offered if name in EXTRAS):
@@ -198,11 +199,6 @@ def _origin(one: Constant) -> str:
         return f"given: {one.given}"
     name = one.fitted.estimator.rpartition(":")[2]
     return f"fitted to {', '.join(one.fitted.runs)} ({name}): {one.fitted.evidence}"
-
-
-def _required() -> list[str]:
-    needed = [one for one in requires("netsim") or [] if "extra ==" not in one]
-    return sorted(re.split(r"[<>=!~;\[ ]", one)[0] for one in needed)
 
 
 def _version(name: str) -> str:

@@ -44,6 +44,7 @@ FLAGS = {
     "nccl": "nccl.version", "tuner": "nccl.tuner", "graph": "nccl.graph", "exact": "exact",
     "noise": "noise", "samples": "samples",
 }  # fmt: skip
+OTHERS = ("fabric", "transport", "env")  # options that stand for more than a key
 ONLY_EXPECT = ("tuner", "graph", "nccl_env", "noise", "samples")
 FOREIGN = (".xml", ".json", ".txt")
 
@@ -84,7 +85,8 @@ class Given:
         Text, Option(help="process_per_gpu, single_process or cuda_graph.", metavar="L")
     ] = None
     nccl: Annotated[
-        Text, Option(help="NCCL's version, as 2.27; of expect, A,B compares two.", metavar="V")
+        Text,
+        Option(help="NCCL's version, as 2.27; A,B compares two (expect, diff).", metavar="V"),
     ] = None
     tuner: Annotated[
         Text, Option(help="A tuner table whose lines replace NCCL's choice.", metavar="FILE")
@@ -112,6 +114,11 @@ class Given:
         """What was given of the options that stand for one key of a scenario."""
         values = {name: getattr(self, name) for name in FLAGS}
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def named(self) -> list[str]:
+        """The options that were given and have no meaning without a topology."""
+        return [*self.flags, *(name for name in OTHERS if getattr(self, name))]
 
 
 def asked(topology: str, collective: str, given: Given) -> Asked:
@@ -236,10 +243,8 @@ def questioned(subject: str, collective: Text, given: Given) -> tuple[AnyPrepare
 
 def cell_of(subject: str, given: Given) -> tuple[Cell, list[str]]:
     """The first cell of a scenario; options of topologies are refused."""
-    others = {"fabric": given.fabric, "transport": given.transport, "env": given.env}
-    named = [*given.flags, *(name for name, value in others.items() if value)]
-    if named:
-        message = f"{flag_of(named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario"
+    if given.named:
+        message = f"{flag_of(given.named[0])}: goes with TOPOLOGY COLLECTIVE, not with a scenario"
         raise InputError(message, hint="use --set KEY=VALUE, or name a collective")
     found = find_scenario(subject)
     cells = expand(load_source(found.path, given.settings or ()))

@@ -19,7 +19,7 @@ from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
 from netsim.cli import folder_option
-from netsim.cli.progress import Jobs, Memory, tell, workers
+from netsim.cli.progress import Jobs, Memory, tell, workers, wrote
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.collective import Collective
 from netsim.plots import results as pictures
@@ -259,8 +259,7 @@ def plot(
     for draw, some in drawn:
         for file, place in _places(some, folder):
             written += draw(file, place)
-    for path in written:
-        typer.echo(f"wrote {path}", err=True)
+    wrote(*written)
 
 
 def _places(files: list[Path], folder: Path) -> list[tuple[Path, Path]]:

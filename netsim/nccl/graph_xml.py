@@ -110,7 +110,7 @@ class _Devices:
 
     def _of(self, element: Element, numbers: Mapping[int, int], what: str) -> int:
         text(element, "dev")
-        number = int(xml.hexadecimal(element, "dev", ""), 16)
+        number = int(xml.hexadecimal(element, "dev"), 16)
         if number not in numbers:
             there = ", ".join(written(one) for one in sorted(numbers)) or "none"
             raise element.error(f"the node has the {what} {there}, not {written(number)}", "dev")

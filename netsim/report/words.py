@@ -81,15 +81,12 @@ def trust(good: pd.DataFrame) -> list[str]:
         kinds = kinds.str.replace(counts, words, regex=True)
     off = pd.to_numeric(near["approximation_pct"], errors="coerce").groupby(kinds, sort=False)
     measured = table[table["measured_time_us"].notna()]["error_pct"]
-    text = (
-        pages()
-        .get_template("trust.txt")
-        .render(
-            validated=table["validated"].value_counts().items(),
-            spans=[len(some), *ends] if len(some) else (),
-            errors=pd.to_numeric(measured, errors="coerce").dropna().abs(),
-            approximated=[(kind, len(one), one.max()) for kind, one in off],
-        )
+    text = _rendered(
+        "trust.txt",
+        validated=table["validated"].value_counts().items(),
+        spans=[len(some), *ends] if len(some) else (),
+        errors=pd.to_numeric(measured, errors="coerce").dropna().abs(),
+        approximated=[(kind, len(one), one.max()) for kind, one in off],
     )
     return text.splitlines()
 
@@ -98,20 +95,16 @@ def left_out(table: pd.DataFrame, rows: pd.DataFrame, manifest: Mapping[str, Any
     """What the answer does not speak of, and why."""
     points = manifest.get("points", [])
     apart = rows[~rows["cell"].isin(rows[rows["shown"]]["cell"])] if len(rows) else rows
-    text = (
-        pages()
-        .get_template("left.txt")
-        .render(
-            asked=sum(len(point.get("sizes", ())) for point in points),
-            there=int((table["status"] != "invalid").sum()),
-            shard=manifest.get("shard"),
-            invalid=[point["error"] for point in points if "error" in point],
-            points=len(points),
-            failed=table[~table["status"].isin(["", "ok", "invalid"])],
-            apart=[*dict.fromkeys(apart["question"].str.cat(apart["choice"], ", ").str.strip(", "))]
-            if len(apart)
-            else [],
-        )
+    names = apart["question"].str.cat(apart["choice"], ", ").str.strip(", ") if len(apart) else ()
+    text = _rendered(
+        "left.txt",
+        asked=sum(len(point.get("sizes", ())) for point in points),
+        there=int((table["status"] != "invalid").sum()),
+        shard=manifest.get("shard"),
+        invalid=[point["error"] for point in points if "error" in point],
+        points=len(points),
+        failed=table[~table["status"].isin(["", "ok", "invalid"])],
+        apart=[*dict.fromkeys(names)],
     )
     return [line for line in text.splitlines() if line]
 
@@ -148,9 +141,13 @@ def pages() -> Environment:
     return found
 
 
+def _rendered(template: str, **told: Any) -> str:
+    return pages().get_template(template).render(**told)
+
+
 def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, Any]) -> Summary:
     """Sum up a table of results."""
-    asked, headlines = asked_of(good, manifest), pages().get_template("answer.txt")
+    asked = asked_of(good, manifest)
     rows = compared(over_seeds(good), asked) if len(good) else good
     failed = table[~table["status"].isin(["", "ok"])]["error"].astype(str)
     failures = [*dict.fromkeys(failed)][:_LISTED]
@@ -168,7 +165,7 @@ def summary_of(table: pd.DataFrame, good: pd.DataFrame, manifest: Mapping[str, A
             base_line=dict(lines.iloc[0]) if len(lines) else {},
         )  # fmt: skip
         told = _told(found, shown)
-    text = headlines.render(sum=found, **told)
+    text = _rendered("answer.txt", sum=found, **told)
     return replace(found, headline=" ".join(text.split()))
 
 

@@ -133,7 +133,7 @@ def check_gpus(machine: Machine, per_node: int | None, gpus: tuple[int, ...] | N
             raise FieldError(f"GPU {gpu} twice", "gpus", number)
 
 
-MOST_GPUS = 262_144
+MOST_GPUS, MOST_MESHED = 262_144, 2048
 GpuCount = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 NodeKind = Literal["gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "memory"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "upi", "hostmem", "nic", "fabric"]
@@ -146,35 +146,23 @@ class _Regular(Model):
     latency: Seconds = 0.0
 
 
-class _OfGpus(_Regular):
-    """Those of a number of GPUs."""
+class PlainGraph(_Regular):
+    """GPUs on one switch (the latency is that from GPU to GPU), each linked to the next, or a link
+    between every two."""
 
-    kind: str
+    kind: Literal["switch", "ring", "full-mesh"]
     gpus: GpuCount
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "PlainGraph":
+        if self.kind == "full-mesh" and self.gpus > MOST_MESHED:
+            raise FieldError(f"expected at most {MOST_MESHED}, got {self.gpus}", "gpus")
+        return self
 
     def build(self) -> Topology:
         """The topology."""
         made = {"switch": switch, "ring": ring, "full-mesh": full_mesh}[self.kind]
         return made(self.gpus, self.bandwidth, self.latency)
-
-
-class SwitchGraph(_OfGpus):
-    """GPUs on one switch; the latency is that from GPU to GPU."""
-
-    kind: Literal["switch"]
-
-
-class RingGraph(_OfGpus):
-    """Every GPU linked to the next."""
-
-    kind: Literal["ring"]
-
-
-class MeshGraph(_OfGpus):
-    """A link between every two GPUs."""
-
-    kind: Literal["full-mesh"]
-    gpus: Annotated[int, Field(ge=1, le=2048)]
 
 
 class TorusGraph(_Regular):
@@ -311,7 +299,7 @@ class InlineGraph(Model):
         return Topology("graph", graph, gpus, StaticRouter())
 
 
-GRAPHS = {"switch": SwitchGraph, "ring": RingGraph, "full-mesh": MeshGraph, "torus": TorusGraph}
+GRAPHS = ("switch", "ring", "full-mesh", "torus")
 
 
 def _shape(value: Any) -> str | None:
@@ -323,9 +311,9 @@ def _shape(value: Any) -> str | None:
 
 GraphConfig = Annotated[
     Union[  # noqa: UP007 - a discriminated union needs Annotated members side by side
-        Annotated[SwitchGraph, Tag("switch")],
-        Annotated[RingGraph, Tag("ring")],
-        Annotated[MeshGraph, Tag("full-mesh")],
+        Annotated[PlainGraph, Tag("switch")],
+        Annotated[PlainGraph, Tag("ring")],
+        Annotated[PlainGraph, Tag("full-mesh")],
         Annotated[TorusGraph, Tag("torus")],
         Annotated[InlineGraph, Tag("inline")],
     ],

@@ -209,8 +209,8 @@ def test_communicators_of_a_split_are_nodes_of_their_own() -> None:
          "(did you mean NCCL_MAX_NCHANNELS?)"),
         ("NELS: 4", "NELS: 400", "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a whole "
          "number from 1 to 64, got '400'"),
-        ("NELS: 4", "NELS: true", "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a text or "
-         "a whole number, got true"),
+        ("NELS: 4", "NELS: true", "x.yaml:3:49: nccl.env.NCCL_MAX_NCHANNELS: expected a whole "
+         "number from 1 to 64, got 'true'"),
         ("env: {", "registration: all, env: {", "x.yaml:3:37: nccl.registration: expected one of "
          "none, local, got 'all'"),
         ("NCCL_MAX_NCHANNELS: 4", "NCCL_MAX_NCHANNELS: 4, NCCL_MIN_NCHANNELS: 8", "x.yaml:3:28: "

@@ -222,7 +222,7 @@ def _draw_lines(axes: Axes, picture: Picture, points: float, *, heat: bool) -> N
         rows = _rows_of(picture, line)
         dense = crowd[rows] > _CROWD and not heat
         colour = to_rgba(_colour(line, heat=heat), 0.5 if dense else 1)
-        middle = _stroke(axes, line, start, end, colour, loop=line.free)
+        middle = _stroke(axes, line, start, end, colour)
         together[rows].append((line, middle))
     for (low, high), members in together.items():
         level = (low + high) / 2 if high > low else high + 0.95
@@ -254,11 +254,9 @@ def _loop(bend: float, start: Point, end: Point) -> Curve:
     return Curve(points, codes)
 
 
-def _stroke(
-    axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour, *, loop: bool
-) -> Point:
+def _stroke(axes: Axes, line: Stroke, start: Point, end: Point, colour: Colour) -> Point:
     """Draw one line; where its label would stand."""
-    if line.bend and loop:
+    if line.bend and line.free:
         curve, middle = _loop(line.bend, start, end), start
     elif line.bend:
         across = abs(start[0] - end[0]) < 1e-6

@@ -138,13 +138,15 @@ def levels_of(host: Host) -> int:
     return max([n for place, n in plan.level.items() if place.startswith("pcie")], default=0)
 
 
-def rows_of(levels: int, *, nics: bool) -> list[tuple[float, str]]:
-    """The y and the name of the rows of hosts with so many levels of switches."""
+def name_rows(sheet: shapes.Sheet, levels: int, *, nics: bool) -> None:
+    """Name the rows of the hosts of a sheet, with so many levels of switches."""
     ys = _ys(levels)
     names = {"gpu": "GPUs", "cpu": "CPUs"} | ({"nic": "NICs"} if nics else {})
-    found = [(ys[row], text) for row, text in names.items()]
-    middle = (ys["pcie1"] + ys[f"pcie{levels}"]) / 2 if levels else 0.0
-    return [*found, *([(middle, "PCIe switches")] if levels else [])]
+    sheet.rows += [(ys[row], text) for row, text in names.items()]
+    if levels:
+        sheet.rows.append(((ys["pcie1"] + ys[f"pcie{levels}"]) / 2, "PCIe switches"))
+    if any(box.kind == "nvswitch" for box in sheet.boxes):
+        sheet.rows.append((0.0, "NVSwitches"))
 
 
 def _ys(levels: int) -> dict[str, float]:
@@ -330,9 +332,7 @@ def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
         ends.append((x, end))
         x = end + _BETWEEN
     _draw_domains(sheet, cluster, ends)
-    sheet.rows += rows_of(levels, nics=nics)
-    if any(box.kind == "nvswitch" for box in sheet.boxes):
-        sheet.rows.append((0.0, "NVSwitches"))
+    name_rows(sheet, levels, nics=nics)
     _above(sheet, cluster, rows, (0.0, x - _BETWEEN), (3 + levels) * shapes.GAP)
     if len(cluster.host_class) == 1:
         sheet.frames = [replace(frame, label="") for frame in sheet.frames]
@@ -367,10 +367,7 @@ def _one_host(cluster: Cluster, used: Use) -> shapes.Picture:
     draw_host(sheet, host, "node0", 0.0, switch="nvswitch0")
     if "node0.nvswitch0" in sheet.of:
         sheet.of[f"nvlink{cluster.domain[0]}.nvswitch0"] = sheet.of["node0.nvswitch0"]
-    levels = levels_of(host)
-    sheet.rows += rows_of(levels, nics=bool(host.nics))
-    if any(box.kind == "nvswitch" for box in sheet.boxes):
-        sheet.rows.append((0.0, "NVSwitches"))
+    name_rows(sheet, levels_of(host), nics=bool(host.nics))
     alike = int((cluster.host_class == cluster.host_class[0]).sum())
     text = f"inside node0, one of {alike} such hosts" if alike > 1 else "inside node0"
     sheet.frames = [replace(sheet.frames[0], label=text)]

@@ -196,22 +196,17 @@ def flag(element: Element, name: str, *, default: bool) -> bool:
     return bool(integer(element, name, int(default), most=1))
 
 
-def hexadecimal(element: Element, name: str, default: str) -> str:
-    """The attribute as hexadecimal text, kept as it is written."""
-    written = element.attributes.get(name, default)
-    if written != default and not HEXADECIMAL.fullmatch(written):
-        raise element.error(f"expected a hexadecimal number, got {shown(written)}", name)
-    return written
-
-
 def matching(
     element: Element, name: str, pattern: re.Pattern[str], expected: str, default: str | None = None
 ) -> str:
     """The attribute as text of the shape that `expected` describes."""
     written = text(element, name, default)
-    if not pattern.fullmatch(written):
+    if written != default and not pattern.fullmatch(written):
         raise element.error(f"expected {expected}, got {shown(written)}", name)
     return written
+
+
+hexadecimal = partial(matching, pattern=HEXADECIMAL, expected="a hexadecimal number", default="")
 
 
 # The elements of NCCL's topology XML as frozen values, attribute by attribute.
@@ -391,7 +386,7 @@ def _rank(element: Element, name: str) -> int | None:
 
 Read = Callable[[Element, str], Any]
 TEXT, COUNT = partial(text, default=""), partial(integer, default=0)
-ID, ID_0 = partial(hexadecimal, default=""), partial(hexadecimal, default="0x0")
+ID, ID_0 = hexadecimal, partial(hexadecimal, default="0x0")
 NO, YES = partial(flag, default=False), partial(flag, default=True)
 SEVERAL = partial(integer, least=1, most=1024)
 BUS = partial(matching, pattern=BUS_ID, expected="a bus id such as 0000:07:00.0")
