@@ -39,6 +39,15 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             beside.unlink(missing_ok=True)
 
 
+def made_folder(path: Path) -> Path:
+    """A folder, which is made with those above it where it is missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made: {error.strerror}") from None
+    return path
+
+
 def write_bytes(path: Path, content: bytes) -> Path:
     """Replace a file as a whole."""
     with replacing(path) as stream:

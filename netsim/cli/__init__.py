@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -166,6 +167,12 @@ def parsed(parse: Callable[[str], T], flag: str, text: str) -> T:
         return parse(text)
     except UnitError as error:
         raise InputError(f"{flag} {text}: {error}") from None
+
+
+def wrote(*files: Path) -> None:
+    """Say what was written."""
+    for file in files:
+        typer.echo(f"wrote {file}", err=True)
 
 
 def _bug(error: Exception) -> int:

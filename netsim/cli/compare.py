@@ -13,9 +13,8 @@ import typer
 from netsim.base.errors import InputError
 from netsim.base.files import csv_of, write_text
 from netsim.base.units import parse_ratio
-from netsim.cli import file_option, folder_option, parsed, with_options
+from netsim.cli import file_option, folder_option, parsed, with_options, wrote
 from netsim.cli.log_questions import Question, cell_of_trace, prepared_with_notes, question_of
-from netsim.cli.progress import wrote
 from netsim.cli.questions import ONLY_EXPECT, Given, Text
 from netsim.measured import compare as comparing
 from netsim.measured.hypotheses import explanations

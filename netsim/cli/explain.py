@@ -10,14 +10,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import csv_of, write_text
+from netsim.base.files import csv_of, made_folder, write_text
 from netsim.base.startup import on
 from netsim.base.units import format_size, format_time, parse_cli_size
 from netsim.cell.explained import explained_paths, explained_run, explained_title
 from netsim.cell.jobs import PreparedJobs, row_of_job
 from netsim.cell.prepare import Prepared
-from netsim.cli import folder_option, parsed, with_options
-from netsim.cli.progress import wrote
+from netsim.cli import folder_option, parsed, with_options, wrote
 from netsim.cli.questions import ONLY_EXPECT, CollectiveArgument, Given, Subject, questioned
 from netsim.cli.shown import Engine
 from netsim.collectives.state import States, render_text, states
@@ -249,10 +248,7 @@ def print_values(found: Mapping[str, Any], form: str, table: str, lines: Iterabl
 
 def write_values(found: Mapping[str, Any], table: str, folder: Path) -> list[Path]:
     """explain.json and explain.csv in a folder, which is made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+    made_folder(folder)
     return [
         write_text(folder / "explain.json", json.dumps(found)),
         write_text(folder / "explain.csv", table),

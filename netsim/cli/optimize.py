@@ -12,11 +12,11 @@ from netsim.base.errors import InputError, LostError, ScenarioError, suggest
 from netsim.base.files import csv_of, write_text
 from netsim.cell.answer import find_scenario, load_source
 from netsim.cell.prepare import prepare
-from netsim.cli import Settings, file_option, folder_option
+from netsim.cli import file_option, with_options, wrote
 from netsim.cli.expect_more import write_tuner
-from netsim.cli.progress import Dask, Jobs, Memory, NoBar, SkipInvalid, bar_over, helpers_of, tell
+from netsim.cli.progress import NoBar, bar_over, helpers_of, tell
 from netsim.cli.questions import ScenarioName
-from netsim.cli.run import refuse_invalid
+from netsim.cli.run import Options, refuse_invalid
 from netsim.cli.shown import named
 from netsim.results.folder import Folder, check_writable, open_folder
 from netsim.scenario.cells import Expansion, expand, expand_all
@@ -27,12 +27,18 @@ from netsim.sweep.summary import about, check_prices
 from netsim.training.run import OF_MODEL
 from netsim.yamlio.read import Source, dump
 
+# Options of `netsim run` that have no meaning here.
+ONLY_RUN = (
+    "engine", "shard", "use_cache", "seed", "cell", "form", "allow_oom", "exact", "verbose",
+)  # fmt: skip
 BEST = "best.yaml"
 TOLD = "layouts.csv"
 
 
+@with_options(Options, *ONLY_RUN)
 def command(
     scenario: ScenarioName,
+    given: Options,
     objective: Annotated[
         str, typer.Option(help="What to make best, of one size.", metavar="FIGURE")
     ] = "",
@@ -46,20 +52,12 @@ def command(
     tuner_out: Annotated[
         Path | None, file_option("Write NCCL's best choice by size there, of the best cell.")
     ] = None,
-    settings: Settings = None,
-    output: Annotated[Path | None, folder_option("Folder for results.", "-o", "--output")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep what is finished.")] = False,
-    jobs: Jobs = None,
-    memory: Memory = None,
-    dask: Dask = None,
-    skip_invalid: SkipInvalid = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print results only.")] = False,
 ) -> None:
     """Search the choices that SCENARIO's sweep declares for the best."""
     found = find_scenario(scenario)
-    source = load_source(found.path, settings or [])
+    source = load_source(found.path, given.changes)
     expansion = expand_all(source)
-    refuse_invalid(expansion, skip=skip_invalid)
+    refuse_invalid(expansion, skip=given.skip_invalid)
     cells = expansion.cells
     if tuner_out is not None:
         check_writable("--tuner-out", tuner_out)
@@ -72,17 +70,17 @@ def command(
         raise InputError(f"{found.path}: declares no choices", hint="write them under sweep:")
     check_prices(cells)
     name = f"{cells[0].scenario.name or found.path.stem}"
-    folder = output or Path("reports") / f"{name}-optimized"
-    manifest = about(expansion, found.path, settings or [], "auto")
+    folder = given.output or Path("reports") / f"{name}-optimized"
+    manifest = about(expansion, found.path, given.changes, "auto")
     count = min(trial_count or len(cells), len(search.choices)) * len(search.choices[0].tasks)
     with (
-        open_folder(folder, name, resume=resume, about=manifest, tell=tell) as results,
-        helpers_of(jobs, dask, memory, cells) as helpers,
-        bar_over(count, quiet) as bar,
+        open_folder(folder, name, resume=given.resume, about=manifest, tell=tell) as results,
+        helpers_of(given.jobs, given.dask, given.memory, cells) as helpers,
+        bar_over(count, given.quiet) as bar,
     ):
         tried = searches.trials(
             search, results, most=trial_count, seed=cells[0].scenario.seed, workers=helpers,
-            together=jobs or 1,
+            together=given.jobs or 1,
         )  # fmt: skip
         looked = _looked_at(tried, results, bar, list(cells[0].axes))
     best = _tell(search, looked, results.path, None if trial_count else source)
@@ -118,9 +116,7 @@ def _objective(given: str, expansion: Expansion) -> str:
     needs_prices = given in ("cost_usd", "power_w", "time_x_cost")
     if needs_prices and cell.scenario.prices is None:
         raise InputError(f"--objective {given}: needs prices", hint="add prices: default")
-    training = "size_list" in dir(cell.scenario.workload) and not any(
-        cell.scenario.workload.size_list()
-    )
+    training = not any(cell.scenario.workload.size_list())
     return given or ("step_time_us" if training else "time_us")
 
 
@@ -152,7 +148,7 @@ def _tell(
             typer.echo(f"  {name:<14}{value:>16,.6g}")
     note = f"# The best of {len(looked)} by {search.objective}; netsim run reproduces it.\n"
     path = write_text(folder / BEST, note + dump(_best_scenario(best.choice)))
-    typer.echo(f"wrote {path}", err=True)
+    wrote(path)
     return best
 
 
@@ -172,7 +168,7 @@ def _tell_layouts(search: searches.Search, looked: list[searches.Trial], folder:
     ]  # fmt: skip
     head = (*(f"axis:{axis}" for axis in axes), "told_step_time_us", "refused")
     path = write_text(folder / TOLD, csv_of([head, *lines]))
-    typer.echo(f"wrote {path}", err=True)
+    wrote(path)
 
 
 def _tell_own(search: searches.Search, source: Source) -> None:

@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 import typer
@@ -24,12 +23,6 @@ from netsim.timing.fits import PROCESS, available_memory
 def tell(text: str) -> None:
     """A line for the user that is no result."""
     typer.echo(text, err=True)
-
-
-def wrote(*files: Path) -> None:
-    """Say what was written."""
-    for file in files:
-        tell(f"wrote {file}")
 
 
 class NoBar:

@@ -24,7 +24,7 @@ from netsim.cell import answer
 from netsim.cell.answer import AnyPrepared, find_scenario, load_source, notes_of, prepare_any
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cell.simulate import question_row
-from netsim.cli import parsed
+from netsim.cli import Settings, parsed
 from netsim.cli.shown import MANY_SIZES, Engine
 from netsim.engines.engine import at_hand
 from netsim.nccl import environment
@@ -105,9 +105,7 @@ class Given:
     nccl_env: Annotated[
         bool, Option("--nccl-env", help="Take NCCL's variables of this process.")
     ] = False
-    settings: Annotated[
-        Texts, Option("--set", help="Replace one value of the scenario.", metavar="KEY=VALUE")
-    ] = None
+    settings: Settings = None
 
     @property
     def flags(self) -> dict[str, Any]:

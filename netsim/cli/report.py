@@ -18,8 +18,8 @@ from netsim.base.values import dataclass
 from netsim.cell.answer import prepare_any
 from netsim.cell.explained import explained_run
 from netsim.cell.prepare import Prepared
-from netsim.cli import folder_option
-from netsim.cli.progress import Jobs, Memory, tell, workers, wrote
+from netsim.cli import folder_option, wrote
+from netsim.cli.progress import Jobs, Memory, tell, workers
 from netsim.cli.traces import LOAD, ROWS, TRACE
 from netsim.collectives.collective import Collective
 from netsim.plots import results as pictures

@@ -11,10 +11,10 @@ import numpy as np
 import typer
 
 from netsim.base.errors import InputError
-from netsim.base.files import SUFFIXES, preset_names, write_text
+from netsim.base.files import SUFFIXES, made_folder, preset_names, write_text
 from netsim.base.startup import at
 from netsim.base.units import format_bandwidth, format_time
-from netsim.cli import folder_option, topo_subject, topo_text, with_options
+from netsim.cli import folder_option, topo_subject, topo_text, with_options, wrote
 from netsim.plots.topology.draw import plot_loads, plot_topology
 from netsim.topology.cluster import Cluster
 from netsim.topology.figures import graph_figures
@@ -216,8 +216,7 @@ def plot(
 ) -> None:
     """Draw NAME as SVG and PNG: fabric, NICs, PCIe, CPUs, GPUs and NVSwitches in rows."""
     subject = _found(name, given, routes=routes)
-    for path in _drawn(subject, output or PICTURES, result, routes=routes):
-        typer.echo(f"wrote {path.as_posix()}", err=True)
+    wrote(*_drawn(subject, output or PICTURES, result, routes=routes))
 
 
 def _drawn(
@@ -227,14 +226,10 @@ def _drawn(
         raise InputError(f"{result}: no such folder", hint="expected the results of netsim run")
     what = subject.cluster or subject.topology
     at("is drawn")
-    try:
-        drawn = plot_topology(subject.name, what, folder / subject.name, result=result)
-        if routes and subject.cluster is not None:
-            stem = folder / f"{subject.name}-loads"
-            drawn += plot_loads(subject.name, subject.cluster, stem)
-        return drawn
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+    drawn = plot_topology(subject.name, what, folder / subject.name, result=result)
+    if routes and subject.cluster is not None:
+        drawn += plot_loads(subject.name, subject.cluster, folder / f"{subject.name}-loads")
+    return drawn
 
 
 Output = Annotated[
@@ -277,7 +272,8 @@ def import_file(
         text = graph_yaml(found.content, target.stem)
         size = topo_text.plural(len(found.content), "GPU")
         what, use = f"a scenario with a graph of {size}", f"netsim run {target.as_posix()}"
-    _write(target, origin + text)
+    made_folder(target.parent)
+    write_text(target, origin + text)
     typer.echo(f"wrote {target.as_posix()}: {what}; use it as {use}")
     _linted(topo_subject.imported(target.stem, found, topo_subject.TopologyOptions()))
 
@@ -310,8 +306,8 @@ def export_file(
     if output is None:
         sys.stdout.write(text)
         return
-    _write(output, text)
-    typer.echo(f"wrote {output.as_posix()}", err=True)
+    made_folder(output.parent)
+    wrote(write_text(output, text))
 
 
 def _exported(subject: topo_subject.Subject, form: str) -> str:
@@ -331,14 +327,6 @@ def _exported(subject: topo_subject.Subject, form: str) -> str:
             f"{subject.name}: {subject.hosts} hosts; NCCL XML describes one, so leave --nodes out"
         )
     return write_system(node_system(cluster, 0))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 VERBS = {

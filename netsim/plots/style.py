@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from netsim.base.errors import InputError, shown, suggest
-from netsim.base.files import csv_value, replacing
+from netsim.base.files import csv_value, made_folder, replacing
 from netsim.base.units import format_size
 
 # Okabe and Ito (2008): told apart by people with any common colour blindness.
@@ -93,7 +93,7 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[P
 
 def drawn(folder: Path, figures: Mapping[str, Callable[[], Figure | None]]) -> list[Path]:
     """Draw figures, and write those that there are by name to a folder, which is made."""
-    folder.mkdir(parents=True, exist_ok=True)
+    made_folder(folder)
     with drawing():
         made = ((name, draw()) for name, draw in figures.items())
         return [path for name, one in made if one is not None for path in save(one, folder / name)]

@@ -18,7 +18,7 @@ from typing import IO, Any
 from zlib import crc32
 
 from netsim.base.errors import InputError, NetsimError, Tell, silent
-from netsim.base.files import half_written, write_text
+from netsim.base.files import half_written, made_folder, write_text
 from netsim.base.values import dataclass
 from netsim.results.row import Row, csv_text, details_text, row_from
 
@@ -263,13 +263,9 @@ def check_writable(flag: str, path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise InputError(f"{path}: expected a folder for results, got a file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be made: {error.strerror}") from None
-    if not os.access(path, os.W_OK):
+    if path.is_file():
+        raise InputError(f"{path}: expected a folder for results, got a file")
+    if not os.access(made_folder(path), os.W_OK):
         raise InputError(f"{path}: cannot be written to", hint="choose another folder with -o")
 
 

@@ -85,9 +85,8 @@ class Override(Model, defer_build=False):
             raise FieldError("has no meaning without a link", min(figures))
         if self.link is not None and not figures:
             raise FieldError("a link needs bandwidth or latency", "link")
-        if self.link is not None and (
-            foreign := self.model_fields_set & {"node", "nics", "machine"}
-        ):
+        foreign = self.model_fields_set & {"node", "nics", "machine"}
+        if self.link is not None and foreign:
             raise FieldError("has no meaning beside link", min(foreign))
         return self
 

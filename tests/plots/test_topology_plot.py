@@ -205,7 +205,7 @@ def test_the_verb_draws_and_colours(capsys, tmp_path: Path, monkeypatch) -> None
             ["dgx-h100", "--result", "bad"],
             "bad/links.csv:2: utilisation: expected a number, got 'much'\n",
         ),
-        (["dgx-h100", "-o", "file"], "file: cannot be written: File exists\n"),
+        (["dgx-h100", "-o", "file"], "file: cannot be made: File exists\n"),
     ],
 )
 def test_mistakes(capsys, tmp_path: Path, monkeypatch, arguments, message) -> None:

@@ -216,9 +216,11 @@ class Row:
         return [*found, self.total - before - 1] if before < self.total - 1 else found
 
 
-def rows_above(fabric: Fabric, leaves: Iterable[int]) -> list[Row]:
+def rows_above(fabric: Fabric | None, hosts: Iterable[shapes.Group]) -> list[Row]:
     """What is drawn of every tier, from the leaves of the hosts that are drawn."""
-    wanted, rows = set(leaves), []
+    wanted, rows = {switch for group in hosts for switch in group.switches}, list[Row]()
+    if fabric is None:
+        return rows
     for number, name in enumerate(fabric.tiers):
         units = _units(fabric, name, np.flatnonzero(fabric.level == number).tolist())
         near = [unit for unit in units if wanted & set(unit.switches)]
@@ -320,9 +322,7 @@ def _whole(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     sheet = shapes.Sheet()
     levels = max(map(levels_of, cluster.hosts))
     nics = any(host.nics for host in cluster.hosts)
-    rows = (
-        rows_above(cluster.fabric, _leaves(shapes.host_groups(cluster))) if cluster.fabric else []
-    )
+    rows = rows_above(cluster.fabric, shapes.host_groups(cluster))
     x = 0.0
     ends: list[tuple[float, float]] = []
     for number, kind in enumerate(cluster.host_class.tolist()):
@@ -343,7 +343,7 @@ def _outside(name: str, cluster: Cluster, used: Use) -> shapes.Picture:
     sheet = shapes.Sheet()
     every = shapes.host_groups(cluster)
     groups = shapes.some_of(every)
-    rows = rows_above(cluster.fabric, _leaves(groups)) if cluster.fabric else []
+    rows = rows_above(cluster.fabric, groups)
     pitch = 2.2 if any(group.count > 1 for group in groups) else 1.6
     slots = _slots(every, groups)
     width = max(pitch * len(slots), *map(width_of_row, rows), 8.0)
@@ -414,10 +414,6 @@ def _above(
     middle, wide = sum(span) / 2, max([span[1] - span[0], *map(width_of_row, rows)])
     ends = (middle - wide / 2, middle + wide / 2)
     draw_rows(sheet, cluster.fabric, rows, ends, y + gap_of(ends))
-
-
-def _leaves(groups: Sequence[shapes.Group]) -> set[int]:
-    return {switch for group in groups for switch in group.switches}
 
 
 def _shared(host: Host) -> bool:
