@@ -61,18 +61,15 @@ class Explanation:
         placed = program.path >= 0
         np.minimum.at(least, program.path[placed], self.slack[placed])
         owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
-        found: dict[str, float] = {}
-        for name in dict.fromkeys(kinds[paths.link].tolist()):
-            found[name] = float(least[owner[kinds[paths.link] == name]].min())
-        return found
+        names = dict.fromkeys(kinds[paths.link].tolist())
+        return {n: float(least[owner[kinds[paths.link] == n]].min()) for n in names}
 
     def slack_by_gpu(self) -> NDArray[np.float64]:
         """The least slack of the rows that every GPU sends or works on."""
         program, schedule = self.case.program, self.case.program.schedule
         least = np.full(schedule.ranks, self.timeline.makespan)
-        for row in range(len(program)):
-            for rank in schedule.members(row)[0]:
-                least[rank] = min(least[rank], self.slack[row])
+        row, rank = senders(schedule, np.arange(len(program)))
+        np.minimum.at(least, rank, self.slack[row])
         return least
 
 
@@ -118,7 +115,8 @@ def _links(program: Program, timeline: Timeline) -> list[LinkTime]:
 
 def as_values(found: Explanation) -> dict[str, Any]:
     """An explanation as plain values, for JSON and pictures; times in µs."""
-    program = found.case.program
+    program, spent = found.case.program, found.gpus
+    columns = np.array([spent.communicating, spent.computing, spent.waiting]) * 1e6
     return {
         "time_us": found.split.total * 1e6,
         "bound_by": found.bound,
@@ -142,15 +140,10 @@ def as_values(found: Explanation) -> dict[str, Any]:
         },
         "gpus": [
             {"gpu": name, "communicating_us": a, "computing_us": b, "waiting_us": c}
-            for name, a, b, c in zip(program.gpus, *_gpu_columns(found.gpus), strict=True)
+            for name, a, b, c in zip(program.gpus, *columns.tolist(), strict=True)
         ],
         "lanes": _lanes(found),
     }  # fmt: skip
-
-
-def _gpu_columns(spent: GpuTime) -> list[list[float]]:
-    columns = (spent.communicating, spent.computing, spent.waiting)
-    return [(column * 1e6).tolist() for column in columns]
 
 
 def _segment(program: Program, segment: Any) -> dict[str, Any]:

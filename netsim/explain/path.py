@@ -1,7 +1,6 @@
 """The critical path of a run: slack of rows, what limits them, with whom they share links."""
 
 from dataclasses import field
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,8 @@ from numpy.typing import NDArray
 
 from netsim.base.memo import Memo
 from netsim.base.values import dataclass
-from netsim.metrics.bound import critical_path, on_host
+from netsim.metrics.bound import critical_path, on_host, rates_alone
+from netsim.metrics.links import moving_times
 from netsim.program.program import Program, Timeline
 from netsim.schedule.schedule import COMPUTE, MARK
 
@@ -35,19 +35,6 @@ def slacks(program: Program, timeline: Timeline) -> NDArray[np.float64]:
 
 
 ALIKE = 1e-6  # by which links that are full or narrow alike may differ
-
-
-def full_rates(program: Program, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The rate of each row if it were alone: its own cap, or that of its narrowest link."""
-    caps = program.caps[program.schedule.style[rows]]
-    paths = program.paths
-    narrowest = np.full(len(paths) + 1, inf)
-    used = np.unique(program.path[rows])
-    for path in used[used >= 0].tolist():
-        rates = _rates(program, path)[1]
-        narrowest[path] = rates.min(initial=inf)
-    result: NDArray[np.float64] = np.minimum(caps, narrowest[program.path[rows]])
-    return result
 
 
 def _rates(program: Program, path: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -101,9 +88,7 @@ class Loads:
 
     def flow(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """When the bytes of rows begin and end to move."""
-        latency = self.program.style_values("latency")[self.program.schedule.style[rows]]
-        end = self.timeline.end[rows]
-        return np.minimum(self.timeline.start[rows] + latency, end), end
+        return moving_times(self.program, self.timeline, rows)
 
     def _passed(self, link: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         rows, drawn = self.users(link)
@@ -303,7 +288,7 @@ def _flows(program: Program, timeline: Timeline, rows: NDArray[np.int64], loads:
     startup = np.minimum(program.style_values("latency")[style], spent)
     flow = spent - startup
     amount = program.schedule.amount[rows]
-    rate = full_rates(program, rows)
+    rate = rates_alone(program)[rows]
     alone = np.divide(amount, rate, out=np.zeros_like(amount), where=rate > 0)
     alone = np.where(alone >= flow * (1 - 1e-9), flow, alone)
     return _Flows(

@@ -4,6 +4,7 @@ Each parameter can be scaled by a factor, which gives another program with the s
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -177,22 +178,17 @@ def _of_styles(case: Case) -> list[Parameter | None]:
     begun = any(s.latency > 0 and s.kind != MARK for s in styles)
     launched = case.launch > 0 or any(s.latency > 0 and s.kind == MARK for s in styles)
 
-    def startup(old: Case, factor: float) -> Case:
-        return _restyled(
-            old, lambda s: replace(s, latency=s.latency * factor) if s.kind != MARK else s
-        )
+    def later(old: Case, factor: float, *, marks: bool) -> Case:
+        factors = {marks: factor, not marks: 1.0}
+        return _restyled(old, lambda s: replace(s, latency=s.latency * factors[s.kind == MARK]))
 
     def launch(old: Case, factor: float) -> Case:
-        new = _restyled(
-            old, lambda s: replace(s, latency=s.latency * factor) if s.kind == MARK else s
-        )
-        return replace(new, launch=old.launch * factor)
+        return replace(later(old, factor, marks=True), launch=old.launch * factor)
 
+    startup, value = partial(later, marks=False), case.launch * 1e6 or None
     return [
         Parameter("startup.latency", "start-up of a slice", False, startup) if begun else None,
-        Parameter("launch", "launch", False, launch, case.launch * 1e6 or None, "us")
-        if launched
-        else None,
+        Parameter("launch", "launch", False, launch, value, "us") if launched else None,
     ]
 
 

@@ -321,14 +321,9 @@ def fit_of(source: Source, run: LogRun, most: int) -> Floats:
 
 def overlaid(row: Row, cell: Cell) -> Row:
     """The row with the measured time of its size and the error, where its file has it."""
-    name = cell.scenario.measured
-    if name is None or row.time_us is None or row.size_bytes is None:
+    if cell.scenario.measured is None or row.time_us is None or row.size_bytes is None:
         return row
-    try:
-        times = _times(str(_path(cell, name)), row.collective)
-    except InputError as error:
-        raise cell.source.error(("measured",), error.message, hint=error.hint) from None
-    measured = times.get(row.size_bytes)
+    measured = _times_of_cell(cell, cell.scenario.measured, row.collective).get(row.size_bytes)
     if measured is None:
         return row
     return replace(row, measured_time_us=measured, error_pct=(row.time_us / measured - 1) * 100)
@@ -336,18 +331,17 @@ def overlaid(row: Row, cell: Cell) -> Row:
 
 def check(cell: Cell) -> None:
     """Refuse a file that cannot be read, before anything runs."""
-    name, work = cell.scenario.measured, cell.scenario.workload
-    if name is None:
-        return
+    if cell.scenario.measured is not None:
+        collective = getattr(cell.scenario.workload, "collective", "")
+        _times_of_cell(cell, cell.scenario.measured, collective)
+
+
+def _times_of_cell(cell: Cell, name: str, collective: str) -> dict[int, float]:
+    beside = Path(cell.source.name).parent / name
     try:
-        _times(str(_path(cell, name)), getattr(work, "collective", ""))
+        return _times(str(beside if beside.is_file() else Path(name)), collective)
     except InputError as error:
         raise cell.source.error(("measured",), error.message, hint=error.hint) from None
-
-
-def _path(cell: Cell, name: str) -> Path:
-    beside = Path(cell.source.name).parent / name
-    return beside if beside.is_file() else Path(name)
 
 
 @lru_cache(maxsize=32)

@@ -142,6 +142,17 @@ def narrowest(program: Program, row: int) -> list[int]:
     return found
 
 
+def rates_alone(program: Program) -> Floats:
+    """The rate of every row if it were alone: its own cap, or that of its narrowest link."""
+    paths = program.paths
+    with np.errstate(divide="ignore"):
+        limits = program.links.capacity[paths.link] / paths.weight
+    by_path = np.full(len(paths) + 1, inf)
+    np.minimum.at(by_path, np.repeat(np.arange(len(paths)), np.diff(paths.ptr)), limits)
+    rates: Floats = np.minimum(by_path[program.path], program.caps[program.schedule.style])
+    return rates
+
+
 # What bounds a run, in a few words: `NIC ingress node1.nic0 97 %`, `latency 83 %`, `launch 71 %`.
 # A first answer: the busiest link if it is busy most of the time, else the largest part of the
 # critical path. Knows Program and Timeline only.

@@ -225,7 +225,9 @@ def load_over_time(
     edges = _changes(program, timeline) if exact else np.zeros(0)
     if not 2 <= len(edges) <= exact:
         edges = np.linspace(0.0, timeline.makespan, bins + 1)
-    spread = _Spread(program, timeline, edges, _positions(program, links))
+    place = np.full(len(program.links), -1, np.int64)
+    place[links] = np.arange(len(links))
+    spread = _Spread(program, timeline, edges, place)
     amount = np.zeros((len(links), len(edges) - 1))
     for first in range(0, len(program), _CHUNK):
         spread.add(amount, np.arange(first, min(first + _CHUNK, len(program))))
@@ -233,21 +235,20 @@ def load_over_time(
     return LinkLoad(links, edges, _levelled(amount, room), room)
 
 
+def moving_times(program: Program, timeline: Timeline, rows: Longs) -> tuple[Floats, Floats]:
+    """When the bytes of rows begin and end to move."""
+    latency = program.style_values("latency")[program.schedule.style[rows]]
+    end = timeline.end[rows]
+    return np.minimum(timeline.start[rows] + latency, end), end
+
+
 def _changes(program: Program, timeline: Timeline) -> Floats:
-    moving = (program.path >= 0) & (program.schedule.amount > 0)
-    latency = program.style_values("latency")[program.schedule.style[moving]]
-    end = timeline.end[moving]
-    begin = np.minimum(timeline.start[moving] + latency, end)
-    when = different(np.concatenate([[0.0], begin, end, [timeline.makespan]]))
+    moving = np.flatnonzero((program.path >= 0) & (program.schedule.amount > 0))
+    times = moving_times(program, timeline, moving)
+    when = different(np.concatenate([[0.0], *times, [timeline.makespan]]))
     apart = np.diff(when, prepend=-np.inf) > timeline.makespan * _INSTANT
     apart[-1] = False  # the end itself comes last, whatever is next to it
     return np.append(when[apart], timeline.makespan)
-
-
-def _positions(program: Program, links: Longs) -> Longs:
-    place = np.full(len(program.links), -1, np.int64)
-    place[links] = np.arange(len(links))
-    return place
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +261,7 @@ class _Spread:
     def add(self, amount: Floats, rows: Longs) -> None:
         """Add what some rows draw on the links asked for."""
         row, link, drawn = self._draws(rows)
-        style = self.program.schedule.style[row]
-        begin = self.timeline.start[row] + self.program.style_values("latency")[style]
-        end = self.timeline.end[row]
-        begin = np.minimum(begin, end)
+        begin, end = moving_times(self.program, self.timeline, row)
         bins, flat = amount.shape[1], amount.reshape(-1)
         first, last = self._bin(begin), self._bin(end)
         duration = np.where(end > begin, end - begin, 1.0)  # no time is spent within one bin
@@ -353,9 +351,8 @@ def arrivals(program: Program, timeline: Timeline, rows: Longs) -> Spans:
     """When the data of rows comes in, by receiving rank: a path latency after it leaves."""
     row, rank = receivers(program.schedule, rows)
     delay = program.path_latency[program.path[row]]
-    startup = program.style_values("latency")[program.schedule.style[row]]
-    end = timeline.end[row]
-    return rank, np.minimum(timeline.start[row] + startup, end) + delay, end + delay
+    begin, end = moving_times(program, timeline, row)
+    return rank, begin + delay, end + delay
 
 
 def _working(program: Program, timeline: Timeline, rows: Longs) -> Spans:

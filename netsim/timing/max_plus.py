@@ -17,7 +17,7 @@ from netsim.collectives.collective import Collective
 from netsim.collectives.reduced import Laps, Message, Relay
 from netsim.collectives.table import build
 from netsim.engines.engine import simulate
-from netsim.metrics.bound import Causes, narrowest_kind
+from netsim.metrics.bound import Causes, narrowest_kind, rates_alone
 from netsim.metrics.links import LinkUse, link_amounts, use_of
 from netsim.program.place import place
 from netsim.program.program import Program
@@ -101,7 +101,7 @@ def costs_of(program: Program, relay: Relay) -> Costs | str:
         return "rates of links change"
     if program.schedule.release_row.size:
         return "rows wait for given times"
-    rates = _rates(program)
+    rates = rates_alone(program)
     if not (rates > 0).all():
         return "a link has no bandwidth"
     if crowded := _crowded(program, _lanes(program, relay), rates):
@@ -111,18 +111,6 @@ def costs_of(program: Program, relay: Relay) -> Costs | str:
     if any(len(different(took[call.rows])) > MOST_KINDS for call in relay.calls):
         return f"rows take more than {MOST_KINDS} different times"
     return Costs(took, program.path_latency[program.path])
-
-
-def _rates(program: Program) -> Floats:
-    """The rate of every row that is alone."""
-    paths = program.paths
-    with np.errstate(divide="ignore"):
-        limits = program.links.capacity[paths.link] / paths.weight
-    by_path = np.full(len(paths) + 1, np.inf)
-    owner = np.repeat(np.arange(len(paths)), np.diff(paths.ptr))
-    np.minimum.at(by_path, owner, limits)
-    rates: Floats = np.minimum(by_path[program.path], program.caps[program.schedule.style])
-    return rates
 
 
 def _lanes(program: Program, relay: Relay) -> Ints:
