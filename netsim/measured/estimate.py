@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import ANY_SIZE, TABLE, Constant
 from netsim.base.errors import InputError, suggest
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.cell.answer import checked_cells
 from netsim.cell.prepare import Prepared, prepare
 from netsim.measured.compare import few, prepared_at, simulated_seconds
@@ -277,9 +277,8 @@ def looked_at(constant: Constant, entries: Sequence[Entry]) -> list[Entry]:
     fitted to one system only."""
     assert constant.fitted is not None
     mine = [entry for entry in entries if entry.id in constant.fitted.runs]
-    systems = dict.fromkeys(entry.system for entry in mine)
-    found = [one for name in systems for one in few(_of(mine, name), FEW_RUNS)]
-    return found if len(systems) > 1 else []
+    systems = grouped(mine, lambda entry: entry.system).values()
+    return [one for some in systems for one in few(some, FEW_RUNS)] if len(systems) > 1 else []
 
 
 def without_each(
@@ -298,10 +297,6 @@ def without_each(
             yield Without(constant.id, system, float(np.clip(ratio, 1 / TIMES, TIMES)))
         else:
             yield _wider(constant, system)
-
-
-def _of(entries: Sequence[Entry], system: str) -> list[Entry]:
-    return [entry for entry in entries if entry.system == system]
 
 
 def _wider(constant: Constant, system: str) -> Without:

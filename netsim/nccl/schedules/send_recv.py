@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.memo import different
-from netsim.base.values import dataclass
+from netsim.base.values import dataclass, grouped
 from netsim.collectives.collective import Collective
 from netsim.nccl.facts import Protocol
 from netsim.nccl.p2p import BATCH, P2pWork, distinct_rows
@@ -134,9 +134,7 @@ class _Pieces:
         """The pieces of all turns of some sends."""
         turns, turn = distinct_rows([sends.number // BATCH, sends.work])
         works = [sends.works[work] for _, work in turns]
-        batches: dict[int, list[int]] = {}
-        for place, (batch, _) in enumerate(turns):
-            batches.setdefault(batch, []).append(place)
+        batches = grouped(range(len(turns)), lambda place: turns[place][0])
         pieces: list[list[tuple[int, ...]]] = [[] for _ in turns]
         wave, after = np.zeros(len(turns), np.int64), dict[int, int]()
         for batch in sorted(batches):
