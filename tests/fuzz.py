@@ -38,6 +38,7 @@ from netsim.scenario.cells import expand_all
 from netsim.sweep.run import Cache
 from netsim.topology.foreign.formats import read_foreign
 from netsim.topology.load import load_machine
+from netsim.trace.goal import read_goal, replayed
 from netsim.training.recorded.chakra import read_rank
 from netsim.training.recorded.kineto import read_profile
 
@@ -206,6 +207,7 @@ KINDS: dict[str, tuple[Reader, tuple[str, ...], str]] = {
     "timeline": (read_gantt, ("RUNS/step/trace.csv", "RUNS/run/trace.csv"), "trace.csv"),
     "load": (read_load, ("RUNS/run/links_over_time.csv",), "links_over_time.csv"),
     "trace": (read_profile, ("RUNS/step/trace.json*",), "trace.json"),
+    "goal": (lambda path: replayed(read_goal(path), 99), ("tests/data/goal/*",), "x.goal"),
     "chakra": (read_rank, ("RUNS/step/chakra/*.et",), "x.et"),
     "earlier": (read_accuracy, ("RUNS/accuracy.json",), "x.json"),
     "parts": (accuracy_journal, ("RUNS/parts.jsonl",), "x.jsonl"),

@@ -129,6 +129,8 @@ def half_written(folder: Path) -> list[Path]:
 # A file of the working directory wins over a preset of the same name, and the result says so.
 
 SUFFIXES = (".yaml", ".yml")
+GOAL = (".goal", ".bin")  # text and binary
+TRACES = (*GOAL, ".et")  # files that stand for a scenario which runs them
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -177,7 +179,7 @@ def find_preset(kind: str, name: str, noun: str = "") -> Preset:
 
 def is_path(name: str) -> bool:
     """Whether a text names a file by its path rather than a preset."""
-    return name.endswith(SUFFIXES) or "/" in name or "\\" in name
+    return name.endswith((*SUFFIXES, *TRACES)) or "/" in name or "\\" in name
 
 
 # Ctrl-C, or the end that a batch queue asks for, at moments when nothing is lost by it.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from netsim.base.errors import NetsimError, NoRoomError, ScenarioError, StalledError
-from netsim.base.files import Preset, find_preset, is_path, preset_folder
+from netsim.base.files import TRACES, Preset, find_preset, is_path, preset_folder
 from netsim.base.startup import late
 from netsim.base.units import format_time
 from netsim.cell.prepare import UNCHECKED, Prepared, prepare
@@ -101,8 +101,11 @@ def find_scenario(name: str) -> Preset:
 
 
 def load_source(path: Path, settings: Sequence[str] = ()) -> Source:
-    """A scenario file with `KEY=VALUE` settings applied, named after its file if it has no name."""
-    source = with_settings(read_source(path), settings)
+    """A scenario file with `KEY=VALUE` settings applied, named after its file if it has no name; of
+    a trace, it on the cluster that the settings tell."""
+    work = {"cluster": {}, "workload": {"trace": str(path)}}
+    source = Source(str(path), work) if path.suffix in TRACES else read_source(path)
+    source = with_settings(source, settings)
     if source.data.get("name") is not None:
         return source
     return replace(source, data={"name": name_of(path), **source.data})

@@ -243,6 +243,8 @@ class PreparedJobs:
         if isinstance(one, Prepared):
             size = one.cell.scenario.workload.size_list()[: turn + 1][-1]
             return Part(name, one.call(size).looped.schedule(), one.gpus, one.launch(size))
+        if one.lowered is not None:
+            return Part(name, one.lowered.schedule, gpus[: one.lowered.schedule.ranks])
         assert self.cluster is not None  # steps are not prepared on graphs
         fresh: Any = {name: {} for name in ("crossed", "known", "times", "jobs", "patterns")}
         costs = replace(one.costs, cluster=self.cluster, **fresh)

@@ -490,6 +490,8 @@ def command(
         for flag, asked in (("--size", size), ("--state", state), ("--paths", paths)):
             if asked:
                 raise InputError(f"{flag}: goes with a collective, not with a training step")
+        if prepared.lowered is not None:
+            raise InputError("tells of collectives and steps; of messages, netsim run's trace.csv")
         explain_step(prepared, form, output, engine)
         return
     if state:

@@ -68,11 +68,11 @@ _COLUMNS = (
 Finished = Iterator[tuple[Cell, Row]]
 
 
-def _title(cells: Sequence[Cell], what: str) -> str:
+def _title(cells: Sequence[Cell], what: str, more: str = "") -> str:
     """What is run, where, and in how many cells."""
     several = f", {len(cells)} cells" if len(cells) > 1 else ""
     cluster = cells[0].scenario.cluster
-    return f"# {what.format(f'{node_count(cluster)} x {cluster_label(cluster)}')}{several}"
+    return f"# {what} on {node_count(cluster)} x {cluster_label(cluster)}{more}{several}"
 
 
 def _step_table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _step_table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     assert not isinstance(work, Workload)
     for number, (_, row) in enumerate(found):
         if not number:
-            yield _title(cells, f"a training step of {work.label} on {{}}")
+            yield _title(cells, f"{work.what} {work.label}")
             titles = "".join(f"{name:>{width}}" for name, _, _, width, _ in _COLUMNS)
             yield f"#{titles[1:]}  {'bound by':<24}  {', '.join(map(last_part, names))}".rstrip()
         words |= dict.fromkeys(filter(None, row.approximation.split("; ")))
@@ -119,7 +119,7 @@ def _table(cells: Sequence[Cell], found: Finished) -> Iterator[str]:
     for _, row in found:
         if not rows:
             algorithm = "" if "workload.algorithm" in axes else f", {work.algorithm}"
-            yield _title(cells, f"{work.collective} on {{}}{algorithm}")
+            yield _title(cells, work.collective, algorithm)
             yield shown.header(axes, validated=validated)
         rows.append(row)
         yield shown.line(row, axes, validated=validated)

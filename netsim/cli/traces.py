@@ -76,6 +76,9 @@ def _written(
 
 def _write_step(cell: Cell, folder: Path, engine: str) -> list[str]:
     step = run.simulate_step(steps.prepare_step(cell), engine=engine)
+    if step.prepared.lowered is not None:
+        about = {"cell": cell.id, "title": cell.title(step.prepared.work.label)}
+        return _written(step.program, step.spans.timeline, [], folder, about)
     files = [
         timeline.write_step_trace(folder / TRACE, step),
         write_links(folder / LINKS, step.program, step.spans.timeline),

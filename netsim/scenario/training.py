@@ -1,7 +1,7 @@
 """What a scenario file may say of a training step, as models: the model, how it is divided, what
 else it does. Whether degrees fit the cluster is checked where they meet."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -225,6 +225,8 @@ Module = Literal[
 
 
 class _Step(Model):
+    what: ClassVar[str] = "a training step of"
+
     def size_list(self) -> list[int]:
         """A step has no message size; 0 stands for none."""
         return [0]
@@ -269,11 +271,15 @@ class Training(_Step):
 
 
 class Recorded(_Step):
-    """A step that was recorded: a PyTorch profiler trace of one rank, which all ranks repeat.
-    `step` is the number of one of the profiler's steps (the one of median length by default)."""
+    """A step that was recorded: a PyTorch profiler trace of one rank, which all ranks repeat, a
+    Chakra trace, or an application in GOAL. `step` is the number of one of the profiler's steps
+    (the one of median length by default); GOAL's messages of more than `rendezvous` bytes wait for
+    their receive."""
 
+    what: ClassVar[str] = "what is recorded in"
     trace: str
     step: Index | None = None
+    rendezvous: Bytes | None = None
     stragglers: ListOf[Straggler] = ()
 
     @property

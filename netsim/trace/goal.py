@@ -1,21 +1,30 @@
-"""Programs as GOAL, the text that LogGOPSim and ATLAHS run: sends, receives and time of ranks.
+"""GOAL, the language of LogGOPSim and ATLAHS: sends, receives and time of ranks, read and written.
 
 A transfer is a send and its receive, under a tag of its own between these ranks; all else takes the
 time that it has alone. Work is done on processor 0, what only takes time on others in turn. What a
 transfer waits for at its target, its receive waits for; elsewhere a message tells of it."""
 
-from collections import Counter
-from collections.abc import Sequence
+import re
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsim.base.errors import InputError
+from netsim.base.files import content_of
 from netsim.base.values import dataclass
 from netsim.program.program import Program
-from netsim.schedule.schedule import COMPUTE, MULTICAST, SWITCH_REDUCE, TRANSFER, Lag
+from netsim.schedule import schedule as rows
+from netsim.schedule.builder import Builder, compute_style
 from netsim.topology.graph import LINK_KINDS
+from netsim.workloads import tape
+from netsim.workloads.lower import Lowered
 
 NS = 1e-9
 SPREAD = 2654435761  # scatters numbers that follow each other (Knuth)
@@ -39,7 +48,7 @@ class Sheet:
         """All of it."""
         schedule = self.program.schedule
         kinds = {style.kind for style in schedule.styles}
-        if schedule.fold is not None or kinds & {MULTICAST, SWITCH_REDUCE}:
+        if schedule.fold is not None or kinds & {rows.MULTICAST, rows.SWITCH_REDUCE}:
             raise InputError(
                 "GOAL has messages only, no multicast and no sums in switches",
                 hint="nccl: {env: {NCCL_NVLS_ENABLE: 0}}, or another algorithm",
@@ -82,13 +91,13 @@ class Sheet:
             after[at].append(self._met(one, lag, at, knows))
         if row in self.released:
             after[src].append(self._delay(src, self.released[row], ()))
-        if how.kind == TRANSFER and src != dst:
+        if how.kind == rows.TRANSFER and src != dst:
             if seconds >= NS / 2:
                 after[src] = [self._delay(src, seconds, after[src])]
             size = max(HINT, round(amount * how.multiplicity * how.wire))
             self.done.append(self._message(src, dst, size, after[src], after[dst]))
         else:
-            busy = how.kind == COMPUTE
+            busy = how.kind == rows.COMPUTE
             self.done.append({src: self._delay(src, seconds, after[src], busy=busy)})
 
     def _add(self, rank: int, what: str, after: Sequence[int]) -> int:
@@ -112,7 +121,7 @@ class Sheet:
         return {src: self._add(src, f"send {size}b to {dst} tag {tag}", after),
                 dst: self._add(dst, f"recv {size}b from {src} tag {tag}", there)}  # fmt: skip
 
-    def _met(self, row: int, lag: Lag, rank: int, owner: int) -> int:
+    def _met(self, row: int, lag: rows.Lag, rank: int, owner: int) -> int:
         """What a rank waits for where it waits for a row, of which the owner knows first."""
         done, seconds = self.done[row], lag.seconds
         if rank not in done:
@@ -121,3 +130,247 @@ class Sheet:
         elif lag.arrival and rank != owner:  # a sender that waits until its data is there
             seconds += float(self.program.path_latency[self.program.path[row]])
         return done[rank] if seconds < NS / 2 else self._delay(rank, seconds, [done[rank]])
+
+
+# **** Read ****
+# Text, or the binary form that `txt2bin` makes of it: a head, where the part of every rank begins
+# and ends, and the parts: counts, what waits for nothing, all operations, and who waits for whom.
+
+SEND, RECEIVE, CALCULATE = 1, 2, 3  # kinds of operations, as the binary form has them
+ANY = (-1, 2**32 - 1)  # a receive's source or tag that may be any, in text and binary
+COOKIE, USED_UP = 4223, 2342  # what a binary file begins with
+HEAD, NODE = struct.Struct("<QIBB"), struct.Struct("<IbIQIBBIIII")
+COLUMNS = ("rank", "kind", "peer", "size", "tag", "cpu", "nic", "line")
+MOST_RANKS, MOST_SIZE = 1 << 20, 1 << 53
+LABEL = r"[A-Za-z][A-Za-z0-9_]*"
+LINE = re.compile(
+    r"|num_ranks\s*(?P<ranks>\d{1,9})|rank\s*(?P<rank>\d{1,9})\s*\{\s*(?P<empty>\}?)|(?P<end>\})|"
+    rf"(?P<one>{LABEL})\s+(?P<start>i?)requires\s+(?P<other>{LABEL})|(?:(?P<label>{LABEL})\s*:\s*)?"
+    r"(?P<verb>calc|send|recv)\s*(?P<size>\d+)(?:\s*b\s*(?P<way>to|from)\s*(?P<peer>-1|\d+)"
+    r"(?:\s*tag\s*(?P<tag>-1|\d+))?)?(?:\s*cpu\s*(?P<cpu>\d+))?(?:\s*nic\s*(?P<nic>\d+))?"
+)
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+VERBS = {("send", "to"): SEND, ("recv", "from"): RECEIVE, ("calc", None): CALCULATE}
+EXPECTED = "send Nb to RANK, recv Nb from RANK, calc N, LABEL requires LABEL or }"
+
+Longs = NDArray[np.int64]
+
+
+@dataclass
+class Goal:
+    """Operations, in `COLUMNS`: `size` is of bytes, of computation in ns. `waits` has an operation,
+    the one it waits for, and whether only for its start. While a text is read: the rank that is
+    open, those that were, and what its labels stand for."""
+
+    path: Path
+    ranks: int = 0
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    waits: list[tuple[int, int, bool]] = field(default_factory=list)
+    rank: int = -1
+    known: set[int] = field(default_factory=set)
+    labels: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def table(self) -> Longs:
+        """All operations."""
+        return np.array(self.rows, np.int64)
+
+    def where(self, number: int) -> str:
+        """Where an operation stands."""
+        rank, *_, line = self.rows[number]
+        return f"{self.path}:{line}" if line else f"{self.path}: operation {number}, of rank {rank}"
+
+    def read_text(self, text: str) -> None:
+        """All lines."""
+        plain = COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
+        for number, line in enumerate(plain.split("\n"), 1):
+            try:
+                self._line(number, line.strip())
+            except LookupError as error:
+                raise InputError(f"{self.path}:{number}: {error.args[0]}") from None
+        if self.rank >= 0 or not self.ranks:
+            missing = f"}} of rank {self.rank}" if self.ranks else "num_ranks"
+            raise LookupError(f"ends without {missing}")
+
+    def _line(self, number: int, line: str) -> None:
+        found = LINE.fullmatch(line)
+        if found is None or (line and (self.rank < 0) != bool(found["ranks"] or found["rank"])):
+            expected = "num_ranks N or rank N {" if self.rank < 0 else EXPECTED
+            raise LookupError(f"expected {expected}, got {line[:60]!r}")
+        if found["ranks"]:
+            self.ranks = int(found["ranks"])
+            if not 0 < self.ranks <= MOST_RANKS:
+                raise LookupError(f"expected 1 to {MOST_RANKS} ranks")
+        elif found["rank"]:
+            rank = int(found["rank"])
+            if rank >= self.ranks or rank in self.known:
+                raise LookupError(f"expected another rank below {self.ranks}, got {rank}")
+            self.known.add(rank)
+            self.rank, self.labels = -1 if found["empty"] else rank, {}
+        elif found["end"]:
+            self.rank = -1
+        elif found["one"]:
+            one, other = found["one"], found["other"]
+            if missing := [name for name in (one, other) if name not in self.labels]:
+                raise LookupError(f"rank {self.rank} has no operation {missing[0]} above")
+            self.waits.append((self.labels[one], self.labels[other], found["start"] == "i"))
+        elif line:
+            if (label := found["label"]) in self.labels:
+                raise LookupError(f"label {label} stands for another operation of this rank")
+            self.labels |= {label: len(self.rows)} if label else {}
+            told = (int(found[name] or 0) for name in COLUMNS[2:7])
+            self._add(self.rank, VERBS.get((found["verb"], found["way"]), 0), *told, number)
+
+    def _add(self, *row: int) -> None:
+        _, kind, peer, size, tag, cpu, nic, _ = row
+        if kind == RECEIVE and (peer in ANY or tag in ANY):
+            raise LookupError("receives from anybody, or of any tag (-1), are not simulated")
+        known = kind == CALCULATE or (kind in (SEND, RECEIVE) and 0 <= peer < self.ranks)
+        if not known or size > MOST_SIZE or not 0 <= tag <= ANY[1] or max(cpu, nic) > 255:
+            bounds = f"ranks below {self.ranks}, sizes to 2^53, tags of 32 bits, cpu and nic of 8"
+            told = ", ".join(map("{} {}".format, COLUMNS[1:7], row[1:]))
+            raise LookupError(f"expected {EXPECTED}; {bounds}; got {told}")
+        self.rows.append(row)
+
+    def read_binary(self, data: bytes) -> None:
+        """All ranks' parts."""
+        cookie, self.ranks, _, _ = HEAD.unpack_from(data)
+        if cookie == USED_UP:
+            raise LookupError("LogGOPSim has used it up (--save-mem); txt2bin makes it anew")
+        if cookie != COOKIE or not 0 < self.ranks <= MOST_RANKS:
+            raise LookupError(f"expected the number {COOKIE}, then 1 to {MOST_RANKS} ranks")
+        for rank in range(self.ranks):
+            (begin,) = struct.unpack_from("<Q", data, HEAD.size + 16 * rank)
+            count, roots = struct.unpack_from("<II", data, begin + 8)
+            at, first = begin + 16 + 4 * roots, len(self.rows)
+            lists = at + count * NODE.size
+            for number in range(count):
+                _, *told, then, then_at, begun, begun_at = NODE.unpack_from(
+                    data, at + number * NODE.size
+                )
+                self._add(rank, *told, 0)
+                for many, start, way in ((then, then_at, False), (begun, begun_at, True)):
+                    for one in struct.unpack_from(f"<{many}I", data, lists + 4 * start):
+                        if one >= count:
+                            raise LookupError(f"rank {rank} has no operation {one}")
+                        self.waits.append((first + one, first + number, way))
+
+
+def read_goal(path: Path) -> Goal:
+    """A file in either form; what is wrong is told with its place."""
+    goal, data = Goal(path), content_of(path)
+    try:
+        if b"\0" in data[: HEAD.size]:
+            goal.read_binary(data)
+        else:
+            goal.read_text(data.decode())
+    except (struct.error, ValueError, OverflowError) as error:
+        raise InputError(f"{path}: cut, or neither form of GOAL: {error}") from None
+    except LookupError as error:
+        raise InputError(f"{path}: {error.args[0]}") from None
+    if not goal.rows:
+        raise InputError(f"{path}: has no operations")
+    return goal
+
+
+# **** Run ****
+# A send is a transfer, a receive a mark that waits for its arrival; a calculation is work on one of
+# its rank's processors, of which each goes on beside the others.
+
+
+def replayed(
+    goal: Goal, gpus: int, rendezvous: int | None = None, slow: Mapping[int, float] | None = None
+) -> tuple[tape.Tape, Lowered]:
+    """What a file is made of, and its rows. Messages are of the sender's size; of more than
+    `rendezvous` bytes they begin when their receive is posted, too. `slow` is by rank."""
+    if goal.ranks > gpus:
+        raise InputError(f"{goal.path}: is of {goal.ranks} ranks, but the cluster has {gpus} GPUs")
+    sends, receives = _pairs(goal)
+    most = np.inf if rendezvous is None else rendezvous
+    schedule, place = _Rows(goal, sends, receives, most).schedule(slow or {})
+    calculated = np.flatnonzero(goal.table[:, 1] == CALCULATE)
+    ends = goal.table[:, [0, 2]].astype(np.int32)
+    named = {tape.COMPUTE: ends[calculated, :1], "messages": ends[sends]}
+    tasks = [tape.Task(name, name, "", name, groups, ()) for name, groups in named.items()]
+    found = place[calculated], place[sends]
+    return tape.Tape(tasks=tasks), Lowered(schedule, found, found, ((), ()), found)
+
+
+def _pairs(goal: Goal) -> tuple[Longs, Longs]:
+    """Sends, and the receive of each: the nth of one source, target and tag meets the nth."""
+    met: dict[tuple[int, ...], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for number, (rank, kind, peer, _, tag, *_) in enumerate(goal.rows):
+        if kind == SEND:
+            met[rank, peer, tag][0].append(number)
+        elif kind == RECEIVE:
+            met[peer, rank, tag][1].append(number)
+    for (source, target, tag), (sends, receives) in met.items():
+        if len(sends) != len(receives):
+            last = max(sends, receives, key=len)[-1]
+            raise InputError(
+                f"{goal.where(last)}: rank {source} sends rank {target} {len(sends)} messages with "
+                f"tag {tag}, of which it receives {len(receives)}"
+            )
+    pairs = [pair for both in met.values() for pair in zip(*both, strict=True)]
+    first, second = np.array(pairs, np.int64).reshape(-1, 2).T
+    return first, second
+
+
+class _Rows:
+    """The rows of a file: one an operation, and one where others wait for an operation's start."""
+
+    def __init__(self, goal: Goal, sends: Longs, receives: Longs, rendezvous: float) -> None:
+        self.goal, count = goal, len(goal.table)
+        one, other, way = np.array(goal.waits, np.int64).reshape(-1, 3).T
+        late = goal.table[sends, 3] > rendezvous
+        starts = np.unique(np.concatenate([other[way == 1], receives[late]]))
+        self.operation = np.append(np.arange(count), starts)  # of every node
+        self.nodes = goal.table[self.operation]
+        self.nodes[count:, 1] = RECEIVE  # a start is a mark, as a receive is
+        entry = np.arange(count)  # where an operation waits: its start, if it has one, or itself
+        entry[starts] = begun = count + np.arange(len(starts))
+        target = entry[one], starts, entry[sends[late]], receives
+        source = np.where(way == 1, entry[other], other), begun, entry[receives[late]], sends
+        self.target, self.source = np.concatenate(target), np.concatenate(source)
+        self.arrives = np.arange(len(self.target)) >= len(self.target) - len(sends)
+
+    def schedule(self, slow: Mapping[int, float]) -> tuple[rows.Schedule, NDArray[np.int32]]:
+        """The schedule, and the row of every operation."""
+        builder = Builder(self.goal.ranks, collectives=("application",))
+        lags = np.array([builder.lag(rows.IN_ORDER), builder.lag(rows.ARRIVED)], np.int16)
+        order = self._order()
+        place = np.argsort(order).astype(np.int32)
+        sort = np.argsort(place[self.target], kind="stable")
+        ends = np.searchsorted(place[self.target][sort], np.arange(len(order) + 1))
+        joins = ends, place[self.source[sort]], lags[self.arrives[sort].astype(np.int8)]
+        builder.rows(*(column[order] for column in self._columns(builder, slow)), joins=joins)
+        return builder.finish(), place[: len(self.goal.table)]
+
+    def _columns(self, builder: Builder, slow: Mapping[int, float]) -> tuple[Longs, ...]:
+        """rows.Style, source, target and piece of every node."""
+        rank, kind, peer, size, _, cpu, nic, _ = self.nodes.T
+        sends, calculates = kind == SEND, kind == CALCULATE
+        style = np.full(len(kind), builder.style(rows.Style(kind=rows.MARK)))
+        for number in np.unique(cpu[calculates]).tolist():
+            uses = (rows.Use("sms", "src", 1.0, index=number),)
+            made = compute_style(uses=uses, stream=f"cpu {number}")
+            style[calculates & (cpu == number)] = builder.style(made)
+        for number in np.unique(nic[sends]).tolist():
+            style[sends & (nic == number)] = builder.style(rows.Style(channel=number))
+        style[sends & (rank == peer)] = builder.style(rows.Style(kind=rows.LOCAL_COPY))
+        speed = np.array([slow.get(one, 1.0) for one in range(self.goal.ranks)])
+        piece = np.full(len(kind), builder.pieces(0)[0])
+        piece[sends] = builder.pieces(size[sends])
+        piece[calculates] = builder.work((size * NS * speed[rank])[calculates])
+        return style, rank, np.where(sends, peer, rank), piece
+
+    def _order(self) -> Longs:
+        """All nodes, each behind what it waits for."""
+        sorter = TopologicalSorter[int](dict.fromkeys(range(len(self.nodes)), ()))
+        for target, source in zip(self.target.tolist(), self.source.tolist(), strict=True):
+            sorter.add(target, source)
+        try:
+            return np.array(list(sorter.static_order()))
+        except CycleError as error:
+            some = map(self.goal.where, sorted({*self.operation[error.args[1]].tolist()})[:5])
+            raise InputError(f"{', '.join(some)}: wait for each other") from None

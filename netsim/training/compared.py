@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from netsim.base.values import dataclass, grouped
 from netsim.training.recorded.kineto import Call, Profile
 from netsim.training.run import Step
+from netsim.workloads.tape import Task
 
 Times = NDArray[np.float64]
 NEAR = 0.02  # by which sizes of one collective may differ: padding of buckets and units
@@ -133,14 +134,9 @@ class _Bare:
 def simulated_calls(step: Step) -> list[Simulated]:
     """The calls of a simulated step by what is alike; figures are means over its ranks."""
     tape, spans = step.spans.tape, step.spans
-    alike: dict[Key, list[int]] = {}
-    for number, task in enumerate(tape.tasks):
-        if task.collective:
-            ranks = task.groups.shape[1]
-            key = (task.collective, task.kind, ranks, task.nbytes, task.dtype)
-            alike.setdefault(key, []).append(number)
+    calls_of = [number for number, task in enumerate(tape.tasks) if task.collective]
     found = []
-    for key, numbers in alike.items():
+    for key, numbers in grouped(calls_of, lambda number: _alike(tape.tasks[number])).items():
         members = len(np.unique(np.concatenate([tape.tasks[n].groups.ravel() for n in numbers])))
         calls = sum(tape.tasks[n].groups.size for n in numbers) / members
         times = np.concatenate([spans.end(n) - spans.begin(n) for n in numbers])
@@ -153,6 +149,10 @@ def simulated_calls(step: Step) -> list[Simulated]:
             )
         )  # fmt: skip
     return found
+
+
+def _alike(task: Task) -> Key:
+    return task.collective, task.kind, task.groups.shape[1], task.nbytes, task.dtype
 
 
 def _matched(

@@ -260,7 +260,7 @@ def explained_step(step: Step, *, engine: str = "auto") -> dict[str, Any]:
     kinds.sort(key=lambda kind: -causes.get(f"{kind} communication", 0.0))
     return {
         "title": step.prepared.cell.title(
-            f"a training step of {step.prepared.work.label} on {step.spans.ranks} GPUs"
+            f"{step.prepared.work.what} {step.prepared.work.label} on {step.spans.ranks} GPUs"
         ),
         "time_us": step.seconds * MICRO,
         "bound_by": bound_of(step.breakdown),

@@ -14,23 +14,26 @@ from numpy.typing import NDArray
 
 from netsim.base.constants import TABLE, value
 from netsim.base.errors import InputError, joined
-from netsim.base.files import csv_value, text_of
+from netsim.base.files import GOAL, csv_value, text_of
 from netsim.base.values import dataclass
 from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
 from netsim.scenario.cells import Cell
 from netsim.scenario.training import LayerConfig, Parallelism, Recorded, Training, TransformerConfig
-from netsim.timing.fits import BYTES_A_TASK, needed
+from netsim.timing.fits import BYTES_A_ROW, BYTES_A_TASK, needed
 from netsim.timing.ladder import limits_of
 from netsim.topology.cluster import Cluster, build_at, build_cluster
 from netsim.topology.graph import Topology, TopologyError
 from netsim.topology.machine import Gpu
+from netsim.topology.network import Ports
+from netsim.trace.goal import read_goal, replayed
 from netsim.training.costs import Costs
 from netsim.training.recorded.chakra import is_execution_trace, ran_alone, tape_of_trace
 from netsim.training.recorded.kineto import StepError, is_trace, read_profile, step_of, tape_of
 from netsim.training.recorded.layers import layer_times
 from netsim.workloads import model as models
 from netsim.workloads import setting as settings
+from netsim.workloads.lower import Lowered
 from netsim.workloads.memory import Memory, memory_of
 from netsim.workloads.step import AXES_OF, preset, training_step
 from netsim.workloads.tape import Tape
@@ -424,12 +427,10 @@ def _sites(cell: Cell) -> int:
     return len(sites.nodes or ()) or sites.count or 2 if sites else 2
 
 
-def recorded_setting(ranks: int, cluster: Cluster) -> settings.Setting:
-    """The setting of a step of which only the kernels are known: no model, no degrees."""
-    gpu = cluster.machine_of(0).gpu
-    flops = {str(name): rate for name, rate in gpu.flops.items()}
+def recorded_setting(ranks: int) -> settings.Setting:
+    """The setting of a step of which only the kernels are known: no model, no degrees, no rates."""
     grid = settings.Grid({axis: ranks if axis == "dp" else 1 for axis in settings.AXES})
-    roofline = settings.Roofline(flops, gpu.memory_bandwidth, gpu.sms)
+    roofline = settings.Roofline({}, 1.0, 1)
     model = models.LayerList(name="recorded", layers=())
     return settings.Setting(
         model=model, grid=grid, roofline=roofline, batch=ranks, micro=1, sequence=1
@@ -519,6 +520,7 @@ class Replay:
     tape: Tape
     notes: tuple[str, ...] = ()
     alone: bool = False  # its kernels have lost nothing to collectives yet
+    lowered: Lowered | None = None
 
 
 @dataclass(frozen=True)
@@ -529,6 +531,7 @@ class PreparedStep:
     cluster: Cluster
     setting: settings.Setting
     recorded: Replay | None = None
+    lowered: Lowered | None = None  # of what is rows already: messages, no collectives
 
     @property
     def work(self) -> Training | Recorded:
@@ -541,6 +544,8 @@ class PreparedStep:
         """About how many bytes a process needs for the step at most; a step has no sizes."""
         del size
         gpus = len(self.topology)
+        if self.lowered is not None:
+            return needed(gpus, 0, len(self.lowered.schedule) * BYTES_A_ROW)
         return needed(gpus, 0, len(self.tape().tasks) * gpus * BYTES_A_TASK)
 
     def tape(self) -> Tape:
@@ -577,8 +582,8 @@ class PreparedStep:
 
 def prepare_step(cell: Cell) -> PreparedStep:
     """Build the cluster of a training cell and settle everything about its step."""
-    cluster = _cluster(cell)
     work = cell.scenario.workload
+    cluster = _cluster(cell, isinstance(work, Recorded) and Path(work.trace).suffix in GOAL)
     if isinstance(work, Recorded):
         prepared = _recorded(cell, work, cluster)
     else:
@@ -597,21 +602,31 @@ def _recorded(cell: Cell, work: Recorded, cluster: Cluster) -> PreparedStep:
     try:
         replay = _replay(work, gpus)
     except StepError as error:
-        raise cell.source.error(("workload", "step"), error.message) from None
+        key = "step" if work.step is not None else "rendezvous"
+        raise cell.source.error(("workload", key), error.message) from None
     except InputError as error:
         raise cell.source.error(place, str(error), hint=error.hint) from None
     for number, slow in enumerate(work.stragglers):
         if slow.rank >= gpus:
             message = f"expected a rank in 0..{gpus - 1}, got {slow.rank}"
             raise cell.source.error(("workload", "stragglers", number, "rank"), message)
-    return PreparedStep(cell, cluster, recorded_setting(gpus, cluster), replay)
+    ranks = gpus if replay.lowered is None else replay.lowered.schedule.ranks
+    return PreparedStep(cell, cluster, recorded_setting(ranks), replay, replay.lowered)
 
 
 def _replay(work: Recorded, gpus: int) -> Replay:
     path = Path(work.trace)
-    if is_execution_trace(path):
-        if work.step is not None:
-            raise StepError("a Chakra trace is one step")
+    goal = path.suffix in GOAL
+    alone = not goal and is_execution_trace(path)
+    if work.step is not None and (goal or alone):
+        raise StepError("only profiles of PyTorch's have steps")
+    if work.rendezvous is not None and not goal:
+        raise StepError("only GOAL's messages have it")
+    if goal:
+        slow = {one.rank: one.slowdown for one in work.stragglers}
+        tape, lowered = replayed(read_goal(path), gpus, work.rendezvous, slow)
+        return Replay(tape, lowered=lowered)
+    if alone:
         return Replay(*tape_of_trace(path, gpus), alone=ran_alone(path))
     profile = read_profile(path)
     if profile.world != gpus:
@@ -620,8 +635,13 @@ def _replay(work: Recorded, gpus: int) -> Replay:
     return Replay(tape_of(chosen), notes)
 
 
-def _cluster(cell: Cell) -> Cluster:
+def _cluster(cell: Cell, messages: bool) -> Cluster:
+    """The cluster of a cell; of a graph, where only messages are asked for, one host."""
     config = cell.scenario.cluster
+    if config.graph is not None and messages:
+        topology = build_at(config, cell.source)
+        none, host = np.zeros(0, np.int32), np.zeros(len(topology), np.int32)
+        return Cluster(topology, (), none, none, host, Ports(none, none, np.zeros(0), none))
     if config.graph is not None:
         message = "a training step needs machines, which say how fast GPUs compute, not a graph"
         raise cell.source.error(("cluster", "graph"), message, key=True)

@@ -217,8 +217,9 @@ class Step(Rates):
         recorded = self.prepared.recorded
         notes = () if recorded is None else recorded.notes
         every = self.prepared.setting.sync_every
-        told = [f"1/{every} of the exchange of islands after {every} steps"] * bool(self.sync)
-        return "; ".join([COARSE, *told, *notes, *sorted(found - {""})])
+        told = [COARSE] * (self.prepared.lowered is None)
+        told += [f"1/{every} of the exchange of islands after {every} steps"] * bool(self.sync)
+        return "; ".join([*told, *notes, *sorted(found - {""})])
 
 
 _KEPT = Memo(1)  # the last, by cell, engine and what files held
@@ -231,14 +232,15 @@ def simulate_step(
     if progress is not None and engine == "simpy":
         return _simulated(prepared, engine, progress)
     told = prepared.recorded and (prepared.recorded.tape.tasks, prepared.recorded.alone)
-    asked = (prepared.cell.id, engine, dumps((prepared.setting, told)))
+    asked = (prepared.cell.id, engine, dumps((prepared.setting, prepared.lowered, told)))
     return _KEPT.of(asked, lambda: _simulated(prepared, engine, None))
 
 
 def _simulated(prepared: PreparedStep, engine: str, progress: Progress | None) -> Step:
-    tape = prepared.tape()
-    slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
-    lowered = lower(tape, prepared.setting.grid.size, prepared.costs, slow)
+    tape, lowered = prepared.tape(), prepared.lowered
+    if lowered is None:
+        slow = {one.rank: one.slowdown for one in prepared.work.stragglers}
+        lowered = lower(tape, prepared.setting.grid.size, prepared.costs, slow)
     scenario, topology = prepared.cell.scenario, prepared.topology
     if scenario.timed:
         topology = in_time(topology, scenario.cluster.faults, scenario.retries)
@@ -362,7 +364,7 @@ def _row(step: Rates, **more: Any) -> Row:
 # for.
 
 MEMORY_OVER_TIME = "memory_over_time.csv"
-COLUMNS = "stage,rank,time_us,bytes,activations_bytes,gpu_bytes"
+COLUMNS = ("stage", "rank", "time_us", "bytes", "activations_bytes", "gpu_bytes")
 MOST_MOMENTS = 2_000  # of a stage; of more, those between are left out where less is held
 Layers = dict[str, tuple[float, float]]
 
@@ -433,13 +435,12 @@ def _changes(step: Step, rank: int, layers: Layers) -> tuple[Times, Times]:
 
 def write_memory_over_time(path: Path, step: Step) -> Path:
     """memory_over_time.csv: from each moment on, what a GPU of each stage holds."""
-    lines = [COLUMNS]
+    lines = []
     for held in held_over_time(step):
-        for k in _shown(held.activations).tolist():
-            bytes_ = held.constant + held.activations[k]
-            numbers = (held.seconds[k] * 1e6, bytes_, held.activations[k], held.room)
-            lines.append(",".join(map(repr, (held.stage, held.rank, *map(float, numbers)))))
-    return write_text(path / MEMORY_OVER_TIME, "\n".join(lines) + "\n")
+        kept = held.activations
+        when = np.column_stack([held.seconds * 1e6, held.constant + kept, kept])[_shown(kept)]
+        lines += [(held.stage, held.rank, *one, held.room) for one in when.tolist()]
+    return _write(path / MEMORY_OVER_TIME, COLUMNS, lines)
 
 
 def _shown(activations: Times) -> NDArray[np.intp]:

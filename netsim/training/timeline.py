@@ -81,7 +81,7 @@ def write_step_trace(path: Path, step: Step) -> Written:
         "distributedInfo": {**info, "rank": ranks[0]},
         "otherData": {
             "simulator": "netsim", "approximation": step.approximation, "cell": cell.id,
-            "title": cell.title(f"a training step of {step.prepared.work.label}"),
+            "title": cell.title(f"{step.prepared.work.what} {step.prepared.work.label}"),
         },
         "traceEvents": [*seen.names(), *counter_names, *shown, *counters],
     }  # fmt: skip

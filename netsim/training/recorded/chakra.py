@@ -165,16 +165,13 @@ def nodes_of(
         computed += task.seconds * slowdown * 1e6
         micros = round(computed - written_so_far)
         written_so_far += micros
-        node = Node(number, _name(task), COMPUTE, after, micros)
+        name = " ".join(filter(None, (task.layer, task.name)))
+        node = Node(number, name, COMPUTE, after, micros)
         nodes = [node]
         if task.collective:
             nodes = _calls(node, task, rank, tuple(rows[0]), groups, len(tape.tasks) + number)
         made[number] = tuple(one.number for one in nodes)
         yield from nodes
-
-
-def _name(task: Task) -> str:
-    return " ".join(filter(None, (task.layer, task.name)))
 
 
 def _calls(

@@ -7,7 +7,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from math import prod
 from operator import itemgetter
@@ -18,6 +18,7 @@ import numpy as np
 
 from netsim.base.errors import InputError
 from netsim.base.files import content_of
+from netsim.base.memo import Memo
 from netsim.base.values import dataclass, grouped
 from netsim.scenario.names import DTYPES
 from netsim.trace.names import KINETO_TYPES
@@ -540,16 +541,14 @@ class Profile:
         return lengths[(len(lengths) - 1) // 2][1] if lengths else None
 
 
+_KEPT = Memo(1)
+
+
 def read_profile(path: Path) -> Profile:
     """The profile in a file; the last one is kept, as every cell of a sweep asks for it."""
     state = path.stat() if path.exists() else None
-    return _kept(path, state and (state.st_mtime_ns, state.st_size))
-
-
-@lru_cache(maxsize=1)
-def _kept(path: Path, state: object) -> Profile:
-    del state
-    return profile_of(read_json(path), path)
+    asked = (path, state and (state.st_mtime_ns, state.st_size))
+    return _KEPT.of(asked, lambda: profile_of(read_json(path), path))
 
 
 def profile_of(data: Mapping[str, Any], path: Path) -> Profile:
