@@ -246,8 +246,8 @@ class PreparedJobs:
         if one.lowered is not None:
             return Part(name, one.lowered.schedule, gpus[: one.lowered.schedule.ranks])
         assert self.cluster is not None  # steps are not prepared on graphs
-        fresh: Any = {name: {} for name in ("crossed", "known", "times", "jobs", "patterns")}
-        costs = replace(one.costs, cluster=self.cluster, **fresh)
+        fresh: Any = {name: {} for name in ("crossed", "known", "times", "patterns")}
+        costs = replace(one.costs, cluster=self.cluster, jobs=Memo(), **fresh)
         slow = {straggler.rank: straggler.slowdown for straggler in one.work.stragglers}
         lowered = lower(
             one.tape(),
