@@ -491,7 +491,9 @@ def command(
             if asked:
                 raise InputError(f"{flag}: goes with a collective, not with a training step")
         if prepared.lowered is not None:
-            raise InputError("tells of collectives and steps; of messages, netsim run's trace.csv")
+            raise InputError(
+                "explain does not tell of GOAL's messages; trace.csv of netsim run does"
+            )
         explain_step(prepared, form, output, engine)
         return
     if state:

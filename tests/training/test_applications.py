@@ -11,6 +11,7 @@ from netsim.trace.goal import read_goal, replayed
 from netsim.training.prepare import prepare_step
 from netsim.training.run import simulate_step
 from netsim.yamlio.read import Source
+from tests.cli.command import netsim
 
 APPLICATION = """\
 num_ranks 3
@@ -153,3 +154,22 @@ def test_what_does_not_go_together(written) -> None:
         step_of(written(APPLICATION), step=1)
     with pytest.raises(InputError, match="of 3 ranks, but the cluster has 2 GPUs"):
         step_of(written(APPLICATION), {"machine": "dgx-h100", "nodes": 1, "gpus_per_node": 2})
+
+
+def test_explain_refuses_in_a_line(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.yaml").write_text(
+        f"cluster: {{machine: dgx-h100, nodes: 1}}\nworkload: {{trace: {FILES / 'small.bin'}}}\n"
+    )
+    done = netsim(capsys, "explain", str(tmp_path / "s.yaml"))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "does not tell of GOAL's messages" in done.err
+
+
+def test_beside_another_job_it_takes_as_long_as_alone(tmp_path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "cluster: {machine: dgx-h100, nodes: 2}\njobs:\n"
+        f"- {{name: a, nodes: 1, workload: {{trace: {FILES / 'small.goal'}}}}}\n"
+        "- {name: b, nodes: 1, workload: {collective: all_reduce, sizes: [1MiB]}}\n"
+    )
+    rows = run(tmp_path / "s.yaml")
+    assert rows[0].slowdown == pytest.approx(1.0)
