@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from netsim.base.errors import InputError
+from netsim.base.memo import Memo
 from netsim.cell.prepare import Prepared, prepare
 from netsim.cli.questions import Given, asked
 from netsim.collectives.verify import check_races, verify
@@ -53,7 +54,7 @@ def check(ready: Prepared, size: int) -> None:
     """Execute what NCCL does at a size, unfolded and with places."""
     collective = ready.collective(size)
     plan = nccl_plan(ready.jobs[0], collective, "float")
-    made = schedule_of(collective, replace(plan, places=True, fold=False, memory={}))
+    made = schedule_of(collective, replace(plan, places=True, fold=False, memo=Memo()))
     verify(made, collective)
     check_races(made, collective)
 

@@ -233,7 +233,7 @@ def test_a_step_is_asked_too(capsys, monkeypatch, tmp_path: Path) -> None:
         return Timeline(timeline.start / 1e3, timeline.end / 1e3)
 
     monkeypatch.setattr(training, "simulate", quick)
-    training._kept.cache_clear()
+    training._KEPT.clear()
     found = netsim(capsys, "run", file, "-o", tmp_path / "bad")
     assert found.code == 3
     assert "a step: wire: " in found.err
