@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import chain
 from math import prod
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -391,8 +392,8 @@ def _setting(
         "float" if data == "distributed-optimizer" else settings.STORED.get(work.dtype, work.dtype)
     )
     return settings.Setting(
-        model=model, grid=grid, roofline=_roofline(cell, work, cluster), batch=work.batch,
-        micro=work.micro_batch, sequence=sequence, dtype=work.dtype,
+        model=model, grid=grid, roofline=_roofline(cell, work, cluster, grid.size),
+        batch=work.batch, micro=work.micro_batch, sequence=sequence, dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or usual,
         gather_dtype=settings.CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
         scaling=work.scaling or USUAL_SCALING.get(work.dtype, "delayed"), data=data,
@@ -437,14 +438,16 @@ def recorded_setting(ranks: int) -> settings.Setting:
     )
 
 
-def _roofline(cell: Cell, work: Training, cluster: Cluster) -> settings.Roofline:
+def _roofline(cell: Cell, work: Training, cluster: Cluster, gpus: int) -> settings.Roofline:
     gpu, own = cluster.machine_of(0).gpu, work.compute
     graph = cell.scenario.launch_costs().style == GRAPH
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     if "fp4" in flops:  # units that scale by blocks came with FP4
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
-    # What the clock under products and attention is of that at the power of usual servers.
+    # What the clock under products and attention is of that of one GPU in a usual server; a step
+    # waits for the slowest of all.
     clock = float(usual_power(gpu) ** value("power.exponent"))
+    clock /= 1 + _part(f"{gpu.arch}.spread", "spread.other") * slowest_of(gpus)
     gemm, attention = own.gemm_efficiency, own.attention_efficiency
     narrow = {name: gemm or clock * _narrow(gpu.arch, work, name) for name in settings.NARROW}
     back = BACKWARD * attention if attention else 0.0
@@ -475,6 +478,11 @@ def _narrow(arch: str, work: Training, name: str) -> float:
     if work.scaling == "row" and f"{arch}.gemm.fp8.row" in TABLE:
         return value(f"{arch}.gemm.fp8.row")
     return _part(f"{arch}.gemm.fp8", "gemm.other")
+
+
+def slowest_of(gpus: int) -> float:
+    """By how many standard deviations the last of so many is expected to lie behind the middle."""
+    return NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))  # Blom, Statistical Estimates
 
 
 def usual_power(gpu: Gpu) -> float:

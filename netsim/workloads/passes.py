@@ -95,7 +95,8 @@ def _fed(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
     by_tensor = shapes.setting.narrow and shapes.setting.scaling == "tensor"
     largest = [exchange(f"{name} largest", "all_reduce", TENSOR, FP32, dtype="float")] * by_tensor
     if shapes.setting.tensor_overlap != "pipelined":
-        return [*largest, exchange(name, "all_gather", TENSOR, nbytes, dtype=dtype), *inside]
+        gather = exchange(name, "all_gather", TENSOR, nbytes, dtype=dtype)
+        return [*largest, gather, *_rearranged(shapes, name, nbytes), *inside]
     first, rest = nbytes // shapes.tp, f"{name} rest"
     return [
         *largest,
@@ -111,7 +112,8 @@ def _scattered(shapes: Shapes, name: str, inside: Sequence[Part]) -> list[Part]:
     """Kernels, of which the last makes what is reduced and scattered."""
     nbytes, tp = shapes.message, shapes.tp
     if shapes.setting.tensor_overlap != "pipelined":
-        return [*inside, exchange(name, "reduce_scatter", TENSOR, nbytes)]
+        scatter = exchange(name, "reduce_scatter", TENSOR, nbytes)
+        return [*inside, *_rearranged(shapes, name, nbytes), scatter]
     last, final = inside[-1], nbytes // tp
     return [
         *inside[:-1],
@@ -141,7 +143,16 @@ def backward_half(
     )  # fmt: skip
     reduce = exchange(back, "reduce_scatter", TENSOR, shapes.message, blocks=aside)
     fed = _fed(shapes, f"{what} output gradient", inside[:-1])
-    return [*fed, gather, inside[-1], reduce, weight, norm]
+    copy = _rearranged(shapes, back, shapes.message)
+    return [*fed, gather, inside[-1], *copy, reduce, weight, norm]
+
+
+def _rearranged(shapes: Shapes, name: str, nbytes: int) -> list[Part]:
+    """PyTorch's tensors have samples first: pieces of their sequences are gathered one after the
+    other and copied together, and copied apart before they are scattered. Megatron's have none."""
+    if shapes.setting.data != "fsdp2":
+        return []
+    return [kernel(f"{name} copy", shapes.setting.roofline.stream_seconds(2.0 * nbytes))]
 
 
 # Context parallelism: attention over a sequence that several ranks share.
