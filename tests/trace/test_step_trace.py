@@ -103,7 +103,7 @@ def test_a_fast_rank_s_kernel_waits_for_the_slow_one(tmp_path) -> None:
     assert wait["ts"] + wait["dur"] == pytest.approx(slow[0]["ts"])
     assert whole["ts"] + whole["dur"] == pytest.approx(slow[0]["ts"] + slow[0]["dur"])
     computed = sum(e["dur"] for e in slices(trace, 0, "passes") if e["name"] != "step")
-    assert wait["dur"] == pytest.approx(computed, rel=0.01)  # as long again
+    assert wait["dur"] == pytest.approx(computed, rel=0.02)  # as long again, but for launches
     assert read_profile(path).calls[0].end - read_profile(path).calls[0].begin == pytest.approx(
         whole["dur"] * 1e-6
     )

@@ -313,11 +313,11 @@ def run_from(path: Path, cluster: str = "machine: dgx-h100"):
 )  # fmt: skip
 def test_every_layout_comes_back_with_the_files_of_all_ranks(tmp_path, layout: str) -> None:
     """Ranks of other stages do other things; kernels lose time to NCCL as in the step itself.
-    Durations are written in whole microseconds."""
+    Durations are written in whole microseconds, and when the host launches what is not."""
     first = step(f"  parallelism: {layout}", batch=32)
     write_ranks(tmp_path, "step", first.spans.tape, range(8))
     again = run_from(tmp_path / "step.3.et")
-    assert again.seconds == pytest.approx(first.seconds, rel=5e-4)
+    assert again.seconds == pytest.approx(first.seconds, rel=1e-3)
     told = [
         sorted((t.collective, t.nbytes, t.dtype) for t in one.spans.tape.tasks for _ in t.groups)
         for one in (first, again)

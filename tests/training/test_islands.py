@@ -14,7 +14,7 @@ SITES = ", sites: {distance: 100km, bandwidth: 100Gbps}"
 
 
 def prepared(data: str, replicas: str = "", *, nodes: int = 4, sites: str = SITES) -> PreparedStep:
-    """A step of one layer on hosts of one GPU."""
+    """A step of one layer on hosts of one GPU, whose rate does not depend on how many there are."""
     text = f"""cluster:
   {{machine: dgx-h100, nodes: {nodes}, gpus_per_node: 1, nics_per_node: 1{sites}}}
 workload:
@@ -22,6 +22,7 @@ workload:
   batch: {nodes}
   parallelism: {{dp: {nodes}, data: {data}}}
   replicas: {{{replicas}}}
+  compute: {{gemm_efficiency: 0.7}}
 """
     (cell,) = checked_cells(parse_source(text, "x.yaml"))
     ready = prepare_any(cell)
