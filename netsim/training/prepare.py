@@ -227,10 +227,8 @@ def degrees_of(cell: Cell, work: Training, gpus: int) -> dict[str, int]:
     where the product says so, else a part of dp, as Megatron has it."""
     given = work.parallelism
     others = given.tp * given.pp * given.cp
-    place, found = (
-        ("workload", "parallelism"),
-        {axis: getattr(given, axis) for axis in settings.AXES},
-    )
+    place = ("workload", "parallelism")
+    found = {axis: getattr(given, axis) for axis in settings.AXES}
     written = " x ".join(
         f"{axis} {getattr(given, axis)}" for axis in settings.AXES if _told(given, axis)
     )
@@ -383,6 +381,7 @@ def _setting(
             grid.degrees["tp"] > 1 and isinstance(model, models.Transformer) and model.experts > 0
         )
     launches = cell.scenario.launch_costs()
+    graph = launches.style == GRAPH
     late = value("kernel.host") if launches.host is None else launches.host
     blocking, overlap, no_sync = pipeline.blocking_sends, replicas.overlap, replicas.no_sync
     sequence = work.sequence or (model.sequence if isinstance(model, models.Transformer) else 1)
@@ -392,7 +391,7 @@ def _setting(
         "float" if data == "distributed-optimizer" else settings.STORED.get(work.dtype, work.dtype)
     )
     return settings.Setting(
-        model=model, grid=grid, roofline=_roofline(cell, work, cluster, grid.size),
+        model=model, grid=grid, roofline=_roofline(work, machine.gpu, grid.size, graph),
         batch=work.batch, micro=work.micro_batch, sequence=sequence, dtype=work.dtype,
         gradient_dtype=replicas.gradient_dtype or usual,
         gather_dtype=settings.CAST.get(work.dtype, "") if replicas.gather == "fp8" else "",
@@ -419,7 +418,7 @@ def _setting(
         backward_prefetch=replicas.backward_prefetch, forward_prefetch=replicas.overlap_gather,
         limit_all_gathers=replicas.limit_all_gathers, extras=extras_of(work, model, grid),
         layer_seconds=read_times(cell, work, model), connections=work.connections,
-        launch=0.0 if launches.style == GRAPH else late,
+        launch=0.0 if graph else late,
     )  # fmt: skip
 
 
@@ -438,9 +437,8 @@ def recorded_setting(ranks: int) -> settings.Setting:
     )
 
 
-def _roofline(cell: Cell, work: Training, cluster: Cluster, gpus: int) -> settings.Roofline:
-    gpu, own = cluster.machine_of(0).gpu, work.compute
-    graph = cell.scenario.launch_costs().style == GRAPH
+def _roofline(work: Training, gpu: Gpu, gpus: int, graph: bool) -> settings.Roofline:
+    own = work.compute
     flops = {str(name): rate for name, rate in gpu.flops.items()}
     if "fp4" in flops:  # units that scale by blocks came with FP4
         flops |= {"mxfp8": flops["fp8"], "nvfp4": flops["fp4"]}
