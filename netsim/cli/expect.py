@@ -73,7 +73,7 @@ def fallbacks(prepared: Prepared) -> Iterator[str]:
     for job in prepared.jobs[:1]:
         reason = choice.fallback(job, prepared.collective(max(work.size_list())), work.dtype)
         if reason:
-            yield f"NCCL {scenario.nccl.version} falls back to Ring: {reason}"
+            yield f"NCCL {scenario.nccl.version} {reason}"
 
 
 def _plugin(prepared: Prepared) -> Iterator[str]:

@@ -155,7 +155,7 @@ def cost_table(job: Job, collective: Collective, dtype: str) -> tuple[TimedCost,
 
 
 def fallback(job: Job, collective: Collective, dtype: str) -> str:
-    """Why NCCL runs rings and not what it was told to (before 2.24); nothing where it obeys."""
+    """What NCCL does instead of what it was told (before 2.24); nothing where it obeys."""
     if collective.name not in COLLECTIVES:
         return ""
     return fallback_reason(job.comm, call_of(collective, dtype))

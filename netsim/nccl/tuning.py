@@ -283,7 +283,7 @@ def _not_wanted(
     protocols = settings.protocols.get(function)
     if protocols is not None and protocol not in protocols:
         return f"NCCL_PROTO leaves out {protocol}"
-    algorithms = settings.algorithms.get(function)
+    algorithms = _wanted(comm, function)
     if algorithms is None or algorithm in algorithms:
         return ""
     if function != "AllReduce" and mode == "all_reduce_only":
@@ -291,6 +291,16 @@ def _not_wanted(
     if function != "AllReduce" and mode == "all_reduce_and_ring" and algorithm == "Ring":
         return ""
     return f"NCCL_ALGO leaves out {algorithm}"
+
+
+def _wanted(comm: Communicator, function: Function) -> tuple[str, ...] | None:
+    """What NCCL_ALGO admits; before 2.24 that is ignored where all of it needs a collective
+    network, and there is none."""
+    wanted = comm.settings.algorithms.get(function)
+    if wanted is None or comm.facts.bad_choice == "refuse" or not _collnet(comm, function):
+        return wanted
+    alone = {"Ring", "Tree", "NVLS" if comm.n_nodes == 1 else "NVLSTree"}
+    return wanted if alone.intersection(wanted) else (*wanted, "Ring", "Tree")
 
 
 def _ll128(comm: Communicator, function: Function, algorithm: Algorithm) -> str:
@@ -504,11 +514,21 @@ def choose(comm: Communicator, call: Call) -> Choice:
         return Choice(cost.algorithm, cost.protocol, time_us)
     if comm.facts.bad_choice == "refuse":
         raise InputError(f"no algorithm available for {call.function}", hint=_reasons(comm, timed))
-    # Before 2.24 a choice that could not run fell back to rings, in whatever protocol is left.
-    admitted = comm.settings.protocols.get(call.function, PROTOCOLS)
-    protocol: Protocol = next((name for name in reversed(PROTOCOLS) if name in admitted), "Simple")
-    cost = cost_entry(comm, call.function, "Ring", protocol)
-    return Choice("Ring", protocol, cost.latency_us + call.nbytes / (1000 * cost.bandwidth))
+    return _rings(comm, call)
+
+
+def _rings(comm: Communicator, call: Call) -> Choice:
+    """Rings in their fastest protocol, which versions before 2.24 fall back to; of those before
+    2.22 even in one that NCCL_PROTO or the rules of LL128 forbid."""
+    function, left = call.function, PROTOCOLS
+    if comm.facts.bad_choice == "fall_back_within":
+        admitted = comm.settings.protocols.get(function, PROTOCOLS)
+        barred = "LL128" if _ll128(comm, function, "Ring") else ""
+        left = tuple(one for one in PROTOCOLS if one in admitted and one != barred) or PROTOCOLS
+    costs = (cost_entry(comm, function, "Ring", protocol) for protocol in left)
+    times = [(time_us(comm, call, cost), cost.protocol) for cost in costs if cost.bandwidth]
+    time, protocol = min(times, key=lambda pair: pair[0])
+    return Choice("Ring", protocol, time)
 
 
 def _tuned(comm: Communicator, call: Call, timed: Sequence[TimedCost]) -> Choice | None:
@@ -525,11 +545,14 @@ def _tuned(comm: Communicator, call: Call, timed: Sequence[TimedCost]) -> Choice
 
 
 def fallback_reason(comm: Communicator, call: Call) -> str:
-    """Why nothing that the user admits can run `call`, where NCCL then takes rings; or nothing."""
+    """What NCCL does instead where nothing that the user admits can run `call`, or nothing."""
     if comm.n_ranks == 1 or comm.facts.bad_choice == "refuse":
         return ""
+    if _wanted(comm, call.function) != comm.settings.algorithms.get(call.function):
+        return f"ignores NCCL_ALGO: {_collnet(comm, call.function)}"
     timed = timed_costs(comm, call)
-    return "" if any(entry.time_us is not None for entry in timed) else _reasons(comm, timed)
+    able = any(entry.time_us is not None for entry in timed)
+    return "" if able else f"falls back to Ring: {_reasons(comm, timed)}"
 
 
 def time_us(comm: Communicator, call: Call, cost: Cost) -> float:

@@ -160,6 +160,27 @@ def test_old_versions_fall_back_to_rings_and_say_so(capsys):
     assert "falls back" not in obeyed.err
 
 
+def test_old_versions_ignore_what_needs_a_collective_network_and_say_so(capsys):
+    question = ("expect", "dgx-a100", "all_reduce", "--nodes", "16", "--sizes", "1M,4G")
+    told = netsim(capsys, *question, "--nccl", "2.23", "--algo", "CollNetDirect", "--format", "csv")
+    assert "NCCL 2.23 ignores NCCL_ALGO: collective networks are off" in told.err
+    rows = list(csv.DictReader(told.out.splitlines()))
+    assert [row["algorithm"] for row in rows] == ["Tree", "Ring"]
+
+
+def test_rings_that_old_versions_fall_back_to_run_in_their_fastest_protocol(capsys):
+    question = ("expect", "h100-x4", "all_reduce", "--nodes", "4", "--algo", "NVLSTree",
+                "--sizes", "1K,1M,1G", "--format", "csv", "--nccl")  # fmt: skip
+
+    def protocols(version, *options):
+        told = netsim(capsys, *question, version, *options)
+        return [row["protocol"] for row in csv.DictReader(told.out.splitlines())]
+
+    assert protocols("2.23") == ["LL", "LL128", "Simple"]
+    assert protocols("2.23", "--proto", "Simple") == ["Simple"] * 3
+    assert protocols("2.20", "--proto", "Simple") == ["LL", "LL128", "Simple"]
+
+
 OTHERS = ("gpu1", "gpu2", "gpu3", "cpu0")
 DEAD = ", ".join(f"{{link: node0.gpu0-node0.{other}, bandwidth: 0%}}" for other in OTHERS)
 
