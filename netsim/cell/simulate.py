@@ -141,7 +141,8 @@ def _at_all_sizes(prepared: Prepared) -> str:
 
 def _of_nobody(job: Job) -> Settings:
     """The settings where the user says nothing: those of the network's plugin."""
-    return Wishes(job.comm.version).with_plugin(plugin_of(job.cluster, job.gpus)).settings()
+    version = job.comm.version
+    return Wishes(version).with_plugin(plugin_of(job.cluster, job.gpus, version)).settings()
 
 
 @kept

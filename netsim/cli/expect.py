@@ -79,7 +79,7 @@ def fallbacks(prepared: Prepared) -> Iterator[str]:
 def _plugin(prepared: Prepared) -> Iterator[str]:
     job, scenario = prepared.jobs[0], prepared.cell.scenario
     wishes = wishes_of(scenario)
-    variables = wishes.with_plugin(jobs.plugin_of(job.cluster, job.gpus)).variables
+    variables = wishes.with_plugin(jobs.plugin_of(job.cluster, job.gpus, wishes.version)).variables
     ours = [f"{name}={value}" for name, value in variables.items() if name not in wishes.variables]
     if ours and job.cluster.transport:
         yield f"assumed: the plugin of {job.cluster.transport.name} sets {', '.join(ours)} (--env)"

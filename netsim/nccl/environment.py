@@ -10,7 +10,17 @@ from typing import Any
 from netsim.base.errors import InputError, shown, suggest
 from netsim.base.values import dataclass
 from netsim.nccl import facts as rules
-from netsim.nccl.facts import ALGORITHMS, FUNCTIONS, NEWEST, PROTOCOLS, Facts, Function, PathType
+from netsim.nccl.facts import (
+    ALGORITHMS,
+    FUNCTIONS,
+    NEWEST,
+    PROTOCOLS,
+    Facts,
+    Function,
+    PathType,
+    Version,
+    parse_version,
+)
 
 
 class VariableError(InputError):
@@ -96,18 +106,22 @@ def reason(name: str) -> str:
 # Their own tuners decide on top, by tables that are not published; give such a table as a tuner's.
 # What a user sets wins, as it does with the plugins.
 
-# Variable and value by transport, for GPUs below a compute capability, and where it is known from.
+# Variable and value by transport, for GPUs below a compute capability, since the version of NCCL
+# that came out with that of the plugin, and where it is known from.
 # EFA delivers out of order. Only where the GPU's writes of 128 bytes arrive whole (from Hopper on)
-# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO, since 2023. The one measured run
-# is of an older plugin, and of rings (aws_p4d_a100_2x8_all_reduce_1: 175 us at 32 B, where LL takes
-# 126 and Simple 425).
+# does aws-ofi-nccl leave LL and LL128 in; else it sets NCCL_PROTO, since 2023.
 PLUGINS = _table("plugins.csv")
 
 
-def plugin_variables(transport: str, min_cc: int) -> Mapping[str, str]:
+def plugin_variables(transport: str, min_cc: int, version: Version = NEWEST) -> Mapping[str, str]:
     """What the plugin of a transport sets where the oldest GPU is of this compute capability."""
-    able = (row for row in PLUGINS if not row["below"] or min_cc < int(row["below"]))
-    return {row["variable"]: row["value"] for row in able if row["transport"] == transport}
+    return {
+        row["variable"]: row["value"]
+        for row in PLUGINS
+        if row["transport"] == transport
+        and (not row["below"] or min_cc < int(row["below"]))
+        and (not row["since"] or parse_version(row["since"]) <= version)
+    }
 
 
 # Which NICs a variable such as NCCL_IB_HCA names: `mlx5_0:1,mlx5_1`, `^mlx5_2`, `=mlx5_1`.

@@ -511,7 +511,7 @@ class Job:
 
 def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
     """The communicator that NCCL makes of these GPUs, in rank order."""
-    wishes = wishes.with_plugin(plugin_of(cluster, gpus))
+    wishes = wishes.with_plugin(plugin_of(cluster, gpus, wishes.version))
     settings = wishes.settings()
     nodes = nodes_of(cluster, gpus, wishes.version, wishes.variables, settings, wishes.graphs)
     if len(nodes) > 1 and not all(node.view.table.nets for node in nodes):
@@ -533,13 +533,13 @@ def job_of(cluster: Cluster, gpus: NDArray[np.int32], wishes: Wishes) -> Job:
     return Job(comm, nodes, cluster, gpus)
 
 
-def plugin_of(cluster: Cluster, gpus: NDArray[np.int32]) -> Mapping[str, str]:
+def plugin_of(cluster: Cluster, gpus: NDArray[np.int32], version: Version) -> Mapping[str, str]:
     """What the network's plugin sets for a job; nothing where the job is one NVLink domain."""
     hosts = different(cluster.gpu_host[gpus])
     if cluster.transport is None or len(different(cluster.domain[hosts])) == 1:
         return {}
     oldest = min(cluster.machine_of(host).gpu.sm or ASSUMED_SM for host in hosts.tolist())
-    return plugin_variables(cluster.transport.name, oldest)
+    return plugin_variables(cluster.transport.name, oldest, version)
 
 
 def _joined(kinds: Sequence[Communicator], ranks: Sequence[int]) -> Communicator:

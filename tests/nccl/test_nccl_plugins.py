@@ -3,6 +3,7 @@
 import pytest
 
 from netsim.nccl.environment import PLUGINS, plugin_variables, settings_from
+from netsim.nccl.facts import parse_version
 from netsim.nccl.job import Wishes
 from netsim.topology.machine import TRANSPORTS
 from tests.cli.command import netsim
@@ -14,7 +15,7 @@ def test_every_plugin_sets_what_nccl_takes() -> None:
     for transport in named:
         assert settings_from(plugin_variables(transport, 70)).protocols
     assert plugin_variables("efa", 80) == {"NCCL_PROTO": "Simple"}
-    assert plugin_variables("efa", 90) == {}
+    assert plugin_variables("efa", 90) == plugin_variables("efa", 80, parse_version("2.15")) == {}
     assert plugin_variables("infiniband", 80) == {}
 
 
@@ -35,6 +36,7 @@ def test_what_the_user_says_wins() -> None:
         (("--nodes", 2, "--transport", "efa", "--env", "NCCL_PROTO=LL128"), "LL128", False),
         (("--nodes", 1, "--transport", "efa"), "LL", False),
         (("--nodes", 2), "LL", False),
+        (("--nodes", 2, "--transport", "efa", "--nccl", "2.10"), "LL", False),
     ],
 )
 def test_old_gpus_on_efa_run_simple_between_nodes(capsys, options, protocol, said) -> None:
