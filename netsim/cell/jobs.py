@@ -93,7 +93,7 @@ class Ran:
     def messages(self) -> NDArray[np.float64]:
         """Seconds from begin to arrival of every message of a background while jobs ran."""
         schedule, rows = self.program.schedule, self.program.schedule.release_row
-        own = np.array([name.startswith(BACKGROUND) for name in schedule.collectives])
+        own = np.array([name.split(" ")[0] == BACKGROUND for name in schedule.collectives])
         mine = own[schedule.style_column("collective")] & (schedule.kind == TRANSFER)
         mine = mine[rows] & (schedule.release_time < self.until)
         end = self.timeline.end + self.program.path_latency[self.program.path]

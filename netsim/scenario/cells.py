@@ -186,6 +186,8 @@ def with_job(source: Source, name: str = "") -> Source:
     for number, one in enumerate(names):
         if one in names[:number]:
             raise source.error(("jobs", number, "name"), f"two jobs are called {one}")
+        if one == "background" and one in source.data:
+            raise source.error(("jobs", number, "name"), "the background is called that")
     if name and name not in names:
         raise source.error(("job",), f"there is no job '{name}'{suggest(name, names)}")
     number = names.index(name) if name else 0

@@ -299,7 +299,7 @@ def _nodes(topology: Topology, name: str) -> NDArray[np.bool_]:
 
 def _why_none(topology: Topology, text: str, ends: list[tuple[str, str]]) -> str:
     nodes, links = topology.node_number, topology.links
-    known = [(a, b) for a, b in ends if a in nodes and b in nodes]
+    known = [(a, b) for a, b in [*ends, (text, text)] if a in nodes and b in nodes]
     if known:
         joined = np.unique(links.head[links.tail == nodes[known[0][0]]])[:8]
         near = ", ".join(str(topology.nodes[int(n)]) for n in joined)

@@ -178,6 +178,18 @@ def test_a_background_slows_and_is_the_same_again(pattern: str) -> None:
     assert rows[0].neighbours["messages"] > 10
 
 
+def test_a_job_may_begin_with_what_a_background_is_called() -> None:
+    text = """jobs:
+  - {name: NAME, placement: [0, 1], workload: {collective: all_reduce, sizes: [256KiB]}}
+background: [{pattern: uniform, load: 30%, size: 64KiB, hosts: unused, seed: 3}]
+"""
+    named = [rows_of(hosts(text.replace("NAME", name))) for name in ("a", "background-2")]
+    counts = [next(iter(rows.values())).neighbours["messages"] for rows in named]
+    assert counts[0] == counts[1] > 0
+    with pytest.raises(InputError, match="the background is called that"):
+        rows_of(hosts(text.replace("NAME", "background")))
+
+
 def test_a_background_of_hosts_that_nobody_uses_and_its_load() -> None:
     text = """jobs:
   - {name: a, placement: [0, 1], workload: {collective: all_reduce, sizes: [1MiB]}}

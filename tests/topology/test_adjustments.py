@@ -172,6 +172,7 @@ def test_a_job_on_some_hosts_of_a_larger_fabric(placement):
     [
         ("faults: [{link: leaf0-spin3, bandwidth: 0%}]", "x.yaml:3:17: faults.0.link: no link"),
         ("faults: [{link: leaf0-leaf1, bandwidth: 0%}]", "'leaf0' has links to node0.nic0"),
+        ("faults: [{link: node0.nic0, bandwidth: 0%}]", "'node0.nic0' has links to "),
         ("faults: [{gpu: node9.gpu0, slowdown: 2}]", "there is no GPU 'node9.gpu0'"),
         ("faults: [{link: leaf0-spine3}]", "faults.0: a link needs what is left of it"),
         ("faults: [{gpu: node0.gpu0}]", "faults.0: a GPU needs a slowdown such as 1.3"),
