@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from itertools import accumulate, repeat
 from typing import Any, cast
 
 import numpy as np
@@ -92,19 +93,14 @@ def plan_call(comm: Communicator, call: Call, count: int, element_bytes: int) ->
     if not comm.facts.continuous_split or split.evenly_split(comm, choice.algorithm):
         work = _in_loops(comm, call.function, choice, used, count, element_bytes)
         return Planned(*named, used.n_channels, choice.tuned, work)
-    share = split.Share(call.function, count, element_bytes, choice.protocol)
-    scale = _scale(comm, call.function) * element_bytes
-    work = tuple(
-        Work(
-            part.channel,
-            part.offset,
-            part.count,
-            split.chunk_bytes(comm, call.function, *named, part.count * scale),
-        )
-        for part in split.split_over_channels([share], used.n_channels, comm.n_ranks)
+    counts = split.split_over_channels(
+        call.function, choice.protocol, count, element_bytes, used.n_channels, comm.n_ranks
     )
+    scale = _scale(comm, call.function) * element_bytes
+    chunks = (split.chunk_bytes(comm, call.function, *named, own * scale) for own in counts)
+    work = _works(counts, chunks)
     # Only as many channels as there is enough traffic for.
-    return Planned(*named, max(1, len({one.channel for one in work})), choice.tuned, work)
+    return Planned(*named, max(1, len(work)), choice.tuned, work)
 
 
 def _scale(comm: Communicator, function: Function) -> int:
@@ -120,11 +116,12 @@ def _in_loops(
     total = nbytes * _scale(comm, function)
     chunk = split.chunk_bytes(comm, function, *named, total, n_channels=n)
     if split.evenly_split(comm, choice.algorithm):
-        return _works([part for _, part in split.split_evenly(nbytes, n)], chunk, element)
+        return _works((each // element for each in split.split_evenly(nbytes, n)), repeat(chunk))
     heads = {"Ring": comm.n_ranks, "NVLS": comm.n_heads, "NVLSTree": comm.n_heads}
     spread = heads.get(choice.algorithm, 1) if function == "AllReduce" else 1
     loops = split.shared_loops(nbytes, chunk, n, used.n_threads, choice.protocol, spread=spread)
-    return _works(split.shared_parts(loops, nbytes, n, spread=spread), chunk, element)
+    parts = split.shared_parts(loops, nbytes, n, spread=spread)
+    return _works((each // element for each in parts), repeat(chunk))
 
 
 def plan_sends(sends: Sends, rounds: Rounds, rank: int, peers: Ints, nbytes: Ints) -> Planned:
@@ -260,13 +257,11 @@ class OverRails(Mapping[Hop, str]):
         return 0
 
 
-def _works(parts: Sequence[int], chunk: int, element_bytes: int) -> tuple[Work, ...]:
-    made, start = [], 0
-    for channel, nbytes in enumerate(parts):
-        if nbytes:
-            made.append(Work(channel, start, nbytes // element_bytes, chunk))
-        start += nbytes // element_bytes
-    return tuple(made)
+def _works(counts: Iterable[int], chunks: Iterable[int]) -> tuple[Work, ...]:
+    """The parts of consecutive channels, of so many elements each, that have one."""
+    own = list(counts)
+    columns = zip(range(len(own)), accumulate(own, initial=0), own, chunks, strict=False)
+    return tuple(Work(*part) for part in columns if part[2])
 
 
 # **** Schedules ****

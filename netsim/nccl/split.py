@@ -2,7 +2,6 @@
 
 Sizes are bytes of user data. How pieces follow one another is the business of the schedules."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import inf
 
@@ -127,26 +126,6 @@ ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
-class Share:
-    """A collective to split: elements as NCCL's call counts them (per rank for AllGather)."""
-
-    function: Function
-    count: int
-    element_bytes: int
-    protocol: Protocol
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one channel does of one collective of a group: elements from `offset` on."""
-
-    collective: int
-    channel: int
-    offset: int
-    count: int
-
-
-@dataclass(frozen=True)
 class Loops:
     """Loops over a buffer, bytes: `whole` ones of full chunks, and what is left in the `last`."""
 
@@ -166,27 +145,27 @@ def traffic_per_byte(function: Function, n_ranks: int, protocol: Protocol) -> in
     return factor * (4 if protocol == "LL" else 1)
 
 
-def split_over_channels(shares: Sequence[Share], n_channels: int, n_ranks: int) -> tuple[Part, ...]:
-    """The parts of a group of collectives, laid one after the other over the channels (2.22+)."""
-    total = sum(_traffic(share, n_ranks) for share in shares)
-    per_channel = _up(-(-total // n_channels), ALIGNMENT)
-    parts: list[Part] = []
-    channel, used = 0, 0
-    for number, share in enumerate(shares):
-        cells = _Cells(share, n_ranks)
-        room = _ceil(per_channel - used, cells.traffic) if channel + 1 < n_channels else cells.total
-        counts = cells.counts(min(cells.total, room), channel, n_channels, per_channel)
-        offset = 0
-        for place, count in enumerate(counts):
-            if count:
-                parts.append(Part(number, channel + place, offset, count))
-            offset += count
-        last = counts[-1] * share.element_bytes * cells.factor
-        used = last if len(counts) > 1 else used + last
-        channel += len(counts) - 1
-        if used >= per_channel and channel + 1 < n_channels:
-            channel, used = channel + 1, 0
-    return tuple(parts)
+def split_over_channels(
+    function: Function, protocol: Protocol, count: int, element_bytes: int, n_channels: int,
+    n_ranks: int,
+) -> list[int]:  # fmt: skip
+    """Elements of consecutive channels (2.22+): whole cells, each with traffic that makes a channel
+    worth having. `count` is as in NCCL's call (a rank's for AllGather)."""
+    factor, nbytes = traffic_per_byte(function, n_ranks, protocol), count * element_bytes
+    cell = _up(_ceil(LEAST_TRAFFIC, factor), ALIGNMENT)
+    total = _ceil(nbytes, cell)
+    per_channel = _up(_ceil(max(LEAST_TRAFFIC, nbytes * factor), n_channels), ALIGNMENT)
+    each = max(1, min(total, _ceil(per_channel, cell * factor)))
+    first = min(total, each) if n_channels > 1 else total
+    further, left = divmod(total - first, each)
+    if 1 + further + (left > 0) > n_channels:
+        further = n_channels - 2
+        each, more = divmod(total - first, n_channels - 1)
+        left = each + more
+    cells = [first, *[each] * further, *([left] if left else [])]
+    counts = [some * (cell // element_bytes) for some in cells]
+    counts[-1] -= total * (cell // element_bytes) - count
+    return counts
 
 
 def evenly_split(comm: Communicator, algorithm: Algorithm) -> bool:
@@ -194,36 +173,10 @@ def evenly_split(comm: Communicator, algorithm: Algorithm) -> bool:
     return algorithm.startswith("CollNet") or (algorithm == "NVLS" and comm.n_nodes > 1)
 
 
-def split_evenly(nbytes: int, n_channels: int) -> tuple[tuple[int, int], ...]:
-    """(offset, bytes) of every channel for CollNet, which uses all its channels alike."""
+def split_evenly(nbytes: int, n_channels: int) -> list[int]:
+    """Bytes of every channel for CollNet, which uses all its channels alike."""
     size = _up(_ceil(nbytes, n_channels), ALIGNMENT)
-    starts = (min(channel * size, nbytes) for channel in range(n_channels))
-    return tuple((start, min(size, nbytes - start)) for start in starts)
-
-
-class _Cells:
-    def __init__(self, share: Share, n_ranks: int) -> None:
-        self.share = share
-        self.factor = traffic_per_byte(share.function, n_ranks, share.protocol)
-        self.nbytes = _up(_ceil(LEAST_TRAFFIC, self.factor), ALIGNMENT)
-        self.total = _ceil(share.count * share.element_bytes, self.nbytes)
-        self.traffic = self.nbytes * self.factor
-
-    def counts(self, low: int, channel: int, n_channels: int, per_channel: int) -> list[int]:
-        """Elements of consecutive channels from `channel` on, the first with `low` cells."""
-        each = max(1, min(self.total, _ceil(per_channel, self.traffic)))
-        middle, high = divmod(self.total - low, each)
-        if (low > 0) + middle + (high > 0) > n_channels - channel:
-            middle = n_channels - channel - 2
-            each = (self.total - low) // (middle + 1)
-            high = each + (self.total - low) % (middle + 1)
-        if high == 0 and middle:
-            high, middle = each, middle - 1
-        cells = [low, *[each] * middle, *([high] if high else [])]
-        elements = self.nbytes // self.share.element_bytes
-        counts = [count * elements for count in cells]
-        counts[-1] -= self.total * elements - self.share.count
-        return counts
+    return [min(size, max(0, nbytes - channel * size)) for channel in range(n_channels)]
 
 
 def loops_of_part(nbytes: int, chunk: int, *, spread: int = 1, alignment: int = ALIGNMENT) -> Loops:
@@ -254,11 +207,6 @@ def shared_parts(loops: Loops, nbytes: int, n_channels: int, *, spread: int = 1)
     full, last = earlier * spread * loops.chunk, spread * (loops.last or loops.chunk)
     left = nbytes - n_channels * full
     return tuple(full + min(last, max(0, left - c * last)) for c in range(n_channels))
-
-
-def _traffic(share: Share, n_ranks: int) -> int:
-    factor = traffic_per_byte(share.function, n_ranks, share.protocol)
-    return max(LEAST_TRAFFIC, share.count * share.element_bytes * factor)
 
 
 def _ceil(number: int, divisor: int) -> int:

@@ -1,7 +1,7 @@
 """Ring schedules: correct at their real structure, as fast as links, blocks and credits allow."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from netsim.nccl.choice import schedule_of, with_blocks
 from netsim.nccl.constants import MECHANISMS, ByProtocol, LinkCost
 from netsim.nccl.schedules.plan import Plan, Work
 from netsim.nccl.schedules.primitives import PlannedChannel
-from netsim.nccl.split import Share, split_over_channels
+from netsim.nccl.split import split_over_channels
 from netsim.program.place import place
 from netsim.schedule.schedule import IN_ORDER, TRANSFER, Lag
 from netsim.topology.routing import switch
@@ -105,9 +105,10 @@ def call(name: str, nbytes: int, protocol: str, **given: object) -> tuple[Collec
     """A call on 8 GPUs with 24 channels, cut as NCCL cuts it."""
     function = {"all_reduce": "AllReduce", "all_gather": "AllGather"}[name]
     n, count = 8, nbytes // 4 // (8 if name == "all_gather" else 1)
-    parts = split_over_channels([Share(function, count, 4, protocol)], 24, n)
+    counts = split_over_channels(function, protocol, count, 4, 24, n)
     chunk = {"LL": 32768, "LL128": 576000, "Simple": 2 * MIB}[protocol]
-    work = tuple(Work(p.channel, p.offset, p.count, chunk) for p in parts)
+    starts = accumulate(counts, initial=0)
+    work = tuple(Work(k, *part, chunk) for k, part in enumerate(zip(starts, counts, strict=False)))
     values = {"mechanism": MECHANISMS[80], "places": False, **given}
     plan = Plan("Ring", protocol, (0,) * n, work, rings=(tuple(range(n)),) * 24, **values)
     return Collective(name, n, count, 4), plan
