@@ -1,5 +1,5 @@
 """Algorithms along trees, many at once: those that pack the links that they are given, those that a
-search over time finds, and the double binary tree.
+search over time finds, the double binary tree; and chains, which are trees without branches.
 
 Each tree carries a part of the data, piece by piece: up to its root as sums, down from it, or both.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from heapq import heappop, heappush
 from importlib import import_module
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -251,6 +251,22 @@ def double_tree_all_reduce(
     whole, count = (part.reshape(2, k).T for part in (bounds[:-1], np.diff(bounds)))
     lanes, forest = Lanes(collective).keep(), double_tree(collective.ranks)
     return up_and_down(lanes, forest, (whole, whole, count))
+
+
+def chain(
+    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
+) -> Schedule:
+    """A broadcast or reduce along the ranks ("ring"), in `chunks` pieces or in `chunk_bytes` each.
+    With k pieces on n ranks it takes (n-1)·α + (n-2+k)·S/(kB): a rank sends the next piece as soon
+    as the last one has left, and only the first piece pays the latency of every hop."""
+    n, root, way = collective.ranks, collective.root, -1 if collective.reducing else 1
+    k = piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
+    bounds, pipes = edges(collective.count, k)[:, None], Pipes(Lanes(collective).keep())
+    line = ((root + way * np.arange(n)) % n).tolist()
+    forest = Forest((root,), (1,), tuple((0, *hop, 0, -1) for hop in pairwise(line)))
+    write, buffer = (pipes.collect, SCRATCH) if collective.reducing else (pipes.spread, IN)
+    write(forest, (bounds[:-1], bounds[:-1], np.diff(bounds, axis=0)), buffer)
+    return pipes.write()
 
 
 def up_and_down(lanes: Lanes, forest: Forest, parts: Parts) -> Schedule:

@@ -1,5 +1,4 @@
-"""Ring algorithms: every chunk goes around, or pieces follow each other down a chain; and tori,
-which are rings in several dimensions.
+"""Ring algorithms: every chunk goes around; and tori, which are rings in several dimensions.
 
 All-reduce is a reduce-scatter followed by an all-gather (Patarasuk and Yuan, 2009). The rings may
 be several at once: the channels of one communicator, or the groups of a hierarchical algorithm."""
@@ -17,7 +16,7 @@ from netsim.collectives.collective import Collective, CollectiveError
 from netsim.collectives.reduced import Part
 from netsim.collectives.writing import Folding, Ints, Lanes, Rows, channel_count, edges, positive
 from netsim.schedule import schedule
-from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, REDUCE_INPUT, SCRATCH, Schedule, Style
+from netsim.schedule.schedule import ARRIVED, COPY, IN, OUT, REDUCE_INPUT, SCRATCH, Schedule
 
 
 def all_reduce(collective: Collective, *, channels: int = 1, fold: Folding = None) -> Schedule:
@@ -162,67 +161,6 @@ def _ring_rows(
         ],
     )
     return rows[len(rows) - width :]
-
-
-# Pipelined chains ("ring" broadcast and reduce): pieces follow each other from rank to rank.
-# With k pieces on n ranks it takes (n-1)·α + (n-2+k)·S/(kB): a rank sends the next piece as soon as
-# the last one has left, and only the first piece pays the latency of every hop.
-
-
-def broadcast(
-    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
-) -> Schedule:
-    """The data runs from the root along the ranks, in `chunks` pieces or in `chunk_bytes` each."""
-    n = collective.ranks
-    buffers = [IN] + [OUT] * (n - 1)
-    styles = [Style(src_buffer=a, dst_buffer=b, op=COPY) for a, b in pairwise(buffers)]
-    order = (np.arange(n) + collective.root) % n
-    return _chain(collective, order, styles, chunks, chunk_bytes)
-
-
-def reduce(
-    collective: Collective, *, chunks: int | None = None, chunk_bytes: int | str | None = None
-) -> Schedule:
-    """The sum runs along the ranks to the root, in `chunks` pieces or in `chunk_bytes` each."""
-    n = collective.ranks
-    buffers = [IN] + [SCRATCH] * (n - 2) + [OUT]
-    styles = [Style(src_buffer=a, dst_buffer=b, op=REDUCE_INPUT) for a, b in pairwise(buffers)]
-    order = (np.arange(n) + collective.root + 1) % n
-    return _chain(collective, order, styles, chunks, chunk_bytes)
-
-
-def _chain(
-    collective: Collective,
-    order: Ints,
-    styles: list[Style],
-    chunks: int | None,
-    chunk_bytes: int | str | None,
-) -> Schedule:
-    """Row j·(n-1) + h takes piece j over hop h, once it is there and piece j-1 has left."""
-    lanes = Lanes(collective).keep()
-    builder, hops = lanes.builder, collective.ranks - 1
-    k = writing.piece_count(collective.count, collective.element_bytes, chunks, chunk_bytes)
-    if hops == 0:
-        return lanes.close()
-    bounds = edges(collective.count, k)
-    pieces = builder.pieces(np.diff(bounds), bounds[:-1])
-    piece, hop = np.divmod(np.arange(k * hops, dtype=np.int32), np.int32(hops))
-    row = len(builder) + np.arange(k * hops, dtype=np.int32)
-    numbers = np.array([builder.style(style) for style in styles], np.int32)
-    rows = builder.rows(
-        numbers[hop],
-        order[hop],
-        order[hop + 1],
-        pieces[piece],
-        step=piece + hop,
-        after=[
-            (np.where(hop > 0, row - 1, -1), ARRIVED),
-            (np.where(piece > 0, row - hops, -1), schedule.IN_ORDER),
-        ],
-    )
-    lanes.passed(order[:-1], rows[-hops:], k + hops - 2)
-    lanes.wait(order[1:], rows[-hops:])
-    return lanes.close()
 
 
 # **** Tori ****

@@ -55,13 +55,13 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         **forest.ON_LINKS,
     },
     "broadcast": {
-        "ring": ring.broadcast,
+        "ring": forest.chain,
         "binomial": halving.broadcast,
         "scatter-allgather": hierarchical.broadcast,
         "forest": forest.packed,
     },
     "reduce": {
-        "ring": ring.reduce,
+        "ring": forest.chain,
         "binomial": halving.reduce,
         "reduce-scatter-gather": hierarchical.reduce,
         "forest": forest.packed,
