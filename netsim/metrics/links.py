@@ -232,7 +232,10 @@ def load_over_time(
     for first in range(0, len(program), _CHUNK):
         spread.add(amount, np.arange(first, min(first + _CHUNK, len(program))))
     room = capacity_room(program.links, links, edges)
-    return LinkLoad(links, edges, _levelled(amount, room), room)
+    # Move what exceeds the room of a bin to others of the same busy spell: earlier, then later.
+    busy = amount > 0
+    earlier = _passed_on(amount[:, ::-1], room[:, ::-1], busy[:, ::-1])[:, ::-1]
+    return LinkLoad(links, edges, _passed_on(earlier, room, busy), room)
 
 
 def moving_times(program: Program, timeline: Timeline, rows: Longs) -> tuple[Floats, Floats]:
@@ -296,13 +299,6 @@ class _Spread:
         steps -= np.bincount(link * shape[1] + last, rate, size)
         rates = np.cumsum(steps.reshape(shape), axis=1)
         return np.maximum(rates, 0.0) * np.diff(self.edges)
-
-
-def _levelled(amount: Floats, room: Floats) -> Floats:
-    """Move what exceeds the room of a bin to others of the same busy spell: earlier, then later."""
-    busy = amount > 0
-    earlier = _passed_on(amount[:, ::-1], room[:, ::-1], busy[:, ::-1])[:, ::-1]
-    return _passed_on(earlier, room, busy)
 
 
 def _passed_on(amount: Floats, room: Floats, busy: NDArray[np.bool_]) -> Floats:

@@ -319,7 +319,15 @@ def mechanism_of(
     the network's plugin takes. RCCL's blocks have half as many threads."""
     newest = max((sm for sm in MECHANISMS if sm <= min_cc), default=min(MECHANISMS))
     found = MECHANISMS[newest]
-    network = _plugged(found.network, plugin)
+    # The cost of messages with a plugin of its own.
+    post, late = found.network.post, found.network.delivery
+    network = replace(
+        found.network,
+        path=plugin.path,
+        notice=found.network.notice + plugin.notice,
+        post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
+        delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
+    )
     if cpu_vendor == "AMD":
         times, handling = value("network.post.amd"), network.path.handling
         network = replace(
@@ -330,16 +338,6 @@ def mechanism_of(
     if rccl:
         found = replace(found, grain=replace(found.grain, ll=found.grain.ll * value("rccl.grain")))
     return replace(found, network=network)
-
-
-def _plugged(network: NetworkCost, plugin: Plugin) -> NetworkCost:
-    """The cost of messages with a plugin of its own."""
-    post, late = network.post, network.delivery
-    return replace(
-        network, path=plugin.path, notice=network.notice + plugin.notice,
-        post=ByProtocol(*(one + plugin.post for one in (post.ll, post.ll128, post.simple))),
-        delivery=ByProtocol(*(one + plugin.matched for one in (late.ll, late.ll128, late.simple))),
-    )  # fmt: skip
 
 
 LAUNCHES = ("launch.host", "launch.kernel", "launch.each_channel", "launch.each_send")

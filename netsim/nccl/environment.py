@@ -249,7 +249,9 @@ def settings_from(variables: Mapping[str, str], version: rules.Version = NEWEST)
         known = fields.get(setting)
         fields[setting] = {**known, **value} if isinstance(known, dict) else value
     settings = replace(NO_SETTINGS, **fields)
-    _check_limits(settings)
+    least, most = settings.min_channels, settings.max_channels
+    if least is not None and most is not None and least > most:
+        raise InputError(f"NCCL_MIN_NCHANNELS {least} is larger than NCCL_MAX_NCHANNELS {most}")
     return replace(settings, **_policy(variables.get("NCCL_NETDEVS_POLICY", "")))
 
 
@@ -277,12 +279,6 @@ def _read(name: str, text: str, reader: Reader, facts: Facts) -> Any:
         return reader(text, facts)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
-
-
-def _check_limits(settings: Settings) -> None:
-    least, most = settings.min_channels, settings.max_channels
-    if least is not None and most is not None and least > most:
-        raise InputError(f"NCCL_MIN_NCHANNELS {least} is larger than NCCL_MAX_NCHANNELS {most}")
 
 
 def _policy(text: str) -> dict[str, Any]:

@@ -70,17 +70,6 @@ class Wishes:
 Pair = tuple[int, int]
 
 
-def links_inside(
-    comm: Communicator, seats: connect.Seats, views: Sequence[NodeView]
-) -> tuple[str, Mapping[Pair, str]]:
-    """What joins ranks of one node: the most frequent kind, and all pairs of another."""
-    kinds = [link_kinds(comm, view) for view in views]
-    count = Counter(kind for pairs in kinds for kind in pairs.values())
-    usual = count.most_common(1)[0][0] if count else "nvlink"
-    others = [{pair: kind for pair, kind in pairs.items() if kind != usual} for pairs in kinds]
-    return usual, LinksInside(seats, others) if any(others) else {}
-
-
 class LinksInside(Mapping[Pair, str]):
     """Links by rank, from those by place in each kind of node."""
 
@@ -358,7 +347,18 @@ class Wiring:
     @cached_property
     def chains(self) -> Chains:
         """The chains from these heads on."""
-        return _chains(self.nodes, self.seats, self.comm.n_channels)
+        kinds = [self.nodes[number] for number in self.seats.first]
+        graphs = [node.view.collnet_chain for node in kinds]
+        searched = min(graph.n_channels if graph else 0 for graph in graphs)
+        if not searched:
+            return Chains()
+        orders, doors = [], []
+        for number in range(searched):
+            own = [graph.channels[number] for graph in graphs if graph]
+            orders.append(_of_nodes(self.nodes, self.seats, [one.gpus for one in own]))
+            doors.append(_common([_door(node, one) for node, one in zip(kinds, own, strict=True)]))
+        turns = [channel % searched for channel in range(self.comm.n_channels)]
+        return Chains(tuple(orders[turn] for turn in turns), tuple(doors[turn] for turn in turns))
 
     @property
     def link(self) -> str:
@@ -389,7 +389,12 @@ class Wiring:
 
     @cached_property
     def _links(self) -> tuple[str, Mapping[Pair, str]]:
-        return links_inside(self.comm, self.seats, self.views)
+        # What joins ranks of one node: the most frequent kind, and all pairs of another.
+        kinds = [link_kinds(self.comm, view) for view in self.views]
+        count = Counter(kind for pairs in kinds for kind in pairs.values())
+        usual = count.most_common(1)[0][0] if count else "nvlink"
+        others = [{pair: kind for pair, kind in pairs.items() if kind != usual} for pairs in kinds]
+        return usual, LinksInside(self.seats, others) if any(others) else {}
 
     def _around(self, channel: int) -> tuple[Ints, Ints]:
         ring = np.array(self.rings[channel], np.int64)
@@ -414,21 +419,6 @@ def _heads(
     ranks = _of_nodes(nodes, seats, [list(firsts)[:count] for firsts in found])
     doors = zip(*(tuple(firsts.values()) for firsts in found), strict=False)
     return Heads(ranks, tuple(_common(same) for same in doors))
-
-
-def _chains(nodes: Sequence[NodeLayout], seats: connect.Seats, n_channels: int) -> Chains:
-    kinds = [nodes[number] for number in seats.first]
-    graphs = [node.view.collnet_chain for node in kinds]
-    searched = min(graph.n_channels if graph else 0 for graph in graphs)
-    if not searched:
-        return Chains()
-    orders, doors = [], []
-    for number in range(searched):
-        own = [graph.channels[number] for graph in graphs if graph]
-        orders.append(_of_nodes(nodes, seats, [one.gpus for one in own]))
-        doors.append(_common([_door(node, one) for node, one in zip(kinds, own, strict=True)]))
-    turns = [channel % searched for channel in range(n_channels)]
-    return Chains(tuple(orders[turn] for turn in turns), tuple(doors[turn] for turn in turns))
 
 
 def _of_nodes(

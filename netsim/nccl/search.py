@@ -677,18 +677,7 @@ class Request:
 
 def search(arena: Arena, request: Request, settings: Settings = NO_SETTINGS) -> ChannelGraph:
     """The graph that NCCL finds for a request, with the order of all its channels."""
-    request = _fitted(arena, request)
-    if request.pattern == NVLS and (not arena.switches or arena.min_cc < 90):
-        return _nothing(request)
-    ladder = _Ladder(arena, request, settings)
-    ladder.relax()
-    ladder.double()
-    ladder.speed_up()
-    return _graph(arena, request, ladder.found)
-
-
-def _fitted(arena: Arena, request: Request) -> Request:
-    """The request within what a pattern can have: NVLS and CollNet one head a GPU at most."""
+    # The request within what a pattern can have: NVLS and CollNet one head a GPU at most.
     gpus, pattern, most = len(arena.gpus), request.pattern, request.max_channels
     if pattern == NVLS:
         most = min(arena.facts.nvls_heads, gpus)
@@ -697,7 +686,14 @@ def _fitted(arena: Arena, request: Request) -> Request:
     if gpus == 1 and pattern != RING:
         pattern = TREE
     least = most if pattern == NVLS and not arena.nets else request.min_channels
-    return replace(request, pattern=pattern, min_channels=least, max_channels=most)
+    request = replace(request, pattern=pattern, min_channels=least, max_channels=most)
+    if request.pattern == NVLS and (not arena.switches or arena.min_cc < 90):
+        return _nothing(request)
+    ladder = _Ladder(arena, request, settings)
+    ladder.relax()
+    ladder.double()
+    ladder.speed_up()
+    return _graph(arena, request, ladder.found)
 
 
 class _Ladder:
@@ -755,7 +751,12 @@ class _Ladder:
             self.effort -= full
             return Budget(0)
         if self.deferred and self.effort < 0 and self.found.n_channels:
-            self._settle()
+            # Count what the attempts put off would have left of the effort, by walking them.
+            for attempt in self.deferred:
+                left = self._walk(attempt).left
+                if not attempt.same_channels or self._keeps_channels(attempt):
+                    self.effort += left
+            self.deferred.clear()
             if self.effort < 0:
                 return Budget(-1)
         self.effort -= full
@@ -770,14 +771,6 @@ class _Ladder:
         self.found = Walker(self.arena, attempt, self.found).run(budget)
         self.walked[alike] = budget.left
         return budget
-
-    def _settle(self) -> None:
-        """Count what the attempts put off would have left of the effort, by walking them."""
-        for attempt in self.deferred:
-            left = self._walk(attempt).left
-            if not attempt.same_channels or self._keeps_channels(attempt):
-                self.effort += left
-        self.deferred.clear()
 
     def _keeps_channels(self, attempt: Attempt) -> bool:
         sockets = attempt.type_intra == self.arena.facts.rank("SYS")

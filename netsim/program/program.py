@@ -246,23 +246,19 @@ def stalled(
     schedule = program.schedule
     ranks = sorted({rank for row in stuck for side in schedule.members(int(row)) for rank in side})
     rows = [schedule.describe(int(row)) for row in stuck[:_MOST_NAMED]]
-    links = _dead_links(program, stuck)
-    return StalledError(
-        f"the simulation cannot finish: at {now:.9g} s, {len(stuck)} rows stand still and "
-        f"{waiting} more wait for them; ranks {_some(list(map(str, ranks)))}; "
-        f"{_some(rows, len(stuck))}; links without capacity: {_some(links)}"
-    )
-
-
-def _dead_links(program: Program, stuck: np.ndarray) -> list[str]:
     capacity = program.links.capacity.copy()
     for _, link, value in program.links.changes:
         capacity[link] = value
     paths, dead = program.paths, set()
     for path in different(program.path[stuck]):
-        links = paths.link[paths.ptr[path] : paths.ptr[path + 1]]
-        dead.update(links[capacity[links] == 0].tolist())
-    return [program.links.name(link) for link in sorted(dead)]
+        crossed = paths.link[paths.ptr[path] : paths.ptr[path + 1]]
+        dead.update(crossed[capacity[crossed] == 0].tolist())
+    links = [program.links.name(link) for link in sorted(dead)]
+    return StalledError(
+        f"the simulation cannot finish: at {now:.9g} s, {len(stuck)} rows stand still and "
+        f"{waiting} more wait for them; ranks {_some(list(map(str, ranks)))}; "
+        f"{_some(rows, len(stuck))}; links without capacity: {_some(links)}"
+    )
 
 
 def _some(names: list[str], total: int | None = None) -> str:

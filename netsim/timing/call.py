@@ -69,7 +69,20 @@ class Call:
         """It with every row."""
         if self.plans:
             return looped_nccl(self.collective, self.plans, self._joined, self.together)
-        return looped_build(self.collective, self.algorithm, self.parameters, self._joined)
+        # A textbook algorithm; its loops are the pieces of its pipeline, where it has one.
+        pieces = _pieces(self.collective, self.algorithm, self.parameters)
+        others = {k: v for k, v in self.parameters.items() if k not in ("chunks", "chunk_bytes")}
+        even, left = divmod(self.collective.count, max(1, pieces))
+
+        def write(kept: int) -> Schedule:
+            if kept == pieces or not even:
+                return self._joined([build(self.collective, self.algorithm, **self.parameters)])
+            less = replace(self.collective, count=even * kept)
+            return self._joined([build(less, self.algorithm, **others, chunks=kept)])
+
+        if pieces <= 1 or not even:
+            return Looped(1, write)
+        return Looped(pieces, write, rounding=1 / even if left else 0.0)
 
     @cached_property
     def folded(self) -> Call | None:
@@ -195,25 +208,6 @@ def looped_nccl(
     if len(plans) > 1 or plans[0].places or plans[0].transfers is not None:
         return whole
     return replace(whole, like=like, memo=plans[0].memo.of("loops", Memo))
-
-
-def looped_build(
-    collective: Collective, algorithm: str, parameters: Mapping[str, Any], join: Join
-) -> Looped:
-    """A textbook algorithm; its loops are the pieces of its pipeline, where it has one."""
-    pieces = _pieces(collective, algorithm, parameters)
-    others = {k: v for k, v in parameters.items() if k not in ("chunks", "chunk_bytes")}
-    even, left = divmod(collective.count, max(1, pieces))
-
-    def write(kept: int) -> Schedule:
-        if kept == pieces or not even:
-            return join([build(collective, algorithm, **parameters)])
-        less = replace(collective, count=even * kept)
-        return join([build(less, algorithm, **others, chunks=kept)])
-
-    if pieces <= 1 or not even:
-        return Looped(1, write)
-    return Looped(pieces, write, rounding=1 / even if left else 0.0)
 
 
 def looped_fold(call: Call, fold: Stands | Schedule) -> Looped:

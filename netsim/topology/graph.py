@@ -117,16 +117,6 @@ def lanes(links: Links) -> Ints:
     return result
 
 
-def pair_resources(tail: Ints, head: Ints, half: NDArray[np.bool_]) -> Ints:
-    """A number for the capacity that each link draws on: its own, or the pair's if half duplex."""
-    resource = np.arange(len(tail), dtype=np.int32)
-    first: dict[tuple[int, int], int] = {}
-    for link in np.flatnonzero(half):
-        ends = sorted((int(tail[link]), int(head[link])))
-        resource[link] = first.setdefault((ends[0], ends[1]), int(link))
-    return resource
-
-
 def _freeze_links(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Links:
     number = {node: n for n, node in enumerate(graph.nodes)}
     edges = [(tail, head, given) for (tail, head), given in graph.edges.items()]
@@ -136,13 +126,19 @@ def _freeze_links(name: str, graph: "Sketch | nx.DiGraph[Any]") -> Links:
     tails = np.array([number[t] for t, _, _ in edges], np.int32)
     heads = np.array([number[h] for _, h, _ in edges], np.int32)
     half = np.array([d.get("duplex", "full") == "half" for _, _, d in edges], bool)
+    # A number for the capacity that each link draws on: its own, or the pair's if half duplex.
+    resource = np.arange(len(tails), dtype=np.int32)
+    first: dict[tuple[int, int], int] = {}
+    for link in np.flatnonzero(half):
+        ends = sorted((int(tails[link]), int(heads[link])))
+        resource[link] = first.setdefault((ends[0], ends[1]), int(link))
     return Links(
         tail=tails,
         head=heads,
         bandwidth=np.array([d["bandwidth"] for _, _, d in edges], np.float64),
         latency=np.array([d.get("latency", 0.0) for _, _, d in edges], np.float64),
         kind=np.array([LINK_KINDS.index(d.get("kind", "fabric")) for _, _, d in edges], np.int8),
-        resource=pair_resources(tails, heads, half),
+        resource=resource,
     )
 
 

@@ -201,7 +201,16 @@ def make_host(
 ) -> Host:
     """The routes of a machine with some of its GPUs and NICs; `dead` links have no capacity."""
     rails = tuple(range(machine.nics.count if machine.nics else 0) if nics is None else nics)
-    graph = _part_in_use(machine, gpus, rails, dead)
+    graph = host_graph(machine)
+    every = range(machine.nics.count if machine.nics else 0)
+    for number in set(range(machine.gpu.count)) - set(gpus):
+        graph.remove(f"gpu{number}")
+    for number in set(every) - set(rails):
+        graph.remove(f"nic{number}")
+    for link in dead:
+        tail, _, head = link.partition("->")
+        if (tail, head) in graph.edges:
+            graph.edges[tail, head]["bandwidth"] = 0.0
     search = _Search(machine, graph, tuple(gpus), rails)
     out, into = search.to_nics()
     peer, staged = search.between_gpus()
@@ -212,22 +221,6 @@ def make_host(
         peer, staged, out, into, relays, local,
         search.switch_links(out=True), search.switch_links(out=False),
     )  # fmt: skip
-
-
-def _part_in_use(
-    machine: Machine, gpus: Sequence[int], nics: Sequence[int], dead: Sequence[str]
-) -> graphs.Sketch:
-    graph = host_graph(machine)
-    every = range(machine.nics.count if machine.nics else 0)
-    for number in set(range(machine.gpu.count)) - set(gpus):
-        graph.remove(f"gpu{number}")
-    for number in set(every) - set(nics):
-        graph.remove(f"nic{number}")
-    for link in dead:
-        tail, _, head = link.partition("->")
-        if (tail, head) in graph.edges:
-            graph.edges[tail, head]["bandwidth"] = 0.0
-    return graph
 
 
 class _Search:

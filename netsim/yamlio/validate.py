@@ -237,19 +237,15 @@ def _told_once(branches: Sequence[list[Finding]], path: KeyPath) -> list[Finding
         if not any(one.expected and one.path == path for one in branch)
     ]
     if fitting:
-        return _without_wrong_kinds(fitting)
+        # The branch with the fewest mistakes whose `kind: ...` is right, or what the kinds are.
+        kinds = [[one for one in branch if one.choices] for branch in fitting]
+        right = [branch for branch, wrong in zip(fitting, kinds, strict=True) if not wrong]
+        if not right and len({wrong[0].path for wrong in kinds}) == 1 and len(fitting) > 1:
+            choices = tuple(dict.fromkeys(choice for wrong in kinds for choice in wrong[0].choices))
+            hint = suggest(kinds[0][0].got.strip("'"), choices)
+            return [replace(kinds[0][0], expected=f"one of {', '.join(choices)}", hint=hint)]
+        return min(right or fitting, key=len)
     return [merged([one for branch in branches for one in branch if one.path == path])]
-
-
-def _without_wrong_kinds(branches: Sequence[list[Finding]]) -> list[Finding]:
-    """The branch with the fewest mistakes whose `kind: ...` is right, or what the kinds are."""
-    kinds = [[one for one in branch if one.choices] for branch in branches]
-    right = [branch for branch, wrong in zip(branches, kinds, strict=True) if not wrong]
-    if not right and len({wrong[0].path for wrong in kinds}) == 1 and len(branches) > 1:
-        choices = tuple(dict.fromkeys(choice for wrong in kinds for choice in wrong[0].choices))
-        hint = suggest(kinds[0][0].got.strip("'"), choices)
-        return [replace(kinds[0][0], expected=f"one of {', '.join(choices)}", hint=hint)]
-    return min(right or branches, key=len)
 
 
 def _bare(kind: Any) -> Any:

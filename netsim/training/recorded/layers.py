@@ -41,11 +41,7 @@ def layer_times(path: Path, names: Sequence[str], blocks: Sequence[str], held: i
             f"{path}: no kernel could be told to be a layer's",
             hint="profile CPU and CUDA together, with with_modules or with_stack, without graphs",
         )
-    return _for_all(times, blocks)
-
-
-def _for_all(times: Times, blocks: Sequence[str]) -> Times:
-    """Blocks that are on other ranks are as long as the mean of those that are here."""
+    # Blocks that are on other ranks are as long as the mean of those that are here.
     here = [times[name] for name in blocks if name in times]
     if not here:
         return times
