@@ -1,17 +1,18 @@
 """Mutants: one small change in the code each, and whether the tests notice.
 
-    python -m tests.mutants                                # 200 of them; two hours on two cores
+    python -m tests.mutants                                # 200 of them; an hour on two cores
     python -m tests.mutants --count 20 --seed 7 --packages nccl,timing --jobs 2
     python -m tests.mutants --only nccl/split.py:81        # all mutants of a line
 
 Mutants are drawn with a seed from all places of the package where a comparison, an operator, a
 number, `and`, `or`, `not`, `min`, `max`, `any` or `all` can be another. Each is tried in a copy of
-the repository by the tests that run its line, the quickest first, until one fails; then by those
-questions of `tests.figures` that run any line of its file, since what others have asked before is
-recalled where coverage is measured. Which these are is found once, by running all tests (or
-`--tests`) under coverage, and kept in `.mutants/` until it is deleted; compiled code has the tests
-of its package. `tests/data/mutants.yaml` names the survivors that are known, each with the argument
-why it changes nothing that anybody can see.
+the repository by the tests that run its line, the quickest first, until one fails; then by others
+that run any line of its file, since what others have asked before is recalled where coverage is
+measured, and by those questions of `tests.figures` that do. Which these are is found once, by
+running the quick tests and the figures (`--all`: all tests; or `--tests`) under coverage, and kept
+in `.mutants/` until it is deleted; compiled code has the tests of its package.
+`tests/data/mutants.yaml` names the survivors that are known, each with the argument why it changes
+nothing that anybody can see: they are not counted.
 """
 
 import argparse
@@ -35,13 +36,14 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from tests.quick import function_of
+from tests.quick import function_of, slow
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".mutants"
 KNOWN = ROOT / "tests" / "data" / "mutants.yaml"
 LEFT_OUT = ("plots/", "report/", "cli/")  # texts and pictures
 FIGURES = "tests/core/test_figures.py::"  # of which every case is a test of its own
+QUICK = "NETSIM_MUTANTS_QUICK"  # in the environment: slow tests are not measured
 COMPILED = ("engines/compiled/", "tests/engines")
 MOST_SECONDS = 60.0  # of tests for a mutant
 SLOWER = 4  # times as long as usual, from which a test is taken for one that hangs,
@@ -193,11 +195,14 @@ class Covered:
         """The tests of a line, the quickest first, as many as there is time for."""
         of_file = self.tests.get(mutant.path, {})
         # Lines of modules, and of what is kept from test to test, run once.
-        names = set(of_file.get(str(mutant.line), ())) or set(chain(*of_file.values()))
+        every, names = set(chain(*of_file.values())), set(of_file.get(str(mutant.line), ()))
         if mutant.path.startswith(COMPILED[0]):
             names |= {name for name in self.seconds if name.startswith(COMPILED[1])}
-        pinned = {name for name in chain(*of_file.values()) if name.startswith(FIGURES)}
-        return [*self._quickest(names - pinned, most), *self._quickest(pinned, most)]
+        pinned = {name for name in every | names if name.startswith(FIGURES)}
+        first = self._quickest(names - pinned, most)
+        left = most - sum(self.seconds[name] for name in first)
+        others = self._quickest(every - names - pinned, left) if left > 0 else []
+        return [*first, *others, *self._quickest(pinned, most)]
 
     def _quickest(self, names: Collection[str], most: float) -> list[str]:
         found, spent = [], 0.0
@@ -221,6 +226,15 @@ data_file = {data}
 """
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow tests but the figures, where that is wanted."""
+    if os.environ.get(QUICK):
+        left_out = {name for name in slow() if not name.startswith(FIGURES)}
+        out = [item for item in items if function_of(item.nodeid) in left_out]
+        items[:] = [item for item in items if function_of(item.nodeid) not in left_out]
+        config.hook.pytest_deselected(items=out)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note which test runs the lines from now on (this file is a plugin where that is measured)."""
     from coverage import Coverage
@@ -230,26 +244,50 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         running.switch_context(unit_of(item.nodeid))
 
 
-def measure(tests: Sequence[str]) -> None:
-    """Run tests under coverage, and keep which lines each of them runs."""
-    KEPT.mkdir(exist_ok=True)
-    rc = KEPT / "coveragerc"
-    rc.write_text(RC.format(data=KEPT / "coverage"), encoding="utf-8")
+def measure(tests: Sequence[str], jobs: int = 1, *, quick: bool = False) -> None:
+    """Run tests under coverage, some at a time, and keep which lines each of them runs."""
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/test_*.py")}
+    asked_for = list(tests) or sorted(folders, key=lambda name: len([*Path(ROOT, name).iterdir()]))
+    parts = list(filter(None, (asked_for[number::jobs] for number in range(jobs))))
+    found, lines, seconds = [], dict[str, dict[str, set[str]]](), dict[str, float]()
+    for number, part in enumerate(parts):
+        folder = KEPT / str(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        found.append((folder, _measured(part, folder, quick)))
+    for folder, running in found:
+        running.wait()
+        for path, told in _lines(folder / "coverage").items():
+            for line, names in told.items():
+                lines.setdefault(path, {}).setdefault(line, set()).update(names)
+        seconds |= _seconds(folder / "junit.xml")
+    told = {path: {line: sorted(names) for line, names in some.items()}
+            for path, some in lines.items()}  # fmt: skip
+    kept = {"tests": told, "seconds": seconds}
+    (KEPT / "covered.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+def _measured(tests: Sequence[str], folder: Path, quick: bool) -> subprocess.Popen[bytes]:
+    rc = folder / "coveragerc"
+    rc.write_text(RC.format(data=folder / "coverage"), encoding="utf-8")
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={rc}", "-m", "pytest", "-q",
-               *_quiet(), "-p", "tests.mutants", f"--junit-xml={KEPT / 'junit.xml'}",
-               "-o", "junit_family=xunit1", *(tests or ["tests"])]  # fmt: skip
-    subprocess.run(command, cwd=ROOT, env=_environment(ROOT), check=False)
+               *_quiet(), "-p", "tests.mutants", f"--junit-xml={folder / 'junit.xml'}",
+               "-o", "junit_family=xunit1", *tests]  # fmt: skip
+    here = _environment(ROOT) | ({QUICK: "1"} if quick else {})
+    return subprocess.Popen(command, cwd=ROOT, env=here)
+
+
+def _lines(data_file: Path) -> dict[str, dict[str, list[str]]]:
+    """The tests that run each line, by file, as coverage has noted them."""
     from coverage import CoverageData  # only where it is measured
 
-    data = CoverageData(basename=str(KEPT / "coverage"))
+    data = CoverageData(basename=str(data_file))
     data.read()
-    lines: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, dict[str, list[str]]] = {}
     for file in data.measured_files():
         path = Path(file).relative_to(ROOT / "netsim").as_posix()
         told = data.contexts_by_lineno(file)
-        lines[path] = {str(line): sorted(filter(None, names)) for line, names in told.items()}
-    kept = {"tests": lines, "seconds": _seconds(KEPT / "junit.xml")}
-    (KEPT / "covered.json").write_text(json.dumps(kept), encoding="utf-8")
+        found[path] = {str(line): sorted(filter(None, names)) for line, names in told.items()}
+    return found
 
 
 def _seconds(junit: Path) -> dict[str, float]:
@@ -355,9 +393,10 @@ def main() -> int:
     parser.add_argument("--only", default="", help="PATH:LINE")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--tests", nargs="*", default=(), help="measure these only")
+    parser.add_argument("--all", action="store_true", help="measure slow tests, too")
     given = parser.parse_args()
     if given.tests or not (KEPT / "covered.json").is_file():
-        measure(given.tests)
+        measure(given.tests, given.jobs, quick=not given.all and not given.tests)
     known, every = covered(), every_mutant(list(filter(None, given.packages.split(","))))
     if given.only:
         path, _, line = given.only.partition(":")
@@ -365,18 +404,17 @@ def main() -> int:
     else:
         reached = [one for one in every if not given.tests or known.chosen(one)]
         drawn = random.Random(given.seed).sample(reached, min(given.count, len(reached)))
-    survivors, killed = known_survivors(), 0
+    survivors, killed, same = known_survivors(), 0, 0
     for number, trial in enumerate(trials(drawn, known, given.jobs), 1):
-        killed += bool(trial.killed_by)
+        why = survivors.get(trial.mutant.name, "") if not trial.killed_by else ""
+        killed, same = killed + bool(trial.killed_by), same + bool(why)
         told = (
             f"killed by {trial.killed_by}" if trial.killed_by else f"survived {trial.tests} tests"
         )
-        why = survivors.get(trial.mutant.name, "") if not trial.killed_by else ""
-        print(
-            f"{number}/{len(drawn)} {trial.mutant}: {told}{why and f' (known: {why})'}", flush=True
-        )
-    share = killed / max(1, len(drawn))
-    print(f"{killed} of {len(drawn)} killed, {share:.0%}")
+        known_as = f" (known: {why})" if why else ""
+        print(f"{number}/{len(drawn)} {trial.mutant}: {told}{known_as}", flush=True)
+    share = killed / max(1, len(drawn) - same)
+    print(f"{killed} of {len(drawn) - same} killed, {share:.0%}; {same} others change nothing")
     return int(share < 0.9)
 
 

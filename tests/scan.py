@@ -14,7 +14,7 @@ Listed are
 - *dip*: bus bandwidth more than 20 % below that of both neighbours;
 - *approximate*: rows that may be off by more than 1 %;
 - *wire*: less time than the busiest link needs for its bytes; *error*: rows without a time;
-- *slow*, *large*: rows that took over 30 s, or over 2 GB of memory.
+- *slow*, *large*: rows that took over 30 s of processor time, or over 2 GB of memory.
 
 What `tests/data/scan.yaml` names is listed as known, with its evidence; the exit code is 1 if there
 is anything else. Each table is computed in a process of its own.
@@ -74,7 +74,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Point:
-    """A row of a table, and what it took to compute: seconds, and bytes of memory beyond
+    """A row of a table, and what it took to compute: processor time, and bytes of memory beyond
     what its process began with. `empty` is one so small that nccl-tests moves nothing.
     """
 
@@ -131,13 +131,13 @@ def points(table: Table, sizes: str) -> Iterator[Point]:
     before = _memory()
     ready = table.prepared(sizes)
     for size in ready.cell.scenario.collective.size_list():
-        begin = time.perf_counter()
+        begin = time.process_time()
         try:
             row = row_of_size(ready, size)
         except NetsimError as error:
             yield Point(table, size, error=str(error), memory=_memory() - before)
             continue
-        took = time.perf_counter() - begin
+        took = time.process_time() - begin
         yield Point(
             table, size, row.time_us or 0.0, row.busbw_GBps or 0.0, row.algorithm, row.protocol,
             row.channels or 0, row.approximation_pct or 0.0, row.error, took,

@@ -118,7 +118,7 @@ def ask_rows(table: pd.DataFrame, file: Path) -> None:
         answer = Answer(time * 1e-6, 0.0 if isnan(off) else off / 100, size_bytes=size)
         if factor is not None:
             answer = replace(answer, bandwidths=(*bandwidths,), bus_factor=factor)
-        ask(answer, f"{file}:{line + 2}")
+        ask(answer, f"{file}:{line + 2}, if nobody changed it")
 
 
 def _explained(

@@ -4,6 +4,7 @@ Pictures are made with the object interface of matplotlib, so that no global sta
 settings below hold only while one is drawn."""
 
 import csv
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import log2
@@ -54,8 +55,9 @@ _SETTINGS = {
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """The settings of all pictures, for as long as one is drawn and saved."""
-    with mpl.rc_context(rc=_SETTINGS):  # type: ignore[arg-type]
+    """The settings of all pictures while one is drawn; what their font lacks is a box."""
+    with mpl.rc_context(rc=_SETTINGS), warnings.catch_warnings():  # type: ignore[arg-type]
+        warnings.filterwarnings("ignore", "Glyph")
         yield
 
 

@@ -36,7 +36,6 @@ SAME_INSTANT = 1e-12  # ends so close, relatively, are one
 BY_CHANNEL = "one channel for all that meet in nothing that can be full"
 AS_TIMED = "no steady state: from the first launch to the last end of 20 operations"
 ALONE = "one operation alone: operations in a row are too many rows to be run"
-UNKNOWN = 1.0  # by which part one may be off that was not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,16 +493,14 @@ def fewer_operations(asked: Asked) -> Offer | Refusal:
 
 def _by_operations(bench: Bench, asked: Asked) -> Timing | Refusal:
     one, limits, launch = _known(asked), asked.limits, _launch(asked)
+    found: Timing | None = None
     if one.follow is not None:
-        found = _period(one.follow, launch, one.rows, limits)
-        if found is not None:
-            return _timing(bench, one, found)
+        seconds = _period(one.follow, launch, one.rows, limits)
+        found = None if seconds is None else _timing(bench, one, seconds)
     elif one.fewer is not None:
         told = lambda follow, rows: _period(follow, launch, rows, limits)  # noqa: E731
-        overlapping = _overlapping(bench, asked, "steady", told)
-        if overlapping is not None:
-            return overlapping
-    return Refusal("operations in a row show no period")
+        found = _overlapping(bench, asked, "steady", told)
+    return found or Refusal("operations in a row show no period")
 
 
 def as_timed(asked: Asked) -> Offer | Refusal:
@@ -515,14 +512,12 @@ def as_timed(asked: Asked) -> Offer | Refusal:
 
 
 def _as_timed(bench: Bench, asked: Asked) -> Timing:
-    one, launch = _known(asked), _launch(asked)
+    one, launch, limits = _known(asked), _launch(asked), asked.limits
     if one.follow is None and one.fewer is not None:
         told = lambda follow, rows: _mean(follow(launch, TIMED)[0])  # noqa: E731
-        found = _overlapping(bench, asked, "timed", told)
-        return _in_a_row_in_full(bench, asked) if found is None else found
-    limits = asked.limits
+        return _overlapping(bench, asked, "timed", told) or _in_a_row_in_full(bench, asked)
     if one.follow is None or not _numbers(one.rows, limits):
-        return _timing(bench, one, float(one.ends.max()), ALONE, UNKNOWN)
+        return _alone(bench, one)
     few = limits.few if limits.few * one.rows <= limits.restless else 0
     times = max(_numbers(one.rows, limits)[-1], few)
     ends = one.follow(launch, times)[0]
@@ -530,6 +525,13 @@ def _as_timed(bench: Bench, asked: Asked) -> Timing:
         times = min(TIMED, 2 * times)
         ends = one.follow(launch, times)[0]
     return _timing(bench, one, _mean(ends), AS_TIMED, _differs(ends))
+
+
+def _alone(bench: Bench, one: One) -> Timing:
+    """One alone: in a row they take hardly longer, and no less than the busiest link needs."""
+    seconds = float(one.ends.max())
+    needed = float(one.use.utilisation.max(initial=0.0)) * (seconds - bench.launch.kernel)
+    return _timing(bench, one, seconds, ALONE, 1.0 - needed / seconds)
 
 
 def _in_a_row_in_full(bench: Bench, asked: Asked) -> Timing:
@@ -568,11 +570,8 @@ def _numbers(rows: int, limits: Limits) -> list[int]:
 
 def _period(follow: Follow, launch: Launch, rows: int, limits: Limits) -> float | None:
     """The period that operations in a row show; None if they show none."""
-    for times in _numbers(rows, limits):
-        found = period_of(*follow(launch, times))
-        if found is not None:
-            return found
-    return None
+    told = (period_of(*follow(launch, times)) for times in _numbers(rows, limits))
+    return next((found for found in told if found is not None), None)
 
 
 def period_of(ends: Floats, apart: bool = False) -> float | None:
@@ -619,8 +618,7 @@ def _overlapping(bench: Bench, asked: Asked, what: str, told: Told) -> Timing | 
     if off > limits.alike * seconds and TIMED * work.rows() <= limits.restless:
         return None
     words = f"operations overlap like those of {loops // 2} of {work.loops} loops"
-    if what == "timed":
-        words = f"{AS_TIMED}; {words}"
+    words = f"{AS_TIMED}; {words}" if what == "timed" else words
     return _timing(bench, one, seconds, words, off / seconds)
 
 

@@ -64,8 +64,9 @@ def test_tests_of_a_line_come_the_quickest_first_and_only_as_many_as_there_is_ti
     one = Mutant("a.py", 5, 0, 0, "", "")
     known = Covered({"a.py": {"5": ["x", "y", "z"], "6": ["w"]}},
                     {"x": 50.0, "y": 1.0, "z": 20.0, "w": 2.0})  # fmt: skip
-    assert known.chosen(one) == ["y", "z"]
-    assert known.chosen(one, 100.0) == ["y", "z", "x"]
+    assert known.chosen(one) == ["y", "z", "w"]
+    assert known.chosen(one, 21.0) == ["y", "z"]
+    assert known.chosen(one, 100.0) == ["y", "z", "x", "w"]
     assert known.chosen(Mutant("a.py", 9, 0, 0, "", "")) == ["y", "w", "z"]  # run when imported
     assert known.chosen(Mutant("b.py", 5, 0, 0, "", "")) == []
 

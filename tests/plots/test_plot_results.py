@@ -34,6 +34,11 @@ def test_files_are_written_in_both_formats_and_the_same_each_time(tmp_path: Path
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
 
 
+def test_names_in_scripts_that_the_font_lacks_are_drawn_without_a_warning(tmp_path: Path) -> None:
+    path = write(tmp_path, sweep(("net", ["\u7f51\u7edc", "\tb"]), sizes=SIZES[:2]))
+    assert [p.name for p in plot_results([path], tmp_path / "a")] == ["busbw.svg", "busbw.png"]
+
+
 def test_axes_have_names_units_and_round_sizes(tmp_path: Path) -> None:
     figure = figure_of(write(tmp_path, sweep()))
     bandwidth, time = figure.axes

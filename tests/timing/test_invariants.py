@@ -251,7 +251,7 @@ def test_a_report_of_wrong_rows_ends_with_3(capsys, tmp_path: Path) -> None:
     rows.to_csv(folder / "results.csv", index=False)
     found = netsim(capsys, "report", folder, "--no-explain")
     assert found.code == 3
-    assert "results.csv:2: bandwidths: bus bandwidth" in found.err
+    assert "results.csv:2, if nobody changed it: bandwidths: bus bandwidth" in found.err
 
 
 def test_doctor_lists_them(capsys) -> None:

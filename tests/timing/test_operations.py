@@ -16,6 +16,7 @@ from netsim.schedule.repeat import Launch
 from netsim.timing import bench, ladder
 from netsim.timing.bench import Bench, InARow
 from netsim.timing.call import Call
+from netsim.timing.invariants import needed
 from netsim.timing.ladder import AS_TIMED, LIMITS, TIMED, period_of
 from netsim.topology.routing import switch
 from tests.timing.cells import bench_of, folded, timed
@@ -163,8 +164,14 @@ def test_where_there_is_no_period_it_is_what_nccl_tests_prints(
     assert fewer.seconds == pytest.approx(found.seconds, rel=fewer.uncertainty)
 
 
-def test_one_alone_is_no_bound_of_many() -> None:
-    one = cell(2, "256M", "broadcast")
+@pytest.mark.parametrize(("collective", "nodes", "size"), [*RESTLESS, ("broadcast", 8, "1M")])
+def test_many_take_hardly_longer_than_one_alone_and_no_less_than_the_wire(
+    collective: str, nodes: int, size: str
+) -> None:
+    one = cell(nodes, size, collective)
     found = timed(one, size_of(one), replace(LIMITS, most=1))
     assert found.approximation == ladder.ALONE
-    assert found.uncertainty == 1.0
+    least, _ = needed(found.use, found.program.links)
+    assert found.seconds * (1 - found.uncertainty) == pytest.approx(least, rel=0.01)
+    told = timed(one, size_of(one)).seconds / found.seconds
+    assert 1 - found.uncertainty <= told <= 1 + 1e-3

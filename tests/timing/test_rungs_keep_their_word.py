@@ -165,7 +165,7 @@ def test_one_channel_for_all_tells_neither_exactly_nor_operations_in_a_row() -> 
     one = trees(2, "throughput")
     told = timed(one, size_of(one), BY_CHANNEL)
     assert told.approximation == f"{ladder.BY_CHANNEL}, {ladder.ALONE}"
-    assert told.uncertainty >= 1.0
+    assert 0.0 < told.uncertainty < 1.0
     asked = Asked(one.call(size_of(one)), replace(BY_CHANNEL, exact=True))
     assert isinstance(ladder.by_channel(asked), ladder.Refusal)
 
@@ -216,7 +216,8 @@ def test_operations_that_cannot_be_followed_are_not_told_exactly() -> None:
                "ports: 8}", work)  # fmt: skip
     steps = Limits(steps=0, early=1e9)
     found = timed(one, size, steps)
-    assert (found.approximation, found.uncertainty) == (ladder.ALONE, 1.0)
+    assert found.approximation == ladder.ALONE
+    assert 0.05 < found.uncertainty < 1.0
     row = simulate_size(replace(one, limits=steps), size)[0]
     assert row.doubtful
     assert row.validated == "not validated (approximated)"
