@@ -263,10 +263,10 @@ def _best_told(
     found = 0
     while able and found < IN_FULL:
         batch, able = able[: IN_FULL - found], able[IN_FULL - found :]
-        large = {id(choice): row for choice in batch if (row := _too_large(choice))}
-        small = search.look([one for one in batch if id(one) not in large], folder, workers)
+        large = {one.cell.id: row for one in batch if (row := _too_large(one))}
+        small = search.look([one for one in batch if one.cell.id not in large], folder, workers)
         for choice in batch:
-            row = large.get(id(choice))
+            row = large.get(choice.cell.id)
             trial = search.trial(choice, (row,)) if row else next(small)
             found += trial.value(search.objective) < inf
             yield trial

@@ -3,7 +3,6 @@
 A head gives its data to its proxy, switches add up what all heads of a group send, and the sum
 comes to all of them while it still goes in. It lies in a FIFO of every head's until it is taken."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import field, replace
 from itertools import pairwise
@@ -490,7 +489,7 @@ def network_blocks(collective: Collective, plan: Plan) -> Schedule:
         def turn(channel: PlannedChannel = channel) -> Turn:
             lines = Lines(channel, collective.ranks, plan.slots)
             made = kind(lines, plan, collective.count, across, inside)
-            made.gather() if collective.name == "all_gather" else made.reduce()
+            (_gather if collective.name == "all_gather" else _reduce)(made)
             return Turn(lines.woven, lines.close())
 
         key = (*channel.key, plan.slots, len(plan.work))
@@ -507,8 +506,11 @@ def _segments(collective: Collective, plan: Plan, work: Work) -> Segments:
 
 
 @dataclass
-class _Blocks(ABC):
-    """One channel while a loop is written; `count` is of a block of the whole call."""
+class _Blocks:
+    """One channel while a loop is written; `count` is of a block of the whole call. In each node a
+    head can `hand` a block that it has found to the ranks, which `store` what heads gave them; or
+    they `give` heads their parts of all blocks, of which each can `sum` one up for its proxy (its
+    first and last row)."""
 
     lines: Lines
     plan: Plan
@@ -523,55 +525,6 @@ class _Blocks(ABC):
         self.nodes = self.plan.nodes
         self.network = Network(self.lines, 0, -1, n)  # a FIFO for each node, out and in
         self.first = 2 * n
-
-    @abstractmethod
-    def hand(self, node: int, h: int, block: int) -> list[int]:
-        """A head gives a block that it has found to its node; returns its rows."""
-
-    @abstractmethod
-    def store(self, node: int) -> None:
-        """The ranks of a node take out what heads gave them."""
-
-    @abstractmethod
-    def give(self, node: int) -> None:
-        """The ranks of a node give heads their parts of all blocks."""
-
-    @abstractmethod
-    def sum(self, node: int, h: int, block: int) -> tuple[int, int]:
-        """A head adds up its node's parts of a block for its proxy; returns first and last row."""
-
-    def gather(self) -> None:
-        """Every head shares its own block; all hand on what they find."""
-        for h, group in enumerate(self.across):
-            for number, heads in enumerate(self.plan.heads):
-                block, target = heads[h], Place(region=self.network.given)
-                kind = self.lines.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
-                row = self.lines.woven.row(kind, block, block, block, target=target)
-                self.lines.done("give", block, [row])
-                done = self.network.share(group, block, block, row, self.plan.doors[h], number)
-                for node in range(len(self.nodes)):
-                    self.network.take(done, self.hand(node, h, block))
-        for node in range(len(self.nodes)):
-            self.store(node)
-
-    def reduce(self) -> None:
-        """Heads add up their nodes' parts; the network adds those up for the owner of a block."""
-        for node in range(len(self.nodes)):
-            self.give(node)
-        for h, group in enumerate(self.across):
-            for number, heads in enumerate(self.plan.heads):
-                block = heads[h]
-                sums = [self.sum(node, h, block) for node in range(len(self.nodes))]
-                given, door = [last for _, last in sums], self.plan.doors[h]
-                done = self.network.collect(group, block, block, given, door, number)
-                for first, _ in sums:
-                    credit = self.lines.channel.local_credit
-                    self.lines.woven.after(first, done.moved, credit, self.lines.slots)
-                kind = self.lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1))
-                found = Place(region=self.network.found)
-                row = self.lines.woven.row(kind, block, block, block, source=found)
-                self.network.take(done, [row])
-                self.lines.done("store", block, [row])
 
     def at(self, block: int) -> Place:
         """Where a block lies among all blocks."""
@@ -608,7 +561,7 @@ class _Switched(_Blocks):
         source = self.at(block) if registered else Place(region=self.first + block)
         target = Place(region=self.network.given + self.home(block))
         row = lines.woven.row(kind, self.inside[node], head, block, source=source, target=target)
-        lines.read(row, self._given[node, block], Lag(self.plan.mechanism.nvls_sync))
+        lines.read([row], self._given[node, block], Lag(self.plan.mechanism.nvls_sync))
         lines.done("sum", head, [row])
         return row, row
 
@@ -633,7 +586,7 @@ class _Switched(_Blocks):
                     self._given.setdefault((node, block), []).append(row)
                 else:
                     sync = Lag(self.plan.mechanism.nvls_sync)
-                    lines.read(row, [self._rows[node, block]], sync)
+                    lines.read([row], [self._rows[node, block]], sync)
             lines.done(lane, rank, rows)
 
 
@@ -692,3 +645,38 @@ class _Direct(_Blocks):
             last = merge
         lines.done("reduce", head, [row])
         return row, last
+
+
+def _gather(blocks: "_Switched | _Direct") -> None:
+    """Every head shares its own block; all hand on what they find."""
+    for h, group in enumerate(blocks.across):
+        for number, heads in enumerate(blocks.plan.heads):
+            block, target = heads[h], Place(region=blocks.network.given)
+            kind = blocks.lines.channel.local(Pass(IN, SCRATCH, COPY, writes=1))
+            row = blocks.lines.woven.row(kind, block, block, block, target=target)
+            blocks.lines.done("give", block, [row])
+            done = blocks.network.share(group, block, block, row, blocks.plan.doors[h], number)
+            for node in range(len(blocks.nodes)):
+                blocks.network.take(done, blocks.hand(node, h, block))
+    for node in range(len(blocks.nodes)):
+        blocks.store(node)
+
+
+def _reduce(blocks: "_Switched | _Direct") -> None:
+    """Heads add up their nodes' parts; the network adds those up for the owner of a block."""
+    for node in range(len(blocks.nodes)):
+        blocks.give(node)
+    for h, group in enumerate(blocks.across):
+        for number, heads in enumerate(blocks.plan.heads):
+            block = heads[h]
+            sums = [blocks.sum(node, h, block) for node in range(len(blocks.nodes))]
+            given, door = [last for _, last in sums], blocks.plan.doors[h]
+            done = blocks.network.collect(group, block, block, given, door, number)
+            for first, _ in sums:
+                credit = blocks.lines.channel.local_credit
+                blocks.lines.woven.after(first, done.moved, credit, blocks.lines.slots)
+            kind = blocks.lines.channel.local(Pass(SCRATCH, OUT, COPY, 1, 1))
+            found = Place(region=blocks.network.found)
+            row = blocks.lines.woven.row(kind, block, block, block, source=found)
+            blocks.network.take(done, [row])
+            blocks.lines.done("store", block, [row])

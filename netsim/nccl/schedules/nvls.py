@@ -22,7 +22,6 @@ from netsim.nccl.schedules.writing import (
     Place,
     Segments,
     Turn,
-    Weave,
     chunk_table,
     remembered,
 )
@@ -51,17 +50,17 @@ PIECES = int(value("nvls.pieces"))  # of a head's chunk
 def nvls(collective: Collective, plan: Plan) -> Schedule:
     """AllReduce, AllGather or ReduceScatter through the switch of one node."""
     output = Output(collective, places=plan.places, keep=False, fold=plan.stands)
-    group = output.builder.group(range(collective.ranks))
+    group, whole = output.builder.group(range(collective.ranks)), collective.name == "all_reduce"
+    block, least = (0, LAST_ALIGNMENT) if whole else (collective.count, 0)
+    heads, pieces = len(plan.heads[0]), PIECES if whole else 1
     for lane in written(plan, switch_keys(plan)):
-        cut = loop_segments(collective, lane.work, len(plan.heads[0]), plan.slots)
-        pieces = PIECES if collective.name == "all_reduce" else 1
-        cut = in_pieces(cut, pieces)
+        cut = in_pieces(loop_segments(collective, lane.work, heads, plan.slots), pieces)
         members = members_of(plan, lane, plan.nodes, pieces)
 
         def turn(members: Members = members) -> Turn:
-            switch = _Switch(members, collective, plan.heads[0], group)
-            last = switch.all(plan.slots)
-            return Turn(switch.woven, last)
+            lines = Lines(members.by_head, heads * pieces, plan.slots)
+            switch = _Alone(lines, plan, plan.nodes, [group], members, block, least)
+            return Turn(lines.woven, switch.all(reduces=collective.reducing))
 
         key = (*members.key, plan.slots)
         output.add(remembered(collective, plan, key, turn), cut, REGIONS)
@@ -113,108 +112,6 @@ def in_pieces(cut: Segments, pieces: int) -> Segments:
     )
 
 
-@dataclass
-class _Switch:
-    """One channel while the rows of a loop are written: `stages` by stage and rank (head)."""
-
-    members: Members
-    collective: Collective
-    heads: tuple[int, ...]
-    group: int
-    woven: Weave = field(default_factory=Weave)
-    stages: dict[str, dict[int, list[int]]] = field(default_factory=dict)
-
-    @property
-    def channel(self) -> PlannedChannel:
-        """What a pass of a head costs."""
-        return self.members.by_head
-
-    def all(self, slots: int) -> tuple[list[int], list[int]]:
-        """All rows of a loop; the ranks and rows that end it."""
-        name, mechanism = self.collective.name, self.channel.plan.mechanism
-        sync = Lag(mechanism.nvls_sync)
-        if name != "all_gather":
-            self._copies("give")
-            self._switched("sum")
-            self._follow("sum", "give", sync, IN_ORDER, slots)
-        if name != "reduce_scatter":
-            self._switched("store")
-            self._copies("take")
-            self._follow("take", "store", sync, IN_ORDER, slots)
-        if name == "all_reduce":
-            for head in (self.heads[number] for number in self.members.heads):
-                here, before = self.stages["store"][head], self.stages["sum"][head]
-                self.woven.after(here, before, ARRIVED)
-                self.woven.after(before, here, IN_ORDER, slots)
-        for stage, by_rank in self.stages.items():
-            for rows in by_rank.values():
-                if stage in ("sum", "store"):
-                    self.woven.after(rows, np.roll(rows, 1), IN_ORDER, np.arange(len(rows)) == 0)
-                    continue
-                for row in rows:
-                    self.woven.after(row, np.array(rows), IN_ORDER, 1)
-        last = self.stages["sum" if name == "reduce_scatter" else "take"]
-        ends = [(rank, row) for rank, rows in last.items() for row in rows]
-        return [rank for rank, _ in ends], [row for _, row in ends]
-
-    def _copies(self, stage: str) -> None:
-        """Every rank's pass between its own buffer and the switch's."""
-        giving, channel = stage == "give", self.members.by_rank
-        region = Place(region=GIVEN if giving else RESULTS)
-        buffers = (IN, SCRATCH) if giving else (SCRATCH, OUT)
-        at_once = self.collective.name == "all_reduce"
-        kind = channel.staging(*buffers, least_part=LAST_ALIGNMENT if at_once else 0)
-        whole, nothing = len(self.heads) * self.channel.pieces, -1
-        done = self.stages.setdefault(stage, {})
-        for rank in self.members.ranks:
-            if channel.plan.registered:
-                done[rank] = [self.woven.row(channel.wait(), rank, rank, nothing)]
-            elif self.collective.name == "all_reduce":
-                ends = (USER, region) if giving else (region, USER)
-                done[rank] = [
-                    self.woven.row(kind, rank, rank, whole, source=ends[0], target=ends[1])
-                ]
-            else:
-                each, done[rank] = self.members.of_both.staging(*buffers), []
-                for head in self.members.heads:
-                    block = Place(self.heads[head] * self.collective.count)
-                    ends = (block, region) if giving else (region, block)
-                    row = self.woven.row(each, rank, rank, head, source=ends[0], target=ends[1])
-                    done[rank].append(row)
-
-    def _switched(self, stage: str) -> None:
-        """Heads' passes through the switch, a row a piece of a chunk: to `sum` or to `store`."""
-        whole, registered = self.collective.name == "all_reduce", self.channel.plan.registered
-        storing, here = stage == "store", SCRATCH if whole else IN if stage == "store" else OUT
-        if storing:
-            out = OUT if registered else SCRATCH
-            kind = switch_kind(self.channel, MULTICAST, here, out, second=whole)
-        else:
-            given = IN if registered else SCRATCH
-            kind = switch_kind(self.channel, SWITCH_REDUCE, given, here)
-        done, pieces = self.stages.setdefault(stage, {}), self.channel.pieces
-        for number in self.members.heads:
-            head = self.heads[number]
-            base = 0 if whole else head * self.collective.count
-            far = Place(base) if registered else Place(region=RESULTS if storing else GIVEN)
-            near = Place(region=SUMS) if whole else USER
-            ends, places = ((head, self.group), (near, far))
-            if not storing:
-                ends, places = ends[::-1], places[::-1]
-            done[head] = [
-                self.woven.row(kind, *ends, piece, source=places[0], target=places[1])
-                for piece in range(number * pieces, (number + 1) * pieces)
-            ]
-
-    def _follow(self, later: str, earlier: str, sync: Lag, freed: Lag, slots: int) -> None:
-        """Each pass of a stage takes in what all of the one before have left, and frees it."""
-        before = _all(self.stages[earlier])
-        after = _all(self.stages[later])
-        pairs = np.repeat(after, len(before)), np.tile(before, len(after))
-        self.woven.after(*pairs, sync)
-        self.woven.after(pairs[1], pairs[0], freed, slots)
-
-
 def switch_kind(
     channel: PlannedChannel, kind: int, src_buffer: int, dst_buffer: int, *, second: bool = False
 ) -> RowKind:
@@ -238,78 +135,111 @@ def switch_kind(
     return RowKind(style)
 
 
-def _all(stage: dict[int, list[int]]) -> NDArray[np.int64]:
-    return np.array([row for rows in stage.values() for row in rows])
-
-
-# What the switches of several nodes do for NVLS: add up what heads ask for, hand out results.
+# What the switches of nodes do for NVLS: add up what heads ask for, hand out results.
 # Which way sums go from node to node in between is the business of each algorithm.
 
 
 @dataclass
 class SwitchedNodes:
     """One channel while the rows of a loop are written: ranks and groups of all nodes. A sub of
-    `lines` is the part of one head of every node. `sums` and `stores` are rows by node and head."""
+    `lines` is the part of one head of every node, or a piece of it. Each head's part is of a
+    `block` of so many elements (0: of the whole). What ranks copy at once has parts of at least so
+    many bytes (`least`). `sums` and `stores` are rows by node and sub."""
 
     lines: Lines
     plan: Plan
     nodes: list[tuple[int, ...]]
     groups: list[int]
     members: Members
+    block: int = 0
+    least: int = 0
     sums: dict[tuple[int, int], int] = field(default_factory=dict)
     stores: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def head(self, node: int, h: int) -> int:
-        """The rank of a head."""
-        return self.plan.heads[node][h]
+    @property
+    def subs(self) -> list[int]:
+        """Those of the heads that are written down."""
+        pieces = range(self.lines.channel.pieces)
+        return [h * len(pieces) + piece for h in self.members.heads for piece in pieces]
 
-    def _ranks(self, node: int) -> list[int]:
-        everyone = self.nodes[node]
-        return [everyone[place] for place in self.members.ranks if place < len(everyone)]
+    def head(self, node: int, sub: int) -> int:
+        """The rank of a head."""
+        return self.plan.heads[node][sub // self.lines.channel.pieces]
+
+    def _far(self, head: int, region: int) -> Place:
+        """Where the switch reads or writes a head's part: in the user's buffers, or in a FIFO."""
+        return Place(head * self.block) if self.plan.registered else Place(region=region)
 
     def copies(self, lane: str, node: int) -> list[int]:
-        """Every rank's pass between its own buffer and its switch's: to `give` or to `take`."""
-        giving, channel = lane == "give", self.members.by_rank
-        ends = (USER, Place(region=GIVEN)) if giving else (Place(region=RESULTS), USER)
-        kind: RowKind = channel.staging(*((IN, SCRATCH) if giving else (SCRATCH, OUT)))
-        whole = self.lines.subs
+        """Every rank's passes between its own buffer and its switch's: to `give` or to `take`."""
+        giving, channel, parts = lane == "give", self.members.by_rank, [(self.lines.subs, USER)]
+        if self.block:
+            channel = self.members.of_both
+            parts = [(h, Place(self.head(node, h) * self.block)) for h in self.members.heads]
+        buffers = (IN, SCRATCH) if giving else (SCRATCH, OUT)
+        kind = channel.staging(*buffers, least_part=self.least)
+        fifo = Place(region=GIVEN if giving else RESULTS)
         if self.plan.registered:
-            kind, whole = channel.wait(), -1
-        rows = []
-        for rank in self._ranks(node):
-            row = self.lines.woven.row(kind, rank, rank, whole, source=ends[0], target=ends[1])
-            self.lines.done(lane, rank, [row])
-            rows.append(row)
+            kind, parts = self.members.by_rank.wait(), [(-1, USER)]
+        everyone, rows = self.nodes[node], list[int]()
+        for rank in (everyone[place] for place in self.members.ranks if place < len(everyone)):
+            made = []
+            for part, own in parts:
+                source, target = (own, fifo) if giving else (fifo, own)
+                row = self.lines.woven.row(kind, rank, rank, part, source=source, target=target)
+                made.append(row)
+            self.lines.done(lane, rank, made)
+            rows += made
         return rows
 
-    def sum(self, node: int, h: int, given: list[int]) -> int:
+    def sum(self, node: int, sub: int, given: list[int]) -> int:
         """A head reads the sum of its part from its switch, once all ranks have given theirs."""
-        sync, head = Lag(self.plan.mechanism.nvls_sync), self.head(node, h)
+        sync, head = Lag(self.plan.mechanism.nvls_sync), self.head(node, sub)
+        out, target = (OUT, USER) if self.block else (SCRATCH, Place(region=SUMS))
         buffer = IN if self.plan.registered else SCRATCH
-        kind = switch_kind(self.lines.channel, SWITCH_REDUCE, buffer, SCRATCH)
-        source = USER if self.plan.registered else Place(region=GIVEN)
-        target = Place(region=SUMS)
-        row = self.lines.woven.row(kind, self.groups[node], head, h, source=source, target=target)
+        kind = switch_kind(self.lines.channel, SWITCH_REDUCE, buffer, out)
+        ends, source = (self.groups[node], head), self._far(head, GIVEN)
+        row = self.lines.woven.row(kind, *ends, sub, source=source, target=target)
         self.lines.done("sum", head, [row])
-        self.sums[node, h] = row
-        self.lines.read(row, given, sync)
+        self.sums[node, sub] = row
+        self.lines.read([row], given, sync)
         return row
 
-    def store(self, node: int, h: int, source: Place, *, second: bool = False) -> int:
+    def store(self, node: int, sub: int, source: Place, *, second: bool = False) -> int:
         """A head hands its part of the result out; `second`: in a pass that sends it too."""
         out = OUT if self.plan.registered else SCRATCH
-        kind = switch_kind(self.lines.channel, MULTICAST, SCRATCH, out, second=second)
-        target = USER if self.plan.registered else Place(region=RESULTS)
-        head, group = self.head(node, h), self.groups[node]
-        row = self.lines.woven.row(kind, head, group, h, source=source, target=target)
-        self.stores[node, h] = row
+        here = IN if self.block else SCRATCH
+        kind = switch_kind(self.lines.channel, MULTICAST, here, out, second=second)
+        head, group = self.head(node, sub), self.groups[node]
+        target = self._far(head, RESULTS)
+        row = self.lines.woven.row(kind, head, group, sub, source=source, target=target)
+        self.stores[node, sub] = row
         return row
 
     def hand_out(self, node: int) -> None:
         """Every rank takes the results out once all heads of its node have stored them."""
+        stored = [self.stores[node, sub] for sub in self.subs]
         sync = Lag(self.plan.mechanism.nvls_sync)
-        for row in self.copies("take", node):
-            self.lines.read(row, [self.stores[node, h] for h in self.members.heads], sync)
+        self.lines.read(self.copies("take", node), stored, sync)
+
+
+class _Alone(SwitchedNodes):
+    """The switch of one node."""
+
+    def all(self, *, reduces: bool) -> tuple[list[int], list[int]]:
+        """All rows of a loop; the ranks and rows that end it. What ranks give is added up
+        (`reduces`); what heads have of the whole, or of what is not added up, is handed out."""
+        given = self.copies("give", 0) if reduces else []
+        for sub in self.subs if reduces else ():
+            self.sum(0, sub, given)
+        if not (self.block and reduces):
+            for sub in self.subs:
+                source = USER if self.block else Place(region=SUMS)
+                row = self.store(0, sub, source, second=reduces)
+                self.lines.done("store", self.head(0, sub), [row])
+                self.lines.read([row], [self.sums[0, sub]] if reduces else [], ARRIVED)
+            self.hand_out(0)
+        return self.lines.close()
 
 
 # NVLSTree: switches reduce within nodes, trees of heads between them, switches hand out.
@@ -412,7 +342,7 @@ class _Crown(SwitchedNodes):
         for child in self._children(node):
             lines.take(rows, (self.head(child, h), head), h)
         for row in rows:
-            lines.read(row, [self.sums[node, h]], ARRIVED)
+            lines.read([row], [self.sums[node, h]], ARRIVED)
             for merge in self.merges[node, h][-1:]:
                 lines.woven.after(row, merge, IN_ORDER)
 

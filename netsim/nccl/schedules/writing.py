@@ -3,7 +3,7 @@
 Rows of one turn are the same in every turn but for the data they move; what they wait for lies in
 the same turn or in an earlier one. It knows no algorithm."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -440,11 +440,11 @@ class Lines:
         self.wait(rows, hop, sub)
         self.taken[(*hop, sub)] = list(rows)
 
-    def read(self, row: int, written: Iterable[int], sync: Lag) -> None:
-        """Let a row use what others have written, and them write there again when it is over."""
-        for one in written:
-            self.woven.after(row, one, sync)
-            self.woven.after(one, row, IN_ORDER, self.slots)
+    def read(self, rows: Sequence[int], written: Sequence[int], sync: Lag) -> None:
+        """Let rows use what others have written, and them write there again when it is over."""
+        readers, read = np.repeat(rows, len(written)), np.tile(written, len(rows))
+        self.woven.after(readers, read, sync)
+        self.woven.after(read, readers, IN_ORDER, self.slots)
 
     def done(self, lane: str, rank: int, rows: Sequence[int]) -> None:
         """The rows that make up the next pass of a lane."""

@@ -156,7 +156,7 @@ class _Layers:
             back, span, ahead = (table[number] for table in around)
             layer, way = "", 0
             if back and not (span and span[-1].begin > back[-1].begin):
-                layer, way = self.of_number.get(id(back[-1]), ""), 1
+                layer, way = self.of_number.get(back[-1], ""), 1
             elif span and not back:
                 layer = span[-1].name
             elif ahead and not back:
@@ -179,7 +179,7 @@ class _Layers:
             return AFTER
         return BEFORE if place < len(self.first) else ""
 
-    def _numbers(self) -> dict[int, str]:
+    def _numbers(self) -> dict[Interval, str]:
         """The layer of each operator of backward: that of the forward operator of its number.
         Numbers are counted by thread. Operators that need no gradient show the number of the next
         one that does, which therefore is the last to begin."""
@@ -189,7 +189,7 @@ class _Layers:
             by_number[one.thread, one.number].append(one)
         inside = dict(holding(self.spans, [(one.begin, one.thread) for one in ahead]))
         layer = {
-            id(one): inside[k][-1].name if inside[k] else self._around(one)
+            one: inside[k][-1].name if inside[k] else self._around(one)
             for k, one in enumerate(ahead)
         }
         threads = self._threads({one.thread for one in ahead}, by_number)
@@ -198,7 +198,7 @@ class _Layers:
             thread = threads.get(self.found.forward_thread[place])
             known = [a for a in by_number.get((thread, one.number), ()) if a.begin < one.begin]
             if known:
-                found[id(one)] = layer[id(known[-1])]
+                found[one] = layer[known[-1]]
         return found
 
     def _threads(
