@@ -128,7 +128,10 @@ def _round(skeleton: Skeleton, edges: _Edges, was: Classes, tight: Tight | None 
 def _at_first(skeleton: Skeleton, where: Where) -> Classes:
     """What everything is by itself."""
     topology, links = where.topology, where.topology.links
-    wires = _told(_bits(links.bandwidth[links.resource]))
+    kinds = topology.node_kinds.astype(np.uint64)
+    # Of what fans out, the first wire is crossed by all together.
+    ends = kinds[links.tail] * np.uint64(len(NODE_KINDS)) + kinds[links.head]
+    wires = _told(_bits(links.bandwidth[links.resource]), ends)
     for when, link, value in topology.changes:
         here = _told(_bits(np.array([when, value])))
         one = slice(link, link + 1)
@@ -161,11 +164,9 @@ def _edges(skeleton: Skeleton, where: Where, tight: Tight | None = None) -> _Edg
         served = np.full(len(src), -1)
         if tight is not None:
             served[in_nic >= 0], relay[out_nic < 0] = dst[in_nic >= 0], -1
-        own = _told(hops.label.astype(np.uint64), _bits(routes.latency))
+        own = _told(hops.label.astype(np.uint64), _sum_bits(routes.latency))
         wire = topology.links.resource[routes.link]
-        # Where on its way a hop meets a wire: what fans out has one of the first and many others.
-        place = np.arange(len(hop)) - routes.ptr[:-1][hop]
-        part = _told(_bits(routes.fraction), place.astype(np.uint64))
+        part = _told(_sum_bits(routes.fraction))
         ends = hops.src.astype(np.int64), hops.dst.astype(np.int64)
         some = slice(None) if tight is None else tight.wires[wire]
         on = hop[some] + first, wire[some], part[some]
@@ -195,6 +196,11 @@ def _of(colours: Colours, place: Ints) -> Colours:
 
 def _bits(values: NDArray[np.float64]) -> Colours:
     return np.ascontiguousarray(values, np.float64).view(np.uint64)
+
+
+def _sum_bits(values: NDArray[np.float64]) -> Colours:
+    """The same for equal sums whose last digits differ with the order of what was added."""
+    return _bits(values.astype(np.float32))
 
 
 def _number(found: Classes) -> int:

@@ -49,7 +49,7 @@ def test_a_group_limits_what_is_available(monkeypatch: pytest.MonkeyPatch) -> No
 
 SWEEP = """\
 name: large
-cluster: {machine: a100-x4, nodes: 2}
+cluster: {machine: a100-x4, nodes: 2, fabric: {kind: leaf-spine, routing: ecmp}}
 workload: {collective: alltoall, sizes: [16MiB]}
 sweep: {cluster.nodes: [2, 128, 4]}
 outputs: [csv]

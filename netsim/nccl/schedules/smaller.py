@@ -255,11 +255,13 @@ def sends_alike(collective: Collective, plan: Plan, where: Where, turn: Ints) ->
     if transfers is None or not equal_sends(collective.name, collective.ranks):
         return None
     sketch = _Sketch(plan, turn, by_channel=where.topology.router.per_channel)
-    sketched, checks = _looked_at(transfers)
-    if checks and symmetries.odd_one(where):  # which sends of few rounds may not meet
+    whole = collective.name != "alltoall" or transfers.rounds.n_ranks**2 <= MOST_SENDS
+    if not whole and symmetries.odd_one(where):  # which sends of few rounds may not meet
         return None
-    found = symmetries.classes(sketch.of(sketched), where, ROUNDS)
-    if found is None or not all(symmetries.holds(found, sketch.of(one), where) for one in checks):
+    found = symmetries.classes(sketch.of(transfers.columns), where, ROUNDS) if whole else None
+    if not whole:
+        found = _classes_of_some(transfers, sketch, where)
+    if found is None:
         return None
     ranks = symmetries.alike(found.ranks)
     if (ranks.count == 1).all():
@@ -269,21 +271,32 @@ def sends_alike(collective: Collective, plan: Plan, where: Where, turn: Ints) ->
         for channel in range(transfers.sends.channels.total)
     }
     fold = Fold(ranks, symmetries.alike(found.wires), symmetries.alike(found.nodes), blocks)
-    if checks and not _stands(transfers, fold, found, sketch, where):
+    if not whole and not _stands(transfers, fold, found, sketch, where):
         return None
     return Symmetry(fold, {}, np.unique(ranks.first, return_inverse=True)[1])
 
 
-def _looked_at(transfers: Transfers) -> tuple[Columns, list[Columns]]:
-    """The sends by which ranks are told apart, and others to check that."""
-    rounds = transfers.rounds
-    if transfers.collective.name != "alltoall" or rounds.n_ranks**2 <= MOST_SENDS:
-        return transfers.columns, []
-    far = len(rounds.far)
-    some = {0, 1, far // 2}
-    others = sorted(set(range(far)) - some)
-    seen = np.random.default_rng(far).permutation(others)[:CHECKED].tolist()
-    return _apart(transfers, sorted(some)), [_apart(transfers, [one]) for one in seen]
+def _classes_of_some(
+    transfers: Transfers, sketch: "_Sketch", where: Where
+) -> symmetries.Classes | None:
+    """The classes by the sends to a few distances, and to those that tell them apart further."""
+    far = len(transfers.rounds.far)
+    others = np.random.default_rng(far).permutation(np.arange(2, far)).tolist()
+    some = sorted({0, 1, far // 2})
+    others = [distance for distance in others if distance not in some]
+    while True:
+        found = symmetries.classes(sketch.of(_apart(transfers, some)), where, ROUNDS)
+        if found is None or len(different(found.ranks)) == transfers.rounds.n_ranks:
+            return None
+        checks, others = others[:CHECKED], others[CHECKED:]
+        wrong = [
+            distance
+            for distance in checks
+            if not symmetries.holds(found, sketch.of(_apart(transfers, [distance])), where)
+        ]
+        if not wrong:
+            return found
+        some += wrong
 
 
 def _apart(transfers: Transfers, distances: Iterable[int]) -> Columns:
